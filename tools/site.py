@@ -1,0 +1,178 @@
+"""Builds the site: notebooks -> nbdev -> Quarto, or smalldocs where there is no Quarto -> _docs.
+
+    python tools/site.py                      build what has changed
+    python tools/site.py --serve --port 8000  serve _docs on this machine
+"""
+import argparse
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from configparser import ConfigParser
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from site_pages import finish_pages, problems
+
+ROOT = Path(__file__).resolve().parent.parent
+NBS, PROC, DOCS, STAMP = (ROOT/name for name in ("nbs", "_proc", "_docs", "_proc/.built"))
+SHORT_TYPES = {"__main__.": "", "torch.nn.modules.module.Module": "nn.Module", "torch.Tensor": "Tensor",
+               "collections.abc.": "", "typing.": "", "pathlib.Path": "Path"}
+
+
+def package() -> dict:
+    "The facts of settings.ini, and the version."
+    config = ConfigParser(interpolation=None, delimiters=["="])
+    config.read(ROOT/"settings.ini", encoding="utf-8")
+    name = config["package"]["name"]
+    version = re.search(r'^__version__ = "(.+)"', (ROOT/name/"__init__.py").read_text(encoding="utf-8"), re.M)[1]
+    return {**config["package"], "version": version}
+
+
+def fingerprint(*patterns: str) -> str:
+    "One hash of all files that match, names included: it changes when a file changes, comes or goes."
+    files = sorted({f for p in patterns for f in ROOT.glob(p) if f.is_file() and ".ipynb_checkpoints" not in f.parts})
+    return hashlib.sha256(b"".join(hashlib.sha256(f"{f}\0".encode() + f.read_bytes()).digest() for f in files)).hexdigest()
+
+
+def check_notebooks():
+    "Ends with one line when a notebook cannot be read, or when nbdev would drop text from it without a word."
+    if not (NBS/"index.ipynb").exists(): sys.exit("The home page is missing: get it back with `git checkout -- nbs/index.ipynb`")
+    for file in sorted(f for f in NBS.rglob("*.ipynb") if ".ipynb_checkpoints" not in f.parts):
+        name = file.relative_to(ROOT)
+        try: first = json.loads(file.read_text(encoding="utf-8"))["cells"][0]
+        except (ValueError, LookupError, TypeError) as error:
+            sys.exit(f"{name} is not a readable notebook ({error}): get the last good one back with `git checkout -- {name}`")
+        title, *others = [line for line in "".join(first["source"]).splitlines() if line.strip()] or [""]
+        if first["cell_type"] != "markdown" or not title.startswith("# "):
+            sys.exit(f"{name} has no title: begin it with a Markdown cell `# Title`, `> what it is about`, in `make lab`")
+        if lost := [line for line in others if not line.startswith((">", "- "))]:
+            sys.exit(f"{name}: nbdev shows only the title of the first cell, not “{lost[0][:60]}”: move that to a cell of its own, in `make lab`")
+
+
+def process_notebooks(everything: bool):
+    "Lets nbdev write the notebooks as pages into _proc: documented symbols, links, no hidden cells."
+    from nbdev.serve import proc_nbs
+    try: proc_nbs(n_workers=0, force=everything)
+    except Exception as error:  # whatever a cell raises: nbdev runs imports and exported cells
+        shutil.rmtree(PROC, ignore_errors=True)  # a page that was begun would count as done
+        sys.exit(f"A notebook cannot be made into a page ({' '.join(str(error).split())[:300]}): "
+                 "run `nbdev-test` to see which cell fails, mend it, then `make site`")
+
+
+def tidy_reference():
+    "Points nbdev's source links to the site's own source pages, and shortens the types that it writes out in full."
+    for file in (PROC/"lib").glob("*.ipynb"):
+        nb = json.loads(file.read_text(encoding="utf-8"))
+        for output in (o for cell in nb["cells"] for o in cell.get("outputs", [])):
+            data = output.get("data", {})
+            if "text/markdown" not in data: continue
+            text = re.sub(r"\[source\]\(\S*/blob/\S+?/(\w+)\.py#L(\d+)\)\{.*?\}", r"[source](/source/\1.html#L\2){.source-link}",
+                          "".join(data["text/markdown"]))
+            for long, short in SHORT_TYPES.items(): text = text.replace(long, short)
+            data["text/markdown"] = text
+        file.write_text(json.dumps(nb), encoding="utf-8")
+
+
+def write_source_pages(name: str):
+    "Writes a page for each module, so that source links work offline and show the code of this build."
+    (PROC/"source").mkdir(exist_ok=True)
+    for file in sorted((ROOT/name).glob("[!_]*.py")):
+        code = file.read_text(encoding="utf-8").rstrip()
+        fence = "`"*max(4, 1 + max((len(ticks) for ticks in re.findall("`+", code)), default=0))
+        page = f"lib/{file.stem}.ipynb"
+        origin = f"Exported from [the reference page](/{page})." if (NBS/page).exists() else "Exported from the notebooks."
+        # the id L makes the renderers number the lines L-1, L-2, …
+        (PROC/"source"/f"{file.stem}.qmd").write_text(
+            f"---\ntitle: {name}/{file.name}\ntoc: false\n---\n\n{origin}\n\n"
+            f"{fence}{{#L .python code-line-numbers=true}}\n{code}\n{fence}\n", encoding="utf-8")
+
+
+def render():
+    "Runs Quarto where it is installed, else smalldocs."
+    renderer = ["quarto"] if shutil.which("quarto") else [sys.executable, "-m", "smalldocs.cli"]
+    shutil.copyfile(ROOT/"_quarto.yml", PROC/"_quarto.yml")
+    shutil.rmtree(PROC/"_docs", ignore_errors=True)
+    done = subprocess.run([*renderer, "render", str(PROC)], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode: sys.exit(f"{done.stdout}{done.stderr}\nThe pages cannot be rendered: mend what is named above, then `make site`")
+
+
+def write_learner_notebooks(docs: Path):
+    "Puts beside each lesson the notebook that its page offers: the learner's version."
+    for file in sorted((NBS/"lessons").glob("*.ipynb")):
+        nb = learner_version(json.loads(file.read_text(encoding="utf-8")))
+        (docs/"lessons"/file.name).write_text(json.dumps(nb, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def learner_version(nb: dict) -> dict:
+    "The notebook without the solutions."
+    try: from hooklab.exercises import learner_notebook
+    except ModuleNotFoundError: return nb
+    return learner_notebook(nb)
+
+
+def build():
+    "Builds the site into _docs, unless it is what the files would give."
+    done = f"Open {DOCS.relative_to(ROOT)}/index.html in a browser, or run `make serve`."
+    facts = package()
+    code = fingerprint(f"{facts['name']}/*.py")
+    everything = fingerprint(f"{facts['name']}/*.py", "nbs/**/*", "tools/site*.py", "_quarto.yml", "settings.ini")
+    stamp = f"{code} {everything} {bool(shutil.which('quarto'))}"
+    built = STAMP.read_text() if STAMP.exists() and DOCS.exists() else ""
+    if built == stamp: return print(f"The site is up to date. {done}")
+    check_notebooks()
+    # a changed library changes links and line numbers on any page
+    process_notebooks(everything=not built.startswith(code))
+    tidy_reference()
+    write_source_pages(facts["name"])
+    render()
+    pages = finish_pages(PROC/"_docs", facts)
+    write_learner_notebooks(PROC/"_docs")
+    if found := problems(PROC/"_docs"):
+        sys.exit("\n".join([*found, f"The site has {len(found)} problem{'s'*(len(found) > 1)}: mend what is named above, then `make site`"]))
+    shutil.rmtree(DOCS, ignore_errors=True)
+    shutil.move(PROC/"_docs", DOCS)
+    STAMP.write_text(stamp)
+    print(f"{pages} pages. {done}")
+
+
+class Handler(SimpleHTTPRequestHandler):
+    "Serves the site, with its own page for what is not there."
+    def log_message(self, *args): pass
+
+    def send_error(self, code, message=None, explain=None):
+        if code != 404: return super().send_error(code, message, explain)
+        # the page's relative links start at the top, wherever the missing address was
+        page = (DOCS/"404.html").read_text(encoding="utf-8").replace("<head>", '<head><base href="/">', 1).encode()
+        self.send_response(404)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+
+def serve(port: int):
+    "Serves _docs on this machine until Ctrl-C."
+    if not (DOCS/"index.html").exists(): sys.exit("There is no site yet: build it with `make site`")
+    try: server = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, directory=str(DOCS)))
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES): raise
+        sys.exit(f"Port {port} is in use or not allowed: try another with `python tools/site.py --serve --port {port + 1}`")
+    print(f"hooklab is at http://127.0.0.1:{server.server_port}/ (Ctrl-C stops it)", flush=True)
+    try: server.serve_forever()
+    except KeyboardInterrupt: pass
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Build the site, or serve it.")
+    parser.add_argument("--serve", action="store_true", help="serve _docs instead of building it")
+    parser.add_argument("--port", type=int, default=8000)
+    args = parser.parse_args()
+    os.chdir(ROOT)  # nbdev looks for the project from here
+    if args.serve: serve(args.port)
+    else: build()

@@ -1,0 +1,199 @@
+"""Finishes the pages that Quarto or smalldocs rendered, the same way for both, and finds what is wrong with them."""
+import json
+import os
+import re
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from bs4 import BeautifulSoup, Comment, NavigableString, Tag
+from latex2mathml.converter import convert
+from nbdev.doclinks import NbdevLookup
+
+# Runs before the page is painted, so that the page does not flash in the other theme.
+THEME = """(() => { let theme; try { theme = localStorage.getItem("hooklab-theme"); } catch {}
+document.documentElement.dataset.bsTheme = theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"); })()"""
+SKIP_LINK = '<a class="skip-link" href="#quarto-document-content">Skip to the text</a>'
+TOOLS = """<div class="site-tools">
+<button type="button" class="search-open" aria-haspopup="dialog" aria-keyshortcuts="/"><svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="7" cy="7" r="4.5"/><path d="m10.5 10.5 4 4"/></svg><span>Search</span><kbd aria-hidden="true">/</kbd></button>
+<button type="button" class="theme-toggle" aria-label="Switch between light and dark"><svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="5.5"/><path class="half" d="M8 2.5a5.5 5.5 0 0 1 0 11z"/></svg></button>
+</div>"""
+REMOTE = re.compile(r"\s*(https?:)?//", re.I)
+CSS_REMOTE = re.compile(r"""(?:url\(\s*|@import\s+)["']?\s*((?:https?:)?//[^\s"')]+)""", re.I)
+JS_REMOTE = re.compile(r"""(?:\bimport\b\s*\(?|\bfrom\b|\bfetch\(|\bimportScripts\(|\bsrc\s*=|\bnew\s+(?:Worker|WebSocket|EventSource)\()\s*["'`]((?:https?:|wss?:)?//[^"'`\s]+)""")
+LOADS = {"script": ["src"], "img": ["src", "srcset"], "link": ["href"], "iframe": ["src"], "source": ["src", "srcset"], "video": ["src", "poster"],
+         "audio": ["src"], "embed": ["src"], "object": ["data"], "track": ["src"], "image": ["href", "xlink:href"],
+         "use": ["href", "xlink:href"], "input": ["src"], "form": ["action"]}
+
+
+def read(file: Path) -> BeautifulSoup:
+    "A page as a tree."
+    return BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
+
+
+def fragment(text: str) -> Tag:
+    "The first element of a piece of HTML."
+    return BeautifulSoup(text, "html.parser").find()
+
+
+def finish_pages(docs: Path, facts: dict) -> int:
+    "Finishes every page of `docs`, writes what search reads, and says how many pages there are."
+    pages = {file: read(file) for file in sorted(docs.rglob("*.html"))}
+    anchors = {file: ids(soup) for file, soup in pages.items()}
+    sections = []
+    for css in docs.rglob("*.css"):
+        text = css.read_text(encoding="utf-8")
+        # themes import fonts from the network; the site uses the fonts of the reader's machine
+        css.write_text(re.sub(r"""@import\s+(url\()?\s*["']?(https?:)?//[^;]*;""", "", text), encoding="utf-8")
+    (docs/"search.json").unlink(missing_ok=True)  # of the renderer's own search, which is off
+    for file, soup in pages.items():
+        name = file.relative_to(docs).as_posix()
+        link_to_source(soup, file, docs, anchors)
+        finish_head(soup, file, "../"*name.count("/"))
+        finish_frame(soup, file, facts)
+        finish_main(soup, name)
+        if name != "404.html": sections += page_sections(soup, name)
+        file.write_text(str(soup), encoding="utf-8")
+    # a script, not JSON: a page opened from the disk may load scripts but not fetch files
+    (docs/"assets"/"search.js").write_text(f"window.siteSections = {json.dumps(sections, ensure_ascii=False)};\n", encoding="utf-8")
+    return len(pages)
+
+
+def ids(soup: BeautifulSoup) -> set[str]: return {tag["id"] for tag in soup.find_all(id=True)}
+
+
+def target(file: Path, url: SplitResult) -> Path:
+    "The file that a link on the page `file` leads to."
+    path = Path(os.path.normpath(file.parent/unquote(url.path))) if url.path else file
+    return path/"index.html" if path.is_dir() else path
+
+
+def link_to_source(soup: BeautifulSoup, file: Path, docs: Path, anchors: dict[Path, set[str]]):
+    "Leads the links that nbdev made of a symbol which its page does not show, such as an internal class, to its source."
+    for link in soup.main.select("a[href*='#']:has(> code:only-child)"):
+        url = urlsplit(link["href"])
+        if url.fragment in anchors.get(target(file, url), {url.fragment}): continue
+        if code := NbdevLookup().code(link.get_text().removesuffix("()")):
+            module, line = re.search(r"/(\w+)\.py#L(\d+)$", code).groups()
+            link["href"] = f"{os.path.relpath(docs/'source', file.parent)}/{module}.html#L{line}"
+
+
+def finish_head(soup: BeautifulSoup, file: Path, top: str):
+    "Adds the theme and the site's script, and drops what would load maths from the network."
+    for tag in soup.head.find_all(["script", "link"]):
+        if "katex" in tag.get("src", "") + tag.get("href", ""): tag.decompose()
+    script = soup.new_tag("script")
+    script.string = THEME
+    soup.head.insert(0, script)
+    soup.head.insert(0, fragment('<meta charset="utf-8">'))
+    for tag in soup.head.find_all("meta", charset=True)[1:]: tag.decompose()
+    soup.head.append(fragment(f'<script src="{top}assets/site.js" defer></script>'))
+    if twin(file).exists(): soup.head.append(fragment(f'<link rel="alternate" type="text/markdown" href="{twin(file).name}">'))
+
+
+def twin(file: Path) -> Path: return file.with_suffix(".llms.md")
+
+
+def finish_frame(soup: BeautifulSoup, file: Path, facts: dict):
+    "What stands around the text: skip link, search, theme, sidebar, footer."
+    soup.body.insert(0, fragment(SKIP_LINK))
+    soup.main["tabindex"] = "-1"  # so that the skip link moves the focus there
+    tools = fragment(TOOLS)
+    if "repository" in facts: tools.insert(0, fragment(f'<a class="repository" href="{facts["repository"]}">Repository</a>'))
+    soup.select_one(".navbar-container").append(tools)
+    for section in soup.select(".sidebar-item-section"):
+        if not section.select("ul a[href]"): section.decompose()  # a folder that has no page yet
+    for toggle in soup.select("[data-bs-toggle=collapse]:not([href])"):
+        toggle.attrs |= {"role": "button", "tabindex": "0"}
+    for item in soup.select(".sidebar-item-toggle"): item["tabindex"] = "-1"  # does what the name beside it does
+    for selector, label in (("#quarto-sidebar", "Pages"), (".page-navigation", "Previous and next page"), ("#TOC", "On this page")):
+        for nav in soup.select(selector): nav["aria-label"] = label
+    for image in soup.select(".navbar-logo"): image["role"] = "presentation"  # the name stands beside it
+    markdown = f' · <a href="{twin(file).name}">This page as Markdown</a>' if twin(file).exists() else ""
+    soup.body.append(fragment(f'<footer class="site-footer">{facts["name"]} {facts["version"]} · {facts["license"]} licence{markdown}</footer>'))
+
+
+def finish_main(soup: BeautifulSoup, name: str):
+    "What stands in the text: maths, tables, drawings, line anchors, the lesson's notebook, a short table of contents."
+    main = soup.main
+    for span in main.select("span.math"):
+        if span.find("math"): continue  # Quarto has made it already
+        display = "display" in span["class"]
+        tex = re.sub(r"^\\[\[(]|\\[\])]$", "", span.get_text().strip())
+        span.clear()
+        span.append(fragment(convert(tex, display="block" if display else "inline")))
+    for table in main.find_all("table"):
+        if table.find_parent(class_="table-scroll") is None: table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
+    for svg in main.find_all("svg"):
+        if alt := svg.attrs.pop("alt", None): svg.attrs |= {"role": "img", "aria-label": alt}
+    for line in main.find_all(id=re.compile(r"^L-\d+$")):
+        line["id"] = line["id"].replace("-", "")
+        if line.a: line.a.attrs = {"href": f"#{line['id']}", "class": "line", "aria-label": f"Line {line['id'][1:]}"}
+    for pre in main.select("#L pre.numberSource"): pre["class"].remove("numberSource")  # assets/site.css draws the numbers
+    header = main.select_one("#title-block-header")
+    if header and name.startswith("lessons/"):
+        header.append(fragment(f'<p class="download"><a href="{Path(name).stem}.ipynb" download>Download the notebook</a></p>'))
+    if header and (toc := soup.select_one("#TOC > ul")):  # beside the text there is no room for it on a phone
+        short = fragment(f'<details class="toc-short"><summary>On this page</summary>{toc}</details>')
+        for tag in short.find_all(id=True): del tag["id"]
+        for link in short.find_all("a"): link.attrs = {"href": link["href"]}
+        header.append(short)
+
+
+def page_sections(soup: BeautifulSoup, name: str) -> list[dict]:
+    "What search knows of a page: one entry for its beginning and one for each heading."
+    title = (soup.h1 or soup.title).get_text(" ", strip=True)
+    found = [{"href": name, "title": title, "section": "", "text": []}]
+    if name.startswith("source/"): return [found[0] | {"text": ""}]  # the reference page has the same words
+    for node in soup.main.descendants:
+        if isinstance(node, Tag) and re.fullmatch("h[2-6]", node.name):
+            anchor = node.get("id") or node.get("data-anchor-id") or (node.parent.get("id") if node.parent.name == "section" else None)
+            if anchor: found.append({"href": f"{name}#{anchor}", "title": title, "section": node.get_text(" ", strip=True), "text": []})
+        elif isinstance(node, NavigableString) and not isinstance(node, Comment) and node.strip():
+            if not node.find_parent(["script", "style", "button", "nav", "h1", "h2", "h3", "h4", "h5", "h6", "math", "svg"]):
+                if not node.find_parent(class_=["toc-short", "download", "source-link"]): found[-1]["text"].append(str(node))
+    return [entry | {"text": " ".join("".join(entry["text"]).split())} for entry in found]
+
+
+def problems(docs: Path) -> list[str]:
+    "One line for each dead link, picture without alternative text, and reference that would load another host."
+    pages = {file: read(file) for file in sorted(docs.rglob("*.html"))}
+    anchors = {file: ids(soup) for file, soup in pages.items()}
+    found = []
+    for file, soup in pages.items():
+        name = file.relative_to(docs).as_posix()
+        found += [f"{name}: {problem}" for problem in (*dead_links(file, soup, anchors), *unlabelled_pictures(soup), *remote_loads(soup))]
+    for file in (*docs.rglob("*.css"), *docs.rglob("*.js")):
+        text = file.read_text(encoding="utf-8")
+        found += [f"{file.relative_to(docs).as_posix()}: loads {url} from the network: keep a copy in nbs/assets, or do without"
+                  for url in (CSS_REMOTE if file.suffix == ".css" else JS_REMOTE).findall(text)]
+    return list(dict.fromkeys(found))
+
+
+def dead_links(file: Path, soup: BeautifulSoup, anchors: dict[Path, set[str]]) -> list[str]:
+    "Links within the site that lead nowhere."
+    found = []
+    for tag, attribute in ((tag, a) for tag in soup.find_all(True) for a in ("href", "src") if a in tag.attrs and tag.name != "use"):
+        url = urlsplit(tag[attribute])
+        if url.scheme or url.netloc: continue
+        place = target(file, url)
+        if not place.exists(): found.append(f"dead link {tag[attribute]}")
+        elif url.fragment and place in anchors and unquote(url.fragment) not in anchors[place]:
+            found.append(f"dead link {tag[attribute]} (there is such a page, but no such place on it)")
+    return found
+
+
+def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:
+    "Pictures that say nothing to somebody who cannot see them."
+    pictures = [p for p in soup.find_all(["img", "svg"]) if p.find_parent("svg") is None
+                and p.get("aria-hidden") != "true" and p.get("role") != "presentation"]
+    return [f"picture {n} of the page has no alternative text: add `#| fig-alt: …` to its cell"
+            for n, p in enumerate(pictures, 1) if not (p.get("alt") or p.get("aria-label") or "").strip()]
+
+
+def remote_loads(soup: BeautifulSoup) -> list[str]:
+    "What the page would load from another host. A link that the reader may follow is not loaded."
+    urls = [tag[a] for tag in soup.find_all(list(LOADS)) for a in LOADS[tag.name] if REMOTE.match(tag.get(a, ""))]
+    for style in (*soup.find_all("style"), *soup.find_all(style=True)):
+        urls += CSS_REMOTE.findall(style.get("style") or style.get_text())
+    for script in soup.find_all("script", src=False): urls += JS_REMOTE.findall(script.get_text())
+    return [f"loads {url} from the network: keep a copy in nbs/assets, or do without" for url in urls]
