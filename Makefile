@@ -1,0 +1,67 @@
+# Every target sets up what it needs in .venv (tools/venv.sh), does its work, and ends with a line that says what comes next.
+# PYTHON=/path/to/python3 chooses another Python; TORCH=2.6.0 holds torch to one version.
+export OMP_NUM_THREADS ?= 1
+run = .venv/bin
+pytest = $(run)/python -m pytest
+
+.PHONY: help site serve test test-all lab refresh bench export clean
+
+help:
+	@echo "make site      the site, in _docs"
+	@echo "make serve     show the site in a browser, at an address of this machine"
+	@echo "make test      everything that a change can break: notebooks, library, site, browser"
+	@echo "make test-all  what is left out there because it is slow or compares with other libraries"
+	@echo "make lab       JupyterLab on the lessons"
+	@echo "make export    hooklab/ and README.md, from the notebooks"
+	@echo "make refresh   run every notebook and save its outputs, then export"
+	@echo "make bench     measure speed and memory"
+	@echo "make clean     remove what was built; .venv stays"
+
+site:
+	@tools/venv.sh site
+	@$(run)/python tools/site.py
+	@echo "The site is in _docs. Open _docs/index.html, or run: make serve"
+
+serve: site
+	@$(run)/python tools/site.py --serve
+
+test:
+	@tools/venv.sh dev
+	@$(pytest)
+	@echo "All is well. The slow part: make test-all"
+
+# pytest ends with 5 when nothing was selected.
+test-all:
+	@tools/venv.sh bench
+	@$(pytest) -m "slow or peers" || [ $$? -eq 5 ]
+	@echo "All is well. If you have not yet: make test"
+
+lab:
+	@tools/venv.sh lessons
+	@echo "JupyterLab opens in the browser. Ctrl-C here ends it; then, if you changed a notebook: make refresh"
+	@$(run)/jupyter lab nbs/lessons
+
+export:
+	@tools/venv.sh dev
+	@$(run)/nbdev-export
+	@$(run)/python tools/readme.py
+	@echo "hooklab/ and README.md are what the notebooks say. Next: make test"
+
+# A process for each notebook: what one sets, the next must not find.
+refresh:
+	@tools/venv.sh dev
+	@find nbs -name '*.ipynb' -not -path '*/.*' | sort | xargs -P 2 -I {} $(run)/nbdev-test {} --save --n-workers 0
+	@$(run)/nbdev-clean
+	@$(run)/nbdev-export
+	@$(run)/python tools/readme.py
+	@echo "All notebooks have run and their outputs are saved. Look at: git diff --stat; then: make test"
+
+bench:
+	@tools/venv.sh bench
+	@$(run)/python -m tests.bench
+	@echo "The figures are in tests/bench/results. Next: make site shows them"
+
+clean:
+	@rm -rf _docs _proc build dist *.egg-info .pytest_cache .hypothesis
+	@find hooklab nbs tests tools -name __pycache__ -o -name .ipynb_checkpoints | xargs rm -rf
+	@echo "What was built is gone; .venv stays (rm -rf .venv). Next: make site"

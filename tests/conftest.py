@@ -1,0 +1,30 @@
+"""Fixtures that every test may ask for, and who runs where."""
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def repo() -> Path:
+    "The top of the repository."
+    return REPO
+
+
+@pytest.fixture(scope="session")
+def site(repo) -> Path:
+    "The folder of the site, built once for all tests that look at it."
+    built = subprocess.run([sys.executable, "tools/site.py"], cwd=repo, capture_output=True, text=True)
+    if built.returncode: pytest.fail(f"The site could not be built (make site):\n{built.stdout}\n{built.stderr}", pytrace=False)
+    return repo/"_docs"
+
+
+def pytest_collection_modifyitems(items):
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not on_gpu: return
+    import torch
+    if torch.cuda.is_available(): return
+    for item in on_gpu: item.add_marker(pytest.mark.skip(reason="needs a GPU"))

@@ -1,0 +1,38 @@
+"""Writes README.md from nbs/index.ipynb: the home page, as it reads in a checkout of the repository."""
+import re
+from pathlib import Path
+
+from nbdev.process import NBProcessor
+
+repo = Path(__file__).parent.parent
+home = repo/"nbs"/"index.ipynb"
+
+
+def readme(path: Path = home) -> str:
+    "The text of README.md for a notebook of the folder nbs."
+    parts = [part for cell in NBProcessor(path, rm_directives=False, process=True).nb.cells for part in shown(cell)]
+    return "<!-- Made from nbs/index.ipynb by `make export`. -->\n" + "\n\n".join(parts) + "\n"
+
+
+def shown(cell):
+    "What a reader of the page sees of a cell, as pieces of Markdown."
+    flags = cell.directives_
+    if "hide" in flags or cell.cell_type == "raw": return
+    if cell.cell_type == "markdown":
+        yield plain(cell.source)
+        return
+    source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("#|")).strip()
+    if source and flags.get("echo") != "false": yield f"```python\n{source}\n```"
+    text = "".join(part for output in cell.outputs for part in output.get("text", output.get("data", {}).get("text/plain", [])))
+    if text.strip(): yield f"```\n{text.strip()}\n```"
+
+
+def plain(text):
+    "Markdown without Quarto's fences and attributes, with links that lead somewhere from the top of the repository."
+    text = re.sub(r"^:{3,}.*\n?", "", text, flags=re.M)
+    text = re.sub(r"(?<=[)\]\w])[ ]?\{[.#:][^}\n]*\}", "", text)
+    text = re.sub(r"(\]\(|\b(?:src|href)=\")(?![a-z]+:|#|/)", r"\1nbs/", text)
+    return text.replace("nbs/../", "").strip()
+
+
+if __name__ == "__main__": (repo/"README.md").write_text(readme(), encoding="utf-8")
