@@ -1,0 +1,400 @@
+"The command line: what it writes, what it refuses, and what it must not tell."
+import errno
+import functools
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import sysconfig
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hooklab import __version__, cli
+from hooklab.exercises import learner_notebook
+
+
+def shell(*args, **kwargs):
+    "The installed `hooklab` command, in a process of its own."
+    command = Path(sysconfig.get_path("scripts"))/"hooklab"
+    return subprocess.run([command, *args], capture_output=True, text=True, encoding="utf-8", timeout=120, **kwargs)
+
+
+def code(source, **others):
+    return {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source, **others}
+
+
+def notebook(*sources):
+    return {"cells": [code(s, id=f"c{i}") for i, s in enumerate(sources)], "metadata": {},
+            "nbformat": 4, "nbformat_minor": 5}
+
+
+def save(nb, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(nb), encoding="utf-8")
+
+
+def load(path): return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def originals(tmp_path, monkeypatch):
+    "Two small lessons that this installation seems to carry; the working folder is empty."
+    folder = tmp_path/"originals"
+    save(notebook("x = 1", "x + 1"), folder/"01-one.ipynb")
+    save(notebook("y = 'größer'"), folder/"02-two.ipynb")
+    monkeypatch.setattr(cli, "lesson_files", lambda: sorted(folder.glob("*.ipynb")))
+    (tmp_path/"cwd").mkdir()
+    monkeypatch.chdir(tmp_path/"cwd")
+    return folder
+
+
+@pytest.fixture
+def lessons(capsys):
+    "Calls `hooklab lessons …`; gives what it says of each file."
+    def call(*args):
+        cli.main(["lessons", *map(str, args)])
+        return dict(re.findall(r"^  (\S+): (.+)$", capsys.readouterr().out, re.M))
+    return call
+
+
+@pytest.fixture
+def fails(capsys):
+    "Calls main; it must end with exit code 1 and one line, which is returned."
+    def call(*args):
+        with pytest.raises(SystemExit) as stopped: cli.main([*map(str, args)])
+        message = stopped.value.code  # a text: Python writes it to stderr and exits with 1
+        assert isinstance(message, str) and message.startswith("hooklab: ") and "\n" not in message
+        return message
+    return call
+
+
+# The command itself
+
+def test_installed_command_tells_its_version():
+    done = shell("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"hooklab {__version__}\n", "")
+
+
+def test_alone_it_prints_the_help():
+    done = shell()
+    assert done.returncode == 0 and done.stderr == ""
+    assert re.findall(r"^ {4}(\w+)", done.stdout, re.M) == ["report", "lessons"]
+
+
+@pytest.mark.parametrize("args", [["--version"], ["--help"], [], ["lessons", "--help"], ["nonsense"]])
+def test_torch_is_imported_by_no_command_that_can_do_without(args):
+    program = f"""import sys; from hooklab.cli import main
+try: main({args})
+except SystemExit: pass
+sys.exit("torch" in sys.modules)"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("args", [["lesson"], ["lessons", "--frce"], ["lessons", "a", "b"], ["report", "x"]])
+def test_wrong_usage_is_one_line_and_exit_code_2(args):
+    done = shell(*args)
+    assert done.returncode == 2 and done.stdout == ""
+    assert re.fullmatch(r"hooklab: .+ --help\n", done.stderr)
+
+
+def test_failure_is_one_line_on_stderr_and_exit_code_1(tmp_path):
+    (tmp_path/"notes").touch()
+    done = shell("lessons", "notes", cwd=tmp_path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr == "hooklab: notes is a file. Name another folder: hooklab lessons FOLDER\n"
+
+
+# report
+
+def test_report_tells_nothing_about_its_user(tmp_path):
+    private = {"USER": "zaphod", "LOGNAME": "zaphod", "HOME": str(tmp_path/"zaphod"), "API_TOKEN": "s3cr3t-t0ken"}
+    done = shell("report", cwd=tmp_path, env=os.environ | private)
+    assert done.returncode == 0 and done.stderr == ""
+    told = {*private.values(), platform.node(), sys.prefix, str(tmp_path)} - {""}
+    assert [value for value in told if value in done.stdout] == []
+    assert not re.search(r"[\w.]+/[\w.]+/|\w:\\", done.stdout)
+    first, *rows, last = done.stdout.splitlines()
+    assert (first, last) == ("```text", "```") and all(len(row.split(maxsplit=1)) == 2 for row in rows)
+
+
+def test_report_gives_the_versions_in_use():
+    import numpy
+    text = cli.report()
+    for name, version in {"hooklab": __version__, "torch": torch.__version__.split("+")[0], "numpy": numpy.__version__,
+                          "python": sys.version.split()[0]}.items():
+        assert re.search(rf"^{name} +{re.escape(version)}", text, re.M)
+
+
+def test_report_of_a_package_that_is_not_there(monkeypatch):
+    def missing(name): raise cli.metadata.PackageNotFoundError(name)
+    monkeypatch.setattr(cli, "metadata", SimpleNamespace(version=missing, PackageNotFoundError=ModuleNotFoundError))
+    assert re.search("^torchvision +not installed$", cli.report(), re.M)
+
+
+def test_report_names_every_gpu(monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", "13.9")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties",
+                        lambda i: SimpleNamespace(name=f"Card {i}", total_memory=(i + 1) * 2**33))
+    assert re.search(r"^CUDA +13.9, Card 0 \(8 GiB\), Card 1 \(16 GiB\)$", cli.report(), re.M)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert re.search("^CUDA +13.9, no device$", cli.report(), re.M)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    assert re.search("^CUDA +not in this build of torch$", cli.report(), re.M)
+
+
+@pytest.mark.gpu
+def test_report_names_this_gpu(): assert torch.cuda.get_device_name(0) in cli.report()
+
+
+class Watcher:
+    def __call__(self, *args): pass
+    def method(self, *args): pass
+
+
+def test_report_lists_each_kind_of_global_hook_while_it_is_on():
+    import torch.nn.modules.module as modules
+    import torch.optim.optimizer as optimizers
+    register = [getattr(modules, name) for name in dir(modules) if name.startswith("register_module_")
+                and name != "register_module_backward_hook"]  # its full form is there; torch allows one of the two
+    register += [getattr(optimizers, name) for name in dir(optimizers) if name.startswith("register_optimizer_step")]
+    assert len(register) >= 9
+    with ExitStack() as stack:
+        for f in register: stack.callback(f(Watcher().method).remove)
+        found = cli.global_hooks()
+        assert len(found) == len({*found}) == len(register)
+        assert all(hook.endswith(f": {__name__}.Watcher.method") for hook in found)
+        assert all(hook in cli.report() for hook in found)
+    assert cli.global_hooks() == [] and re.search("^global hooks +none$", cli.report(), re.M)
+
+
+@pytest.mark.parametrize("hook, name", [(Watcher(), f"{__name__}.Watcher"),
+                                        (functools.partial(print), "functools.partial")])
+def test_a_hook_without_a_name_is_called_after_its_class(hook, name):
+    handle = torch.nn.modules.module.register_module_forward_hook(hook)
+    try: assert cli.global_hooks() == [f"forward: {name}"]
+    finally: handle.remove()
+
+
+def watch_me(module, inputs, output): pass
+
+
+def test_report_of_a_model_lists_its_hooks_and_leaves_them():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    handle = model[0].register_forward_hook(watch_me)
+    assert "watch_me" in cli.report(model) and "watch_me" not in cli.report()
+    assert len(model[0]._forward_hooks) == 1
+    handle.remove()
+    assert "watch_me" not in cli.report(model)
+
+
+# lessons
+
+def test_real_lessons_arrive_as_learners_get_them(tmp_path):
+    done = shell("lessons", "here", cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+    files = cli.lesson_files()
+    assert files and sorted(os.listdir(tmp_path)) == ["here"]
+    assert sorted(os.listdir(tmp_path/"here")) == [file.name for file in files]
+    for file in files:
+        written = load(tmp_path/"here"/file.name)
+        assert written["cells"] == learner_notebook(load(file))["cells"]
+        assert all(not cell["outputs"] for cell in written["cells"] if cell["cell_type"] == "code")
+
+
+def test_default_folder(originals, lessons):
+    assert lessons() == {"01-one.ipynb": "written", "02-two.ipynb": "written"}
+    assert os.listdir() == ["hooklab-lessons"] and len(os.listdir("hooklab-lessons")) == 2
+    assert "größer" in Path("hooklab-lessons/02-two.ipynb").read_text(encoding="utf-8")
+
+
+def test_a_second_call_touches_nothing(originals, lessons):
+    lessons("a/b")
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns, p.stat().st_ino) for p in Path("a/b").iterdir()}
+    for args in ([], ["--force"]):
+        assert {*lessons("a/b", *args).values()} == {"already there, unchanged"}
+        assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns, p.stat().st_ino) for p in Path("a/b").iterdir()}
+
+
+def run_in_jupyter(path):
+    "What a Jupyter does to a notebook that is run and saved: outputs, counts, ids, sources as lists, an empty cell."
+    nb = load(path)
+    for i, cell in enumerate(nb["cells"]):
+        cell |= {"id": f"new{i}", "source": "".join(cell["source"]).splitlines(keepends=True), "execution_count": i,
+                 "metadata": {"scrolled": True}, "outputs": [{"output_type": "stream", "name": "stdout", "text": "1"}]}
+    nb["cells"].append(code([]))
+    nb["metadata"] |= {"kernelspec": {"name": "python3"}, "language_info": {"name": "python"}}
+    save(nb, path)
+
+
+def change(path, source="x = 2"):
+    nb = load(path)
+    nb["cells"][0]["source"] = [source]
+    save(nb, path)
+
+
+def test_lesson_that_was_only_run_is_unchanged_and_keeps_its_outputs(originals, lessons):
+    lessons()
+    run_in_jupyter(path := Path("hooklab-lessons/01-one.ipynb"))
+    before = path.read_bytes()
+    assert lessons()["01-one.ipynb"] == "already there, unchanged"
+    assert path.read_bytes() == before
+
+
+def test_newer_lesson_replaces_an_untouched_copy_even_if_it_was_run(originals, lessons):
+    lessons()
+    run_in_jupyter(Path("hooklab-lessons/01-one.ipynb"))
+    save(notebook("x = 1", "x + 1", "x + 2"), originals/"01-one.ipynb")
+    assert lessons() == {"01-one.ipynb": f"updated to hooklab {__version__}: you had not changed it",
+                         "02-two.ipynb": "already there, unchanged"}
+    assert len(load(Path("hooklab-lessons/01-one.ipynb"))["cells"]) == 3
+    assert lessons()["01-one.ipynb"] == "already there, unchanged"
+
+
+def test_what_the_learner_wrote_is_kept_until_forced(originals, lessons):
+    lessons()
+    run_in_jupyter(path := Path("hooklab-lessons/01-one.ipynb"))
+    change(path)
+    mine = path.read_bytes()
+    assert lessons() == {"01-one.ipynb": "kept, because you changed it", "02-two.ipynb": "already there, unchanged"}
+    save(notebook("x = 1", "x + 3"), originals/"01-one.ipynb")
+    assert lessons()["01-one.ipynb"] == f"kept, because you changed it (hooklab {__version__} has another version)"
+    assert path.read_bytes() == mine
+    assert lessons("--force")["01-one.ipynb"] == "replaced, with your changes"
+    assert [*map("".join, (cell["source"] for cell in load(path)["cells"]))] == ["x = 1", "x + 3"]
+    assert lessons()["01-one.ipynb"] == "already there, unchanged"
+
+
+def test_a_change_taken_back_is_no_change(originals, lessons):
+    lessons()
+    change(path := Path("hooklab-lessons/01-one.ipynb"))
+    change(path, "x = 1")
+    save(notebook("x = 5"), originals/"01-one.ipynb")
+    assert lessons()["01-one.ipynb"].startswith("updated")
+
+
+@pytest.mark.parametrize("content", [b"", b"my notes", b"\xff\xfe", b"null", b'{"cells": [], "metadata": null}'])
+def test_another_file_of_that_name_is_kept(originals, lessons, content):
+    path = Path("hooklab-lessons/01-one.ipynb")
+    path.parent.mkdir()
+    path.write_bytes(content)
+    assert lessons() == {"01-one.ipynb": "kept, because you changed it", "02-two.ipynb": "written"}
+    assert path.read_bytes() == content
+    assert lessons("--force")["01-one.ipynb"] == "replaced, with your changes"
+
+
+def test_other_files_in_the_folder_stay(originals, lessons):
+    Path("mine").mkdir()
+    Path("mine/notes.md").write_text("mine")
+    lessons("mine", "--force")
+    assert sorted(os.listdir("mine")) == ["01-one.ipynb", "02-two.ipynb", "notes.md"]
+    assert Path("mine/notes.md").read_text() == "mine"
+
+
+@given(st.lists(st.text(), min_size=1), st.integers(0))
+def test_fingerprint_sees_people_and_not_jupyter(sources, i):
+    whole, i = notebook(*sources), i % len(sources)
+    split = {**whole, "cells": [{**c, "source": c["source"].splitlines(keepends=True)} for c in whole["cells"]]}
+    assert cli.fingerprint(whole) == cli.fingerprint(split)
+    typed = notebook(*sources[:i], sources[i] + "x", *sources[i+1:])
+    assert cli.fingerprint(whole) != cli.fingerprint(typed)
+
+
+@pytest.mark.parametrize("folder", ["Übungen für später", "レッスン", "with 'quotes' and spaces", "-dashed"])
+def test_any_folder_name(originals, lessons, capsys, folder):
+    assert {*lessons("--", folder).values()} == {"written"}
+    assert len(os.listdir(folder)) == 2
+
+
+def test_folder_name_that_the_terminal_cannot_show(tmp_path):
+    done = shell("lessons", "レッスン", cwd=tmp_path, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and done.stderr == "" and os.listdir(tmp_path) == ["レッスン"]
+
+
+def test_lessons_of_a_wheel_come_before_those_of_a_clone(tmp_path, monkeypatch, fails):
+    monkeypatch.setattr(cli, "resources", SimpleNamespace(files=lambda package: tmp_path/"site"/package))
+    assert "no lessons" in fails("lessons", tmp_path/"out")
+    assert not (tmp_path/"out").exists()
+    save(notebook("clone"), tmp_path/"site/nbs/lessons/01-a.ipynb")
+    assert cli.lesson_files() == [tmp_path/"site/nbs/lessons/01-a.ipynb"]
+    for name in ("02-b", "01-a"): save(notebook("wheel"), tmp_path/f"site/hooklab/lessons/{name}.ipynb")
+    assert cli.lesson_files() == [tmp_path/f"site/hooklab/lessons/{name}.ipynb" for name in ("01-a", "02-b")]
+
+
+def test_originals_are_never_written_over(originals, fails, tmp_path):
+    before = {p: p.read_bytes() for p in originals.iterdir()}
+    (tmp_path/"link").symlink_to(originals)
+    for folder in (originals, tmp_path/"link", "../originals"):
+        assert "originals" in fails("lessons", folder, "--force")
+    assert before == {p: p.read_bytes() for p in originals.iterdir()}
+
+
+def test_a_file_where_a_folder_is_needed(originals, fails):
+    Path("notes").touch()
+    assert "notes is a file" in fails("lessons", "notes")
+    assert "cannot write" in fails("lessons", "notes/sub")
+    Path("out/01-one.ipynb").mkdir(parents=True)
+    for force in ([], ["--force"]): assert str(Path("out/01-one.ipynb")) in fails("lessons", "out", *force)
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS])
+def test_folder_that_must_not_be_written(originals, fails, monkeypatch, error):
+    def refuse(path, *args, **kwargs): raise OSError(error, os.strerror(error), str(path))
+    for method in ("mkdir", "write_bytes"):  # a new folder, and a folder that is there
+        with monkeypatch.context() as m:
+            m.setattr(Path, method, refuse)
+            assert os.strerror(error) in fails("lessons", "there")
+    assert os.listdir("there") == []
+
+
+def write_half(path, data, stop):
+    with open(path, "wb") as file: file.write(data[:len(data)//2])
+    raise stop
+
+
+def test_full_disk_loses_nothing(originals, lessons, fails, monkeypatch):
+    lessons()
+    save(notebook("x = 7"), originals/"01-one.ipynb")
+    before = {p: p.read_bytes() for p in Path("hooklab-lessons").iterdir()}
+    with monkeypatch.context() as m:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        m.setattr(Path, "write_bytes", lambda path, data: write_half(path, data, full))
+        assert "hooklab-lessons: No space left" in fails("lessons")
+    assert before == {p: p.read_bytes() for p in Path("hooklab-lessons").iterdir()}
+    assert lessons()["01-one.ipynb"].startswith("updated")
+
+
+def test_ctrl_c_leaves_no_half_file(originals, monkeypatch):
+    monkeypatch.setattr(Path, "write_bytes", lambda path, data: write_half(path, data, KeyboardInterrupt()))
+    with pytest.raises(SystemExit) as stopped: cli.main(["lessons"])
+    assert stopped.value.code == 130 and os.listdir("hooklab-lessons") == []
+
+
+def test_open_starts_jupyterlab_on_the_folder(originals, monkeypatch, tmp_path):
+    started = []
+    lab = ModuleType("jupyterlab.labapp")
+    lab.main = started.append
+    monkeypatch.setitem(sys.modules, "jupyterlab", ModuleType("jupyterlab"))
+    monkeypatch.setitem(sys.modules, "jupyterlab.labapp", lab)
+    cli.main(["lessons", "--open", "--", "-odd name"])
+    assert started == [[str(tmp_path/"cwd"/"-odd name")]] and len(os.listdir("-odd name")) == 2
+
+
+def test_open_without_jupyterlab_says_how_to_get_it(originals, fails, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jupyterlab", None)
+    assert fails("lessons", "--open").endswith('python -m pip install "hooklab[lessons]"')
+    assert len(os.listdir("hooklab-lessons")) == 2
+
+
+def test_next_step_is_a_command_that_can_be_pasted(originals, capsys):
+    cli.main(["lessons", "my lessons"])
+    assert capsys.readouterr().out.endswith("Next: hooklab lessons 'my lessons' --open\n")
