@@ -1,5 +1,5 @@
 # Every target sets up what it needs in .venv (tools/venv.sh), does its work, and ends with a line that says what comes next.
-# PYTHON=/path/to/python3 chooses another Python; TORCH=2.6.0 holds torch to one version.
+# PYTHON=/path/to/python3 chooses another Python; TORCH=oldest tries the oldest torch.
 export OMP_NUM_THREADS ?= 1
 run = .venv/bin
 pytest = $(run)/python -m pytest

@@ -2,7 +2,7 @@
 # tools/venv.sh LEVEL: sees to it that .venv holds what LEVEL needs (an extra of settings.ini: site, dev, bench, lessons).
 # It does nothing when that is so already. Two variables are heeded:
 #   PYTHON  the Python to make .venv with; else the newest one found
-#   TORCH   the version of torch to install, for a trial of the oldest one that settings.ini promises
+#   TORCH   a version of torch to hold to, as in TORCH=2.7.1; TORCH=oldest is the oldest that settings.ini promises
 set -eu
 cd "$(dirname "$0")/.."
 level=$1
@@ -11,6 +11,8 @@ fail() { echo "$1" >&2; exit 1; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
 min=$(sed -n 's/^min_python *= *//p' settings.ini)
+torch=${TORCH:-}
+[ "$torch" != oldest ] || torch=$(sed -n 's/.*torch>=\([0-9.]*\).*/\1/p' settings.ini)
 
 # Says in a few words why a Python will not do, and nothing when it will. It must be run: a shim of pyenv may only exist.
 # Debian's Python comes without the part that makes a venv; uv does not need it.
@@ -47,7 +49,7 @@ find_python() {
 }
 
 # A .venv does not survive being moved, nor another Python or torch than it was made with.
-made_for="$PWD, torch ${TORCH:-the newest}"
+made_for="$PWD, torch ${torch:-the newest}"
 usable() {
     [ "$(cat .venv/made-for 2>/dev/null)" = "$made_for" ] && [ -z "$(objection .venv/bin/python)" ] || return 1
     [ -z "${PYTHON:-}" ] || [ "$(version "$PYTHON")" = "$(version .venv/bin/python)" ]
@@ -82,7 +84,7 @@ if ! installed; then
         .venv/bin/python -m pip --version >/dev/null 2>&1 || .venv/bin/python -m ensurepip >/dev/null
     fi
     echo "Installing hooklab[$level] in .venv: once, and some minutes with a slow line, for torch is large."
-    $tool $quiet --editable ".[$level]" ${TORCH:+"torch==$TORCH"} ||
+    $tool $quiet --editable ".[$level]" ${torch:+"torch==$torch"} ||
         fail "Could not install hooklab[$level] (see above). When that is mended, run the same command again."
     echo "$facts" > ".venv/installed-$level"
 fi
