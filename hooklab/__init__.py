@@ -5,8 +5,9 @@ __version__ = "0.1.0"
 # Names are looked up when they are used: `hooklab --help` does not wait for torch, nor a script that wants one module.
 def __getattr__(name):
     from importlib import import_module
-    try: return getattr(import_module("hooklab.all"), name)
-    except AttributeError: raise AttributeError(f"hooklab has no {name!r}") from None
+    everything = import_module("hooklab.all")
+    if not hasattr(everything, name): raise AttributeError(f"hooklab has no {name!r}")
+    return getattr(everything, name)
 
 
 def __dir__():

@@ -8,6 +8,8 @@ __all__ = []
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .tree import *
 from .select import *
+from .hook import *
+from .attached import *
 
 # %% ../nbs/lib/all.ipynb #932ba210
 __all__ = [name for name in dir() if not name.startswith("_")]

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../nbs/lib/gradient.ipynb #520a8d2f
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,10 @@ class Entrance:
     "Where the inputs of one call hang in the graph, noted before the layer runs."
     def __init__(
         self,
-        given: Any, # Whatever the layer is about to be called with
+        *given: Any, # The positional arguments as a tuple, and the keyword arguments as a dict if they are of interest
     ):
         self.inputs = [_edge(t) if t.requires_grad else None for t in tensors(given)]
-        self.like = _outline(given)
+        self.outlines = _outline(given)
         self.first_node = torch._C._autograd._get_sequence_nr()
 
 
@@ -39,13 +39,14 @@ _empty = torch.empty(0)
 def _outline(x): return map_tensors(lambda t: _empty, x)  # the containers without the tensors, to put gradients in
 
 
-def _filled(outline, gradients: Sequence[Tensor | None]):
-    "Gradients in the containers of `outline`: always a tuple on the outside where one tensor was, as in torch."
-    if isinstance(outline, Tensor): return (gradients[0],)
-    gradients = iter(gradients)
-    if type(outline) is not tuple: return map_tensors(lambda _: next(gradients), outline)
+def _filled(outline, gradients: Iterator[Tensor | None]):
+    "The next gradients in the containers of `outline`; one tensor becomes a tuple of one, as in torch."
+    def fill(part): return map_tensors(lambda _: next(gradients), part) if tensors(part) else None
     # what held no tensor has no gradient: a flag that was passed to a layer must not look like one
-    return tuple(map_tensors(lambda _: next(gradients), part) if tensors(part) else None for part in outline)
+    if isinstance(outline, Tensor): return (next(gradients),)
+    if type(outline) is tuple: return tuple(map(fill, outline))
+    if type(outline) is dict: return {name: fill(part) for name, part in outline.items()}
+    return map_tensors(lambda _: next(gradients), outline)
 
 # %% ../nbs/lib/gradient.ipynb #516e133d
 def _readers(
@@ -72,11 +73,11 @@ class GradientCall:
     def __init__(
         self,
         out: Any, # What the layer returned
-        done: Callable, # Called as `done(self, gradients of the inputs, gradients of the outputs)`
-        entrance: Entrance | None = None, # Where the inputs hang; without it only gradients of the outputs are collected
+        done: Callable, # Called as `done(self, gradients of what the entrance was given…, gradients of the output)`
+        entrance: Entrance | None = None, # Where the inputs hang; without it only gradients of the output are collected
     ):
         outputs = tensors(out)
-        self.done, self.out_like, self.in_like = done, _outline(out), entrance and entrance.like
+        self.done, self.outlines, self.out_outline = done, entrance.outlines if entrance else (), _outline(out)
         self.n_out, self.n_in = len(outputs), len(entrance.inputs) if entrance else 0
         self.task, self.missing, self.expected = None, 0, 0
         exits, inputs = {}, entrance.inputs if entrance else []
@@ -126,7 +127,6 @@ class GradientCall:
 
     def _finish(self):
         self.missing = 0
-        grad_in = None if self.in_like is None else _filled(self.in_like, self.grad_in)
-        grad_out = _filled(self.out_like, self.grad_out)
+        grad_in, grad_out = iter(self.grad_in), iter(self.grad_out)
         self.grad_in = self.grad_out = None
-        self.done(self, grad_in, grad_out)
+        self.done(self, *[_filled(outline, grad_in) for outline in self.outlines], _filled(self.out_outline, grad_out))
