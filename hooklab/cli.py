@@ -67,8 +67,9 @@ def report(
             "global hooks": ("\n" + " "*14).join(global_hooks()) or "none"}
     text = "\n".join(f"{name:<14}{value}" for name, value in rows.items())
     if model is not None:
-        from hooklab.hook import hooks_on
-        text += f"\n\n{hooks_on(model)}"
+        from hooklab.attached import hooks_on
+        on_model = [repr(hook) for hook in hooks_on(model) if hook.layer != "*"]  # the global ones stand above
+        text += "\n".join(["", "", f"hooks on this {type(model).__name__}:", *(on_model or ["none"])])
     return Report(f"```text\n{text}\n```")
 
 # %% ../nbs/lib/cli.ipynb #43bbb3c5
@@ -94,7 +95,7 @@ def write_lesson(nb: dict, path: Path, force: bool = False) -> str:
         now, before = fingerprints(path)
         if now == new: return "already there, unchanged"
         if now and now == before: done = f"updated to hooklab {__version__}: you had not changed it"
-        elif force: done = "replaced, with your changes"
+        elif force: done = "replaced; your changes are gone"
         else: return "kept, because you changed it" + (
             f" (hooklab {__version__} has another version)" if before and before != new else "")
     nb = {**nb, "metadata": {**nb["metadata"], "hooklab": {"fingerprint": new}}}
@@ -121,10 +122,10 @@ def run_lessons(args: Namespace) -> None:
     "`hooklab lessons`"
     from hooklab.exercises import learner_notebook
     files, folder = lesson_files(), args.folder
-    other = "Name another folder: hooklab lessons FOLDER"
+    other = "name another folder: hooklab lessons FOLDER"
     if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")
-    if folder.resolve() == files[0].parent.resolve(): sys.exit(f"hooklab: {folder} holds the originals. {other}")
-    if folder.exists() and not folder.is_dir(): sys.exit(f"hooklab: {folder} is a file. {other}")
+    if folder.resolve() == files[0].parent.resolve(): sys.exit(f"hooklab: {folder} holds the originals; {other}")
+    if folder.exists() and not folder.is_dir(): sys.exit(f"hooklab: {folder} is a file; {other}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         print(f"Lessons in {folder}:")
@@ -133,7 +134,7 @@ def run_lessons(args: Namespace) -> None:
             print(f"  {file.name}: {write_lesson(lesson, folder/file.name, args.force)}")
     except OSError as e:
         at = str(e.filename or folder).removesuffix(".part")
-        sys.exit(f"hooklab: cannot write {at}: {e.strerror}. Mend that, or: {other}")
+        sys.exit(f"hooklab: cannot write {at}: {e.strerror}. Change that, or {other}")
     if not args.open: return print("Next:", shlex.join(["hooklab", "lessons", str(folder), "--open"]))
     try: from jupyterlab.labapp import main as jupyterlab
     except ImportError: sys.exit('hooklab: JupyterLab is not installed. Run: python -m pip install "hooklab[lessons]"')

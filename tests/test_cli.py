@@ -109,7 +109,7 @@ def test_failure_is_one_line_on_stderr_and_exit_code_1(tmp_path):
     (tmp_path/"notes").touch()
     done = shell("lessons", "notes", cwd=tmp_path)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr == "hooklab: notes is a file. Name another folder: hooklab lessons FOLDER\n"
+    assert done.stderr == "hooklab: notes is a file; name another folder: hooklab lessons FOLDER\n"
 
 
 # report
@@ -194,7 +194,17 @@ def test_report_of_a_model_lists_its_hooks_and_leaves_them():
     assert "watch_me" in cli.report(model) and "watch_me" not in cli.report()
     assert len(model[0]._forward_hooks) == 1
     handle.remove()
-    assert "watch_me" not in cli.report(model)
+    assert "watch_me" not in cli.report(model) and cli.report(model).endswith("hooks on this Sequential:\nnone\n```")
+
+
+def test_a_global_hook_is_listed_once():
+    handle = torch.nn.modules.module.register_module_forward_hook(watch_me)
+    try: assert cli.report(torch.nn.ReLU()).count("watch_me") == 1
+    finally: handle.remove()
+
+
+def test_report_of_something_else_than_a_model():
+    with pytest.raises(TypeError, match="Module"): cli.report(3)
 
 
 # lessons
@@ -269,7 +279,7 @@ def test_what_the_learner_wrote_is_kept_until_forced(originals, lessons):
     save(notebook("x = 1", "x + 3"), originals/"01-one.ipynb")
     assert lessons()["01-one.ipynb"] == f"kept, because you changed it (hooklab {__version__} has another version)"
     assert path.read_bytes() == mine
-    assert lessons("--force")["01-one.ipynb"] == "replaced, with your changes"
+    assert lessons("--force")["01-one.ipynb"] == "replaced; your changes are gone"
     assert [*map("".join, (cell["source"] for cell in load(path)["cells"]))] == ["x = 1", "x + 3"]
     assert lessons()["01-one.ipynb"] == "already there, unchanged"
 
@@ -289,7 +299,7 @@ def test_another_file_of_that_name_is_kept(originals, lessons, content):
     path.write_bytes(content)
     assert lessons() == {"01-one.ipynb": "kept, because you changed it", "02-two.ipynb": "written"}
     assert path.read_bytes() == content
-    assert lessons("--force")["01-one.ipynb"] == "replaced, with your changes"
+    assert lessons("--force")["01-one.ipynb"] == "replaced; your changes are gone"
 
 
 def test_other_files_in_the_folder_stay(originals, lessons):
