@@ -75,15 +75,6 @@ class End(Port):
     __slots__ = ()
     def __call__(self, m, *given): self.hook.running = False
 
-# %% ../nbs/lib/hook.ipynb #22a32ed9
-def _attach(m: nn.Module, kind: str, hook, **options) -> list:
-    "Register the ports of a hook of this kind on `m`; the handles. This is where hooklab meets torch's register functions."
-    if kind == "forward": return [m.register_forward_hook(Look(hook), **options)]
-    if kind == "forward_pre": return [m.register_forward_pre_hook(Look(hook), **options)]
-    always = dict(options, always_call=True)  # so that what `Enter` noted is taken back when the layer raises
-    if kind == "backward_pre": return [m.register_forward_hook(Leave(hook), **always)]
-    return [m.register_forward_pre_hook(Enter(hook), **options), m.register_forward_hook(Leave(hook), **always)]
-
 # %% ../nbs/lib/hook.ipynb #b1d77dd1
 def _copy(t: Tensor) -> Tensor:
     "A detached copy of `t` that nobody else will change."
@@ -137,7 +128,8 @@ class Group:
         if keep is not None and keep < 1: raise ValueError(f"keep={keep}: how many calls to keep must be at least 1")
         if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
         if always_call and self.kind != "forward": raise ValueError("always_call=True is for forward hooks")
-        self.f, self.detach, self.cpu, self.gather, self.root, self.keep = f, detach, cpu, gather, root, keep
+        self.f, self.detach, self.cpu, self.gather, self.keep = f, detach, cpu, gather, keep
+        self.root, self.rooted = root, root is not None  # `rooted` because compiled code must not look at the model itself
         self.options = {"with_kwargs": with_kwargs, "prepend": prepend}
         if always_call: self.options["always_call"] = True
         self.plain_store = f is _store and detach and not (cpu or gather)
@@ -162,7 +154,7 @@ class Group:
         _let_compiled_code_see_hooks()
         self.hooks = hooks
         try:
-            for h in hooks: h.handles = _attach(h.module, self.kind, h, **self.options)
+            for h in hooks: h.handles = h.register(**self.options)
             if self.root is not None:
                 self.handles = [self.root.register_forward_pre_hook(Begin(self), prepend=True),
                                 self.root.register_forward_hook(End(self), always_call=True)]
@@ -258,6 +250,14 @@ class Hook:
         self.clear()
         return self
 
+    def register(self, **options) -> list:
+        "Put the ports on the layer. Only here and for the root does hooklab meet torch's register functions for layers."
+        m, kind = self.module, self.group.kind
+        if kind == "forward": return [m.register_forward_hook(Look(self), **options)]
+        if kind == "forward_pre": return [m.register_forward_pre_hook(Look(self), **options)]
+        leave = m.register_forward_hook(Leave(self), **options, always_call=True)  # if the layer raises, `Enter` is undone
+        return [leave] if kind == "backward_pre" else [m.register_forward_pre_hook(Enter(self), **options), leave]
+
     @property
     def hook(self): return self.handles[0] if self.handles else None
 
@@ -329,7 +329,7 @@ class Hook:
         else: self._insert(value, number)
         if limit and len(self._calls) > limit: del self._calls[0], self._order[:1]
         # compiled code is compiled anew for each value of a counter: without a root, which begins at 0, it only says "once"
-        self.n_calls = 1 if torch.compiler.is_compiling() and g.root is None else self.n_calls + 1
+        self.n_calls = 1 if torch.compiler.is_compiling() and not g.rooted else self.n_calls + 1
 
     def _insert(self, value, number):
         "Gradients arrive last call first; they are kept in the order of the calls."

@@ -57,6 +57,7 @@ def map_tensors(
     if x is None or (taken := _parts(x)) is None: return x
     _, parts, rebuild = taken
     new = [map_tensors(f, part) for part in parts]
+    if torch.compiler.is_compiling(): return rebuild(new)  # torch's compiler cannot ask a tuple who it is
     return x if all(a is b for a, b in zip(new, parts)) else rebuild(new)
 
 # %% ../nbs/lib/tree.ipynb #995ff703
