@@ -17,7 +17,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from site_pages import finish_pages, problems
+from site_pages import finish_pages, problems, read_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS, PROC, DOCS, STAMP = (ROOT/name for name in ("nbs", "_proc", "_docs", "_proc/.built"))
@@ -26,12 +26,14 @@ SHORT_TYPES = {"__main__.": "", "torch.nn.modules.module.Module": "nn.Module", "
 
 
 def package() -> dict:
-    "The facts of settings.ini, and the version."
+    "The facts of settings.ini, the version, and the page that each module is exported from."
     config = ConfigParser(interpolation=None, delimiters=["="])
     config.read(ROOT/"settings.ini", encoding="utf-8")
     name = config["package"]["name"]
     version = re.search(r'^__version__ = "(.+)"', (ROOT/name/"__init__.py").read_text(encoding="utf-8"), re.M)[1]
-    return {**config["package"], "version": version}
+    origins = {file.stem: re.search(r"File to edit: \S*/nbs/(\S+)\.ipynb", file.read_text(encoding="utf-8"))
+               for file in sorted((ROOT/name).glob("[!_]*.py"))}
+    return {**config["package"], "version": version, "modules": {module: origin and origin[1] for module, origin in origins.items()}}
 
 
 def fingerprint(*patterns: str) -> str:
@@ -79,17 +81,16 @@ def tidy_reference():
         file.write_text(json.dumps(nb), encoding="utf-8")
 
 
-def write_source_pages(name: str):
+def write_source_pages(facts: dict):
     "Writes a page for each module, so that source links work offline and show the code of this build."
     (PROC/"source").mkdir(exist_ok=True)
-    for file in sorted((ROOT/name).glob("[!_]*.py")):
-        code = file.read_text(encoding="utf-8").rstrip()
+    for module, origin in facts["modules"].items():
+        code = (ROOT/facts["name"]/f"{module}.py").read_text(encoding="utf-8").rstrip()
         fence = "`"*max(4, 1 + max((len(ticks) for ticks in re.findall("`+", code)), default=0))
-        page = f"lib/{file.stem}.ipynb"
-        origin = f"Exported from [the reference page](/{page})." if (NBS/page).exists() else "Exported from the notebooks."
+        exported = f"Exported from [its page of the reference](/{origin}.ipynb)." if origin else ""
         # the id L makes the renderers number the lines L-1, L-2, …
-        (PROC/"source"/f"{file.stem}.qmd").write_text(
-            f"---\ntitle: {name}/{file.name}\ntoc: false\n---\n\n{origin}\n\n"
+        (PROC/"source"/f"{module}.qmd").write_text(
+            f"---\ntitle: {facts['name']}/{module}.py\ntoc: false\n---\n\n{exported}\n\n"
             f"{fence}{{#L .python code-line-numbers=true}}\n{code}\n{fence}\n", encoding="utf-8")
 
 
@@ -104,16 +105,11 @@ def render():
 
 def write_learner_notebooks(docs: Path):
     "Puts beside each lesson the notebook that its page offers: the learner's version."
+    from hooklab.exercises import learner_notebook
     for file in sorted((NBS/"lessons").glob("*.ipynb")):
-        nb = learner_version(json.loads(file.read_text(encoding="utf-8")))
+        try: nb = learner_notebook(json.loads(file.read_text(encoding="utf-8")))
+        except ValueError as error: sys.exit(f"{file.relative_to(ROOT)}: {error} Mend it with `make lab`, then `make site`")
         (docs/"lessons"/file.name).write_text(json.dumps(nb, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def learner_version(nb: dict) -> dict:
-    "The notebook without the solutions."
-    try: from hooklab.exercises import learner_notebook
-    except ModuleNotFoundError: return nb
-    return learner_notebook(nb)
 
 
 def build():
@@ -123,22 +119,23 @@ def build():
     code = fingerprint(f"{facts['name']}/*.py")
     everything = fingerprint(f"{facts['name']}/*.py", "nbs/**/*", "tools/site*.py", "_quarto.yml", "settings.ini")
     stamp = f"{code} {everything} {bool(shutil.which('quarto'))}"
-    built = STAMP.read_text() if STAMP.exists() and DOCS.exists() else ""
-    if built == stamp: return print(f"The site is up to date. {done}")
+    built = STAMP.read_text() if STAMP.exists() else ""
+    if built == stamp and DOCS.exists(): return print(f"The site is up to date. {done}")
     check_notebooks()
     # a changed library changes links and line numbers on any page
     process_notebooks(everything=not built.startswith(code))
     tidy_reference()
-    write_source_pages(facts["name"])
+    write_source_pages(facts)
     render()
-    pages = finish_pages(PROC/"_docs", facts)
+    pages = read_pages(PROC/"_docs")
+    finish_pages(PROC/"_docs", pages, facts)
     write_learner_notebooks(PROC/"_docs")
-    if found := problems(PROC/"_docs"):
+    if found := problems(PROC/"_docs", pages):
         sys.exit("\n".join([*found, f"The site has {len(found)} problem{'s'*(len(found) > 1)}: mend what is named above, then `make site`"]))
     shutil.rmtree(DOCS, ignore_errors=True)
     shutil.move(PROC/"_docs", DOCS)
     STAMP.write_text(stamp)
-    print(f"{pages} pages. {done}")
+    print(f"{len(pages)} pages. {done}")
 
 
 class Handler(SimpleHTTPRequestHandler):

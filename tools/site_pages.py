@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from bs4 import BeautifulSoup, Comment, NavigableString, Tag
+from bs4 import BeautifulSoup, Comment, Tag
 from latex2mathml.converter import convert
 from nbdev.doclinks import NbdevLookup
 
@@ -23,6 +23,7 @@ JS_REMOTE = re.compile(r"""(?:\bimport\b\s*\(?|\bfrom\b|\bfetch\(|\bimportScript
 LOADS = {"script": ["src"], "img": ["src", "srcset"], "link": ["href"], "iframe": ["src"], "source": ["src", "srcset"], "video": ["src", "poster"],
          "audio": ["src"], "embed": ["src"], "object": ["data"], "track": ["src"], "image": ["href", "xlink:href"],
          "use": ["href", "xlink:href"], "input": ["src"], "form": ["action"]}
+NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg", "toc-short", "offer", "source-link"}
 
 
 def read(file: Path) -> BeautifulSoup:
@@ -35,9 +36,13 @@ def fragment(text: str) -> Tag:
     return BeautifulSoup(text, "html.parser").find()
 
 
-def finish_pages(docs: Path, facts: dict) -> int:
-    "Finishes every page of `docs`, writes what search reads, and says how many pages there are."
-    pages = {file: read(file) for file in sorted(docs.rglob("*.html"))}
+def read_pages(docs: Path) -> dict[Path, BeautifulSoup]:
+    "All pages of a site."
+    return {file: read(file) for file in sorted(docs.rglob("*.html"))}
+
+
+def finish_pages(docs: Path, pages: dict[Path, BeautifulSoup], facts: dict):
+    "Finishes every page of `docs`, and writes what search reads."
     anchors = {file: ids(soup) for file, soup in pages.items()}
     sections = []
     for css in docs.rglob("*.css"):
@@ -50,12 +55,12 @@ def finish_pages(docs: Path, facts: dict) -> int:
         link_to_source(soup, file, docs, anchors)
         finish_head(soup, file, "../"*name.count("/"))
         finish_frame(soup, file, facts)
-        finish_main(soup, name)
+        if name.startswith("source/"): finish_source(soup.main)
+        else: finish_main(soup, name.removesuffix(".html"), facts["modules"])
         if name != "404.html": sections += page_sections(soup, name)
         file.write_text(str(soup), encoding="utf-8")
     # a script, not JSON: a page opened from the disk may load scripts but not fetch files
     (docs/"assets"/"search.js").write_text(f"window.siteSections = {json.dumps(sections, ensure_ascii=False)};\n", encoding="utf-8")
-    return len(pages)
 
 
 def ids(soup: BeautifulSoup) -> set[str]: return {tag["id"] for tag in soup.find_all(id=True)}
@@ -69,9 +74,9 @@ def target(file: Path, url: SplitResult) -> Path:
 
 def link_to_source(soup: BeautifulSoup, file: Path, docs: Path, anchors: dict[Path, set[str]]):
     "Leads the links that nbdev made of a symbol which its page does not show, such as an internal class, to its source."
-    for link in soup.main.select("a[href*='#']:has(> code:only-child)"):
+    for link in soup.main.find_all("a", href=True):
         url = urlsplit(link["href"])
-        if url.fragment in anchors.get(target(file, url), {url.fragment}): continue
+        if not (url.fragment and link.code) or url.fragment in anchors.get(target(file, url), {url.fragment}): continue
         if code := NbdevLookup().code(link.get_text().removesuffix("()")):
             module, line = re.search(r"/(\w+)\.py#L(\d+)$", code).groups()
             link["href"] = f"{os.path.relpath(docs/'source', file.parent)}/{module}.html#L{line}"
@@ -99,21 +104,29 @@ def finish_frame(soup: BeautifulSoup, file: Path, facts: dict):
     soup.main["tabindex"] = "-1"  # so that the skip link moves the focus there
     tools = fragment(TOOLS)
     if "repository" in facts: tools.insert(0, fragment(f'<a class="repository" href="{facts["repository"]}">Repository</a>'))
-    soup.select_one(".navbar-container").append(tools)
-    for section in soup.select(".sidebar-item-section"):
+    header, sidebar = soup.find(id="quarto-header"), soup.find(id="quarto-sidebar") or soup.new_tag("nav")
+    header.find(class_="navbar-container").append(tools)
+    for image in header.find_all(class_="navbar-logo"): image["role"] = "presentation"  # the name stands beside it
+    for section in sidebar.select(".sidebar-item-section"):
         if not section.select("ul a[href]"): section.decompose()  # a folder that has no page yet
-    for toggle in soup.select("[data-bs-toggle=collapse]:not([href])"):
-        toggle.attrs |= {"role": "button", "tabindex": "0"}
-    for item in soup.select(".sidebar-item-toggle"): item["tabindex"] = "-1"  # does what the name beside it does
-    for selector, label in (("#quarto-sidebar", "Pages"), (".page-navigation", "Previous and next page"), ("#TOC", "On this page")):
-        for nav in soup.select(selector): nav["aria-label"] = label
-    for image in soup.select(".navbar-logo"): image["role"] = "presentation"  # the name stands beside it
+    for toggle in sidebar.select("[data-bs-toggle=collapse]:not([href])"): toggle.attrs |= {"role": "button", "tabindex": "0"}
+    for toggle in sidebar.select(".sidebar-item-toggle"): toggle["tabindex"] = "-1"  # does what the name beside it does
+    for nav, label in ((sidebar, "Pages"), (soup.find("nav", class_="page-navigation"), "Previous and next page"), (soup.find(id="TOC"), "On this page")):
+        if nav: nav["aria-label"] = label
     markdown = f' · <a href="{twin(file).name}">This page as Markdown</a>' if twin(file).exists() else ""
     soup.body.append(fragment(f'<footer class="site-footer">{facts["name"]} {facts["version"]} · {facts["license"]} licence{markdown}</footer>'))
 
 
-def finish_main(soup: BeautifulSoup, name: str):
-    "What stands in the text: maths, tables, drawings, line anchors, the lesson's notebook, a short table of contents."
+def finish_source(main: Tag):
+    "Names the lines of a source page L1, L2, …; assets/site.css draws their numbers."
+    for pre in main.find_all("pre", class_="numberSource"): pre["class"].remove("numberSource")
+    for line in main.find_all(id=re.compile(r"^L-\d+$")):
+        line["id"] = line["id"].replace("-", "")
+        line.a.attrs = {"href": f"#{line['id']}", "class": "line", "aria-label": f"Line {line['id'][1:]}"}
+
+
+def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
+    "What stands in the text: maths, tables, drawings, what the page offers, a short table of contents."
     main = soup.main
     for span in main.select("span.math"):
         if span.find("math"): continue  # Quarto has made it already
@@ -125,15 +138,13 @@ def finish_main(soup: BeautifulSoup, name: str):
         if table.find_parent(class_="table-scroll") is None: table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
     for svg in main.find_all("svg"):
         if alt := svg.attrs.pop("alt", None): svg.attrs |= {"role": "img", "aria-label": alt}
-    for line in main.find_all(id=re.compile(r"^L-\d+$")):
-        line["id"] = line["id"].replace("-", "")
-        if line.a: line.a.attrs = {"href": f"#{line['id']}", "class": "line", "aria-label": f"Line {line['id'][1:]}"}
-    for pre in main.select("#L pre.numberSource"): pre["class"].remove("numberSource")  # assets/site.css draws the numbers
-    header = main.select_one("#title-block-header")
-    if header and name.startswith("lessons/"):
-        header.append(fragment(f'<p class="download"><a href="{Path(name).stem}.ipynb" download>Download the notebook</a></p>'))
-    if header and (toc := soup.select_one("#TOC > ul")):  # beside the text there is no room for it on a phone
-        short = fragment(f'<details class="toc-short"><summary>On this page</summary>{toc}</details>')
+    header = main.find(id="title-block-header")
+    if header and page.startswith("lessons/"):
+        header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a></p>'))
+    for module, origin in modules.items():
+        if header and origin == page: header.append(fragment(f'<p class="offer"><a href="../source/{module}.html">Source of this module</a></p>'))
+    if header and (toc := soup.find(id="TOC")):  # beside the text there is no room for it on a phone
+        short = fragment(f'<details class="toc-short"><summary>On this page</summary>{toc.ul}</details>')
         for tag in short.find_all(id=True): del tag["id"]
         for link in short.find_all("a"): link.attrs = {"href": link["href"]}
         header.append(short)
@@ -142,21 +153,21 @@ def finish_main(soup: BeautifulSoup, name: str):
 def page_sections(soup: BeautifulSoup, name: str) -> list[dict]:
     "What search knows of a page: one entry for its beginning and one for each heading."
     title = (soup.h1 or soup.title).get_text(" ", strip=True)
-    found = [{"href": name, "title": title, "section": "", "text": []}]
-    if name.startswith("source/"): return [found[0] | {"text": ""}]  # the reference page has the same words
-    for node in soup.main.descendants:
-        if isinstance(node, Tag) and re.fullmatch("h[2-6]", node.name):
-            anchor = node.get("id") or node.get("data-anchor-id") or (node.parent.get("id") if node.parent.name == "section" else None)
-            if anchor: found.append({"href": f"{name}#{anchor}", "title": title, "section": node.get_text(" ", strip=True), "text": []})
-        elif isinstance(node, NavigableString) and not isinstance(node, Comment) and node.strip():
-            if not node.find_parent(["script", "style", "button", "nav", "h1", "h2", "h3", "h4", "h5", "h6", "math", "svg"]):
-                if not node.find_parent(class_=["toc-short", "download", "source-link"]): found[-1]["text"].append(str(node))
-    return [entry | {"text": " ".join("".join(entry["text"]).split())} for entry in found]
+    found = [{"href": name, "title": title, "section": "", "text": ""}]
+    def visit(node):
+        for child in node.children:
+            if isinstance(child, Comment): continue
+            if not isinstance(child, Tag): found[-1]["text"] += str(child)
+            elif re.fullmatch("h[2-6]", child.name):
+                anchor = child.get("id") or child.get("data-anchor-id")
+                if anchor: found.append({"href": f"{name}#{anchor}", "title": title, "section": child.get_text(" ", strip=True), "text": ""})
+            elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])): visit(child)
+    if not name.startswith("source/"): visit(soup.main)  # the reference page has the same words
+    return [entry | {"text": " ".join(entry["text"].split())} for entry in found]
 
 
-def problems(docs: Path) -> list[str]:
+def problems(docs: Path, pages: dict[Path, BeautifulSoup]) -> list[str]:
     "One line for each dead link, picture without alternative text, and reference that would load another host."
-    pages = {file: read(file) for file in sorted(docs.rglob("*.html"))}
     anchors = {file: ids(soup) for file, soup in pages.items()}
     found = []
     for file, soup in pages.items():

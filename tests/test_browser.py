@@ -1,0 +1,181 @@
+"""The site in a real browser, opened from the disk: search, theme, source links, keyboard, phone, and no request to anybody."""
+import json
+import os
+import shutil
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
+
+DESKTOP, PHONE = (1280, 900), (375, 800)
+
+
+def missing(reason):
+    "A browser test that cannot run fails where nobody would notice that it was skipped."
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    "Headless Chromium with a profile of its own, which writes down what it asks for."
+    program, driver = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome"), shutil.which("chromedriver")
+    if not (program and driver): missing("needs Chromium and its driver: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "disable-background-networking", "disable-component-update",
+                 "disable-sync", "no-first-run", f"user-data-dir={tmp_path_factory.mktemp('profile')}"): options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
+    try: chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    except WebDriverException as error: missing(f"Chromium does not start: {error.msg.splitlines()[0]}")
+    yield chrome
+    chrome.quit()
+
+
+@pytest.fixture
+def visit(browser, site):
+    "Opens a page of the site from the disk, at a width and in the theme that the system prefers."
+    def visit(page="index.html", size=DESKTOP, prefers="light"):
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE})
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": prefers}]})
+        browser.get((site/page).as_uri())
+        return browser
+    yield visit
+    browser.execute_script("localStorage.clear()")
+
+
+def first(site, folder): return sorted((site/folder).glob("*.html"))[0].relative_to(site).as_posix()
+
+
+def press(browser, *keys): webdriver.ActionChains(browser).send_keys(*keys).perform()
+
+
+def shows(browser, fragment): WebDriverWait(browser, 5).until(lambda b: fragment in b.current_url, f"still at {browser.current_url}")
+
+
+def hits(browser):
+    return WebDriverWait(browser, 5).until(lambda b: b.find_elements(By.CSS_SELECTOR, "dialog.search li a"), "nothing found")
+
+
+def background(browser): return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_a_word_is_found_and_leads_to_its_section(visit, size):
+    browser = visit(size=size)
+    browser.find_element(By.CSS_SELECTOR, ".search-open").click()
+    press(browser, "layers pattern")
+    link = next(a for a in hits(browser) if "lib/select.html#" in a.get_attribute("href"))
+    place = link.get_attribute("href").partition("#")[2]
+    link.click()
+    shows(browser, f"lib/select.html#{place}")
+    top = browser.execute_script("return document.getElementById(arguments[0]).getBoundingClientRect().top", place)
+    assert 0 <= top < size[1]/2, "the section is not what one sees first"
+
+
+def test_search_by_keyboard_alone(visit, site):
+    browser = visit(first(site, "lessons"))
+    press(browser, "/")
+    press(browser, "layers")
+    best = hits(browser)[0].get_attribute("href")
+    assert best.endswith("lib/select.html#layers"), f"the symbol of that name is not the first hit, but {best}"
+    press(browser, Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_UP)
+    assert browser.switch_to.active_element.get_attribute("href") == best
+    press(browser, Keys.ESCAPE)
+    assert not browser.find_element(By.CSS_SELECTOR, "dialog.search").is_displayed()
+    press(browser, "/")
+    press(browser, Keys.ENTER)  # the word is still there
+    shows(browser, "lib/select.html#layers")
+
+
+def test_search_says_when_there_is_nothing(visit):
+    browser = visit()
+    press(browser, "/")
+    press(browser, "xyzzyx <b>")
+    WebDriverWait(browser, 5).until(lambda b: b.find_element(By.CSS_SELECTOR, "dialog.search [role=status]").text == "Nothing found")
+
+
+def test_the_theme_follows_the_system_until_the_reader_chooses(visit, site):
+    light = background(visit(prefers="light"))
+    dark = background(visit(prefers="dark"))
+    assert light != dark
+    browser = visit(prefers="dark")
+    browser.find_element(By.CSS_SELECTOR, ".theme-toggle").click()
+    assert background(browser) == light
+    assert background(visit(first(site, "lessons"), prefers="dark")) == light, "the choice is forgotten on the next page"
+
+
+def test_a_source_link_leads_to_the_line(visit, site):
+    browser = visit("lib/select.html")
+    link = browser.find_element(By.CSS_SELECTOR, "a.source-link")
+    symbol = browser.execute_script("return document.evaluate('following::h3[1]', arguments[0], null, 9).singleNodeValue.id", link)
+    link.click()
+    shows(browser, "source/select.html#L")
+    line = browser.find_element(By.CSS_SELECTOR, "#L span:target")
+    assert f"def {symbol}(" in line.text.lower() or f"class {symbol}" in line.text.lower()
+    assert 0 <= line.rect["y"] - browser.execute_script("return scrollY") < DESKTOP[1]
+    header = browser.find_element(By.ID, "quarto-header").rect["height"]
+    assert line.rect["y"] - browser.execute_script("return scrollY") >= header, "the line is hidden under the bar at the top"
+
+
+def test_the_skip_link_is_first_and_leads_to_the_text(visit, site):
+    browser = visit(first(site, "lessons"))
+    press(browser, Keys.TAB)
+    link = browser.switch_to.active_element
+    assert "skip-link" in link.get_attribute("class") and link.rect["y"] >= 0, "the skip link is not seen when it has the focus"
+    press(browser, Keys.ENTER)
+    assert browser.switch_to.active_element.tag_name == "main"
+
+
+def test_focus_is_visible_wherever_the_keyboard_leads(visit, site):
+    browser = visit(first(site, "lessons"))
+    for _ in range(25):
+        press(browser, Keys.TAB)
+        seen = browser.execute_script("""const e = document.activeElement, s = getComputedStyle(e);
+            return e === document.body || (s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0)""")
+        assert seen, browser.switch_to.active_element.get_attribute("outerHTML")[:200]
+
+
+def test_the_menu_of_a_phone(visit):
+    browser = visit(size=PHONE)
+    button, menu = browser.find_element(By.CSS_SELECTOR, ".quarto-btn-toggle"), browser.find_element(By.ID, "quarto-sidebar")
+    right = lambda: browser.execute_script("return arguments[0].getBoundingClientRect().right", menu)
+    assert right() <= 0
+    button.click()
+    WebDriverWait(browser, 5).until(lambda b: right() > 200)
+    press(browser, Keys.ESCAPE)
+    WebDriverWait(browser, 5).until(lambda b: right() <= 0)
+
+
+def test_a_lesson_can_be_downloaded(visit, site):
+    browser = visit(first(site, "lessons"))
+    link = browser.find_element(By.CSS_SELECTOR, ".download a[download]")
+    assert link.is_displayed() and (site/"lessons"/link.get_attribute("href").rpartition("/")[2]).exists()
+
+
+def test_code_can_be_copied(visit, browser):
+    visit("lib/select.html")
+    browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
+    button = browser.find_element(By.CSS_SELECTOR, ".code-copy-button")
+    code = browser.execute_script("return arguments[0].parentElement.querySelector('code').textContent", button)
+    button.click()
+    assert WebDriverWait(browser, 5).until(lambda b: b.execute_async_script("navigator.clipboard.readText().then(arguments[0])")).strip() == code.strip()
+
+
+def test_every_page_fits_and_asks_nobody_for_anything(visit, browser, site):
+    browser.get_log("performance"), browser.get_log("browser")
+    wide, files = [], sorted(site.rglob("*.html"))
+    for file in files:
+        visit(file.relative_to(site).as_posix())
+        press(browser, "/")  # loads what search reads
+        for width, height in (DESKTOP, PHONE):
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
+            if browser.execute_script("return document.documentElement.scrollWidth > innerWidth"): wide.append((file.name, width))
+    assert not wide, "pages that scroll sideways, and at which width"
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    urls = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    assert sum(url.endswith("search.js") for url in urls) == len(files), "the log does not show what the pages load"
+    assert not [url for url in urls if not url.startswith(("file:", "data:", "blob:"))]
+    assert not [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
