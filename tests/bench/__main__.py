@@ -1,0 +1,34 @@
+"""Measures what the files bench_*.py of this folder measure, or those that are named, and keeps the figures in results/.
+
+    python -m tests.bench [hook import …]
+
+Each figure is a median with its quartiles. Those of a file go to results/NAME.json, with the machine and the versions."""
+import importlib
+import json
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+here = Path(__file__).parent
+
+
+def processor() -> str:
+    "The name of the processor, which `platform` does not tell on Linux."
+    info = Path("/proc/cpuinfo")
+    if not info.exists(): return platform.processor()
+    return next((line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")), platform.machine())
+
+
+torch.set_num_threads(1)
+setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version(),
+           **{name: version(name) for name in ("torch", "hooklab", "fastai")}}
+(here/"results").mkdir(exist_ok=True)
+for name in sys.argv[1:] or [path.stem.removeprefix("bench_") for path in sorted(here.glob("bench_*.py"))]:
+    figures = importlib.import_module(f"tests.bench.bench_{name}").measure()
+    for title, rows in figures.items():
+        print(f"\n{title}")
+        for row, (middle, low, high) in rows.items(): print(f"  {row:<10} {middle:8.3f}   [{low:.3f} to {high:.3f}]")
+    (here/"results"/f"{name}.json").write_text(json.dumps({"setting": setting, "figures": figures}, indent=1) + "\n")

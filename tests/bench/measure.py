@@ -1,0 +1,31 @@
+"""Times variants of a piece of work against the plain piece, so that a busy or changing machine spoils the figures little."""
+import gc
+from statistics import median, quantiles
+from time import perf_counter
+
+
+def seconds(work) -> float:
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
+def ratios(plain, variants: dict, rounds: int = 21) -> dict:
+    """{name: (median, lower and upper quartile) of the ratio to `plain`}, and under "plain" the noise: plain against itself.
+
+    Each variant runs between two runs of `plain`, as in A B A C A, and is divided by their mean; every second round goes
+    backwards."""
+    work = {"plain": plain, **variants}
+    for f in work.values(): f()
+    found = {name: [] for name in work}
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(rounds):
+            before = seconds(plain)
+            for name in list(work)[::-1 if turn % 2 else 1]:
+                took, after = seconds(work[name]), seconds(plain)
+                found[name].append(2*took/(before + after))
+                before = after
+    finally: gc.enable()
+    return {name: [round(value, 3) for value in (median(r), *quantiles(r, n=4)[::2])] for name, r in found.items()}
