@@ -1,0 +1,440 @@
+"""The promises of the engine, one by one. Sweeps over real models are in test_hook_models.py."""
+import copy
+import gc
+import io
+import pickle
+import threading
+import warnings
+import weakref
+from collections import namedtuple
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+from torch.utils.checkpoint import checkpoint
+
+import hooklab as hl
+from hooklab import HookWarning
+
+pytestmark = pytest.mark.filterwarnings("error::hooklab.hook.HookWarning")
+
+
+class Net(nn.Module):
+    "Residual, in-place, reused: what breaks naive hooks."
+    def __init__(self):
+        super().__init__()
+        self.a, self.act, self.b = nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4)
+
+    def forward(self, x): return x + self.b(self.act(self.a(x) + 1)) + self.act(self.b(x))
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return Net()
+
+
+@pytest.fixture
+def x():
+    torch.manual_seed(1)
+    return torch.randn(2, 4, requires_grad=True)
+
+
+def step(net, x):
+    "Output and all gradients of one step, from scratch."
+    net.zero_grad(set_to_none=True)
+    x.grad = None
+    y = net(x)
+    y.pow(2).sum().backward()
+    return [y.detach(), x.grad, *(p.grad for p in net.parameters())]
+
+
+def same(a, b): return len(a) == len(b) and all(torch.equal(s, t) for s, t in zip(a, b))
+
+
+def n_hooks(net): return sum(len(getattr(m, d)) for m in net.modules() for d in vars(m) if d.endswith("_hooks"))
+
+
+# 1. Off means off
+
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "backward", "backward_pre"])
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("where", ["hook", "body", "model"])
+def test_nothing_is_left(net, x, kind, error, where):
+    before, keys = step(net, x), list(net.state_dict())
+
+    def f(m, *given):
+        if where == "hook" and error: raise error
+        return given[-1]
+
+    def broken(m, i): raise error
+
+    foreign = net.act.register_forward_pre_hook(broken) if where == "model" and error else None
+    try:
+        with hl.Hooks(net, f, kind=kind, names="*") as hooks:
+            step(net, x)
+            if where == "body" and error: raise error
+    except (ValueError, KeyboardInterrupt): assert error
+    if foreign: foreign.remove()
+    assert n_hooks(net) == 0 and hooks.removed and list(net.state_dict()) == keys
+    assert same(step(net, x), before)
+
+
+def test_attaching_is_all_or_nothing(net, monkeypatch):
+    for wrong in ([net.a, object()], [net.a, nn.ModuleList()], [net.a, net.a]):
+        with pytest.raises((TypeError, ValueError)): hl.hook_outputs(wrong)
+    def fails(*_, **__): raise KeyboardInterrupt
+    monkeypatch.setattr(net.b, "register_forward_hook", fails)
+    with pytest.raises(KeyboardInterrupt): hl.hook_outputs([net.a, net.act, net.b], root=net)
+    assert n_hooks(net) == 0
+
+
+def test_remove_twice_and_leave_others_alone(net, x):
+    handle = net.a.register_forward_hook(lambda m, i, o: None)
+    h = hl.hook_output(net.a)
+    net(x)
+    h.remove()
+    h.remove()
+    assert n_hooks(net) == 1
+    handle.remove()
+
+
+def test_what_was_stored_is_let_go(net, x):
+    h = hl.hook_output(net.a, detach=False)
+    net(x)
+    kept = weakref.ref(h.stored)
+    h.remove()
+    gc.collect()
+    assert kept() is None
+    with pytest.raises(RuntimeError, match="let go"): h.stored
+    with pytest.raises(RuntimeError, match="let go"): h.calls
+
+
+def test_remove_hooks_finds_bare_ones(net, x):
+    h = hl.Hook(net.a, lambda m, i, o: None)
+    net(x)
+    assert hl.remove_hooks(net) == 1 and h.removed and n_hooks(net) == 0
+
+
+def test_one_of_many_can_be_removed(net, x):
+    hooks = hl.hook_outputs(net, names=["a", "b"])
+    hooks["a"].remove()
+    net(x)
+    assert hooks["b"].n_calls == 2 and n_hooks(net) == 3  # b, and the two that begin and end a pass
+    hooks["b"].remove()
+    assert n_hooks(net) == 0
+
+
+# 2. Looking changes nothing
+
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "backward", "backward_pre"])
+@pytest.mark.parametrize("detach", [True, False])
+def test_bit_identical(net, x, kind, detach):
+    before, rng = step(net, x), torch.get_rng_state()
+    with hl.Hooks(net, lambda m, *given: given[-1], detach=detach, kind=kind, names="*"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert same(step(net, x), before)
+    assert torch.equal(torch.get_rng_state(), rng)
+
+
+def test_a_returned_value_replaces_nothing(net, x):
+    y = net(x)
+    with hl.Hooks(net, lambda m, i, o: o*0 + 7, names="*"): assert torch.equal(net(x), y)
+    with hl.Hooks(net, lambda m, i: (i[0]*0,), kind="forward_pre", names="*"): assert torch.equal(net(x), y)
+
+
+def test_an_in_place_edit_is_reported(net, x):
+    with hl.Hook(net.a, lambda m, i, o: o.mul_(2)), pytest.warns(HookWarning, match="changed a tensor in place"): net(x)
+
+
+# 3. What is stored is what the layer returned
+
+@pytest.mark.parametrize("cpu", [True, False])
+def test_stored_is_safe_from_in_place_layers(x, cpu):
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
+    want = net[0](x).detach()
+    with hl.hook_output(net[0], cpu=cpu) as h:
+        net(x)
+        assert torch.equal(h.stored, want) and not h.stored.requires_grad
+    with hl.Hook(net[0], lambda m, i, o: {"view": o[:1], "mean": o.mean()}, cpu=cpu) as h:
+        net(x)
+        assert torch.equal(h.stored["view"], want[:1])
+
+
+Pair = namedtuple("Pair", "left right")
+
+
+@dataclass
+class Output:
+    logits: Tensor
+    extra: dict
+
+
+class Returns(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, *args, **kwargs): return self.make(*args, **kwargs)
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: (x*2, [x*3]), lambda x: {"a": x*2, "b": None}, lambda x: Pair(x*2, x), lambda x: Output(x*2, {"k": x}),
+    lambda x: pack_sequence([x[0, :, None], x[1, :2, None]]), lambda x: None, lambda x: torch.max(x, dim=0), lambda x: (x*2).to_sparse()])
+def test_containers_keep_their_type(make, x):
+    layer = Returns(make)
+    with hl.hook_output(layer) as h:
+        y = layer(x)
+        assert type(h.stored) is type(y)
+        for s, t in zip(hl.tensors(h.stored), hl.tensors(y)):
+            assert torch.equal(s.to_dense(), t.to_dense()) and not s.requires_grad and s is not t
+    if isinstance(y, PackedSequence): assert torch.equal(y.batch_sizes, make(x).batch_sizes)
+
+
+def test_detach_false_is_the_layers_own_tensor(x):
+    net = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid())
+    with hl.hook_output(net[0], detach=False) as h:
+        y = net(x)
+        (g,) = torch.autograd.grad(y.sum(), h.stored)
+        torch.testing.assert_close(g, (y*(1 - y)).detach())
+
+
+def test_detach_false_says_when_it_was_overwritten(x):
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
+    with hl.hook_output(net[0], detach=False) as h:
+        net(x)
+        with pytest.warns(HookWarning, match="changed in place"): h.stored
+
+
+def test_inference_mode_and_vmap(x):
+    layer = nn.Linear(4, 4)
+    with hl.hook_output(layer) as h:
+        with torch.inference_mode(): layer(x)
+        h.stored.requires_grad_().sum().backward()
+        torch.vmap(layer)(x.detach())
+        assert h.stored.shape == (2, 4) and h.stored.sum().isfinite()
+        torch.func.grad(lambda x: layer(x).sum())(x.detach())
+        assert h.stored.sum().isfinite()
+
+
+# 4. Each call counts
+
+def test_calls_of_a_pass(net, x):
+    with hl.hook_outputs(net, names="*") as hooks:
+        for _ in range(3): net(x)
+        assert [h.n_calls for h in hooks] == [1, 2, 2] and len(hooks["b"].calls) == 2
+        assert torch.equal(hooks["b"].calls[1], net.b(x)) and torch.equal(hooks["b"].stored, hooks["b"].calls[-1])
+        hooks.clear()
+        assert hooks.stored == [None]*3
+
+
+def test_keep(net, x):
+    with hl.hook_output(net.b) as last, hl.hook_output(net.b, keep=3) as three, hl.hook_output(net.b, root=net) as one_pass:
+        for _ in range(5): net(x)
+        assert (len(last.calls), len(three.calls), len(one_pass.calls)) == (1, 3, 2)
+        assert (last.n_calls, three.n_calls, one_pass.n_calls) == (10, 10, 2)
+        for _ in range(5): net.b(x)  # outside any pass: never grows
+        assert len(one_pass.calls) == 1
+
+
+def test_a_layer_that_did_not_run_has_no_value(x):
+    class Sometimes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x, both): return self.b(self.a(x)) if both else self.a(x)
+
+    net = Sometimes()
+    with hl.hook_outputs(net, names="*") as hooks:
+        net(x, True)
+        net(x, False)
+        assert hooks.by_name["b"] is None and hooks.by_name["a"] is not None
+
+
+def test_two_forwards_before_one_backward(net, x):
+    with hl.Hooks(net, lambda m, gi, go: go[0], is_forward=False, names="a") as hooks:
+        for _ in range(3):  # passes, as in training
+            y1, y2 = net(x), net(x*2)
+            (y1.sum() + 10*y2.sum()).backward()
+            first, second = hooks["a"].calls
+            assert second.abs().sum() > 5*first.abs().sum()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_is_not_another_call(net, x, reentrant):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x): return checkpoint(self.net, x, use_reentrant=reentrant)
+
+    model = Checkpointed()
+    before = step(model, x)
+    with hl.hook_outputs(model, names="net.*") as forward, hl.hook_outputs(model, names="net.*", grad=True) as backward:
+        assert same(step(model, x), before)
+        assert [h.n_calls for h in forward] == [h.n_calls for h in backward] == [1, 2, 2]
+
+
+# 5. Gradients are right
+
+def test_the_layers_own_share(net, x):
+    theirs, ours = {}, {}
+    plain = nn.Sequential(net.a, net.b)
+
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.f = plain
+
+        def forward(self, x): return x + self.f(x)
+
+    model = Residual()
+    handles = [m.register_full_backward_hook(lambda m, gi, go, n=n: theirs.__setitem__(n, (gi[0], go[0]))) for n, m in hl.layers(model).items()]
+    model(x).pow(2).sum().backward()
+    for handle in handles: handle.remove()
+    with hl.Hooks(model, lambda m, gi, go: (gi[0], go[0]), is_forward=False, names="*") as hooks:
+        model(x).pow(2).sum().backward()
+        ours = hooks.by_name
+    for name, (gi, go) in theirs.items():
+        torch.testing.assert_close(ours[name], (gi, go), rtol=0, atol=1e-6)
+    assert not torch.allclose(ours["f"][0], x.grad)
+
+
+def test_gradients_of_containers_and_keyword_arguments(x):
+    layer = Returns(lambda x, scale, flag=False: {"a": x*scale, "b": (x*scale).sum(), "n": 3})
+    with hl.Hook(layer, lambda m, args, kwargs, out: (args, kwargs, out), is_forward=False, with_kwargs=True) as h:
+        scale = torch.tensor(2., requires_grad=True)
+        out = layer(x, scale=scale, flag=True)
+        (out["a"].sum() + out["b"]).backward()
+        args, kwargs, grads = h.stored
+    assert torch.equal(args[0], torch.full((2, 4), 4.)) and torch.allclose(kwargs["scale"], 2*x.sum()) and kwargs["flag"] is None
+    assert torch.equal(grads["a"], torch.ones(2, 4)) and grads["b"] == 1
+
+
+def test_no_deprecated_api(net, x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with hl.Hooks(net, lambda m, gi, go: gi, is_forward=False, names="*"): step(net, x.detach().requires_grad_())
+        with hl.Hooks(net, lambda m, gi, go: gi, is_forward=False, names="*") as hooks:
+            net(x.detach()).sum().backward()  # the model's own input needs no gradient
+            assert hooks["a"].stored == (None,)
+
+
+# 6. Keyword arguments
+
+def test_keyword_arguments(x):
+    layer = Returns(lambda *, x: x*2)
+    with hl.Hook(layer, lambda m, args, kwargs, out: kwargs["x"], with_kwargs=True) as h:
+        layer(x=x)
+        assert torch.equal(h.stored, x)
+
+
+# 7. Silence is reported
+
+@pytest.mark.parametrize("context", [
+    lambda net: hl.hook_output(net.a), lambda net: hl.hook_outputs([net.a, net.b]), lambda net: hl.hook_outputs(net, names="*")])
+def test_silence_is_reported_once(net, context):
+    with pytest.warns(HookWarning) as caught:
+        with context(net): pass
+    assert len(caught) == 1 and "never called" in str(caught[0].message)
+
+
+def test_no_warning_on_top_of_an_exception(net):
+    with pytest.raises(ZeroDivisionError):
+        with hl.hook_output(net.a): 1/0
+    with pytest.raises(ZeroDivisionError):
+        hooks = hl.hook_outputs(net, names="*")
+        try: 1/0
+        finally: hooks.remove()
+
+
+def test_reasons_for_silence(x):
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    with pytest.warns(HookWarning, match="out_proj.*never called"):
+        with hl.hook_outputs(attention, names="*"): attention(x[None], x[None], x[None])
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with pytest.warns(HookWarning, match="no gradient reached it"):
+        with hl.hook_outputs(net, grad=True): net(x)
+    with pytest.warns(HookWarning, match=r"m.forward\(x\)"):
+        with hl.hook_output(net[0]): net[0].forward(x)
+
+
+# 9. Real models
+
+def test_copies_and_pickles_carry_no_live_hook(net, x):
+    seen = []
+    hooks = hl.Hooks(net, lambda m, i, o: seen.append(m), detach=False, names="*")
+    grads = hl.hook_outputs(net, names="*", grad=True, detach=False)
+    net(x).sum().backward()
+    seen.clear()
+    buffer = io.BytesIO()
+    torch.save(net, buffer)
+    buffer.seek(0)
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), torch.load(buffer, weights_only=False), copy.deepcopy(copy.deepcopy(net))):
+        assert torch.equal(twin(x), net(x)) and not any(h.ours for h in hl.hooks_on(twin))
+        assert not any(m in list(twin.modules()) for m in seen)
+        twin(x).sum().backward()
+    twin = copy.deepcopy(hooks)
+    assert twin.removed and not hooks.removed
+    twin.remove()
+    assert n_hooks(net) > 0
+    hooks.remove()
+    grads.remove()
+
+
+def test_wrapped_models_have_plain_names(net, x):
+    with hl.hook_outputs(nn.DataParallel(net), names=["a", "b"]) as hooks:
+        net(x)
+        assert list(hooks.by_name) == ["a", "b"]
+
+
+def test_meta_and_autocast(x):
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with hl.hook_outputs(net) as hooks:
+        with torch.autocast("cpu", dtype=torch.bfloat16): net(x)
+        assert hooks[0].stored.dtype == torch.bfloat16
+    net.to("meta")
+    with hl.hook_outputs(net) as hooks:
+        net(x.to("meta"))
+        assert hooks.stored[0].shape == (2, 4) and hooks.stored[0].is_meta
+
+
+def test_threads(net, x):
+    with hl.hook_output(net.b, keep=10_000) as h:
+        workers = [threading.Thread(target=lambda: [net(x.detach()) for _ in range(50)]) for _ in range(4)]
+        for w in workers: w.start()
+        for w in workers: w.join()
+        assert len(h.calls) == 400
+
+
+# 10. Errors help
+
+def test_errors_say_what_to_do(net):
+    with pytest.raises(LookupError, match="act"): hl.hook_outputs(net, names="atc")
+    with pytest.raises(TypeError, match="names="): hl.hook_outputs(net)
+    with pytest.raises(TypeError, match="function of"): hl.Hook(net.a, None)
+    with pytest.raises(TypeError, match="scripted"): hl.hook_output(torch.jit.script(nn.Linear(2, 2)))
+    with pytest.raises(TypeError, match="hook the layers in it"): hl.hook_output(nn.ModuleList([nn.Linear(2, 2)]))
+    with pytest.raises(ValueError, match="not a part"): hl.hook_outputs([nn.Linear(2, 2)], root=net)
+    with pytest.raises(ValueError, match="same layer"): hl.hook_outputs([net.a, net.a])
+    with pytest.raises(ValueError, match="no layers"): hl.hook_outputs([])
+    with pytest.raises(ValueError, match="keep"): hl.hook_output(net.a, keep=0)
+    with pytest.raises(ValueError, match="forward_pre"): hl.Hook(net.a, print, kind="sideways")
+
+    class Learner: model = net
+    with pytest.raises(TypeError, match=r"\.model"): hl.hook_outputs(Learner())
+
+    with hl.hook_outputs(net, names="*") as hooks:
+        with pytest.raises(LookupError, match="there are hooks on"): hooks["c"]
+        net(torch.ones(1, 4))
+
+
+def test_hooks_is_a_collection(net, x):
+    with hl.hook_outputs({"first": net.a, "second": net.b}) as hooks:
+        net(x)
+        assert len(hooks) == 2 and [h.name for h in hooks] == ["first", "second"] and hooks[1] is hooks["second"]
+        assert hooks[0].hook is not None and "first: Linear" in repr(hooks)
