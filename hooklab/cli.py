@@ -120,12 +120,12 @@ def run_report(args: Namespace) -> None:
 
 def run_lessons(args: Namespace) -> None:
     "`hooklab lessons`"
-    from hooklab.exercises import learner_notebook
     files, folder = lesson_files(), args.folder
     other = "name another folder: hooklab lessons FOLDER"
     if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")
     if folder.resolve() == files[0].parent.resolve(): sys.exit(f"hooklab: {folder} holds the originals; {other}")
     if folder.exists() and not folder.is_dir(): sys.exit(f"hooklab: {folder} is a file; {other}")
+    from hooklab.exercises import learner_notebook
     try:
         folder.mkdir(parents=True, exist_ok=True)
         print(f"Lessons in {folder}:")
