@@ -59,7 +59,7 @@ refresh:
 bench:
 	@tools/venv.sh bench
 	@$(run)/python -m tests.bench
-	@echo "The figures are in tests/bench/results. Next: make site shows them"
+	@echo "The figures are in tests/bench/results. Commit them when nothing else ran on this machine"
 
 clean:
 	@rm -rf _docs _proc build dist *.egg-info .pytest_cache .hypothesis

@@ -12,6 +12,13 @@ def test_library_and_readme_are_exported(repo, tmp_path):
     if stale: pytest.fail("\n".join(stale), pytrace=False)
 
 
+def test_links_of_readme_lead_somewhere(repo):
+    text = (repo/"README.md").read_text(encoding="utf-8")
+    links = re.findall(r"(?:\]\(|(?:src|href)=\")(?![a-z]+:|#)([^)#\"\s]+)", text)
+    assert links, "README.md has no link into the repository"
+    assert not [link for link in links if not (repo/link).exists()]
+
+
 @pytest.fixture(scope="module")
 def tracked(repo):
     "The files of the repository, those that are about to be added too."
