@@ -325,6 +325,14 @@ def test_any_folder_name(originals, lessons, capsys, folder):
     assert len(os.listdir(folder)) == 2
 
 
+def test_fingerprint_does_not_see_what_editors_tidy_but_sees_indentation():
+    written = cli.fingerprint(notebook("if x:\n    y"))
+    for tidied in ("if x:  \n    y", "if x:\r\n    y", "if x:\n    y\n\n"):
+        assert cli.fingerprint(notebook(tidied)) == written
+    for edited in ("if x:\ny", "if x:\n  y", "if x: y", "if x:\n\n    y"):
+        assert cli.fingerprint(notebook(edited)) != written
+
+
 def test_folder_name_that_the_terminal_cannot_show(tmp_path):
     done = shell("lessons", "レッスン", cwd=tmp_path, env=os.environ | {"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and done.stderr == "" and os.listdir(tmp_path) == ["レッスン"]
@@ -362,7 +370,8 @@ def test_folder_that_must_not_be_written(originals, fails, monkeypatch, error):
     for method in ("mkdir", "write_bytes"):  # a new folder, and a folder that is there
         with monkeypatch.context() as m:
             m.setattr(Path, method, refuse)
-            assert os.strerror(error) in fails("lessons", "there")
+            message = fails("lessons", "there")
+            assert os.strerror(error) in message and ".part" not in message
     assert os.listdir("there") == []
 
 
@@ -381,6 +390,16 @@ def test_full_disk_loses_nothing(originals, lessons, fails, monkeypatch):
         assert "hooklab-lessons: No space left" in fails("lessons")
     assert before == {p: p.read_bytes() for p in Path("hooklab-lessons").iterdir()}
     assert lessons()["01-one.ipynb"].startswith("updated")
+
+
+def test_file_that_cannot_be_replaced_stays_as_it_was(originals, lessons, fails, monkeypatch):
+    lessons()
+    save(notebook("x = 7"), originals/"01-one.ipynb")
+    before = {p: p.read_bytes() for p in Path("hooklab-lessons").iterdir()}
+    def refuse(path, target): raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    monkeypatch.setattr(Path, "replace", refuse)
+    assert "01-one.ipynb: Permission denied" in fails("lessons")
+    assert before == {p: p.read_bytes() for p in Path("hooklab-lessons").iterdir()}
 
 
 def test_ctrl_c_leaves_no_half_file(originals, monkeypatch):
