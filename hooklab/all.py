@@ -8,6 +8,7 @@ __all__ = []
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .tree import *
 from .select import *
+from .store import *
 from .hook import *
 from .attached import *
 

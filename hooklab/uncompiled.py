@@ -28,5 +28,5 @@ def left(hook, out):
 def _say_once(group):
     if group.said: return
     group.said = True
-    from hooklab.hook import HookWarning
+    from hooklab.store import HookWarning
     warnings.warn("hooks for gradients split the compiled graph at each layer they are on: right, but slower", HookWarning, stacklevel=2)

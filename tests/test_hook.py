@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 import hooklab as hl
 from hooklab import HookWarning
 
-pytestmark = pytest.mark.filterwarnings("error::hooklab.hook.HookWarning")
+pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
 
 
 class Net(nn.Module):
