@@ -152,18 +152,21 @@ def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
 
 def page_sections(soup: BeautifulSoup, name: str) -> list[dict]:
     "What search knows of a page: one entry for its beginning and one for each heading."
-    title = (soup.h1 or soup.title).get_text(" ", strip=True)
-    found = [{"href": name, "title": title, "section": "", "text": ""}]
+    title, crumb = (soup.h1 or soup.title).get_text(" ", strip=True), soup.find(class_="breadcrumb-item")
+    where = crumb.get_text(" ", strip=True) if crumb else ""
+    found = [{"href": name, "title": title, "section": "", "where": where, "text": ""}]
     def visit(node):
         for child in node.children:
             if isinstance(child, Comment): continue
             if not isinstance(child, Tag): found[-1]["text"] += str(child)
             elif re.fullmatch("h[2-6]", child.name):
                 anchor = child.get("id") or child.get("data-anchor-id")
-                if anchor: found.append({"href": f"{name}#{anchor}", "title": title, "section": child.get_text(" ", strip=True), "text": ""})
+                if anchor: found.append({"href": f"{name}#{anchor}", "title": title, "section": child.get_text(" ", strip=True),
+                                         "where": f"{where} › {title}".removeprefix(" › "), "text": ""})
             elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])): visit(child)
     if not name.startswith("source/"): visit(soup.main)  # the reference page has the same words
-    return [entry | {"text": " ".join(entry["text"].split())} for entry in found]
+    found = [entry | {"text": " ".join(entry["text"].split())} for entry in found]
+    return [entry for entry in found if entry["text"] or not entry["section"]]  # a heading right above another says nothing
 
 
 def problems(docs: Path, pages: dict[Path, BeautifulSoup]) -> list[str]:
@@ -172,7 +175,7 @@ def problems(docs: Path, pages: dict[Path, BeautifulSoup]) -> list[str]:
     found = []
     for file, soup in pages.items():
         name = file.relative_to(docs).as_posix()
-        found += [f"{name}: {problem}" for problem in (*dead_links(file, soup, anchors), *unlabelled_pictures(soup), *remote_loads(soup))]
+        found += [f"{name}: {problem}" for problem in (*dead_links(file, soup, anchors), *raw_links(soup), *unlabelled_pictures(soup), *remote_loads(soup))]
     for file in (*docs.rglob("*.css"), *docs.rglob("*.js")):
         text = file.read_text(encoding="utf-8")
         found += [f"{file.relative_to(docs).as_posix()}: loads {url} from the network: keep a copy in nbs/assets, or do without"
@@ -191,6 +194,12 @@ def dead_links(file: Path, soup: BeautifulSoup, anchors: dict[Path, set[str]]) -
         elif url.fragment and place in anchors and unquote(url.fragment) not in anchors[place]:
             found.append(f"dead link {tag[attribute]} (there is such a page, but no such place on it)")
     return found
+
+
+def raw_links(soup: BeautifulSoup) -> list[str]:
+    "Links that are shown as they were typed: nbdev makes links of symbols in backticks, also inside another link."
+    return [f"shown as text: “…{text.strip()[:60]}…”: a link's text must not hold a symbol in backticks" for text in soup.find_all(string=re.compile(r"\]\(\S"))
+            if not text.find_parent(["code", "pre", "script", "style", "math"])]
 
 
 def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:

@@ -52,7 +52,7 @@
       .filter((hit) => hit.score).sort((a, b) => b.score - a.score);
     status.textContent = !words.length ? "" : hits.length ? `${hits.length} found` : "Nothing found";
     list.replaceChildren(...hits.slice(0, 15).map(({ entry }) => make(`<li><a href="${new URL(entry.href, top)}">
-      <strong>${mark(entry.section || entry.title, words)}</strong>${entry.section ? `<span>${escape(entry.title)}</span>` : ""}
+      <strong>${mark(entry.section || entry.title, words)}</strong><span>${escape(entry.where)}</span>
       <small>${snippet(entry.text, words)}</small></a></li>`)));
   };
   const open = () => {
