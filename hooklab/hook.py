@@ -156,14 +156,16 @@ class Group:
         return unseen if _has_compiled() else []  # nobody is known to have called the layers: only compiled code makes that odd
 
 # %% ../nbs/lib/hook.ipynb #6c43c8ea
+def _has_compiled() -> bool:
+    convert_frame = sys.modules.get("torch._dynamo.convert_frame")  # slow to import, so asked only where it is there already
+    return convert_frame is not None and len(convert_frame.input_codes.seen) > 0
+
+
 def _let_compiled_code_see_hooks():
-    dynamo = sys.modules.get("torch._dynamo")  # not imported until something is compiled, and slow to import
+    dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None or not dynamo.config.skip_nnmodule_hook_guards: return
     dynamo.config.skip_nnmodule_hook_guards = False
-    dynamo.reset()
-
-
-def _has_compiled() -> bool: return "torch._dynamo" in sys.modules
+    if _has_compiled(): dynamo.reset()
 
 
 def _silence(silent: list["Hook"]) -> str:
@@ -321,9 +323,9 @@ class Hook:
     def _why_silent(self) -> str:
         if "backward" in self.group.kind and self.ran:
             return "ran, but no gradient reached it (was backward called before the hook was removed? does its output need gradients?)"
-        compiled = " It may be part of compiled code: see `hooklab` on compiled models." if _has_compiled() else ""
+        compiled = ". If it was compiled before it was hooked, torch._dynamo.reset() has it compiled again, with the hook." if _has_compiled() else ""
         return ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, and some layers, such as "
-                "MultiheadAttention.out_proj, only lend their weights)." + compiled)
+                "MultiheadAttention.out_proj, only lend their weights)" + compiled)
 
 
 def _removed(name: str) -> Hook:
