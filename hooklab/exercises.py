@@ -75,7 +75,7 @@ class _Answer:
         advice = [text for pattern, text in _advice.items() if re.search(pattern, str(error))]
         return " ".join([f"Your function stopped{at} with {type(error).__name__}: {str(error).splitlines()[0]}.", *advice[:1]])
 
-    def hooks_left(self): return sum(len(hooks_on(m)) - before for m, before in self.hooks_before.items())
+    def leaves_hooks(self): return any(len(hooks_on(m)) != before for m, before in self.hooks_before.items())
 
 # %% ../nbs/lib/exercises.ipynb #306b8b54
 _checks = {}
@@ -97,7 +97,7 @@ def check(
 ) -> None:
     "Try `f` as an answer to exercise `id`: print what is right, or stop and say what is probably wrong."
     module = f"hooklab.exercises_{str(id)[:2]}"
-    if module not in sys.modules and find_spec(module): import_module(module)
+    if id not in _checks and find_spec(module): import_module(module)
     if id not in _checks:
         known = ", ".join(get_close_matches(str(id), _checks) or sorted(_checks))
         raise LookupError(f"There is no exercise {id!r}" + (f"; did you mean one of these? {known}" if known else ""))
@@ -105,9 +105,8 @@ def check(
     with torch.random.fork_rng(devices=[]):  # the learner's own random numbers go on as if nothing had been checked
         torch.manual_seed(0)
         right = _checks[id](answer)
-    left = answer.hooks_left()
-    require(left == 0, f"The result is right, but {left} hook{'s are' if left > 1 else ' is'} still on the model. "
-                       "Keep the handle and call `handle.remove()`, or use `with`.")
+    require(not answer.leaves_hooks(), "The result is right, but a hook stays on the model when your function is done. "
+                                       "Keep the handle and call `handle.remove()`, or use `with`.")
     print(f"ok: {id}, {right}")
 
 # %% ../nbs/lib/exercises.ipynb #c2658733
@@ -155,7 +154,7 @@ def lesson_style() -> None:
     plt.rcParams.update({
         "figure.figsize": (8, 3), "figure.dpi": 100, "figure.constrained_layout.use": True, "figure.facecolor": "white",
         "font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "axes.spines.top": False,
-        "axes.spines.right": False, "axes.grid": False, "image.cmap": "cividis", "lines.linewidth": 1.8})
+        "axes.spines.right": False, "lines.linewidth": 1.8})
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
         from matplotlib_inline.backend_inline import set_matplotlib_formats
         set_matplotlib_formats("png", metadata={"Software": None})  # without the version of matplotlib
