@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from .hook import Begin, End, Enter, Hook, Port
+from .group import Begin, End, Enter, Port
+from .hook import Hook
 from .select import named_layers, not_a_model, unwrap
 
 # %% ../nbs/lib/attached.ipynb #47d4ded6

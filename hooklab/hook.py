@@ -5,173 +5,20 @@
 # %% auto #0
 __all__ = ['Hook', 'hook_output', 'Hooks', 'hook_outputs']
 
-# %% ../nbs/lib/hook.ipynb #f52cca34
-import sys
+# %% ../nbs/lib/hook.ipynb #b0880cde
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .gradient import Entrance, GradientCall
-from .select import layers, named_layers, nearest, not_a_model, runs, unwrap
-from .store import HookWarning, Live, gathered, own_copy, shares_memory, versions
-from .tree import map_tensors, shapes, tensors
-
-# %% ../nbs/lib/hook.ipynb #3f4a8bb2
-_nothing = nullcontext().__exit__  # takes any arguments, returns None, and can be pickled
-
-
-class Port:
-    "What torch calls. Its hook does the work."
-    __slots__ = ("hook",)
-    def __init__(self, hook): self.hook = hook
-    def __deepcopy__(self, memo): return _nothing
-    def __reduce__(self): return getattr, (nullcontext(), "__exit__")
-    def __repr__(self): return f"port of {self.hook!r}"
-
-# %% ../nbs/lib/hook.ipynb #39aa0990
-_graph_task = torch._C._current_graph_task_id
-
-
-class Look(Port):
-    "A forward or forward pre hook."
-    __slots__ = ()
-    def __call__(self, m, *given):
-        # A forward call inside a backward pass is activation checkpointing that runs the layer again: not another call.
-        if torch.compiler.is_compiling() or _graph_task() == -1: self.hook._saw(m, given)
-
-
-class Enter(Port):
-    "The first half of a backward hook: remembers where the inputs hang in the graph."
-    __slots__ = ()
-    def __call__(self, m, *given):
-        if torch.compiler.is_compiling():
-            from hooklab.uncompiled import enters  # imported while torch compiles, and only then
-            enters(self.hook, given)
-        else: self.hook._enters(given)
-
-
-class Leave(Port):
-    "The second half, all there is of a backward pre hook: listens where the gradients will come by."
-    __slots__ = ()
-    def __call__(self, m, *given):
-        if torch.compiler.is_compiling():
-            from hooklab.uncompiled import left
-            left(self.hook, given[-1])
-        else: self.hook._left(given[-1])
-
-
-class Begin(Port):
-    "Before the root runs: a pass begins."
-    __slots__ = ()
-    def __call__(self, m, *given): self.hook._begin()
-
-
-class End(Port):
-    "After the root has run."
-    __slots__ = ()
-    def __call__(self, m, *given): self.hook.running = False
-
-# %% ../nbs/lib/hook.ipynb #dc0ecf6b
-_kinds = "forward", "forward_pre", "backward", "backward_pre"
-
-
-def _store(m, *given):
-    "The function of `hook_output`: keep what the layer returned, or the gradients of it."
-    return given[-1]
-
-
-class Group:
-    "What the hooks of one `Hook` or `Hooks` have in common."
-    def __init__(self, f, is_forward=True, detach=True, cpu=False, gather=False, *, kind=None, root=None, keep=None,
-                 with_kwargs=False, prepend=False, always_call=False):
-        self.kind = kind or ("forward" if is_forward else "backward")
-        if self.kind not in _kinds: raise ValueError(f"kind={kind!r} is not one of {', '.join(_kinds)}")
-        if not callable(f): raise TypeError(f"hook_func must be a function of (layer, inputs, output), got {type(f).__name__}")
-        if keep is not None and keep < 1: raise ValueError(f"keep={keep}: how many calls to keep must be at least 1")
-        if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
-        if always_call and self.kind != "forward": raise ValueError("always_call=True is for forward hooks")
-        self.f, self.detach, self.cpu, self.gather, self.keep = f, detach, cpu, gather, keep
-        self.root, self.rooted = root, root is not None  # `rooted` because compiled code must not look at the model itself
-        self.options = {"with_kwargs": with_kwargs, "prepend": prepend}
-        if always_call: self.options["always_call"] = True
-        self.plain_store = f is _store and detach and not (cpu or gather)
-        self.hooks, self.handles, self.said = [], [], False
-        self.running = self.began = False  # running: the root is, right now
-
-    def show(self, t: Tensor) -> Tensor:
-        "`t` as the hook function gets it."
-        if self.detach: t = t.detach()
-        if self.gather: t = gathered(t)
-        return t.cpu() if self.cpu else t
-
-    def own(self, value, given):
-        "`value` as it is stored: with copies of the tensors that share memory with what torch gave."
-        if not self.detach: return Live(value)
-        if torch.compiler.is_compiling(): return map_tensors(own_copy, value)
-        given = tensors(given)
-        return map_tensors(lambda t: own_copy(t) if any(shares_memory(t, s) for s in given) else t, value)
-
-    def attach(self, hooks: list["Hook"]):
-        "Attach all `hooks`, or none of them."
-        _let_compiled_code_see_hooks()
-        self.hooks = hooks
-        try:
-            for h in hooks: h.handles = h.register(**self.options)
-            if self.root is not None:
-                self.handles = [self.root.register_forward_pre_hook(Begin(self), prepend=True),
-                                self.root.register_forward_hook(End(self), always_call=True)]
-        except BaseException:
-            self.close(report=False)
-            raise
-
-    def _begin(self):
-        self.running = self.began = True
-        self.clear()
-
-    def clear(self):
-        for h in self.hooks: h.clear()
-
-    def remove(self): self.close(report=sys.exc_info()[0] is None)
-
-    def close(self, report, in_context=False):
-        "Take everything off, and say which hooks saw nothing although they should have."
-        silent = self.silent(in_context) if report else []
-        message = _silence(silent) if silent else ""
-        for h in self.hooks: h._detach()
-        self.detach_root()
-        if message: warnings.warn(message, HookWarning, stacklevel=4)
-
-    def detach_root(self):
-        while self.handles: self.handles.pop().remove()
-
-    def silent(self, in_context) -> list["Hook"]:
-        "The hooks that did not fire although they were due."
-        unseen = [h for h in self.hooks if not h.fired and not h.removed]
-        if len(unseen) < len(self.hooks) or in_context or (self.began and "backward" not in self.kind): return unseen
-        return unseen if _has_compiled() else []  # nobody is known to have called the layers: only compiled code makes that odd
-
-# %% ../nbs/lib/hook.ipynb #6c43c8ea
-def _has_compiled() -> bool:
-    convert_frame = sys.modules.get("torch._dynamo.convert_frame")  # slow to import, so asked only where it is there already
-    return convert_frame is not None and len(convert_frame.input_codes.seen) > 0
-
-
-def _let_compiled_code_see_hooks():
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is None or not dynamo.config.skip_nnmodule_hook_guards: return
-    dynamo.config.skip_nnmodule_hook_guards = False
-    if _has_compiled(): dynamo.reset()
-
-
-def _silence(silent: list["Hook"]) -> str:
-    reasons = {}
-    for h in silent: reasons.setdefault(h._why_silent(), []).append(h.name)
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+from .group import Begin, End, Enter, Group, Leave, Look, Port, has_compiled, last_given
+from .select import layers, named_layers, nearest, not_a_model, runs
+from .store import HookWarning, Live, own_copy, versions
+from .tree import map_tensors, shape_text, tensors
 
 # %% ../nbs/lib/hook.ipynb #5d4ad7aa
 class Hook:
@@ -241,7 +88,7 @@ class Hook:
     ) -> Any: # What `hook_func` returned, with copies of what belongs to the layer
         "Show `given` to `hook_func` and make what it returns safe to keep."
         g = self.group
-        if g.f is _store: given = given[-1:]
+        if g.f is last_given: given = given[-1:]
         shown = map_tensors(g.show, given)
         if torch.compiler.is_compiling(): return g.own(g.f(module, *shown), given)
         before = versions(given)
@@ -314,7 +161,7 @@ class Hook:
 
     def __repr__(self):
         state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
-        seen = shapes(getattr(self._calls[-1], "value", self._calls[-1])) if self._calls else "nothing yet"
+        seen = shape_text(getattr(self._calls[-1], "value", self._calls[-1])) if self._calls else "nothing yet"
         return f"Hook {self.name}: {type(self.module).__name__}, {self.group.kind}, {state}" + ("" if self.removed else f", {seen}")
 
     def _must_be_on(self):
@@ -323,14 +170,14 @@ class Hook:
     def _why_silent(self) -> str:
         if "backward" in self.group.kind and self.ran:
             return "ran, but no gradient reached it (was backward called before the hook was removed? does its output need gradients?)"
-        compiled = ". If it was compiled before it was hooked, torch._dynamo.reset() has it compiled again, with the hook." if _has_compiled() else ""
+        compiled = ". If it was compiled before it was hooked, torch._dynamo.reset() has it compiled again, with the hook." if has_compiled() else ""
         return ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, and some layers, such as "
                 "MultiheadAttention.out_proj, only lend their weights)" + compiled)
 
 
 def _removed(name: str) -> Hook:
     "A hook that is off: what the copy of a hook is."
-    h = Hook.__new__(Hook)._become(name, None, Group(_store))
+    h = Hook.__new__(Hook)._become(name, None, Group(last_given))
     h.removed = True
     return h
 
@@ -355,7 +202,7 @@ def hook_output(
     **options: Any, # As in `Hook`: `gather`, `name`, `root`, `keep`, `prepend`, `always_call`
 ) -> Hook: # Its `stored` is the output, or the gradients of it
     "Keep what `module` returns."
-    return Hook(module, _store, detach=detach, cpu=cpu, kind="backward_pre" if grad else "forward", **options)
+    return Hook(module, last_given, detach=detach, cpu=cpu, kind="backward_pre" if grad else "forward", **options)
 
 # %% ../nbs/lib/hook.ipynb #97db795f
 class Hooks:
@@ -422,7 +269,7 @@ class Hooks:
 def _removed_hooks(names: list[str]) -> Hooks:
     "Hooks that are off: what the copy of `Hooks` is."
     hooks = Hooks.__new__(Hooks)
-    hooks.group = Group(_store)
+    hooks.group = Group(last_given)
     hooks.group.hooks = [_removed(name) for name in names]
     return hooks
 
@@ -450,4 +297,4 @@ def hook_outputs(
     **options: Any, # As in `Hooks`: `names`, `root`, `gather`, `keep`, `prepend`, `always_call`
 ) -> Hooks: # Its `stored` has the output of each layer, or the gradients of it
     "Keep what all `modules` return."
-    return Hooks(modules, _store, detach=detach, cpu=cpu, kind="backward_pre" if grad else "forward", **options)
+    return Hooks(modules, last_given, detach=detach, cpu=cpu, kind="backward_pre" if grad else "forward", **options)

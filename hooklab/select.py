@@ -55,7 +55,7 @@ def runs(
 # %% ../nbs/lib/select.ipynb #6ce39b3f
 def layers(
     model: nn.Module, # The model to pick from
-    *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns such as `layer?.*.conv*`, types, tests; what any of them wants is picked
+    *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns such as `layer?.*.conv*`, types, functions of (name, layer); what fits any of them is picked
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
     "The layers of `model` that `what` asks for; all that can run if it asks for nothing."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
@@ -92,7 +92,7 @@ def _no_layer(what, named, model) -> str:
     if isinstance(what, type): close = sorted({type(m).__name__ for _, m in named})
     else: close = nearest(what, names) if isinstance(what, str) else []
     hint = f"; it has {', '.join(close)}" if close else f"; `layers(model)` lists its {len(names)} layers"
-    return f"no layer of this {type(unwrap(model)).__name__} fits {what if isinstance(what, type) else repr(what)}{hint}"
+    return f"no layer of this {type(unwrap(model)).__name__} fits {what.__name__ if isinstance(what, type) else repr(what)}{hint}"
 
 
 def not_a_model(x) -> str:
