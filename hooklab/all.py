@@ -11,6 +11,8 @@ from .select import *
 from .store import *
 from .hook import *
 from .attached import *
+from .exercises import check, lesson_style
+from .cli import report
 
 # %% ../nbs/lib/all.ipynb #932ba210
 __all__ = [name for name in dir() if not name.startswith("_")]
