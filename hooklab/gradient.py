@@ -23,7 +23,9 @@ class Entrance:
         self,
         *given: Any, # The positional arguments as a tuple, and the keyword arguments as a dict if they are of interest
     ):
-        self.inputs = [_edge(t) if t.requires_grad else None for t in tensors(given)]
+        inputs = tensors(given)
+        self.inputs = [_edge(t) if t.requires_grad else None for t in inputs]
+        self.windows = [(number, _edge(t._base), _window(t)) for number, t in enumerate(inputs) if _is_window(t)]
         self.outlines = _outline(given)
         self.first_node = torch._C._autograd._get_sequence_nr()
 
@@ -31,6 +33,17 @@ class Entrance:
 def _edge(t: Tensor):
     edge = get_gradient_edge(t)
     return edge.node, edge.output_nr
+
+
+def _is_window(t: Tensor) -> bool:
+    if not (t.requires_grad and t._is_view() and type(t) is Tensor): return False
+    return t._base.requires_grad and t.dtype == t._base.dtype and t.layout == torch.strided
+
+
+def _window(t: Tensor) -> Callable[[Tensor], Tensor]:
+    "A function that takes the gradient of a view out of the gradient of its base."
+    size, stride, offset = t.size(), t.stride(), t.storage_offset() - t._base.storage_offset()
+    return lambda g: g.as_strided(size, stride, g.storage_offset() + offset)
 
 
 _empty = torch.empty(0)
@@ -52,18 +65,22 @@ def _filled(outline, gradients: Iterator[Tensor | None]):
 def _readers(
     outputs: list[Tensor], # What the layer returned
     entrance: Entrance, # Where its inputs hang
-) -> dict: # For each node that reads inputs, pairs of an input's number and its position in the node
+    returned: set, # The edges of the outputs
+) -> dict: # For each node that reads inputs: an input's number, its position in the node, and where the input lies in what is there
     "The nodes that a layer made and that read its inputs."
-    wanted = {}
+    wanted, bases = {}, {}
     for number, edge in enumerate(entrance.inputs):
-        if edge is not None: wanted.setdefault(edge, []).append(number)
+        if edge is not None and edge not in returned: wanted.setdefault(edge, []).append((number, None))
+    for number, edge, window in entrance.windows: bases.setdefault(edge, []).append((number, window))
     found, seen, todo = {}, set(), [t.grad_fn for t in outputs]
-    while wanted and todo:
+    while (wanted or bases) and todo:
         node = todo.pop()
         if node is None or node in seen or node._sequence_nr() < entrance.first_node: continue
         seen.add(node)
         for position, edge in enumerate(node.next_functions):
-            if edge in wanted: found.setdefault(node, []).extend((number, position) for number in wanted[edge])
+            read = wanted.get(edge, [])
+            if position == 0 and edge in bases and node.name().endswith("CopySlices"): read = read + bases[edge]  # in place
+            if read: found.setdefault(node, []).extend((number, position, window) for number, window in read)
             else: todo.append(edge[0])
     return found
 
@@ -80,15 +97,16 @@ class GradientCall:
         self.done, self.outlines, self.out_outline = done, entrance.outlines if entrance else (), _outline(out)
         self.n_out, self.n_in = len(outputs), len(entrance.inputs) if entrance else 0
         self.task, self.missing, self.expected = None, 0, 0
-        exits, inputs = {}, entrance.inputs if entrance else []
+        exits, returned, inputs = {}, set(), entrance.inputs if entrance else []
         for number, t in enumerate(outputs):
             if not t.requires_grad: continue
             node, output_nr = edge = _edge(t)
             same = [i for i, e in enumerate(inputs) if e == edge]  # an input that is returned as it is
             exits.setdefault(node, []).append((number, output_nr, same))
+            returned.add(edge)
         for node, places in exits.items(): self._listen(node.register_prehook, self._at_output, places)
         if entrance:
-            for node, places in _readers(outputs, entrance).items(): self._listen(node.register_hook, self._at_input, places)
+            for node, places in _readers(outputs, entrance, returned).items(): self._listen(node.register_hook, self._at_input, places)
 
     def _listen(self, register, f, places):
         # hooks on nodes go away with the graph, so there is nothing to remove, not even on a parameter that a layer returns
@@ -104,7 +122,9 @@ class GradientCall:
 
     def _at_input(self, places, grad_inputs, grad_outputs):
         self._next()
-        for number, position in places: self._add(number, grad_inputs[position])
+        for number, position, window in places:
+            g = grad_inputs[position]
+            self._add(number, window(g) if window and g is not None else g)
         self._arrived()
 
     def _add(self, number, g):
