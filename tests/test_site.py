@@ -195,6 +195,23 @@ def test_what_is_right_is_let_through(tmp_path):
     assert problems(tmp_path) == []
 
 
+def test_what_quarto_writes_is_finished_too(tmp_path):
+    "Quarto and pandoc differ from smalldocs in details: maths is ready, each line has a link, a page may have no sidebar."
+    for name in ("assets", "source"): (tmp_path/name).mkdir()
+    for name in ("site.js", "site.css"): (tmp_path/"assets"/name).touch()
+    page = ('<html lang="en"><head><meta charset="utf-8"><title>x</title></head><body><header id="quarto-header"><nav class="navbar">'
+            '<div class="navbar-container"></div></nav></header><main id="quarto-document-content"><h1>x</h1>%s</main></body></html>')
+    (tmp_path/"index.html").write_text(page % '<p><span class="math inline"><math><mi>x</mi></math></span></p><table><tr><td>1</td></tr></table>')
+    (tmp_path/"source"/"x.html").write_text(page % '<div class="sourceCode" id="L"><pre class="sourceCode numberSource python"><code><span id="L-1">'
+                                            '<a href="#L-1" aria-hidden="true" tabindex="-1"></a>x = 1</span></code></pre></div>')
+    site_pages.finish_pages(tmp_path, site_pages.read_pages(tmp_path), {"name": "x", "version": "1", "license": "y", "modules": {}})
+    assert problems(tmp_path) == []
+    index, source = (site_pages.read(tmp_path/name) for name in ("index.html", "source/x.html"))
+    assert str(index.find(class_="math").math) == "<math><mi>x</mi></math>"
+    assert index.select_one(".table-scroll > table") and index.select_one(".navbar-container .search-open")
+    assert source.find(id="L1").a["href"] == "#L1" and not source.find(class_="numberSource")
+
+
 # ---- the builder, on a small project
 
 def notebook(*cells):

@@ -90,7 +90,7 @@ def write_source_pages(facts: dict):
         exported = f"Exported from [its page of the reference](/{origin}.ipynb)." if origin else ""
         # the id L makes the renderers number the lines L-1, L-2, …
         (PROC/"source"/f"{module}.qmd").write_text(
-            f"---\ntitle: {facts['name']}/{module}.py\ntoc: false\n---\n\n{exported}\n\n"
+            f"---\ntitle: {facts['name']}/{module}.py\ntoc: false\npage-layout: full\n---\n\n{exported}\n\n"
             f"{fence}{{#L .python code-line-numbers=true}}\n{code}\n{fence}\n", encoding="utf-8")
 
 
