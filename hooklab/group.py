@@ -94,13 +94,14 @@ class Group:
         if always_call and self.kind != "forward": raise ValueError("always_call=True is for forward hooks")
         self.f, self.detach, self.cpu, self.gather, self.keep = f, detach, cpu, gather, keep
         self.root, self.rooted = root, root is not None  # `rooted` because compiled code must not look at the model itself
-        self.options = {"with_kwargs": with_kwargs, "prepend": prepend}
-        if always_call: self.options["always_call"] = True
+        asked = {"with_kwargs": with_kwargs, "prepend": prepend, "always_call": always_call}
+        self.options = {name: True for name, wanted in asked.items() if wanted}
+        self.show = Tensor.detach if detach and not (cpu or gather) else self._show
         self.plain_store = f is last_given and detach and not (cpu or gather)
         self.hooks, self.handles, self.said = [], [], False
         self.running = self.began = False  # running: the root is, right now
 
-    def show(self, t: Tensor) -> Tensor:
+    def _show(self, t: Tensor) -> Tensor:
         "`t` as the hook function gets it."
         if self.detach: t = t.detach()
         if self.gather: t = gathered(t)
@@ -110,6 +111,7 @@ class Group:
         "`value` as it is stored: with copies of the tensors that share memory with what torch gave."
         if not self.detach: return Live(value)
         if torch.compiler.is_compiling(): return map_tensors(own_copy, value)
+        if value is None or isinstance(value, float): return value
         given = tensors(given)
         return map_tensors(lambda t: own_copy(t) if any(shares_memory(t, s) for s in given) else t, value)
 

@@ -48,9 +48,8 @@ class Hook:
 
     def _become(self, name, m, group):
         self.name, self.module, self.group = name, m, group
-        self.handles, self.removed, self.fired, self.ran = (), False, False, 0
-        self._entrances = None
-        self.clear()
+        self.handles, self.removed, self.fired, self.ran, self.n_calls = (), False, False, 0, 0
+        self._calls, self._order, self._entrances = [], None, None
         return self
 
     def register(self, **options) -> list:
@@ -79,7 +78,7 @@ class Hook:
 
     def clear(self):
         "Forget what was stored; a pass begins."
-        self._calls, self._order, self.n_calls = [], [], 0
+        self._calls, self._order, self.n_calls = [], None, 0
 
     def hook_fn(
         self,
@@ -126,21 +125,25 @@ class Hook:
         self.fired = True
         if in_pass is None: in_pass = g.running
         limit = g.keep or (None if in_pass else 1)
-        if limit == 1 and (number is None or not self._order or number >= self._order[-1]):
-            self._calls, self._order = [value], [number]
-        elif number is None: self._calls.append(value)
-        else: self._insert(value, number)
-        if limit and len(self._calls) > limit: del self._calls[0], self._order[:1]
+        if number is not None: self._insert(value, number)
+        elif limit == 1: self._calls = [value]
+        else: self._calls.append(value)
+        if limit and len(self._calls) > limit: self._forget_first(limit)
         # compiled code is compiled anew for each value of a counter: without a root, which begins at 0, it only says "once"
         self.n_calls = 1 if torch.compiler.is_compiling() and not g.rooted else self.n_calls + 1
 
     def _insert(self, value, number):
         "Gradients arrive last call first; they are kept in the order of the calls."
+        if self._order is None: self._order = []
         i = bisect_left(self._order, number)
         if i < len(self._order) and self._order[i] == number: self._calls[i] = value  # a second backward pass
         else:
             self._calls.insert(i, value)
             self._order.insert(i, number)
+
+    def _forget_first(self, limit):
+        del self._calls[:-limit]
+        if self._order: del self._order[:-limit]
 
     def remove(self):
         "Take the hook off the layer and let go of what it stored."
@@ -184,14 +187,16 @@ def _removed(name: str) -> Hook:
 
 def _check(named: list[tuple[str, nn.Module]]):
     "Say what cannot be hooked, before anything is."
-    seen = {}
     if not named: raise ValueError("there are no layers to hook")
-    for name, m in named:
+    first = {}
+    for name, m in named: first.setdefault(type(m), (name, m))  # a model has many layers of few types
+    for name, m in first.values():
         if not isinstance(m, nn.Module): raise TypeError(f"{name}: {not_a_model(m)}")
         if isinstance(m, torch.jit.ScriptModule): raise TypeError(f"{name} is scripted: torch runs it without hooks; hook the model it was made from")
         if not runs(m): raise TypeError(f"{name}: a {type(m).__name__} has no forward of its own and is never called; hook the layers in it")
-        if id(m) in seen: raise ValueError(f"{name} and {seen[id(m)]} are the same layer; hook it once and read its calls")
-        seen[id(m)] = name
+    if len({m for _, m in named}) == len(named): return
+    name, again = next((n, o) for i, (o, m) in enumerate(named) for n, other in named[:i] if other is m)
+    raise ValueError(f"{name} and {again} are the same layer; hook it once and read its calls")
 
 # %% ../nbs/lib/hook.ipynb #bec9185f
 def hook_output(

@@ -33,7 +33,9 @@ def shares_memory(a: Tensor, b: Tensor) -> bool:
 
 def versions(x) -> list[int]:
     "How often each tensor was changed in place so far."
-    return [t._version for t in tensors(x) if not t.is_inference()]
+    found = tensors(x)
+    try: return [t._version for t in found]
+    except RuntimeError: return [t._version for t in found if not t.is_inference()]  # torch does not count for these
 
 # %% ../nbs/lib/store.ipynb #e0e08da5
 def gathered(t: Tensor) -> Tensor:

@@ -54,8 +54,9 @@ def map_tensors(
 ) -> Any: # The same containers around what `f` returned
     "Replace every tensor in `x` by `f` of it."
     if isinstance(x, Tensor): return f(x)
-    if x is None or (taken := _parts(x)) is None: return x
-    _, parts, rebuild = taken
+    if type(x) is tuple: parts, rebuild = x, tuple  # the inputs of every call of every layer: no detour
+    elif x is None or (taken := _parts(x)) is None: return x
+    else: _, parts, rebuild = taken
     new = [map_tensors(f, part) for part in parts]
     if torch.compiler.is_compiling(): return rebuild(new)  # torch's compiler cannot ask a tuple who it is
     return x if all(a is b for a, b in zip(new, parts)) else rebuild(new)
@@ -75,7 +76,15 @@ def tensors(
     x: Any, # A tensor, or a container of containers of tensors
 ) -> list[Tensor]: # In the order in which `map_tensors` meets them
     "Every tensor in `x`."
-    return [x] if isinstance(x, Tensor) else [t for _, t in named_tensors(x)]
+    found = []
+    _collect(x, found)
+    return found
+
+
+def _collect(x, found):
+    if isinstance(x, Tensor): found.append(x)
+    elif x is not None and (parts := x if type(x) is tuple else (_parts(x) or ((), ()))[1]):
+        for part in parts: _collect(part, found)
 
 # %% ../nbs/lib/tree.ipynb #4882e104
 def shape_text(
