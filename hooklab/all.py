@@ -11,6 +11,7 @@ from .select import *
 from .store import *
 from .hook import *
 from .attached import *
+from .edit import *
 from .exercises import check, lesson_style
 from .cli import report
 
