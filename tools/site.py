@@ -23,6 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 NBS, PROC, DOCS, STAMP = (ROOT/name for name in ("nbs", "_proc", "_docs", "_proc/.built"))
 SHORT_TYPES = {"__main__.": "", "torch.nn.modules.module.Module": "nn.Module", "torch.Tensor": "Tensor",
                "collections.abc.": "", "typing.": "", "pathlib.Path": "Path"}
+# nbdev makes a link of each symbol in backticks, also within the text of a link: [[`Hook`](/lib/hook.html#hook) here](page.ipynb)
+INNER_LINK = re.compile(r"\[(`[^`]+`)\]\([^)]*\)")
+LINK_IN_LINK = re.compile(r"\[((?:[^\[\]]*\[`[^`]+`\]\([^)]*\))+[^\[\]]*)\](?=\()")
+SOURCE_LINK = re.compile(r"\[source\]\(\S*/blob/\S+?/(\w+)\.py#L(\d+)\)\{.*?\}")
 
 
 def package() -> dict:
@@ -67,17 +71,17 @@ def process_notebooks(everything: bool):
                  "run `nbdev-test` to see which cell fails, mend it, then `make site`")
 
 
-def tidy_reference():
-    "Points nbdev's source links to the site's own source pages, and shortens the types that it writes out in full."
-    for file in (PROC/"lib").glob("*.ipynb"):
+def tidy_pages():
+    "Mends what nbdev wrote: a link within a link, source links to a repository, types at full length."
+    for file in (f for f in PROC.rglob("*.ipynb") if "_docs" not in f.parts):
         nb = json.loads(file.read_text(encoding="utf-8"))
-        for output in (o for cell in nb["cells"] for o in cell.get("outputs", [])):
-            data = output.get("data", {})
-            if "text/markdown" not in data: continue
-            text = re.sub(r"\[source\]\(\S*/blob/\S+?/(\w+)\.py#L(\d+)\)\{.*?\}", r"[source](/source/\1.html#L\2){.source-link}",
-                          "".join(data["text/markdown"]))
-            for long, short in SHORT_TYPES.items(): text = text.replace(long, short)
-            data["text/markdown"] = text
+        for cell in nb["cells"]:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = LINK_IN_LINK.sub(lambda link: "[" + INNER_LINK.sub(r"\1", link[1]) + "]", "".join(cell["source"]))
+            for data in (output["data"] for output in cell.get("outputs", []) if "text/markdown" in output.get("data", {})):
+                text = SOURCE_LINK.sub(r"[source](/source/\1.html#L\2){.source-link}", "".join(data["text/markdown"]))
+                for long, short in SHORT_TYPES.items(): text = text.replace(long, short)
+                data["text/markdown"] = text
         file.write_text(json.dumps(nb), encoding="utf-8")
 
 
@@ -124,7 +128,7 @@ def build():
     check_notebooks()
     # a changed library changes links and line numbers on any page
     process_notebooks(everything=not built.startswith(code))
-    tidy_reference()
+    tidy_pages()
     write_source_pages(facts)
     render()
     pages = read_pages(PROC/"_docs")
