@@ -228,7 +228,7 @@ def project(tmp_path, repo):
     for name in ("tools", "nbs/assets"): shutil.copytree(repo/name, tmp_path/name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("hooklab", "nbs/lessons"): (tmp_path/name).mkdir()
     for name in ("hooklab/__init__.py", "nbs/404.qmd"): shutil.copy(repo/name, tmp_path/name)
-    (tmp_path/"nbs/index.ipynb").write_text(notebook("# Home\n\n> of a small project", "Some text, $x^2$, and [what `layers` are](lessons/01-one.ipynb)."))
+    (tmp_path/"nbs/index.ipynb").write_text(notebook("# Home\n\n> of a small project", "Some text, $x^2$, and [what `layers` are](https://code.example)."))
     (tmp_path/"nbs/lessons/01-one.ipynb").write_text(notebook("# One\n\n> the first", "Some text."))
     return tmp_path
 
@@ -244,7 +244,7 @@ def test_a_build_and_what_follows_from_a_change(project):
     assert (project/"_docs/lessons/01-one.html").exists()
     home = site_pages.read(project/"_docs/index.html")
     assert home.math and not home.select(".repository")
-    assert home.main.find("a", href="lessons/01-one.html").get_text() == "what layers are", "nbdev's link to the symbol within the link is still there"
+    assert home.main.find("a", href="https://code.example").get_text() == "what layers are", "nbdev's link to the symbol within the link is still there"
 
     start = time.perf_counter()
     assert "up to date" in make(project).stdout
