@@ -20,7 +20,6 @@ help:
 site:
 	@tools/venv.sh site
 	@$(run)/python tools/site.py
-	@echo "The site is in _docs. Open _docs/index.html, or run: make serve"
 
 serve: site
 	@$(run)/python tools/site.py --serve
