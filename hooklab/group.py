@@ -39,7 +39,8 @@ class Look(Port):
     __slots__ = ()
     def __call__(self, m, *given):
         # A forward call inside a backward pass is activation checkpointing that runs the layer again: not another call.
-        if torch.compiler.is_compiling() or _graph_task() == -1: self.hook._saw(m, given)
+        compiling = torch.compiler.is_compiling()
+        if compiling or _graph_task() == -1: self.hook._saw(m, given, compiling)
 
 
 class Enter(Port):
@@ -110,7 +111,7 @@ class Group:
     def own(self, value, given):
         "`value` as it is stored: with copies of the tensors that share memory with what torch gave."
         if not self.detach: return Live(value)
-        if torch.compiler.is_compiling(): return map_tensors(own_copy, value)
+        if torch.compiler.is_compiling(): return map_tensors(lambda t: t.detach().clone(), value)
         if value is None or isinstance(value, float): return value
         given = tensors(given)
         return map_tensors(lambda t: own_copy(t) if any(shares_memory(t, s) for s in given) else t, value)

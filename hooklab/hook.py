@@ -97,11 +97,12 @@ class Hook:
                           "computes on with it; work on a copy, or use edit_output", HookWarning, stacklevel=4)
         return g.own(value, given)
 
-    def _saw(self, m, given):
+    def _saw(self, m, given, compiling):
         "A forward call."
-        g, out = self.group, given[-1]
-        if g.plain_store and isinstance(out, Tensor): self._add(own_copy(out))  # the same as hook_fn, for the most frequent case
-        else: self._add(self.hook_fn(m, *given))
+        out = given[-1]
+        if not compiling and self.group.plain_store and isinstance(out, Tensor): value = own_copy(out)  # as hook_fn does, sooner
+        else: value = self.hook_fn(m, *given)
+        self._add(value, compiling=compiling)
 
     def _enters(self, given):
         "The layer of a backward hook is about to run."
@@ -120,7 +121,7 @@ class Hook:
         "The gradients of one call are there."
         if not self.removed: self._add(self.hook_fn(self.module, *given), call.number, call.in_pass)
 
-    def _add(self, value, number=None, in_pass=None):
+    def _add(self, value, number=None, in_pass=None, compiling=False):
         g = self.group
         self.fired = True
         if in_pass is None: in_pass = g.running
@@ -130,7 +131,7 @@ class Hook:
         else: self._calls.append(value)
         if limit and len(self._calls) > limit: self._forget_first(limit)
         # compiled code is compiled anew for each value of a counter: without a root, which begins at 0, it only says "once"
-        self.n_calls = 1 if torch.compiler.is_compiling() and not g.rooted else self.n_calls + 1
+        self.n_calls = 1 if compiling and not g.rooted else self.n_calls + 1
 
     def _insert(self, value, number):
         "Gradients arrive last call first; they are kept in the order of the calls."

@@ -20,10 +20,12 @@ class HookWarning(UserWarning):
 # %% ../nbs/lib/store.ipynb #36aa7288
 def own_copy(t: Tensor) -> Tensor:
     "A detached copy of `t` that nobody else will change."
-    if torch.compiler.is_compiling(): return t.detach().clone()
-    while torch._C._functorch.is_functorch_wrapped_tensor(t): t = torch._C._functorch.get_unwrapped(t)  # inside vmap or grad
-    if not t.is_inference(): return t.detach().clone()
+    while _stands_for_many(t): t = torch._C._functorch.get_unwrapped(t)
+    if not torch.is_inference_mode_enabled(): return t.detach().clone()
     with torch.inference_mode(False): return t.clone()  # autograd can use this one
+
+
+_stands_for_many = torch._C._functorch.is_functorch_wrapped_tensor  # inside vmap or torch.func.grad
 
 
 def shares_memory(a: Tensor, b: Tensor) -> bool:
