@@ -50,6 +50,7 @@ def runs(
     m: nn.Module, # A layer
 ) -> bool: # False for `ModuleList` and `ModuleDict`, which only hold others and are never called
     "Does `m` have a `forward` of its own?"
+    if isinstance(m, torch.jit.ScriptModule): return True  # its class cannot be asked
     return type(m).forward is not nn.Module.forward or "forward" in vars(m)
 
 # %% ../nbs/lib/select.ipynb #6ce39b3f
