@@ -121,7 +121,7 @@ def lesson_exercises(
     "The exercises of a lesson, cell by cell."
     found, cells = {}, nb["cells"]
     for i, cell in enumerate(cells):
-        heading = re.match(r"### Exercise (\w+):", _text(cell)) if cell["cell_type"] == "markdown" else None
+        heading = re.search(r"^### Exercise (\w+):", _text(cell), re.M) if cell["cell_type"] == "markdown" else None
         if not heading: continue
         id, parts = heading[1], dict(zip(["task", "stub", "hint", "solution", "check"], cells[i:i+5]))
         as_it_should_be = (len(parts) == 5 and _is_stub(parts["stub"]) and "<details>" in _text(parts["hint"])
