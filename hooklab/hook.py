@@ -287,6 +287,7 @@ def _named(ms, names, root) -> list[tuple[str, nn.Module]]:
     if isinstance(ms, nn.Module) and not isinstance(ms, Iterable):
         raise TypeError(f"which layers of this {type(ms).__name__}? Hooks(model, f, names=\"*\") takes all of them; Hook(layer, f) hooks one")
     if not isinstance(ms, Iterable): raise TypeError(not_a_model(ms))
+    if isinstance(ms, nn.Module): return list(ms._modules.items())  # a Sequential may have names for its items
     ms = list(ms)
     if root is None: return [(str(i), m) for i, m in enumerate(ms)]
     known = {id(m): name for name, m in reversed(named_layers(root))}

@@ -6,7 +6,7 @@ import pickle
 import threading
 import warnings
 import weakref
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 
 import pytest
@@ -438,3 +438,10 @@ def test_hooks_is_a_collection(net, x):
         net(x)
         assert len(hooks) == 2 and [h.name for h in hooks] == ["first", "second"] and hooks[1] is hooks["second"]
         assert hooks[0].hook is not None and "first: Linear" in repr(hooks)
+
+
+def test_a_sequential_has_names_for_its_items(x):
+    net = nn.Sequential(OrderedDict(body=nn.Linear(4, 4), head=nn.Linear(4, 2)))
+    with hl.hook_outputs(net) as hooks:
+        net(x)
+        assert list(hooks.by_name) == ["body", "head"] and len(hooks) == 2
