@@ -12,6 +12,7 @@ from .store import *
 from .hook import *
 from .attached import *
 from .edit import *
+from .features import *
 from .exercises import check, lesson_style
 from .cli import report
 
