@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .gradient import Entrance
 from .select import not_a_model
-from .store import HookWarning, Live, gathered, own_copy, shares_memory
+from .store import HookWarning, Live, gathered, own_copy, shares_memory, stands_for_many
 from .tree import map_tensors, tensors
 
 # %% ../nbs/lib/group.ipynb #0b60546d
@@ -114,7 +114,7 @@ class Group:
         if torch.compiler.is_compiling(): return map_tensors(lambda t: t.detach().clone(), value)
         if value is None or isinstance(value, float): return value
         given = tensors(given)
-        return map_tensors(lambda t: own_copy(t) if any(shares_memory(t, s) for s in given) else t, value)
+        return map_tensors(lambda t: own_copy(t) if stands_for_many(t) or any(shares_memory(t, s) for s in given) else t, value)
 
     def attach(self, hooks: list["Hook"]):
         "Attach all `hooks`, or none of them."
@@ -123,8 +123,8 @@ class Group:
         try:
             for h in hooks: h.handles = h.register(**self.options)
             if self.root is not None:
-                self.handles = [self.root.register_forward_pre_hook(Begin(self), prepend=True),
-                                self.root.register_forward_hook(End(self), always_call=True)]
+                self.handles.append(self.root.register_forward_pre_hook(Begin(self), prepend=True))
+                self.handles.append(self.root.register_forward_hook(End(self), always_call=True))
         except BaseException:
             self.close(report=False)
             raise

@@ -9,6 +9,7 @@ __all__ = ['Hook', 'hook_output', 'Hooks', 'hook_outputs']
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from .tree import map_tensors, shape_text, tensors
 # %% ../nbs/lib/hook.ipynb #5d4ad7aa
 class Hook:
     "Call `hook_func` whenever `m` runs, and keep what it returns in `stored`."
-    __slots__ = ("name", "module", "group", "handles", "removed", "fired", "ran", "n_calls",
+    __slots__ = ("name", "module", "group", "handles", "removed", "fired", "ran", "recorded", "n_calls",
                  "_calls", "_order", "_entrances", "__weakref__")
 
     def __init__(
@@ -57,8 +58,10 @@ class Hook:
         m, kind = self.module, self.group.kind
         if kind == "forward": return [m.register_forward_hook(Look(self), **options)]
         if kind == "forward_pre": return [m.register_forward_pre_hook(Look(self), **options)]
+        self._entrances, self.recorded = {}, True
         leave = m.register_forward_hook(Leave(self), **options, always_call=True)  # if the layer raises, `Enter` is undone
-        return [leave] if kind == "backward_pre" else [m.register_forward_pre_hook(Enter(self), **options), leave]
+        self.handles = [leave]  # known already if the next line raises
+        return self.handles if kind == "backward_pre" else [m.register_forward_pre_hook(Enter(self), **options), leave]
 
     @property
     def hook(self): return self.handles[0] if self.handles else None
@@ -106,16 +109,19 @@ class Hook:
 
     def _enters(self, given):
         "The layer of a backward hook is about to run."
-        if self._entrances is None: self._entrances = []
-        self._entrances.append(Entrance(*given) if torch.is_grad_enabled() else None)
+        entered = self._entrances.setdefault(get_ident(), [])  # threads may run the layer at the same time
+        entered.append(Entrance(*given) if torch.is_grad_enabled() else None)
 
     def _left(self, out):
         "The layer of a backward hook has run."
-        entrance = self._entrances.pop() if self._entrances else None
-        self.ran += 1
-        if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors(out)): return
+        entered, recorded = self._entrances.get(get_ident()), torch.is_grad_enabled()
+        entrance = entered.pop() if entered else None
+        if torch._C._current_graph_task_id() == -1: self.recorded = recorded
+        elif self.recorded: return  # activation checkpointing runs the layer again, and its first run is listened to already
+        self.ran = number = self.ran + 1
+        if not recorded or not any(t.requires_grad for t in tensors(out)): return
         call = GradientCall(out, self._gradients, entrance)
-        call.number, call.in_pass = self.ran, self.group.running
+        call.number, call.in_pass = number, self.group.running
 
     def _gradients(self, call, *given):
         "The gradients of one call are there."
@@ -153,9 +159,8 @@ class Hook:
         else: self._detach()
 
     def _detach(self):
-        self.removed = True
         for handle in self.handles: handle.remove()
-        self.handles = ()
+        self.handles, self.removed = (), True
         self.clear()
 
     def __enter__(self): return self

@@ -20,12 +20,12 @@ class HookWarning(UserWarning):
 # %% ../nbs/lib/store.ipynb #36aa7288
 def own_copy(t: Tensor) -> Tensor:
     "A detached copy of `t` that nobody else will change."
-    while _stands_for_many(t): t = torch._C._functorch.get_unwrapped(t)
+    while stands_for_many(t): t = torch._C._functorch.get_unwrapped(t)
     if not torch.is_inference_mode_enabled(): return t.detach().clone()
     with torch.inference_mode(False): return t.clone()  # autograd can use this one
 
 
-_stands_for_many = torch._C._functorch.is_functorch_wrapped_tensor  # inside vmap or torch.func.grad
+stands_for_many = torch._C._functorch.is_functorch_wrapped_tensor  # inside vmap or torch.func.grad
 
 
 def shares_memory(a: Tensor, b: Tensor) -> bool:
