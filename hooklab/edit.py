@@ -134,8 +134,9 @@ class Edits(Hooks):
     "The edits of one `edit_input` or `edit_output`, to be used in a `with`."
     def __init__(self, m, f, is_input, names, call, with_kwargs, prepend):
         if call is not None and names is None: raise ValueError("call= counts within a pass of the model: edit_output(model, f, names=…, call=1)")
+        if names is not None and not isinstance(names, list | tuple): names = [names]
         if names is None: named, root = {type(m).__name__: m}, None
-        else: named, root = layers(m, *(names if isinstance(names, list | tuple) else [names])), m
+        else: named, root = layers(m, *names) if names else {}, m  # no name must not mean all layers
         _check(list(named.items()))
         self.group = Editing(f, is_input, root, call, with_kwargs, prepend)
         self.group.attach([Edit.__new__(Edit)._become(name, layer, self.group) for name, layer in named.items()])

@@ -205,11 +205,38 @@ def test_packed_sequences():
     assert torch.equal(zeroed.data, rnn(x._replace(data=torch.zeros_like(x.data)))[0].data)
 
 
+@pytest.mark.slow
 def test_model_output_of_transformers():
     outputs = pytest.importorskip("transformers.modeling_outputs")
     m, t = Returns(lambda t: outputs.BaseModelOutput(last_hidden_state=t)), torch.ones(2, 3)
     with edit_output(m, scale(2)): out = m(t)
     assert type(out) is outputs.BaseModelOutput and torch.equal(out.last_hidden_state, t*2)
+
+
+@pytest.mark.slow
+def test_language_models_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_layer=3, n_head=2, n_embd=8, vocab_size=11, n_positions=16, bos_token_id=0, eos_token_id=0)
+    torch.manual_seed(0)
+    model, ids, other = transformers.GPT2LMHeadModel(config).eval(), torch.arange(5)[None], torch.arange(5, 10)[None]
+    state = copy.deepcopy(model.state_dict())
+    plain, there = model(ids), model(other)
+    with hl.hook_outputs(model, names="transformer.h.1") as hooks:
+        model(other)
+        hidden = hl.tensors(hooks[0].stored)[0]
+    part = None if isinstance(model.transformer.h[1](torch.randn(1, 2, 8)), Tensor) else 0
+    with edit_output(model, patch(hidden, part=part), names="transformer.h.1"): patched = model(ids)
+    assert type(patched) is type(plain) and torch.equal(patched.logits, there.logits)  # all that matters went through this layer
+    with edit_output(model, patch(hidden[:, -1], at=(slice(None), -1), part=part), names="transformer.h.1"): last = model(ids).logits
+    assert torch.equal(last[:, :-1], plain.logits[:, :-1]) and not torch.equal(last[:, -1], plain.logits[:, -1])
+    with edit_output(model, steer(torch.ones(8), 3, dim=-1, part=part), names=type(model.transformer.h[0])) as edits, \
+         hl.hook_outputs(model, names="lm_head") as head:
+        steered = model.generate(ids, max_new_tokens=3, do_sample=False, pad_token_id=0)
+        assert steered.shape == (1, 8) and edits[0].n_calls and len(head[0].calls)
+    with edit_output(model, scale(0, part="logits")):
+        assert not model(ids, use_cache=False).logits.any()
+    assert not hl.hooks_on(model) and torch.equal(model(ids).logits, plain.logits)
+    assert all(torch.equal(t, state[name]) for name, t in model.state_dict().items())
 
 
 def test_the_same_tensor_twice_is_edited_once(x):
@@ -407,6 +434,7 @@ def test_compiled_containers(x):
 def test_errors(net, x):
     with pytest.raises(LookupError, match="fits 'actt'; it has act"): edit_output(net, scale(2), names="actt")
     with pytest.raises(LookupError): edit_output(net, scale(2), names=nn.Conv2d)
+    with pytest.raises(ValueError, match="no layers"): edit_output(net, scale(2), names=[])
     for wrong in ([net.a], "a", None):
         with pytest.raises(TypeError, match="expected a torch.nn.Module"): edit_output(wrong, scale(2))
     with pytest.raises(TypeError, match="must be a function"): edit_output(net.a, 2)
