@@ -11,6 +11,10 @@ from .select import *
 from .store import *
 from .hook import *
 from .attached import *
+from .tensor import *
+from .parameters import *
+from .clip import *
+from .kinds import *
 from .edit import *
 from .features import *
 from .exercises import check, lesson_style

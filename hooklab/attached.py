@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.modules.module import _WrappedHook  # around what is called before a state dict is loaded
 
 from .group import Begin, End, Enter, Port
 from .hook import Hook
@@ -36,9 +37,9 @@ class AttachedList(list):
 # %% ../nbs/lib/attached.ipynb #1c80c50d
 _kinds = {"_forward_pre_hooks": "forward_pre", "_forward_hooks": "forward",
           "_backward_pre_hooks": "backward_pre", "_backward_hooks": "backward",
-          "_state_dict_pre_hooks": "state_dict_pre", "_state_dict_hooks": "state_dict",
+          "_state_dict_pre_hooks": "state_dict_pre", "_state_dict_hooks": "state_dict_post",
           "_load_state_dict_pre_hooks": "load_state_dict_pre", "_load_state_dict_post_hooks": "load_state_dict_post"}
-_parameter_kinds = {"_backward_hooks": "tensor", "_post_accumulate_grad_hooks": "post_accumulate_grad"}
+_parameter_kinds = {"_backward_hooks": "tensor", "_post_accumulate_grad_hooks": "post_accumulate"}
 
 
 def _everything(model: nn.Module) -> Iterator[tuple[str, Any, str, Any]]:
@@ -48,7 +49,7 @@ def _everything(model: nn.Module) -> Iterator[tuple[str, Any, str, Any]]:
     for m in model.modules():
         name = names.get(id(m), "")  # the wrappers around a model stand for the model
         for attribute, kind in _kinds.items():
-            for f in getattr(m, attribute).values(): yield name, m, kind, f
+            for f in getattr(m, attribute).values(): yield name, m, kind, f.hook if isinstance(f, _WrappedHook) else f
         for parameter_name, p in m._parameters.items():
             for attribute, kind in _parameter_kinds.items():
                 for f in (getattr(p, attribute, None) or {}).values(): yield f"{name}.{parameter_name}".lstrip("."), p, kind, f
@@ -59,7 +60,6 @@ def _everything(model: nn.Module) -> Iterator[tuple[str, Any, str, Any]]:
 
 
 def _function_name(f) -> str:
-    f = getattr(f, "hook", f) if not isinstance(f, Port) else f  # torch wraps functions for state dicts
     return getattr(f, "__qualname__", None) or type(f).__name__
 
 # %% ../nbs/lib/attached.ipynb #a87a76a9
