@@ -16,6 +16,7 @@ from .parameters import *
 from .clip import *
 from .kinds import *
 from .edit import *
+from .trace import *
 from .features import *
 from .exercises import check, lesson_style
 from .cli import report
