@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from .tree import map_tensors, tensors
+from .tree import _parts, map_tensors, tensors
 
 # %% ../nbs/lib/gradient.ipynb #bffb0bfc
 class Entrance:
@@ -49,7 +49,13 @@ def _window(t: Tensor) -> Callable[[Tensor], Tensor]:
 _empty = torch.empty(0)
 
 
-def _outline(x): return map_tensors(lambda t: _empty, x)  # the containers without the tensors, to put gradients in
+def _outline(x):
+    "The containers in `x`, to put gradients in."
+    if isinstance(x, Tensor): return _empty
+    # nothing else is kept: it may hold tensors, and these the graph, which holds the hook that holds the outline
+    if x is None or (taken := _parts(x)) is None: return None
+    _, parts, rebuild = taken
+    return rebuild([_outline(part) for part in parts])
 
 
 def _filled(outline, gradients: Iterator[Tensor | None]):
