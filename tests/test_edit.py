@@ -466,7 +466,7 @@ def test_an_edit_that_does_not_fit_is_named(f, became):
 
 def test_an_edit_that_fits_leaves_no_note(net, x):
     with pytest.raises(ZeroDivisionError) as caught:
-        with edit_output(net, scale(2), names="*"):
+        with edit_output(net, scale(2), names="*"), edit_input(net, times(2), names="*"):
             net(x)
             1/0
     assert not hasattr(caught.value, "__notes__")
