@@ -40,8 +40,9 @@ def stale_exports(tree: Path) -> list[str]:
         done = command(tree, *step)
         if done.returncode: return [f"{' '.join(step)} failed: {done.stderr.strip().splitlines()[-1]}"]
     after = written(tree)
-    return [f"{path} is not what the notebooks make: change the notebook instead, then run `make export`"
-            for path in sorted(before.keys() | after.keys()) if before.get(path) != after.get(path)]
+    orphans = [f"{path} is made by no notebook: delete it (git rm {path})" for path in sorted(before.keys() - after.keys())]
+    return orphans + [f"{path} is not what the notebooks make: change the notebook instead, then run `make export`"
+                      for path in after if before.get(path) != after[path]]
 
 
 def written(tree):
