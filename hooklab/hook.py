@@ -160,7 +160,7 @@ class Hook:
 
     def _detach(self):
         for handle in self.handles: handle.remove()
-        self.handles, self.removed = (), True
+        self.handles, self.removed, self._entrances = (), True, {}  # of a call that Ctrl-C ended, an entrance is left
         self.clear()
 
     def __enter__(self): return self
