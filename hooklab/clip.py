@@ -36,7 +36,10 @@ def usable_in_with(
     kind = type(model)
 
     class WithHooks(kind):
-        def __enter__(self): return self
+        def __enter__(self):
+            if hooks.removed: raise RuntimeError("the hooks have been taken off; a `with` needs new ones")
+            return self
+
         def __exit__(self, *exc): return hooks.__exit__(*exc)
         def __copy__(self): return copy.copy(model)
         def __deepcopy__(self, memo): return copy.deepcopy(model, memo)

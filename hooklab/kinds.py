@@ -63,6 +63,7 @@ def state_dict_hook(
 ) -> Hook: # On until its `with` ends, or until `remove()`
     "Be called when `m` writes or loads its part of a state dict."
     if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
+    if isinstance(m, torch.jit.ScriptModule): raise TypeError("a scripted module takes no hooks; hook the one it was made from")
     kind = f"{'load_' if load else ''}state_dict_{'pre' if before else 'post'}"
     return OccasionHook(m, f, kind, getattr(m, f"register_{kind}_hook"))
 

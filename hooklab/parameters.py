@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .group import End
@@ -90,6 +91,7 @@ def parameter_hooks(
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     if kind not in ("tensor", "post_accumulate"): raise ValueError(f"kind={kind!r} is not one of tensor, post_accumulate")
     root = unwrap(model)
+    if isinstance(root, torch.jit.ScriptModule): raise TypeError("the model is scripted and takes no hooks; hook the model it was made from")
     if kind == "tensor" and any(c.__name__ == "FSDPModule" for m in root.modules() for c in type(m).__mro__):
         raise ValueError("torch calls no tensor hook on sharded parameters: hook them after accumulation, with kind=\"post_accumulate\"")
     group = ParameterGroup(root, names, f, kind, quiet)
