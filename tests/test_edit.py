@@ -413,8 +413,9 @@ def test_compiled(net, x, backend, first):
 
 
 def test_compiled_code_is_not_compiled_anew_for_each_step(net, x):
+    from torch._dynamo.testing import CompileCounter
     torch._dynamo.reset()
-    counted = torch._dynamo.testing.CompileCounter()
+    counted = CompileCounter()
     compiled = torch.compile(net, backend=counted)
     with edit_output(net, steer(torch.ones(4), part=None), names="?"):
         for _ in range(10): compiled(x)
@@ -462,6 +463,11 @@ def test_an_edit_that_does_not_fit_is_named(f, became):
     with pytest.raises((RuntimeError, TypeError)) as caught:
         with edit_input(net, wrapped, names="1"): net(torch.randn(2, 4))
     assert "edit_input of 1" in caught.value.__notes__[0]
+
+
+def test_another_form_is_no_error_where_nothing_stumbles_over_it(net, x):
+    with edit_output(net.a, lambda m, i, o: o.double()) as edits: assert net.a(x).dtype == torch.float64 and "float64" in edits[0].note
+    assert net.a(x).dtype == torch.float32
 
 
 def test_an_edit_that_fits_leaves_no_note(net, x):

@@ -73,6 +73,14 @@ def test_execution_order_puts_buffers_back_when_the_model_fails(net, x):
     assert net.layers[1].num_batches_tracked == 0
 
 
+def test_execution_order_builds_no_graph(net, x):
+    seen = []
+    foreign = net.rnn.register_forward_hook(lambda m, i, o: seen.append(o[0].requires_grad))
+    execution_order(net, x)
+    foreign.remove()
+    assert seen == [False] and torch.is_grad_enabled()
+
+
 def test_execution_order_of_resnet18():
     resnet = pytest.importorskip("torchvision").models.resnet18()
     names = execution_order(resnet, torch.randn(2, 3, 64, 64))
@@ -84,10 +92,13 @@ def test_execution_order_of_resnet18():
 
 
 def test_execution_order_of_compiled_and_wrapped_models(net, x):
+    from torch._dynamo.testing import CompileCounter
     torch._dynamo.reset()
-    compiled = torch.compile(net.eval(), backend="eager")
+    counted = CompileCounter()
+    compiled = torch.compile(net.eval(), backend=counted)
     expected = compiled(x)
-    assert execution_order(compiled, x) == order
+    n = counted.frame_count
+    assert execution_order(compiled, x) == order and counted.frame_count == n  # nothing is compiled to find it
     assert torch.equal(compiled(x)["out"], expected["out"])
     torch._dynamo.reset()
 
@@ -145,6 +156,9 @@ def test_reporters_are_taken_off(cls, x, capsys):
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     before, keys = net(x), list(net.state_dict())
     check = cls(net)
+    with cls(copy.deepcopy(net).eval(), file=str) as evaluating:
+        evaluating(x)
+        assert check.training and not evaluating.training
     assert torch.equal(check(x), before) and len(capsys.readouterr().out.splitlines()) == 2
     other = copy.deepcopy(check)
     assert torch.equal(other(x), before) and torch.equal(pickle.loads(pickle.dumps(net))(x), before)
@@ -282,6 +296,9 @@ def test_timeline_of_a_step(x):
     n = len(t.rows)
     net(x).sum().backward()
     assert len(t.rows) == n == len(repr(t).splitlines())
+    with Timeline(net) as t: y = net(x)
+    y.sum().backward()  # too late
+    assert {e.kind for e in t.rows} == {"forward pre", "forward"}
 
 
 def test_timeline_is_attached_as_a_whole_or_not_at_all(net, monkeypatch):
