@@ -18,6 +18,7 @@ from .kinds import *
 from .edit import *
 from .trace import *
 from .features import *
+from .dataset_features import *
 from .exercises import check, lesson_style
 from .cli import report
 
