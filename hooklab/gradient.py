@@ -102,7 +102,7 @@ class GradientCall:
         outputs = tensors(out)
         self.done, self.outlines, self.out_outline = done, entrance.outlines if entrance else (), _outline(out)
         self.n_out, self.n_in = len(outputs), len(entrance.inputs) if entrance else 0
-        self.task, self.missing, self.expected = None, 0, 0
+        self.task, self.missing, self.expected, self.leaves = None, 0, 0, []
         exits, returned, inputs = {}, set(), entrance.inputs if entrance else []
         for number, t in enumerate(outputs):
             if not t.requires_grad: continue
@@ -110,14 +110,18 @@ class GradientCall:
             same = [i for i, e in enumerate(inputs) if e == edge]  # an input that is returned as it is
             exits.setdefault(node, []).append((number, output_nr, same))
             returned.add(edge)
-        for node, places in exits.items(): self._listen(node.register_prehook, self._at_output, places)
+        computed = {t.grad_fn for t in outputs}
+        for node, places in exits.items():
+            handle = self._listen(node.register_prehook, self._at_output, places)
+            if node not in computed: self.leaves.append((node, handle))
         if entrance:
             for node, places in _readers(outputs, entrance, returned).items(): self._listen(node.register_hook, self._at_input, places)
 
     def _listen(self, register, f, places):
-        # hooks on nodes go away with the graph, so there is nothing to remove, not even on a parameter that a layer returns
-        register(partial(f, places))
+        # hooks on nodes go away with the graph, so there is nothing to remove. Only the node of a tensor that nothing computed, such as
+        # a parameter that a layer returns, is not the graph's: it may outlive it, or it is not in a graph yet and must be held
         self.expected += 1
+        return register(partial(f, places))
 
     def _at_output(self, places, grad_outputs):
         self._next()
@@ -153,6 +157,7 @@ class GradientCall:
 
     def _finish(self):
         self.missing = 0
+        while self.leaves: self.leaves.pop()[1].remove()
         grad_in, grad_out = iter(self.grad_in), iter(self.grad_out)
         self.grad_in = self.grad_out = None
         self.done(self, *[_filled(outline, grad_in) for outline in self.outlines], _filled(self.out_outline, grad_out))

@@ -98,6 +98,20 @@ def test_graph_is_freed_with_hooks_on(kind, with_kwargs):
         assert alive() == 0
 
 
+@pytest.mark.parametrize("backward", [True, False])
+def test_input_that_is_returned_is_freed(backward):
+    "The node of a tensor that nothing computed is held, as no graph may hold it yet; but not for ever."
+    with hl.Hook(nn.Identity(), lambda m, *given: None, is_forward=False) as h:
+        x = torch.ones(3, requires_grad=True)
+        out, ref = h.module(x).sum(), weakref.ref(x)
+        out.backward()
+        assert h.n_calls == 1
+        if not backward: out, ref = h.module(x := torch.ones(3, requires_grad=True)), weakref.ref(x)
+        del x, out
+        gc.collect()
+        assert ref() is None
+
+
 def test_interrupted_pass_lets_go():
     "Ctrl-C in a layer: what was noted on entering it is let go with the hook."
     def interrupt(m, args): raise KeyboardInterrupt
