@@ -383,6 +383,17 @@ def test_meta_device():
         with edit_output(net, change, names="*"): assert net(torch.empty(2, 4, device="meta")).shape == (2, 4)
 
 
+@pytest.mark.gpu
+def test_values_go_where_the_activations_are(net, x):
+    changes = [ablate([1, 2], "mean"), ablate(0, torch.tensor([3.])), steer(torch.ones(4)), patch(torch.zeros(2, 4)), scale(2)]
+    expected = []
+    for change in changes:
+        with edit_output(net, change, names="*"): expected.append(net(x))
+    net, x = net.cuda(), x.detach().cuda()
+    for change, right in zip(changes, expected):
+        with edit_output(net, change, names="*"): torch.testing.assert_close(net(x).cpu(), right)
+
+
 def test_functional_transforms(net, x):
     with edit_output(net, ablate(1), names="a"):
         torch.testing.assert_close(torch.vmap(net)(x), net(x))

@@ -81,6 +81,13 @@ def test_execution_order_builds_no_graph(net, x):
     assert seen == [False] and torch.is_grad_enabled()
 
 
+@pytest.mark.gpu
+def test_execution_order_sets_the_generator_of_the_gpu_back(net, x):
+    net, x = net.cuda(), x.detach().cuda()
+    rng = torch.cuda.get_rng_state()
+    assert execution_order(net, x) == order and torch.equal(rng, torch.cuda.get_rng_state())
+
+
 def test_execution_order_of_resnet18():
     resnet = pytest.importorskip("torchvision").models.resnet18()
     names = execution_order(resnet, torch.randn(2, 3, 64, 64))
@@ -141,6 +148,9 @@ def test_verbose_execution_goes_into_lists_and_containers(net, x):
     assert lines[-1] == "rnn.1: torch.Size([1, 3, 4])" and set(out) == {"out", "h"} and not hl.hooks_on(net)
     verbose(x)
     assert len(lines) == 7
+    check = ForwardCheck(net, file=lines.append)
+    check(x)
+    with pytest.warns(hl.HookWarning, match="unused: hooked, but never called"): check.remove()
 
 
 def test_forward_check_prints_means(x):
@@ -388,6 +398,25 @@ def test_plot(net, x):
     with pytest.raises(ValueError), Timeline(net) as broken: net(x)
     foreign.remove()
     assert "did not finish" in {text.get_text() for text in broken.plot().get_legend().get_texts()}
+    plt.close("all")
+
+
+def test_plot_of_a_model_that_calls_itself_and_has_parameters_of_its_own(x):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("agg")
+
+    class Again(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+        def forward(self, x, n=2): return self(x*self.scale, n - 1) if n else x
+
+    net = Again()
+    with Timeline(net) as t: net(x).sum().backward()
+    ax = t.plot()
+    assert sorted((bar.get_x(), bar.get_width()) for bar in ax.containers[0]) == [(0, 5), (1, 3), (2, 1)]
+    (diamonds,) = ax.get_lines()
+    assert [t.rows[int(i)].name for i in diamonds.get_xdata()] == ["scale"] and list(diamonds.get_ydata()) == [0]
     plt.close("all")
 
 
