@@ -287,7 +287,9 @@ def _removed_hooks(names: list[str]) -> Hooks:
 
 def _named(ms, names, root) -> list[tuple[str, nn.Module]]:
     "The layers that `Hooks` was asked for, with names."
-    if names is not None: return list(layers(ms, *(names if isinstance(names, list | tuple) else [names])).items())
+    if names is not None:
+        what = names if isinstance(names, list | tuple) else [names]
+        return list(layers(ms, *what).items()) if what else []
     if isinstance(ms, Mapping | nn.ModuleDict): return list(ms.items())
     if isinstance(ms, nn.Module) and not isinstance(ms, Iterable):
         raise TypeError(f"which layers of this {type(ms).__name__}? Hooks(model, f, names=\"*\") takes all of them; Hook(layer, f) hooks one")

@@ -422,6 +422,7 @@ def test_errors_say_what_to_do(net):
     with pytest.raises(ValueError, match="not a part"): hl.hook_outputs([nn.Linear(2, 2)], root=net)
     with pytest.raises(ValueError, match="same layer"): hl.hook_outputs([net.a, net.a])
     with pytest.raises(ValueError, match="no layers"): hl.hook_outputs([])
+    with pytest.raises(ValueError, match="no layers"): hl.hook_outputs(net, names=[])
     with pytest.raises(ValueError, match="keep"): hl.hook_output(net.a, keep=0)
     with pytest.raises(ValueError, match="forward_pre"): hl.Hook(net.a, print, kind="sideways")
 
