@@ -22,8 +22,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
-from torch.utils.data import (BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler,
-                              SubsetRandomSampler, WeightedRandomSampler)
+from torch.utils.data import (DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler, SubsetRandomSampler,
+                              WeightedRandomSampler)
 from tqdm import tqdm
 
 from .features import FeatureExtractor, is_sharded
@@ -37,18 +37,22 @@ _random = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 def _plan(loader: DataLoader) -> list[list[int]]:
     "The numbers of the samples in each batch."
     if not isinstance(loader, DataLoader):
-        raise TypeError(f"extract takes a DataLoader of torch, got {type(loader).__name__}: to go on after an interruption it has to know the number of each sample")
+        raise TypeError(f"extract takes a DataLoader of torch, got {type(loader).__name__}: it needs to know the number of each "
+                        "sample, to go on after an interruption")
     if isinstance(loader.dataset, IterableDataset):
-        raise ValueError(f"{type(loader.dataset).__name__} is an IterableDataset: its samples have no numbers, and it may have no end; give a dataset with __getitem__ and __len__")
-    if loader.batch_sampler is None: raise ValueError("batch_size=None: what this loader gives are not samples with a number; give it a batch_size")
+        raise ValueError(f"{type(loader.dataset).__name__} is an IterableDataset: its samples have no numbers, and it may have no "
+                         "end; give a dataset with __getitem__ and __len__")
+    if loader.batch_sampler is None: raise ValueError("batch_size=None: what this loader gives has no sample numbers; give it a batch_size")
     sampler = getattr(loader.batch_sampler, "sampler", None)
     if isinstance(sampler, _random):
-        raise ValueError(f"the loader shuffles ({type(sampler).__name__}): after an interruption nobody knows which samples are done; give it shuffle=False")
+        raise ValueError(f"the loader shuffles ({type(sampler).__name__}): after an interruption nobody knows which samples are "
+                         "done; give it shuffle=False")
     if isinstance(sampler, DistributedSampler):
-        raise ValueError("extract shares the samples between processes by itself, and DistributedSampler doubles some; give a loader without it")
+        raise ValueError("DistributedSampler doubles some samples, and extract shares them between processes by itself; give a "
+                         "loader without it")
     batches = _read(loader)
     if batches != _read(loader):
-        raise ValueError(f"{type(sampler or loader.batch_sampler).__name__} gives another order each time it is asked; give the loader a fixed one (shuffle=False)")
+        raise ValueError(f"{type(sampler or loader.batch_sampler).__name__} gives another order each time; give the loader a fixed one")
     if not batches: raise ValueError("the loader is empty")
     return batches
 
@@ -58,7 +62,7 @@ def _read(loader) -> list[list[int]]:
     for batch in loader.batch_sampler:
         batches.append([operator.index(i) for i in batch])
         for i in batches[-1]:
-            if i in seen: raise ValueError(f"the loader gives sample {i} twice (does it draw with replacement, or never end?); each can be stored once")
+            if i in seen: raise ValueError(f"the loader gives sample {i} twice: it draws with replacement, or never ends")
             if not 0 <= i < n: raise ValueError(f"the loader asks for sample {i} of a dataset of {n}")
             seen.add(i)
     return batches
@@ -91,14 +95,16 @@ def _fingerprint(ts: Iterable[Tensor]) -> str:
 def _settings(model, extractor, given, batches, dtype, shard_size) -> dict:
     "What decides which features come out."
     weights = chain(model.parameters(), model.buffers())  # without names, which differ between wrappers
-    return {"format": 1, "model": type(unwrap(model)).__name__, "layers": repr(extractor.wanted), "stop": extractor.stop, "dtype": str(dtype or "as they are"),
-            "batch_size": max(map(len, batches)), "shard_size": shard_size, "weights": _fingerprint(weights), "first_batch": _fingerprint(tensors(given))}
+    return {"format": 1, "model": type(unwrap(model)).__name__, "layers": repr(extractor.wanted), "stop": extractor.stop,
+            "dtype": str(dtype or "as they are"), "batch_size": max(map(len, batches)), "shard_size": shard_size,
+            "weights": _fingerprint(weights), "first_batch": _fingerprint(tensors(given))}
 
 
 def _compare(there: dict, here: dict, where: str):
     "Say what differs."
-    shown = {"weights": "other weights", "first_batch": "another first batch (another data set, or random augmentation?)", "shards": "other samples"}
-    differ = [shown.get(key, f"{key}: {there.get(key)} there, {here[key]} here") for key in here if there.get(key) != here[key]]
+    shown = {"weights": "other weights", "shards": "other samples",
+             "first_batch": "another first batch (another data set, or random augmentation?)"}
+    differ = [shown.get(k, f"{k}: {there.get(k)} there, {here[k]} here") for k in here if there.get(k) != here[k]]
     if differ: raise ValueError(f"{where} has other settings: {'; '.join(differ)}")
 
 # %% ../nbs/lib/dataset-features.ipynb #6af7aa3a
@@ -112,7 +118,8 @@ def _write(path: Path, content: bytes):
             os.fsync(f.fileno())  # on the disk, before it has its name
         os.replace(unfinished, path)
     except OSError as e:
-        raise OSError(e.errno, f"could not write {path} ({e.strerror}). The shards that are there are complete; when this is mended, call extract again to go on") from e
+        raise OSError(e.errno, f"could not write {path} ({e.strerror}). The shards that are there are complete; when this is "
+                               "mended, call extract again to go on") from e
     finally:
         with suppress(OSError): unfinished.unlink()
 
@@ -123,8 +130,8 @@ def _open(folder: Path, index: dict):
     try: folder.mkdir(parents=True, exist_ok=True)
     except OSError as e: raise OSError(e.errno, f"could not make the folder {folder} ({e.strerror})") from e
     if not any(folder.glob(_any_shard)): return _write(path, json.dumps(index).encode())
-    if not path.exists(): raise ValueError(f"{folder} has shards and no index.json, so nobody knows what is in them; choose another folder")
-    _compare(json.loads(path.read_text()), index, f"{folder} is from another run (go on with the same arguments, or choose another folder): it")
+    if not path.exists(): raise ValueError(f"{folder} has shards and no index.json: nobody knows what is in them; choose another folder")
+    _compare(json.loads(path.read_text()), index, f"{folder} was begun otherwise (call as then, or choose another folder): it")
 
 # %% ../nbs/lib/dataset-features.ipynb #2673fd04
 class Alone:
@@ -153,7 +160,7 @@ def _processes():
         return
     begun = not dist.is_initialized()
     if begun: dist.init_process_group("gloo")
-    # a group of its own: it works for objects on the CPU, and a fast process waits for a slow one longer than half an hour
+    # a group of its own, for objects on the CPU, in which a fast process waits for a slow one for more than half an hour
     group = dist.new_group(backend="gloo", timeout=timedelta(days=30))
     try: yield Together(group)
     finally: dist.destroy_process_group(None if begun else group)
@@ -190,17 +197,18 @@ def model_input(
 
 def _loader_of(loader, batches: list[list[int]]) -> DataLoader:
     "A loader like the other, for these batches; it draws no random number from torch's generator."
-    same = {name: getattr(loader, name) for name in ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor",
-                                                     "multiprocessing_context")}
-    return DataLoader(loader.dataset, batch_sampler=batches, generator=torch.Generator(), **same)
+    same = "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor", "multiprocessing_context"
+    options = {name: getattr(loader, name) for name in same}
+    return DataLoader(loader.dataset, batch_sampler=batches, generator=torch.Generator(), **options)
 
 
 def _rows(features: dict, n: int) -> dict[str, Tensor]:
     "The tensors in `features`, if each of them has `n` rows."
-    rows = {f"{name}:{path}" if path else name: t for name, output in features.items() for path, t in named_tensors(output)}
+    found = [(name, path, t) for name, output in features.items() for path, t in named_tensors(output)]
+    rows = {f"{name}:{path}" if path else name: t for name, path, t in found}
     for name, t in rows.items():
         if not t.dim() or len(t) != n:
-            raise ValueError(f"{name} is of shape {tuple(t.shape)} for {n} samples: only what has one row for each sample can be stored")
+            raise ValueError(f"{name} is of shape {tuple(t.shape)} for {n} samples: what is stored must have a row for each sample")
     if not rows: raise ValueError(f"there is no tensor in what {', '.join(features)} returned")
     return rows
 
@@ -214,10 +222,10 @@ def extract(
     names: str | type | Callable | Iterable, # Which layers, as in `FeatureExtractor`
     folder: str | Path, # Where to write; made if it is not there
     *,
-    inputs: Callable[[Any], Any] = model_input, # From a batch to what the model is called with: a tensor, a tuple of arguments or a dict of keyword arguments
+    inputs: Callable[[Any], Any] = model_input, # From a batch to what the model gets: a tensor, a tuple of arguments, a dict of named ones
     dtype: torch.dtype | None = None, # In which to store floating point numbers
     stop: bool = False, # End each pass after the first call of each layer
-    shard_size: int = 1024, # Samples in a file: so many are kept in memory, and so many are run again after an interruption
+    shard_size: int = 1024, # Samples in a file: so many are held in memory, and run again after an interruption
     progress: bool = True, # Show a progress bar
 ) -> Path: # The folder
     "Write the features of a data set to `folder`, or go on writing them."
@@ -227,7 +235,7 @@ def extract(
         _all(processes, _compare, processes.tell(job.index)[0], job.index, "process 0")
         _all(processes, _open, folder, job.index)
         missing = processes.tell(job.missing(folder))[0]  # the same list for all, made before anybody adds a shard
-        _all(processes, job.write, folder, missing[processes.rank::processes.size], progress and processes.rank == 0)
+        _all(processes, job.write, folder, missing, processes, progress)
         _all(processes, job.finish, folder)
     return folder
 
@@ -236,8 +244,10 @@ class _Job:
     "What `extract` was asked to do."
     def __init__(self, model, loader, names, inputs, dtype, stop, shard_size):
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-        if is_sharded(model): raise ValueError("the layers of this model are shared between processes (FSDP), and each process runs other batches; extract needs a whole model in each")
-        if any(isinstance(m, nn.parallel.DistributedDataParallel) for m in model.modules()): model = unwrap(model)  # it would wait for the others
+        if is_sharded(model): raise ValueError("this model is shared out between processes (FSDP), which go through different batches here; "
+                                               "extract needs a whole model in each")
+        # data parallel models wait for each other in each pass
+        if any(isinstance(m, nn.parallel.DistributedDataParallel) for m in model.modules()): model = unwrap(model)
         batches = _plan(loader)
         self.loader, self.inputs, self.shards = loader, inputs, _shards(batches, shard_size)
         self.extractor = FeatureExtractor(model, names, detach=True, stop=stop, to=("cpu", dtype) if dtype else "cpu")
@@ -246,26 +256,33 @@ class _Job:
         settings = _settings(model, self.extractor, inputs(first), batches, dtype, shard_size)
         self.index = settings | {"shards": [{"file": _file(i), "samples": sum(shard, [])} for i, shard in enumerate(self.shards)]}
 
+    def n_samples(self, shards: Iterable[int]) -> int: return sum(len(self.index["shards"][i]["samples"]) for i in shards)
+
     def missing(self, folder) -> list[int]: return [i for i in range(len(self.shards)) if not (folder/_file(i)).exists()]
 
-    def write(self, folder, todo, progress):
-        "Write the shards with the numbers in `todo`."
-        form = _form_on_disk(folder)
-        batches = iter(_loader_of(self.loader, [batch for i in todo for batch in self.shards[i]]))
-        total, new = (sum(len(batch) for i in which for batch in self.shards[i]) for which in (range(len(self.shards)), todo))
-        with _evaluating(self.extractor.model), tqdm(total=total, initial=total - new, unit="sample", desc=folder.name, disable=not progress) as bar:
-            for i in todo:
+    def write(self, folder, missing, processes, progress):
+        "Write this process's part of the missing shards."
+        form, mine = _form_on_disk(folder), missing[processes.rank::processes.size]
+        batches = iter(_loader_of(self.loader, [batch for i in mine for batch in self.shards[i]]))
+        done = self.n_samples(range(len(self.shards))) - self.n_samples(missing)
+        bar = tqdm(total=done + self.n_samples(mine), initial=done, unit="sample", desc=folder.name,
+                   disable=not progress or processes.rank > 0)
+        with bar, _evaluating(self.extractor.model):
+            for i in mine:
                 parts = []
                 for samples in self.shards[i]:
                     parts.append(self.run(next(batches), len(samples)))
-                    form = form or _form(parts[0])
-                    if _form(parts[-1]) != form: raise ValueError(f"samples {samples[0]} to {samples[-1]} give {_form(parts[-1])}, others gave {form}; make them equal, such as by padding")
+                    new = _form(parts[-1])
+                    form = form or new
+                    if new != form: raise ValueError(f"samples {samples[0]} to {samples[-1]} give {new}, others gave {form}; make them "
+                                                     "equal, such as by padding")
                     bar.update(len(samples))
-                _write(folder/_file(i), save({name: torch.cat([part[name] for part in parts]) for name in form}))
+                _write(folder/_file(i), save({name: torch.cat([part[name] for part in parts]).contiguous() for name in form}))
 
     def finish(self, folder):
         for leftover in folder.glob(".*.unfinished"): leftover.unlink(missing_ok=True)  # of processes that were killed
-        if n := len(self.missing(folder)): raise RuntimeError(f"{n} shards that other processes wrote are not in {folder}: all processes must share the disk it is on")
+        if n := len(self.missing(folder)):
+            raise RuntimeError(f"{n} shards that other processes wrote are not in {folder}: all processes must share the disk it is on")
 
     def run(self, batch, n) -> dict[str, Tensor]:
         "The features of one batch."
@@ -293,9 +310,12 @@ class StoredFeatures(Dataset):
         shards = json.loads(path.read_text())["shards"]
         self.files = [self.folder/shard["file"] for shard in shards]
         missing = sum(not file.exists() for file in self.files)
-        if missing: raise FileNotFoundError(f"{missing} of {len(shards)} shards are missing in {self.folder}: call extract again with the same arguments, and it goes on")
+        if missing:
+            raise FileNotFoundError(f"{missing} of {len(shards)} shards are missing in {self.folder}: call extract again with the same "
+                                    "arguments, and it goes on")
         with safe_open(self.files[0], "pt") as f: names = list(f.keys())
-        if name not in names: raise LookupError(f"no {name!r} in {self.folder}; there is {', '.join(map(repr, nearest(name, names) or names))}")
+        if name not in names:
+            raise LookupError(f"no {name!r} in {self.folder}; there is {', '.join(map(repr, nearest(name, names) or names))}")
         self.samples = [i for shard in shards for i in shard["samples"]]  # the number of the sample in each row
         self.starts = [0]
         for shard in shards: self.starts.append(self.starts[-1] + len(shard["samples"]))
@@ -315,17 +335,19 @@ class StoredFeatures(Dataset):
         parts = []
         for i in range(bisect_right(self.starts, start) - 1, len(self.files)):
             if (begin := self.starts[i]) >= end: break
-            with safe_open(self.files[i], "pt") as f: parts.append(f.get_slice(self.name)[max(start - begin, 0):end - begin])
+            with safe_open(self.files[i], "pt") as f:
+                parts.append(f.get_slice(self.name)[max(start - begin, 0):end - begin])
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def __repr__(self):
         row = self[0]
-        return f"{self.name or 'the output'}: {len(self)} rows of {'×'.join(map(str, row.shape)) or 'one number'}, {row.dtype}, in {len(self.files)} files"
+        shape = "×".join(map(str, row.shape)) or "one number"
+        return f"{self.name or 'the output'}: {len(self)} rows of {shape}, {row.dtype}, in {len(self.files)} files"
 
 
 def load_features(
     folder: str | Path, # Where `extract` wrote
     name: str, # The layer, or the call of a layer; `""` for the model's own output
-) -> StoredFeatures: # A data set: `f[3]`, `f[100:200]`, `f[:]` for everything; `f.samples` has the sample number of each row
+) -> StoredFeatures: # A data set: `f[3]`, `f[100:200]`, `f[:]` for all; `f.samples` has the sample number of each row
     "Read the features of one layer back."
     return StoredFeatures(folder, name)

@@ -26,11 +26,11 @@ class Wanted:
     def __init__(
         self,
         model: nn.Module, # The model to take from
-        names: str | type | Callable | Iterable, # Names, patterns, types or tests; names and patterns may end in the number of a call
+        names: str | type | Callable | Iterable, # Names, patterns, types or tests; a name may end in the number of a call
     ):
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
         names = [names] if isinstance(names, str) or callable(names) else list(names)
-        if not names: raise ValueError("no layer is asked for; give names such as 'layer4' or patterns such as 'layer?.*.relu'")
+        if not names: raise ValueError("no layer is asked for; give names such as 'layer4' or patterns such as 'layer?.*'")
         known = {name for name, _ in named_layers(model)}
         self.model_output = "" in names
         self.numbers = {}  # for each layer the numbers of its calls; None means all of them
@@ -49,8 +49,8 @@ class Wanted:
         return list(dict.fromkeys([exact if number else name]*(None in asked) + [exact]*(number in asked)))
 
     def first(self) -> list[str]:
-        "What a pass that ends early has to wait for: the first call of each layer, and the calls that were asked for by number."
-        return [name if number is None else f"{name}#{number}" for name, numbers in self.numbers.items() for number in numbers]
+        "What a pass that ends early has to wait for: the first call of each layer, and each call with a number."
+        return [name if n is None else f"{name}#{n}" for name, numbers in self.numbers.items() for n in numbers]
 
     def __repr__(self): return ", ".join(self.first() + ["the output"]*self.model_output)
 
@@ -85,8 +85,8 @@ class Taking(Group):
     def __init__(self, wanted, detach, stop, device, dtype):
         super().__init__(last_given, detach=detach)
         self.wanted, self.device, self.dtype = wanted, device, dtype
-        self.found, self.ended, self.thread = {}, False, None if torch.compiler.is_compiling() else get_ident()
-        self.missing = set(wanted.first()) if stop else None
+        self.found, self.missing, self.ended = {}, set(wanted.first()) if stop else None, False
+        self.thread = None if torch.compiler.is_compiling() else get_ident()
 
     def placed(self, t: Tensor) -> Tensor:
         "`t` where and how it was asked for."
@@ -104,16 +104,18 @@ class Taking(Group):
 
     def overwritten(self) -> list[str]:
         "What another layer has changed in place since it was kept."
-        return [key for key, kept in self.found.items() if type(kept) is Live and kept.versions not in (None, versions(kept.value))]
+        live = {key: kept for key, kept in self.found.items() if type(kept) is Live and kept.versions is not None}
+        return [key for key, kept in live.items() if kept.versions != versions(kept.value)]
 
 
 class Returned(Port):
     "After a layer has run."
     __slots__ = ()
     def __call__(self, m, i, output):
-        # other threads may run the same model, and checkpointing may run a layer again in a backward pass: neither is a call of this pass
-        if torch.compiler.is_compiling() or (self.hook.group.thread in (None, get_ident()) and torch._C._current_graph_task_id() == -1):
-            self.hook.returned(output)
+        if not torch.compiler.is_compiling():
+            if self.hook.group.thread not in (None, get_ident()): return  # another thread runs the same model
+            if torch._C._current_graph_task_id() != -1: return  # checkpointing runs the layer again in a backward pass
+        self.hook.returned(output)
 
 
 class Taker(Hook):
@@ -132,17 +134,18 @@ class FeatureExtractor(nn.Module):
     def __init__(
         self,
         model: nn.Module, # Any model; it stays as it is
-        layer_names: str | type | Callable | Iterable, # Names, patterns, types or tests, as in `layers`; `"relu#1"` is the second call of `relu`, `""` the model's own output
+        layer_names: str | type | Callable | Iterable, # As in `layers`; `"relu#1"` is the second call of `relu`, `""` the model's output
         *,
         detach: bool = False, # Copies without history, instead of the layers' own tensors in the graph
         stop: bool = False, # End the pass after the first call of each layer; in eval mode only
-        to: torch.device | torch.dtype | str | tuple | None = None, # Device, dtype or both; integers keep their dtype
+        to: torch.device | torch.dtype | str | tuple | None = None, # Device, dtype or both; only floating point changes its dtype
     ):
         super().__init__()
         self.wanted = Wanted(model, layer_names)
         to = to if isinstance(to, tuple | list) else () if to is None else (to,)
         self.dtype = next((t for t in to if isinstance(t, torch.dtype)), None)
         self.device = next((torch.device(t) for t in to if not isinstance(t, torch.dtype)), None)
+        if self.dtype and not (self.dtype.is_floating_point or self.dtype.is_complex): raise ValueError(f"to={self.dtype} would cut features to integers")
         self.model, self.detach, self.stop = model, detach, stop
         self.training, self._said = model.training, False
 
@@ -161,7 +164,8 @@ class FeatureExtractor(nn.Module):
         finally: taking.close(report=False)
         self._check_complete(taking, takers)
         if changed := taking.overwritten():
-            warnings.warn(f"{', '.join(changed)}: changed in place later in this pass; detach=True keeps copies", HookWarning, stacklevel=4)
+            text = f"{', '.join(changed)}: changed in place later in this pass; detach=True keeps copies"
+            warnings.warn(text, HookWarning, stacklevel=4)
         return {key: kept.value if type(kept) is Live else kept for key, kept in taking.found.items()}
 
     def _check_complete(self, taking, takers):
@@ -170,7 +174,8 @@ class FeatureExtractor(nn.Module):
         for key in self.wanted.must_come:
             if key in taking.found: continue
             h = calls[key if key in calls else key.rsplit("#", 1)[0]]
-            why = f"{h.name} ran {h.ran} time{'s' * (h.ran != 1)}, and calls are counted from 0" if h.fired else h._why_silent()
+            why = h._why_silent()
+            if h.fired: why = f"{h.name} ran {h.ran} time{'s' * (h.ran != 1)}, and calls are counted from 0"
             raise RuntimeError(f"{key} was asked for and did not run in this pass: {why}")
         silent = [h for h in takers if not h.fired]
         if not silent or self._said: return
@@ -178,7 +183,8 @@ class FeatureExtractor(nn.Module):
         warnings.warn(f"{', '.join(h.name for h in silent)}: {silent[0]._why_silent()}", HookWarning, stacklevel=5)
 
     def __repr__(self):
-        told = [f"stop={self.stop}"]*self.stop + [f"detach={self.detach}"]*self.detach + [f"to={t}" for t in (self.device, self.dtype) if t]
+        told = [f"{option}=True" for option in ("detach", "stop") if getattr(self, option)]
+        told += [f"to={t}" for t in (self.device, self.dtype) if t]
         return f"FeatureExtractor of {type(unwrap(self.model)).__name__}: {', '.join([repr(self.wanted), *told])}"
 
 
@@ -186,9 +192,10 @@ def _check_mode(model):
     "May a pass of this model end early?"
     named = [("the model", unwrap(model)), *named_layers(model)]
     if training := [name for name, m in named if m.training]:
-        raise RuntimeError(f"stop=True is for eval mode, but {training[0]} is in train mode, where the rest of the pass counts too "
-                           "(batch statistics, gradients); call model.eval(), or leave stop=True out")
-    if is_sharded(model): raise RuntimeError("stop=True does not go with FSDP: layers that are left early would keep their gathered weights")
+        raise RuntimeError(f"stop=True is for eval mode, but {training[0]} is in train mode, where the rest of the pass counts "
+                           "too (batch statistics, gradients); call model.eval(), or leave stop=True out")
+    if is_sharded(model):
+        raise RuntimeError("stop=True does not go with FSDP: layers that are left early would keep their gathered weights")
 
 
 def is_sharded(model: nn.Module) -> bool:

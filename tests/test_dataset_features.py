@@ -131,6 +131,13 @@ def test_dtype(net, data, folder):
     assert load_features(folder, "pair:number")[:].dtype == torch.int64
 
 
+def test_any_memory_format(folder):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3)).to(memory_format=torch.channels_last), torch.randn(12, 3, 8, 8).to(memory_format=torch.channels_last)
+    run(model, TensorDataset(x), folder, "0", batch_size=6)
+    torch.testing.assert_close(load_features(folder, "0")[:], model(x).detach())
+
+
 def test_one_number_for_each_sample(data, folder):
     class Sum(nn.Module):
         def forward(self, x): return x.sum(1)

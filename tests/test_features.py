@@ -362,6 +362,7 @@ def test_bad_models():
     with pytest.raises(TypeError, match="expected a torch.nn.Module, got int"): FeatureExtractor(3, "a")
     with pytest.raises(TypeError, match="a ModuleList has no forward"): FeatureExtractor(nn.Sequential(nn.ModuleList([nn.ReLU()])), "0")
     with pytest.raises(RuntimeError, match="device"): FeatureExtractor(nn.Sequential(nn.ReLU()), "0", to="nowhere")
+    with pytest.raises(ValueError, match="to=torch.int8 would cut"): FeatureExtractor(nn.Sequential(nn.ReLU()), "0", to=torch.int8)
     shared = nn.ReLU()
     with pytest.raises(ValueError, match="0 and 1 are the same layer"): FeatureExtractor(nn.Sequential(shared, shared), ["0", "1"])
 
