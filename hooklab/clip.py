@@ -24,8 +24,9 @@ def _clipped(g: Tensor, val: float, by: str) -> Tensor:
         return torch.sparse_coo_tensor(g.indices(), _clipped(g.values(), val, by), g.shape, is_coalesced=True, check_invariants=False)
     if by == "value":
         return torch.view_as_complex(torch.view_as_real(g).clamp(-val, val)) if g.is_complex() else g.clamp(-val, val)
-    norm = torch.linalg.vector_norm(g, dtype=torch.promote_types(g.dtype, torch.float32))  # half precision would overflow
-    return g*torch.where(norm > val, val/norm, 1).to(g.dtype)
+    wide = g.to(torch.promote_types(g.dtype, torch.float32))  # half precision would overflow
+    norm = torch.linalg.vector_norm(wide)
+    return (wide*torch.where(norm > val, val/norm, 1)).to(g.dtype)
 
 # %% ../nbs/lib/clip.ipynb #9b962c9e
 def usable_in_with(

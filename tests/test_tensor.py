@@ -57,7 +57,14 @@ def same(a, b): return a.keys() == b.keys() and all(s is t or torch.equal(s, t) 
 
 
 def nothing_left(net):
-    return not hl.hooks_on(net) and not any(p._backward_hooks or p._post_accumulate_grad_hooks for p in net.parameters())
+    "Looks where torch keeps hooks, not where hooklab lists them."
+    on_layers = any(getattr(m, hooks) for m in net.modules() for hooks in vars(m) if hooks.endswith("_hooks"))
+    return not on_layers and not global_hooks() and not any(p._backward_hooks or p._post_accumulate_grad_hooks for p in net.parameters())
+
+
+def global_hooks():
+    module = torch.nn.modules.module
+    return [f for name in dir(module) if name.startswith("_global") and isinstance(getattr(module, name), dict) for f in getattr(module, name).values()]
 
 
 def warning_of(f):
@@ -224,6 +231,10 @@ def test_silence():
     assert warning_of(run).startswith("a: no gradient came")
     hl.tensor_hook(a).remove()  # nobody knows whether backward was called, and removed at once is no mistake
     with pytest.raises(ZeroDivisionError), hl.tensor_hook(a): 1/0
+    h = hl.tensor_hook(a, name="a")
+    a.grad = torch.ones(1)  # as sharding does: torch calls no hook
+    assert "past the hook" in warning_of(h.remove)
+    hl.tensor_hook(a).remove()  # this gradient is older than the hook
 
 
 def test_double_backward_goes_through_the_function():
@@ -292,6 +303,21 @@ def test_all_and_any():
     assert len(first) == 2 and first[0].tolist() in ([3, 4], [1, 2]) and first[1].tolist() == [2]
 
 
+def test_gradients_of_several_are_copies():
+    a, b, c, ones = leaf(0., 0.), leaf(0., 0.), leaf(0., 0.), torch.ones(2)
+    with hl.multi_grad_hook([a, b], lambda gs: gs[0].zero_()), hl.multi_grad_hook([c], lambda g: g.zero_(), mode="any"): (a + b + c).backward(ones)
+    assert a.grad.tolist() == b.grad.tolist() == c.grad.tolist() == ones.tolist() == [1, 1]
+
+
+def test_removed_in_the_middle_of_a_pass():
+    a, seen = leaf(1., 2.), []
+    hidden = a*2
+    hooks = hl.multi_grad_hook([a, hidden], seen.append)
+    hl.tensor_hook(hidden, lambda g: hooks.remove())
+    hidden.sum().backward()
+    assert not seen and not a._backward_hooks
+
+
 def test_gradients_that_are_asked_for_by_autograd_grad():
     a, b, seen = leaf(1.), leaf(2.), []
     with hl.multi_grad_hook({"a": a, "b": b}, seen.append): torch.autograd.grad((a*b).sum(), a)
@@ -354,8 +380,9 @@ def test_unused_parameters_are_reported_unless_quiet(net, x):
 def test_hooks_follow_a_loaded_state_dict(net, x):
     with hl.parameter_hooks(net, quiet=True) as hooks:
         state = {name: t.clone() for name, t in net.state_dict().items()}
+        old = net.a.weight
         net.load_state_dict(state, assign=True)
-        assert net.a.weight is not net.b.weight
+        assert net.a.weight is not net.b.weight and not old._backward_hooks
         grads = gradients(net, x)
         for name in "a.weight", "b.weight", "a.bias": assert torch.equal(hooks[name].stored, grads[name])
     assert nothing_left(net)
@@ -401,7 +428,7 @@ def test_copies_and_pickles_carry_no_live_hook(net, x):
         assert type(twin) is Net and same(gradients(twin, x), before) and not any(row.ours for row in hl.hooks_on(twin))
         twin.load_state_dict(twin.state_dict())
         assert not seen
-    assert type(copy.copy(clipped)) is Net and b"hooklab" not in pickle.dumps(clipped)
+    assert type(copy.copy(clipped)) is Net and copy.copy(clipped) is not net and b"hooklab" not in pickle.dumps(clipped)
     hl.remove_hooks(net)
     assert nothing_left(net)
 
@@ -478,9 +505,11 @@ def test_saved_tensors_looks_without_harm():
     (x@x.T).exp().sum().backward()
     assert torch.equal(x.grad, expected) and g is not x.grad and (3, 3) in shapes
 
+    with hl.saved_tensors(lambda t: None): y = x.exp()
     graph = weakref.ref(y)
     del y
-    assert graph() is None  # not even a collector of garbage was needed
+    gc.collect()
+    assert graph() is None
 
 
 def test_saved_tensors_notices_what_torch_notices():
@@ -573,7 +602,7 @@ def test_clipping_odd_gradients(by, accumulated):
         with hl.gradient_clipper(m, 1.0, by=by, accumulated=accumulated): loss(m[0]).backward()
         return m[0].grad
     half = clip(nn.Parameter(torch.ones(4, dtype=torch.float16)), lambda p: (p*60000.).sum())
-    assert half.dtype == torch.float16 and half.isfinite().all() and half.abs().max() <= 1
+    assert half.dtype == torch.float16 and torch.isclose(half.max() if by == "value" else half.float().norm().half(), half.new_tensor(1.), rtol=1e-3)
     nan = clip(nn.Parameter(torch.ones(2)), lambda p: (p*torch.tensor([float("nan"), 0.5])).sum())
     assert nan[0].isnan() and nan[1] == 0.5
     z = clip(nn.Parameter(torch.ones(2, dtype=torch.complex64)), lambda p: (p*(3 + 4j)).real.sum())
@@ -672,11 +701,6 @@ def test_the_other_kinds_say_what_is_wrong(net):
 
 # Global ones
 
-def global_hooks():
-    module = torch.nn.modules.module
-    return [f for name in dir(module) if name.startswith("_global") and isinstance(getattr(module, name), dict) for f in getattr(module, name).values()]
-
-
 @pytest.mark.parametrize("kind", ["forward", "forward_pre", "backward", "backward_pre"])
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
 def test_global_hooks_see_every_layer_and_go(net, x, kind, error):
@@ -720,6 +744,27 @@ def test_global_gradients_of_checkpointed_layers(x, reentrant):
     model = Checkpointed()
     with hl.global_hook(lambda m, *grads: seen.append(m), "backward"): model(x).sum().backward()
     assert len(seen) == 6 and {id(m) for m in seen} == {id(m) for m in model.modules()}
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_global_gradients_after_a_layer_that_failed(x, error):
+    class Fails(nn.Module):
+        def forward(self, x): raise error
+
+    class Goes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fails = Fails()
+        def forward(self, x):
+            try: self.fails(x*3)
+            except error: return x*2
+
+    with hl.global_hook(lambda m, grad_in, grad_out: grad_in[0], "backward") as h:
+        Goes()(x).sum().backward()
+        assert h.n_calls == 1 and torch.equal(h.stored, torch.full_like(x, 2))
+        if error is ValueError:
+            with pytest.raises(ValueError): Fails()(x)
+        assert not any(h._entrances.values())
 
 
 def test_global_hooks_and_threads(x):
