@@ -31,7 +31,7 @@ class Port:
     def __repr__(self): return f"port of {self.hook!r}"
 
 # %% ../nbs/lib/group.ipynb #ef2cdb91
-_graph_task = torch._C._current_graph_task_id
+_graph_task, _is_compiling = torch._C._current_graph_task_id, torch.compiler.is_compiling  # asked in every call
 
 
 class Look(Port):
@@ -39,7 +39,7 @@ class Look(Port):
     __slots__ = ()
     def __call__(self, m, *given):
         # A forward call inside a backward pass is activation checkpointing that runs the layer again: not another call.
-        compiling = torch.compiler.is_compiling()
+        compiling = _is_compiling()
         if compiling or _graph_task() == -1: self.hook._saw(m, given, compiling)
 
 

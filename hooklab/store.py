@@ -21,7 +21,7 @@ class HookWarning(UserWarning):
 def own_copy(t: Tensor) -> Tensor:
     "A detached copy of `t` that nobody else will change."
     while stands_for_many(t): t = torch._C._functorch.get_unwrapped(t)
-    if not torch.is_inference_mode_enabled(): return t.detach().clone()
+    if not torch.is_inference_mode_enabled(): return t.detach().clone() if t.requires_grad else t.clone()
     with torch.inference_mode(False): return t.clone()  # autograd can use this one
 
 
