@@ -159,13 +159,27 @@ def test_a_lesson_can_be_downloaded(visit, site):
     assert link.is_displayed() and (site/"lessons"/link.get_attribute("href").rpartition("/")[2]).exists()
 
 
-def test_code_can_be_copied(visit, browser):
-    visit("lib/select.html")
+def test_code_can_be_copied(visit, browser, repo):
+    visit("lib/gradient.html")
     browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
-    button = browser.find_element(By.CSS_SELECTOR, ".code-copy-button")
+    button = browser.find_element(By.CSS_SELECTOR, ".code-overflow-wrap ~ .code-copy-button, :has(> .code-overflow-wrap) ~ .code-copy-button")
     code = browser.execute_script("return arguments[0].parentElement.querySelector('code').textContent", button)
     button.click()
-    assert WebDriverWait(browser, 5).until(lambda b: b.execute_async_script("navigator.clipboard.readText().then(arguments[0])")).strip() == code.strip()
+    copied = WebDriverWait(browser, 5).until(lambda b: b.execute_async_script("navigator.clipboard.readText().then(arguments[0])")).strip()
+    assert copied == code.strip() and copied in (repo/"hooklab/gradient.py").read_text(encoding="utf-8"), "what is copied is not what was written"
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_code_of_the_library_is_seen_whole_and_no_button_covers_code(visit, size):
+    for page in ("lib/hook.html", "lib/gradient.html"):
+        browser = visit(page, size)
+        browser.execute_script("document.querySelectorAll('details').forEach((d) => d.open = true)")
+        assert browser.execute_script("return document.querySelectorAll('pre:has(.code-line)').length") > 2
+        assert not browser.execute_script("return [...document.querySelectorAll('pre:has(.code-line)')].find((pre) => pre.scrollWidth > pre.clientWidth)?.textContent")
+        assert not browser.execute_script("""return [...document.querySelectorAll(".code-copy-outer-scaffold")].find((block) => {
+            const button = block.querySelector(".code-copy-button").getBoundingClientRect(), range = document.createRange();
+            range.selectNodeContents(block.querySelector("code"));
+            return button.height && button.bottom > range.getClientRects()[0].top; })?.textContent""")
 
 
 def test_every_page_fits_and_asks_nobody_for_anything(visit, browser, site):

@@ -58,6 +58,12 @@ def test_the_sidebar_leads_to_every_page(pages):
     assert links == written(pages)
 
 
+def test_the_sidebar_has_the_reference_in_its_order(pages, repo):
+    listed = re.findall(r"lib/\S+(?=\.ipynb)", (repo/"_quarto.yml").read_text(encoding="utf-8"))
+    links = [a["href"] for a in pages["index.html"].select("#quarto-sidebar a[href^=lib]")]
+    assert links == [f"{name}.html" for name in listed]
+
+
 def test_no_page_shows_where_it_was_made(site, repo):
     private = re.compile("|".join(map(re.escape, {str(repo), str(Path.home()) + "/", sys.prefix + "/"})) + r"|/home/\w|/Users/\w|ipykernel_\d")
     for file in (*site.rglob("*.html"), *site.rglob("*.md"), *site.rglob("*.ipynb"), site/"assets/search.js"):
@@ -130,6 +136,43 @@ def test_every_symbol_of_the_reference_leads_to_its_source(site, pages, repo):
             assert lines[int(line)].split(".")[-1] == name.split(".")[-1], f"{page}: {name} leads to line {line}"
             shown = pages[os.path.normpath(f"{Path(page).parent}/{target}")].find(id=f"L{line}").get_text()
             assert re.search(rf"\b(def|class) {name.split('.')[-1]}\b", shown), shown
+
+
+def exported(notebook: Path):
+    "(code, names of its public symbols if nbdev documents them) of each cell of a notebook that makes a part of a module."
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        directive, _, code = "".join(cell["source"]).partition("\n")
+        if cell["cell_type"] == "markdown" or directive not in ("#| export", "#| exporti"): continue
+        body = ast.parse(code).body
+        names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name[0] != "_"]
+        yield code.strip(), names if directive == "#| export" else [], all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in body)
+
+
+def test_the_reference_shows_the_code_that_it_is_about(pages, repo):
+    folded, open_ = [], []
+    for file in sorted((repo/"nbs/lib").glob("*.ipynb")):
+        shown = {code.get_text().strip(): code for code in pages[f"lib/{file.stem}.html"].main.select("pre code")}
+        for code, names, only_imports in exported(file):
+            assert (code in shown) != only_imports, f"{file.name}: {code[:200]}"
+            if only_imports: continue
+            fold = shown[code].find_parent("details", class_="code-fold")
+            assert bool(fold) == bool(names), f"{file.name}: {code[:200]}"
+            (folded if fold else open_).append(code)
+            if not fold: continue
+            assert "open" not in fold.attrs and fold.summary.get_text(strip=True) == "Source"
+            above = [h.get_text(strip=True) for h in reversed(fold.find_all_previous("h3", limit=len(names)))]
+            assert above == names, f"{file.name}: the source stands under {above}"
+    assert folded and open_
+
+
+def test_signatures_are_written_as_code_is(pages):
+    signatures = [code.get_text() for page in pages.values() for code in page.main.select(".cell-output-markdown > hr ~ * pre code")]
+    assert signatures
+    for signature in signatures:
+        body = ast.parse(f"{signature.rstrip().removesuffix(':')}: pass" if signature.rstrip().endswith(":") else signature.replace(": #", ": pass #"))
+        for arg in (*body.body[0].args.args, *body.body[0].args.kwonlyargs):
+            if arg.annotation: assert f"{arg.arg}: {ast.unparse(arg.annotation)[:1]}" in signature.replace('"', "'"), signature
+        assert not re.search(r"\w=None", signature) and ")->" not in signature, signature
 
 
 def test_source_pages_show_each_line_of_each_module(pages, repo):
@@ -228,6 +271,8 @@ def project(tmp_path, repo):
     for name in ("tools", "nbs/assets"): shutil.copytree(repo/name, tmp_path/name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("hooklab", "nbs/lessons"): (tmp_path/name).mkdir()
     for name in ("hooklab/__init__.py", "nbs/404.qmd"): shutil.copy(repo/name, tmp_path/name)
+    quarto = (tmp_path/"_quarto.yml").read_text(encoding="utf-8")
+    (tmp_path/"_quarto.yml").write_text(re.sub(r"\n *- lib/.*", "", quarto), encoding="utf-8")
     (tmp_path/"nbs/index.ipynb").write_text(notebook("# Home\n\n> of a small project", "Some text, $x^2$, and [what `layers` are](https://code.example)."))
     (tmp_path/"nbs/lessons/01-one.ipynb").write_text(notebook("# One\n\n> the first", "Some text."))
     return tmp_path
@@ -246,17 +291,22 @@ def test_a_build_and_what_follows_from_a_change(project):
     assert home.math and not home.select(".repository")
     assert home.main.find("a", href="https://code.example").get_text() == "what layers are", "nbdev's link to the symbol within the link is still there"
 
+    assert "How-to" not in home.find(id="quarto-sidebar").get_text(), "a section without pages is shown"
+
     start = time.perf_counter()
     assert "up to date" in make(project).stdout
     assert time.perf_counter() - start < 5
 
     (project/"nbs/lessons/01-one.ipynb").rename(project/"nbs/lessons/01-uno.ipynb")
+    (project/"nbs/howto").mkdir()
+    for name, order in (("a", 3), ("b", 2), ("c", 1)): (project/f"nbs/howto/{name}.ipynb").write_text(notebook(f"# {name}\n\n- order: {order}", "Some text."))
     settings = (project/"settings.ini").read_text()
     (project/"settings.ini").write_text(settings.replace("[extras]", "repository = https://code.example/hooklab\n\n[extras]"))
     assert make(project).returncode == 0
     assert {file.stem for file in (project/"_docs/lessons").glob("*.html")} == {"01-uno"}
     home = site_pages.read(project/"_docs/index.html")
     assert home.select_one(".repository")["href"] == "https://code.example/hooklab"
+    assert [a["href"] for a in home.select("#quarto-sidebar a[href^=howto]")] == ["howto/c.html", "howto/b.html", "howto/a.html"]
 
     # a fault leaves the last good site alone
     outputs = [{"output_type": "display_data", "metadata": {}, "data": {"image/png": "iVBORw0KGgo="}},
@@ -280,6 +330,18 @@ def test_a_bad_notebook_is_one_line_and_an_exit_code(project, text, says):
     done = make(project)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1 and says in done.stderr, done.stderr
+
+
+def test_the_list_of_the_reference_must_be_whole(project):
+    def says(text):
+        done = make(project)
+        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and text in done.stderr, done.stderr
+    (project/"nbs/lib").mkdir()
+    (project/"nbs/lib/new.ipynb").write_text(notebook("# New"))
+    says("nbs/lib/new.ipynb is not in the sidebar")
+    quarto = (project/"_quarto.yml").read_text()
+    (project/"_quarto.yml").write_text(quarto.replace("- section: Inside\n            contents:", "- section: Inside\n            contents:\n              - lib/new.ipynb\n              - lib/gone.ipynb"))
+    says("lib/gone.ipynb, which is not in nbs")
 
 
 def test_serving(project):

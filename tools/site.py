@@ -17,6 +17,8 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import yaml
+
 from site_pages import finish_pages, problems, read_pages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +28,7 @@ SHORT_TYPES = {"__main__.": "", "torch.nn.modules.module.Module": "nn.Module", "
 # nbdev makes a link of each symbol in backticks, also within the text of a link: [[`Hook`](/lib/hook.html#hook) here](page.ipynb)
 INNER_LINK = re.compile(r"\[(`[^`]+`)\]\([^)]*\)")
 LINK_IN_LINK = re.compile(r"\[((?:[^\[\]]*\[`[^`]+`\]\([^)]*\))+[^\[\]]*)\](?=\()")
+SIGNATURE = re.compile(r"(?<=^```python\n)def .*?(?=\n```$)", re.M | re.S)
 SOURCE_LINK = re.compile(r"\[source\]\(\S*/blob/\S+?/(\w+)\.py#L(\d+)\)\{.*?\}")
 
 
@@ -61,6 +64,23 @@ def check_notebooks():
             sys.exit(f"{name}: nbdev shows only the title of the first cell, not “{lost[0][:60]}”: move that to a cell of its own, in `make lab`")
 
 
+def listed(entry: str | list | dict) -> list[str]:
+    "The files and patterns in a part of the sidebar."
+    if isinstance(entry, str): return [entry]
+    if isinstance(entry, dict): return listed(entry.get("href") or entry.get("contents") or [])
+    return [name for part in entry for name in listed(part)]
+
+
+def check_sidebar():
+    "Ends with one line when the sidebar leaves a notebook out, or has one that is not there."
+    found = {name: set(NBS.glob(name)) for name in listed(yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"])}
+    for name, files in found.items():
+        if not files and "*" not in name: sys.exit(f"_quarto.yml lists {name}, which is not in nbs: take it out of the sidebar, or write it with `make lab`")
+    for file in sorted(f for f in NBS.rglob("*.ipynb") if ".ipynb_checkpoints" not in f.parts):
+        if not any(file in files for files in found.values()):
+            sys.exit(f"{file.relative_to(ROOT)} is not in the sidebar: add it where it belongs in _quarto.yml, under `contents`")
+
+
 def process_notebooks(everything: bool):
     "Lets nbdev write the notebooks as pages into _proc: documented symbols, links, no hidden cells."
     from nbdev.serve import proc_nbs
@@ -71,8 +91,15 @@ def process_notebooks(everything: bool):
                  "run `nbdev-test` to see which cell fails, mend it, then `make site`")
 
 
+def spaced(signature: re.Match) -> str:
+    "A signature as nbdev writes it, `x:int=1)->str`, with the spaces that code has."
+    lines = [re.match(r"(.*?)( # .*)?$", line).groups("") for line in signature[0].splitlines()]
+    annotated = [(re.sub(r"(?<=[\s*])(\w+):(?=\S)", r"\1: ", code), comment) for code, comment in lines]
+    return "\n".join(re.sub(r"(: [^=]+)=(?=\S)", r"\1 = ", code).replace(")->", ") -> ") + comment for code, comment in annotated)
+
+
 def tidy_pages():
-    "Mends what nbdev wrote: a link within a link, source links to a repository, types at full length."
+    "Mends what nbdev wrote: a link within a link, source links to a repository, signatures without spaces and with long types."
     for file in (f for f in PROC.rglob("*.ipynb") if "_docs" not in f.parts):
         nb = json.loads(file.read_text(encoding="utf-8"))
         for cell in nb["cells"]:
@@ -81,6 +108,7 @@ def tidy_pages():
             for data in (output["data"] for output in cell.get("outputs", []) if "text/markdown" in output.get("data", {})):
                 text = SOURCE_LINK.sub(r"[source](/source/\1.html#L\2){.source-link}", "".join(data["text/markdown"]))
                 for long, short in SHORT_TYPES.items(): text = text.replace(long, short)
+                text = SIGNATURE.sub(spaced, text)
                 data["text/markdown"] = text
         file.write_text(json.dumps(nb), encoding="utf-8")
 
@@ -120,13 +148,15 @@ def build():
     "Builds the site into _docs, unless it is what the files would give."
     done = f"Open {DOCS.relative_to(ROOT)}/index.html in a browser, or run `make serve`."
     facts = package()
-    code = fingerprint(f"{facts['name']}/*.py")
-    everything = fingerprint(f"{facts['name']}/*.py", "nbs/**/*", "tools/site*.py", "_quarto.yml", "settings.ini")
+    every_page = (f"{facts['name']}/*.py", "tools/site*.py", "pyproject.toml")
+    code = fingerprint(*every_page)
+    everything = fingerprint(*every_page, "nbs/**/*", "_quarto.yml", "settings.ini")
     stamp = f"{code} {everything} {bool(shutil.which('quarto'))}"
     built = STAMP.read_text() if STAMP.exists() else ""
     if built == stamp and DOCS.exists(): return print(f"The site is up to date. {done}")
     check_notebooks()
-    # a changed library changes links and line numbers on any page
+    check_sidebar()
+    # a changed library or builder changes any page
     process_notebooks(everything=not built.startswith(code))
     tidy_pages()
     write_source_pages(facts)

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+from html import escape
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -23,7 +24,7 @@ JS_REMOTE = re.compile(r"""(?:\bimport\b\s*\(?|\bfrom\b|\bfetch\(|\bimportScript
 LOADS = {"script": ["src"], "img": ["src", "srcset"], "link": ["href"], "iframe": ["src"], "source": ["src", "srcset"], "video": ["src", "poster"],
          "audio": ["src"], "embed": ["src"], "object": ["data"], "track": ["src"], "image": ["href", "xlink:href"],
          "use": ["href", "xlink:href"], "input": ["src"], "form": ["action"]}
-NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg", "toc-short", "offer", "source-link"}
+NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg", "toc-short", "offer", "source-link", "code-fold"}
 
 
 def read(file: Path) -> BeautifulSoup:
@@ -134,8 +135,11 @@ def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
         tex = re.sub(r"^\\[\[(]|\\[\])]$", "", span.get_text().strip())
         span.clear()
         span.append(fragment(convert(tex, display="block" if display else "inline")))
+    for code in main.select(".cell-output-markdown > hr ~ .code-copy-outer-scaffold code, .code-overflow-wrap code"): wrap_code(code)
     for table in main.find_all("table"):
         if table.find_parent(class_="table-scroll") is None: table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
+    for text in [text for code in main.select("td code") for text in code.find_all(string=re.compile(r"[\w.]{25}"))]:
+        text.replace_with(BeautifulSoup(re.sub(r"([._]+)(?=\w)", r"\1<wbr>", escape(text)), "html.parser"))  # so that a long name leaves room for other columns
     for svg in main.find_all("svg"):
         if alt := svg.attrs.pop("alt", None): svg.attrs |= {"role": "img", "aria-label": alt}
     header = main.find(id="title-block-header")
@@ -148,6 +152,14 @@ def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
         for tag in short.find_all(id=True): del tag["id"]
         for link in short.find_all("a"): link.attrs = {"href": link["href"]}
         header.append(short)
+
+
+def wrap_code(code: Tag):
+    "Makes a box of each line, so that what does not fit goes on below, further in than the line began."
+    one_line_each = re.sub(r"(<span[^>]*>)([^<]*)</span>", lambda token: token[1] + token[2].replace("\n", f"</span>\n{token[1]}") + "</span>", code.decode_contents())
+    boxes = "\n".join(f'<span class="code-line" style="--indent: {len(line) - len(line.lstrip(" "))}ch">{line}</span>' for line in one_line_each.splitlines())
+    code.clear()
+    code.extend(list(fragment(f"<pre>{boxes}</pre>").children))  # only within a pre does the parser keep all spaces
 
 
 def page_sections(soup: BeautifulSoup, name: str) -> list[dict]:
