@@ -80,13 +80,18 @@ class Ended(BaseException):
     def __init__(self, taking): self.taking = taking
 
 
+def _place() -> tuple[int, int]:
+    "The thread and the backward pass: another thread may run the same model, and checkpointing runs layers again in a backward pass."
+    return get_ident(), torch._C._current_graph_task_id()
+
+
 class Taking(Group):
     "What the hooks of one pass have in common."
     def __init__(self, wanted, detach, stop, device, dtype):
         super().__init__(last_given, detach=detach)
         self.wanted, self.device, self.dtype = wanted, device, dtype
         self.found, self.missing, self.ended = {}, set(wanted.first()) if stop else None, False
-        self.thread = None if torch.compiler.is_compiling() else get_ident()
+        self.place = None if torch.compiler.is_compiling() else _place()
 
     def placed(self, t: Tensor) -> Tensor:
         "`t` where and how it was asked for."
@@ -112,10 +117,7 @@ class Returned(Port):
     "After a layer has run."
     __slots__ = ()
     def __call__(self, m, i, output):
-        if not torch.compiler.is_compiling():
-            if self.hook.group.thread not in (None, get_ident()): return  # another thread runs the same model
-            if torch._C._current_graph_task_id() != -1: return  # checkpointing runs the layer again in a backward pass
-        self.hook.returned(output)
+        if torch.compiler.is_compiling() or self.hook.group.place in (None, _place()): self.hook.returned(output)
 
 
 class Taker(Hook):
@@ -145,7 +147,8 @@ class FeatureExtractor(nn.Module):
         to = to if isinstance(to, tuple | list) else () if to is None else (to,)
         self.dtype = next((t for t in to if isinstance(t, torch.dtype)), None)
         self.device = next((torch.device(t) for t in to if not isinstance(t, torch.dtype)), None)
-        if self.dtype and not (self.dtype.is_floating_point or self.dtype.is_complex): raise ValueError(f"to={self.dtype} would cut features to integers")
+        if self.dtype and not (self.dtype.is_floating_point or self.dtype.is_complex):
+            raise ValueError(f"to={self.dtype} would cut features to integers")
         self.model, self.detach, self.stop = model, detach, stop
         self.training, self._said = model.training, False
 

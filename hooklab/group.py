@@ -66,7 +66,8 @@ class Leave(Port):
 class Begin(Port):
     "Before the root runs: a pass begins."
     __slots__ = ()
-    def __call__(self, m, *given): self.hook._begin()
+    def __call__(self, m, *given):
+        if torch.compiler.is_compiling() or _graph_task() == -1: self.hook._begin()  # and not when checkpointing runs it again
 
 
 class End(Port):
@@ -92,6 +93,8 @@ class Group:
         if not callable(f): raise TypeError(f"hook_func must be a function of (layer, inputs, output), got {type(f).__name__}")
         if keep is not None and keep < 1: raise ValueError(f"keep={keep}: how many calls to keep must be at least 1")
         if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
+        if isinstance(root, torch.fx.GraphModule) and "train" in vars(root):  # torch.export makes train() an error in this way
+            raise TypeError("an exported program runs as one graph in which layers are not called; hook the model it was made from")
         if always_call and self.kind != "forward": raise ValueError("always_call=True is for forward hooks")
         self.f, self.detach, self.cpu, self.gather, self.keep = f, detach, cpu, gather, keep
         self.root, self.rooted = root, root is not None  # `rooted` because compiled code must not look at the model itself

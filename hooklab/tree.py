@@ -96,4 +96,6 @@ def shape_text(
     return ", ".join(f"{name} {_shape(t)}" for name, t in named) or "no tensor"
 
 
-def _shape(t): return "×".join(map(str, t.shape)) or "scalar"
+def _shape(t):
+    if t.is_nested: return f"nested, {t.size(0)} parts"
+    return "×".join(map(str, t.shape)) or "scalar"

@@ -279,6 +279,13 @@ def test_checkpointing_is_not_another_call(net, x, reentrant):
         assert [h.n_calls for h in forward] == [h.n_calls for h in backward] == [1, 2, 2]
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpointed_root(net, x, reentrant):
+    with hl.hook_outputs(net, names="*") as forward, hl.hook_outputs(net, names="*", grad=True) as backward:
+        checkpoint(net, x, use_reentrant=reentrant).sum().backward()
+        assert [h.n_calls for h in forward] == [h.n_calls for h in backward] == [1, 2, 2]
+
+
 # 5. Gradients are right
 
 def test_the_layers_own_share(net, x):
@@ -375,7 +382,7 @@ def test_copies_and_pickles_carry_no_live_hook(net, x):
     torch.save(net, buffer)
     buffer.seek(0)
     for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), torch.load(buffer, weights_only=False), copy.deepcopy(copy.deepcopy(net))):
-        assert torch.equal(twin(x), net(x)) and not any(h.ours for h in hl.hooks_on(twin))
+        assert torch.equal(twin(x), net(x)) and not hl.hooks_on(twin)
         assert not any(m in list(twin.modules()) for m in seen)
         twin(x).sum().backward()
     twin = copy.deepcopy(hooks)
@@ -403,6 +410,13 @@ def test_meta_and_autocast(x):
         assert hooks.stored[0].shape == (2, 4) and hooks.stored[0].is_meta
 
 
+def test_a_nested_tensor_can_be_stored_and_shown():
+    layer = Returns(lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+    with hl.hook_output(layer) as h:
+        layer()
+        assert h.stored.is_nested and "2 parts" in repr(h)
+
+
 def test_threads(net, x):
     with hl.hook_output(net.b, keep=10_000) as h:
         workers = [threading.Thread(target=lambda: [net(x.detach()) for _ in range(50)]) for _ in range(4)]
@@ -418,6 +432,8 @@ def test_errors_say_what_to_do(net):
     with pytest.raises(TypeError, match="names="): hl.hook_outputs(net)
     with pytest.raises(TypeError, match="function of"): hl.Hook(net.a, None)
     with pytest.raises(TypeError, match="scripted"): hl.hook_output(torch.jit.script(nn.Linear(2, 2)))
+    exported = torch.export.export(nn.Sequential(nn.Linear(4, 4)), (torch.ones(1, 4),)).module()
+    with pytest.raises(TypeError, match="exported"): hl.hook_outputs(exported, names="*")
     with pytest.raises(TypeError, match="hook the layers in it"): hl.hook_output(nn.ModuleList([nn.Linear(2, 2)]))
     with pytest.raises(ValueError, match="not a part"): hl.hook_outputs([nn.Linear(2, 2)], root=net)
     with pytest.raises(ValueError, match="same layer"): hl.hook_outputs([net.a, net.a])
