@@ -80,9 +80,7 @@ class Ended(BaseException):
     def __init__(self, taking): self.taking = taking
 
 
-def _place() -> tuple[int, int]:
-    "The thread and the backward pass: another thread may run the same model, and checkpointing runs layers again in a backward pass."
-    return get_ident(), torch._C._current_graph_task_id()
+_backward_pass = torch._C._current_graph_task_id
 
 
 class Taking(Group):
@@ -91,7 +89,7 @@ class Taking(Group):
         super().__init__(last_given, detach=detach)
         self.wanted, self.device, self.dtype = wanted, device, dtype
         self.found, self.missing, self.ended = {}, set(wanted.first()) if stop else None, False
-        self.place = None if torch.compiler.is_compiling() else _place()
+        self.place = None if torch.compiler.is_compiling() else (get_ident(), _backward_pass())
 
     def placed(self, t: Tensor) -> Tensor:
         "`t` where and how it was asked for."
@@ -117,7 +115,8 @@ class Returned(Port):
     "After a layer has run."
     __slots__ = ()
     def __call__(self, m, i, output):
-        if torch.compiler.is_compiling() or self.hook.group.place in (None, _place()): self.hook.returned(output)
+        # another thread may run the same model, and checkpointing runs layers again in a backward pass: no calls of this pass
+        if torch.compiler.is_compiling() or self.hook.group.place in (None, (get_ident(), _backward_pass())): self.hook.returned(output)
 
 
 class Taker(Hook):

@@ -285,7 +285,7 @@ def test_nothing_is_taken_after_the_end(net, x):
     class Twice(Guarded):
         def forward(self, x): return super().forward(x) + super().forward(x + 1)
     features = FeatureExtractor(Twice(net, BaseException).eval(), "body.a", stop=True)(x)
-    assert torch.equal(features["body.a"], net.a(x))
+    assert list(features) == ["body.a"] and torch.equal(features["body.a"], net.a(x))
 
 
 def test_extractors_inside_extractors(net, x):
@@ -326,6 +326,25 @@ def test_checkpointed_layers(net, x, reentrant, stop):
     assert list(out) == (["net.a"] if stop else ["net.a", "net.relu", "net.relu#1", ""])
     if not stop: out[""].sum().backward()
     assert torch.equal(out["net.a"], net.a(x)) and not hooks_on(model)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_extractors(net, x, reentrant):
+    extract, x = FeatureExtractor(net, "a"), x.requires_grad_()
+    (expected,) = torch.autograd.grad(extract(x)["a"].square().sum(), x)
+    checkpoint(lambda x: extract(x)["a"], x, use_reentrant=reentrant).square().sum().backward()  # runs the extractor again in here
+    assert torch.equal(x.grad, expected)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_a_backward_pass_runs_again_is_no_call(net, x, reentrant):
+    class Energy(nn.Module):
+        "A model whose output is a gradient."
+        def __init__(self): super().__init__(); self.net = net
+        def forward(self, x):
+            checkpoint(self.net, x, use_reentrant=reentrant).sum().backward()
+            return x.grad
+    assert list(FeatureExtractor(Energy(), ["net.a", ""], detach=True)(x.requires_grad_())) == ["net.a", ""]
 
 
 # What did not run
