@@ -190,7 +190,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                   'hooklab.features.Wanted.first': ('lib/features.html#wanted.first', 'hooklab/features.py'),
                                   'hooklab.features.Wanted.keys': ('lib/features.html#wanted.keys', 'hooklab/features.py'),
                                   'hooklab.features._check_mode': ('lib/features.html#_check_mode', 'hooklab/features.py'),
-                                  'hooklab.features._place': ('lib/features.html#_place', 'hooklab/features.py'),
                                   'hooklab.features._split': ('lib/features.html#_split', 'hooklab/features.py'),
                                   'hooklab.features.is_sharded': ('lib/features.html#is_sharded', 'hooklab/features.py'),
                                   'hooklab.features.layer_at': ('lib/features.html#layer_at', 'hooklab/features.py')},
