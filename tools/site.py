@@ -92,9 +92,9 @@ def process_notebooks(everything: bool):
 
 
 def spaced(signature: re.Match) -> str:
-    "A signature as nbdev writes it, `x:int=1)->str`, with the spaces that code has."
+    "A signature as nbdev writes it, `x:int=1)->package.module.Type`, with the spaces that code has and without our modules."
     lines = [re.match(r"(.*?)( # .*)?$", line).groups("") for line in signature[0].splitlines()]
-    annotated = [(re.sub(r"(?<=[\s*])(\w+):(?=\S)", r"\1: ", code), comment) for code, comment in lines]
+    annotated = [(re.sub(r"(?<=[\s*])(\w+):(?=\S)", r"\1: ", re.sub(r"\bhooklab\.\w+\.", "", code)), comment) for code, comment in lines]
     return "\n".join(re.sub(r"(: [^=]+)=(?=\S)", r"\1 = ", code).replace(")->", ") -> ") + comment for code, comment in annotated)
 
 

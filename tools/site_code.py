@@ -3,7 +3,6 @@ import ast
 
 from nbdev.process import Processor
 
-WRAP = "#| code-overflow: wrap\n"  # a line of the library is longer than one of a page
 FOLD = '#| code-fold: true\n#| code-summary: "Source"\n'
 
 
@@ -17,6 +16,6 @@ class show_code(Processor):
                 cells[-1].source = FOLD + cells[-1].source.removeprefix(FOLD)
             elif cell.cell_type != "code" or not cell.directives_.keys() & {"default_exp", "export", "exporti"}: cells.append(cell)
             elif not all(isinstance(part, (ast.Import, ast.ImportFrom)) for part in cell.parsed_()):
-                at, cell.source = len(cells), WRAP + cell.source
+                at = len(cells)
                 cells.append(cell)
         self.nb.cells = cells

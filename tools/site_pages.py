@@ -135,7 +135,7 @@ def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
         tex = re.sub(r"^\\[\[(]|\\[\])]$", "", span.get_text().strip())
         span.clear()
         span.append(fragment(convert(tex, display="block" if display else "inline")))
-    for code in main.select(".cell-output-markdown > hr ~ .code-copy-outer-scaffold code, .code-overflow-wrap code"): wrap_code(code)
+    for code in main.select(".code-copy-outer-scaffold code"): wrap_code(code)
     for table in main.find_all("table"):
         if table.find_parent(class_="table-scroll") is None: table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
     for text in [text for code in main.select("td code") for text in code.find_all(string=re.compile(r"[\w.]{25}"))]:
