@@ -24,11 +24,11 @@ def processor() -> str:
 
 torch.set_num_threads(1)
 setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version(),
-           **{name: version(name) for name in ("torch", "hooklab", "fastai")}}
+           **{name: version(name) for name in ("torch", "torchvision", "hooklab", "fastai", "nnsight", "torchhook")}}
 (here/"results").mkdir(exist_ok=True)
 for name in sys.argv[1:] or [path.stem.removeprefix("bench_") for path in sorted(here.glob("bench_*.py"))]:
     figures = importlib.import_module(f"tests.bench.bench_{name}").measure()
     for title, rows in figures.items():
         print(f"\n{title}")
-        for row, (middle, low, high) in rows.items(): print(f"  {row:<10} {middle:8.3f}   [{low:.3f} to {high:.3f}]")
+        for row, (middle, low, high) in rows.items(): print(f"  {row:<12} {middle:8.3f}   [{low:.3f} to {high:.3f}]")
     (here/"results"/f"{name}.json").write_text(json.dumps({"setting": setting, "figures": figures}, indent=1) + "\n")

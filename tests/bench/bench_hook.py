@@ -2,15 +2,14 @@
 import torch
 from fastai.callback import hook as fastai
 from torch import nn
+from torchhook import HookManager
 
 import hooklab as hl
 
 from tests.bench.measure import ratios
 
-layers = nn.Sequential(*(nn.Identity() for _ in range(1000)))
-x = torch.randn(4, 8)
 
-
+def identities(): return nn.Sequential(*(nn.Identity() for _ in range(1000)))
 def keep(m, inputs, output): return output
 
 
@@ -21,30 +20,49 @@ class Raw:
     def remove(self): self.handle.remove()
 
 
+def torchhook(model, **options):
+    manager = HookManager(model, max_size=1)
+    for name, m in model.named_children(): manager.add(name, m, **options)  # by name alone it lists the model's layers for each hook
+    return manager
+
+
 def attach_and_remove():
+    layers = identities()
     def raw():
         for handle in [m.register_forward_hook(keep) for m in layers]: handle.remove()
-    def of(hooks):
-        def work(): hooks(layers, keep).remove()
-        return work
-    return ratios(raw, {"hooklab": of(hl.Hooks), "fastai": of(fastai.Hooks)})
+    return ratios(raw, {
+        "hooklab": lambda: hl.Hooks(layers, keep).remove(),
+        "TorchHook": lambda: torchhook(layers, custom_hook=keep).clear_hooks(),
+        "fastai": lambda: fastai.Hooks(layers, keep).remove(),
+    })
 
 
-def dispatch():
-    "A pass through all layers with hooks that store a detached copy (fastai's stores what it is given, detached)."
+def attach_and_remove_pairs():
+    layers = identities()
+    def raw():
+        pairs = [(m.register_forward_pre_hook(keep), m.register_forward_hook(keep, always_call=True)) for m in layers]
+        for pair in pairs:
+            for handle in pair: handle.remove()
+    return ratios(raw, {"hooklab": lambda: hl.Hooks(layers, keep, is_forward=False).remove()})
+
+
+def dispatch(with_gradients):
+    "A pass through all layers. fastai and TorchHook do not copy."
+    x = torch.randn(4, 8, requires_grad=with_gradients)
     def passing(attach):
         def work():
-            with torch.no_grad(): model(x)
-        model = nn.Sequential(*(nn.Identity() for _ in range(1000)))
+            with torch.set_grad_enabled(with_gradients): model(x)
+        model = identities()
         work.hooks = attach(model)
         return work
-    works = {"hooklab": passing(hl.hook_outputs), "fastai": passing(fastai.hook_outputs)}
     raw = passing(lambda model: [Raw(m) for m in model])
-    found = ratios(raw, works)
-    for work in (raw, *works.values()):
-        for hook in work.hooks: hook.remove()
-    return found
+    return ratios(raw, {"hooklab": passing(hl.hook_outputs), "TorchHook": passing(torchhook), "fastai": passing(fastai.hook_outputs)})
 
 
 def measure():
-    return {"attach and remove 1,000 hooks, to raw torch": attach_and_remove(), "call 1,000 hooks that store, to raw torch": dispatch()}
+    return {
+        "attach and remove 1,000 forward hooks, to raw torch": attach_and_remove(),
+        "attach and remove 1,000 gradient hooks, to pairs of raw hooks": attach_and_remove_pairs(),
+        "call 1,000 hooks that store a detached copy, without gradients, to raw hooks": dispatch(False),
+        "call 1,000 hooks that store a detached copy, with gradients, to raw hooks": dispatch(True),
+    }

@@ -1,13 +1,13 @@
 """Times variants of a piece of work against the plain piece, so that a busy or changing machine spoils the figures little."""
 import gc
 from statistics import median, quantiles
-from time import perf_counter
+from time import process_time
 
 
 def seconds(work) -> float:
-    start = perf_counter()
+    start = process_time()
     work()
-    return perf_counter() - start
+    return process_time() - start
 
 
 def ratios(plain, variants: dict, rounds: int = 21) -> dict:
