@@ -192,9 +192,10 @@ class FeatureExtractor(nn.Module):
 
 def _check_mode(model):
     "May a pass of this model end early?"
-    named = [("the model", unwrap(model)), *named_layers(model)]
-    if training := [name for name, m in named if m.training]:
-        raise RuntimeError(f"stop=True is for eval mode, but {training[0]} is in train mode, where the rest of the pass counts "
+    inner = unwrap(model)
+    if any(m.training for m in inner.modules()):
+        name = next(name for name, m in [("the model", inner), *named_layers(inner)] if m.training)
+        raise RuntimeError(f"stop=True is for eval mode, but {name} is in train mode, where the rest of the pass counts "
                            "too (batch statistics, gradients); call model.eval(), or leave stop=True out")
     if is_sharded(model):
         raise RuntimeError("stop=True does not go with FSDP: layers that are left early would keep their gathered weights")
@@ -202,4 +203,5 @@ def _check_mode(model):
 
 def is_sharded(model: nn.Module) -> bool:
     "Are its weights shared out between processes?"
-    return any(c.__module__.startswith("torch.distributed.fsdp") for m in model.modules() for c in type(m).__mro__)
+    classes = {c for kind in set(map(type, model.modules())) for c in kind.__mro__}
+    return any(c.__module__.startswith("torch.distributed.fsdp") for c in classes)
