@@ -194,7 +194,7 @@ def _check_mode(model):
     "May a pass of this model end early?"
     inner = unwrap(model)
     if any(m.training for m in inner.modules()):
-        name = next(name for name, m in [("the model", inner), *named_layers(inner)] if m.training)
+        name = next((name for name, m in [("the model", inner), *named_layers(inner)] if m.training), "a wrapper in it")
         raise RuntimeError(f"stop=True is for eval mode, but {name} is in train mode, where the rest of the pass counts "
                            "too (batch statistics, gradients); call model.eval(), or leave stop=True out")
     if is_sharded(model):
