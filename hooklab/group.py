@@ -166,7 +166,7 @@ def has_compiled() -> bool:
 
 def _let_compiled_code_see_hooks():
     dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is None or not dynamo.config.skip_nnmodule_hook_guards: return
+    if dynamo is None or not getattr(dynamo.config, "skip_nnmodule_hook_guards", False): return
     dynamo.config.skip_nnmodule_hook_guards = False
     if has_compiled(): dynamo.reset()
 
