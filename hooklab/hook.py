@@ -87,8 +87,12 @@ class Hook:
         self,
         module: nn.Module, # The layer
         *given: Any, # Its inputs and output, or their gradients
-    ) -> Any: # What `hook_func` returned, with copies of what belongs to the layer
-        "Show `given` to `hook_func` and make what it returns safe to keep."
+    ):
+        "Show `given` to `hook_func` and keep what it returns, as for a call of the layer."
+        self._add(self._kept(module, *given))
+
+    def _kept(self, module, *given):
+        "What `hook_func` returns for `given`, with copies of what belongs to the layer."
         g = self.group
         if g.f is last_given: given = given[-1:]
         shown = map_tensors(g.show, given)
@@ -103,8 +107,8 @@ class Hook:
     def _saw(self, m, given, compiling):
         "A forward call."
         out = given[-1]
-        if not compiling and self.group.plain_store and isinstance(out, Tensor): value = own_copy(out)  # as hook_fn does, sooner
-        else: value = self.hook_fn(m, *given)
+        if not compiling and self.group.plain_store and isinstance(out, Tensor): value = own_copy(out)  # as `_kept` does, sooner
+        else: value = self._kept(m, *given)
         self._add(value, compiling=compiling)
 
     def _enters(self, given):
@@ -125,7 +129,7 @@ class Hook:
 
     def _gradients(self, call, *given):
         "The gradients of one call are there."
-        if not self.removed: self._add(self.hook_fn(self.module, *given), call.number, call.in_pass)
+        if not self.removed: self._add(self._kept(self.module, *given), call.number, call.in_pass)
 
     def _add(self, value, number=None, in_pass=None, compiling=False):
         g = self.group

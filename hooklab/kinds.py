@@ -135,7 +135,7 @@ class GlobalHook(Hook):
             if layer is m: return entrance
 
     def _came(self, m, call, *given):
-        if not self.removed: self._add(self.hook_fn(m, *given), call.number, call.in_pass)
+        if not self.removed: self._add(self._kept(m, *given), call.number, call.in_pass)
 
     def __repr__(self):
         state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
