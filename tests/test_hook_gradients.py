@@ -4,11 +4,13 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from test_hook_models import same_calls
+from test_hook_models import check_gradients, check_untouched, same_calls
 from traces import buffers, difference, loss, ours, run, same
 
 
@@ -308,3 +310,82 @@ def test_checkpointed_and_shared(reentrant):
         y.sum().backward()
         assert h.n_calls == g.n_calls == 3 and same(h.stored, y.detach())
         assert torch.equal(g.calls[-1 if not reentrant else 0][0], torch.ones(2, 3))
+
+
+# --- random graphs
+class Operation(nn.Module):
+    "One of many things that a layer may do with one or two inputs."
+    KINDS = {
+        "linear": lambda m, a, b: m.linear(a), "tanh": lambda m, a, b: a.tanh(), "add": lambda m, a, b: a + b, "multiply": lambda m, a, b: a*b,
+        "residual": lambda m, a, b: m.linear(a) + a, "in place on its own": lambda m, a, b: F.relu(m.linear(a), inplace=True),
+        "views": lambda m, a, b: a.view(len(a), 2, -1).transpose(1, 2).reshape(a.shape), "parts": lambda m, a, b: torch.cat(a.chunk(2, -1)[::-1], -1),
+        "several": lambda m, a, b: (m.linear(a), a*2), "passes on": lambda m, a, b: (m.linear(a), a), "detaches": lambda m, a, b: a.detach()*b,
+        "writes into": lambda m, a, b: m.written(a), "normalizes": lambda m, a, b: F.layer_norm(a, a.shape[-1:]), "drops": lambda m, a, b: F.dropout(a),
+        "half without gradients": lambda m, a, b: m.without(a) + a, "returns its input": lambda m, a, b: a,
+        "a leaf": lambda m, a, b: a + m.linear.bias, "in place on its input": lambda m, a, b: a if a.is_leaf else a.mul_(0.5),
+        "in place on a part of its input": lambda m, a, b: a*2 if a.is_leaf else m.halved(a),
+    }
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.linear = kind, nn.Linear(8, 8)
+
+    def forward(self, a, b): return self.KINDS[self.kind](self, a, b)
+
+    def written(self, a):
+        y = self.linear(a)
+        y[:, :2] = a[:, 2:4]
+        return y
+
+    def without(self, a):
+        with torch.no_grad(): return self.linear(a)
+
+    def halved(self, a):
+        a[:, :2].mul_(0.5)
+        return a.tanh()
+
+
+class Random(nn.Module):
+    "Each step takes two of what there is already; some steps run a layer that has run before."
+    def __init__(self, steps):
+        super().__init__()
+        self.layers, self.steps = nn.ModuleList(Operation(kind) for kind, *_ in steps), steps
+
+    def forward(self, input):
+        there = [input, input*1.]
+        for i, (kind, a, b, again) in enumerate(self.steps):
+            out = self.layers[again % (i + 1)](there[a % len(there)], there[b % len(there)])
+            there += out if isinstance(out, tuple) else [out]
+        return there[-3:]
+
+
+def steps(kinds):
+    number = st.integers(0, 30)
+    return st.lists(st.tuples(st.sampled_from(kinds), number, number, number), min_size=1, max_size=8)
+
+
+ON_ITS_INPUT = [kind for kind in Operation.KINDS if "its input" in kind and "in place" in kind]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(steps([kind for kind in Operation.KINDS if kind not in ON_ITS_INPUT]))
+def test_random_graphs(steps):
+    torch.manual_seed(0)
+    model, inputs = Random(steps), x(3, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        gradients = check_untouched(model, inputs)
+        check_gradients(model, inputs, gradients, buffers(model))
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(steps(list(Operation.KINDS)))
+def test_random_graphs_in_place(steps):
+    "With layers that change what others hold: copies cannot tell what is right, but nothing changes."
+    torch.manual_seed(0)
+    model, inputs = Random(steps), x(3, 8)
+    try: run(model, inputs)
+    except RuntimeError: return  # what was changed is needed for a gradient
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        check_untouched(model, inputs)
