@@ -263,6 +263,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                               'hooklab.hook.Hook._forget_first': ('lib/hook.html#hook._forget_first', 'hooklab/hook.py'),
                               'hooklab.hook.Hook._gradients': ('lib/hook.html#hook._gradients', 'hooklab/hook.py'),
                               'hooklab.hook.Hook._insert': ('lib/hook.html#hook._insert', 'hooklab/hook.py'),
+                              'hooklab.hook.Hook._kept': ('lib/hook.html#hook._kept', 'hooklab/hook.py'),
                               'hooklab.hook.Hook._left': ('lib/hook.html#hook._left', 'hooklab/hook.py'),
                               'hooklab.hook.Hook._must_be_on': ('lib/hook.html#hook._must_be_on', 'hooklab/hook.py'),
                               'hooklab.hook.Hook._saw': ('lib/hook.html#hook._saw', 'hooklab/hook.py'),
