@@ -213,11 +213,12 @@ def test_raising_function():
     compiled(inputs()["input"])
 
 
-def test_silence_is_reported(monkeypatch):
+@torch._dynamo.config.patch(skip_nnmodule_hook_guards=False)  # put back afterwards, whatever happens to it in here
+def test_silence_is_reported():
     "Somebody tells torch not to look for hooks: what was compiled for one model runs the other, past its hooks. The warning says what to do."
     model, other = net(), net()
     with pytest.warns(hl.HookWarning, match=r"0\.a.*never called.*torch\._dynamo\.reset"), hl.hook_outputs(model, names="*") as hooks:
-        monkeypatch.setattr(torch._dynamo.config, "skip_nnmodule_hook_guards", True)
+        torch._dynamo.config.skip_nnmodule_hook_guards = True
         for one in (other, model): run(torch.compile(one, backend="eager"), inputs())
         assert all(h.n_calls == 0 for h in hooks)
     assert ours(model) == []
