@@ -375,7 +375,7 @@ def check(net, data, folder):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_at_random_moments(net, data, folder, tmp_path, seed):
-    rng, slow, kills = random.Random(seed), Logged(data, tmp_path/"log", pause=.003), 0
+    rng, slow, kills = random.Random(seed), Logged(data, tmp_path/"log", pause=.01), 0
     while True:
         process, _ = in_a_process(lambda: run(net, slow, folder))
         process.join(timeout=.01 + rng.random()*.15)
