@@ -95,9 +95,9 @@ class Hook:
         "What `hook_func` returns for `given`, with copies of what belongs to the layer."
         g = self.group
         if g.f is last_given: given = given[-1:]
-        shown = map_tensors(g.show, given)
-        if torch.compiler.is_compiling(): return g.own(g.f(module, *shown), given)
-        before = versions(given)
+        if torch.compiler.is_compiling():  # not `g.show`, which may be `Tensor.detach` itself: before torch 2.9 it can't be compiled
+            return g.own(g.f(module, *map_tensors(g._show, given)), given)
+        shown, before = map_tensors(g.show, given), versions(given)
         value = g.f(module, *shown)
         if before != versions(given):
             warnings.warn(f"the hook function of {self.name} changed a tensor in place that it was only shown, and the model "
