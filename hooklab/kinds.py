@@ -23,7 +23,22 @@ from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, Port, has_compiled
 from .hook import Hook
 from .select import not_a_model
+from .store import versions
 from .tree import shape_text, tensors
+
+# %% ../nbs/lib/kinds.ipynb #3dc78b29
+def state_dict_hook(
+    m: nn.Module, # The model, or any layer
+    f: Callable, # What it is called with depends on the occasion: see the table
+    *,
+    load: bool = False, # When a state dict is loaded, instead of when one is made
+    before: bool = False, # Before that, instead of after
+) -> Hook: # On until its `with` ends, or until `remove()`
+    "Be called when `m` writes or loads its part of a state dict."
+    if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
+    if isinstance(m, torch.jit.ScriptModule): raise TypeError("a scripted module takes no hooks; hook the one it was made from")
+    kind = f"{'load_' if load else ''}state_dict_{'pre' if before else 'post'}"
+    return OccasionHook(m, f, kind, getattr(m, f"register_{kind}_hook"))
 
 # %% ../nbs/lib/kinds.ipynb #b15b9afb
 class Occasion(Port):
@@ -53,20 +68,6 @@ class OccasionHook(Hook):
         state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
         return f"Hook {type(self.module).__name__}: {self.group.kind}, {state}"
 
-# %% ../nbs/lib/kinds.ipynb #3dc78b29
-def state_dict_hook(
-    m: nn.Module, # The model, or any layer
-    f: Callable, # What it is called with depends on the occasion: see the table
-    *,
-    load: bool = False, # When a state dict is loaded, instead of when one is made
-    before: bool = False, # Before that, instead of after
-) -> Hook: # On until its `with` ends, or until `remove()`
-    "Be called when `m` writes or loads its part of a state dict."
-    if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
-    if isinstance(m, torch.jit.ScriptModule): raise TypeError("a scripted module takes no hooks; hook the one it was made from")
-    kind = f"{'load_' if load else ''}state_dict_{'pre' if before else 'post'}"
-    return OccasionHook(m, f, kind, getattr(m, f"register_{kind}_hook"))
-
 # %% ../nbs/lib/kinds.ipynb #e42acbbc
 def step_hook(
     optimizer: Optimizer, # The optimizer
@@ -78,6 +79,22 @@ def step_hook(
     if not isinstance(optimizer, Optimizer): raise TypeError(f"expected a torch optimizer, got a {type(optimizer).__name__}")
     if before: return OccasionHook(optimizer, f, "step_pre", optimizer.register_step_pre_hook)
     return OccasionHook(optimizer, f, "step", optimizer.register_step_post_hook)
+
+# %% ../nbs/lib/kinds.ipynb #02a63760
+def global_hook(
+    f: Callable, # `f(layer, inputs, output)` as in `Hook`; for registrations `f(module, name, part)`
+    kind: str = "forward", # `forward`, `forward_pre`, `backward`, `backward_pre`; or `module_registration`, `parameter_registration`, `buffer_registration`
+    **options: Any, # As in `Hook`: `detach`, `cpu`, `gather`, `root`, `keep`, and for `forward` `with_kwargs` and `always_call`
+) -> Hook: # For a `with`: on from its beginning to its end
+    "Look at every layer of every model."
+    if kind in _registrations:
+        if options: raise TypeError(f"a hook for registrations has no {', '.join(options)}")
+        group = Group(f)
+        group.kind = kind
+        return RegistrationHook(group)
+    if options.get("prepend") or options.get("with_kwargs") and kind != "forward":
+        raise ValueError("torch's global hooks always come first, and see keyword arguments after the forward only")
+    return GlobalHook(Group(f, kind=kind, **options))
 
 # %% ../nbs/lib/kinds.ipynb #03f29eef
 class EnterAny(Enter):
@@ -154,28 +171,6 @@ class RegistrationHook(GlobalHook):
 
 _registrations = "module_registration", "parameter_registration", "buffer_registration"
 
-# %% ../nbs/lib/kinds.ipynb #02a63760
-def global_hook(
-    f: Callable, # `f(layer, inputs, output)` as in `Hook`; for registrations `f(module, name, part)`
-    kind: str = "forward", # `forward`, `forward_pre`, `backward`, `backward_pre`; or `module_registration`, `parameter_registration`, `buffer_registration`
-    **options: Any, # As in `Hook`: `detach`, `cpu`, `gather`, `root`, `keep`, and for `forward` `with_kwargs` and `always_call`
-) -> Hook: # For a `with`: on from its beginning to its end
-    "Look at every layer of every model."
-    if kind in _registrations:
-        if options: raise TypeError(f"a hook for registrations has no {', '.join(options)}")
-        group = Group(f)
-        group.kind = kind
-        return RegistrationHook(group)
-    if options.get("prepend") or options.get("with_kwargs") and kind != "forward":
-        raise ValueError("torch's global hooks always come first, and see keyword arguments after the forward only")
-    return GlobalHook(Group(f, kind=kind, **options))
-
-# %% ../nbs/lib/kinds.ipynb #174068ec
-def _unpack(saved):
-    t, version = saved
-    if t._version == version: return t
-    raise RuntimeError(f"a tensor of shape {shape_text(t)} that is needed for the gradient was changed in place after it was saved")
-
 # %% ../nbs/lib/kinds.ipynb #19afa468
 @contextmanager
 def saved_tensors(
@@ -183,8 +178,15 @@ def saved_tensors(
     unpack: Callable[[Any], Tensor] | None = None, # Makes the tensor again from what was saved
 ) -> Iterator[None]: # While its `with` lasts
     "See what is saved for the backward pass, or save something else."
-    def look(t):
-        f(t)
-        return t.detach(), t._version  # saved as it is, a result would hold its own graph
+    def pack(t):
+        own = t.detach()  # saved as it is, a result would hold its own graph
+        packed = f(own)
+        if unpack is None: packed = own
+        return packed, versions(packed)
 
-    with saved_tensors_hooks(*((look, _unpack) if unpack is None else (f, unpack))): yield
+    def unpacked(saved):
+        packed, before = saved
+        if versions(packed) == before: return packed if unpack is None else unpack(packed)
+        raise RuntimeError(f"what is needed for the gradient ({shape_text(packed)}) was changed in place after it was saved")
+
+    with saved_tensors_hooks(pack, unpacked): yield

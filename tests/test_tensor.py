@@ -532,6 +532,26 @@ def test_saved_tensors_double_backward():
     assert torch.equal(second(True), second(False))
 
 
+@pytest.mark.parametrize("pack, unpack", [(lambda t: t, lambda t: t), (lambda t: (t.cpu(), 1), lambda saved: saved[0]),
+                                          (lambda t: {"part": t.view(-1)}, lambda saved: saved["part"].view(2))])
+def test_pairs_that_save_what_they_get_do_no_harm(pack, unpack):
+    "torch alone never frees the graph of an operation that saves its result, and takes what was changed since for what was saved."
+    x = leaf(1., 2.)
+    with hl.saved_tensors(pack, unpack): y = x.exp()
+    graph, total = weakref.ref(y), y.sum()
+    total.backward()
+    assert torch.equal(x.grad, y.detach())
+    with hl.saved_tensors(pack, unpack): z = x.exp()
+    total = z.sum()
+    with torch.no_grad(): z.mul_(2)
+    with pytest.raises(RuntimeError, match="changed in place"): total.backward()
+    with hl.saved_tensors(pack, unpack): left = x.exp()
+    never_used = weakref.ref(left)
+    del y, z, total, left
+    gc.collect()
+    assert graph() is None and never_used() is None
+
+
 def test_pack_and_unpack():
     x, packed = leaf(1., 2.), []
     with hl.saved_tensors(lambda t: packed.append(t.clone()) or len(packed) - 1, packed.__getitem__): y = (x*x).exp()
