@@ -46,20 +46,6 @@ def execution_order(
     return order
 
 # %% ../nbs/lib/trace.ipynb #5baf8719
-def _line_writer(file) -> Callable[[str], Any]:
-    if file is None or hasattr(file, "write"): return partial(print, file=file)
-    if callable(file): return file
-    raise TypeError(f"file= takes an open file or a function of one string, got {type(file).__name__}")
-
-
-def _children(model: nn.Module) -> dict[str, nn.Module]:
-    "The children of a model that run; in place of a `ModuleList`, what is in it."
-    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-    named = dict(named_layers(model))
-    def no_parent_runs(name): return not any(runs(named[p]) for p in accumulate(name.split(".")[:-1], "{}.{}".format))
-    return layers(model, lambda name, m: runs(m) and no_parent_runs(name))
-
-
 class Reporter(nn.Module):
     "A model that reports what each of its children returns. Off after its `with`, or after `remove()`."
     def __init__(
@@ -89,17 +75,31 @@ class VerboseExecution(Reporter):
     @staticmethod
     def line(name: str, t: Tensor) -> str: return f"{name}: {t.shape}"
 
-# %% ../nbs/lib/trace.ipynb #34971afc
-def _mean(t: Tensor) -> float:
-    if t.is_meta: return float("nan")
-    if t.layout != torch.strided: return (t.sum()/t.numel()).item()
-    return (t if t.is_floating_point() or t.is_complex() else t.double()).mean().item()
-
-
+# %% ../nbs/lib/trace.ipynb #f833c46d
 class ForwardCheck(Reporter):
     "Print the mean of what each child of a model returns."
     @staticmethod
     def line(name: str, t: Tensor) -> str: return f"{name},{_mean(t)}"
+
+# %% ../nbs/lib/trace.ipynb #80688c8f
+def _line_writer(file) -> Callable[[str], Any]:
+    if file is None or hasattr(file, "write"): return partial(print, file=file)
+    if callable(file): return file
+    raise TypeError(f"file= takes an open file or a function of one string, got {type(file).__name__}")
+
+
+def _children(model: nn.Module) -> dict[str, nn.Module]:
+    "The children of a model that run; in place of a `ModuleList`, what is in it."
+    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    named = dict(named_layers(model))
+    def no_parent_runs(name): return not any(runs(named[p]) for p in accumulate(name.split(".")[:-1], "{}.{}".format))
+    return layers(model, lambda name, m: runs(m) and no_parent_runs(name))
+
+
+def _mean(t: Tensor) -> float:
+    if t.is_meta: return float("nan")
+    if t.layout != torch.strided: return (t.sum()/t.numel()).item()
+    return (t if t.is_floating_point() or t.is_complex() else t.double()).mean().item()
 
 # %% ../nbs/lib/trace.ipynb #e518c001
 def GradientCheck(
@@ -112,37 +112,6 @@ def GradientCheck(
     return usable_in_with(model, parameter_hooks(model, lambda name, g: write(f"{name},{_mean(g)}")))
 
 # %% ../nbs/lib/trace.ipynb #d851cbcb
-class Event(NamedTuple):
-    "One hook that fired."
-    kind: str # `forward pre`, `forward`, `backward pre`, `backward` or `accumulated`
-    name: str # The layer; for `accumulated` the parameter
-    shapes: str # Of the inputs, the outputs, the gradients of outputs, the gradients of inputs, or of the parameter
-    again: bool = False # Did checkpointing run the layer a second time?
-
-
-class LayerEvents(Hook):
-    "Tells the timeline when a call of a layer begins and ends, in both directions."
-    def _tell(self, kind, value):
-        again = kind.startswith("forward") and torch._C._current_graph_task_id() != -1
-        if not self.removed: self.group.f(kind, self.name, shape_text(value), again)
-
-    def _enters(self, given):
-        self._tell("forward pre", given)
-        super()._enters(given)
-
-    def _left(self, out):
-        raised = out is None and sys.exc_info()[0] is not None
-        if not raised: self._tell("forward", out)
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(out)):
-            GradientCall(out, lambda call, grad_out: self._tell("backward pre", grad_out))
-        super()._left(out)
-
-    def _gradients(self, call, grad_in, grad_out): self._tell("backward", grad_in)
-
-# %% ../nbs/lib/trace.ipynb #60d1a12b
-_looks = {"forward": ("#0072B2", ""), "forward again": ("#56B4E9", "////"), "backward": ("#D55E00", "")}  # for all kinds of colour vision
-
-
 class Timeline:
     "Write down which hook of which layer fires when; in a `with`, and to be read at any time."
     def __init__(
@@ -208,3 +177,34 @@ class Timeline:
         ax.set_axisbelow(True)
         ax.legend(handles=shown, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(shown) or 1, columnspacing=1.2, frameon=False)
         return ax
+
+# %% ../nbs/lib/trace.ipynb #60d1a12b
+class Event(NamedTuple):
+    "One hook that fired."
+    kind: str # `forward pre`, `forward`, `backward pre`, `backward` or `accumulated`
+    name: str # The layer; for `accumulated` the parameter
+    shapes: str # Of the inputs, the outputs, the gradients of outputs, the gradients of inputs, or of the parameter
+    again: bool = False # Did checkpointing run the layer a second time?
+
+
+class LayerEvents(Hook):
+    "Tells the timeline when a call of a layer begins and ends, in both directions."
+    def _tell(self, kind, value):
+        again = kind.startswith("forward") and torch._C._current_graph_task_id() != -1
+        if not self.removed: self.group.f(kind, self.name, shape_text(value), again)
+
+    def _enters(self, given):
+        self._tell("forward pre", given)
+        super()._enters(given)
+
+    def _left(self, out):
+        raised = out is None and sys.exc_info()[0] is not None
+        if not raised: self._tell("forward", out)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(out)):
+            GradientCall(out, lambda call, grad_out: self._tell("backward pre", grad_out))
+        super()._left(out)
+
+    def _gradients(self, call, grad_in, grad_out): self._tell("backward", grad_in)
+
+
+_looks = {"forward": ("#0072B2", ""), "forward again": ("#56B4E9", "////"), "backward": ("#D55E00", "")}  # for all kinds of colour vision
