@@ -5,15 +5,11 @@
 # %% auto #0
 __all__ = ['extract', 'StoredFeatures', 'load_features']
 
-# %% ../nbs/lib/dataset-features.ipynb #c402ba8f
-import hashlib
+# %% ../nbs/lib/dataset-features.ipynb #d4e34a68
 import json
-import operator
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,200 +18,22 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
-from torch.utils.data import (DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler, SubsetRandomSampler,
-                              WeightedRandomSampler)
+from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from .features import FeatureExtractor, is_sharded
 from .select import nearest, not_a_model, unwrap
+from .shards import any_shard, compare, fingerprint, in_all, in_shards, open_folder, sample_plan, shard_file, started_together, write_file
 from .tree import map_tensors, named_tensors, tensors
 
-# %% ../nbs/lib/dataset-features.ipynb #6758410e
-_random = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
-
-
-def _plan(loader: DataLoader) -> list[list[int]]:
-    "The numbers of the samples in each batch."
-    if not isinstance(loader, DataLoader):
-        raise TypeError(f"extract takes a DataLoader of torch, got {type(loader).__name__}: it needs to know the number of each "
-                        "sample, to go on after an interruption")
-    if isinstance(loader.dataset, IterableDataset):
-        raise ValueError(f"{type(loader.dataset).__name__} is an IterableDataset: its samples have no numbers, and it may have no "
-                         "end; give a dataset with __getitem__ and __len__")
-    if loader.batch_sampler is None: raise ValueError("batch_size=None: what this loader gives has no sample numbers; give it a batch_size")
-    sampler = getattr(loader.batch_sampler, "sampler", None)
-    if isinstance(sampler, _random):
-        raise ValueError(f"the loader shuffles ({type(sampler).__name__}): after an interruption nobody knows which samples are "
-                         "done; give it shuffle=False")
-    if isinstance(sampler, DistributedSampler):
-        raise ValueError("DistributedSampler doubles some samples, and extract shares them between processes by itself; give a "
-                         "loader without it")
-    batches = _read(loader)
-    if batches != _read(loader):
-        raise ValueError(f"{type(sampler or loader.batch_sampler).__name__} gives another order each time; give the loader a fixed one")
-    if not batches: raise ValueError("the loader is empty")
-    return batches
-
-
-def _read(loader) -> list[list[int]]:
-    batches, seen, n = [], set(), len(loader.dataset)
-    for batch in loader.batch_sampler:
-        batches.append([operator.index(i) for i in batch])
-        for i in batches[-1]:
-            if i in seen: raise ValueError(f"the loader gives sample {i} twice: it draws with replacement, or never ends")
-            if not 0 <= i < n: raise ValueError(f"the loader asks for sample {i} of a dataset of {n}")
-            seen.add(i)
-    return batches
-
-# %% ../nbs/lib/dataset-features.ipynb #368b9276
-def _shards(batches: list[list[int]], shard_size: int) -> list[list[list[int]]]:
-    "Whole batches, together at least `shard_size` samples."
-    if shard_size < 1: raise ValueError(f"shard_size={shard_size}: a shard holds at least one sample")
-    shards = [[]]
-    for batch in batches:
-        if sum(map(len, shards[-1])) >= shard_size: shards.append([])
-        shards[-1].append(batch)
-    return shards
-
-
-def _file(i: int) -> str: return f"features-{i:05}.safetensors"
-
-
-_any_shard = "features-*.safetensors"
-
-# %% ../nbs/lib/dataset-features.ipynb #420dbb7d
-def _fingerprint(ts: Iterable[Tensor]) -> str:
-    digest = hashlib.sha256()
-    for t in ts:
-        digest.update(f"{t.dtype}{tuple(t.shape)}".encode())
-        digest.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-def _settings(model, extractor, given, batches, dtype, shard_size) -> dict:
-    "What decides which features come out."
-    weights = chain(model.parameters(), model.buffers())  # without names, which differ between wrappers
-    return {"format": 1, "model": type(unwrap(model)).__name__, "layers": repr(extractor.wanted), "stop": extractor.stop,
-            "dtype": str(dtype or "as they are"), "batch_size": max(map(len, batches)), "shard_size": shard_size,
-            "weights": _fingerprint(weights), "first_batch": _fingerprint(tensors(given))}
-
-
-def _compare(there: dict, here: dict, where: str):
-    "Say what differs."
-    shown = {"weights": "other weights", "shards": "other samples",
-             "first_batch": "another first batch (another data set, or random augmentation?)"}
-    differ = [shown.get(k, f"{k}: {there.get(k)} there, {here[k]} here") for k in here if there.get(k) != here[k]]
-    if differ: raise ValueError(f"{where} has other settings: {'; '.join(differ)}")
-
-# %% ../nbs/lib/dataset-features.ipynb #6af7aa3a
-def _write(path: Path, content: bytes):
-    "Write a file so that it is there whole or not at all."
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        with open(unfinished, "wb") as f:
-            f.write(content)
-            f.flush()
-            os.fsync(f.fileno())  # on the disk, before it has its name
-        os.replace(unfinished, path)
-    except OSError as e:
-        raise OSError(e.errno, f"could not write {path} ({e.strerror}). The shards that are there are complete; when this is "
-                               "mended, call extract again to go on") from e
-    finally:
-        with suppress(OSError): unfinished.unlink()
-
-
-def _open(folder: Path, index: dict):
-    "Begin with a folder, or go on with one that fits."
-    path = folder/"index.json"
-    try: folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e: raise OSError(e.errno, f"could not make the folder {folder} ({e.strerror})") from e
-    if not any(folder.glob(_any_shard)): return _write(path, json.dumps(index).encode())
-    if not path.exists(): raise ValueError(f"{folder} has shards and no index.json: nobody knows what is in them; choose another folder")
-    _compare(json.loads(path.read_text()), index, f"{folder} was begun otherwise (call as then, or choose another folder): it")
-
-# %% ../nbs/lib/dataset-features.ipynb #2673fd04
-class Alone:
-    "One process."
-    rank, size = 0, 1
-    def tell(self, what): return [what]
-
-
-class Together:
-    "A process among several."
-    def __init__(self, group):
-        self.group, self.rank, self.size = group, torch.distributed.get_rank(), torch.distributed.get_world_size()
-
-    def tell(self, what) -> list:
-        "What each process has to tell."
-        told = [None]*self.size
-        torch.distributed.all_gather_object(told, what, group=self.group)
-        return told
-
-
-@contextmanager
-def _processes():
-    dist = torch.distributed
-    if not dist.is_available() or not (dist.is_initialized() or dist.is_torchelastic_launched()):
-        yield Alone()
-        return
-    begun = not dist.is_initialized()
-    if begun: dist.init_process_group("gloo")
-    # a group of its own, for objects on the CPU, in which a fast process waits for a slow one for more than half an hour
-    group = dist.new_group(backend="gloo", timeout=timedelta(days=30))
-    try: yield Together(group)
-    finally: dist.destroy_process_group(None if begun else group)
-
-
-def _all(processes, f, *args):
-    "Call `f` here; where it fails in one process, all of them raise."
-    try: result, error = f(*args), None
-    except Exception as e: result, error = None, e
-    told = processes.tell(error and f"{type(error).__name__}: {error}")
-    if error is not None: raise error
-    if any(told): raise RuntimeError("; ".join(f"process {i} failed: {text}" for i, text in enumerate(told) if text))
-    return result
-
-# %% ../nbs/lib/dataset-features.ipynb #d95e2b1b
-@contextmanager
-def _evaluating(model: nn.Module):
-    "In eval mode and without gradients; afterwards each layer is in the mode it was in."
-    modes = [(m, m.training) for m in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad(): yield
-    finally:
-        model.train(modes[0][1])  # through train(), which some layers override
-        for m, mode in modes: m.training = mode
-
-
+# %% ../nbs/lib/dataset-features.ipynb #83db1204
 def model_input(
     batch: Any, # What the loader gives
 ) -> Any: # The first of several, because labels come second; a tensor or a dict as it is
     "What a model is called with, as a rule."
     return batch[0] if isinstance(batch, tuple | list) else batch
 
-
-def _loader_of(loader, batches: list[list[int]]) -> DataLoader:
-    "A loader like the other, for these batches; it draws no random number from torch's generator."
-    same = "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor", "multiprocessing_context"
-    options = {name: getattr(loader, name) for name in same}
-    return DataLoader(loader.dataset, batch_sampler=batches, generator=torch.Generator(), **options)
-
-
-def _rows(features: dict, n: int) -> dict[str, Tensor]:
-    "The tensors in `features`, if each of them has `n` rows."
-    found = [(name, path, t) for name, output in features.items() for path, t in named_tensors(output)]
-    rows = {f"{name}:{path}" if path else name: t for name, path, t in found}
-    for name, t in rows.items():
-        if not t.dim() or len(t) != n:
-            raise ValueError(f"{name} is of shape {tuple(t.shape)} for {n} samples: what is stored must have a row for each sample")
-    if not rows: raise ValueError(f"there is no tensor in what {', '.join(features)} returned")
-    return rows
-
-
-def _form(rows: dict[str, Tensor]) -> dict: return {name: (tuple(t.shape[1:]), t.dtype) for name, t in rows.items()}
-
-# %% ../nbs/lib/dataset-features.ipynb #188bd003
+# %% ../nbs/lib/dataset-features.ipynb #b7420dbc
 def extract(
     model: nn.Module, # The model; it runs where its weights are, in eval mode, and is left in the mode it was in
     loader: DataLoader, # What to run it on, in a fixed order
@@ -230,71 +48,14 @@ def extract(
 ) -> Path: # The folder
     "Write the features of a data set to `folder`, or go on writing them."
     folder = Path(folder)
-    with _processes() as processes:
-        job = _all(processes, _Job, model, loader, names, inputs, dtype, stop, shard_size)
-        _all(processes, _compare, processes.tell(job.index)[0], job.index, "process 0")
-        _all(processes, _open, folder, job.index)
+    with started_together() as processes:
+        job = in_all(processes, _Job, model, loader, names, inputs, dtype, stop, shard_size)
+        in_all(processes, compare, processes.tell(job.index)[0], job.index, "process 0")
+        in_all(processes, open_folder, folder, job.index)
         missing = processes.tell(job.missing(folder))[0]  # the same list for all, made before anybody adds a shard
-        _all(processes, job.write, folder, missing, processes, progress)
-        _all(processes, job.finish, folder)
+        in_all(processes, job.write, folder, missing, processes, progress)
+        in_all(processes, job.finish, folder)
     return folder
-
-
-class _Job:
-    "What `extract` was asked to do."
-    def __init__(self, model, loader, names, inputs, dtype, stop, shard_size):
-        if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-        if is_sharded(model): raise ValueError("this model is shared out between processes (FSDP), which go through different batches here; "
-                                               "extract needs a whole model in each")
-        # data parallel models wait for each other in each pass
-        if any(isinstance(m, nn.parallel.DistributedDataParallel) for m in model.modules()): model = unwrap(model)
-        batches = _plan(loader)
-        self.loader, self.inputs, self.shards = loader, inputs, _shards(batches, shard_size)
-        self.extractor = FeatureExtractor(model, names, detach=True, stop=stop, to=("cpu", dtype) if dtype else "cpu")
-        self.device = next((t.device for t in chain(model.parameters(), model.buffers())), torch.device("cpu"))
-        (first,) = DataLoader(loader.dataset, batch_sampler=batches[:1], collate_fn=loader.collate_fn, generator=torch.Generator())
-        settings = _settings(model, self.extractor, inputs(first), batches, dtype, shard_size)
-        self.index = settings | {"shards": [{"file": _file(i), "samples": sum(shard, [])} for i, shard in enumerate(self.shards)]}
-
-    def n_samples(self, shards: Iterable[int]) -> int: return sum(len(self.index["shards"][i]["samples"]) for i in shards)
-
-    def missing(self, folder) -> list[int]: return [i for i in range(len(self.shards)) if not (folder/_file(i)).exists()]
-
-    def write(self, folder, missing, processes, progress):
-        "Write this process's part of the missing shards."
-        form, mine = _form_on_disk(folder), missing[processes.rank::processes.size]
-        batches = iter(_loader_of(self.loader, [batch for i in mine for batch in self.shards[i]]))
-        done = self.n_samples(range(len(self.shards))) - self.n_samples(missing)
-        bar = tqdm(total=done + self.n_samples(mine), initial=done, unit="sample", desc=folder.name,
-                   disable=not progress or processes.rank > 0)
-        with bar, _evaluating(self.extractor.model):
-            for i in mine:
-                parts = []
-                for samples in self.shards[i]:
-                    parts.append(self.run(next(batches), len(samples)))
-                    new = _form(parts[-1])
-                    form = form or new
-                    if new != form: raise ValueError(f"samples {samples[0]} to {samples[-1]} give {new}, others gave {form}; make them "
-                                                     "equal, such as by padding")
-                    bar.update(len(samples))
-                _write(folder/_file(i), save({name: torch.cat([part[name] for part in parts]).contiguous() for name in form}))
-
-    def finish(self, folder):
-        for leftover in folder.glob(".*.unfinished"): leftover.unlink(missing_ok=True)  # of processes that were killed
-        if n := len(self.missing(folder)):
-            raise RuntimeError(f"{n} shards that other processes wrote are not in {folder}: all processes must share the disk it is on")
-
-    def run(self, batch, n) -> dict[str, Tensor]:
-        "The features of one batch."
-        given = map_tensors(lambda t: t.to(self.device), self.inputs(batch))
-        if isinstance(given, Mapping): return _rows(self.extractor(**given), n)
-        return _rows(self.extractor(*given) if isinstance(given, tuple) else self.extractor(given), n)
-
-
-def _form_on_disk(folder: Path) -> dict | None:
-    "Of the shards that are there already."
-    for path in folder.glob(_any_shard):
-        with safe_open(path, "pt") as f: return _form({name: f.get_slice(name)[:1] for name in f.keys()})
 
 # %% ../nbs/lib/dataset-features.ipynb #541c26f2
 class StoredFeatures(Dataset):
@@ -351,3 +112,101 @@ def load_features(
 ) -> StoredFeatures: # A data set: `f[3]`, `f[100:200]`, `f[:]` for all; `f.samples` has the sample number of each row
     "Read the features of one layer back."
     return StoredFeatures(folder, name)
+
+# %% ../nbs/lib/dataset-features.ipynb #875fe4b9
+class _Job:
+    "What `extract` was asked to do."
+    def __init__(self, model, loader, names, inputs, dtype, stop, shard_size):
+        if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+        if is_sharded(model): raise ValueError("this model is shared out between processes (FSDP), which go through different batches here; "
+                                               "extract needs a whole model in each")
+        # data parallel models wait for each other in each pass
+        if any(isinstance(m, nn.parallel.DistributedDataParallel) for m in model.modules()): model = unwrap(model)
+        batches = sample_plan(loader)
+        self.loader, self.inputs, self.shards = loader, inputs, in_shards(batches, shard_size)
+        self.extractor = FeatureExtractor(model, names, detach=True, stop=stop, to=("cpu", dtype) if dtype else "cpu")
+        self.device = next((t.device for t in chain(model.parameters(), model.buffers())), torch.device("cpu"))
+        (first,) = DataLoader(loader.dataset, batch_sampler=batches[:1], collate_fn=loader.collate_fn, generator=torch.Generator())
+        settings = _settings(model, self.extractor, inputs(first), batches, dtype, shard_size)
+        self.index = settings | {"shards": [{"file": shard_file(i), "samples": sum(shard, [])} for i, shard in enumerate(self.shards)]}
+
+    def n_samples(self, shards: Iterable[int]) -> int: return sum(len(self.index["shards"][i]["samples"]) for i in shards)
+
+    def missing(self, folder) -> list[int]: return [i for i in range(len(self.shards)) if not (folder/shard_file(i)).exists()]
+
+    def write(self, folder, missing, processes, progress):
+        "Write this process's part of the missing shards."
+        form, mine = _form_on_disk(folder), missing[processes.rank::processes.size]
+        batches = iter(_loader_of(self.loader, [batch for i in mine for batch in self.shards[i]]))
+        done = self.n_samples(range(len(self.shards))) - self.n_samples(missing)
+        bar = tqdm(total=done + self.n_samples(mine), initial=done, unit="sample", desc=folder.name,
+                   disable=not progress or processes.rank > 0)
+        with bar, _evaluating(self.extractor.model):
+            for i in mine:
+                parts = []
+                for samples in self.shards[i]:
+                    parts.append(self.run(next(batches), len(samples)))
+                    new = _form(parts[-1])
+                    form = form or new
+                    if new != form: raise ValueError(f"samples {samples[0]} to {samples[-1]} give {new}, others gave {form}; make them "
+                                                     "equal, such as by padding")
+                    bar.update(len(samples))
+                write_file(folder/shard_file(i), save({name: torch.cat([part[name] for part in parts]).contiguous() for name in form}))
+
+    def finish(self, folder):
+        for leftover in folder.glob(".*.unfinished"): leftover.unlink(missing_ok=True)  # of processes that were killed
+        if n := len(self.missing(folder)):
+            raise RuntimeError(f"{n} shards that other processes wrote are not in {folder}: all processes must share the disk it is on")
+
+    def run(self, batch, n) -> dict[str, Tensor]:
+        "The features of one batch."
+        given = map_tensors(lambda t: t.to(self.device), self.inputs(batch))
+        if isinstance(given, Mapping): return _rows(self.extractor(**given), n)
+        return _rows(self.extractor(*given) if isinstance(given, tuple) else self.extractor(given), n)
+
+
+def _form_on_disk(folder: Path) -> dict | None:
+    "Of the shards that are there already."
+    for path in folder.glob(any_shard):
+        with safe_open(path, "pt") as f: return _form({name: f.get_slice(name)[:1] for name in f.keys()})
+
+# %% ../nbs/lib/dataset-features.ipynb #ebd82d52
+def _settings(model, extractor, given, batches, dtype, shard_size) -> dict:
+    "What decides which features come out."
+    weights = chain(model.parameters(), model.buffers())  # without names, which differ between wrappers
+    return {"format": 1, "model": type(unwrap(model)).__name__, "layers": repr(extractor.wanted), "stop": extractor.stop,
+            "dtype": str(dtype or "as they are"), "batch_size": max(map(len, batches)), "shard_size": shard_size,
+            "weights": fingerprint(weights), "first_batch": fingerprint(tensors(given))}
+
+# %% ../nbs/lib/dataset-features.ipynb #88a05a8a
+@contextmanager
+def _evaluating(model: nn.Module):
+    "In eval mode and without gradients; afterwards each layer is in the mode it was in."
+    modes = [(m, m.training) for m in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad(): yield
+    finally:
+        model.train(modes[0][1])  # through train(), which some layers override
+        for m, mode in modes: m.training = mode
+
+
+def _loader_of(loader, batches: list[list[int]]) -> DataLoader:
+    "A loader like the other, for these batches; it draws no random number from torch's generator."
+    same = "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor", "multiprocessing_context"
+    options = {name: getattr(loader, name) for name in same}
+    return DataLoader(loader.dataset, batch_sampler=batches, generator=torch.Generator(), **options)
+
+
+def _rows(features: dict, n: int) -> dict[str, Tensor]:
+    "The tensors in `features`, if each of them has `n` rows."
+    found = [(name, path, t) for name, output in features.items() for path, t in named_tensors(output)]
+    rows = {f"{name}:{path}" if path else name: t for name, path, t in found}
+    for name, t in rows.items():
+        if not t.dim() or len(t) != n:
+            raise ValueError(f"{name} is of shape {tuple(t.shape)} for {n} samples: what is stored must have a row for each sample")
+    if not rows: raise ValueError(f"there is no tensor in what {', '.join(features)} returned")
+    return rows
+
+
+def _form(rows: dict[str, Tensor]) -> dict: return {name: (tuple(t.shape[1:]), t.dtype) for name, t in rows.items()}
