@@ -19,6 +19,10 @@ from .edit import *
 from .trace import *
 from .features import *
 from .dataset_features import *
+from .data import *
+from .callback import *
+from .progress import *
+from .learner import *
 from .exercises import check, lesson_style
 from .cli import report
 
