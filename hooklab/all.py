@@ -17,6 +17,7 @@ from .clip import *
 from .kinds import *
 from .edit import *
 from .trace import *
+from .watch import *
 from .features import *
 from .dataset_features import *
 from .data import *
