@@ -187,6 +187,6 @@ def saved_tensors(
     def unpacked(saved):
         packed, before = saved
         if versions(packed) == before: return packed if unpack is None else unpack(packed)
-        raise RuntimeError(f"what is needed for the gradient ({shape_text(packed)}) was changed in place after it was saved")
+        raise RuntimeError(f"what was saved for the gradient (shape {shape_text(packed)}) was changed in place")
 
     with saved_tensors_hooks(pack, unpacked): yield
