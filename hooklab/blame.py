@@ -184,10 +184,10 @@ def blame_forward(watch: "NanWatch", calls: list[Call]) -> dict | None:
     if makers: return _blame(makers[0], calls, makers[0].outputs, carriers, "forward", {})
 
 
-def blame_backward(watch: "NanWatch", calls: list[Call]) -> dict | None:
-    "Whom to blame for the backward pass in which the gradients of these calls came, in this order."
+def blame_backward(watch: "NanWatch", calls: list[Call], bad: dict[str, list[Numbers]]) -> dict | None:
+    "Whom to blame for the backward pass in which the gradients of these calls came, in this order, and these of parameters went bad."
     came = {c: worst(c.grad_out, watch.inf) for c in calls}
-    own = _own_gradients(watch, came)
+    own = _by_layer(watch, came, bad)
     def leaving(c): return sum(own.get(c.hook.name, {}).values(), c.grad_in or c.grad_out)  # a first layer has no gradient to pass on
     makers, carriers = judge(sorted(calls, key=lambda c: -c.depth), came.get, lambda c: worst(leaving(c), watch.inf), inf_excuses=True)
     first, outer = min(makers, key=calls.index, default=None), [c for c in calls if came[c] and not c.parent]
@@ -196,19 +196,18 @@ def blame_backward(watch: "NanWatch", calls: list[Call]) -> dict | None:
         rows = {"output": outer[0].outputs, "gradient of output": outer[0].grad_out}
         return facts(head, rows, makers + carriers, kind="loss", direction="backward", n_pass=outer[0].n_pass)
     if not first: return None
-    rows = {"gradient of output": first.grad_out, "gradient of input": first.grad_in}
-    rows |= {f"gradient of {name}": numbers for name, numbers in own.get(first.hook.name, {}).items()}
+    rows = {"gradient of output": first.grad_out, "gradient of input": first.grad_in} | own.get(first.hook.name, {})
     return _blame(first, calls, leaving(first), carriers, "backward", rows)
 
 
-def _own_gradients(watch: "NanWatch", came: dict[Call, int]) -> dict[str, dict[str, list[Numbers]]]:
-    "By layer: gradients of parameters that are bad although nothing bad came to any call of any layer that uses them."
-    called, reached, users, bad = {c.hook.name for c in came}, {c.hook.name for c in came if came[c]}, {}, {}
+def _by_layer(watch: "NanWatch", came: dict[Call, int], bad: dict[str, list[Numbers]]) -> dict[str, dict[str, list[Numbers]]]:
+    "The bad gradients of parameters, by layer; without those to whose layers a bad gradient came, for that is why."
+    called, reached, users, own = {c.hook.name for c in came}, {c.hook.name for c in came if came[c]}, {}, {}
     for name, p in watch.parameters():
         layer = name.rpartition(".")[0]
         while layer and layer not in called: layer = layer.rpartition(".")[0]  # some layers only lend their weights
         users.setdefault(p, {})[layer or "(model)"] = name
-    for p, names in users.items():
-        if p.grad is None or not reached.isdisjoint(names) or not worst(numbers := closer(p.grad), watch.inf): continue
-        for layer, name in names.items(): bad.setdefault(layer, {})[name.removeprefix(f"{layer}.")] = numbers
-    return bad
+    for names in users.values():
+        for layer, name in names.items() if reached.isdisjoint(names) else ():
+            if name in bad: own.setdefault(layer, {})[f"gradient of {name.removeprefix(f'{layer}.')}"] = bad[name]
+    return own

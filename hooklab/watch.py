@@ -68,7 +68,7 @@ class NanWatch(Group):
         super().__init__(on_find or NonFiniteError, with_kwargs=True)
         named = list(layers(model).items())
         self.kind, self.model, self.on_find, self.inf, self.gradients = "watch", unwrap(model), on_find, inf, gradients
-        self.n_pass, self.top, self.told, self.uncompiled = 0, None, set(), ExitStack()
+        self.n_pass, self.top, self.told, self.spoiled, self.uncompiled = 0, None, set(), set(), ExitStack()
         self.calls, self.arrived, self.weights, self.known, self.open = [], [], [], {}, {}
         if runs(self.model): named.insert(0, ("(model)", self.model))
         _check(named)
@@ -143,11 +143,17 @@ class NanWatch(Group):
 
     def _end_backward(self):
         calls, self.arrived, self.known = self.arrived, [], {}
-        total = norm([p.grad for _, p in self.parameters() if p.grad is not None])
+        own = {name: p.grad for name, p in self.parameters() if p.grad is not None}
+        total = norm(list(own.values()))
         numbers = total + [n for c in calls for n in c.grad_in + c.grad_out]
         read(numbers)
-        if not worst(numbers, self.inf) or any(c.top.bad for c in calls): return  # what was bad in the forward pass is told already
-        if found := blame_backward(self, calls): self.tell(found)
+        before, self.spoiled = self.spoiled, set()
+        if not worst(numbers, self.inf): return
+        bad = {name: n for name, g in own.items() if worst(n := closer(g), self.inf)}
+        self.spoiled = set(bad)
+        if any(c.top.bad for c in calls): return  # told already
+        new = {name: n for name, n in bad.items() if name not in before}  # to a gradient that was NaN all that comes is added in vain
+        if found := blame_backward(self, calls, new): self.tell(found)
 
     def parameters(self):
         "Pairs of a name and a parameter; one that is shared comes under each of its names."

@@ -1,0 +1,578 @@
+"""Each fault built in on purpose is found where it is; healthy runs stay quiet and are what they were without the watch."""
+import copy
+import gc
+import pickle
+import warnings
+import weakref
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import hooklab as hl
+from hooklab.watch import NonFiniteError, find_nan
+
+pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
+nan, inf = float("nan"), float("inf")
+
+
+class Do(nn.Module):
+    "A layer that does what it is told."
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, *args, **kwargs): return self.f(*args, **kwargs)
+
+
+class Then(nn.Module):
+    "A container that does something between its layers."
+    def __init__(self, first, f, second=None):
+        super().__init__()
+        self.first, self.f, self.second = first, f, second or nn.Identity()
+
+    def forward(self, x): return self.second(self.f(self.first(x)))
+
+
+def total(out): return sum(t.float().sum() for t in hl.tensors(out) if t.is_floating_point())
+
+
+def net(*middle): return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), *middle, nn.Linear(4, 2), nn.Tanh())
+
+
+def fault(model, x, loss=total, check=True, **options):
+    "What is found in one training step."
+    with pytest.raises(NonFiniteError) as caught, find_nan(model, **options) as watch:
+        value = loss(model(x))
+        if check: watch.check(value)
+        value.backward()
+    assert not hl.hooks_on(model)
+    return caught.value
+
+
+def names(error): return error.kind, error.layer, error.direction
+
+
+@pytest.fixture(autouse=True)
+def seed(): torch.manual_seed(0)
+
+
+@pytest.fixture
+def x(): return torch.randn(8, 4)
+
+
+# forward
+
+forward_faults = {
+    "log of zero": lambda x: x.log(), "square root below zero": lambda x: (x - 1).sqrt(), "zero by zero": lambda x: (x*0)/(x*0),
+    "one by zero": lambda x: 1/(x*0), "inf minus inf": lambda x: x + inf - inf, "exp": lambda x: (x*1e4 + 100).exp(),
+    "deviation of one": lambda x: x + x[:1].std(0), "normalize zero": lambda x: (x*0)/(x*0).norm(dim=1, keepdim=True),
+    "softmax over masked": lambda x: x.masked_fill(torch.ones_like(x, dtype=torch.bool), -inf).softmax(1),
+    "arc cosine": lambda x: (x + 1.1).acos(), "power": lambda x: (x - 5)**0.5, "in place": lambda x: x.mul(1).log_(),
+}
+
+
+@pytest.mark.parametrize("what", forward_faults)
+@pytest.mark.filterwarnings("ignore:std\\(\\)")
+def test_forward_maker(what, x):
+    model = net(Do(forward_faults[what]))
+    error = fault(model, x)
+    assert names(error) == ("layer", "2", "forward") and (error.n_pass, error.n_call) == (1, 1)
+    assert error.carriers[:1] == ("3",) and {"0", "1", "2"}.isdisjoint(error.carriers)
+    assert "2 (Do)" in str(error) and "input: 8×4, min 0" in str(error) and "the first at [" in str(error)
+
+
+def test_report_tells_what_went_in(x):
+    model = net(Do(lambda x: torch.where(x == x.max(), nan, x)))
+    h = model[:2](x)
+    flat = h.argmax().item()
+    said = str(fault(model, x))
+    assert f"input: 8×4, min 0, mean {h.mean():.4g}, max {h.max():.4g}" in said
+    rest = h.flatten()[h.flatten() != h.max()]
+    assert f"output: 8×4, min 0, mean {rest.mean():.4g}, max {rest.max():.4g}, and 1 NaN among 32, the first at {[flat//4, flat%4]}" in said
+
+
+def test_report_tells_parameters(x):
+    model = net()
+    with torch.no_grad(): model[2].weight.fill_(1e30), model[0].weight.fill_(1e30)
+    error = fault(model, x)
+    assert names(error) == ("layer", "2", "forward") and "weight: 2×4, min 1e+30, mean 1e+30, max 1e+30" in str(error)
+
+
+@pytest.mark.parametrize("inplace", [nn.ReLU(inplace=True), nn.LeakyReLU(0.1, inplace=True), Do(lambda x: x.mul_(2)), Do(lambda x: x.add_(1))])
+def test_layers_that_work_in_place_are_carriers(inplace, x):
+    error = fault(net(Do(lambda x: x*inf), inplace), x)
+    assert names(error) == ("layer", "2", "forward") and error.carriers[0] == "3"
+
+
+def test_in_place_maker(x):
+    error = fault(net(Do(lambda x: x*1), Do(lambda x: x.log_())), x)
+    assert names(error) == ("layer", "3", "forward") and error.carriers[0] == "4"
+    assert "input: 8×4, min 0, max" in str(error)  # what it was when it went in
+
+
+def test_between_layers_innermost_container(x):
+    inner = Then(nn.Linear(4, 4), lambda x: x/0*0, nn.Linear(4, 4))
+    error = fault(net(nn.Sequential(nn.Linear(4, 4), inner)), x)
+    assert names(error) == ("between layers", "2.1", "forward") and error.carriers == ("2.1.second", "3", "4")
+
+
+def test_between_layers_of_the_model_itself(x):
+    error = fault(Then(nn.Linear(4, 4), lambda x: (x*0).log()), x)
+    assert names(error) == ("between layers", "(model)", "forward")
+
+
+def test_functional_residual_before_in_place_layer(x):
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.relu = nn.Linear(4, 4), nn.ReLU(inplace=True)
+        def forward(self, x): return self.relu((self.conv(x)*0 + 6e4).half() + (x*0 + 6e4).half()).float()
+    error = fault(net(Block()), x)
+    assert names(error) == ("between layers", "2", "forward") and error.carriers[0] == "2.relu"
+
+
+def test_half_precision_overflow(x):
+    error = fault(net(nn.Linear(4, 4)).half(), x.half()*6e4)
+    assert error.kind == "layer" and error.direction == "forward" and "float16 ends at 65504" in str(error)
+
+
+def test_sums_that_would_overflow_are_fine():
+    quiet(nn.Sequential(Do(lambda x: x*1), nn.Identity()).half(), torch.full((100, 100), 6e4).half().requires_grad_())
+    quiet(nn.Sequential(Do(lambda x: x*1)), torch.full((100, 100), 3e38, requires_grad=True), lambda out: out[0, 0])
+
+
+def test_masks_are_no_fault_but_a_row_of_them_is(x):
+    def attention(scores, mask): return (scores + mask).softmax(-1)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.attention, self.head = nn.Linear(4, 4), Do(attention), nn.Linear(4, 1)
+        def forward(self, x): return self.head(self.attention(self.linear(x), mask=self.mask))
+
+    model = Model()
+    model.mask = torch.full((4,), -inf).index_fill(0, torch.tensor([1]), 0)
+    quiet(model, x)
+    model.mask = torch.full((4,), -inf)
+    error = fault(model, x)
+    assert names(error) == ("layer", "attention", "forward") and error.carriers == ("head",)
+
+
+def test_causal_transformer_is_quiet():
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0)
+    quiet(Do(lambda x: model(x, src_mask=nn.Transformer.generate_square_subsequent_mask(5), is_causal=True)), torch.randn(2, 5, 8))
+
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = model
+        def forward(self, x, mask): return self.layer(x, src_mask=mask)
+    masked = Masked()
+    quiet(masked, torch.randn(2, 5, 8), given=(nn.Transformer.generate_square_subsequent_mask(5),))
+
+
+def test_inf_can_be_allowed(x):
+    model = net(Do(lambda x: x.index_fill(1, torch.tensor([0]), -inf)), Do(lambda x: x.softmax(1)))
+    assert names(fault(model, x)) == ("layer", "2", "forward")
+    quiet(model, x, inf=False, gradients=False)
+
+
+def test_nan_in_the_data(x):
+    x[3, 1] = nan
+    error = fault(net(), x)
+    assert names(error) == ("data", "", "forward") and "1 NaN among 32, the first at [3, 1]" in str(error) and error.carriers[0] == "0"
+
+
+def test_inf_in_the_data(x):
+    x[3, 1] = inf
+    error = fault(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), x)
+    assert names(error) == ("data", "", "forward") and "became NaN in 1 (BatchNorm1d)" in str(error)
+
+
+def test_missing_values_that_the_model_fills_in_are_no_fault(x):
+    x[3, 1] = nan
+    model = nn.Sequential(Do(torch.nan_to_num), *net())
+    quiet(model, x)
+    assert names(fault(nn.Sequential(*model, Do(torch.log)), x)) == ("layer", "5", "forward")
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_nan_in_weights_from_the_start(x, frozen):
+    model = net()
+    model[2].weight.requires_grad_(not frozen).data[1, 2] = nan
+    error = fault(model, x)
+    assert names(error) == ("parameters", "2", "forward") and "from the start" in str(error) and "2.weight" in str(error)
+
+
+def test_weights_ruined_by_a_step(x):
+    model, optimizer = net(), None
+    with pytest.raises(NonFiniteError) as caught, find_nan(model):
+        for step in range(6):
+            total(model(x)).backward()
+            if step == 3: model[0].weight.data[0, 0] = nan
+    assert names(caught.value) == ("parameters", "0", "forward") and caught.value.n_pass == 5
+    assert "finite when pass 4 began" in str(caught.value)
+
+
+def test_weights_that_are_not_used_are_seen_too():
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
+    model[0].weight.data[7] = nan
+    assert names(fault(model, torch.tensor([1, 2]))) == ("parameters", "0", "forward")
+
+
+def test_running_statistics(x):
+    model = net(nn.BatchNorm1d(4)).eval()
+    model[2].running_mean[1] = nan
+    error = fault(model, x)
+    assert names(error) == ("parameters", "2", "forward") and "whose running_mean holds NaN" in str(error)
+
+
+def test_optimizer_step_with_too_high_a_rate(x):
+    model = net(nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e38)
+    with pytest.raises(NonFiniteError) as caught, find_nan(model):
+        for _ in range(5):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), torch.full((8, 2), 1e4)).backward()
+            optimizer.step()
+    assert caught.value.n_pass == 2 and caught.value.direction == "forward"
+
+
+@pytest.mark.parametrize("out", [lambda t: (t*1, t.log()), lambda t: {"a": t*1, "b": {"c": t.log()}}, lambda t: [None, t.log(), 3]])
+def test_any_output(out, x):
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), Do(out), Do(lambda o: hl.tensors(o)[-1]*1))
+    error = fault(model, x)
+    assert names(error) == ("layer", "2", "forward") and error.carriers == ("3",)
+
+
+def test_reused_layer_names_the_call(x):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.log, self.linear = Do(torch.log), nn.Linear(4, 4)
+        def forward(self, x): return self.linear(self.log(self.log(x.abs() + 0.5) - 10))
+    error = fault(Twice(), x)
+    assert names(error) == ("layer", "log", "forward") and error.n_call == 2 and error.carriers == ("linear",)
+
+
+def test_lstm(x):
+    model = nn.Sequential(nn.LSTM(4, 4), Do(lambda o: o[0]), nn.Linear(4, 2))
+    quiet(model, x)
+    error = fault(nn.Sequential(Do(torch.log), *model), x)
+    assert names(error) == ("layer", "0", "forward") and error.carriers == ("1", "2", "3")
+
+
+def test_evaluation_without_gradients(x):
+    model = net(Do(torch.log)).eval()
+    for mode in torch.no_grad, torch.inference_mode:
+        with mode(), pytest.raises(NonFiniteError) as caught, find_nan(model): model(x)
+        assert names(caught.value) == ("layer", "2", "forward")
+
+
+def test_parts_called_on_their_own(x):
+    model = nn.ModuleDict({"encoder": net(), "decoder": nn.Sequential(Do(lambda x: x.abs().sqrt()), nn.Linear(2, 2))})
+    quiet(model, x, call=lambda m, x: m["decoder"](m["encoder"](x)))
+    with pytest.raises(NonFiniteError) as caught, find_nan(model): total(model["decoder"](model["encoder"](x)*0)).backward()
+    assert names(caught.value) == ("layer", "decoder.0", "backward")
+
+
+# backward
+
+backward_faults = {
+    "square root of zero": lambda x: (x*0).sqrt(), "norm by hand": lambda x: x + (x*0).pow(2).sum(1, keepdim=True).sqrt(),
+    "masked too late": lambda x: torch.where(x > 0, (x*(x > 0)).sqrt(), x), "deviation of a constant": lambda x: x + (x*0).var(0).sqrt(),
+    "power": lambda x: (x*0).abs()**0.5, "arc sine of one": lambda x: (x*0 + 1).asin(), "in place": lambda x: x.mul(0).sqrt_(),
+}
+
+
+@pytest.mark.parametrize("what", backward_faults)
+def test_backward_maker(what, x):
+    error = fault(nn.Sequential(nn.Linear(4, 4), nn.LeakyReLU(inplace=True), Do(backward_faults[what]), nn.Linear(4, 2)), x)
+    assert names(error) == ("layer", "2", "backward") and error.carriers == ("1", "0")
+    assert "gradient of output: 8×4, min" in str(error) and "gradient of input: 8×4" in str(error) and "the first at [" in str(error)
+    assert "input: 8×4, min -" in str(error)  # what went in, in the forward pass
+
+
+def test_backward_between_layers(x):
+    error = fault(net(Then(nn.Linear(4, 4), lambda x: (x*0).sqrt(), nn.Linear(4, 4))), x)
+    assert names(error) == ("between layers", "2", "backward") and error.carriers == ("2.first", "1", "0")
+
+
+def test_backward_between_layers_of_the_model_itself(x):
+    error = fault(Then(nn.Linear(4, 4), lambda x: (x*0).sqrt()), x)
+    assert names(error) == ("between layers", "(model)", "backward") and "first" in error.carriers
+
+
+def test_backward_only_parameters_go_bad(x):
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(4))
+        def forward(self, x): return x + self.weight.sqrt()
+    error = fault(net(Scale()), x)
+    assert names(error) == ("layer", "2", "backward") and "gradient of weight: 4, 4 Inf among 4" in str(error) and error.carriers == ()
+
+
+def test_backward_weights_only_lent(x):
+    class Lends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lent, self.own = nn.Linear(4, 4), nn.Linear(4, 4)
+        def forward(self, x): return self.own(x) + (self.lent.weight*0).sqrt().sum()
+    error = fault(net(Lends()), x)
+    assert names(error)[1:] == ("2", "backward") and "gradient of lent.weight" in str(error)
+
+
+def test_backward_half_precision(x):
+    error = fault(nn.Sequential(nn.Linear(4, 4, bias=False), Do(lambda x: x*3e4), Do(lambda x: x*3e4)).half(), x.half()*1e-5)
+    assert names(error) == ("layer", "1", "backward") and "float16 ends at 65504" in str(error)
+
+
+def test_loss_that_is_nan(x):
+    error = fault(net(), x, lambda out: (out*0).log().sum()*0)
+    assert names(error) == ("loss", "", "forward") and "output of the model: 8×2" in str(error)
+
+
+def test_loss_gradient(x):
+    error = fault(net(), x, lambda out: (out*0).abs().sqrt().sum())
+    assert names(error) == ("loss", "", "backward") and error.carriers == ("3", "2", "1", "0") and "gradient of output: 8×2, 16 NaN" in str(error)
+    assert names(fault(net(), x, lambda out: (out*0).log().sum(), check=False)) == ("loss", "", "backward")
+
+
+def test_loss_gradient_with_input_that_needs_one(x):
+    error = fault(net(), x.requires_grad_(), lambda out: (out*0).abs().sqrt().sum())
+    assert names(error) == ("loss", "", "backward")
+
+
+def test_check_returns_the_loss_and_leaves_layers_the_blame(x):
+    with find_nan(model := net()) as watch: assert watch.check(loss := total(model(x))) is loss
+    found = []
+    model = net(Do(torch.log))
+    with find_nan(model, found.append) as watch: watch.check(total(model(x)*inf))
+    assert [e.kind for e in found] == ["layer"]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_checkpointed(reentrant, direction, x):
+    class Model(nn.Module):
+        def __init__(self, f):
+            super().__init__()
+            self.stem, self.block, self.head = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), Do(f), nn.Linear(4, 4)), nn.Linear(4, 2)
+        def forward(self, x): return self.head(checkpoint(self.block, self.stem(x), use_reentrant=reentrant))
+    quiet(Model(lambda x: x), x)
+    error = fault(Model((lambda x: x/0) if direction == "forward" else (lambda x: (x*0).sqrt())), x)
+    assert names(error) == ("layer", "block.1", direction)
+    assert error.carriers[0] == ("block.2" if direction == "forward" else "block.0")
+    assert ("head" in error.carriers) == (direction == "forward")
+
+
+# what a watch leaves and how it tells
+
+def test_nothing_is_left_whatever_happens(x):
+    model = net(Do(torch.log))
+    state = copy.deepcopy(model.state_dict())
+    with pytest.raises(NonFiniteError), find_nan(model): model(x)
+    with pytest.raises(KeyboardInterrupt), find_nan(model): raise KeyboardInterrupt
+    with pytest.raises(RuntimeError, match="mat1"), find_nan(model): model(x[:, :2])
+    watch = find_nan(model)
+    assert hl.hooks_on(model) and hl.hooks_on(model)[0].kind == "watch" and "on Sequential: 0 passes" in repr(watch)
+    watch.remove()
+    watch.remove()
+    assert not hl.hooks_on(model) and "removed" in repr(watch)
+    find_nan(model)
+    assert hl.remove_hooks(model) == 6 and not hl.hooks_on(model)
+    torch.testing.assert_close(model.state_dict(), state, rtol=0, atol=0)
+
+
+def test_ctrl_c_in_a_layer_does_not_blind_it(x):
+    stop = [True]
+    def f(x):
+        if stop.pop(): raise KeyboardInterrupt
+        return x.log()
+    model = net(Do(f))
+    with find_nan(model):
+        with pytest.raises(KeyboardInterrupt): model(x)
+        stop.append(False)
+        with pytest.raises(NonFiniteError): model(x)
+
+
+def test_an_error_because_of_a_nan_says_so(x):
+    def refuse(x):
+        if x.isnan().any(): raise ValueError("this is not a number")
+        return x
+    model = net(Do(lambda x: x*0/0), Do(refuse))
+    with pytest.raises(ValueError, match="not a number") as caught, find_nan(model): model(x)
+    assert "NaN made by 2 (Do)" in caught.value.__notes__[0]
+    found = []
+    with pytest.raises(ValueError) as caught, find_nan(model, found.append): model(x)
+    assert names(found[0]) == ("layer", "2", "forward") and found[0].carriers == ("3",) and not hasattr(caught.value, "__notes__")
+
+
+def test_tells_each_layer_once_and_goes_on(x):
+    found, model = [], net(Do(torch.log))
+    with find_nan(model, found.append):
+        for _ in range(3): total(model(x)).backward()
+        model[2].f = torch.sqrt
+        for _ in range(3): total(model(x)).backward()
+    assert [names(e) for e in found] == [("layer", "2", "forward"), ("layer", "2", "backward")]
+    assert [e.n_pass for e in found] == [1, 4]
+
+
+def test_gradients_that_were_bad_before_are_no_news(x):
+    found, model = [], net(Do(lambda x: x*1))
+    with find_nan(model, found.append):
+        total(model(x)*nan).backward()
+        total(model(x)).backward()  # adds to what is NaN already
+        model.zero_grad()
+        total(model(x)).backward()
+    assert [names(e) for e in found] == [("loss", "", "backward")]
+
+
+def test_print_and_warn(x, capsys):
+    model = net(Do(torch.log))
+    with find_nan(model, print): model(x)
+    assert capsys.readouterr().out.startswith("Inf made by 2 (Do) in the forward pass (pass 1, call 1)\n    input: 8×4")
+    with pytest.warns(UserWarning, match="Inf made by 2"), find_nan(model, lambda e: warnings.warn(str(e))): model(x)
+
+
+def test_error_can_be_pickled(x):
+    error = fault(net(Do(torch.log)), x)
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) and vars(again) == vars(error)
+
+
+def test_copies_are_not_watched(x):
+    model = net()
+    with find_nan(model):
+        twin, saved = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+        assert not hl.hooks_on(twin) and not hl.hooks_on(saved)
+        twin(x*nan), saved(x*nan)
+        model(x)
+
+
+def test_a_model_that_never_runs_is_told(x):
+    with pytest.warns(hl.HookWarning, match="never ran"), find_nan(net()): net()(x)
+
+
+def test_wrong_arguments(x):
+    with pytest.raises(TypeError, match="expected a torch.nn.Module, got list"): find_nan([net()])
+    with pytest.raises(TypeError): find_nan(net(), "print")
+    with pytest.raises(ValueError): find_nan(nn.ModuleList())
+    model = net()
+    with pytest.raises(TypeError): find_nan(model, 3)
+    assert not hl.hooks_on(model)
+
+
+def test_nothing_is_held_after_the_pass(x):
+    held = []
+    model = net(Do(lambda x: held.append(weakref.ref(x)) or x*1))
+    with find_nan(model):
+        out = model(x)
+        total(out).backward()
+        del out
+        gc.collect()
+        assert held[0]() is None
+
+
+def test_compiled_runs_uncompiled(x):
+    model = net(Do(lambda x: x - x.log()))
+    frames = []
+    def backend(graph, inputs):
+        frames.append(1)
+        return graph.forward
+    compiled = torch.compile(model, backend=backend)
+    compiled(x)
+    with pytest.raises(NonFiniteError) as caught, find_nan(compiled): compiled(x)
+    assert names(caught.value) == ("layer", "2", "forward") and len(frames) == 1
+    torch._dynamo.reset()
+    compiled(x)
+    assert len(frames) == 2  # afterwards it is compiled again
+
+
+# healthy runs
+
+def run(model, x, loss, watched, given=(), call=None, **options):
+    "Outputs, gradients, state and random state after two steps."
+    torch.manual_seed(1)
+    model, seen = copy.deepcopy(model), []
+    watch = find_nan(model, **options) if watched else None
+    for _ in range(2):
+        out = call(model, x) if call else model(x, *given)
+        loss(out).backward()
+        seen += [t.detach().clone() for t in hl.tensors(out)]
+    if watch: watch.remove()
+    return seen, [p.grad for p in model.parameters()], model.state_dict(), torch.get_rng_state()
+
+
+def quiet(model, x, loss=total, **options):
+    "No alarm, and nothing is changed: bit by bit what it is without a watch."
+    with_watch, without = run(model, x, loss, True, **options), run(model, x, loss, False, **{k: v for k, v in options.items() if k in ("given", "call")})
+    torch.testing.assert_close(with_watch, without, rtol=0, atol=0, equal_nan=True)
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.bn, self.act, self.drop = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.Dropout()
+    def forward(self, x): return {"out": self.act(self.drop(self.bn(self.a(x))) + x), "counts": (x > 0).sum()}
+
+
+@pytest.mark.parametrize("model", [net(), net(nn.Dropout(), nn.BatchNorm1d(4), nn.ReLU(inplace=True)), Residual(), nn.LSTM(4, 4, 2),
+                                   nn.TransformerEncoderLayer(4, 2, 8), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(torch.bfloat16),
+                                   net().double(), Do(lambda x: x*1j)], ids=lambda m: type(m).__name__)
+def test_healthy_runs_are_what_they_were(model, x):
+    x = x.to(next(model.parameters(), x).dtype).requires_grad_()
+    quiet(model, x, lambda out: total([t.abs() if t.is_complex() else t for t in hl.tensors(out)]))
+
+
+def test_odd_tensors_are_quiet(x):
+    quiet(nn.Sequential(nn.Linear(4, 4), Do(lambda x: x[:0]), nn.Linear(4, 2)), x)
+    quiet(nn.EmbeddingBag(10, 4, sparse=True, mode="sum"), torch.tensor([[1, 2], [3, 4]]))
+    model = net()
+    with find_nan(model):
+        grads = torch.func.grad(lambda p: total(torch.func.functional_call(model, p, (x,))))(dict(model.named_parameters()))
+        torch.func.vmap(model)(x[:, None])
+    assert torch.isfinite(grads["0.weight"]).all()
+
+
+def test_nan_inside_transforms(x):
+    model = net(Do(torch.log))
+    with pytest.raises(NonFiniteError) as caught, find_nan(model): torch.func.vmap(model)(x[:, None])
+    assert names(caught.value) == ("layer", "2", "forward")
+
+
+def test_accumulated_and_two_passes_before_one_backward(x):
+    model = net()
+    with find_nan(model):
+        (total(model(x)) + total(model(x*2))).backward()
+        total(model(x)).backward()
+    model = net(Do(lambda x: (x*0).sqrt()))
+    with pytest.raises(NonFiniteError) as caught, find_nan(model): (total(model(x)) + total(model(x))).backward()
+    assert names(caught.value) == ("layer", "2", "backward")
+
+
+# any network, any place
+
+kinds = {"linear": lambda: nn.Linear(4, 4), "act": lambda: nn.Sequential(nn.Linear(4, 4), nn.LeakyReLU(inplace=True)), "tanh": nn.Tanh, "norm": lambda: nn.LayerNorm(4),
+         "block": lambda: nn.Sequential(nn.Linear(4, 4), nn.Sigmoid()), "residual": lambda: Do(lambda x: x + 1)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(before=st.lists(st.sampled_from(sorted(kinds)), max_size=5), after=st.lists(st.sampled_from(sorted(kinds)), max_size=5),
+       backward=st.booleans(), seed=st.integers(0, 99))
+def test_planted_anywhere(before, after, backward, seed):
+    torch.manual_seed(seed)
+    bad = Do(lambda x: (x*0).sqrt() + x.sigmoid() if backward else x + nan)
+    model = nn.Sequential(nn.Linear(4, 4), *[kinds[k]() for k in before], bad, *[kinds[k]() for k in after], nn.Linear(4, 2))
+    error = fault(model, torch.randn(3, 4))
+    place = len(before) + 1
+    assert names(error) == ("layer", str(place), "backward" if backward else "forward")
+    path = [n for n in hl.execution_order(model, torch.randn(3, 4))]
+    at = path.index(str(place))
+    assert set(error.carriers) == set(path[:at] if backward else path[at + 1:])
