@@ -24,6 +24,8 @@ from .data import *
 from .callback import *
 from .progress import *
 from .learner import *
+from .history import *
+from .stats import *
 from .exercises import check, lesson_style
 from .cli import report
 
