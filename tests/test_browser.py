@@ -1,6 +1,8 @@
 """The site in a real browser, opened from the disk: search, theme, source links, keyboard, phone, and no request to anybody."""
+import base64
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -197,3 +199,11 @@ def test_every_page_fits_and_asks_nobody_for_anything(visit, browser, site):
     assert sum(url.endswith("search.js") for url in urls) == len(files), "the log does not show what the pages load"
     assert not [url for url in urls if not url.startswith(("file:", "data:", "blob:", "chrome:"))]
     assert not [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.mark.parametrize("paper", [{"paperWidth": 8.27, "paperHeight": 11.69}, {"paperWidth": 8.5, "paperHeight": 11}], ids=["A4", "Letter"])
+def test_which_hook_is_one_page_on_paper(visit, paper):
+    def n_pages(page):
+        pdf = base64.b64decode(visit(page).execute_cdp_cmd("Page.printToPDF", paper)["data"])
+        return len(re.findall(rb"/Type */Page\b", pdf))
+    assert n_pages("explain/which-hook.html") == 1 < n_pages("explain/traps.html")
