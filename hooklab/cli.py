@@ -16,12 +16,9 @@ from argparse import ArgumentParser, Namespace
 from hashlib import sha256
 from importlib import metadata, resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hooklab import __version__
-
-# %% ../nbs/lib/cli.ipynb #3fa0182a
-if TYPE_CHECKING: from torch import nn  # torch takes seconds to import: only the commands that need it do so
 
 # %% ../nbs/lib/cli.ipynb #b235e595
 def installed(package: str) -> str:
@@ -56,10 +53,10 @@ class Report(str):
 
 # %% ../nbs/lib/cli.ipynb #8c3a400d
 def report(
-    model: "nn.Module | None" = None,  # also list what is hooked on this model
+    model: Any = None,  # a torch model: also list what is hooked on it
 ) -> Report:  # text, ready to be pasted into an issue
     "Versions, devices and hooks: what a bug report needs, and nothing about you or your machine's folders."
-    import torch
+    import torch  # takes seconds: only the commands that need it import it
     rows = {"hooklab": __version__, "python": f"{platform.python_version()} ({platform.python_implementation()})",
             **{package: installed(package) for package in ("torch", "torchvision", "numpy", "matplotlib")},
             "system": platform.platform(), "threads": f"{torch.get_num_threads()} of {os.cpu_count()} CPUs",
