@@ -84,6 +84,11 @@ def last_given(m, *given):
     return given[-1]
 
 
+def refuse_exported(m):
+    if isinstance(m, torch.fx.GraphModule) and "train" in vars(m):  # torch.export makes train() an error in this way
+        raise TypeError("an exported program runs as one graph in which layers are not called; hook the model it was made from")
+
+
 class Group:
     "What the hooks of one `Hook` or `Hooks` have in common."
     def __init__(self, f, is_forward=True, detach=True, cpu=False, gather=False, *, kind=None, root=None, keep=None,
@@ -93,8 +98,7 @@ class Group:
         if not callable(f): raise TypeError(f"hook_func must be a function of (layer, inputs, output), got {type(f).__name__}")
         if keep is not None and keep < 1: raise ValueError(f"keep={keep}: how many calls to keep must be at least 1")
         if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
-        if isinstance(root, torch.fx.GraphModule) and "train" in vars(root):  # torch.export makes train() an error in this way
-            raise TypeError("an exported program runs as one graph in which layers are not called; hook the model it was made from")
+        refuse_exported(root)
         if always_call and self.kind != "forward": raise ValueError("always_call=True is for forward hooks")
         self.f, self.detach, self.cpu, self.gather, self.keep = f, detach, cpu, gather, keep
         self.root, self.rooted = root, root is not None  # `rooted` because compiled code must not look at the model itself

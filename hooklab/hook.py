@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .gradient import Entrance, GradientCall
-from .group import Begin, End, Enter, Group, Leave, Look, Port, has_compiled, last_given
+from .group import Begin, End, Enter, Group, Leave, Look, Port, has_compiled, last_given, refuse_exported
 from .select import layers, named_layers, nearest, not_a_model, runs
 from .store import HookWarning, Live, own_copy, versions
 from .tree import map_tensors, shape_text, tensors
@@ -234,6 +234,7 @@ class Hooks:
         root: nn.Module | None = None, # Each time it is called, a pass begins; by default `ms`, where it is a model or a `Sequential`
         **options: Any, # As in `Hook`: `gather`, `kind`, `keep`, `with_kwargs`, `prepend`, `always_call`
     ):
+        refuse_exported(ms)
         named = _named(ms, names, root)
         if root is None and isinstance(ms, nn.Module) and runs(ms): root = ms
         _check(named)

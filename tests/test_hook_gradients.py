@@ -148,6 +148,7 @@ def test_in_place_layers_as_their_twins():
         with hl.Hooks(model, both, is_forward=False, names="*") as hooks:
             assert difference(plain, run(model, inputs, start)) == []
             seen[inplace] = {h.name: h.calls for h in hooks}
+    if torch.__version__ < "2.9": del seen[True]["7.feed.0"]  # returns a view there: reported, as in test_view_changed_in_place_is_reported
     for name in seen[True]: assert all(map(close, seen[True][name], seen[False][name])), name
 
 
