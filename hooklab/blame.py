@@ -20,7 +20,7 @@ from .store import stands_for_many
 from .tree import tensors
 
 # %% ../nbs/lib/blame.ipynb #c37d3f9b
-FINE, INF, NAN = range(3)
+FINE, MASK, INF, NAN = range(4)  # a mask: no Inf but `-inf`
 
 
 def _plain(t: Tensor) -> Tensor | None:
@@ -48,7 +48,7 @@ class Numbers:
 
     def state(self, inf: bool) -> int:
         if math.isnan(self.low): return NAN
-        return INF if inf and (math.isinf(self.low) or math.isinf(self.high)) else FINE
+        return FINE if not inf or math.isfinite(self.low) and math.isfinite(self.high) else INF if self.high == math.inf else MASK
 
     def describe(self):
         "Look closer, if the tensor is still there and still what it was."
@@ -133,7 +133,7 @@ def judge(calls: list[Call], came: Callable, went: Callable, inf_excuses: bool) 
     makers, carriers, made_inside, nan_inside = [], [], set(), set()
     for call in calls:
         a, b = came(call), went(call)
-        if a == NAN or a == INF and (b == INF or makers or inf_excuses): carriers += [call]*(b > FINE)
+        if a >= INF or a == MASK and (b < NAN or makers or inf_excuses): carriers += [call]*(b > FINE)
         elif call not in made_inside and (b > FINE or call in nan_inside):
             makers.append(call)
             made_inside.update(call.around())
@@ -159,6 +159,7 @@ def _blame(maker: Call, calls: list[Call], made: list[Numbers], carriers: list[C
     how = f"made by {_who(maker)}" if kind == "layer" else f"made by {_who(maker)} itself, between its layers,"
     if poisoned := [name for name, numbers in own.items() if direction == "forward" and worst(numbers, False)]:
         kind, how = "parameters", f"made by {_who(maker)}, whose {_some(poisoned)} holds NaN,"
+    if direction == "forward" and worst(maker.inputs, True) == MASK: how += " of the -inf that went in,"
     head = f"{word(made)} {how} in the {direction} pass (pass {maker.n_pass}, call {maker.n_call})"
     rows = {"input": described(maker.inputs)} | own | {"output": described(maker.outputs)} | rows
     return facts(head, rows, carriers, kind=kind, layer=maker.hook.name, direction=direction, n_pass=maker.n_pass, n_call=maker.n_call)
@@ -176,9 +177,11 @@ def blame_forward(watch: "NanWatch", calls: list[Call]) -> dict | None:
         head = f"{word(next(iter(weights.values())))} in parameters when pass {watch.n_pass} began ({since}): {_some(list(weights), 4)}"
         layer = next(iter(weights)).rpartition(".")[0] or "(model)"
         return facts(head, dict(list(weights.items())[:4]), bad, kind="parameters", layer=layer, n_pass=watch.n_pass)
-    came = state(calls[-1].inputs)
-    if bad and bad[0] in carriers and (came == NAN or came == INF and makers and state(makers[0].inputs) == INF):
-        became = f", which became NaN in {_who(makers[0])}" if came == INF else ""
+    came, before = state(calls[-1].inputs), bad[:bad.index(makers[0])] if makers else bad
+    worse = before and (max(came, *(state(c.outputs) for c in before)) > MASK or makers and state(makers[0].inputs) == MASK)
+    if came and worse:  # a mask that was only passed on is no fault
+        turned = next((c for c in bad if state(c.outputs) == NAN), None)
+        became = f", which became NaN in {_who(turned)}" if came < NAN and turned else ""
         head = f"{word(calls[-1].inputs)} in the data (pass {watch.n_pass}){became}"
         return facts(head, {"input": described(calls[-1].inputs)}, bad, kind="data", n_pass=watch.n_pass)
     if makers: return _blame(makers[0], calls, makers[0].outputs, carriers, "forward", {})

@@ -137,8 +137,10 @@ def test_functional_residual_before_in_place_layer(x):
 
 
 def test_half_precision_overflow(x):
-    error = fault(net(nn.Linear(4, 4)).half(), x.half()*6e4)
-    assert error.kind == "layer" and error.direction == "forward" and "float16 ends at 65504" in str(error)
+    model = net(nn.Linear(4, 4)).half()
+    model[2].weight.data.mul_(100)
+    error = fault(model, x.clamp(-1, 1).half()*1e4)
+    assert names(error) == ("layer", "2", "forward") and "float16 ends at 65504" in str(error)
 
 
 def test_sums_that_would_overflow_are_fine():
@@ -192,6 +194,38 @@ def test_inf_in_the_data(x):
     x[3, 1] = inf
     error = fault(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), x)
     assert names(error) == ("data", "", "forward") and "became NaN in 1 (BatchNorm1d)" in str(error)
+
+
+@pytest.mark.parametrize("value", [inf, -inf])
+@pytest.mark.parametrize("model", [nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 2))])
+def test_inf_in_the_data_however_it_comes_out(value, model, x):
+    x[3, 1] = value
+    with torch.no_grad(): model[0].weight[0, 1], model[0].weight[1, 1] = 1, -1
+    assert names(fault(model, x)) == ("data", "", "forward")
+
+
+class Scores(nn.Module):
+    "Returns scores with a mask on them, and what it got."
+    def forward(self, x, mask): return x + mask
+
+
+def test_masks_that_are_passed_on_are_no_fault_and_no_excuse(x):
+    class Model(nn.Module):
+        def __init__(self, last):
+            super().__init__()
+            self.linear, self.scores, self.softmax, self.last = nn.Linear(4, 4), Scores(), nn.Softmax(dim=1), last
+        def forward(self, x, mask): return self.last(self.softmax(self.scores(self.linear(x), mask)))
+
+    mask = torch.full((4,), -inf).index_fill(0, torch.tensor([1, 2]), 0)
+    quiet(Model(nn.Identity()), x, given=(mask,))
+    with pytest.raises(NonFiniteError) as caught, find_nan(model := Model(Do(torch.log))): model(x, mask)
+    assert names(caught.value) == ("layer", "last", "forward")
+    with pytest.raises(NonFiniteError, match="-inf|became NaN in softmax"), find_nan(model): model(x, mask - inf)
+
+
+def test_inf_between_layers(x):
+    error = fault(net(Then(nn.Linear(4, 4), lambda x: x/0, nn.Linear(4, 4))), x)
+    assert names(error) == ("between layers", "2", "forward") and error.carriers[0] == "2.second"
 
 
 def test_missing_values_that_the_model_fills_in_are_no_fault(x):
