@@ -90,7 +90,7 @@ class Callback:
         return getattr(self.learn, name)
 
     def __setattr__(self, name, value):
-        if self.learn is not None and name in vars(self.learn):
+        if self.learn is not None and name in vars(self.learn) and not isinstance(vars(self.learn)[name], Callback):
             warnings.warn(f"this hides the learner's {name} from {self!r}; to change it there, write self.learn.{name} = …", stacklevel=2)
         super().__setattr__(name, value)
 

@@ -27,8 +27,8 @@ def tensor_loaders(
     seed: int = 42, # Of the order in which training goes through the samples; torch's own random numbers are not touched
 ) -> DataLoaders: # Shuffled for training, in order for validation
     "Loaders for data that is in memory."
-    order = torch.Generator().manual_seed(seed)
-    return DataLoaders(DataLoader(TensorDataset(*train), bs, shuffle=True, generator=order), DataLoader(TensorDataset(*valid), bs))
+    def own(): return torch.Generator().manual_seed(seed)  # a loader draws a number for each pass, even one that does not shuffle
+    return DataLoaders(DataLoader(TensorDataset(*train), bs, shuffle=True, generator=own()), DataLoader(TensorDataset(*valid), bs, generator=own()))
 
 # %% ../nbs/lib/data.ipynb #f36a78bb
 def _from_sklearn(name: str) -> tuple[Tensor, Tensor]:

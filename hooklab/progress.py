@@ -41,7 +41,7 @@ class Recorder(Callback):
         size = next((len(t) for t in tensors((self.yb, self.xb)) if t.ndim), 1)
         for name, f in ({"train_loss": self._loss} if self.training else self._valid()).items():
             value = torch.as_tensor(f(self.pred, *self.yb), dtype=torch.float64).detach().mean()
-            self._seen[name].append((value, size))  # read later: here it would wait for the device
+            self._seen.setdefault(name, []).append((value, size))  # read later: here it would wait for the device
         if self.training: self.lrs.append(self.opt.param_groups[-1]["lr"])
 
     def after_train(self):
@@ -56,8 +56,12 @@ class Recorder(Callback):
 
     def _means(self, names):
         "The means of what was seen, over samples rather than batches: the last batch is often a small one."
-        sizes = {name: [size for _, size in self._seen[name]] for name in names}
-        return {name: sum(v*n for v, n in zip(_floats(self._seen[name]), sizes[name]))/(sum(sizes[name]) or float("nan")) for name in names}
+        means = {}
+        for name in names:
+            seen = self._seen.get(name, [])
+            sizes = [size for _, size in seen]
+            means[name] = sum(value*size for value, size in zip(_floats(seen), sizes))/(sum(sizes) or float("nan"))
+        return means
 
     def table(self) -> str:
         "The epochs, one to a line."
