@@ -192,7 +192,10 @@ class Meters(Group):
         x = x.detach()
         if x.is_complex(): x = x.abs()
         x = x.float().reshape(1, -1)
-        column = measured(x, self.with_counts, self.with_hist)
+        if self.hist_sample and x.shape[1] > self.hist_sample:
+            counted = measured(x[:, ::_stride(x.shape[1], self.hist_sample)], self.with_counts, self.with_hist)
+            column = torch.cat([measured(x), counted[len(numbers):]])
+        else: column = measured(x, self.with_counts, self.with_hist)
         meter.own.copy_(merged(torch.stack([meter.own, column])))
 
 
@@ -204,6 +207,7 @@ class Weights:
     rows = ["update", "data"]
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer):
+        if not isinstance(optimizer, torch.optim.Optimizer): raise TypeError(f"expected a torch optimizer, got a {type(optimizer).__name__}")
         names = {id(p): name for name, p in unwrap(model).named_parameters()}
         self.params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.names = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)]
@@ -217,14 +221,16 @@ class Weights:
     @torch.no_grad()
     def _before(self, *_):
         if not self.on: return
-        if not self.before: self.before = [torch.empty_like(p) for p in self.params]
-        torch._foreach_copy_(self.before, self.params)
+        if not self.before: self.before = [torch.empty_like(p) for p in self._local()]
+        torch._foreach_copy_(self.before, self._local())
+
+    def _local(self): return [p.to_local() if hasattr(p, "to_local") else p for p in self.params]  # of a sharded one, what is here
 
     @torch.no_grad()
     def _after(self, *_):
         if not self.on or not self.before: return
         data = torch.stack(torch._foreach_norm(self.before))
-        torch._foreach_sub_(self.before, self.params)
+        torch._foreach_sub_(self.before, self._local())
         self.table = torch.stack([torch.stack(torch._foreach_norm(self.before)), data]).float()
 
     def take(self) -> Tensor: # The length of the step and of the parameter before it, for each parameter

@@ -38,7 +38,7 @@ class Recording:
         if self.wants_next:
             if len(self.steps) == self.max_rows: self._thin_out()
         if self.wants_next:  # still
-            if len(self.steps) == len(self.chunks)*chunk: self.chunks.append(table.new_empty(min(chunk, self.max_rows), *table.shape))
+            if len(self.steps) == len(self.chunks)*chunk: self.chunks.append(table.new_empty(min(chunk, self.max_rows - len(self.steps)), *table.shape))
             self.chunks[len(self.steps)//chunk][len(self.steps) % chunk].copy_(table)
             self.steps.append(step)
         self.offered += 1

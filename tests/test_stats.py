@@ -1,0 +1,646 @@
+"Statistics: right numbers, on anything a layer may return, and nothing changed by them."
+import copy
+import gc
+import io
+import math
+import pickle
+import weakref
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+import hooklab as hl
+from hooklab import meters, moments
+from hooklab.recording import Recording
+
+
+def net(**bn): return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16, **bn), nn.ReLU(inplace=True), nn.Linear(16, 4))
+def batches(n=6, size=32): return torch.randn(n, size, 8, generator=torch.Generator().manual_seed(0))
+
+
+def train(model, xs, s=None, lr=.1, opt=None):
+    opt = opt or torch.optim.SGD(model.parameters(), lr)
+    losses = []
+    for x in xs:
+        loss = model(x).square().mean()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        if s is not None: s.step()
+        losses.append(loss.detach())
+    return losses
+
+
+def by_hand(o) -> dict:
+    "The numbers of one tensor, by the formulas that everybody knows."
+    o = o.detach().float()
+    return {"mean": o.mean(), "std": o.std(), "near_zero": (o <= .05).float().mean(), "hist": o.histc(40, 0, 10)}
+
+
+def seen_by_hand(model, xs, names, **how):
+    "What raw hooks see in each step."
+    named, rows, row = dict(model.named_modules()), [], {}
+    def look(name): return lambda m, i, o: row.__setitem__(name, by_hand(o))
+    handles = [named[name].register_forward_hook(look(name)) for name in names]
+    for x in xs:
+        train(model, [x], **how)
+        rows.append([row[name] for name in names])
+    for h in handles: h.remove()
+    return rows
+
+
+def assert_rows_equal(found, wanted):
+    assert len(found) == len(wanted)
+    for row, right in zip(found, wanted):
+        for given_, numbers in zip(row, right, strict=True):
+            for what in ("mean", "std", "near_zero"):
+                torch.testing.assert_close(given_[what], numbers[what].item(), rtol=1e-5, atol=1e-6, equal_nan=True, msg=lambda m: f"{what}: {m}")
+            if "hist" in given_: assert torch.equal(given_["hist"], numbers["hist"])
+
+
+# The numbers
+
+@pytest.mark.parametrize("options", [{}, {"with_hist": True}, {"counts": True}, {"with_hist": True, "every": 1}])
+def test_as_by_hand(options):
+    torch.manual_seed(0)
+    model = net()
+    twin, xs = copy.deepcopy(model), batches()*3
+    with hl.ActivationStats(**options).on(model) as s: train(model, xs, s)
+    assert s.names == ["0", "1", "3"]
+    assert_rows_equal(s.stats, seen_by_hand(twin, xs, s.names))
+    assert s.layer_stats(1) == [[row[1][what] for row in s.stats] for what in ("mean", "std", "near_zero")]
+    assert s.stats_tensor.shape == (2, 3, 6)
+
+
+def test_large_and_small_layers():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 40, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(40, 2, 3, stride=2), nn.Flatten(), nn.LazyLinear(3))
+    xs = torch.randn(4, 8, 3, 16, 16)
+    model(xs[0])
+    twin = copy.deepcopy(model)
+    assert 8*40*16*16 > meters.small["cpu"]
+    for options in ({"with_hist": True}, {"with_hist": True, "hist_sample": 1000}):
+        with hl.ActivationStats(**options).on(model) as s: train(model, xs, s, lr=0)
+        right = seen_by_hand(twin, xs, s.names, lr=0)
+        for row in s.stats if "hist_sample" in options else []:
+            for given_ in row:
+                assert given_.pop("hist").sum() <= 1000
+        assert_rows_equal(s.stats if "hist_sample" not in options else [[{k: v for k, v in g.items() if k != "hist"} for g in row] for row in s.stats], right)
+
+
+def test_a_sample_is_like_the_whole():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 4000))
+    exact, sample = hl.ActivationStats(with_hist=True), hl.ActivationStats(with_hist=True, hist_sample=4096)
+    with exact.on(model), sample.on(model):
+        for x in batches(3)*5:
+            model(x)
+            exact.step(), sample.step()
+    whole, part = exact.history.values("hist"), sample.history.values("hist")
+    assert part.sum(1).max() <= 4096
+    assert ((whole/whole.sum(1, keepdim=True) - part/part.sum(1, keepdim=True)).abs() < .03).all()
+    for what in ("under", "over", "around_zero"): torch.testing.assert_close(exact.history.values(what), sample.history.values(what), atol=.03, rtol=0)
+
+
+shapes = st.lists(st.integers(0, 5), min_size=1, max_size=4).map(tuple)
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(shapes, st.floats(-1e3, 1e3), st.floats(1e-2, 1e2), st.integers(0, 2**31)), min_size=1, max_size=6), st.booleans())
+def test_streams_as_one_batch(parts, twice):
+    "However numbers are cut into calls, they are measured as if they had come at once."
+    calls = [torch.randn(shape, generator=torch.Generator().manual_seed(seed))*scale + shift for shape, shift, scale, seed in parts]
+    model = nn.Identity()
+    whole = nn.Sequential(model)
+    with hl.ActivationStats(with_hist=True, modules=[model]).on(whole) as s:
+        for _ in range(1 + twice):  # in the second step, the calls are expected
+            for x in calls: whole(x)
+            s.step()
+    flat = torch.cat([x.reshape(-1) for x in calls])
+    if not len(flat): return
+    for (found,) in s.stats:
+        double = flat.double()
+        assert found["mean"] == pytest.approx(double.mean().item(), rel=1e-4, abs=1e-4*double.abs().max().item())
+        if len(flat) > 1: assert found["std"] == pytest.approx(double.std().item(), rel=1e-3, abs=1e-6*double.abs().max().item())
+        else: assert math.isnan(found["std"])
+        assert found["near_zero"] == pytest.approx((flat <= .05).float().mean().item(), rel=1e-6)
+        assert torch.equal(found["hist"], flat.histc(40, 0, 10))
+
+
+def test_deviation_far_from_zero():
+    class Far(nn.Module):
+        def forward(self, x): return x + 1000
+    far = Far()
+    model = nn.Sequential(nn.Linear(8, 500), far)
+    with hl.ActivationStats(modules=[far]).on(model) as s:
+        for x in batches(3):
+            right = model(x).double().std().item()
+            s.step()
+            assert s.layer_stats(0)[1][-1] == pytest.approx(right, rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [2**24 + 3])
+def test_many_numbers(n):
+    x = torch.rand(n)
+    out, work = torch.empty(4, 1), torch.empty(1, n)
+    moments.measure(x[None], out, work, moments.Numbers([n], work))
+    assert out[1].item() == pytest.approx(x.double().mean().item(), rel=1e-5)
+    assert (out[2]/n).item() == pytest.approx(x.double().var(correction=0).item(), rel=1e-4)
+
+
+def bin_edges():
+    edges = torch.arange(0, 10.01, .25)
+    x = [edges]
+    for direction in (-100., 100.):
+        near = edges
+        for _ in range(3):
+            near = torch.nextafter(near, torch.tensor(direction))
+            x.append(near)
+    return torch.cat(x)
+
+
+def test_bins_at_their_edges():
+    x = torch.cat([bin_edges(), torch.tensor([float("inf"), -float("inf"), float("nan"), 1e30, -1e30, 10.])])[None]
+    out, work = torch.empty(len(moments.rows_of(True, True)), 1), torch.empty_like(x)
+    moments.measure(x, out, work, moments.Numbers([x.shape[1]], work))
+    assert torch.equal(out[-40:, 0], x.histc(40, 0, 10))
+    plain = moments.measured(x, with_hist=True)
+    assert torch.equal(out[3:], plain[3:])
+    assert out[4:9, 0].tolist() == [1, 2, (x < 0).sum(), (x > 10).sum(), (x.abs() <= .05).sum()]
+
+
+# Anything that a layer may return
+
+class Returns(nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f, self.weight = f, nn.Parameter(torch.ones(1))
+    def forward(self, x): return self.f(x*self.weight)
+
+
+odd = {
+    "tuple": (lambda x: (None, (x, x + 1)), lambda x: x),
+    "dict": (lambda x: {"a": x, "b": 1}, lambda x: x),
+    "half": (lambda x: x.half(), lambda x: x.half().float()),
+    "bfloat16": (lambda x: x.bfloat16(), lambda x: x.bfloat16().float()),
+    "double": (lambda x: x.double(), lambda x: x),
+    "integer": (lambda x: (x*5).long(), lambda x: (x*5).long().float()),
+    "boolean": (lambda x: x > 0, lambda x: (x > 0).float()),
+    "complex": (lambda x: torch.complex(x, x + 1), lambda x: torch.complex(x, x + 1).abs()),
+    "sparse": (lambda x: x.relu().to_sparse(), lambda x: x.relu()),
+    "channels last": (lambda x: x.reshape(2, 2, 4, 4).contiguous(memory_format=torch.channels_last), lambda x: x),
+    "strided": (lambda x: x.t()[::2], lambda x: x.t()[::2]),
+    "expanded": (lambda x: x[:1].expand(50, -1), lambda x: x[:1].expand(50, -1)),
+    "scalar": (lambda x: x.sum(), None),
+    "one": (lambda x: x[:1, :1], None),
+    "empty": (lambda x: x[:0], None),
+    "nothing": (lambda x: None, None),
+    "nan": (lambda x: x*float("nan"), lambda x: x*float("nan")),
+    "one nan": (lambda x: torch.where(x == x.max(), float("nan"), x), lambda x: torch.where(x == x.max(), float("nan"), x)),
+    "nested": (lambda x: torch.nested.as_nested_tensor([x[:3], x[3:]], layout=torch.jagged), lambda x: x),
+    "inference": (lambda x: x.detach(), lambda x: x),
+}
+
+@pytest.mark.parametrize("what", odd)
+@pytest.mark.parametrize("options", [{}, {"with_hist": True}, {"with_hist": True, "hist_sample": 20}])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_odd_outputs(what, options):
+    f, same = odd[what]
+    torch.manual_seed(0)
+    model = nn.Sequential(Returns(f))
+    with hl.ActivationStats(**options).on(model) as s:
+        for x in batches(3, 8)*4:
+            with torch.inference_mode(what == "inference"): model(x)
+            s.step()
+    if what == "nothing": return
+    assert len(s.stats) == 3
+    for x, (found,) in zip(batches(3, 8)*4, s.stats):
+        if same is not None:
+            right = by_hand(same(x))
+            if "hist_sample" in options: found.pop("hist")
+            assert_rows_equal([[found]], [[right]])
+        elif what == "empty": assert all(math.isnan(found[k]) for k in ("mean", "std", "near_zero"))
+        else: assert not math.isnan(found["mean"]) and math.isnan(found["std"])
+
+
+def test_counts():
+    model = nn.Sequential(Returns(lambda x: x))
+    x = torch.tensor([[float("nan"), float("inf"), -float("inf"), -1, 0., .04, 11, 10]])
+    with hl.ActivationStats(counts=True).on(model) as s:
+        for _ in range(2):
+            model(x)
+            s.step()
+    for (found,) in s.stats:
+        assert {k: found[k]*8 for k in moments.counts} == {"nan": 1, "inf": 2, "under": 2, "over": 2, "around_zero": 2}
+
+
+def test_shapes_that_change():
+    torch.manual_seed(0)
+    model = net()
+    xs = [torch.randn(n, 8) for n in (4, 4, 2, 8, 4, 2)]
+    twin = copy.deepcopy(model)
+    with hl.ActivationStats(with_hist=True).on(model) as s: train(model, xs, s)
+    assert_rows_equal(s.stats, seen_by_hand(twin, xs, s.names))
+
+
+def test_layers_that_run_in_some_batches_only():
+    class Sometimes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.i = nn.Linear(8, 8), nn.Linear(8, 8), 0
+        def forward(self, x):
+            self.i += 1
+            return self.b(self.a(x)) if self.i % 2 else self.a(x)
+    model = Sometimes()
+    with hl.ActivationStats().on(model) as s: train(model, batches(), s, lr=0)
+    means = torch.tensor(s.layer_stats("b")[0])
+    assert means.isnan().tolist() == [False, True]*3
+    with torch.no_grad():
+        for x, mean in zip(batches()[::2], means[::2]): assert mean.item() == pytest.approx(model.b(model.a(x)).mean().item(), abs=1e-6)
+    assert not torch.tensor(s.layer_stats("a")[0]).isnan().any()
+
+
+def test_lstm_and_attention():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.attention = nn.LSTM(8, 12, batch_first=True), nn.MultiheadAttention(12, 2, batch_first=True)
+        def forward(self, x):
+            o, _ = self.rnn(x)
+            return self.attention(o, o, o)[0]
+    model, x = Both(), torch.randn(3, 5, 8)
+    with hl.ActivationStats(grads=True).on(model) as s:
+        for _ in range(3):
+            model(x).sum().backward()
+            s.step()
+    assert s.names == ["rnn", "attention"]
+    assert s.stats[2][0]["mean"] == pytest.approx(model.rnn(x)[0].mean().item(), abs=1e-6)
+    assert not s.gradients.values("mean").isnan().any()
+
+
+# Steps
+
+def test_micro_batches_are_one_row():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    xs = batches(8, 4)
+    with hl.ActivationStats(with_hist=True).on(model) as whole: train(model, xs.view(2, 16, 8), whole, lr=0)
+    with hl.ActivationStats(with_hist=True).on(model) as parts:
+        for i, x in enumerate(xs):
+            model(x).sum().backward()
+            if i % 4 == 3: parts.step()
+    torch.testing.assert_close(parts.stats_tensor, whole.stats_tensor)
+    assert torch.equal(parts.history.values("hist"), whole.history.values("hist"))
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_every(every):
+    model = net()
+    with hl.ActivationStats(every=every).on(model) as s: train(model, batches(11), s)
+    assert s.steps == list(range(0, 11, every)) and len(s.stats) == math.ceil(11/every)
+
+
+def test_evaluation_is_not_recorded():
+    torch.manual_seed(0)
+    model, xs = net(), batches()
+    model[1].eval()  # frozen statistics do not make it evaluation
+    with hl.ActivationStats().on(model) as s:
+        for x in xs[:3]:
+            model.eval()(x*100)
+            model.train()
+            model[1].eval()
+            model(x)
+            s.step()
+        model.eval()(xs[3])
+        s.step()  # nothing was trained: no row
+    assert len(s.stats) == 3
+    assert s.stats[2][1]["mean"] == pytest.approx(model[:2](xs[2]).mean().item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("rows, steps", [(2, 50), (5, 100), (10, 25), (300, 2000)])
+def test_bounded(rows, steps):
+    history = Recording(["a", "b"], moments.rows_of(False, True), rows)
+    for step in range(steps):
+        assert history.wants_next == (step % history.stride == 0)
+        history.add(torch.full((len(history.rows), 2), float(step)), step)
+        assert len(history) <= rows and sum(len(c) for c in history.chunks) <= rows
+    assert len(history) >= rows//2 and history.steps == list(range(0, steps, history.stride))[:len(history)]
+    assert torch.equal(history.tables()[:, 0, 0], torch.tensor(history.steps, dtype=torch.float32))
+
+
+def test_long_run():
+    model = nn.Sequential(nn.Linear(8, 2))
+    x = torch.randn(4, 8)
+    s = hl.ActivationStats(max_rows=8)
+    with s.on(model):
+        for _ in range(100):
+            model(x)
+            s.step()
+    assert s.steps == list(range(0, 100, 16)) and len(s.stats) == 7
+
+
+# Nothing is changed, nothing is left
+
+@pytest.mark.parametrize("options", [{}, {"with_hist": True, "grads": True}, {"every": 2, "grads": True}, {"hist_sample": 8, "with_hist": True}])
+def test_bit_identical(options):
+    def build():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(inplace=True), nn.Dropout(.5), nn.Linear(16, 4))
+    plain, watched = build(), build()
+    torch.manual_seed(1)
+    wanted = train(plain, batches())
+    torch.manual_seed(1)
+    with hl.ActivationStats(**options).on(watched, optimizer=(opt := torch.optim.SGD(watched.parameters(), .1))) as s: found = train(watched, batches(), s, opt=opt)
+    assert all(map(torch.equal, wanted, found)) and torch.get_rng_state().equal(torch.get_rng_state())
+    for (name, a), (again, b) in zip(plain.state_dict().items(), watched.state_dict().items(), strict=True): assert name == again and torch.equal(a, b)
+    assert not hl.hooks_on(watched) and not opt._optimizer_step_pre_hooks and not opt._optimizer_step_post_hooks
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("where", ["forward", "backward", "step", "loop"])
+def test_errors_leave_nothing(error, where):
+    model, armed = net(), []
+    def fail(*_):
+        if armed: raise error("on purpose")
+    handles = [model[2].register_forward_hook(fail)] if where == "forward" else []
+    opt = torch.optim.SGD(model.parameters(), .1)
+    if where == "step": opt.register_step_pre_hook(fail)
+    s = hl.ActivationStats(grads=True)
+    with pytest.raises(error), s.on(model, optimizer=opt):
+        train(model, batches(3), s, opt=opt)
+        armed.append(True)
+        loss = model(batches(1)[0]).sum()
+        if where == "backward": loss.register_hook(fail)
+        loss.backward()
+        opt.step()
+        fail()
+    for h in handles: h.remove()
+    assert not hl.hooks_on(model) and len(s.stats) == 3 and len(s.updates.stats) == 3
+    with s.on(model): train(model, batches(2), s)
+    assert len(s.stats) == 2
+
+
+def test_errors_while_attaching():
+    class Refuses(nn.Linear):
+        def register_forward_hook(self, *_, **__): raise RuntimeError("no hooks here")
+    model = nn.Sequential(nn.Linear(8, 8), Refuses(8, 8))
+    with pytest.raises(RuntimeError, match="no hooks"): hl.ActivationStats().on(model)
+    assert not hl.hooks_on(model)
+
+
+def test_the_model_is_let_go():
+    model = net()
+    with hl.ActivationStats(grads=True).on(model) as s: train(model, batches(3), s)
+    gone = weakref.ref(model[0])
+    s.learn = None
+    del model
+    gc.collect()
+    assert gone() is None and len(s.stats) == 3
+
+
+def test_no_graph_is_kept():
+    model = net()
+    with hl.ActivationStats(grads=True, with_hist=True).on(model) as s:
+        for x in batches():
+            out = model(x)
+            loss = out.square().mean()
+            loss.backward()
+            node = weakref.ref(out)
+            del out, loss
+            s.step()
+            assert node() is None
+
+
+def test_copies_of_a_watched_model():
+    model = net()
+    with hl.ActivationStats().on(model) as s:
+        train(model, batches(2), s)
+        twin, stored = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+        buffer = io.BytesIO()
+        torch.save(model, buffer)
+        train(twin, batches(2)), train(stored, batches(2))
+        assert len(s.stats) == 2 and not any(h.n_calls for m in s.meters.values() for h in m.hooks)
+
+
+# Gradients, scalers, updates
+
+def test_gradients_by_hand():
+    torch.manual_seed(0)
+    model = net()
+    twin = copy.deepcopy(model)
+    with hl.ActivationStats(grads=True, with_hist=True).on(model) as s: train(model, batches()*2, s)
+    rows, row = [], {}
+    def keep(name): return lambda m, i, o: o.register_hook(lambda g: row.__setitem__(name, by_hand(g))) and None
+    for name in s.names: twin.get_submodule(name).register_forward_hook(keep(name))
+    twin[2].inplace = False
+    for x in batches()*2:
+        train(twin, [x])
+        rows.append([row[name] for name in s.names])
+    assert_rows_equal(s.gradients.stats, rows)
+    assert s.gradients.kind == "gradients" and s.gradients.names == s.names
+    only = hl.ActivationStats(is_forward=False)
+    with only.on(model): train(model, batches(2), only)
+    assert only.gradients is only.history and len(only.stats) == 2
+
+
+def test_scaler():
+    torch.manual_seed(0)
+    model = net()
+    twin = copy.deepcopy(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.**10, growth_interval=2)
+    opt = torch.optim.SGD(model.parameters(), .1)
+    bad = 3
+    with hl.ActivationStats(grads=True).on(model, optimizer=opt, scaler=scaler) as s:
+        for i, x in enumerate(batches()):
+            loss = model(x).square().mean()*(float("inf") if i == bad else 1)
+            scaler.scale(loss).backward()
+            scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+            s.step()
+    with hl.ActivationStats(grads=True).on(twin) as plain:
+        train(twin, [x for i, x in enumerate(batches()) if i != bad], plain)
+    kept = [i for i in range(6) if i != bad]
+    torch.testing.assert_close(s.gradients.values("std")[:, :bad], plain.gradients.values("std")[:, :bad])
+    torch.testing.assert_close(s.gradients.values("std")[:, kept][:, :bad], plain.gradients.values("std")[:, :bad])
+    assert s.skipped == [bad] and s.updates.values("update")[:, bad].eq(0).all()
+    with hl.ActivationStats(grads=True).on(model, scaler=torch.amp.GradScaler("cpu", enabled=False)) as off: train(model, batches(2), off)
+    assert off.skipped == []
+
+
+def test_updates():
+    torch.manual_seed(0)
+    model = net()
+    opt = torch.optim.SGD(model.parameters(), .1)
+    rows = []
+    with hl.ActivationStats(every=2).on(model, optimizer=opt) as s:
+        for x in batches():
+            before = [p.detach().clone() for p in model.parameters()]
+            train(model, [x], s, opt=opt)
+            rows.append([((p.detach() - b).norm()/b.norm()) for p, b in zip(model.parameters(), before)])
+    torch.testing.assert_close(s.updates.values("ratio"), torch.tensor(rows[::2]).T, equal_nan=True)
+    assert s.updates.names == [name for name, _ in model.named_parameters()] and s.updates.steps == [0, 2, 4]
+
+
+# In compiled code
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("options", [{}, {"with_hist": True}, {"with_hist": True, "hist_sample": 100}])
+def test_compiled(backend, options):
+    from torch._dynamo.utils import counters
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = net()
+    twin, earlier = copy.deepcopy(model), torch.compile(net(), backend=backend)
+    earlier(batches(1)[0]).sum().backward()  # another instance of the class
+    counters.clear()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    with hl.ActivationStats(every=2, **options).on(compiled) as s:
+        for x in batches(8): train(compiled, [x], s)
+        compiled.eval()(batches(1)[0])
+    assert not counters["graph_break"] and counters["stats"]["unique_graphs"] == 2  # to train and to evaluate
+    with hl.ActivationStats(every=2, **options).on(twin) as plain: train(twin, batches(8), plain)
+    torch.testing.assert_close(s.stats_tensor, plain.stats_tensor, rtol=1e-4, atol=1e-5)
+    assert s.steps == plain.steps == [0, 2, 4, 6]
+    if options == {"with_hist": True} and backend != "inductor": assert torch.equal(s.history.values("hist"), plain.history.values("hist"))
+
+
+def test_compiled_before_it_was_watched():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = net()
+    compiled = torch.compile(model, backend="eager")
+    train(compiled, batches(2))
+    with hl.ActivationStats().on(compiled) as s: train(compiled, batches(4), s)
+    assert len(s.stats) == 4 and not s.stats_tensor.isnan().any()
+
+
+def test_compiled_micro_batches():
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(8, 4))
+    compiled = torch.compile(model, backend="eager")
+    with hl.ActivationStats(with_hist=True).on(compiled) as s:
+        for x in batches(3): compiled(x)
+        s.step()
+    with hl.ActivationStats(with_hist=True).on(model) as whole:
+        model(batches(3).view(-1, 8))
+        whole.step()
+    torch.testing.assert_close(s.stats_tensor, whole.stats_tensor)
+
+
+# Without waiting
+
+def test_nothing_depends_on_the_numbers():
+    "Elsewhere than on a CPU: on the meta device there are no numbers that could be waited for."
+    model = nn.Sequential(nn.Conv2d(3, 40, 3), nn.BatchNorm2d(40), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(40*14*14, 4)).to("meta")
+    opt = torch.optim.SGD(model.parameters(), .1)
+    for options in ({}, {"with_hist": True}, {"counts": True}, {"with_hist": True, "hist_sample": 50}):
+        with hl.ActivationStats(grads=True, **options).on(model, optimizer=opt) as s: train(model, torch.empty(4, 8, 3, 16, 16, device="meta"), s, opt=opt)
+        assert len(s.steps) == 4 and s.history.chunks[0].is_meta
+
+
+# Kept
+
+def test_save_and_load(tmp_path):
+    model = net()
+    opt = torch.optim.SGD(model.parameters(), .1)
+    with hl.ActivationStats(with_hist=True, grads=True, every=2).on(model, optimizer=opt) as s: train(model, batches(), s, opt=opt)
+    s.save(tmp_path/"run.safetensors")
+    again = hl.ActivationStats.load(tmp_path/"run.safetensors")
+    assert again.names == s.names and again.steps == s.steps
+    for kind, history in s.histories.items():
+        mine = again.histories[kind]
+        assert torch.equal(mine.tables(), history.tables()) and mine.names == history.names and mine.steps == history.steps and type(mine) is type(history)
+    assert again.table() == s.table() and torch.equal(again.hist(0), s.hist(0))
+    with again.on(model): train(model, batches(2), again)  # it records anew
+    torch.save({}, tmp_path/"other")
+    from safetensors.torch import save_file
+    save_file({"x": torch.ones(1)}, tmp_path/"other.safetensors")
+    with pytest.raises(ValueError, match="no statistics"): hl.ActivationStats.load(tmp_path/"other.safetensors")
+
+
+def test_table_and_tensorboard():
+    model = net()
+    with hl.ActivationStats(grads=True).on(model) as s: train(model, batches(), s)
+    table = s.table()
+    assert len(table) == 2*3*6 and table[0].keys() == {"kind", "step", "layer", "mean", "std", "near_zero"}
+    written = {}
+    class Writer:
+        def add_scalar(self, name, value, step): written[name, step] = value
+    s.to_tensorboard(Writer())
+    assert written["gradients/3/std", 5] == s.gradients.layer_stats("3")[1][5] and len(written) == 2*3*6*3
+
+
+# Asked wrongly
+
+def test_errors_say_what_to_do():
+    model = net()
+    with pytest.raises(ValueError, match="every=0"): hl.ActivationStats(every=0)
+    with pytest.raises(ValueError, match="hist_sample=0"): hl.ActivationStats(hist_sample=0)
+    with pytest.raises(ValueError, match="max_rows=1"): hl.ActivationStats(max_rows=1)
+    with pytest.raises(TypeError, match="torch.nn.Module"): hl.ActivationStats().on("model")
+    with pytest.raises(LookupError, match="linaer"): hl.ActivationStats(modules="linaer").on(model)
+    with pytest.raises(ValueError, match="no layer of this Sequential has parameters"): hl.ActivationStats().on(nn.Sequential(nn.ReLU()))
+    with pytest.raises(RuntimeError, match="nothing is being recorded"): hl.ActivationStats().step()
+    with pytest.raises(TypeError, match="optimizer"): hl.ActivationStats().on(model, optimizer=model)
+    assert not hl.hooks_on(model)
+    with hl.ActivationStats().on(model) as s: train(model, batches(2), s)
+    with pytest.raises(LookupError, match="with_hist=True"): s.hist(0)
+    with pytest.raises(LookupError, match="no layer '7'.*3 were recorded: 0, 1, 3"): s.layer_stats("7")
+    with pytest.raises(LookupError, match="'median' was not recorded"): s.history.values("median")
+    assert hl.ActivationStats().stats == [] and hl.ActivationStats().stats_tensor.shape == (2, 0, 0)
+
+
+def test_by_name_and_pattern():
+    model = net()
+    for modules, names in (("3", ["3"]), (nn.Linear, ["0", "3"]), (["0", nn.BatchNorm1d], ["0", "1"]), ([model[3]], ["3"])):
+        with hl.ActivationStats(modules=modules).on(model) as s: train(model, batches(2), s)
+        assert s.names == names
+    with hl.ActivationStats(include_paramless=True).on(model) as s: train(model, batches(2), s)
+    assert s.names == ["0", "1", "2", "3"]
+
+
+def test_vmap():
+    model = nn.Sequential(nn.Linear(8, 4))
+    with hl.ActivationStats().on(model) as s:
+        for x in batches(3):
+            torch.vmap(model)(x)
+            s.step()
+    assert len(s.stats) == 3
+    assert s.stats[2][0]["mean"] == pytest.approx(model(batches(3)[2]).mean().item(), abs=1e-6)
+
+
+def test_a_layer_that_never_runs_is_named():
+    model = nn.Sequential(nn.Linear(8, 4))
+    model.idle = nn.Linear(2, 2)
+    model.forward = lambda x: model[0](x)
+    with pytest.warns(hl.HookWarning, match="idle: hooked, but never called"):
+        with hl.ActivationStats().on(model) as s: train(model, batches(2), s)
+    assert torch.tensor(s.layer_stats("idle")).isnan().all()
+
+
+def test_checkpointed():
+    from torch.utils.checkpoint import checkpoint
+    class Again(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.again = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), True
+        def forward(self, x): return checkpoint(self.body, x, use_reentrant=False) if self.again else self.body(x)
+    model = Again()
+    with hl.ActivationStats(grads=True).on(model) as s: train(model, batches(3), s, lr=0)
+    model.again = False
+    with hl.ActivationStats(grads=True).on(model) as plain: train(model, batches(3), plain, lr=0)
+    assert torch.equal(s.stats_tensor, plain.stats_tensor)
+    assert torch.equal(s.gradients.values("std"), plain.gradients.values("std")) and torch.equal(s.history.values("n"), plain.history.values("n"))
+
+
+def test_autocast():
+    model = net()
+    xs = batches(3)
+    with hl.ActivationStats().on(model) as s, torch.autocast("cpu", torch.bfloat16):
+        for x in xs:
+            out = model(x)
+            s.step()
+    assert s.stats[-1][2]["mean"] == pytest.approx(out.float().mean().item(), abs=1e-6)
