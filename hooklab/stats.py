@@ -71,7 +71,7 @@ class ActivationStats(HookCallback):
 
     def _new_history(self, kind, meters):
         history = History([h.name for h in meters.hooks], meters.rows, self.max_rows)
-        history.kind, history.cpu = kind, self.cpu
+        history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
         return history
 
     def _remove(self):
@@ -128,6 +128,22 @@ class ActivationStats(HookCallback):
     def remove(self):
         "Take everything off the model. What was recorded stays."
         self._remove()
+
+    def lightning(
+        self,
+        updates: bool = False, # Record too how far the optimizer moves the parameters
+    ) -> Any: # A `lightning.pytorch.Callback`
+        "A callback that has this follow a Lightning `Trainer`."
+        from hooklab.trainers import lightning_callback
+        return lightning_callback(self, updates)
+
+    def transformers(
+        self,
+        updates: bool = False, # Record too how far the optimizer moves the parameters
+    ) -> Any: # A `transformers.TrainerCallback`
+        "A callback that has this follow a `Trainer` of Hugging Face."
+        from hooklab.trainers import transformers_callback
+        return transformers_callback(self, updates)
 
     def __enter__(self): return self
 
@@ -215,7 +231,7 @@ class ActivationStats(HookCallback):
             histories = {}
             for kind, facts in about["facts"].items():
                 histories[kind] = history = (WeightHistory if kind == "updates" else History)(facts["names"], facts["rows"])
-                history.kind = kind
+                history.kind, history.sampled = kind, about["hist_sample"]
                 history.fill(facts["steps"], file.get_tensor(kind))
         new = cls(hist_sample=about["hist_sample"], grads="gradients" in histories, is_forward="activations" in histories)
         new.history = next(iter(histories.values()))
