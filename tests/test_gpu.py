@@ -1,4 +1,6 @@
 """What only a GPU can show: where tensors are, and that looking never makes the host wait."""
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -60,3 +62,50 @@ def test_autocast_and_compile(net, x):
     with hl.hook_outputs(net, names=nn.Conv2d) as hooks:
         with torch.autocast("cuda", dtype=torch.bfloat16): compiled(x)
         assert hooks.stored[0].dtype == torch.bfloat16 and hooks.stored[0].is_cuda
+
+
+def train(net, x, s, optimizer, steps=3):
+    for _ in range(steps):
+        net(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        s.step()
+
+
+@pytest.mark.parametrize("options", [{}, {"with_hist": True}, {"counts": True}, {"with_hist": True, "hist_sample": 100}, {"every": 2}])
+def test_statistics_do_not_wait(net, x, options):
+    "A training step with all statistics on never asks the device for a number, from the second step on, when memory is there."
+    optimizer = torch.optim.SGD(net.parameters(), lr=.01)
+    with hl.ActivationStats(grads=True, **options).on(net, optimizer=optimizer) as s:
+        train(net, x, s, optimizer)
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try: train(net, x, s, optimizer)
+        finally: torch.cuda.set_sync_debug_mode("default")
+    assert len(s.stats) == (3 if options.get("every") else 6) and s.history.values("mean").device.type == "cpu"
+
+
+def test_statistics_as_on_a_cpu(net, x):
+    twin = copy.deepcopy(net).cpu()
+    found = {}
+    for model, batch in ((net, x), (twin, x.cpu())):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0)
+        with hl.ActivationStats(with_hist=True, grads=True, cpu=False).on(model) as s: train(model, batch, s, optimizer)
+        found[batch.device.type] = s
+    assert found["cuda"].stats_tensor.is_cuda
+    torch.testing.assert_close(found["cuda"].stats_tensor.cpu(), found["cpu"].stats_tensor, rtol=1e-3, atol=1e-4)
+    here, there = found["cuda"].history.values("hist").cpu(), found["cpu"].history.values("hist")
+    assert (here - there).abs().sum() <= .01*there.sum()  # rounding may move a number to the next bin
+
+
+def test_scaler_on_a_gpu(net, x):
+    scaler, optimizer = torch.amp.GradScaler("cuda", init_scale=2.**8), torch.optim.SGD(net.parameters(), lr=.01)
+    with hl.ActivationStats(grads=True).on(net, optimizer=optimizer, scaler=scaler) as s:
+        for i in range(4):
+            with torch.autocast("cuda", dtype=torch.float16): loss = net(x).float().square().mean()*(float("inf") if i == 2 else 1)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            s.step()
+    assert s.skipped == [2]
