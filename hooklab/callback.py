@@ -17,7 +17,7 @@ from functools import partial
 from torch import nn
 
 from .hook import Hooks
-from .select import has_children, layers, named_layers, not_a_model, runs, unwrap
+from .select import has_children, layers, named_layers, runs, unwrap
 
 # %% ../nbs/lib/callback.ipynb #1cc0005a
 events = """after_create before_fit before_epoch before_train before_batch after_pred after_loss before_backward
@@ -83,10 +83,11 @@ class Callback:
         if event == "after_fit": self.run = True
 
     def clean_up(self):
-        "Leave nothing behind. Called when a fit has ended in whatever way, even where `after_fit` has failed, and when the callback is removed."
+        "Leave nothing behind. Called when a fit has ended, even where `after_fit` has failed, and when the callback is removed."
 
     def __getattr__(self, name):
-        if name.startswith("__") or self.learn is None: raise AttributeError(f"{self!r} has no {name!r}, and no learner that could have it")
+        if name.startswith("__") or self.learn is None:
+            raise AttributeError(f"{self!r} has no {name!r}, and no learner that could have it")
         return getattr(self.learn, name)
 
     def __setattr__(self, name, value):
@@ -128,10 +129,11 @@ def _unwatch(learn, leaving):
 def leaves(model: nn.Module) -> dict[str, nn.Module]:
     "The layers that compute something themselves, by name; the model itself if it has no layers."
     def lends(m): return not runs(m) or isinstance(m, nn.modules.linear.NonDynamicallyQuantizableLinear)  # another layer uses its weights
-    def computes(m): return runs(m) and all(name == "parametrizations" or (lends(child) and not has_children(child)) for name, child in m.named_children())
+    def idle(name, m): return name == "parametrizations" or (lends(m) and not has_children(m))
     found = {}
     for name, m in named_layers(model):
-        if "parametrizations" not in name.split(".") and not lends(m) and computes(m): found.setdefault(id(m), (name, m))
+        if lends(m) or "parametrizations" in name.split("."): continue
+        if all(idle(*child) for child in m.named_children()): found.setdefault(id(m), (name, m))  # a shared layer has several names
     return dict(found.values()) or {type(unwrap(model)).__name__: model}
 
 # %% ../nbs/lib/callback.ipynb #31fa7c91
@@ -142,7 +144,7 @@ class HookCallback(Callback):
 
     def __init__(
         self,
-        modules: nn.Module | type | str | Callable | Iterable | None = None, # Which layers: themselves, or as `layers` understands it; by default those that have parameters of their own
+        modules: nn.Module | type | str | Callable | Iterable | None = None, # The layers, or what `layers` understands; by default those with parameters
         every: int | None = None, # Only in each batch of training whose number can be divided by it
         remove_end: bool = True, # Take the hooks off when the fit has ended, in whatever way
         is_forward: bool = True, # False for gradients
@@ -156,8 +158,9 @@ class HookCallback(Callback):
         if isinstance(getattr(modules, "model", None), nn.Module):
             raise TypeError(f"{self!r} finds its learner by itself: Learner(…, cbs={self!r}(…)), or learn.fit(1, cbs={self!r}(…))")
         if isinstance(modules, nn.Module) and not isinstance(modules, Iterable):
-            raise TypeError(f"which layers of this {type(modules).__name__}? {self!r}([layer]) hooks one, {self!r}(\"*\") all of the model that is trained")
-        if every is not None and (not isinstance(every, int) or every < 1): raise ValueError(f"every={every!r}: hooks can be on in every batch, every=1, or less often")
+            raise TypeError(f"which layers of this {type(modules).__name__}? {self!r}([layer]) hooks one, {self!r}(\"*\") takes all of the model")
+        if every is not None and (not isinstance(every, int) or every < 1):
+            raise ValueError(f"every={every!r}: hooks can be on in every batch, every=1, or less often")
         self.modules, self.every, self.remove_end = modules, every, remove_end if do_remove is None else do_remove
         self.is_forward, self.detach, self.cpu, self.include_paramless = is_forward, detach, cpu, include_paramless
         if hook is not None: self.hook = hook
@@ -176,14 +179,16 @@ class HookCallback(Callback):
         model, wanted = self.learn.model, self._modules
         if wanted is None:
             found = {name: m for name, m in leaves(model).items() if self.include_paramless or any(True for _ in m.parameters())}
-            if not found: raise ValueError(f"no layer of this {type(model).__name__} has parameters; include_paramless=True takes those without too")
+            if not found:
+                raise ValueError(f"no layer of this {type(model).__name__} has parameters; include_paramless=True takes those without too")
             return found
         if not isinstance(wanted, list | Mapping): return layers(model, wanted)
         if isinstance(wanted, list) and not all(isinstance(m, nn.Module) for m in wanted): return layers(model, *wanted)
         known = {id(m): name for name, m in reversed([(type(unwrap(model)).__name__, model), *named_layers(model)])}
         found = dict(wanted) if isinstance(wanted, Mapping) else {known.get(id(m)): m for m in wanted}
         for m in found.values():
-            if id(m) not in known: raise ValueError(f"a {type(m).__name__} among the modules is not in the model that is trained; ask for layers by name to find them in any model")
+            if id(m) in known: continue
+            raise ValueError(f"a {type(m).__name__} among the modules is not in the model that is trained; names find the layers of any model")
         return found
 
     def before_fit(self):

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .callback import (Callback, Cancel, CancelBackwardException, CancelBatchException, CancelEpochException, CancelFitException,
+from .callback import (Callback, CancelBackwardException, CancelBatchException, CancelEpochException, CancelFitException,
                               CancelStepException, CancelTrainException, CancelValidException, events, leaves)
 from .data import DataLoaders, synth_data
 from .hook import Hooks
@@ -223,7 +223,7 @@ class Learner:
         self.iter = -1
         for self.iter, batch in enumerate(self.dl): self.one_batch(batch)
         if self.training and self.iter < 0:
-            raise ValueError(f"there is nothing to train on in epoch {self.epoch}: the loader gave no batch (a generator can be looped over only once)")
+            raise ValueError(f"there is nothing to train on in epoch {self.epoch}: the loader gave no batch (a generator gives them only once)")
 
     def one_batch(
         self,
