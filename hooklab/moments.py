@@ -77,7 +77,7 @@ class Numbers:
         self.padding = [work[i, size:] for i, size in enumerate(sizes) if size < work.shape[1]]
 
 
-_near, _minus_near, _low, _high, _per_unit, _one = map(torch.tensor, (near, -near, low, high, bins/(high - low), 1.))  # quicker than numbers
+_near, _minus_near, _low, _high, _per_unit = map(torch.tensor, (near, -near, low, high, bins/(high - low)))  # quicker than numbers
 codes = bins + 5  # padding, below, the bins, from 10 to the end of the bin that would follow, above, NaN
 
 
@@ -115,7 +115,7 @@ def _bin(x, out, work, known, finite):
     if len(x) > 1: code.add_(torch.arange(len(x), device=x.device)[:, None], alpha=codes)
     code = code.to(torch.int32).view(-1)
     # on a GPU `bincount` would have to wait for the device, to know how many different numbers there are
-    counted = code.bincount(minlength=len(x)*codes) if x.is_cpu else x.new_zeros(len(x)*codes).index_add_(0, code, _one.to(x.device).expand(code.shape))
+    counted = code.bincount(minlength=len(x)*codes) if x.is_cpu else x.new_zeros(len(x)*codes).index_add_(0, code, x.new_ones(1).expand(code.shape))
     counted = counted.view(len(x), codes).T
     out[6].copy_(counted[1])
     torch.add(counted[bins + 2], counted[bins + 3], out=out[7])
