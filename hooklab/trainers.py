@@ -37,7 +37,7 @@ def library(*names: str, install: str) -> ModuleType:
     for name in sorted(names, key=lambda name: name not in sys.modules):
         try: return import_module(name)
         except ModuleNotFoundError as e:
-            if name.split(".")[0] != e.name: raise  # it is there, and something it needs is not
+            if not f"{name}.".startswith(f"{e.name}."): raise  # it is there, and something it needs is not
     raise ImportError(f"{' or '.join(names)} is not installed. Run: python -m pip install {install}")
 
 # %% ../nbs/lib/trainers.ipynb #2baade23
