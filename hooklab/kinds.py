@@ -181,12 +181,12 @@ def saved_tensors(
     def pack(t):
         own = t.detach()  # saved as it is, a result would hold its own graph
         packed = f(own)
-        if unpack is None: packed = own
-        return packed, versions(packed)
+        if unpack is None: return own, [t._version]
+        return packed, None if torch.compiler.is_compiling() else versions(packed)  # while torch compiles, only `t` counts its changes
 
     def unpacked(saved):
         packed, before = saved
-        if versions(packed) == before: return packed if unpack is None else unpack(packed)
+        if before in (None, versions(packed)): return packed if unpack is None else unpack(packed)
         raise RuntimeError(f"what was saved for the gradient (shape {shape_text(packed)}) was changed in place")
 
     with saved_tensors_hooks(pack, unpacked): yield

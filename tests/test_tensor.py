@@ -523,6 +523,29 @@ def test_saved_tensors_notices_what_torch_notices():
     assert torch.equal(x.grad, x.detach().exp())
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_saved_tensors_inside_compiled_code(net, x, backend):
+    def run(changed, *pair):
+        with hl.saved_tensors(*pair):
+            out = net(x)
+            y = out.exp()
+        total = y.sum()
+        if changed: y.mul_(2)
+        return total
+
+    def gradients_of(run, *given):
+        net.zero_grad()
+        run(*given).backward()
+        return [p.grad for p in net.parameters() if p.grad is not None]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(run, backend=backend)
+    for pair in [(lambda t: None,), (lambda t: t, lambda t: t), (torch.clone, lambda t: t)]:
+        assert all(map(torch.equal, gradients_of(compiled, False, *pair), gradients_of(run, False, *pair)))
+    with pytest.raises(RuntimeError, match="changed in place"): gradients_of(compiled, True, lambda t: None)
+    torch._dynamo.reset()
+
+
 def test_saved_tensors_double_backward():
     def second(look):
         x = leaf(0.3, 0.7, dtype=torch.double)
