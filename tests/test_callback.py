@@ -29,10 +29,13 @@ class Net(nn.Sequential):
     def __init__(self): super().__init__(nn.Linear(1, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, 1))
 
 
+def silent(*args): pass  # can be pickled
+
+
 def fastai_learner(n_trn=10, n_val=2, **options):
     from fastai.test_utils import synth_learner
     learn = synth_learner(n_trn=n_trn, n_val=n_val, **options)
-    learn.logger = lambda *args: None
+    learn.logger = silent
     return learn
 
 
@@ -478,7 +481,7 @@ def test_training_is_the_same():
     twin = copy.deepcopy(model)
     ours = Learner((batches, list(dls.valid)), model, F.mse_loss, partial(torch.optim.SGD, momentum=0.9), lr=0.01, quiet=True, device="cpu")
     theirs = FastaiLearner(FastaiLoaders(batches, list(dls.valid), device=torch.device("cpu")), twin, MSELossFlat(), partial(SGD, mom=0.9), lr=0.01)
-    theirs.logger = lambda *args: None
+    theirs.logger = silent
     for learn in ours, theirs:
         cb = Losses()
         learn.fit(2, cbs=cb)
@@ -556,13 +559,12 @@ def test_copies_and_pickles_of_fastais_learner(cbs, tmp_path, monkeypatch):
     learn = fastai_learner(n_trn=2, model=Net(), cbs=cbs)
     learn.path = tmp_path
     learn.fit(1)
-    learn.logger = print
     learn.export("learner.pkl")
     with pytest.warns(UserWarning): loaded = load_learner(tmp_path/"learner.pkl")
     assert torch.equal(loaded.model[0].weight, learn.model[0].weight)
     twins = [loaded, copy.deepcopy(learn), pickle.loads(pickle.dumps(learn))]
     for twin in twins:
-        twin.logger = lambda *args: None
+        twin.logger = silent
         if twin is loaded:
             twin.dls = learn.dls
             twin.opt = None
