@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from .moments import bins, counts
+from .plots import Plots
 from .recording import Recording
 
 # %% ../nbs/lib/history.ipynb #b187a21d
-class History(Recording):
-    "What was recorded, and ways to read it. A layer is asked for by its number or by its name."
+class History(Plots, Recording):
+    "What was recorded, and ways to read it and to look at it. A layer is asked for by its number or by its name."
     cpu, kind = True, "activations" # Where tensors are when they are read; what the numbers are of
+    sampled = None # Of how many numbers of each output histograms and counts are, if they are not of all
 
     def index(
         self,

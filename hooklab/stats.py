@@ -7,7 +7,7 @@ __all__ = ['ActivationStats']
 
 # %% ../nbs/lib/stats.ipynb #014e414f
 import json
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from .callback import HookCallback
 from .history import History, WeightHistory
 from .meters import Meters, Weights
 from .moments import Scratch, rows_of
+from .plots import overview
 from .select import not_a_model, unwrap
 
 # %% ../nbs/lib/stats.ipynb #3b5b808f
@@ -186,6 +187,56 @@ class ActivationStats(HookCallback):
     ) -> Tensor: # 40 rows, from 0 to 10, a column for each recorded step
         "The histograms of one layer, as logarithms of 1 + count."
         return self.history.hist(layer)
+
+    # To look at
+
+    def plot(
+        self,
+        fig: Any = None, # A figure to draw in
+    ) -> list: # The axes
+        "The most telling pictures of the run, side by side."
+        return overview(self.histories, fig)
+
+    def plot_layer_stats(
+        self,
+        layer: int | str, # Its number or its name
+        ax: Any = None, # Three axes to draw on
+    ) -> Any: # The axes
+        "Mean, deviation and share near zero of one layer over time."
+        return self.history.plot_layer_stats(layer, ax)
+
+    def color_dim(
+        self,
+        layer: int | str, # Its number or its name
+        figsize: tuple[float, float] = (10, 5), # In inches, of a figure of its own
+        ax: Any = None, # Where to draw
+    ) -> Any: # The axes
+        "The colourful dimension: a histogram for each step, side by side."
+        return self.history.color_dim(layer, figsize, ax)
+
+    def plot_hist(
+        self,
+        layer: int | str, # Its number or its name
+        step: int = -1, # The recorded step that is nearest to this one; -1 is the last
+        ax: Any = None, # Where to draw
+    ) -> Any: # The axes
+        "The histogram of one step."
+        return self.history.plot_hist(layer, step, ax)
+
+    def dead_chart(
+        self,
+        layers: Iterable[int | str] | None = None, # Numbers or names; by default all
+        ax: Any = None, # Where to draw
+    ) -> Any: # The axes
+        "What share of each layer's output is near zero, over time."
+        return self.history.dead_chart(layers, ax)
+
+    def plot_all(
+        self,
+        fig: Any = None, # A figure to draw in
+    ) -> Any: # The axes, one for each layer
+        "A small picture of each layer over time."
+        return self.history.plot_all(fig)
 
     @property
     def histories(self) -> dict[str, History]:
