@@ -24,8 +24,10 @@ from .data import *
 from .callback import *
 from .progress import *
 from .learner import *
+from .plots import *
 from .history import *
 from .stats import *
+from .diagnosis import *
 from .exercises import check, lesson_style
 from .cli import report
 

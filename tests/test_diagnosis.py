@@ -1,0 +1,277 @@
+"""Each fault is found in runs that have it, healthy runs are left alone, and no record makes the diagnosis fail."""
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import hooklab as hl
+from hooklab.diagnosis import Diagnosis, diagnose, faults
+from hooklab.history import History, WeightHistory
+from hooklab.moments import rows_of
+from hooklab.stats import ActivationStats
+
+from runs import adam, broken, full, healthy, mlp, record, sgd, shallow, steps, train, usual
+
+seeds = range(2)
+# What cannot be told from means and deviations of layers with parameters
+needs_more = {"detach in the middle", "optimizer of another model", "deep sigmoid", "weights too large, gradients", "a scale that overflows",
+              "tanh, weights of deviation 1", "sigmoid, weights of deviation 5",
+              "Adam, rate 1", "Adam, rate 1, CNN", "Adam, rate 1, LSTM", "Adam, rate 1, transformer"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def found(diagnosis): return [f.what for f in diagnosis]
+
+
+# Faults
+
+@pytest.mark.parametrize("seed", seeds)
+@pytest.mark.parametrize("name", broken)
+def test_fault_is_found(name, seed):
+    assert broken[name][0] in diagnose(full(name, seed))
+
+
+@pytest.mark.parametrize("seed", seeds)
+@pytest.mark.parametrize("name", [name for name in broken if name not in needs_more])
+def test_fault_is_found_in_the_usual_record(name, seed):
+    assert broken[name][0] in diagnose(usual(name, seed))
+
+
+where = {  # layers, and the first step
+    "a weight becomes NaN": (["3"], 12), "NaN in a CNN": (["3"], 12), "layer is not called": (["forgotten"], 0), "detach in the middle": (["1", "3"], 0),
+    "bias of -10": (["3"], 0), "bias of -20 after a while": (["5"], 15), "CNN, bias of -10": (["2"], 5), "tanh, weights of deviation 1": (["2", "4"], 0),
+    "deep sigmoid": ([str(i) for i in range(6)], 0), "all weights zero": ([str(i) for i in range(1, 7)], 0)}
+
+
+@pytest.mark.parametrize("name", where)
+def test_fault_is_found_where_it_is(name):
+    finding = next(f for f in diagnose(full(name, 0)) if f.what == broken[name][0])
+    assert (finding.layers, finding.steps[0]) == where[name]
+
+
+def test_how_sure():
+    assert next(f for f in diagnose(full("bias of -10", 0)) if f.what == "dead units").sure == "certain"  # gradients have been seen
+    assert next(f for f in diagnose(usual("bias of -10", 0)) if f.what == "dead units").sure == "likely"
+    assert next(f for f in diagnose(full("SGD, rate 1e-6", 0)) if f.what == "learning rate too small").sure == "likely"
+    assert next(f for f in diagnose(usual("SGD, rate 1e-6", 0)) if f.what == "learning rate too small").sure == "possible"
+
+
+@pytest.mark.parametrize("name", broken)
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_short_runs_say_no_more_than_long_ones(name, n):
+    assert set(found(diagnose(full(name, 0, n)))) <= set(found(diagnose(full(name, 0))))
+
+
+# Health
+
+@pytest.mark.parametrize("seed", seeds)
+@pytest.mark.parametrize("name", healthy)
+def test_healthy_run_is_left_alone(name, seed):
+    for look in full, usual:
+        for n in (0, 1, 2, 3, 5, 8, 13, 21, steps): assert not (d := diagnose(look(name, seed, n))), d
+
+
+def test_frozen_layers_are_no_fault():
+    torch.manual_seed(0)
+    model = mlp(*shallow)
+    model[1].requires_grad_(False), model[3].requires_grad_(False)
+    d = diagnose(train(model, sgd(model.parameters(), lr=.02), grads=True))
+    assert not d
+
+
+def test_rare_classes_are_no_dead_units():
+    "The last layer may say no to nearly everything."
+    torch.manual_seed(0)
+    model = mlp(*shallow[:-1], 10)
+    with torch.no_grad(): model[-1].bias.fill_(-6)
+    for options in {}, {"grads": True}: assert not diagnose(train(model, adam(model.parameters(), lr=1e-3), **options))
+
+
+def test_negative_outputs_that_learn_are_alive():
+    "A layer without a ReLU behind it may return negative numbers only: its gradients tell."
+    torch.manual_seed(0)
+    model = mlp(*shallow, act=lambda: nn.LeakyReLU(.3))
+    with torch.no_grad(): model[3].bias.fill_(-15)
+    s = train(model, adam(model.parameters(), lr=1e-3), grads=True)
+    assert s.history.values("near_zero")[1].min() > .99
+    assert "dead units" not in diagnose(s)
+
+
+@pytest.mark.parametrize("n_skipped", [1, 5])
+@pytest.mark.parametrize("scaled", [True, False])  # a file does not say
+def test_steps_that_a_scaler_skips_are_no_fault(n_skipped, scaled):
+    torch.manual_seed(0)
+    model = mlp(*shallow)
+    count = iter(range(1000))
+    hook = model[-1].register_full_backward_pre_hook(lambda m, grads: (grads[0]*math.inf,) if next(count) < n_skipped else grads)
+    s = train(model, sgd(model.parameters(), lr=.02), grads=True, scale=1024.)
+    hook.remove()
+    assert s.skipped == list(range(n_skipped))
+    if not scaled: s.scaler = None
+    assert not diagnose(s)
+
+
+# Each number that a judgement rests on
+
+def made(names, outputs, grads=None):
+    "A record with these means and deviations: layer, step, of 64 numbers each."
+    def history(kind, mean, std):
+        h = History(names, rows_of(False, False))
+        h.kind, n = kind, 64
+        table = torch.stack([torch.full_like(mean, n), mean, std**2*(n - 1), n*torch.special.ndtr((.05 - mean)/std)])
+        h.fill(list(range(mean.shape[1])), table.permute(2, 0, 1))
+        return h
+    s = ActivationStats()
+    s.history = history("activations", *outputs)
+    if grads: s.gradients = history("gradients", *grads)
+    return s
+
+
+def test_trend_needs_depth_and_steadiness():
+    mean, fall = torch.zeros(9, 6), 10**-torch.linspace(0, 5, 9)[:, None].expand(9, 6)
+    assert found(diagnose(made(list("abcdefghi"), (mean, fall)))) == ["activations vanish"]
+    assert found(diagnose(made(list("abcdefghi"), (mean, fall.flip(0))))) == ["activations explode"]
+    jagged = fall[[0, 7, 1, 6, 2, 5, 3, 4, 8]]
+    assert not diagnose(made(list("abcdefghi"), (mean, jagged)))
+    assert not diagnose(made(list("abc"), (mean[:3], fall[[0, 4, 8]])))
+
+
+def test_inf_that_is_passed_on_by_nobody_may_be_a_mask():
+    mean, std = torch.zeros(3, 6), torch.ones(3, 6)
+    mean[1], std[1] = -math.inf, math.nan
+    d = diagnose(made(["scores", "mask", "out"], (mean, std)))
+    assert [(f.what, f.sure, f.layers) for f in d] == [("NaN or Inf", "possible", ["mask"])]
+    mean[2, 3:] = math.nan
+    assert next(iter(diagnose(made(["scores", "mask", "out"], (mean, std))))).sure == "certain"
+
+
+def test_nan_that_begins_in_gradients():
+    ok, grads = torch.zeros(3, 9), torch.zeros(3, 9)
+    grads[:2, 5], ok[:, 6:], grads[:, 6:] = math.nan, math.nan, math.nan
+    d = diagnose(made(["a", "b", "c"], (ok, torch.ones(3, 9)), (grads, torch.ones(3, 9))))
+    assert d.findings[0].layers == ["b"] and d.findings[0].steps[0] == 5 and "gradients" in d.findings[0].evidence
+
+
+def test_constant_last_step():
+    mean, std = torch.ones(2, 9), torch.ones(2, 9)
+    std[0] = 0
+    assert [(f.what, f.layers) for f in diagnose(made(["a", "b"], (mean, std)))] == [("constant output", ["a"])]
+
+
+# What is said
+
+def test_text_of_a_healthy_run():
+    d = diagnose(usual("MLP, ReLU, SGD", 0))
+    assert not d and str(d).startswith("Nothing unusual in 40 steps of 4 layers\n\nNot judged: gradients")
+    d = diagnose(full("MLP, ReLU, SGD", 0))
+    assert str(d) == "Nothing unusual in 40 steps of 8 layers" and d._repr_html_() == f"<p><b>{d}</b></p>"
+
+
+def test_text_of_a_finding():
+    d = diagnose(full("bias of -10", 0))
+    text, page = str(d), d._repr_html_()
+    assert d and len(d) == len(list(d)) and text.startswith(f"{len(d)} findings in 40 steps of 8 layers")
+    for f in d:
+        for said in (f.what, f.evidence, f.advice, f.where): assert said in text
+    assert page.count("<li>") == page.count("</li>") == len(d)
+
+
+def test_names_are_escaped():
+    mean, std = torch.zeros(2, 9), torch.ones(2, 9)
+    std[0] = 0
+    assert "&lt;b&gt;" in (page := diagnose(made(["<b>", "x"], (mean, std)))._repr_html_()) and "in <b>" not in page
+
+
+def test_nothing_recorded():
+    d = diagnose(ActivationStats())
+    assert not d and str(d).startswith("Nothing unusual in 0 steps of 0 layers")
+
+
+def test_advice_is_there_for_every_fault():
+    assert {what for what, *_ in broken.values()} == set(faults)
+    assert all(advice.endswith(".") for _, advice in faults.values())
+
+
+def test_gradients_alone():
+    torch.manual_seed(0)
+    model = mlp(*shallow)
+    d = diagnose(train(model, sgd(model.parameters(), lr=.02), is_forward=False))
+    assert not d and "what layers return" in str(d)
+
+
+def test_file(tmp_path):
+    s = full("bias of -10", 0)
+    s.save(tmp_path/"run.safetensors")
+    assert str(diagnose(ActivationStats.load(tmp_path/"run.safetensors"))) == str(diagnose(s))
+
+
+def test_while_it_records():
+    model = mlp(*shallow)
+    with ActivationStats().on(model) as s:
+        assert not diagnose(s)
+        model(torch.randn(4, 64))
+        s.step()
+        assert isinstance(diagnose(s), Diagnosis)
+
+
+def test_learner():
+    learn = hl.synth_learner(cbs=ActivationStats(grads=True), quiet=True)
+    learn.fit(2)
+    assert isinstance(hl.diagnose(learn.activation_stats), Diagnosis)
+
+
+# Any record
+
+odd = st.sampled_from([0., -0., 1., -1., 1e-30, 1e30, -1e38, .05, math.nan, math.inf, -math.inf, .3, -7.])
+
+
+@st.composite
+def records(draw):
+    "A record of anything: gaps, NaN, Inf, one layer, no steps."
+    n_layers, n_steps = draw(st.integers(0, 7)), draw(st.sampled_from([0, 1, 2, 3, 5, 6, 12, 25, 36]))
+    names = [f"layer{i}" for i in range(n_layers)]
+    kinds = draw(st.sets(st.sampled_from(["gradients", "updates"])))
+    rows = rows_of(draw(st.booleans()), draw(st.booleans()))
+
+    def table(n_rows, n_columns, first):
+        pool = torch.tensor(draw(st.lists(odd, min_size=1, max_size=6)))
+        seed = draw(st.integers(0, 1000))
+        values = pool[torch.randint(len(pool), (n_steps, n_rows, n_columns), generator=torch.Generator().manual_seed(seed))]
+        if draw(st.booleans()) and n_steps: values = values[:1].expand(values.shape).clone()
+        if first: values[:, 0] = torch.randint(0, draw(st.sampled_from([1, 2, 65])), (n_steps, n_columns)).float()
+        return values
+
+    def fill(history, kind, values):
+        history.kind = kind
+        history.fill([3*i for i in range(n_steps)], values)
+        return history
+
+    s = ActivationStats()
+    s.history = fill(History(names, rows), "activations", table(len(rows), n_layers, True))
+    if "gradients" in kinds: s.gradients = fill(History(names, rows), "gradients", table(len(rows), n_layers, True))
+    if "updates" in kinds:
+        params = [f"{name}.weight" for name in names]
+        s.updates = fill(WeightHistory(params, ["update", "data"]), "updates", table(2, n_layers, False))
+    if draw(st.booleans()): s.scaler = object()
+    return s
+
+
+@settings(max_examples=400)
+@given(records())
+def test_any_record_can_be_diagnosed(s):
+    d = diagnose(s)
+    assert d.n_steps == len(s.steps) and d.n_layers == len(s.names)
+    for f in d:
+        assert f.what in faults and f.sure in ("certain", "likely", "possible") and f.steps[0] <= f.steps[1]
+        assert set(f.layers) <= {*s.names, *(s.updates.names if s.updates else ())}
+    assert str(d) and d._repr_html_()
