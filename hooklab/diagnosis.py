@@ -21,22 +21,27 @@ from .stats import ActivationStats
 lasts = 5  # rows: what is to be seen in fewer may be chance, or how a run begins
 mostly = .9  # so large a share of the rows is all of them, but for outliers
 closed = .99  # share of numbers that a ReLU would make zero: hardly a unit is left that learns
-sparse = .95  # healthy ReLU layers are half to four fifths zero
+sparse = .95  # healthy layers whose numbers are not small had up to 0.69
 opens = .2  # a layer whose numbers are smaller than this is not closed, but weak: 0.05 is near zero for it
 constant = 1e-6  # deviation to mean: 32 bits round at 6e-8
-flat = .1  # mean slope of a tanh, which is 1 at zero
+flat = .1  # mean slope of a tanh, which is 1 at zero: down to 0.53
 flat_sigmoid = .02  # and of a sigmoid, which is 0.25 at zero
-by_depth = 100  # first layers to last: usual starts stay within 10, normalization within 3
-by_depth_gradients = 1e3  # gradients of sigmoid networks that do learn differ by 100
+by_depth = 100  # size of outputs, first layers to last: healthy runs had up to 14, those of layers with parameters up to 3.2
+by_depth_gradients = 1e3  # length of gradients: up to 21
 clearly = 10  # times a limit: no longer a matter of taste
-growth, large = 100, 100  # of outputs over time, and how large they must be then: logits grow from 0.1 to 10 in good health
+growth, large_outputs = 100, 100  # of outputs over time, and how large they must be then: branches that begin at zero grew by 123, to less than 5
 soon = 20  # rows: what grows so fast is pushed
-ratio_large = .1  # length of a step to that of the parameter: 1e-3 is usual, 5e-2 is seen in the first steps of Adam
-ratio_small = 1e-5
+ratio_large = .1  # length of a step to that of the parameter: up to 0.051 in the first steps, up to 0.032 in the middle of a run
+ratio_small = 1e-5  # down to 0.0011
 still = .005  # relative change of what layers return, from the first third of a run to the last
 half_large = 65504/4  # a quarter of the largest number that 16 bits of float16 hold
 
 # %% ../nbs/lib/diagnosis.ipynb #3d5d3267
+def short(x: float | Tensor) -> str:
+    "A number with as many digits as one reads."
+    return f"{x:,.0f}" if 10 <= abs(x) < 1e6 else f"{x:.2g}"
+
+
 def listed(names: list[str]) -> str:
     "Names in a row, the first few of many."
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
@@ -56,7 +61,7 @@ class Finding:
     def where(self) -> str:
         "Layers and steps, in words."
         first, last = self.steps
-        return (f"in {listed(self.layers)}, " if self.layers else "") + (f"steps {first} to {last}" if first < last else f"step {first}")
+        return (f"in {listed(self.layers)} " if self.layers else "") + (f"(steps {first} to {last})" if first < last else f"(step {first})")
 
     def __str__(self): return f"{self.sure}: {self.what} {self.where}\n  {self.evidence}\n  What helps: {self.advice}"
 
@@ -86,7 +91,7 @@ class Diagnosis:
         return "\n\n".join([self.title, *map(str, self.findings), *(["\n".join(notes)] if notes else [])])
 
     def _repr_html_(self):
-        rows = [f"<li><b>{escape(f.what)}</b> ({f.sure}) {escape(f.where)}<br>{escape(f.evidence)}<br><i>What helps:</i> {escape(f.advice)}</li>" for f in self]
+        rows = [f"<li>{f.sure}: <b>{escape(f.what)}</b> {escape(f.where)}<br>{escape(f.evidence)}<br><i>What helps:</i> {escape(f.advice)}</li>" for f in self]
         notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in self.unknown]
         return f"<p><b>{self.title}</b></p>" + (f"<ul>{''.join(rows)}</ul>" if rows else "") + "".join(notes)
 
@@ -174,7 +179,7 @@ def float16_limit(run: Run) -> Seen:
     if not run.scaled: return
     bad = (run.outputs.size > half_large) & run.outputs.finite
     if bad.any(): yield (run.outputs.named(bad.any(1)), run.outputs.span(bad.any(0).int().argmax().item()), "likely",
-                         f"Outputs are {run.outputs.size[bad].max():.2g} in size, as the root of the mean square; float16 ends at 65,504.")
+                         f"Outputs are {short(run.outputs.size[bad].max())} in size, as the root of the mean square; float16 ends at 65,504.")
 
 # %% ../nbs/lib/diagnosis.ipynb #5d6758b2
 def never_ran(run: Run) -> Seen:
@@ -193,7 +198,7 @@ def not_trained(run: Run) -> Seen:
         zero = since >= 0
         told.update(grads.named(none | zero))
         if none.any(): yield grads.named(none), grads.span(0), "certain" if (none & trained).any() else "likely", f"They run, and got no gradient in {len(run.steps)} recorded steps."
-        if zero.any(): yield grads.named(zero), grads.span(since[zero].min().item()), "certain", "All gradients of their outputs are exactly zero."
+        if zero.any(): yield grads.named(zero), grads.span(since[zero].min().item()), "certain", "All gradients of their outputs are exactly zero: what comes after them lets nothing through."
     if run.updates is None or run.update.shape[1] < lasts: return
     rests = (run.update == 0).all(1)
     if not rests.all() and run.ratio.nanmedian() < ratio_small: return  # small steps are lost when they are added to large numbers
@@ -270,11 +275,11 @@ def through_depth(series: Series, sizes: Tensor, sign: int, backward: bool) -> S
     limit, number = (by_depth_gradients, "Length of gradients") if backward else (by_depth, "Size of outputs")
     times = 10**(trend(sizes)*sign)
     bad = times > limit
-    if not bad.any() or bad.sum() < min(lasts, len(times)): return
+    if not bad.any() or bad.sum() < min(2, len(times)): return  # training may mend it within a few steps
     rows, third = bad.nonzero().flatten(), max(len(sizes)//3, 1)
     first, last = (sizes[i, bad].nanmedian() for i in (0, -1))
     yield (series.names[:third] if backward else series.names[-third:], (series.steps[rows[0]], series.steps[rows[-1]]), "likely" if len(rows) >= lasts and times[bad].median() > clearly*limit else "possible",
-           f"{number}: {first:.2g} in {series.names[0]}, {last:.2g} in {series.names[len(sizes) - 1]}, and steadily so in between.")
+           f"{number}: {short(first)} in {series.names[0]}, {short(last)} in {series.names[len(sizes) - 1]}, and steadily so in between.")
 
 
 def activations_vanish(run: Run) -> Seen: return through_depth(run.outputs, run.outputs.size[:-1], -1, backward=False)
@@ -286,7 +291,7 @@ def gradients_explode(run: Run) -> Seen: return through_depth(run.grads, run.gra
 def grown(run: Run) -> tuple[Tensor, Tensor]: # Of outputs: how many times larger than at the start; is that too much?
     size = run.outputs.size
     times = size/size[:, :3].nanquantile(.5, 1, keepdim=True) if size.numel() else size
-    return times, times.isfinite() & (times > growth) & (size > large)
+    return times, times.isfinite() & (times > growth) & (size > large_outputs)
 
 
 def blows_up(run: Run) -> Seen:
@@ -295,7 +300,7 @@ def blows_up(run: Run) -> Seen:
     row = bad.any(0).int().argmax().item()
     still_so = bad[:, -1].any() or run.outputs.bad[:, -1].any()
     yield (run.outputs.named(bad.any(1)), run.outputs.span(row), "likely" if still_so else "possible",
-           f"Outputs are up to {times[bad].max():.1g} times as large as in the first steps: {run.outputs.size[bad].max():.2g}.")
+           f"Outputs are up to {short(times[bad].max())} times as large as in the first steps: {short(run.outputs.size[bad].max())}.")
 
 
 def rate_too_large(run: Run) -> Seen:
@@ -309,7 +314,7 @@ def rate_too_large(run: Run) -> Seen:
     ratio = run.ratio
     often = len(ratio) >= lasts and (ratio > ratio_large).double().mean() > .5
     if often or (ratio > clearly*ratio_large).any():
-        yield [], run.outputs.span(0), "likely", f"A step moves parameters by {ratio.nanmedian():.1g} of their length, and by up to {ratio.nan_to_num(0).max():.1g}. About 0.001 is usual."
+        yield [], run.outputs.span(0), "likely", f"A step moves parameters by {short(ratio.nanmedian())} of their length, and by up to {short(ratio.nan_to_num(0).max())}. About 0.001 is usual."
 
 
 def rate_too_small(run: Run) -> Seen:
@@ -317,7 +322,7 @@ def rate_too_small(run: Run) -> Seen:
         ratio = run.ratio[run.ratio > 0]
         warming_up = len(ratio) and ratio[-1] > 1.5*ratio[len(ratio)//2]
         if len(ratio) >= lasts and not warming_up and ratio.quantile(mostly) < ratio_small:
-            yield [], run.outputs.span(0), "likely" if len(ratio) >= soon else "possible", f"A step moves parameters by {ratio.median():.1g} of their length. About 0.001 is usual."
+            yield [], run.outputs.span(0), "likely" if len(ratio) >= soon else "possible", f"A step moves parameters by {short(ratio.median())} of their length. About 0.001 is usual."
         return
     o, third = run.outputs, len(run.steps)//3
     if not o.names or third*3 < soon or not o.finite.all(): return
