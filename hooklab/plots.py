@@ -23,6 +23,7 @@ _nouns = {"activations": "output", "gradients": "gradient", "updates": "update"}
 _in_logs = "std", "ratio", "update", "data"
 _alarm, _absent = "#d55e00", "#b4b4b4"  # what is not finite; what is not there
 _guide = 1e-3  # an update of this share of the parameter is usual
+_columns = 800  # more of them are narrower than a dot
 _lines = 8  # more of them are a tangle, and become the rows of an image
 
 
@@ -40,6 +41,12 @@ def _say(ax, sentence):
     return ax
 
 
+def height_for(n: int) -> float: # In inches
+    "As lines or as an image."
+    return min(2 + .17*n, 12) if n > _lines else 3.2
+
+
+def label_of(history: "Plots", what: str) -> str: return _labels[what].format(_nouns[history.kind])
 def _short(name, length=28): return name if len(name) <= length else f"{name[:length//3]}…{name[-(length - length//3 - 1):]}"
 
 
@@ -74,7 +81,7 @@ def _label_ends(ax, names, steps, values, colours):
                     arrowprops={"arrowstyle": "-", "color": colour, "lw": 1.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, .5)})
 
 
-def _thinned(x, y, points=1000):
+def thinned(x, y, points=1000):
     "Where a picture cannot show more, the lowest and the highest of each few numbers."
     size = -(-2*len(x)//points)
     if size <= 2: return x, y
@@ -98,10 +105,18 @@ def _spaced(table, steps):
 
 
 def _image(ax, table, steps, bottom, top, **options):
-    "An image over time. Where there is no number it is grey."
+    "An image over time. Where there is no number it is grey; where there are more steps than can be shown it has their means."
     ax.set_facecolor(_absent)
     table, (left, right) = _spaced(table, steps)
-    return ax.imshow(np.ma.masked_invalid(table), aspect="auto", extent=(left, right, bottom, top), interpolation_stage="data", **options)
+    columns = table.shape[-1]
+    group = -(-columns//_columns)
+    table = np.pad(table, ((0, 0), (0, -columns % group)), constant_values=np.nan).reshape(len(table), -1, group)
+    n = np.isfinite(table).sum(-1)
+    table = np.where(n > 0, np.nansum(table, -1)/np.maximum(n, 1), np.nan)
+    end = left + (right - left)/columns*group*table.shape[1]
+    image = ax.imshow(np.ma.masked_invalid(table), aspect="auto", extent=(left, end, bottom, top), interpolation="nearest", **options)
+    ax.set_xlim(left, right)
+    return image
 
 # %% ../nbs/lib/plots.ipynb #d862bdc8
 class Plots:
@@ -129,9 +144,9 @@ class Plots:
         chosen = list(self._chosen(layers))
         values, broken = (x[chosen] for x in self._numbers(what))
         many = len(chosen) > _lines
-        ax = _figure(ax, (8, min(2 + .17*len(chosen), 12) if many else 3.2))
+        ax = _figure(ax, (8, height_for(len(chosen))))
         if not len(self) or not chosen: return _say(ax, f"No {self.kind} were recorded yet.")
-        names, label = [self.names[i] for i in chosen], _labels[what].format(_nouns[self.kind])
+        names, label = [self.names[i] for i in chosen], label_of(self, what)
         if not (np.isfinite(values) | broken).any(): return _say(ax, f"There is no {label}: {', '.join(map(_short, names[:3]))}{' …'*(len(names) > 3)} did not run.")
         (self._rows_of_an_image if many else self._draw_lines)(ax, what, label, names, values, broken)
         ax.set_xlabel("step")
@@ -140,7 +155,7 @@ class Plots:
     def _draw_lines(self, ax, what, label, names, values, broken):
         steps, colours = np.asarray(self.steps), _colours(ax, len(names))
         for series, colour in zip(values, colours):
-            x, y = _thinned(steps, series)
+            x, y = thinned(steps, series)
             ax.plot(x, y, color=colour, lw=1.5)
             there = np.pad(np.isfinite(y), 1)
             alone = there[1:-1] & ~there[:-2] & ~there[2:]  # no line leads to it
@@ -163,7 +178,7 @@ class Plots:
         ax.set_title(f"orange: not finite, first in {_short(names[broken[:, at].argmax()])} at step {self.steps[at]}", fontsize="small", loc="left")
 
     def _rows_of_an_image(self, ax, what, label, names, values, broken):
-        from matplotlib.colors import CenteredNorm, LogNorm, Normalize, TwoSlopeNorm
+        from matplotlib.colors import CenteredNorm, ListedColormap, LogNorm, Normalize, TwoSlopeNorm
         steps, share = self.steps, label.startswith("share")
         if what == "ratio": values, norm, cmap = np.log10(np.where(values > 0, values, 1e-12)) + 0*values, TwoSlopeNorm(-3, -6, 0), "PuOr_r"
         elif what == "mean": norm, cmap = CenteredNorm(0, np.nanquantile(np.abs(values), .98) or 1) if np.isfinite(values).any() else None, "PuOr_r"
@@ -174,8 +189,7 @@ class Plots:
         if share: _in_percent(bar.ax.yaxis)
         if what == "ratio": bar.ax.set_yticks(range(-6, 1), [f"1e{i}" for i in range(-6, 0)] + ["1"])
         if broken.any():
-            from matplotlib.colors import ListedColormap
-            _image(ax, np.where(broken, 1., np.nan), steps, len(names) - .5, -.5, cmap=ListedColormap([_alarm]), interpolation="nearest").set_zorder(2)
+            _image(ax, np.where(broken, 1., np.nan), steps, len(names) - .5, -.5, cmap=ListedColormap([_alarm])).set_zorder(2)
             self._tell_broken(ax, names, broken)
         _name_ticks(ax.yaxis, names, _inches(ax)[1])
 
@@ -297,7 +311,7 @@ class Plots:
         for i, (ax, name, hist, y, d, here, bad) in enumerate(zip(axes.flat, self.names, hists, values, spread, shown, broken)):
             if as_image: _image(ax, np.where(here | bad, hist, np.nan), steps, low, high, origin="lower", cmap="viridis")
             else:
-                x, thin = _thinned(steps, y, 300)
+                x, thin = thinned(steps, y, 300)
                 ax.plot(x, thin, color=_colours(ax, 1)[0], lw=1.2, marker="." if len(x) == 1 else None)
                 ax.fill_between(steps[::every], (y - d)[::every], (y + d)[::every], color=_colours(ax, 1)[0], alpha=.25, lw=0)
             if bad.any(): ax.axvline(steps[bad.argmax()], color=_alarm, lw=1.5, ls=":")
@@ -309,7 +323,7 @@ class Plots:
             if i + columns < len(values): ax.set_xticks([])  # shared axes do the same, but take seconds
             if i % columns: ax.set_yticks([]), ax.set_yticks([], minor=True)
         fig.supxlabel("step" + "; orange: not finite from here on"*bool(broken.any()), fontsize="medium")
-        fig.supylabel(f"value of the {noun}" if as_image else f"mean ± deviation of the {noun}" if what == "mean" else _labels[what].format(noun), fontsize="medium")
+        fig.supylabel(f"value of the {noun}" if as_image else f"mean ± deviation of the {noun}" if what == "mean" else label_of(self, what), fontsize="medium")
         return axes
 
 # %% ../nbs/lib/plots.ipynb #2b524765

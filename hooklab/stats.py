@@ -18,9 +18,11 @@ from torch import Tensor, nn
 
 from .callback import HookCallback
 from .history import History, WeightHistory
+from .live import LivePlot
 from .meters import Meters, Weights
 from .moments import Scratch, rows_of
 from .plots import overview
+from .run_report import write_report
 from .select import not_a_model, unwrap
 
 # %% ../nbs/lib/stats.ipynb #3b5b808f
@@ -28,6 +30,7 @@ class ActivationStats(HookCallback):
     "Records the numbers of what layers return while a model trains, and of gradients on request."
     order = -20
     gradients = updates = None # The `History` of gradients; the one of updates
+    live_plot = None # The `LivePlot`, if one is wanted
 
     def __init__(
         self,
@@ -39,6 +42,9 @@ class ActivationStats(HookCallback):
         max_rows: int = 4096, # How many steps to keep; of a longer run, evenly spaced ones
         **options: Any, # As in `HookCallback`: `modules`, `every`, `remove_end`, `is_forward`, `include_paramless`, `cpu`
     ):
+        if not isinstance(with_hist, int):
+            raise TypeError(f"ActivationStats got a {type(with_hist).__name__} for with_hist. It finds its learner by itself: Learner(…, cbs=ActivationStats()); "
+                            "layers are asked for with modules=")
         if hist_sample is not None and hist_sample < 1: raise ValueError(f"hist_sample={hist_sample}: a sample has at least one number")
         super().__init__(**options)
         self.with_hist, self.grads, self.counts, self.hist_sample, self.max_rows = with_hist, grads, counts, hist_sample, max_rows
@@ -78,7 +84,9 @@ class ActivationStats(HookCallback):
     def _remove(self):
         for meters in self.meters.values(): meters.remove()
         if self.weights: self.weights.remove()
+        was_on = bool(self.meters)
         self._off()
+        if was_on and self.live_plot: self.live_plot.close()
 
     def before_fit(self):
         self._remove()
@@ -101,6 +109,7 @@ class ActivationStats(HookCallback):
             history = self.gradients if kind == "gradients" else self.history
             history.add(self.meters[kind].nothing if table is None else table, step)
         if self.weights: self.updates.add(self.weights.take(), step)
+        if self.live_plot: self.live_plot.update()
 
     # In a loop of your own
 
@@ -237,6 +246,22 @@ class ActivationStats(HookCallback):
     ) -> Any: # The axes, one for each layer
         "A small picture of each layer over time."
         return self.history.plot_all(fig)
+
+    def live(
+        self,
+        every_seconds: float = 5., # How long a picture stays, at least
+    ) -> "ActivationStats": # Itself
+        "In Jupyter, show `plot()` under the cell that trains, and draw it anew from time to time."
+        self.live_plot = LivePlot(self, every_seconds)
+        return self
+
+    def report(
+        self,
+        path: str | Path, # The file to write, run.html for instance
+        title: str = "A training run", # What stands above it
+    ) -> Path: # The file
+        "Write one page that says all of it, with pictures and a diagnosis. It opens anywhere, also without a network."
+        return write_report(self, path, title)
 
     @property
     def histories(self) -> dict[str, History]:
