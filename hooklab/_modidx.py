@@ -509,6 +509,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                 'hooklab.meters.Meters.measure_now': ('lib/meters.html#meters.measure_now', 'hooklab/meters.py'),
                                 'hooklab.meters.Meters.nothing': ('lib/meters.html#meters.nothing', 'hooklab/meters.py'),
                                 'hooklab.meters.Meters.place': ('lib/meters.html#meters.place', 'hooklab/meters.py'),
+                                'hooklab.meters.Meters.switch': ('lib/meters.html#meters.switch', 'hooklab/meters.py'),
                                 'hooklab.meters.Meters.take': ('lib/meters.html#meters.take', 'hooklab/meters.py'),
                                 'hooklab.meters.Meters.trace': ('lib/meters.html#meters.trace', 'hooklab/meters.py'),
                                 'hooklab.meters.Place': ('lib/meters.html#place', 'hooklab/meters.py'),

@@ -25,6 +25,7 @@ from .callback import *
 from .progress import *
 from .learner import *
 from .plots import *
+from .live import *
 from .history import *
 from .stats import *
 from .diagnosis import *
