@@ -399,3 +399,23 @@ def test_neither_library_is_imported_unless_asked():
         import sys, hooklab.all, hooklab.trainers
         sys.exit(any(name.split('.')[0] in ('lightning', 'pytorch_lightning', 'transformers', 'accelerate') for name in sys.modules))"""
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_learner_or_layers_in_the_first_place_are_an_error():
+    "fastai v1 had the learner there; a histogram of everything would be a strange answer."
+    for given in (nn.Linear(1, 1), "0.*", [nn.Linear(1, 1)], object()):
+        with pytest.raises(TypeError, match=r"Learner\(…, cbs=ActivationStats\(\)\); layers are asked for with modules="): ActivationStats(given)
+
+
+@with_marks(*peers)
+def test_a_trainer_that_replaces_train_needs_a_with(tmp_path):
+    s = ActivationStats()
+    ran = in_transformers(s, folder=tmp_path)
+    def train():
+        ran.trainer.callback_handler.on_train_begin(ran.trainer.args, ran.trainer.state, ran.trainer.control)
+        assert hooks_on(ran.model)
+        raise RuntimeError("on purpose")
+    with pytest.raises(RuntimeError, match="on purpose"), s: train()
+    assert not hooks_on(ran.model)
+    with s: ran()
+    assert len(s.stats) == 2*n_batches and not hooks_on(ran.model)
