@@ -330,7 +330,7 @@ def rate_too_small(run: Run) -> Seen:
     noise = ((first.var(-1) + last.var(-1))/third).sqrt()
     change = (last.mean(-1) - first.mean(-1)).abs()
     if (change <= torch.maximum(still*o.size.mean(1), 3*noise)).all():
-        yield [], o.span(0), "possible", f"Between the first and the last third of {len(run.steps)} recorded steps, outputs have changed by no more than batches differ."
+        yield [], o.span(0), "possible", f"Between the first and the last third of {len(run.steps)} recorded steps, outputs have changed by no more than batches differ: it hardly trains, or has learned what it can."
 
 # %% ../nbs/lib/diagnosis.ipynb #1b945bf6
 faults: dict[str, tuple[Callable[[Run], Seen], str]] = {
