@@ -97,7 +97,7 @@ def _spaced(table, steps):
     "The columns of an image, evenly spaced in time: empty where steps are missing. And the steps between which it lies."
     every = int(np.diff(steps).min()) if len(steps) > 1 else 1
     every = max(every, 1, -(-(steps[-1] - steps[0])//8192))
-    grid = np.arange(steps[0], steps[-1] + 1, every)
+    grid = np.arange(steps[0], steps[-1] + every, every)
     if len(grid) != len(steps) or (grid != steps).any():
         at = np.searchsorted(steps, grid, "right") - 1
         table = np.where(np.asarray(steps)[at] > grid - every, table[..., at], np.nan)
@@ -123,7 +123,7 @@ class Plots:
     "Pictures of a `History`. Each draws on the axes it is given, or in a figure of its own, and returns them."
     def _numbers(self, what: str) -> tuple[np.ndarray, np.ndarray]: # Numbers, with NaN where there are none; where a number is that should be finite and is not
         values = self.values(what).detach().cpu().double().numpy()
-        if self.kind == "updates": broken = ~np.isfinite(self.values("update") + self.values("data")).bool().cpu().numpy()
+        if self.kind == "updates": broken = ~(self.values("update") + self.values("data")).isfinite().cpu().numpy()
         else: broken = ((self.values("n") > 0) & ~self.values("mean").isfinite()).cpu().numpy() | np.isinf(values)
         return np.where(np.isfinite(values), values, np.nan), broken
 
