@@ -419,3 +419,33 @@ def test_a_trainer_that_replaces_train_needs_a_with(tmp_path):
     assert not hooks_on(ran.model)
     with s: ran()
     assert len(s.stats) == 2*n_batches and not hooks_on(ran.model)
+
+
+@with_marks(*peers)
+def test_two_processes_of_lightning(tmp_path):
+    "Each records its own batches, and after `fit` they can be merged."
+    (tmp_path/"train.py").write_text("""
+import lightning.pytorch as pl
+import torch
+from hooklab.attached import hooks_on
+from hooklab.stats import ActivationStats
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(3, 1)
+    def training_step(self, x, i): return self.net(x).square().mean()
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
+
+torch.set_num_threads(1)
+s, module = ActivationStats(grads=True), Module()
+trainer = pl.Trainer(max_epochs=1, accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                     callbacks=[s.lightning(updates=True)])
+trainer.fit(module, torch.utils.data.DataLoader(torch.randn(16, 3), 2))
+assert s.names == ["net"] and s.history.values("n").tolist() == [[2]*4] and not hooks_on(module)
+s.combine()
+assert s.history.values("n").tolist() == s.gradients.values("n").tolist() == [[4]*4]
+print("done")
+""")
+    done = subprocess.run([sys.executable, "-W", "ignore", "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert not done.returncode and done.stdout.count("done") == 2, done.stderr[-3000:]
