@@ -9,7 +9,7 @@ __all__ = []
 import torch
 from torch import Tensor, nn
 
-from hooklab.group import Group, last_given
+from hooklab.group import Group, has_compiled, last_given
 from hooklab.hook import Hook, _check
 from hooklab.kinds import step_hook
 from hooklab.moments import Batch, Numbers, Scratch, in_a_row, main_tensor, measure, measured, merged, numbers, rows_of
@@ -106,8 +106,20 @@ class Meters(Group):
         for index, meter in enumerate(meters):
             meter.index, meter.places, meter.own = index, [], torch.zeros(len(self.rows), 1, device=self.device)
         self.attach(meters)
+        self.attached = True
 
     def _begin(self): self.running = self.began = True
+
+    def switch(self, on: bool):
+        "Measure from now on, or do not. A hook that is off costs a little too, so it is taken off, except where code is compiled anew for that."
+        self.on = on
+        if on == self.attached or has_compiled(): return
+        self.attached = on
+        if on: return self.attach(self.hooks)
+        for h in self.hooks:
+            for handle in h.handles: handle.remove()
+            h.handles = ()
+        self.detach_root()
 
     def place(self, meter: Meter) -> Place:
         "Where the numbers of another call of this layer go."
@@ -191,10 +203,10 @@ class Meters(Group):
         self.traced = True
         x = x.detach()
         if x.is_complex(): x = x.abs()
-        x = x.float().reshape(1, -1)
-        if self.hist_sample and x.shape[1] > self.hist_sample:
-            counted = measured(x[:, ::_stride(x.shape[1], self.hist_sample)], self.with_counts, self.with_hist)
-            column = torch.cat([measured(x), counted[len(numbers):]])
+        x = torch.atleast_1d(x.float())[None]  # in the shape that it has: to flatten it may mean to copy it
+        if self.hist_sample and x.numel() > self.hist_sample:
+            sample = x.reshape(1, -1)[:, ::_stride(x.numel(), self.hist_sample)]
+            column = torch.cat([measured(x), measured(sample, self.with_counts, self.with_hist)[len(numbers):]])
         else: column = measured(x, self.with_counts, self.with_hist)
         meter.own.copy_(merged(torch.stack([meter.own, column])))
 

@@ -44,20 +44,25 @@ def in_a_row(x: Tensor) -> Tensor:
 
 # %% ../nbs/lib/moments.ipynb #4c94b36b
 def measured(
-    x: Tensor, # One row for each tensor to measure, float32
+    x: Tensor, # One row for each tensor to measure, float32; a row may have any shape
     with_counts: bool = False, # Count what is not finite, out of the histogram's range or close to zero
     with_hist: bool = False, # Count what falls in each bin
 ) -> Tensor: # A column for each row
     "The numbers of each row of `x`."
-    if not x.shape[1]: return x.new_zeros(len(rows_of(with_counts, with_hist)), len(x))
-    var, mean = torch.var_mean(x, 1, correction=0)
-    n = torch.full_like(mean, x.shape[1])
-    found = [n, mean, var*n, (x <= near).sum(1)]
-    if with_counts or with_hist:
-        found += [x.isnan().sum(1), x.isinf().sum(1), (x < low).sum(1), (x > high).sum(1), (x.abs() <= near).sum(1)]
-    columns = torch.stack([f.float() for f in found])
-    if not with_hist: return columns
-    return torch.cat([columns, torch.stack([row.histc(bins, low, high) for row in x], 1)])
+    n = x.numel()//len(x)
+    if not n: return x.new_zeros(len(rows_of(with_counts, with_hist)), len(x))
+    rest = tuple(range(1, x.dim()))
+    if torch.compiler.is_compiling():  # the compiler makes few loops of this, and slow ones of `var_mean`
+        mean = x.sum(rest)/n
+        m2 = (x - mean.view(-1, *[1]*len(rest))).square().sum(rest)
+    else:
+        var, mean = torch.var_mean(x, rest, correction=0)
+        m2 = var*n
+    def count(where): return where.sum(rest, dtype=torch.float32)
+    found = [torch.full_like(mean, n), mean, m2, count(x <= near)]
+    if with_counts or with_hist: found += [count(x.isnan()), count(x.isinf()), count(x < low), count(x > high), count(x.abs() <= near)]
+    if not with_hist: return torch.stack(found)
+    return torch.cat([torch.stack(found), torch.stack([row.histc(bins, low, high) for row in x], 1)])
 
 # %% ../nbs/lib/moments.ipynb #a4057599
 class Scratch:

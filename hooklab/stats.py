@@ -98,7 +98,7 @@ class ActivationStats(HookCallback):
         if self.training: self._end_step(self.train_iter, self._is_due())
 
     def _switch(self, on):
-        for meters in self.meters.values(): meters.on = on and self.history.wants_next
+        for meters in self.meters.values(): meters.switch(on and self.history.wants_next)
         if self.weights: self.weights.on = on and self.history.wants_next
 
     def _end_step(self, step, due):

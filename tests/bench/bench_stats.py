@@ -21,7 +21,7 @@ def small_cnn():
 
 
 def mlp(): return nn.Sequential(*(m for _ in range(10) for m in (nn.Linear(64, 64), nn.ReLU())), nn.Linear(64, 10)), (32, 64), 60
-def residual(): return resnet18(num_classes=10), (16, 3, 64, 64), 2
+def residual(): return resnet18(num_classes=10), (16, 3, 64, 64), 1
 
 
 class Training:
@@ -112,9 +112,9 @@ def long_record(steps=100_000, layers=50):
 
 def measure():
     return {
-        "training step of a small CNN, to one without statistics": steps(small_cnn, 15),
-        "training step of an MLP of 11 layers, to one without statistics": steps(mlp, 15),
-        "training step of resnet18, to one without statistics": steps(residual, 7),
-        "training step of resnet18 in compiled code, to one without statistics": compiled(7),
+        "training step of a small CNN, to one without statistics": steps(small_cnn, 11),
+        "training step of an MLP of 11 layers, to one without statistics": steps(mlp, 11),
+        "training step of resnet18, to one without statistics": steps(residual, 5),
+        "training step of resnet18 in compiled code, to one without statistics": compiled(9),
         "a record of 100,000 steps of 50 layers with histograms": long_record(),
     }
