@@ -36,7 +36,7 @@ def _figure(ax, size, n=1):
 
 def _say(ax, sentence):
     "Words where there is nothing to draw."
-    ax.text(.5, .5, sentence, ha="center", va="center", transform=ax.transAxes, wrap=True)
+    ax.text(.5, .5, sentence, ha="center", va="center", transform=ax.transAxes, wrap=True, in_layout=False)
     ax.set(xticks=[], yticks=[])
     return ax
 
@@ -147,10 +147,14 @@ class Plots:
         ax = _figure(ax, (8, height_for(len(chosen))))
         if not len(self) or not chosen: return _say(ax, f"No {self.kind} were recorded yet.")
         names, label = [self.names[i] for i in chosen], label_of(self, what)
-        if not (np.isfinite(values) | broken).any(): return _say(ax, f"There is no {label}: {', '.join(map(_short, names[:3]))}{' …'*(len(names) > 3)} did not run.")
+        if not (np.isfinite(values) | broken).any(): return _say(ax, f"There is no {label}: {self._why_nothing(chosen)}.")
         (self._rows_of_an_image if many else self._draw_lines)(ax, what, label, names, values, broken)
         ax.set_xlabel("step")
         return ax
+
+    def _why_nothing(self, chosen):
+        if self.kind == "updates": return "no step was made"
+        return "it takes more than one number" if (self.values("n")[chosen] > 0).any() else "nothing of this ran"
 
     def _draw_lines(self, ax, what, label, names, values, broken):
         steps, colours = np.asarray(self.steps), _colours(ax, len(names))

@@ -213,6 +213,12 @@ def test_thinned_keeps_what_stands_out():
     assert (few_x[1:] >= few_x[:-1]).all() and (y[few_x][few_y == few_y] == few_y[few_y == few_y]).all()
 
 
+def test_why_there_is_nothing_is_said():
+    assert words(runs["never_ran, 3 layers"].plot()) == ["There is no standard deviation of the output: nothing of this ran."]
+    assert words(runs["single_numbers, 3 layers"].plot()) == ["There is no standard deviation of the output: it takes more than one number."]
+    assert words(runs["no steps"].plot()) == ["No activations were recorded yet."]
+
+
 def test_names_that_have_no_room_are_left_out():
     h = history(100, 4096, with_hist=False)
     ax = h.plot()
@@ -239,8 +245,9 @@ def run(steps=6, record=None, **options):
 
 def test_stats_hand_on_to_the_history():
     s = run(with_hist=True, grads=True)
-    ax = plt.subplots()[1]
-    assert s.color_dim(0, ax=ax) is ax and s.plot_hist(0, ax=ax) is ax and s.dead_chart(ax=ax) is ax
+    for draw in lambda ax: s.color_dim(0, ax=ax), lambda ax: s.plot_hist(0, ax=ax), lambda ax: s.dead_chart(ax=ax):
+        ax = plt.subplots()[1]
+        assert draw(ax) is ax
     assert len(s.plot_layer_stats("0")) == 3 and len(s.plot_all().flat) == 2
     axes = s.plot()
     assert [ax.get_xlabel() for ax in axes] == ["step"]*3 + ["layer, from input to output", "step"]
