@@ -120,7 +120,7 @@ class Run:
     def __init__(self, stats: ActivationStats):
         found = stats.histories
         steps = next(iter(found.values())).steps
-        self.steps, self.scaled, self.recorded = steps, stats.scaler is not None, set(found)
+        self.steps, self.scaled, self.recorded = steps, stats.scaled, set(found)
         self.outputs, self.grads = Series(found.get("activations"), steps), Series(found.get("gradients"), steps)
         bad = self.grads.bad.any(0)
         fine = ~(bad | self.outputs.bad.any(0))

@@ -48,7 +48,7 @@ class ActivationStats(HookCallback):
         if hist_sample is not None and hist_sample < 1: raise ValueError(f"hist_sample={hist_sample}: a sample has at least one number")
         super().__init__(**options)
         self.with_hist, self.grads, self.counts, self.hist_sample, self.max_rows = with_hist, grads, counts, hist_sample, max_rows
-        self.optimizer = self.scaler = None
+        self.optimizer, self.scaler, self.scaled = None, None, False
         self._off()
         self.history = History([], rows_of(counts, with_hist), max_rows)
 
@@ -122,6 +122,7 @@ class ActivationStats(HookCallback):
         "Begin to record. Call `step()` whenever a step has ended."
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
         self.optimizer, self.scaler = optimizer, scaler if scaler is not None and scaler.is_enabled() else None
+        self.scaled = self.scaler is not None
         self.learn = Loop(model)
         self._register()
         self._switch(self._is_due())
@@ -272,7 +273,7 @@ class ActivationStats(HookCallback):
     @property
     def skipped(self) -> list[int]:
         "The steps that a `GradScaler` has skipped, as it does when gradients are not finite."
-        if self.scaler is None or self.gradients is None: return []
+        if not self.scaled or self.gradients is None: return []
         bad = (~self.gradients.values("mean").isfinite() & (self.gradients.values("n") > 0)).any(0)
         return [step for step, is_bad in zip(self.gradients.steps, bad.tolist()) if is_bad]
 
@@ -292,7 +293,7 @@ class ActivationStats(HookCallback):
     ):
         "Write what was recorded to a file."
         facts = {kind: {"names": h.names, "rows": h.rows, "steps": h.steps} for kind, h in self.histories.items()}
-        about = {"facts": facts, "hist_sample": self.hist_sample, "scaled": self.scaler is not None}
+        about = {"facts": facts, "hist_sample": self.hist_sample, "scaled": self.scaled}
         save_file({kind: h.tables().cpu().contiguous() for kind, h in self.histories.items()}, path, {"hooklab": json.dumps(about)})
 
     @classmethod
@@ -310,6 +311,7 @@ class ActivationStats(HookCallback):
                 history.kind, history.sampled = kind, about["hist_sample"]
                 history.fill(facts["steps"], file.get_tensor(kind))
         new = cls(hist_sample=about["hist_sample"], grads="gradients" in histories, is_forward="activations" in histories)
+        new.scaled = about["scaled"]
         new.history = next(iter(histories.values()))
         new.gradients, new.updates = histories.get("gradients"), histories.get("updates")
         new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows

@@ -445,7 +445,7 @@ def test_gradients_by_hand():
     assert only.gradients is only.history and len(only.stats) == 2
 
 
-def test_scaler():
+def test_scaler(tmp_path):
     torch.manual_seed(0)
     model = net()
     twin = copy.deepcopy(model)
@@ -465,6 +465,8 @@ def test_scaler():
     kept = [i for i in range(6) if i != bad]
     torch.testing.assert_close(s.gradients.values("std")[:, :bad], plain.gradients.values("std")[:, :bad])
     torch.testing.assert_close(s.gradients.values("std")[:, kept][:, :bad], plain.gradients.values("std")[:, :bad])
+    s.save(tmp_path/"run")
+    assert hl.ActivationStats.load(tmp_path/"run").skipped == [bad]
     assert s.skipped == [bad] and s.updates.values("update")[:, bad].eq(0).all()
     with hl.ActivationStats(grads=True).on(model, scaler=torch.amp.GradScaler("cpu", enabled=False)) as off: train(model, batches(2), off)
     assert off.skipped == []
