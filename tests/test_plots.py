@@ -51,7 +51,7 @@ def overflow(t): t[-1, 2] = torch.inf
 def huge(t): t[-1, 1], t[-1, 2] = 3e38, 3e38
 def tiny(t): t[:, 1:3] = 1e-42
 def all_zero(t): t[:, 1:3] = 0
-def single_numbers(t): t[:, 0], t[:, 2] = 1, 0
+def single_numbers(t): t[:, 0], t[:, 2], t[:, 3:] = 1, 0, t[:, 3:] > 50
 
 
 runs = {"usual": history(), "no layers": history(0, 0), "no steps": history(3, 0), "one step": history(3, 1), "one layer": history(1, 20),
