@@ -232,14 +232,14 @@ def usual(name: str, seed: int, n: int = steps) -> ActivationStats:
     "What would have been recorded of the first steps by default: no gradients, histograms, updates or layers without parameters."
     full, names = record(name, seed)
     s = ActivationStats()
-    s.scaler, s.history = full.scaler, part(full.history, n, rows_of(False, False), names)
+    s.scaled, s.history = full.scaled, part(full.history, n, rows_of(False, False), names)
     return s
 
 
 def full(name: str, seed: int, n: int = steps) -> ActivationStats:
     "All that was recorded of the first steps."
     of, s = record(name, seed)[0], ActivationStats(**everything)
-    s.scaler, s.history, s.gradients, s.updates = of.scaler, *(part(h, n) for h in of.histories.values())
+    s.scaled, s.history, s.gradients, s.updates = of.scaled, *(part(h, n) for h in of.histories.values())
     return s
 
 
