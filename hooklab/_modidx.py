@@ -569,6 +569,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'hooklab.plots.Plots._rows_of_an_image': ('lib/plots.html#plots._rows_of_an_image', 'hooklab/plots.py'),
                                'hooklab.plots.Plots._tell_broken': ('lib/plots.html#plots._tell_broken', 'hooklab/plots.py'),
                                'hooklab.plots.Plots._title': ('lib/plots.html#plots._title', 'hooklab/plots.py'),
+                               'hooklab.plots.Plots._why_nothing': ('lib/plots.html#plots._why_nothing', 'hooklab/plots.py'),
                                'hooklab.plots.Plots.color_dim': ('lib/plots.html#plots.color_dim', 'hooklab/plots.py'),
                                'hooklab.plots.Plots.dead_chart': ('lib/plots.html#plots.dead_chart', 'hooklab/plots.py'),
                                'hooklab.plots.Plots.plot': ('lib/plots.html#plots.plot', 'hooklab/plots.py'),
