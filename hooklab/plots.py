@@ -14,110 +14,6 @@ import numpy as np
 
 from .moments import bins, high, low
 
-# %% ../nbs/lib/plots.ipynb #f969c8da
-_labels = {"mean": "mean of the {}", "std": "standard deviation of the {}", "near_zero": "share of numbers ≤ 0.05", "n": "numbers in the {}",
-           "nan": "share of NaN", "inf": "share of Inf", "under": "share of numbers < 0", "over": "share of numbers > 10",
-           "around_zero": "share of numbers from -0.05 to 0.05", "ratio": "length of update / length of parameter",
-           "update": "length of the update", "data": "length of the parameter"}
-_nouns = {"activations": "output", "gradients": "gradient", "updates": "update"}
-_in_logs = "std", "ratio", "update", "data"
-_alarm, _absent = "#d55e00", "#b4b4b4"  # what is not finite; what is not there
-_guide = 1e-3  # an update of this share of the parameter is usual
-_columns = 800  # more of them are narrower than a dot
-_lines = 8  # more of them are a tangle, and become the rows of an image
-
-
-def _figure(ax, size, n=1):
-    "The axes that are given, or `n` in a new figure."
-    if ax is not None: return ax
-    import matplotlib.pyplot as plt
-    return plt.subplots(1, n, figsize=size, layout="constrained")[1]
-
-
-def _say(ax, sentence):
-    "Words where there is nothing to draw."
-    ax.text(.5, .5, sentence, ha="center", va="center", transform=ax.transAxes, wrap=True, in_layout=False)
-    ax.set(xticks=[], yticks=[])
-    return ax
-
-
-def height_for(n: int) -> float: # In inches
-    "As lines or as an image."
-    return min(2 + .17*n, 12) if n > _lines else 3.2
-
-
-def label_of(history: "Plots", what: str) -> str: return _labels[what].format(_nouns[history.kind])
-def _short(name, length=28): return name if len(name) <= length else f"{name[:length//3]}…{name[-(length - length//3 - 1):]}"
-
-
-def _colours(ax, n):
-    "From dark to light, as far as they can be told from the background: also without seeing colours."
-    from matplotlib import colormaps
-    from matplotlib.colors import to_rgb
-    first, last = (0, .8) if sum(to_rgb(ax.get_facecolor())) > 1.5 else (.35, 1)
-    return colormaps["viridis"](np.linspace(first, last, n)) if n > 1 else [("#0b5c8a" if first == 0 else "#85c3ee")]
-
-
-def _name_ticks(axis, names, length):
-    "Names at the ticks of an axis: all that `length` inches have room for."
-    every = max(1, int(np.ceil(len(names)*.17/length)))
-    axis.set_ticks(range(0, len(names), every), [_short(name) for name in names[::every]], fontsize="small")
-
-
-def _inches(ax): return ax.get_position().size*ax.figure.get_size_inches()
-
-
-def _label_ends(ax, names, steps, values, colours):
-    "The name of each line where it ends, on the right and so far apart that they can be read."
-    ends = [(series[at[-1]], steps[at[-1]], name, colour) for name, series, colour in zip(names, values, colours) if len(at := np.flatnonzero(np.isfinite(series)))]
-    gap = .16/_inches(ax)[1]
-    heights = [ax.transAxes.inverted().transform(ax.transData.transform((step, y)))[1] for y, step, *_ in ends]
-    heights = [h if np.isfinite(h) else 0 for h in heights]  # zero, on a logarithmic axis
-    order, placed = np.argsort(heights, kind="stable"), [*heights]
-    for lower, upper in [*zip(order, order[1:])]*50:
-        if (missing := gap - (placed[upper] - placed[lower])) > 0: placed[lower], placed[upper] = placed[lower] - missing/2, placed[upper] + missing/2
-    for (_, _, name, colour), end, height in zip(ends, heights, placed):
-        ax.annotate(_short(name), (1, end), (1.04, height), xycoords="axes fraction", textcoords="axes fraction", va="center", fontsize="small",
-                    arrowprops={"arrowstyle": "-", "color": colour, "lw": 1.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, .5)})
-
-
-def thinned(x, y, points=1000):
-    "Where a picture cannot show more, the lowest and the highest of each few numbers."
-    size = -(-2*len(x)//points)
-    if size <= 2: return x, y
-    rest = -len(x) % size
-    groups = np.pad(y, (0, rest), constant_values=np.nan).reshape(-1, size)
-    found = [np.where(np.isnan(groups), filling, groups) for filling in (np.inf, -np.inf)]
-    kept = np.sort(np.stack([found[0].argmin(1), found[1].argmax(1)], 1), 1) + np.arange(len(groups))[:, None]*size
-    kept = np.minimum(kept.ravel(), len(x) - 1)
-    return x[kept], y[kept]
-
-
-def _spaced(table, steps):
-    "The columns of an image, evenly spaced in time: empty where steps are missing. And the steps between which it lies."
-    every = int(np.diff(steps).min()) if len(steps) > 1 else 1
-    every = max(every, 1, -(-(steps[-1] - steps[0])//8192))
-    grid = np.arange(steps[0], steps[-1] + every, every)
-    if len(grid) != len(steps) or (grid != steps).any():
-        at = np.searchsorted(steps, grid, "right") - 1
-        table = np.where(np.asarray(steps)[at] > grid - every, table[..., at], np.nan)
-    return table, (steps[0] - every/2, grid[-1] + every/2)
-
-
-def _image(ax, table, steps, bottom, top, **options):
-    "An image over time. Where there is no number it is grey; where there are more steps than can be shown it has their means."
-    ax.set_facecolor(_absent)
-    table, (left, right) = _spaced(table, steps)
-    columns = table.shape[-1]
-    group = -(-columns//_columns)
-    table = np.pad(table, ((0, 0), (0, -columns % group)), constant_values=np.nan).reshape(len(table), -1, group)
-    n = np.isfinite(table).sum(-1)
-    table = np.where(n > 0, np.nansum(table, -1)/np.maximum(n, 1), np.nan)
-    end = left + (right - left)/columns*group*table.shape[1]
-    image = ax.imshow(np.ma.masked_invalid(table), aspect="auto", extent=(left, end, bottom, top), interpolation="nearest", **options)
-    ax.set_xlim(left, right)
-    return image
-
 # %% ../nbs/lib/plots.ipynb #d862bdc8
 class Plots:
     "Pictures of a `History`. Each draws on the axes it is given, or in a figure of its own, and returns them."
@@ -329,6 +225,110 @@ class Plots:
         fig.supxlabel("step" + "; orange: not finite from here on"*bool(broken.any()), fontsize="medium")
         fig.supylabel(f"value of the {noun}" if as_image else f"mean ± deviation of the {noun}" if what == "mean" else label_of(self, what), fontsize="medium")
         return axes
+
+# %% ../nbs/lib/plots.ipynb #f969c8da
+_labels = {"mean": "mean of the {}", "std": "standard deviation of the {}", "near_zero": "share of numbers ≤ 0.05", "n": "numbers in the {}",
+           "nan": "share of NaN", "inf": "share of Inf", "under": "share of numbers < 0", "over": "share of numbers > 10",
+           "around_zero": "share of numbers from -0.05 to 0.05", "ratio": "length of update / length of parameter",
+           "update": "length of the update", "data": "length of the parameter"}
+_nouns = {"activations": "output", "gradients": "gradient", "updates": "update"}
+_in_logs = "std", "ratio", "update", "data"
+_alarm, _absent = "#d55e00", "#b4b4b4"  # what is not finite; what is not there
+_guide = 1e-3  # an update of this share of the parameter is usual
+_columns = 800  # more of them are narrower than a dot
+_lines = 8  # more of them are a tangle, and become the rows of an image
+
+
+def _figure(ax, size, n=1):
+    "The axes that are given, or `n` in a new figure."
+    if ax is not None: return ax
+    import matplotlib.pyplot as plt
+    return plt.subplots(1, n, figsize=size, layout="constrained")[1]
+
+
+def _say(ax, sentence):
+    "Words where there is nothing to draw."
+    ax.text(.5, .5, sentence, ha="center", va="center", transform=ax.transAxes, wrap=True, in_layout=False)
+    ax.set(xticks=[], yticks=[])
+    return ax
+
+
+def height_for(n: int) -> float: # In inches
+    "As lines or as an image."
+    return min(2 + .17*n, 12) if n > _lines else 3.2
+
+
+def label_of(history: "Plots", what: str) -> str: return _labels[what].format(_nouns[history.kind])
+def _short(name, length=28): return name if len(name) <= length else f"{name[:length//3]}…{name[-(length - length//3 - 1):]}"
+
+
+def _colours(ax, n):
+    "From dark to light, as far as they can be told from the background: also without seeing colours."
+    from matplotlib import colormaps
+    from matplotlib.colors import to_rgb
+    first, last = (0, .8) if sum(to_rgb(ax.get_facecolor())) > 1.5 else (.35, 1)
+    return colormaps["viridis"](np.linspace(first, last, n)) if n > 1 else [("#0b5c8a" if first == 0 else "#85c3ee")]
+
+
+def _name_ticks(axis, names, length):
+    "Names at the ticks of an axis: all that `length` inches have room for."
+    every = max(1, int(np.ceil(len(names)*.17/length)))
+    axis.set_ticks(range(0, len(names), every), [_short(name) for name in names[::every]], fontsize="small")
+
+
+def _inches(ax): return ax.get_position().size*ax.figure.get_size_inches()
+
+
+def _label_ends(ax, names, steps, values, colours):
+    "The name of each line where it ends, on the right and so far apart that they can be read."
+    ends = [(series[at[-1]], steps[at[-1]], name, colour) for name, series, colour in zip(names, values, colours) if len(at := np.flatnonzero(np.isfinite(series)))]
+    gap = .16/_inches(ax)[1]
+    heights = [ax.transAxes.inverted().transform(ax.transData.transform((step, y)))[1] for y, step, *_ in ends]
+    heights = [h if np.isfinite(h) else 0 for h in heights]  # zero, on a logarithmic axis
+    order, placed = np.argsort(heights, kind="stable"), [*heights]
+    for lower, upper in [*zip(order, order[1:])]*50:
+        if (missing := gap - (placed[upper] - placed[lower])) > 0: placed[lower], placed[upper] = placed[lower] - missing/2, placed[upper] + missing/2
+    for (_, _, name, colour), end, height in zip(ends, heights, placed):
+        ax.annotate(_short(name), (1, end), (1.04, height), xycoords="axes fraction", textcoords="axes fraction", va="center", fontsize="small",
+                    arrowprops={"arrowstyle": "-", "color": colour, "lw": 1.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, .5)})
+
+
+def thinned(x, y, points=1000):
+    "Where a picture cannot show more, the lowest and the highest of each few numbers."
+    size = -(-2*len(x)//points)
+    if size <= 2: return x, y
+    rest = -len(x) % size
+    groups = np.pad(y, (0, rest), constant_values=np.nan).reshape(-1, size)
+    found = [np.where(np.isnan(groups), filling, groups) for filling in (np.inf, -np.inf)]
+    kept = np.sort(np.stack([found[0].argmin(1), found[1].argmax(1)], 1), 1) + np.arange(len(groups))[:, None]*size
+    kept = np.minimum(kept.ravel(), len(x) - 1)
+    return x[kept], y[kept]
+
+
+def _spaced(table, steps):
+    "The columns of an image, evenly spaced in time: empty where steps are missing. And the steps between which it lies."
+    every = int(np.diff(steps).min()) if len(steps) > 1 else 1
+    every = max(every, 1, -(-(steps[-1] - steps[0])//8192))
+    grid = np.arange(steps[0], steps[-1] + every, every)
+    if len(grid) != len(steps) or (grid != steps).any():
+        at = np.searchsorted(steps, grid, "right") - 1
+        table = np.where(np.asarray(steps)[at] > grid - every, table[..., at], np.nan)
+    return table, (steps[0] - every/2, grid[-1] + every/2)
+
+
+def _image(ax, table, steps, bottom, top, **options):
+    "An image over time. Where there is no number it is grey; where there are more steps than can be shown it has their means."
+    ax.set_facecolor(_absent)
+    table, (left, right) = _spaced(table, steps)
+    columns = table.shape[-1]
+    group = -(-columns//_columns)
+    table = np.pad(table, ((0, 0), (0, -columns % group)), constant_values=np.nan).reshape(len(table), -1, group)
+    n = np.isfinite(table).sum(-1)
+    table = np.where(n > 0, np.nansum(table, -1)/np.maximum(n, 1), np.nan)
+    end = left + (right - left)/columns*group*table.shape[1]
+    image = ax.imshow(np.ma.masked_invalid(table), aspect="auto", extent=(left, end, bottom, top), interpolation="nearest", **options)
+    ax.set_xlim(left, right)
+    return image
 
 # %% ../nbs/lib/plots.ipynb #2b524765
 def _span(values, in_logs):
