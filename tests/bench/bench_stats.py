@@ -89,18 +89,19 @@ def compiled(rounds):
 
 
 record = """
-import resource, sys, time, torch
+import os, sys, time, torch
 from hooklab.history import History
 from hooklab.moments import rows_of
 steps, layers = map(int, sys.argv[1:])
 table = torch.rand(len(rows_of(False, True)), layers)
 history = History([f"layer {i}" for i in range(layers)], rows_of(False, True))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def resident(): return int(open('/proc/self/statm').read().split()[1])*os.sysconf('SC_PAGE_SIZE')  # Linux
+before = resident()
 for step in range(steps): history.add(table, step)
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+grown = resident() - before
 start = time.perf_counter()
 history.values("mean"), history.values("std"), history.values("near_zero"), history.values("hist")
-print(grown/1024, time.perf_counter() - start)
+print(grown/2**20, time.perf_counter() - start)
 """
 
 
