@@ -38,3 +38,9 @@ def test_outputs_are_saved(runs, repo, notebook):
 @each_notebook
 def test_is_clean(repo, notebook):
     stop(unclean(repo, notebook))
+
+
+@each_notebook
+def test_is_small(repo, notebook):
+    "A page is to load on a phone: pictures smaller (`figure.dpi`), or fewer."
+    assert (repo/notebook).stat().st_size <= 300_000
