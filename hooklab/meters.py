@@ -180,16 +180,14 @@ class Meters(Group):
             for call in sorted({place.call for place in new}): self._stack_call([p for p in new if p.call == call], limit, counted)
 
     def _stack_call(self, new, limit, counted):
-        sample = self.hist_sample or limit
         rows = [p for p in new if 0 < p.shape.numel() <= limit and not p.dtype.is_complex]
-        short, long = [p for p in rows if p.shape.numel() <= sample], [p for p in rows if p.shape.numel() > sample]
-        for places, options in ((short, counted), (long, {})):
-            if not places: continue
-            self.stacks.append(stack := Stack(places, [p.shape.numel() for p in places], 0, device=self.device, **options))
-            for place, t in zip(places, stack.batch.tensors): place.row = t.view(place.shape)
-        sampled = long + [p for p in new if p not in rows and p.shape.numel() > sample] if self.hist_sample else []
+        if rows:
+            sizes = [p.shape.numel() for p in rows]
+            self.stacks.append(stack := Stack(rows, sizes, 0, device=self.device, **({} if self.hist_sample else counted)))
+            for place, t in zip(rows, stack.batch.tensors): place.row = t.view(place.shape)
+        sampled = rows + [p for p in new if p not in rows and p.shape.numel() > self.hist_sample] if self.hist_sample else []
         if not sampled: return
-        strides = [_stride(p.shape.numel(), sample) for p in sampled]
+        strides = [_stride(p.shape.numel(), self.hist_sample) for p in sampled]
         sizes = [len(range(0, p.shape.numel(), stride)) for p, stride in zip(sampled, strides)]
         self.stacks.append(stack := Stack(sampled, sizes, len(numbers), device=self.device, **counted))
         for place, t, stride in zip(sampled, stack.batch.tensors, strides):
