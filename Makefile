@@ -1,6 +1,7 @@
 # Every target sets up what it needs in .venv (tools/venv.sh), does its work, and ends with a line that says what comes next.
 # PYTHON=/path/to/python3 chooses another Python; TORCH=oldest tries the oldest torch.
 export OMP_NUM_THREADS ?= 1
+unexport VIRTUAL_ENV  # of another environment that is active in the shell, which would make IPython warn
 run = .venv/bin
 pytest = $(run)/python -m pytest
 

@@ -64,7 +64,8 @@ def torchrun(tmp_path):
         from test_features_distributed import load_features, run
         folder, log, pause = sys.argv[1:]
         open(log + " of processes", "a").write(f"{os.getpid()} ")
-        print("rows:", len(load_features(run(folder, log, pause=float(pause)), "2")), torch.distributed.is_initialized(), flush=True)
+        rows = len(load_features(run(folder, log, pause=float(pause)), "2"))
+        os.write(1, f"rows: {rows} {torch.distributed.is_initialized()}\\n".encode())  # at once, for two processes write there
         """))
     def start(folder, pause=0.):
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script, folder, tmp_path/"log", str(pause)]
