@@ -19,6 +19,7 @@ from hooklab.store import stands_for_many
 # %% ../nbs/lib/meters.ipynb #7c94813d
 small = {"cpu": 65_536}  # so many numbers at most are copied rather than measured at once
 small_elsewhere = 1_048_576  # small calls keep a GPU waiting even more
+most_calls = 64  # of a layer in a step, before they are merged
 
 
 class Place:
@@ -68,7 +69,9 @@ class Meter(Hook):
         "Take the numbers of `value`, now or at the end of the step."
         x = value if isinstance(value, Tensor) else main_tensor(value)
         if x is None: return
-        g, call = self.group, self.n_calls
+        g = self.group
+        if self.n_calls == most_calls: g.carry()
+        call = self.n_calls
         self.n_calls = call + 1
         if g.scaler is not None and g.scaler._scale is not None: x = x.detach().float()/g.scaler._scale
         place = self.places[call] if call < len(self.places) else g.place(self)
@@ -99,7 +102,7 @@ class Meters(Group):
         super().__init__(last_given, kind=kind, root=model)
         self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
         self.rows, self.scratch = rows_of(with_counts, with_hist), scratch or Scratch()
-        self.on, self.traced, self.tables, self.stacks, self.new_places = True, False, [], [], False
+        self.on, self.traced, self.tables, self.stacks, self.new_places, self.carried = True, False, [], [], False, None
         _check(list(layers.items()))
         self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
         meters = [Meter.__new__(Meter)._become(name, m, self) for name, m in layers.items()]
@@ -160,6 +163,8 @@ class Meters(Group):
         used = max(h.n_calls for h in self.hooks)
         for stack in self.stacks: stack.measure(self.tables[stack.call])
         tables = self.tables[:used] + ([torch.cat([h.own for h in self.hooks], 1)] if self.traced else [])
+        if self.carried is not None: tables.append(self.carried)
+        self.carried = None
         taken = merged(torch.stack(tables)) if len(tables) > 1 else tables[0].clone() if tables else None
         for t in self.tables[:used]: t.zero_()
         if self.traced: torch._foreach_zero_([h.own for h in self.hooks])
@@ -169,6 +174,10 @@ class Meters(Group):
             h.n_calls = 0
         if self.new_places: self._stack()
         return taken
+
+    def carry(self):
+        "Merge what was measured so far in this step: nobody knows when it will end, and each call of a layer needs room."
+        self.carried = self.take()
 
     def _stack(self):
         "Make room for what the new places get."

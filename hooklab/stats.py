@@ -92,6 +92,13 @@ class ActivationStats(HookCallback):
         self._remove()
         self._register()
 
+    def after_fit(self):
+        super().after_fit()
+        if self.remove_end: return
+        for meters in self.meters.values():  # they stay on the model, and measure nothing between fits
+            meters.switch(True)
+            meters.on = False
+
     def before_batch(self): self._switch(self.training and self._is_due())
 
     def after_batch(self):

@@ -295,6 +295,24 @@ def test_micro_batches_are_one_row():
     assert torch.equal(parts.history.values("hist"), whole.history.values("hist"))
 
 
+def test_a_step_that_does_not_end():
+    "Many calls need no more room than some, and are merged rightly."
+    model = nn.Sequential(nn.Linear(8, 4))
+    xs = batches(500, 2)
+    with hl.ActivationStats(with_hist=True).on(model) as s:
+        for x in xs: model(x)
+        assert len(s.meters["activations"].tables) == meters.most_calls
+        s.step()
+        model(xs[0])
+        s.step()
+    with hl.ActivationStats(with_hist=True).on(model) as whole:
+        for x in (xs.view(-1, 8), xs[0]):
+            model(x)
+            whole.step()
+    torch.testing.assert_close(s.stats_tensor, whole.stats_tensor)
+    assert torch.equal(s.history.values("hist"), whole.history.values("hist"))
+
+
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_every(every):
     model = net()
