@@ -664,3 +664,23 @@ def test_autocast():
             out = model(x)
             s.step()
     assert s.stats[-1][2]["mean"] == pytest.approx(out.float().mean().item(), abs=1e-6)
+
+
+def test_another_model_in_the_next_fit():
+    s = hl.ActivationStats()
+    learn = hl.synth_learner(n_trn=3, model=nn.Linear(1, 1), cbs=s, quiet=True)
+    learn.fit(1)
+    assert s.names == ["Linear"]
+    learn.model = nn.Sequential(nn.Linear(1, 4), nn.ReLU(), nn.Linear(4, 1))
+    learn.fit(1)
+    assert s.names == ["0", "2"] and len(s.stats) == 3 and not s.stats_tensor.isnan().any() and not hl.hooks_on(learn.model)
+
+
+@pytest.mark.peers
+def test_real_tensorboard(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    with hl.ActivationStats().on(model := net()) as s: train(model, batches(), s)
+    with SummaryWriter(tmp_path) as writer: s.to_tensorboard(writer)
+    read = EventAccumulator(str(tmp_path)).Reload()
+    assert [e.value for e in read.Scalars("activations/0/mean")] == pytest.approx(s.layer_stats(0)[0]) and len(read.Tags()["scalars"]) == 9
