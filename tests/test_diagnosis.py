@@ -15,7 +15,7 @@ from hooklab.stats import ActivationStats
 
 from runs import adam, broken, full, healthy, mlp, record, sgd, shallow, steps, train, usual
 
-seeds = range(2)
+seeds = [0, pytest.param(1, marks=pytest.mark.slow)]
 # What cannot be told from means and deviations of layers with parameters
 needs_more = {"detach in the middle", "optimizer of another model", "deep sigmoid", "weights too large, gradients", "a scale that overflows",
               "tanh, weights of deviation 1", "sigmoid, weights of deviation 5",
