@@ -45,9 +45,14 @@ class History(Plots, Recording):
     def has_hist(self) -> bool: return self.rows[-1] == f"bin{bins - 1}"
 
     @property
+    def whats(self) -> list[str]:
+        "The numbers that `stats` has of each layer."
+        return ["mean", "std", "near_zero", *[r for r in self.rows if r in counts]]
+
+    @property
     def stats(self) -> list[list[dict]]:
         "One row for each recorded step, and in it a dict for each layer."
-        whats = ["mean", "std", "near_zero", *[r for r in self.rows if r in counts]]
+        whats = self.whats
         columns = [self.values(what).T.tolist() for what in whats]
         rows = [[dict(zip(whats, given)) for given in zip(*row)] for row in zip(*columns)]
         if self.has_hist:
@@ -86,7 +91,7 @@ class History(Plots, Recording):
 # %% ../nbs/lib/history.ipynb #93c54393
 class WeightHistory(History):
     "How far parameters were moved in each step."
-    kind, has_hist = "updates", False
+    kind, has_hist, whats = "updates", False, ["ratio", "update", "data"]
 
     def values(
         self,
@@ -97,9 +102,3 @@ class WeightHistory(History):
         update, data = self._rows(0, 2)
         values = update/data if what == "ratio" else update if what == "update" else data
         return values.cpu() if self.cpu else values
-
-    @property
-    def stats(self) -> list[list[dict]]:
-        "One row for each recorded step, and in it a dict for each parameter."
-        whats = "ratio", "update", "data"
-        return [[dict(zip(whats, given)) for given in zip(*row)] for row in zip(*[self.values(what).T.tolist() for what in whats])]

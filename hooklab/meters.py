@@ -9,12 +9,12 @@ __all__ = []
 import torch
 from torch import Tensor, nn
 
-from hooklab.group import Group, has_compiled, last_given
-from hooklab.hook import Hook, _check
-from hooklab.kinds import step_hook
-from hooklab.moments import Batch, Numbers, Scratch, in_a_row, main_tensor, measure, measured, merged, numbers, rows_of
-from hooklab.select import unwrap
-from hooklab.store import stands_for_many
+from .group import Group, has_compiled, last_given
+from .hook import Hook, _check
+from .kinds import step_hook
+from .moments import Batch, Numbers, Scratch, in_a_row, main_tensor, measure, measured, merged, numbers, rows_of
+from .select import unwrap
+from .store import stands_for_many
 
 # %% ../nbs/lib/meters.ipynb #7c94813d
 small = {"cpu": 65_536}  # so many numbers at most are copied rather than measured at once

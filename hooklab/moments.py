@@ -9,8 +9,8 @@ __all__ = []
 import torch
 from torch import Tensor
 
-from hooklab.store import stands_for_many
-from hooklab.tree import tensors
+from .store import stands_for_many
+from .tree import tensors
 
 # %% ../nbs/lib/moments.ipynb #6bc802d2
 numbers = "n", "mean", "m2", "near_zero"
@@ -67,7 +67,7 @@ def measured(
 # %% ../nbs/lib/moments.ipynb #a4057599
 class Scratch:
     "Memory for steps in between, used again and again. It is as large as the largest tensor that was measured."
-    def __init__(self, device="cpu"): self.floats = torch.empty(0, device=device)
+    def __init__(self): self.floats = torch.empty(0)
 
     def like(self, x: Tensor) -> Tensor:
         if self.floats.numel() < x.numel(): self.floats = x.new_empty(x.numel(), dtype=torch.float32)

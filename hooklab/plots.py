@@ -196,7 +196,6 @@ class Plots:
         rows = max(-(-len(self.names)//columns), 1)
         height = .7 + 1.5*rows
         if fig is None: fig = plt.figure(figsize=(3*columns, height), layout="none")  # layouts take seconds where there are many axes
-        as_image = self.has_hist and self.kind == "activations"  # those of gradients would show one bin
         margins = {"left": .85/(3*columns), "right": 1 - .1/(3*columns), "bottom": .55/height, "top": 1 - .3/height, "hspace": .35, "wspace": .08}
         axes = fig.subplots(rows, columns, squeeze=False, gridspec_kw=margins)
         for ax in axes.flat[max(len(self.names), 1):]: ax.remove()

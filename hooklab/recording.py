@@ -9,7 +9,7 @@ __all__ = []
 import torch
 from torch import Tensor
 
-from hooklab.moments import bins, counts, merged
+from .moments import bins, counts, merged
 
 # %% ../nbs/lib/recording.ipynb #577baf65
 class Recording:

@@ -7,7 +7,7 @@ __all__ = ['ActivationStats']
 
 # %% ../nbs/lib/stats.ipynb #014e414f
 import json
-from collections.abc import Iterable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,13 @@ from .run_report import write_report
 from .select import not_a_model, unwrap
 
 # %% ../nbs/lib/stats.ipynb #3b5b808f
+def _of_history(name):
+    "The method of `History` with that name, for the history of activations."
+    @wraps(getattr(History, name))
+    def method(self, *args, **kwargs): return getattr(self.history, name)(*args, **kwargs)
+    return method
+
+
 class ActivationStats(HookCallback):
     "Records the numbers of what layers return while a model trains, and of gradients on request."
     order = -20
@@ -88,9 +95,7 @@ class ActivationStats(HookCallback):
         self._off()
         if was_on and self.live_plot: self.live_plot.close()
 
-    def before_fit(self):
-        self._remove()
-        self._register()
+    def before_fit(self): self._register()
 
     def after_fit(self):
         super().after_fit()
@@ -191,19 +196,7 @@ class ActivationStats(HookCallback):
         "Means and deviations: number, layer, step."
         return self.history.stats_tensor
 
-    def layer_stats(
-        self,
-        layer: int | str, # Its number or its name
-    ) -> list[list[float]]: # Means, deviations and shares near zero
-        "The three series of one layer."
-        return self.history.layer_stats(layer)
-
-    def hist(
-        self,
-        layer: int | str, # Its number or its name
-    ) -> Tensor: # 40 rows, from 0 to 10, a column for each recorded step
-        "The histograms of one layer, as logarithms of 1 + count."
-        return self.history.hist(layer)
+    layer_stats, hist = map(_of_history, ("layer_stats", "hist"))
 
     # To look at
 
@@ -214,46 +207,7 @@ class ActivationStats(HookCallback):
         "The most telling pictures of the run, side by side."
         return overview(self.histories, fig)
 
-    def plot_layer_stats(
-        self,
-        layer: int | str, # Its number or its name
-        ax: Any = None, # Three axes to draw on
-    ) -> Any: # The axes
-        "Mean, deviation and share near zero of one layer over time."
-        return self.history.plot_layer_stats(layer, ax)
-
-    def color_dim(
-        self,
-        layer: int | str, # Its number or its name
-        figsize: tuple[float, float] = (10, 5), # In inches, of a figure of its own
-        ax: Any = None, # Where to draw
-    ) -> Any: # The axes
-        "The colourful dimension: a histogram for each step, side by side."
-        return self.history.color_dim(layer, figsize, ax)
-
-    def plot_hist(
-        self,
-        layer: int | str, # Its number or its name
-        step: int = -1, # The recorded step that is nearest to this one; -1 is the last
-        ax: Any = None, # Where to draw
-    ) -> Any: # The axes
-        "The histogram of one step."
-        return self.history.plot_hist(layer, step, ax)
-
-    def dead_chart(
-        self,
-        layers: Iterable[int | str] | None = None, # Numbers or names; by default all
-        ax: Any = None, # Where to draw
-    ) -> Any: # The axes
-        "What share of each layer's output is near zero, over time."
-        return self.history.dead_chart(layers, ax)
-
-    def plot_all(
-        self,
-        fig: Any = None, # A figure to draw in
-    ) -> Any: # The axes, one for each layer
-        "A small picture of each layer over time."
-        return self.history.plot_all(fig)
+    plot_layer_stats, color_dim, plot_hist, dead_chart, plot_all = map(_of_history, ("plot_layer_stats", "color_dim", "plot_hist", "dead_chart", "plot_all"))
 
     def live(
         self,

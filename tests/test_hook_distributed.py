@@ -1,40 +1,26 @@
 """Two processes over gloo: wrapped and sharded models, and `gather`."""
-import traceback
 import warnings
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
+from processes import failures_in_two
 from traces import ours, same
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory) -> dict[str, str]:
-    "What failed in two processes, by the name of the check: they are started once, for it takes them seconds to import torch."
-    folder = tmp_path_factory.mktemp("two")
-    mp.spawn(work, (folder,), nprocs=2)
-    assert len(list(folder.glob("done*"))) == 2
-    return {file.stem: file.read_text() for file in folder.glob("*.txt")}
+def failures(tmp_path_factory): return failures_in_two(CHECKS, tmp_path_factory.mktemp("two"), warnings_are_errors)
 
 
-def work(rank, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    warnings.simplefilter("error", hl.HookWarning)
-    for check in CHECKS:
-        try: check(rank)
-        except Exception: (folder/f"{check.__name__} {rank}.txt").write_text(traceback.format_exc())
-    dist.destroy_process_group()
-    (folder/f"done {rank}").touch()
+def warnings_are_errors(): warnings.simplefilter("error", hl.HookWarning)
 
 
 class Net(nn.Module):

@@ -1,15 +1,13 @@
 "Statistics in two gloo processes: nobody waits in a step, and `combine` gives what one process would have seen."
-import traceback
-
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import hooklab as hl
+from processes import failures_in_two
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 steps = 5
@@ -36,21 +34,7 @@ def recorded(model, batches, s, opt=None):
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("two")
-    mp.spawn(work, (folder,), nprocs=2)
-    assert len(list(folder.glob("done*"))) == 2
-    return {file.stem: file.read_text() for file in folder.glob("*.txt")}
-
-
-def work(rank, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    for check in CHECKS:
-        try: check(rank)
-        except Exception: (folder/f"{check.__name__} {rank}.txt").write_text(traceback.format_exc())
-    dist.destroy_process_group()
-    (folder/f"done {rank}").touch()
+def failures(tmp_path_factory): return failures_in_two(CHECKS, tmp_path_factory.mktemp("two"))
 
 
 def data_parallel(rank):

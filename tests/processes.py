@@ -1,0 +1,25 @@
+"Checks that need two processes."
+import traceback
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def failures_in_two(checks, folder, prepare=None) -> dict[str, str]:
+    """What failed in two processes, by the name of the check and the process. They are started once, for it takes them
+    seconds to import torch; each calls `prepare` first."""
+    mp.spawn(_work, (folder, checks, prepare), nprocs=2)
+    assert len(list(folder.glob("done*"))) == 2
+    return {file.stem: file.read_text() for file in folder.glob("*.txt")}
+
+
+def _work(rank, folder, checks, prepare):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    if prepare: prepare()
+    for check in checks:
+        try: check(rank)
+        except Exception: (folder/f"{check.__name__} {rank}.txt").write_text(traceback.format_exc())
+    dist.destroy_process_group()
+    (folder/f"done {rank}").touch()
