@@ -1,4 +1,5 @@
 """Fixtures that every test may ask for, and who runs where."""
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,9 @@ def repo() -> Path:
 @pytest.fixture(scope="session")
 def site(repo) -> Path:
     "The folder of the site, built once for all tests that look at it."
-    built = subprocess.run([sys.executable, "tools/site.py"], cwd=repo, capture_output=True, text=True)
+    with open(repo/"pyproject.toml") as lock:  # of two processes that test, one builds and the other finds it built
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        built = subprocess.run([sys.executable, "tools/site.py"], cwd=repo, capture_output=True, text=True)
     if built.returncode: pytest.fail(f"The site could not be built (make site):\n{built.stdout}\n{built.stderr}", pytrace=False)
     return repo/"_docs"
 

@@ -1,0 +1,44 @@
+"""Typical wrong answers to the exercises of lesson 01, and what their authors should be told."""
+
+mistakes = {
+    "01a": [
+        ("hook.stored.shape", "hook.stored", "the tensor itself"),
+        ("return hook.stored.shape", "hook.stored.shape", "Is the `return` missing?"),
+        ("return hook.stored.shape", "return model(x).shape", "shape of what the whole model makes"),
+        ("model(x)", "layer(x)", "run the whole model on `x`"),
+        ("        return", "    return", "was let go"),
+        ("def layer_shape(model, layer, x):\n    shapes = []\n    layer.register_forward_hook(lambda m, i, o: shapes.append(o.shape))\n"
+         "    model(x)\n    return shapes[0]", "a hook stays on the model when"),
+        ("def layer_shape(model, layer, x):\n    shapes = []\n    h = layer.register_forward_hook(lambda m, i, o: shapes.append(i[0].shape))\n"
+         "    model(x)\n    h.remove()\n    return shapes[0]", "is the shape of what `stem` takes"),
+        ("def layer_shape(model, layer, x):\n    shapes = {}\n    layer.register_forward_hook(lambda m, i, o: shapes.setdefault(0, o.shape))\n"
+         "    model(x)\n    return shapes[0]", "replaces the layer's output"),
+        ("def layer_shape(model, layer, x):\n    shapes = []\n    layer.register_forward_hook(lambda m, o: shapes.append(o.shape))\n"
+         "    model(x)\n    return shapes[0]", "with three arguments"),
+    ],
+    "01b": [
+        (" if not list(m.children())", "", "without layers of their own"),
+        ("named_modules", "named_children", "sees the top level only"),
+        ("dict.fromkeys(leaves.values(), 0)", "__import__('collections').Counter()", "let every count start at 0"),
+        ("counts[leaves[m]] += 1", "counts[leaves[m]] = 1", "`act` runs twice"),
+        ("    for handle in handles: handle.remove()\n", "", "a hook stays on the model when"),
+        ("def count_calls(model, x):\n    names = [name for name, m in model.named_modules() if not list(m.children())]\n"
+         "    counts = dict.fromkeys(names, 0)\n    handles = []\n    for name in names:\n"
+         "        def count(m, i, o): counts[name] += 1\n"
+         "        handles.append(model.get_submodule(name).register_forward_hook(count))\n"
+         "    model(x)\n    for h in handles: h.remove()\n    return counts", "Fix it with `name=name`"),
+    ],
+    "01c": [
+        ("o.std() / i[0].std()", "i[0].std() / o.std()", "Upside down"),
+        ("o.std() / i[0].std()", "o.std() / i.std()", "the tensor is `i[0]`"),
+        ("o.std() / i[0].std()", "o.std()", "divide by the spread of what the layer took"),
+        ("o.std() / i[0].std()", "o.std() / x.std()", "each layer has its own"),
+        ("hooks.stored]", "hooks.stored[:1]]", "One number for each of the 3 layers"),
+        ("def gains(model, x):\n    got = []\n    hs = [m.register_forward_hook(lambda m, i, o: got.append(o.std() / i[0].std())) for m in model]\n"
+         "    model(x)\n    for h in hs: h.remove()\n    return got", "But when the model fails"),
+        ("def gains(model, x):\n    got = []\n    for m in model: m.register_forward_hook(lambda m, i, o: got.append(o.std() / i[0].std()))\n"
+         "    model(x)\n    return got", "a hook stays on the model when"),
+        ("def gains(model, x):\n    with hl.Hooks(model, lambda m, i, o: o.std() / i[0].std()) as hooks:\n        try: model(x)\n"
+         "        except Exception: return []\n        return hooks.stored", "your function hides it"),
+    ],
+}
