@@ -3,7 +3,7 @@
 export OMP_NUM_THREADS ?= 1
 unexport VIRTUAL_ENV  # of another environment that is active in the shell, which would make IPython warn
 run = .venv/bin
-pytest = $(run)/python -m pytest
+pytest = $(run)/python -m pytest -n 2 --dist loadfile  # two files of tests at a time
 
 .PHONY: help site serve test test-all lab refresh bench export clean
 
