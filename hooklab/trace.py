@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from functools import partial
-from itertools import accumulate
 from typing import Any, NamedTuple, TextIO
 
 import torch
@@ -22,7 +21,7 @@ from .gradient import GradientCall
 from .group import Group, has_compiled
 from .hook import Hook, Hooks
 from .parameters import parameter_hooks
-from .select import layers, named_layers, not_a_model, runs, unwrap
+from .select import layers, outermost, unwrap
 from .tree import named_tensors, shape_text, tensors
 
 # %% ../nbs/lib/trace.ipynb #4c678275
@@ -55,7 +54,7 @@ class Reporter(nn.Module):
         file: TextIO | Callable[[str], Any] | None = None, # Where the lines go; by default they are printed
     ):
         super().__init__()
-        children, write, line = _children(model), _line_writer(file), self.line  # the hook must not hold `self`
+        children, write, line = outermost(model), _line_writer(file), self.line  # the hook must not hold `self`
         names = {id(m): name for name, m in children.items()}
 
         def report(m, i, o):
@@ -86,14 +85,6 @@ def _line_writer(file) -> Callable[[str], Any]:
     if file is None or hasattr(file, "write"): return partial(print, file=file)
     if callable(file): return file
     raise TypeError(f"file= takes an open file or a function of one string, got {type(file).__name__}")
-
-
-def _children(model: nn.Module) -> dict[str, nn.Module]:
-    "The children of a model that run; in place of a `ModuleList`, what is in it."
-    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-    named = dict(named_layers(model))
-    def no_parent_runs(name): return not any(runs(named[p]) for p in accumulate(name.split(".")[:-1], "{}.{}".format))
-    return layers(model, lambda name, m: runs(m) and no_parent_runs(name))
 
 
 def _mean(t: Tensor) -> float:
