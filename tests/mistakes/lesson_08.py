@@ -1,0 +1,51 @@
+"""Typical wrong answers to the exercises of lesson 08, and what their authors should be told."""
+
+mistakes = {
+    "08a": [
+        ("hook.stored[0]", "hook.stored", "hooks get gradients in one"),
+        ("return hook.stored[0]", "hook.stored[0]", "Is the `return` missing?"),
+        (", grad=True", "", "That is what the layer makes, not its gradient"),
+        ("loss().backward()", "loss()", "Something is still None"),
+        ("def output_gradient(layer, loss):\n    got = []\n    h = layer.register_full_backward_hook(lambda m, gi, go: got.append(gi[0]))\n"
+         "    loss().backward()\n    h.remove()\n    return got[0]", "gradient of what goes into the layer"),
+        ("def output_gradient(layer, loss):\n    got = []\n    layer.register_full_backward_hook(lambda m, gi, go: got.append(go[0]))\n"
+         "    loss().backward()\n    return got[0]", "a hook stays on the model when"),
+        ("def output_gradient(layer, loss):\n    got = []\n    h = layer.register_forward_hook(lambda m, i, o: o.register_hook(got.append))\n"
+         "    loss().backward()\n    h.remove()\n    return got[0]", "replaces the layer's output"),
+    ],
+    "08b": [
+        ("g[0].norm().item()", "g", "take `[0]`, then `norm()`"),
+        ("g[0].norm().item()", "g[0]", "A number was asked for, the norm"),
+        (" if not list(m.children())", " if name", "without layers of their own"),
+        ("names=leaves", "names='*'", "without layers of their own"),
+        ("def gradient_norms(model, loss):\n    norms, handles = {}, []\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
+         "        handles.append(m.register_full_backward_hook(lambda m, gi, go, name=name: norms.update({name: go[0].norm()})))\n"
+         "    loss().backward()\n    for h in handles: h.remove()\n    return norms", "Register a forward hook instead"),
+        ("def gradient_norms(model, loss):\n    norms, handles = {}, []\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
+         "        def f(m, i, o): o.register_hook(lambda g: norms.update({name: g.norm()}))\n        handles.append(m.register_forward_hook(f))\n"
+         "    loss().backward()\n    for h in handles: h.remove()\n    return norms", "Fix it with `name=name`"),
+        ("def gradient_norms(model, loss):\n    outs, handles = {}, []\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
+         "        def keep(m, i, o, name=name): o.retain_grad(); outs[name] = o\n        handles.append(m.register_forward_hook(keep))\n"
+         "    loss().backward()\n    for h in handles: h.remove()\n    return {name: o.grad.norm() for name, o in outs.items()}",
+         "before the next layer runs"),
+        ("def gradient_norms(model, loss):\n    loss().backward()\n"
+         "    return {n: (m.weight.grad.norm() if hasattr(m, 'weight') else 0.) for n, m in model.named_modules() if not list(m.children())}",
+         "the gradient of a weight"),
+        ("def gradient_norms(model, loss):\n    norms = {}\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
+         "        def f(m, i, o, name=name): o.register_hook(lambda g: norms.update({name: g.norm()}))\n        m.register_forward_hook(f)\n"
+         "    loss().backward()\n    return norms", "a hook stays on the model when"),
+    ],
+    "08c": [
+        ("return g.clamp", "g.clamp", "Nothing is clipped"),
+        ("g.clamp(", "g.clamp_(", "works in place"),
+        ("if o.requires_grad: o.register_hook(clip)", "o.register_hook(clip)", "Ask `o.requires_grad` first"),
+        ("if o.requires_grad: o.register_hook(clip)", "return o.register_hook(clip)", "let the hook return nothing"),
+        ("return layer.register_forward_hook(listen)", "layer.register_forward_hook(listen)\n    return layer", "Return the handle of the forward hook"),
+        ("g.clamp(-limit, limit)", "g.clamp(max=limit)", "not as asked"),
+        ("return layer.register_forward_hook(listen)", "handle = layer.register_forward_hook(listen)\n    layer.register_forward_hook(listen)\n    return handle",
+         "After `handle.remove()`"),
+        ("def clip_at(layer, limit):\n    return layer.weight.register_hook(lambda g: g.clamp(-limit, limit))", "on what the layer makes"),
+        ("def clip_at(layer, limit):\n    return layer.register_full_backward_hook(lambda m, gi, go: (gi[0].clamp(-limit, limit),))", "You clip what leaves the layer"),
+        ("def clip_at(layer, limit):\n    return layer.register_forward_hook(lambda m, i, o: o.clamp(-limit, limit))", "returns something else"),
+    ],
+}
