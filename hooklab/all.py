@@ -29,6 +29,8 @@ from .live import *
 from .history import *
 from .stats import *
 from .diagnosis import *
+from .shapes import *
+from .summaries import *
 from .exercises import check, lesson_style
 from .cli import report
 

@@ -6,7 +6,7 @@
 __all__ = ['TrainEvalCallback', 'Learner', 'RegModel', 'synth_learner']
 
 # %% ../nbs/lib/learner.ipynb #244ffc31
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter, length_hint
@@ -17,12 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .callback import (Callback, CancelBackwardException, CancelBatchException, CancelEpochException, CancelFitException,
-                              CancelStepException, CancelTrainException, CancelValidException, events, leaves)
+                              CancelStepException, CancelTrainException, CancelValidException, events)
 from .data import DataLoaders, synth_data
-from .hook import Hooks
-from .progress import ProgressCallback, Recorder, name_of
-from .select import not_a_model, unwrap
-from .tree import map_tensors, shape_text
+from .progress import ProgressCallback, Recorder
+from .select import not_a_model
+from .summaries import Summary, module_summary
+from .tree import map_tensors
 
 # %% ../nbs/lib/learner.ipynb #10852e2c
 class TrainEvalCallback(Callback):
@@ -258,41 +258,12 @@ class Learner:
         self._with_events("step", lambda: self.opt.step(), CancelStepException)
         self.opt.zero_grad()
 
-    def summary(self) -> str:
+    def summary(self) -> Summary:
         "What the model is made of, as its first training batch goes through it, and what it is trained with. Nothing is changed by it."
-        dl = self.dls.train
-        if isinstance(dl, Iterator): raise TypeError("the loader can be looped over only once, and a summary would take its first batch")
-        order, device = getattr(dl, "generator", None), next((p.device for p in self.model.parameters()), self.device)
-        state = order and order.get_state()
-        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad(), self._mode_kept():
-            xb, _ = self._split(next(iter(dl)), device)
-            if order: order.set_state(state)
-            self.model.eval()
-            hooks = Hooks(leaves(self.model), lambda m, i, o: shape_text(o))
-            try:
-                self._predict(xb)
-                shapes = [h.stored or "did not run" for h in hooks]
-            finally: hooks.group.close(report=False)
-            rows = [(h.name, type(h.module).__name__, shape, *map("{:,}".format, counted(h.module))) for h, shape in zip(hooks, shapes)]
-        rows = [("layer", "type", "output", "parameters", "trainable"), *rows, ("total", "", "", *map("{:,}".format, counted(self.model)))]
-        widths = [max(map(len, column)) for column in zip(*rows)]
-        lines = ["  ".join(f"{c:{'<' if i < 3 else '>'}{w}}" for i, (c, w) in enumerate(zip(row, widths))) for row in rows]
-        return Text("\n".join([f"{type(unwrap(self.model)).__name__}, input {shape_text(xb)}", *lines,
-                               f"Optimizer: {name_of(self.opt_func)}", f"Loss: {name_of(self.loss_func)}",
-                               f"Callbacks: {', '.join(map(repr, self.ordered_cbs()))}"]))
+        return module_summary(self)
 
 
 def _listed(x) -> list: return [] if x is None else [x] if callable(x) or not isinstance(x, Iterable) else list(x)
-
-# %% ../nbs/lib/learner.ipynb #5cd43086
-class Text(str):
-    "Shown as it is at the end of a cell."
-    __repr__ = str.__str__
-
-
-def counted(m: nn.Module) -> tuple[int, int]:
-    "How many numbers are in the parameters of `m`, and how many of them are trained."
-    return sum(p.numel() for p in m.parameters()), sum(p.numel() for p in m.parameters() if p.requires_grad)
 
 # %% ../nbs/lib/learner.ipynb #0d52456e
 class RegModel(nn.Module):
