@@ -210,7 +210,7 @@ class Clock:
             self.wait()
             return perf_counter()
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self.gpu))
         return event
 
     def wait(self):
@@ -225,7 +225,10 @@ class Clock:
         for (turn, start), (_, end) in pairwise(self.changes): self.spent[turn] += start.elapsed_time(end) if self.gpu else 1000*(end - start)
 
 # %% ../nbs/lib/costs.ipynb #ac55f989
-def storages(x: Any) -> list[torch.UntypedStorage]: return [t.untyped_storage() for t in tensors(x) if t.layout == torch.strided]
+def storages(x: Any) -> list[torch.UntypedStorage]:
+    "Where the numbers of the tensors in `x` lie."
+    dense = [t._values if t.layout == torch.jagged else t for t in tensors(x)]
+    return [t.untyped_storage() for t in dense if t.layout == torch.strided]  # the parts of a sparse tensor are made, and seen, one by one
 
 
 class Watched(TorchDispatchMode):
@@ -346,7 +349,8 @@ class Costs:
         lines = [("", "calls", "forward", "backward", "share", "saved", "peak")]
         for r, label in zip(self.rows, labels(self.rows)):
             share = f"{((r.forward or 0) + (r.backward or 0))/whole:.0%}" if whole else "-"
-            numbers = str(r.calls), in_ms(r.forward), in_ms(r.backward), share, in_bytes(r.saved), in_bytes(max(r.forward_peak or 0, r.backward_peak or 0))
+            peak = max((p for p in (r.forward_peak, r.backward_peak) if p is not None), default=None)
+            numbers = str(r.calls), in_ms(r.forward), in_ms(r.backward), share, in_bytes(r.saved), in_bytes(peak)
             lines.append((label, *numbers) if r.calls else (label, "not run", *[""]*5))
         first, *widths = (max(map(len, column)) for column in zip(*lines))
         first = min(first, max(shutil.get_terminal_size().columns - sum(widths) - 2*len(widths), 24))
@@ -372,8 +376,9 @@ class Costs:
         if not shown: return _say(ax, f"There is no {label} to show.")
         size, unit = scale(max(map(max, shown.values())), units)
         for i, way in enumerate(series):
-            ys = np.arange(len(shown)) + .38*(i - (len(series) - 1)/2)
-            ax.barh(ys, [values[i]/size for values in shown.values()], .38, color=colours[way], label=way)
+            height = .76/len(series)
+            ys = np.arange(len(shown)) + height*(i - (len(series) - 1)/2)
+            ax.barh(ys, [values[i]/size for values in shown.values()], height, color=colours[way], label=way)
         ax.set_yticks(range(len(shown)), [_short(name, 40) for name in shown], fontsize="small")
         left_out = len(bars) - len(shown)
         ax.set(ylim=(len(shown) - .4, -.6), xlabel=f"{label}, {unit}" + f"; {left_out} smaller ones are left out"*bool(left_out))

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.costs import Costs, LayerCost, Watched, cost
+from hooklab.costs import Clock, Costs, LayerCost, Step, Turns, Watched, cost
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
 once = {"warmup": 0, "repeat": 1}
@@ -117,6 +117,34 @@ def test_median_and_number_of_runs(x):
     assert c["(model)"].forward < 50  # the one slow step does not count
 
 
+def test_a_queue_is_not_waited_for_until_the_step_is_over(x, monkeypatch):
+    "What a GPU would do, played by events that know their time when all are done."
+    done, waits = [], []
+
+    class Event:
+        def __init__(self, enable_timing): assert enable_timing
+        def record(self, stream): self.at = time.perf_counter()
+        def elapsed_time(self, end): return done and 1000*(end.at - self.at)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda gpu: None)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda gpu: (waits.append(gpu), done.extend(waits[1:])))
+    clock, net = Clock({"gpu"}, "gpu"), nn.Sequential(Sleeper(.01), nn.Tanh())
+    turns = Turns({"(model)": net} | hl.layers(net))
+    Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(clock)
+    turns.remove()
+    assert waits == ["gpu", "gpu"] and clock.spent["forward", ("(model)", "0")] >= 10
+    assert clock.spent["backward", ("(model)", "1")] > 0
+
+
+def test_where_there_are_no_events_every_turn_is_waited_for(x, monkeypatch):
+    waits = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", waits.append)
+    clock = Clock({"other"}, None)
+    for i in range(3): clock(None, i)
+    assert len(waits) == 3
+
+
 # memory
 
 def saved(net, *args, **kwargs): return {r.name: r.saved_self for r in cost(net, *args, **once, **kwargs).rows}
@@ -156,6 +184,11 @@ def test_views_keep_all_of_their_storage(x):
     assert saved(net, x) == {"(model)": 8*F32, "lin": 0}  # `square` needs the result of `exp`, as `exp` does
     net.f = lambda m, x: m.lin(x)[:, :1].sin()
     assert saved(net, x) == {"(model)": 8*4*F32, "lin": 0}
+
+
+def test_nested_tensors():
+    x = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)], layout=torch.jagged)
+    assert saved(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), x, loss=lambda out: out.values().sum()) == {"(model)": 0, "0": 0, "1": 5*4*F32}
 
 
 def test_autocast_keeps_half(x):
@@ -335,6 +368,7 @@ def test_an_error_that_the_model_catches_is_not_blamed(x):
     assert cost(net.eval(), x, **once)["good"].calls == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 def test_what_does_not_fit_is_said(x):
     with pytest.raises(TypeError, match="Module"): cost("net", x)
     with pytest.raises(ValueError, match="lazy"): cost(nn.LazyLinear(3), x)
@@ -461,6 +495,23 @@ def test_compiled(x):
     net[0].compile(backend="eager")
     assert all(ran(r) for r in cost(net, x, **once).rows)
     assert cost(nn.Sequential(torch.compile(nn.Linear(4, 4), backend="eager")), x, **once)["0"].calls == 1
+
+
+def test_wrapped_and_sharded(x, tmp_path):
+    if not torch.distributed.is_available(): pytest.skip("no torch.distributed")
+    from torch.distributed.fsdp import fully_shard
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        nets = [nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)) for _ in range(2)]
+        for m in nets[1][0], nets[1][2], nets[1]: fully_shard(m, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
+        for net in nn.parallel.DistributedDataParallel(nets[0]), nets[1]:
+            net(x).sum().backward()
+            grads = [p.grad for p in net.parameters()]
+            c = cost(net, x, **once)
+            assert [r.name for r in c.rows] == ["(model)", "0", "1", "2"] and all(ran(r) and r.backward > 0 for r in c.rows)
+            assert all(a is p.grad for a, p in zip(grads, net.parameters()))
+            net(x).sum().backward()  # it can go on
+    finally: torch.distributed.destroy_process_group()
 
 
 # to read
