@@ -117,7 +117,10 @@ def outermost(
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     named = dict(named_layers(model))
     def no_parent_runs(name): return not any(runs(named[p]) for p in accumulate(name.split(".")[:-1], "{}.{}".format))
-    return layers(model, lambda name, m: runs(m) and no_parent_runs(name))
+    found = {}
+    for name, m in named.items():
+        if runs(m) and no_parent_runs(name): found.setdefault(m, name)  # a layer with two names comes once
+    return {name: m for m, name in found.items()}
 
 # %% ../nbs/lib/select.ipynb #f1faae4a
 def forward_source(
