@@ -1,0 +1,39 @@
+"""Typical wrong answers to the exercises of lesson 04, and what their authors should be told."""
+
+mistakes = {
+    "04a": [
+        ("named_modules", "named_children", "sees the top level only"),
+        ("isinstance(m, kind)", "type(m) is kind", "A subclass of `kind` is missing"),
+        ("if name and ", "if ", "leave it out"),
+        ("[name for", "[m for", "their names were asked for"),
+        ("return [name", "[name", "Is the `return` missing?"),
+        ("def names_of(model, kind):\n    return {name: m for name, m in model.named_modules() if name and isinstance(m, kind)}", "not dict"),
+        (" and isinstance(m, kind)", "", "It should be"),
+    ],
+    "04b": [
+        ("hook.calls[k]", "hook.stored", "You always return the last call"),
+        (", root=model", "", "not the last alone"),
+        ("hook.calls[k]", "hook.calls[k - 1]", "they are counted from 0"),
+        ("hook.calls[k]", "hook.calls", "not list"),
+        ("def kth_call(model, layer, x, k):\n    outs = []\n    handle = layer.register_forward_hook(lambda m, i, o: outs.append(o.detach()))\n"
+         "    model(x)\n    handle.remove()\n    return outs[k]", "the model wrote into it later"),
+        ("def kth_call(model, layer, x, k):\n    outs = []\n    handle = layer.register_forward_hook(lambda m, i, o: outs.append(o.clone()))\n"
+         "    model(x)\n    handle.remove()\n    return outs[max(k - 1, 0)]", "they are counted from 0"),
+        ("def kth_call(model, layer, x, k):\n    outs = []\n    layer.register_forward_hook(lambda m, i, o: outs.append(o.clone()))\n"
+         "    model(x)\n    return outs[k]", "a hook stays on the model when"),
+        ("hl.hook_output(layer", "hl.hook_output(model.head", "is the hook on `layer`"),
+    ],
+    "04c": [
+        ("        raise Found\n", "", "LookupError: the layer did not run"),
+        ("    finally: handle.remove()\n", "", "the hook stays on"),
+        ("    except Found: return outputs[0]\n    finally: handle.remove()\n", "    except Found: handle.remove(); return outputs[0]\n", "When the model fails before, the hook stays on"),
+        ("except Found: return outputs[0]", "except Exception: return outputs[0]", "catch your exception, and no other"),
+        ("except Found: return outputs[0]", "except Exception: return outputs[0] if outputs else x", "catch your exception, and no other"),
+        ('    raise LookupError("the layer did not run")', "    return x", "or nobody will know"),
+        ('    raise LookupError("the layer did not run")', "", "raise a LookupError that says so"),
+        ("def first_output(model, layer, x):\n    with hl.hook_output(layer) as hook:\n        model(x)\n        return hook.stored", "what it returns first was asked for"),
+        ("def first_output(model, layer, x):\n    with hl.hook_output(layer, root=model) as hook:\n        model(x)\n        return hook.calls[0]",
+         "the layers after it ran as well"),
+        ("return outputs[0]", "return outputs", "not list"),
+    ],
+}
