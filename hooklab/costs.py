@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .group import Group, has_compiled, refuse_exported
 from .hook import Hook, _check
+from .layer_table import short
 from .plots import _figure, _say, _short
 from .select import layers, nearest, not_a_model, unwrap
 from .tree import map_tensors, shape_text, tensors
@@ -54,9 +55,9 @@ def cost(
     devices = {t.device for t in [*state, *tensors([args, kwargs])]} - {torch.device("cpu")}
     meta, named = torch.device("meta") in devices, {"(model)": model} | layers(model)
     gpu = next(iter(devices)) if len(devices) == 1 and any(d.type == "cuda" for d in devices) else None
-    turns, clocks = Turns(named), [Clock(devices, gpu) for _ in range(0 if meta else warmup + repeat)]
-    step, memory = Step(model, turns, (args, kwargs), loss or means, backward), Memory(turns, gpu)
+    clocks, turns = [Clock(devices, gpu) for _ in range(0 if meta else warmup + repeat)], Turns(named)
     try:
+        step, memory = Step(model, turns, (args, kwargs), loss or means, backward), Memory(turns, gpu)
         with ExitStack() as around:
             around.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
             if any(d.type == "mps" for d in devices): around.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
@@ -87,9 +88,10 @@ class Turns(Group):
         _check(list(named.items()))
         super().__init__(tuple)  # a function that is never called: `CallHook` shows nothing to anyone
         self.kind = "cost"
+        self.begin(None)
         self.attach([CallHook.__new__(CallHook)._become(name, m, self) for name, m in named.items()])
 
-    def begin(self, changed: Callable[[tuple, tuple], Any]):
+    def begin(self, changed: Callable[[tuple, tuple], Any] | None):
         "A step begins. `changed` is called with the turn that ends and the turn that begins."
         self.changed, self.now, self.open, self.marks, self.paths = changed, nobody, [], [], {}
         self.calls, self.raised_in, self.outside = Counter(), None, sys.exception()
@@ -189,9 +191,10 @@ class Step(nn.Module):
         if not self.backward: return
         self.turns.pass_to(("loss", ()))
         total = self.loss(out)
-        if not isinstance(total, Tensor) or total.numel() != 1: raise TypeError(f"loss= must return a tensor of one number, got {shape_text(total) if isinstance(total, Tensor) else type(total).__name__}")
+        if not isinstance(total, Tensor) or total.numel() != 1:
+            raise TypeError(f"loss= must return a tensor of one number, got {shape_text(total) if isinstance(total, Tensor) else type(total).__name__}")
         if not total.requires_grad:
-            self.notes = ["forward only: " + ("nothing that the loss is made of needs gradients" if torch.is_grad_enabled() else "gradients are switched off")]
+            self.notes.append("forward only: " + ("nothing in the output needs gradients" if torch.is_grad_enabled() else "gradients are switched off"))
             return
         leaves = {id(p): p for p in [*self.parameters(), *self.turns.listen([total])]}
         with put_aside(leaves.values()), torch.autocast("cuda" if total.is_cuda else "cpu", enabled=False):
@@ -367,7 +370,7 @@ class Costs:
         "A bar for each layer, forward and backward. Time and memory are those of the layer itself, without the layers inside."
         if what not in pictures: raise ValueError(f"what={what!r} is not one of {', '.join(pictures)}")
         series, label, units = pictures[what]
-        inside = {parent for r in self.rows for parent in accumulate(r.name.split(".")[:-1], "{}.{}".format)} | {"(model)"}
+        inside = {"(model)", *(parent for r in self.rows for parent in parents(r.name))}
         bars = {r.name: [getattr(r, field) or 0 for field in series.values()] for r in self.rows if what != "peak" or r.name not in inside}
         bars = {name: values for name, values in bars.items() if any(values)}
         biggest = set(nlargest(n, bars, key=lambda name: sum(bars[name])))
@@ -403,18 +406,17 @@ def scale(most: float, units: tuple) -> tuple[float, str]:
 def in_ms(x: float | None) -> str: return "-" if x is None else digits(x) + " ms"
 
 
-def in_bytes(x: int | None) -> str:
-    if x is None: return "-"
-    size, unit = scale(x, sizes)
-    return f"{digits(x/size)} {unit}"
+def in_bytes(x: int | None) -> str: return "-" if x is None else short(x, "B")
 
 
 def digits(x: float) -> str: return f"{x:.0f}" if x >= 100 else f"{x:.3g}" if x >= .001 else "0"
 
 
+def parents(name: str) -> list[str]: return list(accumulate(name.split(".")[:-1], "{}.{}".format))
+
+
 def labels(rows: list[LayerCost]) -> list[str]:
     "Name and class of each layer, indented under the layers that it is in, without what their names say already."
-    def label(name, kind):
-        parents = [r.name for r in rows if name.startswith(f"{r.name}.")]
-        return "  "*len(parents) + name.removeprefix(f"{max(parents, key=len, default='')}.") + f": {kind}"
-    return [label(r.name, r.kind) for r in rows]
+    names = {r.name for r in rows}
+    above = [[p for p in parents(r.name) if p in names] for r in rows]
+    return ["  "*len(up) + r.name.removeprefix(f"{up[-1]}." if up else "") + f": {r.kind}" for r, up in zip(rows, above)]
