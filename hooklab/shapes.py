@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
-from .group import has_compiled
+from .group import has_compiled, refuse_exported
 from .hook import Hooks
 from .select import not_a_model, outermost, unwrap
 from .tree import map_tensors, tensors
@@ -91,6 +91,9 @@ def own_tensors(model: nn.Module) -> list[Tensor]:
 @contextmanager
 def undisturbed(model: nn.Module, inputs: Any, train: bool = False, meta: bool = False):
     "`model`, or for lazy layers a copy of it, to run without gradients: its buffers are stand-ins, and if `meta`, all its tensors are, without numbers."
+    refuse_exported(model)
+    for m in model.modules():
+        if isinstance(m, torch.jit.ScriptModule): raise TypeError(f"{type(m).__name__} is scripted: torch runs it without hooks; ask the model it was made from")
     state = own_tensors(model)
     if any(map(is_lazy, state)):
         # torch can copy lazy parameters, but not lazy buffers

@@ -59,7 +59,8 @@ class Summary:
     def totals(self) -> list[str]:
         "What the table adds up to."
         frozen = self.params - self.trainable
-        lines = [f"{self.params:,} parameters ({short(self.size, 'B')}), " + ("all trainable" if not frozen else f"{self.trainable:,} trainable, {frozen:,} frozen")]
+        lines = [f"{self.params:,} parameters ({short(self.size, 'B')}), " + ("all trainable" if not frozen else f"{self.trainable:,} trainable, {frozen:,} frozen")
+                 if self.params else "no parameters"]
         if self.memory is not None:
             counted = [f"{short(self.multiply_adds)} multiply-adds"]*("multiply_adds" in self.columns) + [f"{short(self.memory, 'B')} of activations"]
             lines.append(", ".join(counted))
@@ -133,7 +134,7 @@ def _described(model, way, meta, names, depth, n, train=False) -> Summary:
     with undisturbed(model, way, train, meta) as model:
         if model is not next(iter(of_layer)): rows, of_layer = layer_rows(model)  # a copy, for lazy layers
         lazy = [row for m, row in of_layer.items() if any(p is not None and is_lazy(p) for p in m._parameters.values())]
-        walk = Walk(of_layer, tensors(way) + own_tensors(model))
+        walk = Walk(of_layer, tensors(way) + [t for t in own_tensors(model) if not is_lazy(t)])
         calls = watched(of_layer, walk)
         try:
             with MultiplyAdds(walk.add) if "multiply_adds" in names else nullcontext(): model(*args, **kwargs)

@@ -1,0 +1,556 @@
+"summary: every number in it is true, whatever the model is, and the model is afterwards what it was."
+import dataclasses
+import gc
+import json
+import subprocess
+import sys
+import weakref
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torchvision.models import resnet18
+
+import hooklab as hl
+from test_hook_models import ARCHITECTURES, text_model
+from test_shapes import untouched
+
+GOLDEN = Path(__file__).parent/"golden"
+
+
+def check_true(model, *args, **kwargs):
+    "A summary of a pass, compared with what plain hooks see in another one; the model is untouched."
+    told = untouched(model, lambda m: hl.summary(m, *args, depth=None, **kwargs))
+    assert told.params == sum(row.own for row in told.rows) == sum(p.numel() for p in model.parameters())
+    assert told.trainable == sum(p.numel() for p in model.parameters() if p.requires_grad)
+    seen, handles = {}, []
+    first = {}
+    for name, m in hl.named_layers(model): first.setdefault(m, name)
+    modes = [(m, m.training) for m in model.modules()]
+    for m, name in first.items():
+        def look(m, args, kwargs, out, name=name): seen.setdefault(name, []).append([tuple(t.shape) for t in hl.tensors(out)])
+        handles.append(m.register_forward_hook(look, with_kwargs=True))
+    with torch.no_grad(), torch.random.fork_rng(): model.eval()(*args, **kwargs)
+    for handle in handles: handle.remove()
+    for m, mode in modes: m.training = mode
+    for row in told.rows[1:]:
+        if row.note.startswith("same as"): continue
+        shapes = [list(row.output.values()) if isinstance(row.output, dict) else [row.output]] if row.output is not None else []
+        assert (row.calls or 0) == len(seen.get(row.name, ())), row
+        assert shapes == seen.get(row.name, [])[:1], row
+        assert row.params == sum(p.numel() for p in model.get_submodule(row.name).parameters()), row
+    return told
+
+
+# --- models that others get wrong
+
+class Shared(nn.Module):
+    "One layer, three times."
+    def __init__(self):
+        super().__init__()
+        self.linear, self.act = nn.Linear(4, 4), nn.ReLU(inplace=True)
+    def forward(self, x):
+        for _ in range(3): x = self.act(self.linear(x))
+        return x
+
+
+class TwoIn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(6, 4)
+    def forward(self, x, y): return self.a(x), {"both": (self.a(x) + self.b(y), y)}
+
+
+class DictOut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 2)
+    def forward(self, x): return {"logits": self.inner(x), "hidden": x}
+
+
+class Keywords(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+    def forward(self, *, pixels, scale=1): return self.linear(pixels)*scale
+
+
+@dataclasses.dataclass
+class Point:
+    x: torch.Tensor
+    y: torch.Tensor
+    name: str = "p"
+
+
+Pair = namedtuple("Pair", "left right")
+
+
+class Returns(nn.Module):
+    "An inner layer that returns something unusual."
+    def __init__(self, f):
+        super().__init__()
+        self.linear, self.odd = nn.Linear(4, 4), Function(f)
+    def forward(self, x):
+        self.odd(self.linear(x))
+        return x
+
+
+class Function(nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+    def forward(self, x): return self.f(x)
+
+
+class Unused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.unused = nn.Linear(5, 6), nn.Sequential(nn.Linear(100, 100), nn.ReLU())
+    def forward(self, x): return self.linear(x)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 20, bias=False)
+        self.head.weight = self.words.weight
+    def forward(self, x): return self.head(self.words(x))
+
+
+class Bare(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.linear = nn.Parameter(torch.ones(8)), nn.Linear(8, 8)
+    def forward(self, x): return self.linear(x)*self.scale
+
+
+class Recomputed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    def forward(self, x): return checkpoint(self.body, x, use_reentrant=False)
+
+
+def part_frozen():
+    m = nn.Linear(8, 8)
+    m.weight.requires_grad_(False)
+    return m
+
+
+x = torch.randn(2, 4)
+awkward = {
+    "shared": (Shared, [x]), "two inputs": (TwoIn, [x, torch.randn(2, 6)]), "dict": (DictOut, [x]), "unused": (Unused, [torch.randn(2, 5)]),
+    "tied": (Tied, [torch.arange(6)[None]]), "bare": (Bare, [torch.randn(2, 8)]), "part frozen": (part_frozen, [torch.randn(2, 8)]),
+    "dataclass": (lambda: Returns(lambda x: Point(x, x[0])), [x]), "none": (lambda: Returns(lambda x: None), [x]),
+    "namedtuple": (lambda: Returns(lambda x: Pair(x, [x, x])), [x]), "text": (lambda: Returns(lambda x: "words"), [x]), "scalar": (lambda: Returns(torch.sum), [x]),
+    "nothing": (lambda: Returns(lambda x: x[:0]), [x]), "complex": (lambda: Returns(torch.fft.fft), [x]),
+    "sparse": (lambda: Returns(torch.Tensor.to_sparse), [x]), "parameter": (lambda: Returns(lambda x: nn.Parameter(x)), [x]),
+    "lstm": (lambda: nn.LSTM(20, 10, 1), [torch.randn(5, 2, 20)]), "recomputed": (Recomputed, [x]),
+    "weight norm": (lambda: nn.Sequential(weight_norm(nn.Linear(4, 3)), nn.ReLU()), [x]),
+    "in place": (lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Dropout(inplace=True)), [x]),
+    "batch norm": (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), [x]),
+    "leaf": (lambda: nn.Linear(4, 3), [x]), "no parameters": (nn.ReLU, [x]),
+}
+
+
+@pytest.mark.parametrize("kind", awkward)
+def test_awkward(kind):
+    make, inputs = awkward[kind]
+    told = check_true(make(), *inputs)
+    assert str(told) and told._repr_html_() and json.loads(told.json())["parameters"] == told.params
+    on_meta = hl.summary(make(), *inputs, device="meta", depth=None) if kind not in ("sparse",) else told
+    assert [(row.name, row.own, row.output, row.multiply_adds, row.calls, row.memory) for row in on_meta.rows] == [(row.name, row.own, row.output, row.multiply_adds, row.calls, row.memory) for row in told.rows]
+
+
+def test_what_peers_count_wrong():
+    assert hl.summary(Tied(), torch.arange(6)[None]).params == 160
+    assert hl.summary(Bare(), torch.randn(1, 8)).params == 80
+    assert hl.summary(Unused(), torch.randn(1, 5)).params == 10_136
+    assert hl.summary(part_frozen(), torch.randn(1, 8)).trainable == 8
+    lstm = hl.summary(nn.Sequential(nn.LSTM(8, 16)), torch.randn(5, 1, 8))
+    assert lstm.params == 4*16*(8 + 16 + 2)
+    assert hl.summary(nn.Linear(8, 8), torch.randn(2, 50, 8)).multiply_adds == 6_400
+    vit = hl.summary(torchvision.models.vit_b_16, input_size=(1, 3, 224, 224), device="meta")
+    assert vit.params == 86_567_656 and vit.multiply_adds == 17_563_828_224
+
+
+def test_notes():
+    told = hl.summary(Shared(), x)
+    assert told["linear"].calls == 3 and told["linear"].note == "3 calls" and told["linear"].multiply_adds == 3*2*16
+    told = hl.summary(Unused(), torch.randn(2, 5))
+    assert told["unused"].note == told["unused.0"].note == "not called" and told.totals()[-1] == "not called: unused"
+    assert hl.summary(part_frozen(), torch.randn(1, 8)).rows[0].note == "partly frozen"
+    assert hl.summary(nn.Linear(4, 4).requires_grad_(False), x).rows[0].note == "frozen"
+    lazy = hl.summary(nn.Sequential(nn.LazyLinear(3), nn.ReLU()), x)
+    assert lazy["0"].note == "lazy" and lazy["0"].params == lazy.params == 15 and lazy["0"].type == "LazyLinear"
+
+
+def test_shapes_that_differ_from_call_to_call():
+    class Halves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pool = nn.MaxPool1d(2)
+        def forward(self, x): return self.pool(self.pool(x))
+    told = hl.summary(Halves(), torch.randn(1, 2, 8))
+    assert told["pool"].input == (1, 2, 8) and told["pool"].output == (1, 2, 4) and told["pool"].note == "2 calls, shapes differ"
+
+
+def test_a_layer_in_two_places():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Sequential(nn.Linear(4, 4))
+            self.b, self.last = nn.ModuleList([self.a, nn.ReLU()]), nn.Linear(4, 1)
+        def forward(self, x): return self.last(self.b[1](self.b[0](self.a(x))))
+    told = hl.summary(Twice(), x)
+    assert [row.name for row in told.rows] == ["", "a", "a.0", "b", "b.0", "b.1", "last"]
+    assert told["b.0"].note == "same as a" and told["a"].calls == 2 and told["b"].params == 20 and told["b"].own == 0 and told.params == 25
+
+
+def test_memory_is_of_new_tensors():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.ReLU(inplace=True), nn.Unflatten(1, (2, 4)), nn.Identity(), nn.Flatten())
+    told = hl.summary(model, x)
+    assert [row.memory for row in told.rows] == [128, 64, 64, 0, 0, 0, 0]
+    class Grows(nn.Module):  # memory of what nobody holds any more is used again, and counts again
+        def __init__(self):
+            super().__init__()
+            self.act = nn.ReLU()
+        def forward(self, x):
+            for _ in range(20): self.act(x)
+            return x
+    told = hl.summary(Grows(), x)
+    assert told["act"].memory == told.memory == 20*32
+    assert hl.summary(Function(lambda x: x.expand(50, 2, 4)), x).memory == 0
+
+
+def test_time_is_of_each_call():
+    import time
+    model = nn.Sequential(Function(lambda x: time.sleep(0.03) or x), nn.ReLU())
+    told = hl.summary(model, x, columns="time")
+    assert told["0"].time >= 0.03 and told[""].time >= told["0"].time and told["1"].time < 0.03 and told["0"].calls == 1
+    assert "ms" in str(told) and hl.summary(model, x)["0"].time is None
+
+
+# --- inputs
+
+def test_sizes():
+    assert hl.summary(nn.Linear(4, 2), input_size=(3, 4))[""].input == (3, 4)
+    assert hl.summary(TwoIn(), input_size=[(2, 4), (2, 6)])[""].output == {"0": (2, 4), "1.both.0": (2, 4), "1.both.1": (2, 6)}
+    assert hl.summary(TwoIn(), input_size={"x": (2, 4), "y": (2, 6)})[""].input == {"x": (2, 4), "y": (2, 6)}
+    assert hl.summary(Keywords(), input_size={"pixels": (2, 4)}, scale=3)[""].input == {"pixels": (2, 4)}
+    assert hl.summary(Tied(), input_size=(1, 6))["head"].output == (1, 6, 20)  # numbers of words
+    kinds = []
+    hl.summary(Function(lambda x: kinds.append(x.dtype)), input_size=(1, 2), dtypes=torch.bool)
+    hl.summary(Function(lambda x: kinds.append(x[0].dtype) or kinds.append(x[1].dtype)), [torch.zeros(1).half(), torch.zeros(1).int()])
+    hl.summary(TwoIn(), input_size=[(2, 4), (2, 6)], dtypes=[torch.float32, torch.float32])
+    hl.summary(nn.Linear(4, 2).double(), input_size=(1, 4))
+    assert kinds == [torch.bool, torch.float16, torch.int32]
+
+
+def test_nested_sizes():
+    model = Function(lambda pair, extra: pair[0] + pair[1] + extra["z"])
+    model.forward = lambda pair, extra: pair[0] + pair[1] + extra["z"]
+    told = hl.summary(model, input_size=[[(2, 3), (2, 3)], {"z": (3,)}])
+    assert told[""].input == {"0.0": (2, 3), "0.1": (2, 3), "1.z": (3,)} and told[""].output == (2, 3)
+
+
+def test_wrong_sizes():
+    with pytest.raises(TypeError, match="not both"): hl.summary(nn.Linear(4, 2), x, input_size=(3, 4))
+    with pytest.raises(ValueError, match="2 sizes and 1 dtypes"): hl.summary(TwoIn(), input_size=[(2, 4), (2, 6)], dtypes=[torch.float32])
+    with pytest.raises(ValueError, match="there is no column 'flops'; there are name, type"): hl.summary(nn.Linear(4, 2), x, columns=["flops"])
+    with pytest.raises(TypeError, match="expected a torch.nn.Module"): hl.summary(3)
+    with pytest.raises(LookupError, match="no layer 'head' in this summary"): hl.summary(nn.Linear(4, 2), x)["head"]
+
+
+def test_without_an_input():
+    told = hl.summary(Tied())
+    assert told.title == "Tied, without an input" and told.params == 160 and told.multiply_adds is None and "not called" not in str(told)
+    class Needs(nn.Module):
+        def __init__(self, n=None):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+        def forward(self): return self.linear(torch.ones(1, 2))
+    assert hl.summary(Needs())["linear"].calls == 1
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_batches_of_a_loader(shuffle):
+    own = torch.Generator().manual_seed(3)
+    loader = DataLoader(TensorDataset(torch.randn(9, 4), torch.arange(9)), 3, shuffle=shuffle, generator=own)
+    model = nn.Linear(4, 2)
+    state, rng = own.get_state(), torch.get_rng_state()
+    assert hl.summary(model, loader)[""].input == (3, 4)
+    assert torch.equal(state, own.get_state()) and torch.equal(rng, torch.get_rng_state())
+    batch = next(iter(loader))
+    assert hl.summary(nn.Linear(4, 2), batch)[""].input == (3, 4)
+    assert hl.summary(nn.Linear(4, 2), tuple(batch))[""].input == (3, 4)
+
+
+def test_batches_of_dicts_and_of_several_inputs():
+    batch = {"pixels": x, "labels": torch.arange(2)}
+    assert hl.summary(Keywords(), batch)[""].input == {"pixels": (2, 4)}
+    class Rows(Dataset):
+        def __len__(self): return 4
+        def __getitem__(self, i): return {"pixels": torch.ones(4), "labels": i}
+    assert hl.summary(Keywords(), DataLoader(Rows(), 2))[""].output == (2, 2)
+    assert hl.summary(TwoIn(), [x, torch.randn(2, 6), torch.arange(2)])[""].input == {"0": (2, 4), "1": (2, 6)}
+    takes_list = Function(lambda xs: xs[0] + xs[1])
+    assert hl.summary(takes_list, [x, x])[""].output == (2, 4)  # what the model takes is given to it as it is
+    takes_dict = Function(lambda d: d["a"])
+    assert hl.summary(takes_dict, {"a": x})[""].output == (2, 4)
+
+
+def test_the_first_error_counts_when_no_reading_of_a_batch_helps():
+    with pytest.raises(TypeError, match="linear()|list"): hl.summary(nn.Linear(4, 2), [torch.randn(2, 9), torch.arange(2)])
+
+
+# --- errors
+
+class Breaks(nn.Module):
+    def __init__(self, error): super().__init__(); self.error = error
+    def forward(self, x): raise self.error
+
+
+@pytest.mark.parametrize("where", range(4))
+@pytest.mark.parametrize("error", [RuntimeError("on purpose"), KeyError("k"), KeyboardInterrupt()], ids=["runtime", "key", "ctrl-c"])
+def test_error_in_every_position(where, error):
+    layers = [nn.Linear(4, 4), nn.Sequential(nn.ReLU()), nn.BatchNorm1d(4)]
+    layers.insert(where, nn.Sequential(Breaks(error)))
+    with pytest.raises(type(error)) as raised: untouched(nn.Sequential(*layers), lambda m: hl.summary(m, x))
+    assert raised.value is error
+    if isinstance(error, KeyboardInterrupt): return
+    note = error.__notes__.pop()
+    assert f"It happened in {where}.0 (Breaks), which got 2×4. The table up to there:" in note
+    before = ["Linear", "Sequential", "ReLU", "BatchNorm1d"][:[0, 1, 3, 4][where]]
+    assert [line.split()[1] for line in note.splitlines() if ":" in line and "table" not in line] == [*before, "Sequential", "Breaks"]
+
+
+def test_wrong_shape_and_missing_argument():
+    with pytest.raises(RuntimeError, match="mat1 and mat2") as raised: hl.summary(nn.Sequential(nn.Linear(4, 8), nn.Linear(9, 2)), x)
+    assert "It happened in 1 (Linear), which got 2×8" in raised.value.__notes__[0]
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'y'") as raised: hl.summary(TwoIn(), x)
+    assert "the forward of TwoIn itself, which got 2×4" in raised.value.__notes__[0]
+    with pytest.raises(TypeError, match="unexpected keyword"): hl.summary(nn.Linear(4, 2), x, colums=["params"])
+
+
+def test_scripted_and_exported_models_are_refused():
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 2)))
+    with pytest.raises(TypeError, match="scripted|exported"): hl.summary(scripted, x)
+    exported = torch.export.export(nn.Sequential(nn.Linear(4, 2)), (x,)).module()
+    with pytest.raises(TypeError, match="exported"): hl.summary(exported, x)
+
+
+# --- the model is left alone
+
+def test_no_reference_is_kept():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    told, alive = hl.summary(model, x, columns=["output", "time", "multiply_adds"]), weakref.ref(model)
+    weights = weakref.ref(model[0].weight)
+    del model
+    gc.collect()
+    assert alive() is None and weights() is None and told.params == 20
+
+
+def test_gradients_and_training_go_on():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 1)).train()
+    out = model(x).sum()
+    hl.summary(model, x)
+    hl.summary(model, x, train=True)
+    hl.summary(model, x, device="meta")
+    out.backward()  # the graph of a step that is under way is whole
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_train_mode_runs_what_training_runs():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
+    def told(m): return hl.summary(m, x, train=True)
+    assert untouched(model, told).title == "Sequential, input 2×4, train mode"
+    inception = torchvision.models.inception_v3(init_weights=False, aux_logits=True)
+    assert hl.summary(inception, input_size=(2, 3, 299, 299), train=True, device="meta")["AuxLogits"].calls == 1
+    assert hl.summary(inception, input_size=(2, 3, 299, 299), device="meta")["AuxLogits"].calls == 0
+
+
+def test_a_compiled_model_runs_as_it_is_written():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    compiled = torch.compile(model, backend="eager")
+    compiled(x)
+    told = hl.summary(compiled, x)
+    assert told.title == "Sequential, input 2×4" and [row.calls for row in told.rows] == [1, 1, 1] and told.multiply_adds == 32
+
+
+def test_hooks_of_others_fire_and_stay():
+    model, fired = nn.Sequential(nn.Linear(4, 4)), []
+    handle = model[0].register_forward_hook(lambda m, i, o: fired.append(1))
+    hl.summary(model, x)
+    assert fired == [1] and len(hl.hooks_on(model)) == 1
+    handle.remove()
+
+
+# --- without the weights
+
+def test_on_meta():
+    build = lambda: nn.Sequential(nn.Linear(4, 50_000), nn.Linear(50_000, 50_000))
+    told = hl.summary(build, input_size=(8, 4), device="meta")
+    assert told.params == 4*50_000 + 50_000**2 + 100_000 and told.multiply_adds == 8*(4*50_000 + 50_000**2) and told.title.endswith("on meta")
+    on_meta = nn.Linear(4, 2, device="meta")
+    for told in (hl.summary(on_meta, x), hl.summary(on_meta, input_size=(2, 4))): assert told.title == "Linear, input 2×4, on meta"
+    model = resnet18()
+    here, there = hl.summary(model, input_size=(1, 3, 64, 64)), untouched(model, lambda m: hl.summary(m, input_size=(1, 3, 64, 64), device="meta"))
+    assert [vars(row) for row in here.rows] == [vars(row) for row in there.rows]
+
+
+# --- how it looks
+
+def cnn():
+    model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(512, 10))
+    model[1].requires_grad_(False)
+    return model
+
+
+image = dict(input_size=(1, 3, 224, 224))
+examples = {
+    "cnn": lambda: hl.summary(cnn(), torch.randn(2, 1, 8, 8), columns=["input", "output", "params", "trainable", "multiply_adds", "memory", "calls"], n=120),
+    "tied": lambda: hl.summary(Tied(), torch.arange(6)[None], n=60),
+    "resnet18": lambda: hl.summary(resnet18(), **image, n=80),
+    "resnet18-narrow": lambda: hl.summary(resnet18(), **image, n=50, depth=1),
+    "vit_h_14-on-meta": lambda: hl.summary(torchvision.models.vit_h_14, **image, device="meta", n=90),
+    "without-input": lambda: hl.summary(Unused(), n=70),
+    "unused": lambda: hl.summary(Unused(), torch.randn(2, 5), n=70),
+}
+
+
+@pytest.mark.parametrize("name", examples)
+def test_golden_text(name):
+    "After a change that is meant: delete the files in tests/golden, run this twice, and look at what git says."
+    file, text = GOLDEN/f"{name}.txt", f"{examples[name]()}\n"
+    if not file.exists():
+        file.write_text(text, encoding="utf-8")
+        pytest.fail(f"{file.name} was not there and is written now: look at it")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def test_width_and_depth(monkeypatch):
+    told = hl.summary(resnet18(), input_size=(1, 3, 64, 64))
+    for n in (60, 80, 200):
+        assert max(map(len, told.text(n=n).splitlines()[1:-3])) <= n
+        monkeypatch.setenv("COLUMNS", str(n))
+        assert told.text().splitlines() == told.text(n=n).splitlines()
+    assert len(told.text(depth=1).splitlines()) < len(told.text(depth=2).splitlines()) < len(told.text().splitlines())
+    assert "and 57 layers further inside (depth=None shows them)" in told.text(depth=1)
+    assert "11,689,512" in told.text(n=10), "numbers are never cut"
+
+
+def test_html_is_a_tree_that_is_closed_below_the_depth():
+    told = hl.summary(resnet18(), input_size=(1, 3, 64, 64), depth=1)
+    html = told._repr_html_()
+    assert html.count("<details open>") == 1 and html.count("<details>") == 4 + 8 + 3 and html.count("hl-row") > len(told.rows)
+    odd = nn.Sequential()
+    odd.add_module("<b>&", nn.ReLU())
+    assert "<b>" not in hl.summary(odd, x)._repr_html_() and "&lt;b&gt;&amp;" in hl.summary(odd, x)._repr_html_()
+
+
+@pytest.mark.peers
+def test_rows_are_for_pandas():
+    import pandas
+    frame = pandas.DataFrame(hl.summary(resnet18(), input_size=(1, 3, 64, 64)).rows)
+    assert frame.own.sum() == 11_689_512 and set(frame.type) >= {"Conv2d", "BasicBlock"} and frame.shape == (68, 12)
+
+
+# --- with a learner
+
+def small(): return nn.Sequential(nn.Linear(1, 50), nn.ReLU(), nn.BatchNorm1d(50), nn.Linear(50, 1))
+
+
+def test_layer_info_of_the_seed():
+    expected = [("Linear", 100, True, [1, 50]), ("ReLU", 0, False, [1, 50]), ("BatchNorm1d", 100, True, [1, 50]), ("Linear", 51, True, [1, 1])]
+    learn = hl.synth_learner(model=small(), quiet=True)
+    assert hl.layer_info(learn, torch.randn(16, 1)) == hl.layer_info(learn) == expected
+
+
+def test_module_summary_and_model_summary():
+    learn = hl.synth_learner(model=small(), quiet=True)
+    told = hl.module_summary(learn, torch.randn(16, 1))
+    assert told.params == told.trainable == 251 and str(told) == str(learn.summary()) and "Sequential, input 16×1" in str(told)
+    assert all(line in str(told).splitlines() for line in ("Optimizer: SGD", "Loss: mse_loss", "Callbacks: TrainEvalCallback, Recorder"))
+    assert max(map(len, str(hl.model_summary(resnet18())).splitlines())) <= 70
+    assert max(map(len, str(hl.model_summary(resnet18(), 90)).splitlines())) > 70
+    assert str(hl.model_summary(learn)).splitlines()[0] == "Sequential, input 16×1"
+
+
+def test_layer_info_of_several_inputs_and_of_dicts():
+    class DLs: train, valid, n_inp = [(x, torch.randn(2, 6), torch.zeros(2))], None, 2
+    learn = hl.Learner(DLs(), TwoIn(), lambda *a: 0, quiet=True)
+    assert hl.layer_info(learn) == [("Linear", 20, True, [1, 4]), ("Linear", 28, True, [1, 4])]
+    learn = hl.Learner(([{"pixels": x}], None), Keywords(), lambda *a: 0, quiet=True)
+    assert hl.layer_info(learn) == [("Linear", 10, True, [1, 2])]
+
+
+@pytest.mark.peers
+def test_layer_info_is_that_of_fastai():
+    from fastai.callback.hook import layer_info
+    from fastai.test_utils import synth_learner
+    learn = synth_learner(model=small())
+    sample = torch.randn(16, 1)
+    theirs = layer_info(learn, sample)
+    def plain(row): return row[0], row[1] or 0, bool(row[2]), list(row[3])
+    assert [plain(row) for row in theirs] == hl.layer_info(learn, sample) == [plain(row) for row in hl.layer_info(learn)]
+    assert hl.module_summary(learn).params == 251 and "Callbacks: TrainEvalCallback" in str(hl.module_summary(learn))
+
+
+# --- many models
+
+SOME = ["resnet18", "inception_v3", "swin_t", "mobilenet_v3_small"]
+
+
+def check_vision(name, monkeypatch):
+    size, regnet = 299 if name.startswith("inception") else 224, torchvision.models.regnet.BlockParams
+    computes_widths = regnet.from_init_params  # with tensors, which must have numbers
+    def with_numbers(*args, **kwargs):
+        with torch.device("cpu"): return computes_widths(*args, **kwargs)
+    monkeypatch.setattr(regnet, "from_init_params", with_numbers)
+    with torch.device("meta"): model = torchvision.models.get_model(name, **({"init_weights": False} if name in ("googlenet", "inception_v3") else {}))
+    told = check_true(model, torch.empty(1, 3, size, size, device="meta"))
+    assert told.multiply_adds > 1e6
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_some_vision_models(name, monkeypatch): check_vision(name, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in torchvision.models.list_models(module=torchvision.models) if name not in SOME])
+def test_vision_models(name, monkeypatch): check_vision(name, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_transformers(name):
+    model, inputs = text_model(name)
+    model.config.use_cache = False
+    told = check_true(model, **inputs)
+    assert told.multiply_adds > 0
+
+
+# --- memory and speed of importing
+
+def test_nothing_slow_is_imported():
+    code = "import sys, hooklab.summaries; print([m for m in ('matplotlib', 'pandas', 'torchvision', 'torch._dynamo', 'IPython') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.gpu
+def test_on_a_gpu():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.BatchNorm1d(4)).cuda()
+    state = torch.cuda.get_rng_state()
+    told = hl.summary(model, x.cuda(), columns=["output", "time", "multiply_adds"])
+    assert told.multiply_adds == 32 and told[""].time > 0 and torch.equal(state, torch.cuda.get_rng_state())
+    assert hl.summary(model, input_size=(2, 4))[""].output == (2, 4)
