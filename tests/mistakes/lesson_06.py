@@ -1,0 +1,46 @@
+"""Typical wrong answers to the exercises of lesson 06, and what their authors should be told."""
+
+mistakes = {
+    "06a": [
+        ("learn.fit(2,", "learn.fit(1,", "two were asked for"),
+        ("learn.fit(2, cbs=(count := Count()))", "count = Count()", "was not fit"),
+        ("learn.fit(2, cbs=(count := Count()))", "learn.add_cb(count := Count())\n    learn.fit(2)", "a callback stays on the learner"),
+        ("return count.trained, count.validated", "return count.validated, count.trained", "the wrong way round"),
+        ("return count.trained, count.validated", "return count.trained", "A pair of numbers"),
+        ("    return count.trained, count.validated", "    count.trained, count.validated", "Is the `return` missing?"),
+        ("if self.training: self.trained", "if True: self.trained", "All batches were counted"),
+        ("if self.training: self.trained", "if self: self.trained", "ask `self.training`"),
+        ("def after_batch", "def before_epoch(self): self.trained = self.validated = 0\n        def after_batch", "sets the counters back"),
+        ("def batches_seen(learn):\n    class Count(hl.Callback):\n        trained = validated = 0\n        def after_train(self): self.trained += 1\n"
+         "        def after_validate(self): self.validated += 1\n    learn.fit(2, cbs=(count := Count()))\n    return count.trained, count.validated", "These are the epochs"),
+    ],
+    "06b": [
+        ("if not self.training", "if self.training", "These are the batches of training"),
+        ("if not self.training: ", "", "These are all batches"),
+        ("self.stds.append(self.hooks.stored[0])", "self.stds[:] = self.hooks.stored", "One number for each batch"),
+        ("        stds = []\n", "        def before_fit(self): self.stds = []\n", "stopped"),
+        ("learn.fit(1,", "learn.fit(2,", "One epoch was asked for"),
+        ("o.std()", "o.mean()", "The deviations should be about"),
+        ("learn.fit(1, cbs=(listener := Listener(name)))", "learn.add_cb(listener := Listener(name))\n    learn.fit(1)", "a callback stays on the learner"),
+        ("return listener.stds", "return listener.hooks", "A list was asked for"),
+        ("def validation_stds(learn, name):\n    stds, layer = [], learn.model.get_submodule(name)\n"
+         "    handle = layer.register_forward_hook(lambda m, i, o: None if m.training else stds.append(o.std().item()))\n"
+         "    learn.fit(1)\n    handle.remove()\n    return stds", "as long as nobody interrupts"),
+        ("def validation_stds(learn, name):\n    stds, layer = [], learn.model.get_submodule(name)\n"
+         "    layer.register_forward_hook(lambda m, i, o: None if m.training else stds.append(o.std().item()))\n"
+         "    learn.fit(1)\n    return stds", "a hook stays on the model"),
+        ("    learn.fit(1, cbs=(listener := Listener(name)))", "    try: learn.fit(1, cbs=(listener := Listener(name)))\n    except BaseException: pass", "goes on as if nothing"),
+    ],
+    "06c": [
+        ("            if not self.training: return\n", "", "It stops in the first validation"),
+        ("hl.CancelFitException", "hl.CancelEpochException", "the fit went on after that"),
+        ("hl.CancelFitException", "StopIteration('dead')", "stopped with StopIteration"),
+        ("(o == 0)", "(i[0] == 0)", "never stopped"),
+        ("            self.count += 1\n            if self.hooks.stored[0] > limit: raise hl.CancelFitException",
+         "            if self.hooks.stored[0] > limit: raise hl.CancelFitException\n            self.count += 1", "count first, then look"),
+        ("> limit", "< limit", "The fit should end with batch 9"),
+        ("> limit", "> -limit", "The fit should end with batch 9"),
+        ("return guard.count", "return guard.hooks", "There were 9 batches"),
+        ("learn.fit(5, cbs=(guard := Guard(name)))", "learn.add_cb(guard := Guard(name))\n    learn.fit(5)", "a callback stays on the learner"),
+    ],
+}
