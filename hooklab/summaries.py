@@ -104,6 +104,7 @@ def summary(
     if not isinstance(model, nn.Module):
         if not callable(model): raise TypeError(not_a_model(model))
         with torch.device(device) if device is not None else nullcontext(): model = model()
+        if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     model = unwrap(model)
     meta = device is not None and torch.device(device).type == "meta" or any(t.is_meta for t in own_tensors(model))
     if input_size is not None:

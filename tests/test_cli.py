@@ -86,10 +86,10 @@ def test_installed_command_tells_its_version():
 def test_alone_it_prints_the_help():
     done = shell()
     assert done.returncode == 0 and done.stderr == ""
-    assert re.findall(r"^ {4}(\w+)", done.stdout, re.M) == ["report", "lessons"]
+    assert re.findall(r"^ {4}(\w+)", done.stdout, re.M) == ["report", "lessons", "summary"]
 
 
-@pytest.mark.parametrize("args", [["--version"], ["--help"], [], ["lessons", "--help"], ["nonsense"]])
+@pytest.mark.parametrize("args", [["--version"], ["--help"], [], ["lessons", "--help"], ["summary", "--help"], ["summary"], ["nonsense"]])
 def test_torch_is_imported_by_no_command_that_can_do_without(args):
     program = f"""import sys; from hooklab.cli import main
 try: main({args})
@@ -98,7 +98,10 @@ sys.exit("torch" in sys.modules)"""
     assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("args", [["lesson"], ["lessons", "--frce"], ["lessons", "a", "b"], ["report", "x"]])
+@pytest.mark.parametrize("args", [
+    ["lesson"], ["lessons", "--frce"], ["lessons", "a", "b"], ["report", "x"], ["summary"], ["summary", "resnet18"], ["summary", "a:b", "--size", "1,x"],
+    ["summary", "a:b", "--columns", "flops"], ["summary", "a:b", "--dtype", "int65"], ["summary", "a:b", "--depth", "-1"],
+    ["summary", "a:b", "--size", "1,2", "--dtype", "int64", "--dtype", "int64"]])
 def test_wrong_usage_is_one_line_and_exit_code_2(args):
     done = shell(*args)
     assert done.returncode == 2 and done.stdout == ""
@@ -110,6 +113,79 @@ def test_failure_is_one_line_on_stderr_and_exit_code_1(tmp_path):
     done = shell("lessons", "notes", cwd=tmp_path)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr == "hooklab: notes is a file; name another folder: hooklab lessons FOLDER\n"
+
+
+# summary
+
+MODELS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3), nn.Embedding(10, 3)
+    def forward(self, x, words): return self.a(x) + self.b(words)
+
+class Family:
+    small = nn.Sequential(nn.Linear(4, 2), nn.Dropout())
+
+def broken(): raise ValueError("no such size\\nand more")
+def number(): return 3
+"""
+
+
+@pytest.fixture
+def models(tmp_path):
+    (tmp_path/"mine.py").write_text(MODELS, encoding="utf-8")
+    (tmp_path/"fails.py").write_text("1/0")
+    (tmp_path/"asks.py").write_text("import not_there")
+    return functools.partial(shell, "summary", cwd=tmp_path)
+
+
+def test_summary_of_torchvision(models):
+    from torchvision.models import resnet18
+
+    from hooklab.summaries import summary
+    done = models("torchvision.models:resnet18", "--size", "1,3,224,224", env=os.environ | {"COLUMNS": "90"})
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout == f"{summary(resnet18(), input_size=(1, 3, 224, 224)).text(depth=3, n=90)}\n"
+    done = models("torchvision.models:resnet18", "--size", "1,3,224,224", "--meta", "--json")
+    told = json.loads(done.stdout)
+    assert told["parameters"] == 11_689_512 and told["multiply_adds"] == 1_814_073_344 and len(told["layers"]) == 68
+
+
+def test_summary_of_ones_own_model(models):
+    done = models("mine:Net", "--size", "2,4", "--size", "2", "--dtype", "float32", "--dtype", "int64", "--columns", "input,calls", "--depth", "all")
+    assert done.returncode == 0 and done.stdout.splitlines()[1].split() == ["layer", "input", "calls"] and "2×4, 2" in done.stdout
+    done = models("mine:Family.small", "--size", "2,4", "--train", "--depth", "0")
+    assert done.returncode == 0 and "Sequential, input 2×4, train mode" in done.stdout and "0: Linear" not in done.stdout
+    done = models("mine:Net")
+    assert done.returncode == 0 and "Net, without an input" in done.stdout and "45 parameters" in done.stdout
+
+
+@pytest.mark.parametrize("args, said", [
+    (["nowhere:f"], "there is no module 'nowhere'"), (["asks:f"], "there is no module 'not_there', which asks imports"),
+    (["fails:f"], "importing fails failed with ZeroDivisionError: division by zero"),
+    (["mine:Nett"], "there is no 'Nett' in mine; there is Net"), (["mine:Family.big"], "there is no 'big' in mine"),
+    (["mine:broken", "--size", "1"], "ValueError: no such size"), (["mine:number", "--size", "1"], "TypeError: expected a torch.nn.Module, got int"),
+    (["mine:Family", "--size", "1"], "TypeError: expected a torch.nn.Module, got Family"),
+    (["mine:Net", "--size", "2,4"], "It happened in the forward of Net itself, which got 2×4"),
+    (["mine:Family.small", "--size", "2,5"], "It happened in 0 (Linear), which got 2×5")])
+def test_summary_that_fails_is_one_line(models, fails, capsys, tmp_path, monkeypatch, args, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("mine", "fails", "asks"): monkeypatch.delitem(sys.modules, name, raising=False)
+    assert said in fails("summary", *args) and capsys.readouterr().out == ""
+
+
+def test_summary_says_that_importing_runs_code():
+    assert "importing a module runs its code" in " ".join(shell("summary", "--help").stdout.split())
+
+
+def test_a_reader_that_has_seen_enough(models, tmp_path):
+    command = Path(sysconfig.get_path("scripts"))/"hooklab"
+    done = subprocess.run(["bash", "-c", f"'{command}' summary torchvision.models:resnet152 --depth all | head -n 1"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "ResNet, without an input\n" and done.stderr == ""
 
 
 # report
