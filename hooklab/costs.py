@@ -291,7 +291,7 @@ class Memory:
             self.known.add(s._cdata)
             self.saved[self.turns.now] += s.nbytes()
             weakref.finalize(s, self.known.discard, s._cdata).atexit = False
-        return t
+        return t.detach()  # the result of a node, returned as it is, would hold the node that holds it
 
 # %% ../nbs/lib/costs.ipynb #0e4be8ce
 @dataclass(frozen=True)

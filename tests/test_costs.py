@@ -5,6 +5,7 @@ import gc
 import time
 import weakref
 from contextlib import nullcontext
+from itertools import groupby
 from types import SimpleNamespace
 
 import pytest
@@ -115,6 +116,35 @@ def test_median_and_number_of_runs(x):
     c = cost(net, x, warmup=2, repeat=3)
     assert len(ran) == 2 + 3 + 1  # one more for memory
     assert c["(model)"].forward < 50  # the one slow step does not count
+    ran.clear()
+    net.f = lambda m, x: (ran.append(1), time.sleep(.05 if len(ran) < 3 else 0), m.lin(x))[-1]
+    assert cost(net, x, warmup=2, repeat=1)["(model)"].forward < 50  # nor do those before
+
+
+def test_turns(x):
+    "While a hook works it is nobody's turn."
+    net, seen = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), []
+    turns = Turns({"(model)": net} | hl.layers(net))
+
+    class Meter:
+        def __call__(self, before, after): seen.append((after[0], after[1][-1:]))
+        def measuring(self, known): return nullcontext()
+
+    Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(Meter())
+    turns.remove()
+    nobody, model, first, second = ("", ()), ("forward", ("(model)",)), ("forward", ("0",)), ("forward", ("1",))
+    assert [turn for turn, _ in groupby(seen)] == [nobody, model, nobody, first, nobody, model, nobody, second, nobody, model, nobody,
+                    ("loss", ()), ("backward", ()), ("backward", ("1",)), ("backward", ("0",)), nobody]
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_nodes_that_outlive_the_graph_are_left_alone(x, use_reentrant):
+    block = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    held = [p.view_as(p).grad_fn.next_functions[0][0] for p in block.parameters()]  # where gradients end up, as data parallel holds them
+    net = Calling(lambda m, x: checkpoint(m.block, m.first(x), use_reentrant=use_reentrant), first=nn.Linear(4, 4), block=block)
+    cost(net, x, **once)
+    gc.collect()
+    assert held and not [o for o in gc.get_objects() if type(o) is Turns]
 
 
 def test_a_queue_is_not_waited_for_until_the_step_is_over(x, monkeypatch):
@@ -198,6 +228,15 @@ def test_autocast_keeps_half(x):
             assert saved(net, x) == {"(model)": 0, "0": 2*8*4, "1": 2*8*4}
 
 
+def test_what_is_saved_and_dropped_does_not_hide_what_comes_after(x):
+    def f(m, x):
+        for _ in range(20): m.lin(x).exp()  # the memory is free again, for the next
+        return m.lin(x).exp()
+    net = Calling(f, lin=nn.Linear(4, 4))
+    assert saved(net, x)["(model)"] == 21*8*4*F32
+    assert peaks(net, x)["(model)"][0] == 2*8*4*F32  # what `lin` and `exp` return
+
+
 def peaks(net, *args, **kwargs): return {r.name: (r.forward_peak, r.backward_peak) for r in cost(net, *args, **once, **kwargs).rows}
 
 
@@ -238,6 +277,14 @@ def test_measuring_keeps_nothing_alive(x, how):
         loss.backward()
     measured = peaks(net, x)["(model)"]
     assert max(measured) == plain.most
+
+
+def test_autocast_casts_in_each_step(x):
+    net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 4))
+    with torch.autocast("cpu", torch.bfloat16): measured = peaks(net, x)["(model)"]
+    known = {t.untyped_storage()._cdata for t in [*net.parameters(), x]}
+    with Watched(known) as plain, torch.autocast("cpu", torch.bfloat16): net(x)
+    assert measured[0] == plain.most
 
 
 def test_memory_is_the_same_each_time_and_on_meta():
@@ -358,14 +405,26 @@ def test_what_the_model_says_of_wrong_input(x):
 def test_an_error_that_the_model_catches_is_not_blamed(x):
     def f(m, x):
         try: m.bad(x)
-        except RuntimeError: pass
-        x = m.good(x)
-        if m.training: raise RuntimeError("another")
-        return x
-    net = Calling(f, bad=nn.Linear(3, 3), good=nn.Linear(4, 4))
-    with pytest.raises(RuntimeError, match="another") as e: cost(net, x)
-    assert e.value.__notes__ == ["raised in (model), on the way forward"]
-    assert cost(net.eval(), x, **once)["good"].calls == 1
+        except RuntimeError:
+            if m.after is None: return x
+        return m.after(x)
+
+    def told(after, **options):
+        with pytest.raises(RuntimeError, match="another") as e: cost(Calling(f, bad=nn.Linear(3, 3), after=after), x, **options)
+        return e.value.__notes__
+
+    def another(*_): raise RuntimeError("another")
+    assert told(Calling(another)) == ["raised in after, on the way forward"]
+    assert told(nn.Linear(4, 4), loss=another) == told(None, loss=another) == ["raised in the loss"]
+    assert cost(Calling(f, bad=nn.Linear(3, 3), after=nn.Linear(4, 4)), x, **once)["after"].calls == 1
+
+
+def test_an_error_before_is_not_blamed_either(x):
+    "A layer that returns None looks like one that raised, while an error is being handled."
+    try: raise KeyError
+    except KeyError:
+        with pytest.raises(ValueError, match="boom") as e: cost(Calling(lambda m, x: None), x, loss=raising_loss)
+    assert e.value.__notes__ == ["raised in the loss"]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
@@ -466,6 +525,16 @@ def test_resnet():
     assert not net.bn1.num_batches_tracked
 
 
+def test_a_model_that_goes_backward_itself(x):
+    def f(m, x):
+        x = x.requires_grad_()
+        return torch.autograd.grad(m.act(m.lin(x)).sum(), x, create_graph=True)[0]
+    net = Calling(f, lin=nn.Linear(4, 4), act=nn.Tanh())
+    c = cost(net, x)
+    assert all(ran(r) and r.calls == 1 for r in c.rows) and c["(model)"].backward_self > 0 and c["act"].saved_self == 8*4*F32
+    assert all(p.grad is None for p in net.parameters())
+
+
 class Attention(nn.Module):
     def __init__(self):
         super().__init__()
@@ -508,7 +577,7 @@ def test_wrapped_and_sharded(x, tmp_path):
             net(x).sum().backward()
             grads = [p.grad for p in net.parameters()]
             c = cost(net, x, **once)
-            assert [r.name for r in c.rows] == ["(model)", "0", "1", "2"] and all(ran(r) and r.backward > 0 for r in c.rows)
+            assert [r.name for r in c.rows] == ["(model)", "0", "1", "2"] and c.rows[0].kind.endswith("Sequential") and all(ran(r) and r.backward > 0 for r in c.rows)
             assert all(a is p.grad for a, p in zip(grads, net.parameters()))
             net(x).sum().backward()  # it can go on
     finally: torch.distributed.destroy_process_group()
