@@ -31,6 +31,7 @@ from .stats import *
 from .diagnosis import *
 from .shapes import *
 from .summaries import *
+from .costs import *
 from .exercises import check, lesson_style
 from .cli import report
 

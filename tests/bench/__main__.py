@@ -24,7 +24,7 @@ def processor() -> str:
 
 torch.set_num_threads(1)
 setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version(),
-           **{name: version(name) for name in ("torch", "torchvision", "hooklab", "fastai", "nnsight", "torchhook")}}
+           **{name: version(name) for name in ("torch", "torchvision", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens")}}
 (here/"results").mkdir(exist_ok=True)
 for name in sys.argv[1:] or [path.stem.removeprefix("bench_") for path in sorted(here.glob("bench_*.py"))]:
     figures = importlib.import_module(f"tests.bench.bench_{name}").measure()
