@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.costs import Clock, Costs, LayerCost, Step, Turns, Watched, cost
+from hooklab.costs import Clock, Costs, LayerCost, Memory, Step, Turns, Watched, cost, rows_of
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
 once = {"warmup": 0, "repeat": 1}
@@ -296,6 +296,28 @@ def test_memory_is_the_same_each_time_and_on_meta():
     assert first == second
     assert [row[2] for row in memory(c)] == [row[2] for row in first]
     assert c.rows[0].forward is None and c.rows[0].backward is None and "meta" in c.notes[0] and "-" in repr(c)
+
+
+def test_peak_as_an_allocator_counts_it(x, monkeypatch):
+    "What CUDA would say, played by numbers: the memory in use, and the most since it began to count anew."
+    in_use = SimpleNamespace(now=100, most=500)
+
+    def use(m, x):
+        in_use.now, in_use.most = in_use.now + m.keeps, max(in_use.most, in_use.now + m.needs)
+        return m.lin(x)
+
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda gpu: in_use.now)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: in_use.most)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda gpu: setattr(in_use, "most", in_use.now))
+    net = nn.Sequential(*[Calling(use, lin=nn.Linear(4, 4)) for _ in range(3)])
+    for m, m.keeps, m.needs in zip(net, (10, 20, 0), (10, 70, 5)): pass
+    turns = Turns({"(model)": net} | hl.layers(net))
+    memory = Memory(turns, "gpu")
+    Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(memory)
+    turns.remove()
+    row = {r.name: r for r in rows_of({"(model)": net} | hl.layers(net), turns.calls, [], memory)}
+    assert [row[name].forward_peak for name in ("(model)", "0", "1", "2")] == [80, 10, 80, 35]
+    assert [row[name].backward_peak for name in ("(model)", "0", "1", "2")] == [30]*4
 
 
 # untouched
