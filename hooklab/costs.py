@@ -43,7 +43,7 @@ def cost(
     warmup: int = 2, # Steps that are not timed
     repeat: int = 5, # Steps that are timed; what is told is the median
     **kwargs: Any, # What the model is called with, by name
-) -> "Costs": # A table that can be printed, drawn and read
+) -> Any: # A `Costs`: a table that can be printed, drawn and read
     "Time and memory of each layer in a training step, without the step of the optimizer."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     if warmup < 0 or repeat < 1: raise ValueError(f"warmup={warmup}, repeat={repeat}: at least no warm-up and one step to time")

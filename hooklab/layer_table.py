@@ -105,7 +105,7 @@ def _fit(cell, width, left):
 # %% ../nbs/lib/layer-table.ipynb #420e74c4
 _style = """<style>
 .hl-layers {font: 13px/1.5 ui-monospace, monospace; overflow-x: auto; color: inherit}
-.hl-layers .hl-row {display: grid; grid-template-columns: var(--hl-columns); column-gap: 1.2em; white-space: nowrap; border-bottom: 1px solid rgba(128, 128, 128, .25)}
+.hl-layers .hl-row {display: grid; grid-template-columns: var(--hl-columns); column-gap: 1.2em; width: max-content; min-width: 100%; white-space: nowrap; border-bottom: 1px solid rgba(128, 128, 128, .25)}
 .hl-layers .hl-row:hover {background: rgba(128, 128, 128, .15)}
 .hl-layers .hl-head {font-weight: bold}
 .hl-layers .hl-row > span {overflow: hidden; text-overflow: ellipsis}
@@ -122,7 +122,7 @@ def html_table(rows: list[Row], names: list[str], depth: int | None) -> str:
     "A tree of rows; those above `depth` are open."
     texts = [[columns[name][1](row) for name in names] for row in rows]
     wide = [max([len(columns[name][0]), *(len(line[i]) + 2*row.depth*(i == 0) for line, row in zip(texts, rows))]) for i, name in enumerate(names)]
-    template = " ".join(f"minmax({min(w, 34) + 2*(i == 0)}ch, {w + 2}ch)" if names[i] in _texts else f"{w}ch" for i, w in enumerate(wide))
+    template = " ".join(f"{min(w, 40) + 2*(i == 0)}ch" for i, w in enumerate(wide))
     children = {}
     for i, row in enumerate(rows[1:], 1): children.setdefault(row.name.rpartition(".")[0], []).append(i)
 

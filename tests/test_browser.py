@@ -207,3 +207,20 @@ def test_which_hook_is_one_page_on_paper(visit, paper):
         pdf = base64.b64decode(visit(page).execute_cdp_cmd("Page.printToPDF", paper)["data"])
         return len(re.findall(rb"/Type */Page\b", pdf))
     assert n_pages("explain/which-hook.html") == 1 < n_pages("explain/traps.html")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_table_of_layers_opens_and_closes(visit, size):
+    browser = visit("lib/summaries.html", size=size)
+    table = next(t for t in browser.find_elements(By.CSS_SELECTOR, ".hl-layers") if "BasicBlock" in t.get_attribute("innerHTML"))
+    def shown(): return [row.text.splitlines()[0] for row in table.find_elements(By.CSS_SELECTOR, ".hl-row") if row.is_displayed()]
+    closed = shown()
+    assert closed[:2] == ["layer", "ResNet"] and not any("BasicBlock" in row for row in closed)
+    layer1 = next(s for s in table.find_elements(By.TAG_NAME, "summary") if s.text.startswith("layer1"))
+    layer1.click()
+    opened = shown()
+    assert [row for row in opened if row not in closed] == ["0: BasicBlock", "1: BasicBlock"]
+    rights = {browser.execute_script("return arguments[0].children[2].getBoundingClientRect().right", row) for row in table.find_elements(By.CSS_SELECTOR, ".hl-row") if row.is_displayed()}
+    assert max(rights) - min(rights) < 1, "columns are not aligned"
+    layer1.click()
+    assert shown() == closed
