@@ -1,0 +1,43 @@
+"""Typical wrong answers to the exercises of lesson 11, and what their authors should be told."""
+
+mistakes = {
+    "11a": [
+        ("    model.eval()\n", "", "that is the dropout of train mode"),
+        ("    model.train(mode)\n", "", "note the mode before"),
+        ("    model.train(mode)\n", "    model.train()\n", "was in eval mode and now it is not"),
+        (".flatten(1)", "", "`flatten(1)` makes one row"),
+        (".flatten(1)", ".flatten()", "one for each sample"),
+        (", detach=True", "", "still have a history"),
+        ("found[name].flatten(1)", "found", "take the layer's own from the dict"),
+        ("found[name].flatten(1)", "model(x).detach()", "what the model makes at the end"),
+        ("return found", "found", "Is the `return` missing?"),
+        ("def rows(model, name, x):\n    found, mode = [], model.training\n"
+         "    model.eval().get_submodule(name).register_forward_hook(lambda m, i, o: found.append(o.detach().flatten(1)))\n"
+         "    model(x)\n    model.train(mode)\n    return found[-1]", "a hook stays on the model when"),
+    ],
+    "11b": [
+        ("(predict(f[n:]) == y[n:])", "(predict(f[:n]) == y[:n])", "it has them by heart"),
+        ("(predict(f[n:]) == y[n:])", "(predict(f) == y)", "You ask about all rows"),
+        ("fit(f[:n], labels[:n])", "fit(f, labels)", "with more than the first 40 rows"),
+        ("== y[n:]", "== labels[n:]", "ask it for the truth"),
+        ("accuracy(y), accuracy(nonsense)", "accuracy(nonsense), accuracy(y)", "The other way round"),
+        ("accuracy(y), accuracy(nonsense)", "accuracy(y), accuracy(y)", "Your control was taught the truth"),
+        ("accuracy(y), accuracy(nonsense)", "accuracy(y)", "Two numbers were asked for"),
+        (".float().mean().item()", "", "Each of the two is one number"),
+        (".float().mean().item()", ".float().sum().item()", "It is the share of matches"),
+        ("fit(f[:n], labels[:n])", "fit(f[:n], labels)", "as many labels"),
+        ("return accuracy(y), accuracy(nonsense)", "return 1, 0", "never calls `fit`"),
+    ],
+    "11c": [
+        ("read(model) - sum(read(make()) for _ in range(3)) / 3", "read(model)", "A comparison is missing"),
+        ("read(make())", "(make(), read(model))[1]", "you compare the model with itself"),
+        ("sum(read(make()) for _ in range(3)) / 3", "read(make())", "one untrained network only"),
+        ("sum(read(make()) for _ in range(3)) / 3", "sum(map(read, [make()] * 3)) / 3", "one untrained network only"),
+        ("range(3)", "range(10)", "you made 10"),
+        (" / 3", "", "You subtract the sum"),
+        ("read(model) - sum(read(make()) for _ in range(3)) / 3", "sum(read(make()) for _ in range(3)) / 3 - read(model)", "Upside down"),
+        ("read(model) - sum", "sum", "alone: subtract it from"),
+        (".flatten(1)", "", "`probe` wants rows"),
+        ("found[name]", "m(x).detach()", "these rows are not what layer"),
+    ],
+}
