@@ -1,0 +1,39 @@
+"""Typical wrong answers to the exercises of lesson 10, and what their authors should be told."""
+
+mistakes = {
+    "10a": [
+        ("not o.isfinite().all()", "o.isnan().any()", "not for NaN alone"),
+        ("not o.isfinite().all()", "o.isfinite().all()", "`first` is fine"),
+        ("def first_bad(model, x):\n    bad, handles = [], []\n    for name, layer in model.named_modules():\n"
+         "        def look(m, i, o):\n            if not o.isfinite().all(): bad.append(name)\n        handles.append(layer.register_forward_hook(look))\n"
+         "    model(x)\n    for handle in handles: handle.remove()\n    return bad[0] if bad else ''", "fix it with `name=name`"),
+        ("bad[0] if bad", "bad[-1] if bad", "`last` runs after the layer that is bad"),
+        ("bad[0] if bad", "bad if bad", "A name was asked for"),
+        ("else \"\"", "else None", "returns nothing"),
+        ("with hl.Hooks(model, look, names=\"*\"): model(x)", "hl.Hooks(model, look, names='*'); model(x)", "a hook stays on the model when"),
+        ("names=\"*\"", "names=['first', 'middle', 'last']", "only the container"),
+        ("def first_bad(model, x):\n    with hl.Hooks(model, lambda m, i, o: not o.isfinite().all(), names='*') as hooks:\n        model(x)\n"
+         "        return next((h.name for h in hooks if h.stored), '')", "in the order in which layers finish"),
+    ],
+    "10b": [
+        ("given and not", "not", "only passed it on"),
+        ("all(t.isfinite().all() for t in i)", "i[0].isfinite().all()", "look at all of `i`"),
+        ("all(t.isfinite().all() for t in i)", "not any(t.isnan().any() for t in i)", "only passed it on"),
+        ("for t in i)", "for t in i[0])", "look at all of `i`"),
+        ("named_modules", "named_children", "only the container"),
+        ("            given = all(t.isfinite().all() for t in i)\n            if given and not o.isfinite().all()",
+         "            if o.isnan().any() and not any(t.isnan().any() for t in i)", "`last` was given an Inf"),
+        ("    for handle in handles: handle.remove()\n", "", "a hook stays on the model when"),
+        ("all(t.isfinite().all() for t in i)", "i.isfinite().all()", "the tensor is `i[0]`"),
+    ],
+    "10c": [
+        ("fine(go) and not fine(gi)", "not fine(gi)", "`go` must be finite"),
+        ("fine(go) and not fine(gi)", "fine(gi) and not fine(go)", "was given a gradient that was bad already"),
+        (" if g is not None", "", "its `gi` holds None"),
+        ("not list(m.children()) and ", "", "only the container"),
+        ("kind=\"backward\", ", "", "finds nothing"),
+        ("loss().backward()", "loss()", "finds nothing"),
+        ("fine(go) and not fine(gi)", "fine(go)", "whose gradients are all finite"),
+        ("g.isfinite().all() for", "not g.isnan().any() for", "was given a gradient that was bad already"),
+    ],
+}
