@@ -30,6 +30,7 @@ from .history import *
 from .stats import *
 from .diagnosis import *
 from .shapes import *
+from .layer_table import *
 from .summaries import *
 from .costs import *
 from .exercises import check, lesson_style

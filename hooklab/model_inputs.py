@@ -16,12 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from hooklab.select import runs
 from hooklab.shapes import first_layer, own_tensors
 
 # %% ../nbs/lib/model-inputs.ipynb #a12309dc
 def made_inputs(model: nn.Module, size: Any, dtype: Any = None) -> Any:
     "Made-up inputs in the containers that sizes come in: a tuple of numbers is a size."
     if isinstance(size, Mapping): return {name: made_inputs(model, s, dtype.get(name) if isinstance(dtype, Mapping) else dtype) for name, s in size.items()}
+    if not isinstance(size, list | tuple): raise TypeError(f"a size is a tuple such as (1, 3, 224, 224), not {size!r}")
     if all(isinstance(n, int) for n in size): return _made(model, tuple(size), dtype)
     dtypes = dtype if isinstance(dtype, list | tuple) else [dtype]*len(size)
     if len(dtypes) != len(size): raise ValueError(f"{len(size)} sizes and {len(dtypes)} dtypes: give one dtype for all, or one for each")
@@ -47,7 +49,9 @@ def first_batch(loader: Iterable) -> Any:
     order, numpy = getattr(loader, "generator", None), sys.modules.get("numpy")
     states = order and order.get_state(), random.getstate(), numpy and numpy.random.get_state()
     try:
-        with torch.random.fork_rng([]): return next(iter(loader))
+        with torch.random.fork_rng([]):
+            for batch in loader: return batch
+        raise ValueError("the loader gave no batch")
     finally:
         if order: order.set_state(states[0])
         random.setstate(states[1])
@@ -69,4 +73,6 @@ def ways_to_call(model, args, kwargs) -> Iterator[tuple[tuple, dict]]:
 
 
 def needs_input(model: nn.Module) -> bool:
+    "Can `model` not be called without an input?"
+    if not runs(model): return True
     return any(p.default is Parameter.empty and p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in signature(model.forward).parameters.values())

@@ -268,7 +268,24 @@ def test_wrong_sizes():
     with pytest.raises(LookupError, match="no layer 'head' in this summary"): hl.summary(nn.Linear(4, 2), x)["head"]
 
 
+def test_what_cannot_be_given():
+    with pytest.raises(TypeError, match=r"a size is a tuple such as \(1, 3, 224, 224\), not 4"): hl.summary(nn.Linear(4, 2), input_size=4)
+    with pytest.raises(ValueError, match="the loader gave no batch"): hl.summary(nn.Linear(4, 2), DataLoader([]))
+
+
+def test_nested_tensors_are_not_counted_and_it_says_so():
+    nested = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)])
+    told = hl.summary(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), nested)
+    assert told["0"].output == (2,) and "not counted, because of nested tensors: aten::" in told.totals()[-1] and told["1"].calls == 1
+
+
+def test_meta_inputs_for_a_real_model():
+    told = hl.summary(nn.Linear(4, 2), x.to("meta"))
+    assert told.title.endswith("on meta") and told.multiply_adds == 16
+
+
 def test_without_an_input():
+    assert hl.summary(nn.ModuleList([nn.Linear(4, 2)])).params == 10
     told = hl.summary(Tied())
     assert told.title == "Tied, without an input" and told.params == 160 and told.multiply_adds is None and "not called" not in str(told)
     class Needs(nn.Module):
@@ -443,7 +460,7 @@ def test_width_and_depth(monkeypatch):
         monkeypatch.setenv("COLUMNS", str(n))
         assert told.text().splitlines() == told.text(n=n).splitlines()
     assert len(told.text(depth=1).splitlines()) < len(told.text(depth=2).splitlines()) < len(told.text().splitlines())
-    assert "and 57 layers further inside (depth=None shows them)" in told.text(depth=1)
+    assert "and 57 layers further inside (depth=None shows all)" in told.text(depth=1)
     assert "11,689,512" in told.text(n=10), "numbers are never cut"
 
 
