@@ -32,6 +32,7 @@ from .diagnosis import *
 from .shapes import *
 from .layer_table import *
 from .summaries import *
+from .cost_table import *
 from .costs import *
 from .exercises import check, lesson_style
 from .cli import report

@@ -62,8 +62,10 @@ class _Answer:
             if isinstance(m, nn.Module): self.hooks_before.setdefault(m, len(hooks_on(m)))
         try: result = self.f(*args)
         except Planted: raise
-        except NotImplementedError: raise NotYet("Nothing is written here yet: replace `raise NotImplementedError` "
-                                                 "with your own lines. The hint above shows where to begin.") from None
+        except NotImplementedError as error:
+            if str(error): raise NotYet(self.explain(error)) from error  # torch raises it too, and says what it lacks
+            raise NotYet("Nothing is written here yet: replace `raise NotImplementedError` "
+                         "with your own lines. The hint above shows where to begin.") from None
         except Exception as error: raise NotYet(self.explain(error)) from error
         require(result is not None and result is not ..., "Your function returns nothing. Is the `return` missing?")
         return result
@@ -73,7 +75,8 @@ class _Answer:
                if frame.filename == getattr(getattr(self.f, "__code__", None), "co_filename", "") and frame.line]
         at = f" at `{own[-1]}`" if own else ""
         advice = [text for pattern, text in _advice.items() if re.search(pattern, str(error))]
-        return " ".join([f"Your function stopped{at} with {type(error).__name__}: {str(error).splitlines()[0]}.", *advice[:1]])
+        said = f": {str(error).strip().splitlines()[0]}" if str(error).strip() else ""
+        return " ".join([f"Your function stopped{at} with {type(error).__name__}{said}.", *advice[:1]])
 
     def leaves_hooks(self): return any(len(hooks_on(m)) != before for m, before in self.hooks_before.items())
 

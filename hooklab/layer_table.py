@@ -105,7 +105,7 @@ def _fit(cell, width, left):
 # %% ../nbs/lib/layer-table.ipynb #420e74c4
 _style = """<style>
 .hl-layers {font: 13px/1.5 ui-monospace, monospace; overflow-x: auto; color: inherit}
-.hl-layers details, .hl-layers summary {margin: 0; padding: 0; border: 0; background: none; font: inherit; color: inherit}
+.hl-layers details, .hl-layers details > summary, .hl-layers details[open] > summary {margin: 0; padding: 0; border: 0; background: none; font: inherit; color: inherit}
 .hl-layers .hl-row {display: grid; grid-template-columns: var(--hl-columns); column-gap: 1.2em; width: max-content; min-width: 100%; white-space: nowrap; border-bottom: 1px solid rgba(128, 128, 128, .25)}
 .hl-layers .hl-row:hover {background: rgba(128, 128, 128, .15)}
 .hl-layers .hl-head {font-weight: bold}

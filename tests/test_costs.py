@@ -15,7 +15,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.costs import Clock, Costs, LayerCost, Memory, Step, Turns, Watched, cost, rows_of
+from hooklab.cost_meters import Clock, Memory, Step, Turns, Watched
+from hooklab.cost_table import Costs, LayerCost, rows_of
+from hooklab.costs import cost
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
 once = {"warmup": 0, "repeat": 1}

@@ -9,6 +9,7 @@ import runpy
 
 import nbformat
 import pytest
+import torch
 
 import hooklab
 from conftest import REPO
@@ -23,7 +24,7 @@ mistakes = {id: wrong for file in (REPO/"tests"/"mistakes").glob("lesson_??.py")
 
 def answer(source, parts):
     "The function that a cell defines, under the name that the check is given."
-    namespace = {"hl": hooklab}
+    namespace = {"hl": hooklab, "torch": torch, "nn": torch.nn, "F": torch.nn.functional}
     exec(compile(source, "<answer>", "exec"), namespace)
     return namespace[re.search(r'check\("\w+", (\w+)\)', "".join(parts["check"]["source"]))[1]]
 
@@ -58,6 +59,15 @@ def test_mistake_is_named(id, mistake):
         assert change[0] in source(id, "solution"), "the solution has changed: change the mistake with it"
         wrong = source(id, "solution").replace(*change)
     assert expected in told(id, wrong)
+
+
+@pytest.mark.parametrize("raised, expected", [
+    (AssertionError(), "stopped with AssertionError."), (RuntimeError("\n"), "stopped with RuntimeError."),
+    (NotImplementedError("no mean of bool"), "stopped with NotImplementedError: no mean of bool."), (NotImplementedError(), "Nothing is written here yet")])
+def test_any_error_of_an_answer_is_told(raised, expected):
+    def wrong(*args): raise raised
+    with pytest.raises(NotYet) as told: check("01a", wrong)
+    assert expected in re.sub(r" at `.*?`", "", str(told.value))
 
 
 def test_lessons_checks_and_mistakes_belong_together():
