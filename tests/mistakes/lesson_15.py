@@ -1,0 +1,43 @@
+"""Typical wrong answers to the exercises of lesson 15, and what their authors should be told."""
+
+mistakes = {
+    "15a": [
+        ("for t in [x, *model.parameters()]", "for t in [*model.parameters()]", "`x` is among what you count"),
+        ("for t in [x, *model.parameters()]", "for t in [x]", "Parameters are among what you count"),
+        ("for t in [x, *model.parameters()]", "for t in []", "`x` and the parameters are among what you count"),
+        ("= memory.nbytes()", "= t.nbytes", "A slice holds the whole memory behind it"),
+        ("sum(kept.values())", "kept", "not dict"),
+        ("with hl.saved_tensors(look): output = model(x)", "output = model(x)", "Nothing was seen"),
+        ("def kept_bytes(model, x):\n    kept = []\n    with hl.saved_tensors(kept.append): out = model(x)\n    return sum(t.nbytes for t in kept)",
+         "You count the same memory twice"),
+        ("def kept_bytes(model, x):\n    kept = []\n    with hl.saved_tensors(kept.append): out = model(x)\n    return len(kept)", "their bytes were asked for"),
+        ("= memory.nbytes()", "= memory.nbytes() // 4", "each has four bytes"),
+    ],
+    "15b": [
+        (" if t.is_floating_point() else t)", ")", "You convert whole numbers, too"),
+        ("packed[0].to(packed[1])", "packed[0]", "A tensor came back in another dtype"),
+        ("packed[0].to(packed[1])", "packed[0].float() if packed[0].is_floating_point() else packed[0]", "A tensor came back in another dtype"),
+        ("model.zero_grad(), ", "", "The gradients that were there before are in yours"),
+        ("with hl.saved_tensors(pack, unpack): output = model(x)", "output = model(x)", "an ordinary step"),
+        ("t.to(dtype) if", "t if", "an ordinary step"),
+        ("p.grad for", "p.detach() for", "These are the parameters"),
+        ("{name: p.grad for name, p in model.named_parameters()}", "[p.grad for p in model.parameters()]", "not list"),
+        (", loss(output).backward()", "", "was `backward` called"),
+    ],
+    "15c": [
+        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes[1:]) / repeat", "These are means: one slow pass"),
+        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes) / len(passes)", "of the first pass as well"),
+        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes[1:])", "sums of all passes"),
+        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "passes[0][name]", "times of the first pass"),
+        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "[p[name] for p in passes[1:]]", "One number for each layer"),
+        ("range(1 + repeat)", "range(repeat)", "ran the model 5 times"),
+        ("+= clock()", "= clock()", "`twice` runs two times"),
+        (" if not list(m.children())", "", "Containers are among your layers"),
+        ("named_modules() if not list(m.children())", "named_children()", "Layers inside layers are missing"),
+        ("    finally:\n        for handle in handles: handle.remove()\n", "    finally: pass\n", "hooks stay on the model"),
+        ("    try:\n        for _ in range(1 + repeat): passes.append(dict.fromkeys(names.values(), 0)), model(x)\n"
+         "    finally:\n        for handle in handles: handle.remove()\n",
+         "    for _ in range(1 + repeat): passes.append(dict.fromkeys(names.values(), 0)), model(x)\n"
+         "    for handle in handles: handle.remove()\n", "When the model fails, the hooks stay on"),
+    ],
+}
