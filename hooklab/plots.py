@@ -283,7 +283,7 @@ def _label_ends(ax, names, steps, values, colours):
     ends = [(series[at[-1]], steps[at[-1]], name, colour) for name, series, colour in zip(names, values, colours) if len(at := np.flatnonzero(np.isfinite(series)))]
     gap = .16/_inches(ax)[1]
     heights = [ax.transAxes.inverted().transform(ax.transData.transform((step, y)))[1] for y, step, *_ in ends]
-    heights = [h if np.isfinite(h) else 0 for h in heights]  # zero, on a logarithmic axis
+    heights = [min(max(h, 0), 1) if np.isfinite(h) else 0 for h in heights]  # zero lies far below a logarithmic axis
     order, placed = np.argsort(heights, kind="stable"), [*heights]
     for lower, upper in [*zip(order, order[1:])]*50:
         if (missing := gap - (placed[upper] - placed[lower])) > 0: placed[lower], placed[upper] = placed[lower] - missing/2, placed[upper] + missing/2

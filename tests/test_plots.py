@@ -7,6 +7,7 @@ import warnings
 from html.parser import HTMLParser
 
 import matplotlib
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ import matplotlib.pyplot as plt
 
 import hooklab as hl
 import hooklab.live
+from hooklab import plots
 from hooklab.history import WeightHistory
 from hooklab.moments import rows_of
 from hooklab.plots import thinned
@@ -62,7 +64,8 @@ runs |= {f"{spoil.__name__}, {layers} layers": history(layers, spoil=spoil) for 
 runs["uneven"].steps[4:] = [step + 50 for step in runs["uneven"].steps[4:]]
 runs["sample"].sampled = 4096
 runs["long names"].names = ["model.text_encoder.encoder.layers.11.self_attention.output_projection"]*10
-each_run = pytest.mark.parametrize("h", runs.values(), ids=runs)
+# One layer and twelve, spoilt, are for the slow sweeps.
+each_run = pytest.mark.parametrize("h", [pytest.param(h, id=name, marks=[pytest.mark.slow]*name.endswith((", 1 layers", ", 12 layers"))) for name, h in runs.items()])
 single = {"plot": lambda h, ax: h.plot("std", ax=ax), "mean": lambda h, ax: h.plot("mean", ax=ax), "n": lambda h, ax: h.plot("n", ax=ax), "dead_chart": lambda h, ax: h.dead_chart(ax=ax),
           "plot_flow": lambda h, ax: h.plot_flow(ax=ax), "color_dim": lambda h, ax: h.color_dim(0, ax=ax), "plot_hist": lambda h, ax: h.plot_hist(0, ax=ax)}
 each_single = pytest.mark.parametrize("name", single)
@@ -395,3 +398,13 @@ def test_page_of_fifty_layers_is_small(tmp_path):
     s = hl.ActivationStats(with_hist=True)
     s.history, s.gradients, s.updates = history(50, 500), history(50, 500, "gradients"), updates(100, 500)
     assert s.report(tmp_path/"run.html").stat().st_size < 1_000_000
+
+
+def test_a_line_that_ends_at_zero_on_a_logarithmic_axis_has_its_name_beside_the_axis():
+    fig, ax = plt.subplots()
+    ax.set_yscale("log")
+    values = np.array([[1., 0.], [1., 1e-3]])
+    ax.plot([0, 1], values.T)
+    plots._label_ends(ax, ["a", "b"], np.array([0, 1]), values, ["black", "red"])
+    assert all(-.2 <= label.xyann[1] <= 1.2 and 0 <= label.xy[1] <= 1 for label in ax.texts) and len(ax.texts) == 2
+    plt.close(fig)
