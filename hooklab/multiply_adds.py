@@ -12,7 +12,6 @@ from math import prod
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 # %% ../nbs/lib/multiply-adds.ipynb #ec5eaa91
 def _recurrent(x, weights) -> int:
@@ -48,6 +47,7 @@ def _shape(x): return x.shape if isinstance(x, torch.Tensor) else x
 @cache
 def _formula(op) -> Callable | None:
     "How many multiply-adds `op` does, as a function of its arguments and its result."
+    from torch.utils.flop_counter import flop_registry  # takes a fifth of a second, which only a summary has to wait
     packet = getattr(op, "overloadpacket", op)
     if packet in flop_registry:
         theirs = flop_registry[packet]

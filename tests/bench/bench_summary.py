@@ -48,19 +48,22 @@ else:
         with torch.device("meta"): model, x = vit_h_14(), torch.empty(1, 3, 224, 224)
         return torchinfo.summary(model, input_data=x, verbose=0, device="meta")
 def kilobytes(what): return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(what))  # Linux
-start, before = time.perf_counter(), kilobytes("VmRSS")
-str(told())
-print(time.perf_counter() - start, (kilobytes("VmHWM") - before)/1000)
+before = {"RssAnon": kilobytes("RssAnon"), "VmHWM": kilobytes("VmRSS")}
+start = time.perf_counter()
+made = told()
+text = str(made)
+print(time.perf_counter() - start, *[(kilobytes(what) - was)/1000 for what, was in before.items()])
 """
 
 
 def without_weights(runs=7):
-    "Seconds and megabytes above the imports, in processes of their own, by turns."
+    """Seconds, and megabytes above the imports, in processes of their own, by turns: what is allocated, with the summary still there;
+    and the most that was resident, with the pages of torch's own code that are touched for the first time."""
     found = {"hooklab": [], "torchinfo": []}
     for _ in range(runs):
         for name, seen in found.items(): seen.append([float(x) for x in subprocess.run([sys.executable, "-W", "ignore", "-c", on_meta, name], capture_output=True, text=True, check=True).stdout.split()])
     def middle(values): return [sorted(values)[len(values)*i//4] for i in (2, 1, 3)]
-    return {f"{name}, {what}": [round(v, 3) for v in middle([run[i] for run in seen])] for name, seen in found.items() for i, what in enumerate(("seconds", "megabytes"))}
+    return {f"{name}, {what}": [round(v, 3) for v in middle([run[i] for run in seen])] for name, seen in found.items() for i, what in enumerate(("seconds", "megabytes", "megabytes with the code of torch"))}
 
 
 def measure():
