@@ -20,7 +20,7 @@ from .layer_table import Shapes, Summary, chosen, shapes_text, text_table
 from .model_inputs import first_batch, made_inputs, needs_input, ways_to_call
 from .multiply_adds import MultiplyAdds
 from .progress import name_of
-from .select import not_a_model, runs, unwrap
+from .select import has_children, not_a_model, runs, unwrap
 from .shapes import dummy_batch, own_tensors, undisturbed
 from .tree import map_tensors, tensors
 
@@ -30,7 +30,7 @@ def summary(
     *args: Any, # What it is called with, or a data loader or a batch of one
     input_size: Any = None, # Instead of inputs: a size such as `(1, 3, 224, 224)`, or sizes in a list, or in a dict by name
     dtypes: Any = None, # Of inputs made from sizes: one, or one for each; by default what the first layer takes
-    device: str | torch.device | None = None, # Where to make the model; `"meta"` computes shapes only, of any model
+    device: str | torch.device | None = None, # Where a function makes the model; `"meta"` is for any model, and computes shapes only
     train: bool = False, # Run in train mode; by default as a prediction is made
     columns: Iterable[str] = ("output", "params", "multiply_adds"), # Also `type`, `input`, `own`, `trainable`, `memory`, `time`, `calls`
     depth: int | None = 3, # How many levels to show; None for all
@@ -43,6 +43,8 @@ def summary(
         if not callable(model): raise TypeError(not_a_model(model))
         with torch.device(device) if device is not None else nullcontext(): model = model()
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    elif device is not None and (here := {t.device.type for t in own_tensors(model)}) and torch.device(device).type not in here | {"meta"}:
+        raise ValueError(f"the model is there already, and not on {device}: move it, or give a function that makes it")
     model = unwrap(model)
     meta = device is not None and torch.device(device).type == "meta" or any(t.is_meta for t in own_tensors(model) + tensors([args, kwargs]))
     if input_size is not None:
@@ -112,7 +114,7 @@ def _finish(rows, of_layer, lazy):
                 if (value := getattr(row, what)) is not None: setattr(parent, what, (getattr(parent, what) or 0) + value)
     for row in of_layer.values():
         notes = [row.note]*bool(row.note)
-        if row in lazy: notes.append("lazy")
+        if any(row is one for one in lazy): notes.append("lazy")
         if row.calls == 0: notes = ["its parent uses its weights" if row.type == "NonDynamicallyQuantizableLinear" else "not called"]
         if (row.calls or 0) > 1: notes.insert(0, f"{row.calls} calls")
         if row.own and not row.trainable: notes.append("frozen")
@@ -137,7 +139,7 @@ def layer_info(
     "What each layer without layers inside makes of one sample."
     args, kwargs = map_tensors(lambda t: t[:1], _inputs(learn, xb))
     told = summary(learn.model, *args, columns=["output"], **kwargs)
-    rows = [told[name] for name in leaves(learn.model) if name in {row.name for row in told.rows}]
+    rows = [told[name] for name in leaves(learn.model)] if has_children(learn.model) else told.rows
     return [(row.type, row.params, row.trainable > 0, _listed(row.output)) for row in rows]
 
 

@@ -501,6 +501,15 @@ def test_module_summary_and_model_summary():
     assert str(hl.model_summary(learn)).splitlines()[0] == "Sequential, input 16×1"
 
 
+def test_layer_info_of_a_model_without_layers():
+    assert hl.layer_info(hl.synth_learner(quiet=True)) == [("RegModel", 2, True, [1, 1])]
+
+
+def test_a_model_that_is_there_is_not_moved():
+    with pytest.raises(ValueError, match="not on cuda: move it, or give a function that makes it"): hl.summary(nn.Linear(4, 2), x, device="cuda")
+    assert hl.summary(nn.Linear(4, 2), x, device="cpu").params == 10
+
+
 def test_layer_info_of_several_inputs_and_of_dicts():
     class DLs: train, valid, n_inp = [(x, torch.randn(2, 6), torch.zeros(2))], None, 2
     learn = hl.Learner(DLs(), TwoIn(), lambda *a: 0, quiet=True)
