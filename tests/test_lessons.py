@@ -1,0 +1,69 @@
+"The form of a lesson: what a reader can count on finding in each."
+import json
+import re
+
+import pytest
+
+from conftest import REPO
+
+pages = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in sorted((REPO/"nbs"/"lessons").glob("*.ipynb"))}
+each = pytest.mark.parametrize("name", pages)
+
+
+def text(cell): return "".join(cell["source"])
+def code(name): return [cell for cell in pages[name] if cell["cell_type"] == "code"]
+def prose(name): return [text(cell) for cell in pages[name] if cell["cell_type"] == "markdown"]
+def lines(source): return [line for line in source.splitlines() if line.strip() and not line.startswith("#|")]
+def draws(cell): return any("image/png" in output.get("data", {}) for output in cell["outputs"])
+
+
+def test_lessons_are_numbered_without_a_gap():
+    assert [name[:2] for name in pages] == [f"{i + 1:02}" for i in range(len(pages))]
+
+
+@each
+def test_begins_with_a_question_and_what_it_takes(name):
+    title, badge = prose(name)[:2]
+    assert re.fullmatch(r"# .+\?\n\n> .+", title.strip())
+    assert re.match(r"\d+ minutes to read · \d+ seconds to run · (beginner|intermediate|advanced) · needs .+\n", badge) and "You will be able to" in badge
+
+
+@each
+def test_ends_with_what_can_be_done_now_and_the_next_question(name):
+    assert "## What you can do now" in prose(name)[-1] and re.search(r"\*\*Next:\*\* \[.+\]\(.+\.ipynb\)", prose(name)[-1])
+    assert any(re.search("^## .*trap", part, re.M | re.I) for part in prose(name)), "a lesson shows a trap or two"
+
+
+@each
+def test_cells_are_short(name):
+    assert 25 <= len(pages[name]) <= 45
+    for cell in code(name):
+        source = text(cell)
+        most = 15 if re.search(r"^(class |import |from )", source, re.M) or "Solution" in source else 12
+        assert len(lines(source)) <= most, f"{len(lines(source))} lines: {source[:60]}"
+    for part in prose(name): assert len(re.sub(r"<[^>]+>|[#*`|-]", "", part).split()) <= 65, part[:60]
+    sizes = sorted(len(lines(text(cell))) for cell in code(name))
+    assert sizes[len(sizes)//2] <= 8
+
+
+@each
+def test_figures_come_soon_and_tell_what_is_seen(name):
+    figures = [cell for cell in code(name) if draws(cell)]
+    assert 3 <= len(figures) <= 6 and pages[name].index(figures[0]) <= 7
+    for cell in figures:
+        caption, alternative = (re.search(rf'^#\| fig-{what}: "(.+)"$', text(cell), re.M) for what in ("cap", "alt"))
+        assert caption and alternative and len(caption[1]) > 20 and len(alternative[1]) > 40 and caption[1] != alternative[1], text(cell)[:60]
+
+
+@each
+def test_outputs_are_the_same_on_another_machine_and_another_day(name):
+    for cell in code(name):
+        for output in cell["outputs"]:
+            shown = "".join(output.get("text", [])) + "".join(output.get("data", {}).get("text/plain", []))
+            assert not re.search(r"0x[0-9a-f]{6,}|(?:^|\s)(?:/\w+){2,}|\d\d:\d\d:\d\d|\d+(?:\.\d+)? ?(?:ms|µs)\b", shown), shown
+
+
+@each
+def test_hands_and_library_are_compared(name):
+    source = "\n".join(text(cell) for cell in code(name))
+    assert re.search(r"^\s*assert |; assert |: assert ", source, re.M) and "hl." in source and 'check("' in source
