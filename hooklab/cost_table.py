@@ -107,7 +107,7 @@ class Costs:
         shown = {name: values for name, values in bars.items() if name in biggest}
         ax = _figure(ax, (8, 1.2 + .24*len(shown)))
         if not shown: return _say(ax, f"There is no {label} to show.")
-        size, unit = scale(max(map(max, shown.values())), units)
+        size, unit = in_units(max(map(max, shown.values())), units)
         for i, way in enumerate(series):
             height = .76/len(series)
             ys = np.arange(len(shown)) + height*(i - (len(series) - 1)/2)
@@ -128,18 +128,18 @@ pictures = {"time": ({"forward": "forward_self", "backward": "backward_self"}, "
             "peak": ({"forward": "forward_peak", "backward": "backward_peak"}, "memory in use at most", sizes)}
 
 
-def scale(most: float, units: tuple) -> tuple[float, str]:
+def in_units(most: float, units: tuple) -> tuple[float, str]:
     "The unit in which `most` has one to three digits, and what to divide by."
     return max((unit for unit in units if most >= unit[0]), default=units[0])
 
 
-def in_ms(x: float | None) -> str: return "-" if x is None else digits(x) + " ms"
+def in_ms(x: float | None) -> str: return "-" if x is None else three_digits(x) + " ms"
 
 
 def in_bytes(x: int | None) -> str: return "-" if x is None else short(x, "B")
 
 
-def digits(x: float) -> str: return f"{x:.0f}" if x >= 100 else f"{x:.3g}" if x >= .001 else "0"
+def three_digits(x: float) -> str: return f"{x:.0f}" if x >= 100 else f"{x:.3g}" if x >= .001 else "0"
 
 
 def parents(name: str) -> list[str]: return list(accumulate(name.split(".")[:-1], "{}.{}".format))

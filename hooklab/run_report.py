@@ -134,7 +134,7 @@ svg { display: block; width: 100px; height: 24px } path { fill: none; stroke: va
 """
 
 
-def summary(stats, histories) -> dict[str, str]:
+def facts_of(stats, histories) -> dict[str, str]:
     "What was recorded."
     main, nouns = next(iter(histories.values())), {"activations": "layers", "gradients": "layers", "updates": "parameters"}
     steps = main.steps
@@ -150,7 +150,7 @@ def page(stats, title: str) -> str:
     "The page."
     from hooklab.diagnosis import diagnose
     histories = stats.histories
-    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in summary(stats, histories).items())
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts_of(stats, histories).items())
     figures = [f'<figure><img src="{drawn(draw, size)}" alt="{escape(words)}"><figcaption>{escape(caption)}</figcaption></figure>' for draw, size, caption, words in pictures(histories)]
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{look}</style></head>

@@ -224,3 +224,22 @@ def test_table_of_layers_opens_and_closes(visit, size):
     assert max(rights) - min(rights) < 1, "columns are not aligned"
     layer1.click()
     assert shown() == closed
+
+
+def test_lessons_that_were_worked_through_are_ticked(visit, site):
+    page = first(site, "lessons")
+    def ticked(browser, where): return [a.get_attribute("href").rpartition("/")[2] for a in browser.find_elements(By.CSS_SELECTOR, f"{where} a.worked-through")]
+    browser = visit(page)
+    assert not ticked(browser, "#quarto-sidebar")
+    box = browser.find_element(By.CSS_SELECTOR, "label.tick-lesson input")
+    browser.find_element(By.CSS_SELECTOR, "label.tick-lesson").click()
+    assert box.is_selected() and ticked(browser, "#quarto-sidebar") == [page.rpartition("/")[2]]
+    browser = visit("index.html")
+    assert ticked(browser, "main table") == ticked(browser, "#quarto-sidebar") == [page.rpartition("/")[2]]
+    shown = browser.execute_script("return getComputedStyle(document.querySelector('main table a.worked-through'), '::after').content")
+    assert "✓" in shown
+    browser = visit(page)
+    box = browser.find_element(By.CSS_SELECTOR, "label.tick-lesson input")
+    assert box.is_selected()
+    box.click()
+    assert not ticked(browser, "#quarto-sidebar") and not ticked(visit("index.html"), "main table")

@@ -133,7 +133,7 @@ def test_turns(x):
         def measuring(self, known): return nullcontext()
 
     Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(Meter())
-    turns.remove()
+    turns.close(report=False)
     nobody, model, first, second = ("", ()), ("forward", ("(model)",)), ("forward", ("0",)), ("forward", ("1",))
     assert [turn for turn, _ in groupby(seen)] == [nobody, model, nobody, first, nobody, model, nobody, second, nobody, model, nobody,
                     ("loss", ()), ("backward", ()), ("backward", ("1",)), ("backward", ("0",)), nobody]
@@ -164,7 +164,7 @@ def test_a_queue_is_not_waited_for_until_the_step_is_over(x, monkeypatch):
     clock, net = Clock({"gpu"}, "gpu"), nn.Sequential(Sleeper(.01), nn.Tanh())
     turns = Turns({"(model)": net} | hl.layers(net))
     Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(clock)
-    turns.remove()
+    turns.close(report=False)
     assert waits == ["gpu", "gpu"] and clock.spent["forward", ("(model)", "0")] >= 10
     assert clock.spent["backward", ("(model)", "1")] > 0
 
@@ -316,7 +316,7 @@ def test_peak_as_an_allocator_counts_it(x, monkeypatch):
     turns = Turns({"(model)": net} | hl.layers(net))
     memory = Memory(turns, "gpu")
     Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(memory)
-    turns.remove()
+    turns.close(report=False)
     row = {r.name: r for r in rows_of({"(model)": net} | hl.layers(net), turns.calls, [], memory)}
     assert [row[name].forward_peak for name in ("(model)", "0", "1", "2")] == [80, 10, 80, 35]
     assert [row[name].backward_peak for name in ("(model)", "0", "1", "2")] == [30]*4

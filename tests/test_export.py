@@ -1,4 +1,5 @@
 """The library and README.md are what the notebooks make, and nothing in the tree gives away where it was made."""
+import ast
 import re
 import subprocess
 
@@ -46,3 +47,14 @@ def test_top_level_is_as_designed(repo, tracked):
              "CHANGELOG.md", "LICENSE", ".gitignore", ".gitattributes"}
     folders = {"nbs", "hooklab", "tests", "tools", ".ci", ".github"}
     assert top == files | folders
+
+
+def test_a_public_name_is_defined_once(repo):
+    "Where another module has a function of the same name, the links of the reference would lead to either."
+    public, places = set(), {}
+    for file in sorted((repo/"hooklab").glob("[!_]*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef): places.setdefault(node.name, []).append(file.name)
+            elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__" and isinstance(node.value, ast.List):
+                public |= {name.value for name in node.value.elts}
+    assert len(public) > 100 and {name: files for name, files in places.items() if name in public and len(files) > 1} == {}

@@ -59,7 +59,8 @@ def test_the_sidebar_leads_to_every_page(pages):
 
 
 def test_the_sidebar_has_the_reference_in_its_order(pages, repo):
-    listed = re.findall(r"lib/\S+(?=\.ipynb)", (repo/"_quarto.yml").read_text(encoding="utf-8"))
+    patterns = re.findall(r"lib/\S+\.ipynb", (repo/"_quarto.yml").read_text(encoding="utf-8"))
+    listed = [file.relative_to(repo/"nbs").with_suffix("").as_posix() for pattern in patterns for file in sorted((repo/"nbs").glob(pattern))]
     links = [a["href"] for a in pages["index.html"].select("#quarto-sidebar a[href^=lib]")]
     assert links == [f"{name}.html" for name in listed]
 

@@ -1,4 +1,4 @@
-// What the pages do: the theme, search, the sidebar on a phone. Works from file://, and needs nothing but the site.
+// What the pages do: the theme, search, ticks on lessons, the sidebar on a phone. Works from file://, and needs nothing but the site.
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
   const top = new URL("../", document.currentScript.src);   // where the site begins, on a server or on the disk
@@ -78,6 +78,28 @@
     const typing = e.target.closest?.("input, textarea, select, [contenteditable]");
     if ((e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) || (e.key === "k" && (e.ctrlKey || e.metaKey))) { e.preventDefault(); open(); }
   });
+
+  // ---- progress: which lessons a reader has worked through is kept in the browser, and nowhere else
+  const lesson = (address) => new URL(address).pathname.match(/\/lessons\/([\w-]+)\.html$/)?.[1];
+  const worked = () => { try { return new Set(JSON.parse(localStorage.getItem("hooklab-lessons") || "[]")); } catch { return new Set(); } };
+  const tick = () => {
+    const names = worked();
+    document.querySelectorAll("#quarto-sidebar a[href], main table a[href]").forEach((a) => a.classList.toggle("worked-through", names.has(lesson(a.href))));
+  };
+  const here = lesson(location.href);
+  if (here) {
+    const box = make(`<input type="checkbox">`), label = make(`<label class="tick-lesson"> I have worked through this lesson</label>`);
+    box.checked = worked().has(here);
+    box.addEventListener("change", () => {
+      const names = worked();
+      names[box.checked ? "add" : "delete"](here);
+      try { localStorage.setItem("hooklab-lessons", JSON.stringify([...names])); } catch { /* not kept */ }
+      tick();
+    });
+    label.prepend(box);
+    $("main").append(label);
+  }
+  tick();
 
   // ---- things that look like buttons answer to the keyboard like buttons
   document.addEventListener("keydown", (e) => {
