@@ -31,7 +31,7 @@ def made_inputs(model: nn.Module, size: Any, dtype: Any = None) -> Any:
 
 
 def _made(model, size, dtype) -> Tensor:
-    weight = next((t for t in own_tensors(model) if t.is_floating_point()), torch.empty(0))
+    weight = next((t for t in own_tensors(model.modules()) if t.is_floating_point()), torch.empty(0))
     if dtype is None: dtype = torch.long if _takes_words(model) else weight.dtype
     if weight.is_meta: return torch.empty(size, dtype=dtype, device="meta")
     if not dtype.is_floating_point: return torch.zeros(size, dtype=dtype, device=weight.device)

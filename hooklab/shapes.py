@@ -7,6 +7,7 @@ __all__ = ['has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_ev
 
 # %% ../nbs/lib/shapes.ipynb #f66a669c
 import copy
+from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -83,27 +84,29 @@ def dummy_batch(
     return x.to(weight.device, weight.dtype if weight.is_floating_point() else torch.float32)
 
 # %% ../nbs/lib/shapes.ipynb #5b64a762
-def own_tensors(model: nn.Module) -> list[Tensor]:
-    "All parameters and buffers; much quicker than `parameters()`, which keeps books of names."
-    return [t for m in model.modules() for store in (m._parameters, m._buffers) for t in store.values() if t is not None]
+def own_tensors(modules: Iterable[nn.Module]) -> list[Tensor]:
+    "The parameters and buffers of these modules alone; much quicker than `parameters()`, which keeps books of names."
+    return [t for m in modules for store in (m._parameters, m._buffers) for t in store.values() if t is not None]
 
 
 @contextmanager
 def undisturbed(model: nn.Module, inputs: Any, train: bool = False, meta: bool = False):
     "`model`, or for lazy layers a copy of it, to run without gradients: its buffers are stand-ins, and if `meta`, all its tensors are, without numbers."
     refuse_exported(model)
-    for m in model.modules():
+    modules = list(model.modules())  # asked for once: it takes its time
+    for m in modules:
         if isinstance(m, torch.jit.ScriptModule): raise TypeError(f"{type(m).__name__} is scripted: torch runs it without hooks; ask the model it was made from")
-    state = own_tensors(model)
+    state = own_tensors(modules)
     if any(map(is_lazy, state)):
         # torch can copy lazy parameters, but not lazy buffers
         model = copy.deepcopy(model, {id(t): UninitializedBuffer(t.requires_grad, t.device, t.dtype) for t in state if isinstance(t, UninitializedBuffer)})
-    modes = [(m, m.training) for m in model.modules()]
+        modules = list(model.modules())
+    modes = [(m, m.training) for m in modules]
     gpus = {t.device for t in [*state, *tensors(inputs)] if t.is_cuda}
     uncompiled = torch.compiler.set_stance("force_eager") if has_compiled() else nullcontext()
     fast_attention = torch.backends.mha.get_fastpath_enabled()
 
-    owners = [(store, dict(store)) for m in model.modules() for store in ([m._buffers, m._parameters] if meta else [m._buffers])]
+    owners = [(store, dict(store)) for m in modules for store in ([m._buffers, m._parameters] if meta else [m._buffers])]
     stand_ins = {}  # by the tensor, for one may have several owners
     try:
         for store, own in owners:

@@ -43,10 +43,10 @@ def summary(
         if not callable(model): raise TypeError(not_a_model(model))
         with torch.device(device) if device is not None else nullcontext(): model = model()
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-    elif device is not None and (here := {t.device.type for t in own_tensors(model)}) and torch.device(device).type not in here | {"meta"}:
+    elif device is not None and (here := {t.device.type for t in own_tensors(model.modules())}) and torch.device(device).type not in here | {"meta"}:
         raise ValueError(f"the model is there already, and not on {device}: move it, or give a function that makes it")
     model = unwrap(model)
-    meta = device is not None and torch.device(device).type == "meta" or any(t.is_meta for t in own_tensors(model) + tensors([args, kwargs]))
+    meta = device is not None and torch.device(device).type == "meta" or any(t.is_meta for t in own_tensors(model.modules()) + tensors([args, kwargs]))
     if input_size is not None:
         if args or set(input_size if isinstance(input_size, Mapping) else ()) & set(kwargs): raise TypeError("give inputs or input_size, not both")
         made = made_inputs(model, input_size, dtypes)
@@ -75,7 +75,7 @@ def _described(model, way, meta, names, depth, n, train=False) -> Summary:
     with undisturbed(model, way, train, meta) as model:
         if model is not next(iter(of_layer)): rows, of_layer = layer_rows(model)  # a copy, for lazy layers
         lazy = [row for m, row in of_layer.items() if any(p is not None and is_lazy(p) for p in m._parameters.values())]
-        walk = Walk(of_layer, tensors(way) + [t for t in own_tensors(model) if not is_lazy(t)])
+        walk = Walk(of_layer, tensors(way) + [t for t in own_tensors(of_layer) if not is_lazy(t)])
         counter, calls = MultiplyAdds(walk.add), watched(of_layer, walk)
         try:
             with counter if "multiply_adds" in names else nullcontext(): model(*args, **kwargs)
@@ -99,7 +99,7 @@ def _described(model, way, meta, names, depth, n, train=False) -> Summary:
 
 def _wait_for(model, way) -> Callable:
     "A function that waits until the device has done its work."
-    kinds = {t.device.type for t in [*own_tensors(model), *tensors(way)]}
+    kinds = {t.device.type for t in [*own_tensors(model.modules()), *tensors(way)]}
     here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return torch.accelerator.synchronize if here is not None and here.type in kinds else lambda: None
 
@@ -154,7 +154,7 @@ def _inputs(learn, xb) -> tuple[tuple, dict]:
         batch = first_batch(learn.dls.train)
         if isinstance(batch, Tensor): batch = (batch,)
         n = getattr(learn.dls, "n_inp", max(len(batch) - 1, 1))
-    if state := own_tensors(learn.model): batch = map_tensors(lambda t: t.to(state[0].device), batch)
+    if state := own_tensors(learn.model.modules()): batch = map_tensors(lambda t: t.to(state[0].device), batch)
     return ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch[:n]), {})
 
 # %% ../nbs/lib/summaries.ipynb #e0c76be3
