@@ -895,6 +895,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                         'hooklab/multiply_adds.py'),
                                        'hooklab.multiply_adds.MultiplyAdds.__torch_dispatch__': ( 'lib/multiply-adds.html#multiplyadds.__torch_dispatch__',
                                                                                                   'hooklab/multiply_adds.py'),
+                                       'hooklab.multiply_adds._attention': ( 'lib/multiply-adds.html#_attention',
+                                                                             'hooklab/multiply_adds.py'),
                                        'hooklab.multiply_adds._formula': ('lib/multiply-adds.html#_formula', 'hooklab/multiply_adds.py'),
                                        'hooklab.multiply_adds._made_of_others': ( 'lib/multiply-adds.html#_made_of_others',
                                                                                   'hooklab/multiply_adds.py'),

@@ -26,7 +26,12 @@ def _of_broadcast(x, y, z, x_new, y_new, z_new, *rest, **options) -> int:
     return prod(torch.broadcast_shapes(spread(x, x_new), spread(y, y_new), spread(z, z_new)))
 
 
+def _attention(q, k, v, *rest, **options) -> int: return prod(q.shape[:-1])*k.shape[-2]*(q.shape[-1] + v.shape[-1])
+
+
 _formulas = {
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,  # torch 2.8 has no formula for these two
+    "_scaled_dot_product_fused_attention_overrideable": _attention,
     "mv": lambda a, x: a.numel(),
     "addmv": lambda y, a, x, **_: a.numel(),
     "dot": lambda x, y: x.numel(),

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from hooklab.multiply_adds import MultiplyAdds
 from hooklab.summaries import summary
@@ -96,6 +96,8 @@ _torch_misses = "lstm", "gru", "bilinear", "vector", "dot", "addmv", "addbmm"
 @pytest.mark.parametrize("kind", [kind for kind in by_hand if not any(word in kind for word in _torch_misses)] + ["scaled dot product"])
 def test_torch_counts_the_same(kind):
     model, inputs, expected = by_hand[kind]
+    known = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_registry
+    if kind in ("attention without weights", "scaled dot product") and not known: pytest.skip("this torch has no formula for it on a CPU")
     with FlopCounterMode(display=False) as theirs: model.train()(*inputs)
     assert theirs.get_total_flops() == 2*expected
 
