@@ -1036,6 +1036,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                 'hooklab.shapes.first_layer': ('lib/shapes.html#first_layer', 'hooklab/shapes.py'),
                                 'hooklab.shapes.has_params': ('lib/shapes.html#has_params', 'hooklab/shapes.py'),
                                 'hooklab.shapes.in_channels': ('lib/shapes.html#in_channels', 'hooklab/shapes.py'),
+                                'hooklab.shapes.made_up': ('lib/shapes.html#made_up', 'hooklab/shapes.py'),
                                 'hooklab.shapes.model_sizes': ('lib/shapes.html#model_sizes', 'hooklab/shapes.py'),
                                 'hooklab.shapes.num_features_model': ('lib/shapes.html#num_features_model', 'hooklab/shapes.py'),
                                 'hooklab.shapes.own_tensors': ('lib/shapes.html#own_tensors', 'hooklab/shapes.py'),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .cost_meters import Clock, Memory, Step, Turns, means
-from .cost_table import Costs, LayerCost, rows_of
+from .cost_table import Costs, rows_of
 from .group import has_compiled, refuse_exported
 from .select import layers, not_a_model, unwrap
 from .tree import tensors

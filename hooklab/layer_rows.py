@@ -11,7 +11,6 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from hooklab.select import runs
-from hooklab.shapes import first_layer, own_tensors
+from hooklab.shapes import first_layer, made_up, own_tensors
 
 # %% ../nbs/lib/model-inputs.ipynb #a12309dc
 def made_inputs(model: nn.Module, size: Any, dtype: Any = None) -> Any:
@@ -35,7 +35,7 @@ def _made(model, size, dtype) -> Tensor:
     if dtype is None: dtype = torch.long if _takes_words(model) else weight.dtype
     if weight.is_meta: return torch.empty(size, dtype=dtype, device="meta")
     if not dtype.is_floating_point: return torch.zeros(size, dtype=dtype, device=weight.device)
-    return (torch.rand(size, generator=torch.Generator().manual_seed(0))*2 - 1).to(weight.device, dtype)
+    return made_up(size).to(weight.device, dtype)
 
 
 def _takes_words(model: nn.Module) -> bool:

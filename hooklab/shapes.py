@@ -63,6 +63,11 @@ def in_channels(
             raise ValueError(f"{type(first).__name__} is lazy: it takes any number of channels, and keeps to that of the first input")
 
 # %% ../nbs/lib/shapes.ipynb #e3b8af8b
+def made_up(shape: tuple[int, ...]) -> Tensor:
+    "Numbers from -1 to 1: the same each time, and torch's own random numbers are not touched."
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0))*2 - 1
+
+# %% ../nbs/lib/shapes.ipynb #e80082de
 def dummy_batch(
     m: nn.Module, # A layer or a model
     size: tuple[int, ...] = (64, 64), # Of the image; for sound, text and other rows the first number is the length
@@ -70,9 +75,8 @@ def dummy_batch(
     "An input that `m` can be tried with. It is the same each time, and torch's own random numbers are not touched."
     first, size = first_layer(m), tuple(size)
     weight = next((p for p in first.parameters() if not is_lazy(p)), torch.empty(0))
-    own = torch.Generator().manual_seed(0)
     if isinstance(first, nn.Embedding | nn.EmbeddingBag):
-        return torch.randint(first.num_embeddings, (1, size[0]), generator=own).to(weight.device)
+        return torch.randint(first.num_embeddings, (1, size[0]), generator=torch.Generator().manual_seed(0)).to(weight.device)
     try: n = in_channels(first)
     except ValueError: n = 3  # a lazy layer takes what comes
     if isinstance(first, _convolutions):
@@ -80,8 +84,7 @@ def dummy_batch(
         shape = 1, n, *(size + size[-1:]*dims)[:dims]
     elif isinstance(first, nn.RNNBase | nn.MultiheadAttention): shape = (1, size[0], n) if first.batch_first else (size[0], 1, n)
     else: shape = 1, n
-    x = torch.rand(shape, generator=own)*2 - 1
-    return x.to(weight.device, weight.dtype if weight.is_floating_point() else torch.float32)
+    return made_up(shape).to(weight.device, weight.dtype if weight.is_floating_point() else torch.float32)
 
 # %% ../nbs/lib/shapes.ipynb #5b64a762
 def own_tensors(modules: Iterable[nn.Module]) -> list[Tensor]:
