@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hooklab.group import Group
-from hooklab.hook import Hook, _check
-from hooklab.tree import map_tensors, shape_text, tensors
+from .group import Group
+from .hook import Hook, _check
+from .tree import map_tensors, shape_text, tensors
 
 # %% ../nbs/lib/cost-meters.ipynb #768466c4
 class CallHook(Hook):

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
-from hooklab.group import Group
-from hooklab.hook import Hook
-from hooklab.layer_table import Row, Shapes
-from hooklab.select import named_layers, runs
-from hooklab.tree import named_tensors, tensors
+from .group import Group
+from .hook import Hook
+from .layer_table import Row, Shapes
+from .select import named_layers, runs
+from .tree import named_tensors, tensors
 
 # %% ../nbs/lib/layer-rows.ipynb #a1f6da30
 def layer_rows(model: nn.Module) -> tuple[list[Row], dict[nn.Module, Row]]:

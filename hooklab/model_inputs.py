@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from hooklab.select import runs
-from hooklab.shapes import first_layer, made_up, own_tensors
+from .select import runs
+from .shapes import first_layer, made_up, own_tensors
 
 # %% ../nbs/lib/model-inputs.ipynb #a12309dc
 def made_inputs(model: nn.Module, size: Any, dtype: Any = None) -> Any:
