@@ -5,7 +5,7 @@ unexport VIRTUAL_ENV  # of another environment that is active in the shell, whic
 run = .venv/bin
 pytest = $(run)/python -m pytest -n 2 --dist loadfile  # two files of tests at a time
 
-.PHONY: help site serve test test-all lab refresh bench export clean
+.PHONY: help site serve test test-all lab refresh refresh-more bench export clean
 
 help:
 	@echo "make site      the site, in _docs"
@@ -15,6 +15,7 @@ help:
 	@echo "make lab       JupyterLab on the lessons"
 	@echo "make export    hooklab/ and README.md, from the notebooks"
 	@echo "make refresh   run every notebook and save its outputs, then export"
+	@echo "make refresh-more  the same for notebooks that need other libraries"
 	@echo "make bench     measure speed and memory"
 	@echo "make clean     remove what was built; .venv stays"
 
@@ -55,6 +56,12 @@ refresh:
 	@$(run)/nbdev-export
 	@$(run)/python tools/readme.py
 	@echo "All notebooks have run and their outputs are saved. Look at: git diff --stat; then: make test"
+
+# What needs the extra `bench`: notebooks that say `skip_exec: true`.
+refresh-more:
+	@tools/venv.sh bench
+	@$(run)/python tests/refresh_more.py
+	@echo "Their outputs are saved. Look at: git diff --stat; then: make test-all"
 
 bench:
 	@tools/venv.sh bench

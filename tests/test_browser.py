@@ -206,7 +206,7 @@ def test_which_hook_is_one_page_on_paper(visit, paper):
     def n_pages(page):
         pdf = base64.b64decode(visit(page).execute_cdp_cmd("Page.printToPDF", paper)["data"])
         return len(re.findall(rb"/Type */Page\b", pdf))
-    assert n_pages("explain/which-hook.html") == 1 < n_pages("explain/traps.html")
+    assert n_pages("explain/which-hook.html") == 1 < n_pages("lessons/appendix-traps.html")
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])

@@ -15,7 +15,7 @@ import hooklab
 from conftest import REPO
 from hooklab.exercises import NotYet, _checks, check, learner_notebook, lesson_exercises
 
-lessons = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((REPO/"nbs"/"lessons").glob("*.ipynb"))}
+lessons = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
 exercises = {id: parts for nb in lessons.values() for id, parts in lesson_exercises(nb).items()}
 
 # For each exercise a list of mistakes: the solution with one piece replaced, or a whole answer, and a piece of what its author should be told.

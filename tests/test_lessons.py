@@ -6,7 +6,7 @@ import pytest
 
 from conftest import REPO
 
-pages = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in sorted((REPO/"nbs"/"lessons").glob("*.ipynb"))}
+pages = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
 each = pytest.mark.parametrize("name", pages)
 
 

@@ -3,10 +3,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from checks import copy_tree, failure, notebooks, outdated_outputs, unclean
+from checks import copy_tree, failure, notebooks, outdated_outputs, skipped, unclean
 from conftest import REPO
 
-each_notebook = pytest.mark.parametrize("notebook", notebooks(REPO), ids=lambda path: str(path.relative_to("nbs").with_suffix("")))
+def each(paths): return pytest.mark.parametrize("notebook", paths, ids=lambda path: str(path.relative_to("nbs").with_suffix("")))
+
+
+each_notebook = each(notebooks(REPO))
+each_that_runs = each([path for path in notebooks(REPO) if not skipped(REPO/path)])  # the others: test_notebooks_more.py
 
 
 def stop(problems):
@@ -23,12 +27,12 @@ def runs(request, repo, tmp_path_factory):
         pool.shutdown(cancel_futures=True)  # when pytest stops early, so do they
 
 
-@each_notebook
+@each_that_runs
 def test_runs(runs, notebook):
     stop(runs[1][notebook].result())
 
 
-@each_notebook
+@each_that_runs
 def test_outputs_are_saved(runs, repo, notebook):
     tree, done = runs
     if done[notebook].result(): pytest.skip("it does not run")
