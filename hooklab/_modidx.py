@@ -325,6 +325,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'hooklab.exercises._Answer.explain': ('lib/exercises.html#_answer.explain', 'hooklab/exercises.py'),
                                    'hooklab.exercises._Answer.leaves_hooks': ( 'lib/exercises.html#_answer.leaves_hooks',
                                                                                'hooklab/exercises.py'),
+                                   'hooklab.exercises._for_learner': ('lib/exercises.html#_for_learner', 'hooklab/exercises.py'),
                                    'hooklab.exercises._is_solution': ('lib/exercises.html#_is_solution', 'hooklab/exercises.py'),
                                    'hooklab.exercises._is_stub': ('lib/exercises.html#_is_stub', 'hooklab/exercises.py'),
                                    'hooklab.exercises._text': ('lib/exercises.html#_text', 'hooklab/exercises.py'),

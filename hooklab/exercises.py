@@ -136,18 +136,25 @@ def lesson_exercises(
     return found
 
 # %% ../nbs/lib/exercises.ipynb #6a600c32
+def _for_learner(cell):
+    "A cell without what only the site needs: its settings, and links to pages that a learner's folder has not. Captions are cells."
+    source = _text(cell)
+    if cell["cell_type"] == "markdown":
+        if source.startswith("# "): source = re.sub(r"^- [\w-]+: .*\n?", "", source, flags=re.M).rstrip()
+        return [cell | {"source": re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", source)}]
+    caption = re.search(r'^#\| fig-cap: "(.+)"$', source, re.M)
+    cells = [cell | {"source": re.sub(r"^#\|.*\n?", "", source, flags=re.M), "outputs": [], "execution_count": None}]
+    if caption: cells.append({"cell_type": "markdown", "id": f"{cell.get('id', '')}-caption", "metadata": {}, "source": f"*{caption[1]}*"})
+    return cells
+
+# %% ../nbs/lib/exercises.ipynb #501a5144
 def learner_notebook(
     nb: dict, # A lesson, as read from its ipynb file
 ) -> dict: # A new notebook; `nb` is left as it is
     "The lesson for working through: no solutions, no outputs, and stubs that run."
     nb = deepcopy(nb)
-    exercises = lesson_exercises(nb).values()
-    stubs, solutions = ([id(e[part]) for e in exercises] for part in ("stub", "solution"))
-    nb["cells"] = [cell for cell in nb["cells"] if id(cell) not in solutions]
-    for cell in nb["cells"]:
-        if cell["cell_type"] != "code": continue
-        cell["outputs"], cell["execution_count"] = [], None
-        if id(cell) in stubs: cell["source"] = re.sub(r"^#\|\s*eval:\s*false\n", "", _text(cell), flags=re.M)
+    solutions = [id(exercise["solution"]) for exercise in lesson_exercises(nb).values()]
+    nb["cells"] = [part for cell in nb["cells"] if id(cell) not in solutions for part in _for_learner(cell)]
     return nb
 
 # %% ../nbs/lib/exercises.ipynb #02b8cca4

@@ -85,13 +85,16 @@ def test_lesson_has_three_exercises_of_its_own(name):
 @pytest.mark.parametrize("name", lessons)
 def test_learner_gets_no_solution(name):
     lesson = json.dumps(lessons[name])
-    nb = learner_notebook(lessons[name])
+    nb, cells = learner_notebook(lessons[name]), lessons[name]["cells"]
     assert json.dumps(lessons[name]) == lesson, "the lesson itself was changed"
     nbformat.validate(nbformat.from_dict(nb))
     text = "\n".join("".join(cell["source"]) for cell in nb["cells"])
     for id, parts in lesson_exercises(lessons[name]).items():
         assert "".join(parts["solution"]["source"]) not in text
         assert "".join(parts["check"]["source"]) in text and "".join(parts["hint"]["source"]) in text
-    assert "eval: false" not in text and 'code-summary: "Solution"' not in text
+    assert not re.search(r"^#\|", text, re.M), "a setting of the site"
+    assert not re.search(r"^- (?:order|skip_exec|toc-depth): ", text, re.M) and "](../" not in text, "what a learner's folder has not"
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in nb["cells"] if cell["cell_type"] == "code")
-    assert len(nb["cells"]) == len(lessons[name]["cells"]) - 3
+    captions = [caption for cell in cells for caption in re.findall(r'^#\| fig-cap: "(.+)"$', "".join(cell["source"]), re.M)]
+    assert len(nb["cells"]) == len(cells) - 3 + len(captions)
+    for caption in captions: assert f"*{caption}*" in text
