@@ -56,7 +56,12 @@ def _without(answer):
                                                                                   "were asked for.")
         require(not _close(got, off(others)), "The wrong way round: all others are off.")
         require(not _close(got, off(list(range(6)))), "All units are off: only those in `units` were asked for.")
-        require(not _close(got, model[4:](_with(later, [k for k in units if k < 4], 0))), "You edit another layer.")
+        require(not _close(got, model[2:](_with(maps, units, maps[:, units].mean((0, 2, 3))[:, None, None]))), "The units are at their mean: zero was asked for.")
+        require(not _close(got, model[4:](_with(later, [k for k in units if k < 4], 0))) and not _close(got, _with(whole, [k for k in units if k < 3], 0)),
+                "You edit another layer: only what `layer` returns was asked for.")
+        for dim, what in ((0, "pictures"), (3, "columns of pixels")):
+            require(not _close(got, model[2:](maps.index_fill(dim, torch.tensor([k for k in units if k < 5]), 0))),
+                    f"Some {what} are zero, not channels: the channels are dimension 1, `o[:, units]`.")
         require(_close(got, off(units)), f"It is not what the model makes when the channels {units} of `layer` are zero, for all pictures and pixels.")
         require(answer.leaves_hooks() or _close(model(x), whole), "Right, but afterwards the model makes something else than before.")
     return "the units were off, and the model is as it was"
@@ -74,9 +79,12 @@ def _at_mean(answer):
     try: got = answer(model, model[1], units, x, others)
     except NotYet as error:
         if "expand" not in str(error) and "broadcast" not in str(error) and "invalid for input of size" not in str(error): raise
-        raise NotYet("`to=` takes one number for each of the units that are off: choose them, `means[units]`, from the means of all.") from None
+        raise NotYet("`to=` takes one number for each of the units that are off. Take the mean over dimensions 0, 2 and 3, which is one number for each "
+                     "channel of `layer`, and choose of them: `means[units]`.") from None
     _is_output(got, model, x, before)
     require(not _close(got, whole), "Nothing has changed: what the model makes is what it makes with all units.")
+    require(not any(_close(got, model[2:](_with(of_x, k, means[n]))) for n, k in enumerate(units)), "Only one of the units is at its mean: all of them "
+                                                                                                    "together were asked for.")
     require(not _close(got, with_(0)), "The units are zero: their mean over `others` was asked for.")
     require(not _close(got, with_(own.mean((0, 2, 3))[:, None, None])), "That is the mean over `x`, as `to=\"mean\"` takes it. "
                                                                        "The mean over `others` was asked for: run them first.")
@@ -84,6 +92,8 @@ def _at_mean(answer):
     require(not _close(got, with_(means.flip(0)[:, None, None])), "The means are given to the wrong units: they come in the order of `units`.")
     require(not _close(got, with_(of_others.mean((0, 2, 3))[:2][:, None, None])), "The means are those of the first units: choose, `means[units]`.")
     require(not _close(got, with_(maps.mean(0))), "Each pixel has its own mean in your answer: one number for each unit, over all pixels too.")
+    require(not _close(got, with_(of_others.mean((1, 2, 3))[units][:, None, None])), "Those are the means of pictures: the channels are dimension 1, so the mean of "
+                                                                                     "each is over 0, 2 and 3.")
     require(not _close(got, with_(maps[0].mean((1, 2))[:, None, None])), "That is the mean of the first picture alone: take all of `others`.")
     require(_close(got, with_(means[:, None, None])), "It is not what the model makes when each of the units is at its mean over `others`.")
     return "units are off, and the next layer sees what it mostly sees"
@@ -104,27 +114,29 @@ class _Redundant(nn.Module):
 def _compared(answer):
     model, x, n_calls = _Redundant(), torch.ones(2, 6), []
 
-    def measure():
+    def score():
         n_calls.append(1)
         return model(x).item()
 
-    units, draws = [0, 1], [[0, 2], [3, 4], [1, 0], [2, 5], [3, 5], [0, 3], [1, 2], [4, 5]]
+    units, draws = [0, 1], [[0, 2], [3, 4], [1, 0], [2, 5], [3, 5], [0, 1], [1, 2], [4, 5]]
     answer.hooks_before.setdefault(model, 0)  # `compared` is given the layer, not the model
-    got = answer(model.layer, units, draws, measure)
+    got = answer(model.layer, units, draws, score)
     require(isinstance(got, (tuple, list)) and len(got) == 2, "Two numbers were asked for: how far it falls, and which share of the draws falls as far.")
     fall, share = (torch.as_tensor(v).float().mean().item() for v in got)
-    require(n_calls, "Your function never calls `measure()`.")
+    require(n_calls, "Your function never calls `score()`.")
 
     def near(a, b): return math.isclose(a, b, abs_tol=1e-5)
-    require(answer.leaves_hooks() or near(measure(), 1.25), "The model is not as it was: the units must come back.")
-    require(not near(fall, -1), "Upside down: `measure()` before, minus `measure()` without the units.")
-    require(not near(fall, 0.25), "That is what `measure()` returns without the units. How far it falls was asked for: before, minus that.")
+    require(answer.leaves_hooks() or near(score(), 1.25), "The model is not as it was: the units must come back.")
+    require(not near(fall, -1), "Upside down: `score()` before, minus `score()` without the units.")
+    require(not near(fall, 0.25), "That is what `score()` returns without the units. How far it falls was asked for: before, minus that.")
     require(not near(fall, 0), "Without both units it falls, and you see nothing. Alone, neither matters, because the other does the same: "
                                "switch all off together, and measure while they are off.")
+    require(not near(fall, 0.8), "Do not divide the fall by anything: `score()` before, minus `score()` without the units.")
     require(near(fall, 1), f"The fall should be 1; your function says {fall:.3f}.")
-    require(not near(share, 0), "One of the draws makes it fall just as far: *at least as far* includes it, `>=`.")
-    require(not near(share, 7/8), "The wrong way round: count the draws that make it fall as far or further, not those that do less.")
+    require(not near(share, 0), "No draw counts in your answer, but two make it fall just as far. *At least as far* includes them, `>=`; "
+                               "and all units of a draw are off together.")
+    require(not near(share, 6/8), "The wrong way round: count the draws that make it fall as far or further, not those that do less.")
     require(not near(share, 1), "Every draw counts in your answer. Take each off again before the next, and compare its own fall.")
     require(share <= 1, "A share was asked for: divide by the number of draws.")
-    require(near(share, 1/8), f"The share should be {1/8}; your function says {share:.3f}.")
+    require(near(share, 2/8), f"The share should be {2/8}; your function says {share:.3f}.")
     return "an effect stands beside what chance does"
