@@ -11,7 +11,7 @@ import math
 import torch
 from torch import nn
 
-from .exercises import Planted, check, exercise, require
+from .exercises import NotYet, Planted, check, exercise, require
 
 # %% ../nbs/lib/exercises-01.ipynb #1f27d7a2
 class _Reader(nn.Module):
@@ -30,6 +30,10 @@ def _layer_shape(answer):
         shape = answer(model, model.get_submodule(name), torch.rand(3, 1, 8, 8))
         require(not isinstance(shape, torch.Tensor), "You return the tensor itself: its shape was asked for, `o.shape`.")
         shape = tuple(shape) if isinstance(shape, (tuple, list)) else shape
+        inside = shape if isinstance(shape, tuple) and shape and all(isinstance(s, (tuple, list)) for s in shape) else ()
+        require(len(inside) != 1, "Your function returns a list that holds the shape: take it out, `[0]`.")
+        require(not inside, "You return several shapes. `hl.Hooks` of an `nn.Sequential` hooks each layer inside it; "
+                            "`hl.Hook(layer, f)` hooks the layer itself.")
         require(shape != took, f"{took} is the shape of what `{name}` takes. What it makes is the third argument of the hook.")
         require(shape != (3, 10) or made == (3, 10), "That is the shape of what the whole model makes. "
                                                      "Register the hook on `layer`.")
@@ -41,15 +45,19 @@ def _layer_shape(answer):
 def _count_calls(answer):
     model = _Reader()
     right = {"stem.0": 1, "stem.1": 1, "act": 2, "spare": 0, "head": 1}
-    counts = answer(model, torch.rand(3, 1, 8, 8))
+    try: counts = answer(model, torch.rand(3, 1, 8, 8))
+    except NotYet as error:
+        require(not isinstance(error.__cause__, KeyError), f"{error} Let every count start at 0 before the model runs.")
+        raise
     require(isinstance(counts, dict), f"A dict from name to number was asked for, not {type(counts).__name__}.")
     counts = dict(counts)
+    require(all(isinstance(name, str) for name in counts), "The keys should be the names of the layers, such as 'stem.0'.")
     extra, missing = counts.keys() - right.keys(), right.keys() - counts.keys()
     require(not extra & {"", "stem"}, "Only layers without layers of their own were asked for: "
                                       "leave out those for which `list(m.children())` is not empty.")
-    require(not any(name.startswith("stem") for name in missing), "`named_children` sees the top level only: "
+    require(extra or not any(name.startswith("stem") for name in missing), "`named_children` sees the top level only: "
                                                                   "`named_modules` also finds the layers inside layers.")
-    require(missing != {"spare"}, "A layer that never runs is missing: let every count start at 0.")
+    require(extra or missing != {"spare"}, "A layer that never runs is missing: let every count start at 0.")
     require(not extra and not missing, f"The names should be {sorted(right)}; yours are {sorted(map(str, counts))}.")
     ran = [name for name, n in counts.items() if n]
     require(sum(counts.values()) != 5 or len(ran) > 1, f"All calls were counted for `{''.join(ran)}`: in a loop, a function "
@@ -69,14 +77,19 @@ def _gains(answer):
     steps = [x]
     for layer in model: steps.append(layer(steps[-1]).detach())
     stds = [step.std().item() for step in steps]
-    right, got = [b / a for a, b in zip(stds, stds[1:])], list(answer(model, x))
+    right, got = [b / a for a, b in zip(stds, stds[1:])], answer(model, x)
+    require(isinstance(got, (list, tuple, torch.Tensor)) and getattr(got, "ndim", 1) == 1,
+            f"A list with one number for each layer was asked for, not {type(got).__name__}.")
     require(len(got) == len(right), f"One number for each of the {len(right)} layers was asked for; you return {len(got)}.")
+    require(all(isinstance(gain, (int, float)) or torch.is_tensor(gain) and gain.numel() == 1 for gain in got),
+            "For each layer a number was asked for.")
     got = [torch.as_tensor(gain).item() for gain in got]
 
     def close(values): return all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, values, strict=True))
     require(not close([1 / gain for gain in right]), "Upside down: what comes out divided by what goes in.")
     require(not close(stds[1:]), "That is the spread of the outputs alone: divide by the spread of what the layer took, `i[0]`.")
     require(not close([b / stds[0] for b in stds[1:]]), "You divide by the spread of the model's input: each layer has its own, `i[0]`.")
+    require(not close([gain**2 for gain in right]), "Those are ratios of variances: the standard deviation is `std`.")
     require(close(right), f"It should be about {[round(v, 3) for v in right]}; your function says {[round(v, 3) for v in got]}.")
     leaves_before = answer.leaves_hooks()
     broken = nn.Sequential(nn.Linear(8, 8), _Fails())

@@ -15,6 +15,8 @@ mistakes = {
          "    model(x)\n    return shapes[0]", "replaces the layer's output"),
         ("def layer_shape(model, layer, x):\n    shapes = []\n    layer.register_forward_hook(lambda m, o: shapes.append(o.shape))\n"
          "    model(x)\n    return shapes[0]", "with three arguments"),
+        ("hook.stored.shape", "[hook.stored.shape]", "take it out, `[0]`"),
+        ("def layer_shape(model, layer, x):\n    with hl.Hooks(layer, lambda m, i, o: o.shape) as hooks:\n        model(x)\n        return hooks.stored", "hooks the layer itself"),
     ],
     "01b": [
         (" if not list(m.children())", "", "without layers of their own"),
@@ -27,6 +29,11 @@ mistakes = {
          "        def count(m, i, o): counts[name] += 1\n"
          "        handles.append(model.get_submodule(name).register_forward_hook(count))\n"
          "    model(x)\n    for h in handles: h.remove()\n    return counts", "Fix it with `name=name`"),
+        ("dict.fromkeys(leaves.values(), 0)", "{}", "Let every count start at 0"),
+        ("    counts = dict.fromkeys(leaves.values(), 0)\n    def count(m, i, o): counts[leaves[m]] += 1", "    counts = dict.fromkeys(leaves, 0)\n    def count(m, i, o): counts[m] += 1",
+         "should be the names"),
+        ("    counts = dict.fromkeys(leaves.values(), 0)\n    def count(m, i, o): counts[leaves[m]] += 1",
+         "    counts = dict.fromkeys([type(m).__name__ for m in leaves], 0)\n    def count(m, i, o): counts[type(m).__name__] += 1", "The names should be"),
     ],
     "01c": [
         ("o.std() / i[0].std()", "i[0].std() / o.std()", "Upside down"),
@@ -40,5 +47,8 @@ mistakes = {
          "    model(x)\n    return got", "a hook stays on the model when"),
         ("def gains(model, x):\n    with hl.Hooks(model, lambda m, i, o: o.std() / i[0].std()) as hooks:\n        try: model(x)\n"
          "        except Exception: return []\n        return hooks.stored", "your function hides it"),
+        ("[gain.item() for gain in hooks.stored]", "hooks.by_name", "not dict"),
+        ("o.std() / i[0].std()", "o.var() / i[0].var()", "ratios of variances"),
+        ("def gains(model, x): return model(x).std() / x.std()", "A list with one number for each layer"),
     ],
 }
