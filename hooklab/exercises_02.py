@@ -11,7 +11,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from .exercises import check, exercise, require
+from .exercises import NotYet, check, exercise, require
 from .trace import Timeline
 
 # %% ../nbs/lib/exercises-02.ipynb #cc87f5b9
@@ -52,11 +52,17 @@ class _Weighing(nn.Module):
 def _named_arguments(answer):
     model, x = _Weighing(), torch.randn(3, 6)
     mask = x[:, :4] > 0
-    got = answer(model, model.weigh, x)
+    try: got = answer(model, model.weigh, x)
+    except NotYet as error:
+        mixed_up = isinstance(error.__cause__, ValueError) or "but 4 were given" in str(error)
+        require(not mixed_up, f"{error} With `with_kwargs=True` a forward hook is called with four arguments, the dict before the output: "
+                              "`f(m, i, named, o)`.")
+        raise
+    require(not torch.is_tensor(got), "That is a tensor, perhaps the output: the dict comes before it, `f(m, i, named, o)`.")
     require(not isinstance(got, tuple), "A tuple holds what comes by position. What comes by name is the dict after it.")
     require(isinstance(got, dict), f"A dict was asked for, not {type(got).__name__}.")
     require(got, "Your dict is empty, but `mask` and `scale` were passed: was the hook registered with `with_kwargs=True` "
-                 "and on `layer`, and did the whole model run?")
+                 "and on `layer`, did the whole model run, and did the hook fill the dict (`found.update(named)`, not `found = named`)?")
     require(set(got) == {"mask", "scale"}, f"`mask` and `scale` are passed by name; you return {sorted(map(str, got))}.")
     require(isinstance(got["mask"], torch.Tensor) and torch.equal(got["mask"], mask) and got["scale"] == 0.5,
             "The names are right. The values should be what the layer was given, unchanged.")
@@ -87,7 +93,8 @@ def _unreached(answer):
                 "A list of names was asked for, such as ['stem.0'].")
         require(not {"", "(model)", "stem"} & set(got), "Only layers without layers inside were asked for.")
         require("spare" not in got, "`spare` never runs: only layers that ran can be missed by the gradient.")
-        require("head" not in got, "You name `head`, which gets its gradient. Perhaps both kinds of event were not told apart?")
+        require("head" not in got, "You name `head`, which gets its gradient. Does the backward pass run while you listen, "
+                                   "and do you take away those that were reached, `backward pre`?")
         require("aside" in got, "`aside` is missing. It runs and its output could have a gradient, but nothing uses it, so none comes: "
                                 "ask who was reached, not whose output `requires_grad`.")
         require(cut or set(got) == right, "In a model without a cut, the gradient reaches `stem`; your function says that it doesn't.")

@@ -23,6 +23,11 @@ mistakes = {
         ("found.update(named)", "found.update(dict.fromkeys(named))", "The values should be"),
         ("def named_arguments(model, layer, x):\n    found = []\n    def look(m, i, named, o): found.append(i)\n"
          "    handle = layer.register_forward_hook(look, with_kwargs=True)\n    model(x)\n    handle.remove()\n    return found[0]", "A tuple holds what comes by position"),
+        ("m, i, named, o", "m, i, o, named", "the dict before the output"),
+        ("m, i, named, o", "m, i, named", "the dict before the output"),
+        ("found.update(named)", "found = named", "not `found = named`"),
+        ("def named_arguments(model, layer, x):\n    with hl.Hook(layer, lambda m, i, o, named: named, with_kwargs=True) as hook:\n        model(x)\n        return hook.stored",
+         "the dict comes before it"),
     ],
     "02c": [
         ("lambda name, m: not hl.has_children(m)", "'*'", "Only layers without layers inside"),
@@ -34,5 +39,6 @@ mistakes = {
          "    def look(name, o):\n        if not o.requires_grad: out.append(name)\n"
          "    hs = [m.register_forward_hook(lambda m, i, o, n=n: look(n, o)) for n, m in leaves]\n"
          "    model(x)\n    for h in hs: h.remove()\n    return out", "not whose output `requires_grad`"),
+        ("        model(x).sum().backward()", "        out = model(x)\n    out.sum().backward()", "while you listen"),
     ],
 }
