@@ -28,12 +28,15 @@ def _listen(answer):
     rows = hooks_on(model)
     require(any(row.function == "_of_others" for row in rows), "Somebody else's hook is gone from the layer: "
                                                               "remove your own handle instead of clearing all.")
-    require(len(rows) == 1, "All goes well, and yet your hook is on after `run()`. A line after `return` is never reached: "
-                            "use `try` and `finally`.")
+    require(len(rows) == 1, "All goes well, and yet your hook is on after `run()`. Keep the handle and remove it in `finally`: a line "
+                            "after `return` is never reached, and `hl.remove_hooks` does not know torch's own handles.")
     def fail(): raise Planted("run fails on purpose")
     try: answer(model[0], look, fail)
-    except Planted: pass
-    else: require(False, "When `run` fails, your function hides it: let the error pass, or nobody will know.")
+    except Planted: hidden = False
+    except NotYet: hidden = True  # it went on without a result, and stumbled over that
+    else: hidden = True
+    require(not hidden, "When `run` fails, your function hides it: let the error pass, or nobody will know. "
+                        "Neither `except` nor a `return` in `finally` is needed.")
     require(len(hooks_on(model)) == 1, "Right, as long as all goes well. But when `run` fails, your hook stays: remove it in `finally`.")
     return "off in any case, and the hooks of others stay"
 
@@ -95,7 +98,10 @@ def _around(answer):
 
     def nested(): _in_with(answer, list(model)[:1], before, after, lambda: model(x))
     def inner_and_outer():
+        outer = len(hooks_on(model))
         nested()
+        require(len(hooks_on(model)) == outer, "A `with` inside another one took off the hooks of both: keep the handles that are your own in `self`, "
+                                 "and remove these alone.")
         once()
     _in_with(answer, list(model), before, after, inner_and_outer)  # the inner one takes off its own hooks only
 
@@ -111,7 +117,7 @@ def _around(answer):
 @exercise("03c")
 def _leaks(answer):
     model, handles = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Linear(2, 2)), []
-    handles.append(model[0].register_forward_hook(_of_others))
+    for layer in (model[0], model[2]): handles.append(layer.register_forward_hook(_of_others))
 
     def run():
         for _ in range(2): handles.append(model[1][0].register_forward_hook(_of_others))
@@ -121,13 +127,15 @@ def _leaks(answer):
 
     try: got = answer(model, run)
     except Planted: require(False, "`run` failed on purpose, and your function with it: catch the error, for now the leak is likely.")
-    for handle in handles[1:]: handle.remove()
-    require(len(handles) > 1, "`run` was never called.")
+    for handle in handles[2:]: handle.remove()
+    require(len(handles) > 2, "`run` was never called.")
     require(isinstance(got, (list, tuple, set)) and all(isinstance(name, str) for name in got), "A list of names was asked for, such as ['1.0'].")
-    require("0" not in got, "The hook on layer `0` was there before `run`: only new ones count.")
+    require("0" not in got, "The hook on layer `0` was there before `run`: only new ones count. "
+                            "The rows are made anew each time, so compare the names in them, `row.layer`.")
     require("1.1" not in got, "`run` took its hook on `1.1` off again: only what is left counts.")
     require("1.0" in got, "`run` left hooks on layer `1.0`, and it is not among your names.")
-    require("2" in got, "`run` left a backward hook on layer `2`: `hl.hooks_on` sees all kinds, `_forward_hooks` one.")
+    require("2" in got, "`run` left a backward hook on layer `2`, beside the forward hook it had before: `hl.hooks_on` sees "
+                        "all kinds, `_forward_hooks` one; and what has grown is the number of hooks.")
     require(len(got) == 2, f"Each layer once, and nothing else: ['1.0', '2']. Yours are {list(got)}.")
     require(not list(answer(model, lambda: None)), "A `run` that leaves nothing gives an empty list.")
     return "you can test any code for leaks"

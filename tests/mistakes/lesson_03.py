@@ -3,13 +3,15 @@
 mistakes = {
     "03a": [
         ("    try: return run()\n    finally: handle.remove()", "    result = run()\n    handle.remove()\n    return result", "when `run` fails, your hook stays"),
-        ("    try: return run()\n    finally: handle.remove()", "    return run()\n    handle.remove()", "A line after `return` is never reached"),
+        ("    try: return run()\n    finally: handle.remove()", "    return run()\n    handle.remove()", "after `return` is never reached"),
         ("return run()", "run()", "Is the `return` missing?"),
         ("return run()", "return run", "was never called"),
         ("handle.remove()", "layer._forward_hooks.clear()", "Somebody else's hook is gone"),
         ("    try: return run()\n", "    try: return run()\n    except Exception: return 0\n", "your function hides it"),
         ("try: return run()", "try: return run(), run()", "register it once"),
         ("(f)", "(f(layer, None, None))", "not callable"),
+        ("handle.remove()", "hl.remove_hooks(layer)", "does not know torch's own handles"),
+        ("    try: return run()\n    finally: handle.remove()", "    try: result = run()\n    finally:\n        handle.remove()\n        return result", "your function hides it"),
     ],
     "03b": [
         ("            self.__exit__()\n", "", "the hooks of the first two stay"),
@@ -26,6 +28,7 @@ mistakes = {
         ("register_forward_pre_hook(enter)", "register_forward_hook(lambda m, i, o: enter(m, i))", "belongs before the layer"),
         ("for m in layers", "for m in layers[:1]", "not for all layers"),
         ("for m in layers", "for m in layers * 2", "once for each time"),
+        ("self.handles = []", "self.handles = Around.handles = vars(Around).get('handles', [])", "remove these alone"),
     ],
     "03c": [
         ("    except Exception: pass", "    finally: pass", "your function with it"),
@@ -35,5 +38,6 @@ mistakes = {
         ("[row.layer for row in hl.hooks_on(model)]", "[name for name, m in model.named_modules() for _ in m._forward_hooks]", "sees all kinds"),
         ("return sorted({name for name in after if after.count(name) > before.count(name)})", "return len(after) - len(before)", "A list of names"),
         ("    return sorted", "    sorted", "Is the `return` missing?"),
+        (" if after.count(name) > before.count(name)", " if name not in before", "what has grown is the number"),
     ],
 }
