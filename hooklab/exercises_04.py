@@ -6,6 +6,8 @@
 __all__ = []
 
 # %% ../nbs/lib/exercises-04.ipynb #a04083f4
+import builtins
+
 import torch
 from torch import nn
 
@@ -22,6 +24,9 @@ def _names_of(answer):
     require(isinstance(got, (list, tuple)), f"A list of names was asked for, not {type(got).__name__}.")
     require(not any(isinstance(name, nn.Module) for name in got), "You return the layers: their names were asked for.")
     require(all(isinstance(name, str) for name in got), "A list of names was asked for, such as ['0', '1.1'].")
+    require(got, "Your list is empty. `isinstance(m, kind)` tells whether a layer is of that type.")
+    known = [name for name, m in model.named_modules()]
+    require(set(got) <= set(known), f"These are no names of layers: {sorted(set(got) - set(known))}. `named_modules` gives the names.")
     require("1.2.0" in got, "Layers inside layers are missing: `named_children` sees the top level only, `named_modules` all.")
     require("1.1" in got, "A subclass of `kind` is missing: `isinstance(m, kind)` finds it, comparing types does not.")
     require(sorted(got) == ["0", "1.1", "1.2.0"], f"It should be ['0', '1.1', '1.2.0']; your function says {list(got)}.")
@@ -51,13 +56,16 @@ def _kth_call(answer):
     for k in (1, 0, 2):
         try: got = answer(model, model.lin, x, k)
         except NotYet as error:
-            require(not isinstance(error.__cause__, IndexError), f"There is no call {k} in what you kept: is the hook on `layer`, "
+            require(not isinstance(error.__cause__, LookupError), f"There is no call {k} in what you kept: is the hook on `layer`, "
                                                                  "and does it keep all calls, not the last alone?")
             raise
         require(isinstance(got, torch.Tensor), f"The tensor that the layer returned was asked for, not {type(got).__name__}.")
         require(got.shape == (3, 4), "That is of another shape than what `layer` returns: is the hook on `layer`, and is it the output?")
         made = model.made
-        require(not torch.equal(got, 2 * made[k]), "That is what became of it: the model wrote into it later. Keep `o.clone()`.")
+        require(made, "Your function never ran the model: run it whole, on `x`, and let a hook look.")
+        require(not torch.equal(got, 2 * made[k]), "That is what became of it: the model wrote into it later. Keep a copy, `o.clone()`, "
+                                                     "for yourself alone: the hook returns nothing.")
+        require(not torch.equal(got, 2 * made[k - 1] if k else x), "That is what the layer was given in this call: keep the output.")
         require(k == 2 or not torch.equal(got, made[2]), "You always return the last call: keep them all, and pick call `k`.")
         require(k == 0 or not torch.equal(got, made[k - 1]), "That is the call before: they are counted from 0.")
         require(torch.equal(got, made[k]), f"That is not what call {k} returned.")
@@ -87,8 +95,13 @@ class _Line(nn.Module):
 @exercise("04c")
 def _first_output(answer):
     model, x = _Line(), torch.randn(2, 3)
-    got = answer(model, model.middle, x)
+    try: got = answer(model, model.middle, x)
+    except NotYet as error:
+        require(error.__cause__ is None or hasattr(builtins, type(error.__cause__).__name__), "Your own exception ends the pass, as it should. "
+                "Now catch it around `model(x)`, and return what the hook has kept.")
+        raise
     require(isinstance(got, torch.Tensor), f"The tensor that the layer returned was asked for, not {type(got).__name__}.")
+    require(not torch.equal(got, 2 * x), "That is what `layer` was given: what it returns was asked for, so a forward hook should stop the pass.")
     require(not torch.equal(got, 8 * x), "`layer` runs twice: what it returns first was asked for.")
     require(torch.equal(got, 4 * x), "That is not what `layer` returned first.")
     require(not model.rest.calls, "The value is right, but the layers after it ran as well: raise an exception in the hook, and catch it outside.")

@@ -9,6 +9,8 @@ mistakes = {
         ("return [name", "[name", "Is the `return` missing?"),
         ("def names_of(model, kind):\n    return {name: m for name, m in model.named_modules() if name and isinstance(m, kind)}", "not dict"),
         (" and isinstance(m, kind)", "", "It should be"),
+        ("[name for", "[type(m).__name__ for", "These are no names of layers"),
+        ("isinstance(m, kind)", "type(m).__name__ == kind", "Your list is empty"),
     ],
     "04b": [
         ("hook.calls[k]", "hook.stored", "You always return the last call"),
@@ -22,6 +24,11 @@ mistakes = {
         ("def kth_call(model, layer, x, k):\n    outs = []\n    layer.register_forward_hook(lambda m, i, o: outs.append(o.clone()))\n"
          "    model(x)\n    return outs[k]", "a hook stays on the model when"),
         ("hl.hook_output(layer", "hl.hook_output(model.head", "is the hook on `layer`"),
+        ("def kth_call(model, layer, x, k):\n    outs = []\n    with layer.register_forward_hook(lambda m, i, o: outs.append(i[0].clone())): model(x)\n    return outs[k]",
+         "what the layer was given"),
+        ("def kth_call(model, layer, x, k):\n    for _ in range(k + 1): x = layer(x)\n    return x", "never ran the model"),
+        ("def kth_call(model, layer, x, k):\n    outs = []\n    def keep(m, i, o):\n        outs.append(o.clone())\n        return outs[-1]\n"
+         "    with layer.register_forward_hook(keep): model(x)\n    return outs[k]", "the hook returns nothing"),
     ],
     "04c": [
         ("        raise Found\n", "", "LookupError: the layer did not run"),
@@ -35,5 +42,7 @@ mistakes = {
         ("def first_output(model, layer, x):\n    with hl.hook_output(layer, root=model) as hook:\n        model(x)\n        return hook.calls[0]",
          "the layers after it ran as well"),
         ("return outputs[0]", "return outputs", "not list"),
+        ("    except Found: return outputs[0]\n", "", "Now catch it around `model(x)`"),
+        ("def stop(m, i, o):\n        outputs.append(o)", "def stop(m, i, o):\n        outputs.append(i[0])", "is what `layer` was given"),
     ],
 }
