@@ -17,20 +17,22 @@ from .exercises import check, exercise, require
 # %% ../nbs/lib/exercises-05.ipynb #de8b57b1
 @exercise("05a")
 def _dead_share(answer):
-    o = torch.zeros(4, 8, 3, 3)
+    o = torch.zeros(5, 8, 3, 3)
     o[2, 1:3], o[:, 3, 1, 1], o[:, 4] = 1., 2., .01
-    o[:, 5:] = torch.rand(4, 3, 3, 3) + .1
+    o[:, 5:] = torch.rand(5, 3, 3, 3) + .1
     share = answer(o)
-    require(not isinstance(share, torch.Tensor) or share.numel() == 1, "One number was asked for: the share of the units, a mean over them.")
+    require(torch.as_tensor(share).numel() == 1, "One number was asked for: the share of the units, a mean over them.")
     share = float(share)
 
     def close(value): return math.isclose(share, value, abs_tol=1e-4)
+    require(not close(12.5), "That is per cent. A share is a number from 0 to 1.")
     require(share < 1, "That counts the units. Their share was asked for: the mean of the comparison instead of the sum.")
     require(not close(7/8), "That is the share of units that are alive: turn the comparison round.")
+    require(not close(1/5), "The number of dead units is right, but it is divided by the number of pictures: units are dimension 1, `o.shape[1]`.")
     require(not close((o == 0).float().mean().item()), "That is the share of numbers that are zero. A unit that is silent for one picture may speak for another: "
                                                        "first ask of each unit whether it ever says anything.")
     require(not close(2/8), "A unit that says 0.01 is not dead: dead is zero everywhere, not nearly zero.")
-    require(not any(map(close, (3/8, 4/8, 10/32))), "A unit that speaks once, for one picture or in one place, is not dead: take the largest number of each unit, "
+    require(not any(map(close, (3/8, 4/8, 13/40, 17/72))), "A unit that speaks once, for one picture or in one place, is not dead: take the largest number of each unit, "
                                                     "over pictures, height and width.")
     require(not close(0), "Units are dimension 1, and dimension 0 the pictures: go over 0, 2 and 3.")
     require(close(1/8), f"One of the 8 units is dead, which makes 0.125; your function says {share:.3g}.")
@@ -48,6 +50,7 @@ def _colour_image(answer):
     require(isinstance(image, torch.Tensor), f"A tensor was asked for, not {type(image).__name__}: `torch.stack(columns, 1)` makes one of a list.")
     require(image.dim() == 2, f"The image has two dimensions, bins and batches; yours has {image.dim()}.")
     require(tuple(image.shape) != (3, 40), "Lying on its side: bins go upwards, batches from left to right. `torch.stack(columns, 1)`")
+    require(tuple(image.shape) != (40, 6), "Six columns for 3 batches: a new hook comes on in each round, and the old ones still count. Attach one, before the loop.")
     require(tuple(image.shape) == (40, 3), f"40 bins and 3 batches make a shape of (40, 3); yours is {tuple(image.shape)}.")
     image = image.detach().float().cpu()
 
@@ -63,6 +66,7 @@ def _colour_image(answer):
     require(not close(took.log1p()), "That is what `layer` takes. What it makes is the third argument of the hook.")
     require(not close(torch.stack([model[1](x).histc(40, 0, 10) for x in batches], 1).log1p()),
             "That is what `layer` would make of `x` itself. In the middle it gets something else: run the whole model on `x`, and let the hook look.")
+    require(not close(counts.flip(0).log1p()), "Upside down: row 0 is the bin of the smallest numbers. (A picture of it has them below with `origin=\"lower\"`.)")
     require(close(counts.log1p()), "The shape is right, the numbers are not: in each place log(1 + count), bins from 0 to 10, one column for each batch.")
     return "that is the colourful dimension"
 
@@ -107,6 +111,8 @@ def _mean_and_std(answer):
             "The means of the tensors differ, and that belongs to the deviation too: add `gap² * n_old * n_new / n`.")
     require(not math.isclose(my_std, std**2, rel_tol=1e-3), "That is the variance: take the square root.")
     require(not math.isclose(my_std, everything.std(correction=0).item(), rel_tol=1e-5), "Nearly: torch divides by n - 1, not by n.")
+    unbiased = (std**2*(len(everything) - 1) - within + sum(x.var().item()*x.numel() for x in xs))/(len(everything) - 1)
+    require(not math.isclose(my_std, math.sqrt(unbiased), rel_tol=1e-5), "`x.var()` has divided by n - 1 already, and you multiply by n: `x.var(correction=0)`.")
     require(math.isclose(my_std, std, rel_tol=1e-5), f"The deviation should be about {std:.4f}; your function says {my_std:.4f}.")
     require(stream.alive <= 2, f"{stream.alive} tensors were alive at the same time, as they are in a list: keep numbers, and let each tensor go.")
     far = tensors(10_000., (2000, 3000), (1, 1))
