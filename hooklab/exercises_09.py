@@ -24,13 +24,13 @@ def _step_ratio(answer):
         p = nn.Parameter(torch.randn(4, 3))
         p.grad, old = torch.randn(4, 3), p.detach().clone()
         twin = nn.Parameter(old.clone())
-        twin.grad = p.grad.clone()
+        twin.grad = grad = p.grad.clone()
         opt_func([twin], lr=lr).step()
         new = twin.detach()
         got, right = answer(p, opt_func([p], lr=lr)), _ratio(new, old)
         require(torch.as_tensor(got).numel() == 1, f"One number was asked for; yours has shape {tuple(torch.as_tensor(got).shape)}.")
         got, name = torch.as_tensor(got).item(), opt_func.__name__
-        require(not torch.equal(p, old), "`p` has not moved: your function does not call `opt.step()`.")
+        require(not torch.equal(p, old), "`p` has not moved: your function does not call `opt.step()`, or takes the gradient away before.")
         require(torch.allclose(p, new), f"`p` is not where one step of {name} would have brought it: take one step, and change nothing else.")
 
         def close(value): return math.isclose(got, value, rel_tol=1e-4)
@@ -40,8 +40,11 @@ def _step_ratio(answer):
         require(not close(_ratio(new, old)*old.norm().item()/new.norm().item()), "You divide by the length of `p` after the step; before it was asked for.")
         require(not close(abs((new.norm() - old.norm()).item())/old.norm().item()), "That is how much longer or shorter `p` has become. It may "
                 "turn without changing its length: subtract the tensors first, then take the norm.")
-        require(name == "SGD" or not close(lr*p.grad.norm().item()/old.norm().item()), "Rate times gradient is the way for plain steps only. "
+        require(name == "SGD" or not close(lr*grad.norm().item()/old.norm().item()), "Rate times gradient is the way for plain steps only. "
                 "Adam goes another way: compare `p` before and after.")
+        way = new - old
+        require(not any(close(wrong.item()) for wrong in (way.abs().mean()/old.abs().mean(), way.abs().sum()/old.norm(), (way/old).abs().mean(), (way/old).norm())),
+                "You take means or quotients of single numbers. The size of a tensor as a whole is its `norm()`: one for the change, one for `p` before.")
         require(close(right), f"With {name} it should be about {right:.4f}; your function says {got:.4f}.")
     return "you can measure a step of any optimizer"
 
@@ -76,6 +79,9 @@ def _all_ratios(answer):
     from_start = {name: [_ratio(b[name], way[0][name]) for b in way[1:]] for name in way[0]}
     try: got = answer(model, optimizers[0], train)
     except NotYet as error:
+        if "'NoneType'" in str(error):
+            raise NotYet("There is no gradient yet when the model first runs forward; and Adam or momentum go another way than the gradient. "
+                         "Compare the parameters just before and just after a step: `hl.step_hook(opt, f)`.") from None
         if "positional argument" not in str(error): raise
         raise NotYet("A hook on an optimizer's step is called with three arguments: the optimizer, and the arguments and keyword arguments "
                      "that `step` was called with.") from None
@@ -85,12 +91,17 @@ def _all_ratios(answer):
             "The model is not where `train()` alone would have brought it: call `train()` once, and no step of your own.")
     for name, ratios in got.items():
         require(isinstance(ratios, (list, tuple)), f"A list was asked for, a number for each step; `{name}` has a {type(ratios).__name__}.")
-        require(len(ratios) == 4, f"There were 4 steps; your list for `{name}` has {len(ratios)} numbers.")
+        require(len(ratios) == 4, f"There were 4 steps; your list for `{name}` has {len(ratios)}: a hook on `opt` "
+                                  "appends to it in every step, the first and the last too.")
     got = {name: [torch.as_tensor(r).item() for r in ratios] for name, ratios in got.items()}
 
     def close(values): return all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-7) for name in got for a, b in zip(got[name], values[name], strict=True))
     require(not close({name: [0]*4 for name in got}), "All steps have length zero. Keep a copy before each step, `p.detach().clone()`, "
                                                       "and compare after it.")
+    steps = dict(zip(right, map(list, zip(*right.values()))))  # as many parameters as steps
+    require(not close(steps), "Each of your lists is one step, with a number for each parameter. Turn it round: a list for each parameter.")
+    divided_by_new = {name: [_ratio(a[name], b[name]) for a, b in zip(way, way[1:])] for name in way[0]}
+    require(not close(divided_by_new), "You divide by the length after the step: divide by that before it.")
     require(not close(from_start), "That is the way from the very beginning. Keep a new copy before each step.")
     require(close(right), "The numbers are not right: way of the step, divided by the length before this step.")
     require(not _n_step_hooks(optimizers[0]), "Right, but a hook stays on the optimizer. Call `remove()` on its handle, or use `with`.")
@@ -115,6 +126,8 @@ def _stuck(answer):
     right = {f"{layer}.{kind}": why for layer, why in (("spare", "gradient"), ("head", "optimizer")) for kind in ("weight", "bias")}
     try: got = answer(model, opt, lambda: F.cross_entropy(model(x), y))
     except NotYet as error:
+        if "'NoneType'" in str(error): raise NotYet("A parameter that gets no gradient has None, not zero: ask `p.grad is None`.") from None
+        if "'function' object" in str(error): raise NotYet("`loss` is a function that runs the model: `loss().backward()`.") from None
         if not any(hint in str(error) for hint in ("Boolean value of Tensor", "must match the size")): raise
         raise NotYet("`in` compares tensors number by number. Whether it is the same parameter, `id(p)` tells: "
                      "collect the ids of the optimizer's.") from None

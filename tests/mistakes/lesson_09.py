@@ -11,6 +11,9 @@ mistakes = {
         ("(p.detach() - before).norm() / before.norm()", "(p.detach().norm() - before.norm()).abs() / before.norm()", "subtract the tensors first"),
         ("(p.detach() - before).norm()", "(opt.param_groups[0]['lr'] * p.grad).norm()", "for plain steps only"),
         ("(p.detach() - before).norm() / before.norm()).item()", "(p.detach() - before).abs() / before.abs())", "One number was asked for"),
+        ("    opt.step()\n", "    opt.zero_grad()\n    opt.step()\n", "or takes the gradient away before"),
+        ("(p.detach() - before).norm() / before.norm()", "(p.detach() - before).abs().mean() / before.abs().mean()", "The size of a tensor as a whole"),
+        ("(p.detach() - before).norm() / before.norm()", "((p.detach() - before) / before).norm()", "The size of a tensor as a whole"),
         ("return (", "(", "Is the `return` missing?"),
     ],
     "09b": [
@@ -28,6 +31,13 @@ mistakes = {
         ("    return ratios", "    return {n.split('.')[0]: r for n, r in ratios.items()}", "The names should be"),
         ("with hl.step_hook(opt, remember, before=True), hl.step_hook(opt, compare): train()",
          "remember(opt, (), {}); train(); compare(opt, (), {})", "There were 4 steps"),
+        ("/ old[name].norm()", "/ p.norm()", "You divide by the length after the step"),
+        ("    return ratios", "    return dict(zip(ratios, map(list, zip(*ratios.values()))))", "Turn it round"),
+        ("def all_ratios(model, opt, train):\n    ratios = {name: [] for name, _ in model.named_parameters()}\n    def look(m, i, o):\n"
+         "        for name, p in model.named_parameters(): ratios[name].append((p.grad.norm() / p.norm()).item())\n"
+         "    with hl.Hooks(model, look): train()\n    return ratios", "There is no gradient yet"),
+        ("def all_ratios(model, opt, train):\n    stats = hl.ActivationStats()\n    with stats.on(model, optimizer=opt): train()\n"
+         "    return dict(zip(stats.updates.names, stats.updates.values().tolist()))", "appends to it in every step"),
     ],
     "09c": [
         ("    model.zero_grad()\n", "", "`model.zero_grad()` first"),
@@ -40,5 +50,7 @@ mistakes = {
         ("id(p) not in known or p.grad is None", "id(p) not in known", "It had gradients of an earlier time"),
         ("def stuck(model, opt, loss):\n    loss().backward()\n    known = [p for group in opt.param_groups for p in group['params']]\n"
          "    return {n: 'optimizer' for n, p in model.named_parameters() if p not in known}", "`in` compares tensors"),
+        ("p.grad is None", "p.grad.norm() == 0", "has None, not zero"),
+        ("loss().backward()", "loss.backward()", "`loss` is a function"),
     ],
 }
