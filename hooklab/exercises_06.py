@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../nbs/lib/exercises-06.ipynb #98ef3039
 import math
+import re
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 
 from .attached import hooks_on
 from .callback import Callback
-from .exercises import check, exercise, require
+from .exercises import NotYet, check, exercise, require
 from .learner import Learner
 
 # %% ../nbs/lib/exercises-06.ipynb #35f1bbfa
@@ -46,6 +47,28 @@ def _learner():
     return Learner((batches[:11], batches[11:]), model, F.cross_entropy, cbs=_Writes(), device="cpu", quiet=True)
 
 
+# what callbacks of learners stop with most often, and what it means
+_meanings = {
+    r"'NoneType' object has no attribute 'stored'": "`self.hooks` is still None. A `before_fit` of your own has to call `super().before_fit()`, which puts the hooks on.",
+    r"'Learner' object has no attribute '(remove_end|every|_modules)'": "An `__init__` of your own has to call `super().__init__(name)`.",
+    r"'Learner' object has no attribute '(\w+)'": "What a callback does not have itself, it looks for in its learner. Make it before: in the class, or in `before_fit`.",
+    r"object has no attribute 'name'": "A callback of a learner derives from `hl.Callback`.",
+    r"(before|after)_\w+\(\) (missing|takes)": "Here events take `self` and nothing else; the learner is `self.learn`.",
+    r"cannot access local variable|referenced before assignment": "A method cannot count up a variable of the function around it: keep the number in `self`.",
+    r"could not infer output dtype": "A comparison makes True and False, which have no mean; `.float()` makes numbers of them.",
+}
+
+
+def _asked(answer, *args):
+    try: return answer(*args)
+    except NotYet as error:
+        means = [text for pattern, text in _meanings.items() if re.search(pattern, str(error.__cause__))]
+        if not means: raise
+        raise NotYet(f"Your function stopped with {type(error.__cause__).__name__}: {error.__cause__}. {means[0]}") from error.__cause__
+    except KeyboardInterrupt: raise NotYet("Your function ended with a `KeyboardInterrupt`, as if somebody had pressed Ctrl-C: `hl.CancelFitException` "
+                                           "ends a fit in good order.") from None
+
+
 def _is_tidy(learn):
     require([type(cb).__name__ for cb in learn.cbs] == [type(cb).__name__ for cb in _learner().cbs],
             "Right so far, but a callback stays on the learner: `learn.fit(…, cbs=…)` has it for one fit only.")
@@ -64,13 +87,14 @@ def _interrupted(answer, *args):
 @exercise("06a")
 def _batches_seen(answer):
     learn = _learner()
-    got = answer(learn)
+    got = _asked(answer, learn)
     require(isinstance(got, (tuple, list)) and len(got) == 2, f"A pair of numbers was asked for, not {got!r}.")
     require(hasattr(learn.writes, "modes"), "The learner was not fit: `learn.fit(2, cbs=…)`.")
     require(len(learn.writes.modes) != 14, "That was one epoch; two were asked for.")
     got, right = tuple(got), (22, 6)
     require(got != right[::-1], "The right numbers, the wrong way round: training first.")
-    require(got not in ((28, 28), (28, 0), (0, 28)), "All batches were counted as of one kind: ask `self.training`, in `after_batch`.")
+    require(got != (0, 0), "Nothing was counted. Did `fit` get the very object that you read from, `cbs=counter`, and not its class?")
+    require(28 not in got, "All batches were counted as of one kind: ask `self.training`, in `after_batch`.")
     require(got != (2, 2), "These are the epochs. Batches were asked for: `after_batch`.")
     require(got != (11, 3), "These are the batches of one epoch. Is there something that sets the counters back?")
     require(got == right, f"There were {right[0]} batches of training and {right[1]} of validation; your function says {got}.")
@@ -84,9 +108,12 @@ def _validation_stds(answer):
     seen = {True: [], False: []}
     handle = learn.model.first.register_forward_hook(lambda m, i, o: seen[m.training].append(o.std().item()))
     answer.hooks_before[learn.model] = len(hooks_on(learn.model))
-    got = answer(learn, "first")
+    got = _asked(answer, learn, "first")
     require(isinstance(got, (list, tuple, torch.Tensor)), f"A list was asked for, not {type(got).__name__}.")
     require(len(learn.writes.modes) == 14, "One epoch was asked for: `learn.fit(1, cbs=…)`.")
+    require(all(std is not None for std in got), "There is None in the list. What does your hook return? `return o.std().item()`")
+    require(all(torch.as_tensor(std).dim() == 0 for std in got), "Numbers were asked for, and there are lists in the list: "
+                                                                 "`self.hooks.stored[0]` is what the hook of the first layer returned.")
     got = [float(std) for std in got]
 
     def close(stds): return len(got) == len(stds) and all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, stds))
@@ -108,11 +135,14 @@ def _validation_stds(answer):
 @exercise("06c")
 def _fit_until_dead(answer):
     learn = _learner()
-    got = answer(learn, "fades", .9)
+    got = _asked(answer, learn, "fades", .9)
     modes = learn.writes.modes
     trained = sum(modes)
-    require(trained != 55, "It was never stopped. What does the hook return, and what does `after_batch` compare with `limit`?")
+    require(trained != 55, "It was never stopped. What does the hook return, what does `after_batch` compare with `limit`, and does it raise `hl.CancelFitException`?")
     require(modes[:9] != [True]*9 or trained == 9, "It dies in batch 9 of training, and the fit went on after that: only `CancelFitException` ends all of it.")
+    require(modes != [True]*8, "It ended in the middle of batch 9, before its step: let the hook only look, and raise in `after_batch`.")
+    require(modes != [True], "The fit should end with batch 9, and yours ended with the first: is it the share of zeros, from 0 to 1, that is compared, "
+                             "and must it be more than `limit`?")
     require(modes == [True]*9, f"The fit should end with batch 9; there were {trained} batches of training, and {len(modes) - trained} of validation.")
     require(got != 8, "The batch in which it stopped counts too: count first, then look.")
     require(got == 9, f"There were 9 batches of training; your function says {got}.")
@@ -122,6 +152,6 @@ def _fit_until_dead(answer):
     learn.model.fades.left = 100
     got = answer(learn, "fades", .9)
     require(learn.writes.modes != [True]*11 + [False], "It stops in the first validation, where this layer is always silent: ask `self.training` first.")
-    require(got == 55, "Where the layer stays alive, nothing is to be stopped: five epochs of 11 batches.")
+    require(got == 55, f"Where the layer stays alive, nothing is to be stopped: five epochs have 55 batches of training. Your function says {got}.")
     _interrupted(answer, "first", 2.)
     return "the fit ends as soon as the layer is dead, and not before"
