@@ -243,3 +243,19 @@ def test_lessons_that_were_worked_through_are_ticked(visit, site):
     assert box.is_selected()
     box.click()
     assert not ticked(browser, "#quarto-sidebar") and not ticked(visit("index.html"), "main table")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_gallery_leads_to_the_cell_that_draws(visit, size):
+    browser = visit("gallery.html", size=size)
+    link = browser.find_elements(By.CSS_SELECTOR, "#gallery a:has(img)")[20]
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)
+    picture = link.find_element(By.TAG_NAME, "img")
+    WebDriverWait(browser, 5).until(lambda b: b.execute_script("return arguments[0].complete && arguments[0].naturalWidth", picture))
+    alt = picture.get_attribute("alt")
+    link.click()
+    place = browser.find_element(By.CSS_SELECTOR, ".cell:target")
+    assert place.find_element(By.CSS_SELECTOR, "figure img").get_attribute("alt") == alt
+    covered = browser.execute_script("return document.querySelector('#quarto-header').getBoundingClientRect().bottom")
+    def top(b): return b.execute_script("return arguments[0].getBoundingClientRect().top", place)
+    WebDriverWait(browser, 5).until(lambda b: covered <= top(b) < 200)

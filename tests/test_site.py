@@ -97,6 +97,24 @@ def test_each_lesson_offers_its_notebook(site, pages):
         assert nb["nbformat"] == 4 and nb["cells"]
 
 
+def test_gallery_shows_every_figure_of_the_lessons(site, pages, repo):
+    drawn = [(path.stem, re.search(r'^#\| fig-alt: "(.+)"$', "".join(cell["source"]), re.M)[1])
+             for path in sorted((repo/"nbs/lessons").glob("*.ipynb")) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+             if "#| fig-cap" in "".join(cell["source"])]
+    shown = []
+    for link in pages["gallery.html"].select("#gallery a:has(img)"):
+        page, _, place = link["href"].partition("#")
+        assert pages[page].find(id=place).find("img", alt=link.img["alt"]) and (site/link.img["src"]).exists() and link.span.get_text()
+        shown.append((page.removeprefix("lessons/").removesuffix(".html"), link.img["alt"]))
+    assert shown == drawn and len(drawn) > 80
+
+
+def test_pictures_are_files_of_a_known_size(pages):
+    pictures = [image for name, page in pages.items() for image in page.select("main figure img")]
+    assert len(pictures) > 100
+    for image in pictures: assert not image["src"].startswith("data:") and int(image["width"]) > 100 and int(image["height"]) > 50
+
+
 def test_maths_is_mathml(pages):
     for name, page in pages.items():
         for span in page.select("span.math"): assert span.find("math"), f"{name}: {span.get_text()}"

@@ -1,4 +1,5 @@
 """Finishes the pages that Quarto or smalldocs rendered, the same way for both, and finds what is wrong with them."""
+import base64
 import json
 import os
 import re
@@ -18,6 +19,7 @@ TOOLS = """<div class="site-tools">
 <button type="button" class="search-open" aria-haspopup="dialog" aria-keyshortcuts="/"><svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="7" cy="7" r="4.5"/><path d="m10.5 10.5 4 4"/></svg><span>Search</span><kbd aria-hidden="true">/</kbd></button>
 <button type="button" class="theme-toggle" aria-label="Switch between light and dark"><svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="5.5"/><path class="half" d="M8 2.5a5.5 5.5 0 0 1 0 11z"/></svg></button>
 </div>"""
+LESSON = re.compile(r"(?:^|/)(\d\d)-[\w-]+\.html$")
 REMOTE = re.compile(r"\s*(https?:)?//", re.I)
 CSS_REMOTE = re.compile(r"""(?:url\(\s*|@import\s+)["']?\s*((?:https?:)?//[^\s"')]+)""", re.I)
 JS_REMOTE = re.compile(r"""(?:\bimport\b\s*\(?|\bfrom\b|\bfetch\(|\bimportScripts\(|\bsrc\s*=|\bnew\s+(?:Worker|WebSocket|EventSource)\()\s*["'`]((?:https?:|wss?:)?//[^"'`\s]+)""")
@@ -45,6 +47,8 @@ def read_pages(docs: Path) -> dict[Path, BeautifulSoup]:
 def finish_pages(docs: Path, pages: dict[Path, BeautifulSoup], facts: dict):
     "Finishes every page of `docs`, and writes what search reads."
     anchors = {file: ids(soup) for file, soup in pages.items()}
+    for file, soup in pages.items(): finish_figures(soup, file)
+    hang_gallery(docs, pages)
     sections = []
     for css in docs.rglob("*.css"):
         text = css.read_text(encoding="utf-8")
@@ -62,6 +66,40 @@ def finish_pages(docs: Path, pages: dict[Path, BeautifulSoup], facts: dict):
         file.write_text(str(soup), encoding="utf-8")
     # a script, not JSON: a page opened from the disk may load scripts but not fetch files
     (docs/"assets"/"search.js").write_text(f"window.siteSections = {json.dumps(sections, ensure_ascii=False)};\n", encoding="utf-8")
+
+
+def finish_figures(soup: BeautifulSoup, file: Path):
+    "Gives each cell that draws a name to link to, and each picture a file: a page that holds its pictures is slow to load."
+    for number, figure in enumerate(figures(soup), 1): cell(figure).attrs.setdefault("id", f"figure-{number}")
+    known = {picture.read_bytes(): picture for picture in file.with_name(f"{file.stem}_files").rglob("*.png")}
+    for image in soup.main.find_all("img", src=re.compile("^data:image/png;base64,")):
+        if picture := known.get(base64.b64decode(image["src"].partition(",")[2])):
+            width, height = (str(int.from_bytes(picture.read_bytes()[i:i+4])) for i in (16, 20))  # so that its place is kept until it is there
+            image.attrs |= {"src": picture.relative_to(file.parent).as_posix(), "loading": "lazy", "width": width, "height": height}
+
+
+def figures(soup: BeautifulSoup) -> list[Tag]: return [figure for figure in soup.main.find_all("figure") if figure.img and figure.figcaption]
+def cell(figure: Tag) -> Tag: return figure.find_parent(class_="cell") or figure
+
+
+def hang_gallery(docs: Path, pages: dict[Path, BeautifulSoup]):
+    "Shows every figure of the lessons on one page, each a link to the place where it is made."
+    gallery = pages[docs/"gallery.html"].find(id="gallery") if docs/"gallery.html" in pages else None
+    if gallery is None: return
+    new = pages[docs/"gallery.html"].new_tag
+    for file, soup in pages.items():
+        if file.parent.name != "lessons" or not figures(soup): continue
+        page = file.relative_to(docs).as_posix()
+        heading, row = new("h2", id=file.stem), new("div", attrs={"class": "gallery-row"})
+        heading.append(link := new("a", href=page))
+        lesson = LESSON.search(page)
+        link.string = (f"{lesson[1]} · " if lesson else "") + soup.h1.get_text(" ", strip=True)
+        for figure in figures(soup):
+            row.append(place := new("a", href=f"{page}#{cell(figure)['id']}"))
+            place.append(new("img", attrs=figure.img.attrs | {"src": f"{file.parent.name}/{figure.img['src']}", "class": []}))
+            place.append(caption := new("span"))
+            caption.string = figure.figcaption.get_text(" ", strip=True)
+        gallery.extend([heading, row])
 
 
 def ids(soup: BeautifulSoup) -> set[str]: return {tag["id"] for tag in soup.find_all(id=True)}
@@ -110,6 +148,10 @@ def finish_frame(soup: BeautifulSoup, file: Path, facts: dict):
     for image in header.find_all(class_="navbar-logo"): image["role"] = "presentation"  # the name stands beside it
     for section in sidebar.select(".sidebar-item-section"):
         if not section.select("ul a[href]"): section.decompose()  # a folder that has no page yet
+    for link in sidebar.select("a[href]"):  # texts speak of lessons by number
+        if lesson := LESSON.search(link["href"]): link.insert(0, fragment(f'<span class="lesson-number">{lesson[1]}</span>'))
+    if lesson := LESSON.search(file.name):
+        for crumb in soup.select(".breadcrumb-item:first-child a"): crumb.string = f"Lesson {lesson[1]}"
     for toggle in sidebar.select("[data-bs-toggle=collapse]:not([href])"): toggle.attrs |= {"role": "button", "tabindex": "0"}
     for toggle in sidebar.select(".sidebar-item-toggle"): toggle["tabindex"] = "-1"  # does what the name beside it does
     for nav, label in ((sidebar, "Pages"), (soup.find("nav", class_="page-navigation"), "Previous and next page"), (soup.find(id="TOC"), "On this page")):
