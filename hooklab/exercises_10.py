@@ -30,7 +30,22 @@ class _Bad(nn.Module):
     def forward(self, x): return self.last(self.middle(self.first(x)))
 
 
-def _named(name):
+_advice = {
+    "Boolean inputs not supported": "Your hook returns an answer, and that replaces the layer's output. A hook that only looks returns nothing: "
+                                    "append to a list in an `if`.",
+    "Boolean value of Tensor": "`isfinite` answers for each number; `.all()` makes one answer of them.",
+    "list index out of range": "In a model where all is fine your list stays empty, and has no first: return the empty string then.",
+    "'tuple' object has no attribute": "`i`, `gi` and `go` are tuples, for a layer may take and return several tensors: ask each of them.",
+    "'function' object has no attribute": "`loss` is a function that runs the model: `loss().backward()`."}
+
+
+def _name(answer, *args):
+    "The answer, which should be a name. What beginners stop with here is put into words of this lesson."
+    try: name = answer(*args)
+    except NotYet as error:
+        for sign, advice in _advice.items():
+            if sign in str(error): raise NotYet(advice) from None
+        raise
     require(isinstance(name, str), f"A name was asked for, not {type(name).__name__}; the empty string if there is none.")
     return name
 
@@ -38,7 +53,7 @@ def _named(name):
 @exercise("10a")
 def _first_bad(answer):
     x = torch.rand(3, 4)
-    name = _named(answer(_Bad(-1.), x))
+    name = _name(answer, _Bad(-1.), x)
     require(name != "last", "`last` runs after the layer that is bad. Look for all that is not finite, `isfinite`, not for NaN alone; and let "
                             "the hooks append to one list, which is then in the order in which layers finish.")
     require(name != "middle", "`middle` is only the container, and finishes after the layer in it that is bad.")
@@ -46,7 +61,7 @@ def _first_bad(answer):
                              "Then fix it with `name=name` in the arguments.")
     require(name, "Your function finds nothing, or the model itself, whose name is empty. But `middle.log` makes -inf of zeros, and is the first.")
     require(name == "middle.log", f"It is `middle.log`; your function says {name!r}.")
-    name = _named(answer(_Bad(1.), x))
+    name = _name(answer, _Bad(1.), x)
     require(not name, f"In a model where all is fine, your function accuses {name!r}.")
     return "you can find the first bad output of any model"
 
@@ -66,14 +81,15 @@ class _Between(nn.Module):
 @exercise("10b")
 def _maker(answer):
     x = torch.rand(3, 4)
-    name = _named(answer(_Bad(-1.), x))
+    name = _name(answer, _Bad(-1.), x)
     require(name != "last", "`last` was given an Inf, so it is no maker: all that it gets must be finite, not only free of NaN.")
     require(name != "middle", "`middle` is only the container; the layer in it that is guilty finishes first.")
+    require(name != "first", "`first` is fine. In a loop, is `name` looked up when the hook is called? Then fix it with `name=name` in the arguments.")
     require(name == "middle.log", f"It is `middle.log`; your function says {name!r}.")
     x[1, 2] = torch.inf
-    name = _named(answer(_Bad(1.), x))
+    name = _name(answer, _Bad(1.), x)
     require(not name, f"Here an Inf was in the data, and {name!r} only passed it on: all of the inputs `i` must be finite.")
-    name = _named(answer(_Between(), torch.rand(3, 4)))
+    name = _name(answer, _Between(), torch.rand(3, 4))
     require(name != "add", "`add` was given something bad as its second input: look at all of `i`.")
     require(not name, f"Something bad came into being between the layers; your function accuses {name!r}.")
     return "makers are told from those that pass it on"
@@ -97,11 +113,12 @@ class _Slope(nn.Module):
 def _gradient_maker(answer):
     x = torch.rand(3, 4)
     for model, right in ((_Slope(0.), "root.0"), (_Slope(1.), "")):
-        try: name = _named(answer(model, lambda model=model: model(x).sum()))
+        try: name = _name(answer, model, lambda model=model: model(x).sum())
         except NotYet as error:
             if "'NoneType'" not in str(error): raise
             raise NotYet("The first layer passes no gradient on, since data needs none: its `gi` holds None. Leave that out.") from None
         require(right or not name, f"In a model whose gradients are all finite, your function accuses {name!r}.")
+        require(name not in dict(model.named_parameters()), f"{name!r} is a parameter. The layer that spoils the gradient has none: hook the layers.")
         require(name not in ("scale", "zero"), f"{name!r} was given a gradient that was bad already: `go` must be finite.")
         require(name != "head", "`head` passes on a finite gradient, `gi`; what it gets is `go`, and comes from the loss.")
         require(name != "root", "`root` is only the container: leave out those for which `list(m.children())` is not empty.")

@@ -14,6 +14,10 @@ mistakes = {
         ("names=\"*\"", "names=['first', 'middle', 'last']", "only the container"),
         ("def first_bad(model, x):\n    with hl.Hooks(model, lambda m, i, o: not o.isfinite().all(), names='*') as hooks:\n        model(x)\n"
          "        return next((h.name for h in hooks if h.stored), '')", "in the order in which layers finish"),
+        ("def first_bad(model, x):\n    handles = [m.register_forward_hook(lambda m, i, o: o.isfinite().all()) for m in model.modules()]\n    model(x)",
+         "that replaces the layer's output"),
+        ("not o.isfinite().all()", "not o.isfinite()", "`.all()` makes one answer"),
+        (" if bad else \"\"", "", "return the empty string then"),
     ],
     "10b": [
         ("given and not", "not", "only passed it on"),
@@ -24,7 +28,9 @@ mistakes = {
         ("            given = all(t.isfinite().all() for t in i)\n            if given and not o.isfinite().all()",
          "            if o.isnan().any() and not any(t.isnan().any() for t in i)", "`last` was given an Inf"),
         ("    for handle in handles: handle.remove()\n", "", "a hook stays on the model when"),
-        ("all(t.isfinite().all() for t in i)", "i.isfinite().all()", "the tensor is `i[0]`"),
+        ("all(t.isfinite().all() for t in i)", "i.isfinite().all()", "`go` are tuples"),
+        ("(m, i, o, name=name)", "(m, i, o)", "fix it with `name=name`"),
+        ("all(t.", "any(t.", "look at all of `i`"),
     ],
     "10c": [
         ("fine(go) and not fine(gi)", "not fine(gi)", "`go` must be finite"),
@@ -33,6 +39,10 @@ mistakes = {
         ("not list(m.children()) and ", "", "only the container"),
         ("kind=\"backward\", ", "", "finds nothing"),
         ("loss().backward()", "loss()", "finds nothing"),
+        ("fine(go) and not fine(gi)", "go[0].isfinite().all() and not gi.isfinite().all()", "`go` are tuples"),
+        ("loss().backward()", "loss.backward()", "`loss` is a function"),
+        ("def gradient_maker(model, loss):\n    loss().backward()\n    return next(n for n, p in model.named_parameters() if not p.grad.isfinite().all())",
+         "is a parameter"),
         ("fine(go) and not fine(gi)", "fine(go)", "whose gradients are all finite"),
         ("g.isfinite().all() for", "not g.isnan().any() for", "was given a gradient that was bad already"),
     ],
