@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from .edit import edit_output, patch
-from .exercises import check, exercise, require
+from .exercises import NotYet, check, exercise, require
 from .hook import hook_output
 
 # %% ../nbs/lib/exercises-14.ipynb #760ab0ad
@@ -39,11 +39,17 @@ def _class_attention(answer):
     model, x = _Looks().eval(), torch.randn(5, 10, 3)
     w = _run_of(model, model.pattern, x).mean(0)
     right = w[:, 0, 1:].unflatten(1, (3, 3))
-    got = answer(model, model.pattern, x)
+    try: got = answer(model, model.pattern, x)
+    except NotYet as error:
+        if "too many indices" in str(error): raise NotYet("`tap` returns the weights when the whole model runs: hook it, and call `model(x)`.") from None
+        if "invalid for input of size" not in str(error) and "don't multiply up" not in str(error): raise
+        raise NotYet("This does not make a square. The picture is all positions but the class token, `[:, 0, 1:]`, and `side` the root of their number.") from None
     require(isinstance(got, torch.Tensor), f"A tensor was asked for, not {type(got).__name__}.")
     require(got.shape != (5, 2, 3, 3), "One map for each head: take the mean over the batch, `mean(0)`.")
     require(got.shape != (2, 9), "The numbers are in a row: `unflatten(1, (side, side))` makes a square of each.")
-    require(got.shape != (3, 3), "All heads in one map: keep them apart, and take the mean over the batch alone.")
+    require(got.shape != (2, 10, 10), "That is what every position takes from every other: choose the row of the class token and the picture's columns, `[:, 0, 1:]`.")
+    require(got.shape != (10, 3, 3), "That is one head alone, and what each position takes from the picture: `[:, 0, 1:]` is what the class token takes, for all heads.")
+    require(tuple(got.shape) not in {(3, 3), (5, 3, 3)}, "All heads in one map: keep them apart, and take the mean over the batch alone.")
     require(got.shape == (2, 3, 3), f"The shape should be (2, 3, 3) for two heads and a picture of three by three, not {tuple(got.shape)}.")
     require(not torch.allclose(got, w[:, 1:, 0].unflatten(1, (3, 3))),
             "That is how much each square takes from the class token: positions that look come first, `[:, 0, 1:]`.")
@@ -51,6 +57,7 @@ def _class_attention(answer):
     require(not torch.allclose(got, right.mT), "The map is turned over its diagonal: the picture is row by row.")
     require(not torch.allclose(got, _run_of(model, model.pattern, x)[0, :, 0, 1:].unflatten(1, (3, 3))),
             "That is the first picture of the batch: the mean over all was asked for.")
+    require(not torch.allclose(got, 5 * right), "That is the sum over the batch: the mean was asked for.")
     require(torch.allclose(got, right), "The shape is right, the weights are not: are they those of the class token, `[:, 0, 1:]`?")
     return "a map for each head"
 
@@ -65,13 +72,19 @@ def _patch_position(answer):
 
     for layer, p in [(model.qkv, 6), (model.after, 0), (model.after, 3)]:
         right, plain = patched(layer, a, b, p), model(b)
-        got = answer(model, layer, a, b, p)
+        try: got = answer(model, layer, a, b, p)
+        except NotYet as error:
+            if not any(words in str(error) for words in ("expand", "out of bounds", "must match")): raise
+            raise NotYet("What is put in and its place do not fit: `hl.patch(values[:, p], at=(slice(None), p))` puts the values of position `p` "
+                         "where `[:, p]` is, on `layer`.") from None
         require(isinstance(got, torch.Tensor), f"What the model returns was asked for, not {type(got).__name__}.")
         require(got.shape == right.shape, f"What `model(b)` returns has shape {tuple(right.shape)}, yours {tuple(got.shape)}.")
         require(not torch.allclose(got, plain), "Your patch changed nothing: a hook that replaces returns the new output. And is it on while `model(b)` runs?")
         require(not torch.allclose(got, model(a)), "That is what the model makes of `a`: run it on `b`, with one position of `a`.")
         require(not torch.allclose(got, patched(layer, b, a, p)), "The other way round: you run `a`, with a position of `b`.")
         require(not torch.allclose(got, patched(layer, a, b, slice(None))), "You patched all positions: `at=(slice(None), p)` is one.")
+        with edit_output(layer, patch(_run_of(model, layer, a)[..., p], at=(..., p))): channel = model(b)
+        require(not torch.allclose(got, channel), "You patched channel `p` at all positions: positions are the second dimension, `[:, p]`.")
         if p < 4:
             with edit_output(layer, patch(_run_of(model, layer, a)[p], at=p)): in_batch = model(b)
             require(not torch.allclose(got, in_batch), "You patched number `p` of the batch: positions are the second dimension, `[:, p]`.")
@@ -107,6 +120,11 @@ def _head_shares(answer):
     require(not is_([right[0], (patched(of_a, b, 0, 1) - low) / (high - low)]), "The patches add up: take that of one head off before the next is put on.")
     of_b = _run_of(model, model.heads, b)
     require(not is_([(patched(of_b, a, h) - low) / (high - low) for h in range(2)]), "You patch `b` into `a`: run `b`, with a head from `a`.")
+    require(not is_([1, 1]), "Everything comes from `a`: run `b`, with one head of `a`.")
+    require(not is_([right[0] * (high - low) / high, right[1] * (high - low) / high]), "The whole way is `high - low`: divide by that.")
+    require(not is_([(patched(0 * of_a, b, h) - low) / (high - low) for h in range(2)]), "You set heads to zero: put in what they bring for `a`.")
+    in_batch = [of_b.index_copy(0, torch.tensor([h]), of_a[h:h + 1]) for h in range(2)]
+    require(not is_([(patched(new, b, 0, 1) - low) / (high - low) for new in in_batch]), "You patched number `h` of the batch: heads are the second dimension, `[:, h]`.")
     require(not is_([0, 0]), "Your patches change nothing: are they on while `model(b)` runs?")
     require(is_(right), f"It should be {[round(share, 3) for share in right]}; your function says {[round(share, 3) for share in got]}.")
     require(not model.training, "The model was in eval mode, and is in train mode now: put back the mode that it was in.")
