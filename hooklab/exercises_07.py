@@ -11,7 +11,7 @@ import math
 import torch
 from torch import nn
 
-from .exercises import check, exercise, require
+from .exercises import NotYet, check, exercise, require
 
 # %% ../nbs/lib/exercises-07.ipynb #98474487
 def _deep(act=nn.Tanh, biases=(.0,)*4):
@@ -47,6 +47,10 @@ def _saturated(answer):
     require(not close([(i.abs() > .97).float().mean().item() for i in ins]), "That is about what the tanhs take, or what the layers before them make: "
                                                                             "what a tanh makes is the third argument of its hook.")
     require(not close(shares(lambda o: o.mean(0).abs() > .97)), "You took the mean over pictures first. Compare first, then take the mean.")
+    alone, y = [], x
+    for _ in range(4): alone.append(y := y.tanh())
+    require(not close([(o.abs() > .97).float().mean().item() for o in alone]), "You run the tanhs alone, one after the other, without the layers between them: "
+                                                                              "run the whole model on `x`, and let hooks look.")
     require(close(shares(lambda o: o.abs() > .97)), f"It should be about {[round(v, 3) for v in shares(lambda o: o.abs() > .97)]}; your function says {[round(v, 3) for v in got]}.")
     return "you see who stands at the ends"
 
@@ -77,7 +81,10 @@ def _set_deviations(answer):
     linears = [m for m in model.modules() if isinstance(m, nn.Linear)]
     before = {m: m.weight.detach().clone() for m in linears}
     parameters = list(model.parameters())
-    result = answer(model, nn.Linear, x)
+    try: result = answer(model, nn.Linear, x)
+    except NotYet as error:
+        if "leaf Variable" not in str(error): raise
+        raise NotYet("Autograd does not let you change a weight in place while it watches: `m.weight.data /= std`, or do all under `torch.no_grad()`.") from error
     require(isinstance(result, nn.Module), f"The model was asked for, not {type(result).__name__}.")
     require(result is model, "You return another model: change the one you are given.")
     require(not answer.leaves_hooks(), "A hook stays on the model when your function is done; it would change the weights in every pass. Take it off.")
@@ -91,7 +98,8 @@ def _set_deviations(answer):
     def ones(values): return all(math.isclose(v, 1, rel_tol=.02) for v in values)
     require(not all(torch.equal(m.weight, w) for m, w in before.items()), "The weights are as they were." + told)
     require(not torch.equal(linears[-1].weight, before[linears[-1]]) or not ones(stds[:-1]), "The last layer, outside the inner `Sequential`, was left out: `model.modules()` finds all." + told)
-    require(torch.equal(linears[0].weight, before[linears[0]]) or not math.isclose(linears[0].bias[0].item(), .5), "The bias was left as it was, but it is a part of the output: divide it too." + told)
+    require(torch.equal(linears[0].weight, before[linears[0]]) or not math.isclose(linears[0].bias[0].item(), .5), "The bias was left as it was, but it is a part of the output: divide it too, and the output is the old one, only smaller or larger." + told)
+    require(linears[0].bias.any(), "The biases are zero now, and what they did is lost: divide them as you divide the weights." + told)
     require(not ones(stds[:1]) or ones(stds), "The first layer is right, those after it are not: they were set for what they got before. Return the new output from the hook, "
                                               "so that the next layer gets it, or run the model again for each layer." + told)
     require(ones(stds), "Divide weight and bias of each layer by the deviation of what it makes." + told)

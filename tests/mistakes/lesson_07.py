@@ -11,6 +11,8 @@ mistakes = {
         (".float().mean().item()", ".sum().item()", "These are counts"),
         ("o.abs() > 0.97", "o.mean(0).abs() > 0.97", "Compare first"),
         ("in hooks.stored]", "in hooks.stored][0]", "not float"),
+        ("def saturated(model, kind, x):\n    shares = []\n    for m in model.modules():\n        if isinstance(m, kind):\n            x = m(x)\n"
+         "            shares.append((x.abs() > 0.97).float().mean().item())\n    return shares", "tanhs alone"),
         ("        return", "    return", "was let go"),
     ],
     "07b": [
@@ -20,6 +22,8 @@ mistakes = {
         ("def gain_of(act, z):\n    return (1/act(z).std()).item()", "You made the deviation 1"),
         ("    return middle", "", "Is the `return` missing?"),
         ("mean() < 1", "mean() > 1", "With your gain of"),
+        (".square().mean()", ".std()", "You made the deviation 1"),
+        (".square().mean()", ".mean()", "With your gain of"),
         ("range(40)", "range(3)", "With your gain of"),
         ("act(middle * z)", "(middle * act(z))", "Right for ReLU"),
     ],
@@ -28,7 +32,11 @@ mistakes = {
         ("        m.bias.data /= std\n", "", "divide it too"),
         ("        m.weight.data /= std\n        m.bias.data /= std\n", "", "The weights are as they were"),
         ("        m.weight.data /= std\n", "        m.weight = type(m.weight)(m.weight.data / std)\n", "There are new parameters"),
-        ("m.weight.data /= std", "m.weight /= std", "stopped"),
+        ("m.weight.data /= std", "m.weight /= std", "Autograd does not let you"),
+        ("def set_deviations(model, kind, x):\n    with torch.no_grad():\n        for m in model.modules():\n            if not isinstance(m, kind): continue\n"
+         "            with hl.hook_output(m) as hook:\n                model(x)\n                m.weight /= hook.stored.std()\n            m.bias.zero_()\n    return model", "biases are zero now"),
+        ("def set_deviations(model, kind, x):\n    with torch.no_grad():\n        for m in model.modules():\n            if not isinstance(m, kind): continue\n"
+         "            x = m(x)\n            m.weight /= x.std()\n            m.bias /= x.std()\n            x = x / x.std()\n    return model", "those after it are not"),
         ("m.weight.data /= std", "m.weight.data *= std", "Divide weight and bias"),
         ("    with hl.edit_output(model, scale, names=kind): model(x)",
          "    for m in model.modules():\n        if isinstance(m, kind): m.register_forward_hook(scale)\n    model(x)", "A hook stays on the model"),
