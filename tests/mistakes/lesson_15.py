@@ -12,6 +12,9 @@ mistakes = {
          "You count the same memory twice"),
         ("def kept_bytes(model, x):\n    kept = []\n    with hl.saved_tensors(kept.append): out = model(x)\n    return len(kept)", "their bytes were asked for"),
         ("= memory.nbytes()", "= memory.nbytes() // 4", "each has four bytes"),
+        ("def kept_bytes(model, x):\n    total = 0\n    def look(t): total += t.nbytes\n    with hl.saved_tensors(look): out = model(x)\n    return total",
+         "cannot do `total += …`"),
+        ("if memory.data_ptr() not in given", "if t not in [x, *model.parameters()]", "recognise a memory by its `data_ptr()`"),
     ],
     "15b": [
         (" if t.is_floating_point() else t)", ")", "You convert whole numbers, too"),
@@ -23,6 +26,10 @@ mistakes = {
         ("p.grad for", "p.detach() for", "These are the parameters"),
         ("{name: p.grad for name, p in model.named_parameters()}", "[p.grad for p in model.parameters()]", "not list"),
         (", loss(output).backward()", "", "was `backward` called"),
+        ("def unpack(packed): return packed[0].to(packed[1])", "def unpack(t, kind): return t.to(kind)", "a pair is one tuple"),
+        ("output = model(x)\n    model.zero_grad(), loss(output).backward()", "output = loss(model(x))\n    model.zero_grad(), output.backward()", "The loss is inside the `with`"),
+        ("def slim_gradients(model, loss, x, dtype):\n    model.to(dtype).zero_grad()\n    loss(model(x.to(dtype))).backward()\n"
+         "    return {name: p.grad for name, p in model.named_parameters()}", "The model itself has another dtype"),
     ],
     "15c": [
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes[1:]) / repeat", "These are means: one slow pass"),
@@ -30,7 +37,14 @@ mistakes = {
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes[1:])", "sums of all passes"),
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "passes[0][name]", "times of the first pass"),
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "[p[name] for p in passes[1:]]", "One number for each layer"),
+        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "min(p[name] for p in passes[1:])", "the fastest passes"),
         ("range(1 + repeat)", "range(repeat)", "ran the model 5 times"),
+        ("def layer_times(model, x, clock, repeat):\n    times, handles = {}, []\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
+         "        def before(m, i): m.began = clock()\n        def after(m, i, o): times.setdefault(name, []).append(clock() - m.began)\n"
+         "        handles += [m.register_forward_pre_hook(before), m.register_forward_hook(after)]\n    for _ in range(1 + repeat): model(x)\n"
+         "    for h in handles: h.remove()\n    return {name: sorted(each[1:])[repeat // 2] for name, each in times.items()}", "each has to keep its own"),
+        ("def layer_times(model, x, clock, repeat):\n    times = {}\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
+         "        began = clock()\n        m(x)\n        times[name] = clock() - began\n    return times", "never runs the model"),
         ("+= clock()", "= clock()", "`twice` runs two times"),
         (" if not list(m.children())", "", "Containers are among your layers"),
         ("named_modules() if not list(m.children())", "named_children()", "Layers inside layers are missing"),
