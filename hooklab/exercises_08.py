@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../nbs/lib/exercises-08.ipynb #8e0ebc03
+import re
 from functools import partial
 
 import torch
@@ -21,12 +22,23 @@ def _loss(model, x, y): return F.cross_entropy(model(x), y)
 def _close(a, b): return a.shape == b.shape and torch.allclose(a, b, rtol=1e-3, atol=1e-6)
 
 
+_meanings = {
+    "BackwardHookFunction": "A layer of this model works in place, and `register_full_backward_hook` does not allow that. Register "
+                            "a forward hook instead, and in it call `o.register_hook`.",
+    "has no attribute 'backward'": "`loss` is a function, which runs the model and returns the loss: `loss().backward()`.",
+    "'NoneType' object is not subscriptable": "There is no gradient yet: hooks get it in the backward pass, `loss().backward()`.",
+    "changed the size of value|invalid number of grad_": "What a hook on a gradient returns takes the gradient's place: one that only listens returns nothing.",
+    "^Your function returns nothing": "Your function returns nothing. Is the `return` missing? Or is it the `o.grad` of a tensor in the middle? "
+                       "That stays `None`, unless `o.retain_grad()` was called.",
+}
+
+
 def _answered(answer, *args):
     try: return answer(*args)
     except NotYet as error:
-        if "BackwardHookFunction" not in str(error): raise
-        raise NotYet("A layer of this model works in place, and `register_full_backward_hook` does not allow that. Register "
-                     "a forward hook instead, and in it call `o.register_hook`.") from None
+        means = [text for pattern, text in _meanings.items() if re.search(pattern, str(error))]
+        if not means: raise
+        raise NotYet(means[0]) from error.__cause__
 
 # %% ../nbs/lib/exercises-08.ipynb #926cab4f
 @exercise("08a")
@@ -73,13 +85,16 @@ def _gradient_norms(answer):
                                             "`list(m.children())` is not empty.")
     require("head" not in got or len(got) > 1, "All gradients were noted under `head`: in a loop, a function looks `name` up when "
                                                "it is called. Fix it with `name=name` in the arguments.")
+    require("head.weight" not in got, "These are the parameters, and how large their gradients are. Asked for are layers, and the gradient of what each makes.")
     require(got.keys() == right.keys(), f"The names should be {sorted(right)}; yours are {sorted(map(str, got))}.")
     for name, value in got.items():
         require(not isinstance(value, (tuple, list)), "A number was asked for: gradients come in a tuple, take `[0]`, then `norm()`.")
         require(torch.as_tensor(value).numel() == 1, f"A number was asked for, the norm; `{name}` has {tuple(torch.as_tensor(value).shape)}.")
     got = {name: torch.as_tensor(value).item() for name, value in got.items()}
+    made = head.norm().item(), head[0].norm().item()
 
     def same(name, value): return abs(got[name] - value) <= 1e-3*value
+    require(not any(same("head", norm) for norm in made), "That is the norm of what the layers make: `grad=True` keeps the gradient of it.")
     require(not same("head", weight_norm), "That is the gradient of a weight. The gradient of what the layer makes was asked for.")
     require(not same("block.linear", right["block.act"]), "`block.linear` has the gradient of `block.act`: that works in place, and the tensor "
             "was another one by the time you asked. Call `o.register_hook` in the forward hook, before the next layer runs.")
@@ -121,18 +136,19 @@ def _clip_at(answer):
     model, x, y, limit = _Skip(), torch.randn(8, 6), torch.arange(8) % 3, 0.01
     free, out = _gradients(model, x, y), model(x)
     handle = answer(model.inner, limit)
-    require(hasattr(handle, "remove"), "Return the handle of the forward hook: with it the clipping can be taken off.")
+    require(hasattr(handle, "remove") and not isinstance(handle, list), "Return the handle of the forward hook: with it the clipping can be taken off.")
     try: same_output = torch.equal(model(x), out)
     except Exception as error: require(False, "With your hook the model does not run any more: "
         f"{str(error).splitlines()[0]} What a forward hook returns replaces the layer's output, and "
         "`o.register_hook` returns a handle; so let the hook return nothing.")
     require(same_output, "With your hook the model returns something else: gradients only were to be changed.")
     try: got = _gradients(model, x, y)
-    except Exception as error: require(False, f"The backward pass stops with {type(error).__name__}: {str(error).splitlines()[0]}")
+    except Exception as error: require(False, f"The backward pass stops with {type(error).__name__}: {str(error).splitlines()[0]}"
+        + " Backward hooks get gradients in a tuple, and return them in one: `(go[0].clamp(…),)`."*("invalid number of grad_" in str(error)))
     first, inner = got["first.weight"], got["inner.weight"]
     right, spoiled, behind = (_gated(model, x, y, limit, **how) for how in ({}, {"spoiled": True}, {"behind": True}))
     untouched = _close(first, free["first.weight"])
-    require(not (untouched and _close(inner, free["inner.weight"])), "Nothing is clipped. A tensor hook must return the new gradient, "
+    require(not (untouched and _close(inner, free["inner.weight"])), "Nothing is clipped. Is your hook still on when your function is done? And a tensor hook must return the new gradient, "
                                                                      "and `clamp` makes a new one: is the `return` missing?")
     require(not untouched, "The layer's own parameters are clipped, but earlier layers see the gradient as it was: "
                            "put the tensor hook on what the layer makes, `o`.")

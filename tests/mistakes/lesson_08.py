@@ -5,7 +5,12 @@ mistakes = {
         ("hook.stored[0]", "hook.stored", "hooks get gradients in one"),
         ("return hook.stored[0]", "hook.stored[0]", "Is the `return` missing?"),
         (", grad=True", "", "That is what the layer makes, not its gradient"),
-        ("loss().backward()", "loss()", "Something is still None"),
+        ("loss().backward()", "loss()", "There is no gradient yet"),
+        ("loss().backward()", "loss.backward()", "`loss` is a function"),
+        ("def output_gradient(layer, loss):\n    got = []\n    h = layer.register_forward_hook(lambda m, i, o: got.append(o))\n"
+         "    loss().backward()\n    h.remove()\n    return got[0].grad", "unless `o.retain_grad()` was called"),
+        ("def output_gradient(layer, loss):\n    got = []\n    h = layer.register_full_backward_hook(lambda m, gi, go: go[0])\n"
+         "    loss().backward()\n    h.remove()\n    return got[0]", "takes the gradient's place"),
         ("def output_gradient(layer, loss):\n    got = []\n    h = layer.register_full_backward_hook(lambda m, gi, go: got.append(gi[0]))\n"
          "    loss().backward()\n    h.remove()\n    return got[0]", "gradient of what goes into the layer"),
         ("def output_gradient(layer, loss):\n    got = []\n    layer.register_full_backward_hook(lambda m, gi, go: got.append(go[0]))\n"
@@ -15,6 +20,8 @@ mistakes = {
     ],
     "08b": [
         ("g[0].norm().item()", "g", "take `[0]`, then `norm()`"),
+        (", grad=True", "", "what the layers make"),
+        ("def gradient_norms(model, loss):\n    loss().backward()\n    return {name: p.grad.norm() for name, p in model.named_parameters()}", "These are the parameters"),
         ("g[0].norm().item()", "g[0]", "A number was asked for, the norm"),
         (" if not list(m.children())", " if name", "without layers of their own"),
         ("names=leaves", "names='*'", "without layers of their own"),
@@ -42,6 +49,9 @@ mistakes = {
         ("if o.requires_grad: o.register_hook(clip)", "return o.register_hook(clip)", "let the hook return nothing"),
         ("return layer.register_forward_hook(listen)", "layer.register_forward_hook(listen)\n    return layer", "Return the handle of the forward hook"),
         ("g.clamp(-limit, limit)", "g.clamp(max=limit)", "not as asked"),
+        ("return layer.register_forward_hook(listen)", "return [layer.register_forward_hook(listen)]", "Return the handle of the forward hook"),
+        ("return layer.register_forward_hook(listen)", "with layer.register_forward_hook(listen) as handle: return handle", "still on when your function is done"),
+        ("def clip_at(layer, limit):\n    return layer.register_full_backward_pre_hook(lambda m, go: go[0].clamp(-limit, limit))", "return them in one"),
         ("return layer.register_forward_hook(listen)", "handle = layer.register_forward_hook(listen)\n    layer.register_forward_hook(listen)\n    return handle",
          "After `handle.remove()`"),
         ("def clip_at(layer, limit):\n    return layer.weight.register_hook(lambda g: g.clamp(-limit, limit))", "on what the layer makes"),
