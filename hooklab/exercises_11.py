@@ -12,7 +12,7 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
-from .exercises import check, exercise, require
+from .exercises import NotYet, check, exercise, require
 
 # %% ../nbs/lib/exercises-11.ipynb #5f4c09cf
 def _reader():
@@ -32,6 +32,8 @@ def _rows(answer):
                                          + (": take the layer's own from the dict." if isinstance(got, dict) else "."))
         require(model.training == training and all(m.training == training for m in model.modules()),
                 f"The model was in {'train' if training else 'eval'} mode and now it is not: note the mode before, and set it again.")
+        require(got.numel() != x.numel(), f"You give `x` to the layer itself. Layer `{name}` gets its input in the middle: run the model on `x`, "
+                                          "and let a hook on the layer look.")
         require(got.dim() == 2 and len(got) == 6, f"6 rows were asked for, one for each sample; yours is of shape {tuple(got.shape)}. "
                                                   "`flatten(1)` makes one row of each sample.")
         require(name == "2.1" or got.shape != (6, 5), f"That is what the model makes at the end; layer `{name}` was asked for.")
@@ -39,7 +41,9 @@ def _rows(answer):
                                        "or run the model under `torch.no_grad()`.")
         require(not (name == "1" and training) or got.count_nonzero() > 0.9*got.numel(),
                 "Half of your numbers are zero: that is the dropout of train mode. Call `model.eval()` first.")
-        require(got.shape == right.flatten(1).shape and torch.allclose(got, right.flatten(1), atol=1e-5),
+        right = right.flatten(1)
+        require(got.shape == right.shape, f"Layer `{name}` makes {right.shape[1]} numbers of each sample; your rows have {got.shape[1]}.")
+        require(torch.allclose(got, right, atol=1e-5),
                 f"The rows are not what layer `{name}` makes of `x` in eval mode.")
     return "you have the features of any layer, one row for each sample"
 
@@ -60,7 +64,11 @@ def _honest(answer):
     wrong_control = asked(nonsense, nonsense)
     by_heart = [asked(y, y, upto), asked(y, y, all_)]
     taught.clear()
-    got = answer(fit, f, y, nonsense, n)
+    try: got = answer(fit, f, y, nonsense, n)
+    except NotYet as error:
+        if "must match the size" not in str(error): raise
+        raise NotYet("As many answers as labels: compare what is predicted for `f[n:]` with `y[n:]`.") from None
+    if isinstance(got, Tensor) and got.dim() == 1: got = list(got)
     require(isinstance(got, (tuple, list)) and len(got) == 2, "Two numbers were asked for: the accuracy, and that of the control.")
     require(taught, "Your function never calls `fit`: it is what makes a probe of rows and labels.")
     got = [torch.as_tensor(v).float().squeeze() for v in got]
@@ -71,10 +79,12 @@ def _honest(answer):
     require(max(len(rows) for rows, _ in taught) <= n, f"You teach the probe with more than the first {n} rows, and then ask about them. "
                                                        "Keep `f[n:]` unseen.")
     require(min(len(rows) for rows, _ in taught) == n, f"Teach the probe with all of the first {n} rows.")
+    require(all(torch.equal(rows, f[:n]) for rows, _ in taught), f"Teach the probe with the first {n} rows, `f[:n]`.")
     require(not near(got[0], by_heart[0]), "You ask about the rows that the probe was taught with: it has them by heart. Ask about `f[n:]`.")
     require(not near(got[0], by_heart[1]), "You ask about all rows, and the probe was taught with some of them. Ask about `f[n:]`.")
     require(not (near(got[0], right[1]) and near(got[1], right[0])), "The other way round: the accuracy first, the control second.")
     require(near(got[0], right[0]), f"The accuracy should be about {right[0]:.2f}; yours is {got[0]:.2f}. It is the share of matches: between 0 and 1.")
+    require(len(taught) > 1, "There is one probe only. The control is another: teach it `nonsense[:n]`.")
     require(not near(got[1], right[0]), "Your control was taught the truth. Teach it `nonsense[:n]`.")
     require(not near(got[1], wrong_control), "Your control is asked for `nonsense`, too: ask it for the truth, `y[n:]`.")
     require(near(got[1], right[1]), f"The control should be about {right[1]:.2f}; yours is {got[1]:.2f}. Teach it `nonsense[:n]`, ask for `y[n:]`.")
@@ -93,6 +103,7 @@ def _gained(answer):
     def rows_of(m): return m[0](x).flatten(1).detach()
 
     def probe(rows):
+        if not isinstance(rows, Tensor): raise ValueError(f"`probe` wants rows, a tensor, not {type(rows).__name__}: take those of the layer")
         if rows.dim() != 2: raise ValueError("`probe` wants rows, one for each sample: `flatten(1)` makes them")
         def same(other): return rows.shape == other.shape and torch.allclose(rows, other, atol=1e-5)
         if same(rows_of(model)): return 0.9
@@ -102,7 +113,7 @@ def _gained(answer):
 
     got = answer(model, make, "0", x, probe)
     got, n = torch.as_tensor(got).float(), len(made)
-    require(got.numel() == 1, "One number was asked for.")
+    require(got.numel() == 1, "One number was asked for: the mean of the three goes into it.")
     got = got.item()
 
     def near(value): return math.isclose(got, value, abs_tol=1e-4)
@@ -113,6 +124,7 @@ def _gained(answer):
     require(not near(0.6), "The same untrained network three times: each `make()` gives another. Ask each of them.")
     require(not near(-0.4), "Upside down: what is read from the trained model, minus the mean of the others.")
     require(not near(0.9 - 1.5), "You subtract the sum of the three; their mean was asked for.")
+    require(not near(0.9/0.5), "You divide. How much more can be read is a difference.")
     require(not near(0.9), "That is the trained model alone: subtract what is read from untrained ones.")
     require(not near(0.5), "That is the mean of the untrained ones alone: subtract it from what is read from `model`.")
     require(near(0.4), "It is not what `probe` reads from the layer of the model, minus the mean of what it reads from that of the three. "

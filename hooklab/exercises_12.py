@@ -20,6 +20,25 @@ class _Mean(nn.Module):
     def forward(self, x): return self.head(self.body(x).mean((2, 3)))
 
 
+_advice = {
+    "must match the size": "The weights do not fit the maps, whose shape is (pictures, maps, height, width). A weight for each map has the shape "
+                           "`(-1, 1, 1)`, one for each picture and map `(-1, maps, 1, 1)`: `view`, `[..., None, None]` or `keepdim=True`.",
+    "'tuple' object has no attribute": "`torch.autograd.grad` returns a tuple, a gradient for each tensor that was asked about: "
+                                       "`gradient, = torch.autograd.grad(…)`.",
+    "scalar outputs": "A gradient is of one number: sum the scores of the pictures. They do not mix.",
+    "does not require grad": "There is no way back from the score to what you keep. Keep it with `detach=False`, and not under `torch.no_grad()`."}
+_advice["requires_grad=False"] = _advice["have been used in the graph"] = _advice["does not require grad"]
+
+
+def _made(answer, *args):
+    "What the answer makes. What beginners stop with here is put into words of this lesson."
+    try: return answer(*args)
+    except NotYet as error:
+        for sign, advice in _advice.items():
+            if sign in str(error): raise NotYet(advice) from None
+        raise
+
+
 def _close(got, right): return got.shape == right.shape and torch.allclose(got, right, rtol=1e-3, atol=1e-5)
 
 
@@ -36,13 +55,16 @@ def _class_map(answer):
     for c in (0, 3):
         model, x = _Mean(), torch.rand(4, 1, 6, 7)
         maps, weight = model.body(x).detach(), model.head.weight.detach()
-        got = _is_map(answer(model, x, c), x)
+        got = _is_map(_made(answer, model, x, c), x)
         right = torch.einsum("k,bkhw->bhw", weight[c], maps)
         require(not _close(got, maps.sum(1)) and not _close(got, maps.mean(1)), "These are the maps without any weights: they do not know "
                                                                                "what was asked for. Row `c` of `model.head.weight` does.")
         require(not _close(got, torch.einsum("k,bkhw->bhw", weight[:, c], maps)), "You take column `c` of the weights. "
                                                                                   "The weights of class `c` are a row, `model.head.weight[c]`.")
         require(not _close(got, torch.einsum("k,bkhw->bhw", weight.sum(0), maps)), "You sum over the classes too: take those of `c` only.")
+        require(not _close(got, maps[:, c]), "That is one of the maps. They do not belong to classes: each has a weight for each class, "
+                                             "in row `c` of `model.head.weight`.")
+        require(not _close(got, right + model.head.bias[c].detach()), "The bias is in each of your pixels; it belongs to none of them.")
         require(not _close(got, right/5), "That is the mean over the maps; with their sum, the shares add up to the score.")
         require(not _close(got, right.relu()), "The negative shares are missing: they speak against the class.")
         require(_close(got, right), "It is not the sum of the maps of `body`, each times its weight for class `c`.")
@@ -64,14 +86,11 @@ def _positive_map(answer):
     maps, gradient = _gradient(model, x, c)
     share = (gradient.mean((2, 3), keepdim=True)*maps).sum(1)
     model[0].weight.grad = before = torch.ones_like(model[0].weight)
-    try: got = answer(model, model[1], x, c)
+    try: got = _made(answer, model, model[1], x, c)
     except NotYet as error:
-        if any(sign in str(error) for sign in ("does not require grad", "requires_grad=False", "have been used in the graph")):
-            raise NotYet("There is no way back from the score to what you keep: it is detached. Keep it with `detach=False`.") from None
         if "'NoneType'" in str(error):
             raise NotYet("`backward()` leaves the gradients of what lies in the middle empty, unless it is told to put them there: "
                          "`score.backward(inputs=[maps])`.") from None
-        if "scalar outputs" in str(error): raise NotYet("A gradient is of one number: sum the scores of the pictures. They do not mix.") from None
         raise
     got = _is_map(got, x)
     grads = [p.grad for p in model.parameters()]
@@ -86,6 +105,8 @@ def _positive_map(answer):
     require(not _close(got, share.relu()/3), "Your map is too small by the number of pictures: sum their scores, do not take the mean.")
     require(not _close(got, (gradient.mean((0, 2, 3), keepdim=True)*maps).sum(1).relu()), "The weights are each picture's own: take the mean over "
                                                                                          "height and width, not over the pictures.")
+    require(not _close(got, share.relu()*30), "Your weights are sums: take the mean of the gradient over height and width.")
+    require(not _close(got, share.relu()/4), "You take the mean over the maps; their sum was asked for.")
     every = sum(_gradient(model, x, k)[1] for k in range(4))
     require(not _close(got, (every.mean((2, 3), keepdim=True)*maps).sum(1).relu()), "You sum the scores of all classes: only that of `c` was asked for.")
     require(_close(got, share.relu()), "It is not the sum of the maps, each times the mean of its gradient, with negative shares set to zero.")
@@ -110,13 +131,16 @@ def _ablation_map(answer):
 
     def weighed(weights): return (weights[..., None, None]*maps).sum(1)
     right = weighed(falls)
-    got = _is_map(answer(model, model[1], x, c), x)
+    got = _is_map(_made(answer, model, model[1], x, c), x)
+    require(got.any(), "All zero. Does your hook return the changed maps? And are those that you weigh from an ordinary pass?")
     require(not _close(got, -right), "Upside down: the weight is how far the score falls, before minus after.")
     require(not _close(got, weighed(scores)), "Your weights are the scores without the map; how far they fall was asked for.")
     require(not _close(got, weighed(score[:, None] - torch.stack(kept, 1))), "You take away one map after the other and put none back: "
                                                                             "each alone was asked for. Is the edit still on?")
     require(not _close(got, weighed(falls.mean(0, keepdim=True).expand_as(falls))), "The weights are each picture's own: do not take the mean "
                                                                                    "over the pictures.")
+    require(not _close(got, weighed(falls.sum(0, keepdim=True).expand_as(falls))), "The weights are each picture's own: do not sum the scores.")
+    require(not _close(got, (falls[..., None, None]*maps)[:, :len(x)].sum(1)), "`len(maps)` is the number of pictures; there are `maps.shape[1]` maps.")
     require(not _close(got, weighed(gradient.mean((2, 3)))), "Those are the weights of Grad-CAM. Here they come from an experiment.")
     require(not _close(got, maps.sum(1)), "These are the maps without any weights.")
     require(not _close(got, right.relu()), "The negative shares are missing: here they were not to be set to zero.")

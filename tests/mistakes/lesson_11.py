@@ -11,6 +11,8 @@ mistakes = {
         ("found[name].flatten(1)", "found", "take the layer's own from the dict"),
         ("found[name].flatten(1)", "model(x).detach()", "what the model makes at the end"),
         ("return found", "found", "Is the `return` missing?"),
+        ("hl.FeatureExtractor(model, name, detach=True)(x)", "{name: model.get_submodule(name)(x).detach()}", "You give `x` to the layer itself"),
+        ("found[name].flatten(1)", "found[name].flatten(2).mean(2) if found[name].dim() == 4 else found[name]", "makes 12 numbers of each sample"),
         ("def rows(model, name, x):\n    found, mode = [], model.training\n"
          "    model.eval().get_submodule(name).register_forward_hook(lambda m, i, o: found.append(o.detach().flatten(1)))\n"
          "    model(x)\n    model.train(mode)\n    return found[-1]", "a hook stays on the model when"),
@@ -26,6 +28,10 @@ mistakes = {
         (".float().mean().item()", "", "Each of the two is one number"),
         (".float().mean().item()", ".float().sum().item()", "It is the share of matches"),
         ("fit(f[:n], labels[:n])", "fit(f[:n], labels)", "as many labels"),
+        ("fit(f[:n], labels[:n])", "fit(f[-n:], labels[-n:])", "with the first 40 rows"),
+        ("== y[n:]", "== y", "As many answers as labels"),
+        ("def honest(fit, f, y, nonsense, n):\n    predict = fit(f[:n], y[:n])\n"
+         "    return [(predict(f[n:]) == labels[n:]).float().mean() for labels in (y, nonsense)]", "There is one probe only"),
         ("return accuracy(y), accuracy(nonsense)", "return 1, 0", "never calls `fit`"),
     ],
     "11c": [
@@ -36,6 +42,8 @@ mistakes = {
         ("range(3)", "range(10)", "you made 10"),
         (" / 3", "", "You subtract the sum"),
         ("read(model) - sum(read(make()) for _ in range(3)) / 3", "sum(read(make()) for _ in range(3)) / 3 - read(model)", "Upside down"),
+        ("read(model) - sum(read(make()) for _ in range(3)) / 3", "read(model) / (sum(read(make()) for _ in range(3)) / 3)", "You divide"),
+        ("found[name].flatten(1)", "found", "take those of the layer"),
         ("read(model) - sum", "sum", "alone: subtract it from"),
         (".flatten(1)", "", "`probe` wants rows"),
         ("found[name]", "m(x).detach()", "these rows are not what layer"),
