@@ -102,6 +102,8 @@ def _sentence_vectors(answer):
         require(not is_((found * mask).mean(1)), "You add up real tokens, and divide by all: divide by `mask.sum(1)`.")
         require(not is_((found * mask).sum(1)), "That is the sum over the tokens: divide it by how many are real, `mask.sum(1)`.")
         require(not is_(found.sum(1) / mask.sum(1)), "You divide by the number of real tokens, but add up all: multiply by the mask first.")
+        picked = torch.stack([tokens[real] for tokens, real in zip(found, inputs["attention_mask"])])
+        require(not is_(picked.mean(1)), "Your mask holds integers, and as an index they pick tokens 0 and 1 again and again: index with `mask.bool()`.")
         require(not is_(found[:, 0]), "That is the first token of each sentence. The mean over all that are real was asked for.")
         require(not is_((unmasked * mask).sum(1) / mask.sum(1)) and not is_(unmasked.mean(1)),
                 "The model did not get the mask, so its attention took from the padding too: `model(**inputs)` hands on everything.")
@@ -137,6 +139,8 @@ def _looks_back(answer):
     require(not is_(mean(weights, mask=mask[..., :-1])), "Your mask is one off: entry 0 of the diagonal belongs to token 1, so its mask is `[:, 1:]`.")
     require(not is_(right * mask[..., 1:].sum() / mask.sum()), "The first token of each sentence has none before it: leave it out of the number you divide by.")
     require(not is_(right * mask[..., 1:].sum() / mask[..., 1:].numel()), "You add up real tokens, and divide by all: divide by how many are real.")
+    wrapped = right * mask[..., 1:].sum() + weights[:, :, 0, -1].sum(0)
+    require(not is_(wrapped / mask.sum()), "The first token of each sentence has none before it: `t - 1` is -1 there, which is the last token. Begin with token 1.")
     one_by_one = (weights.diagonal(-1, 2, 3) * mask[..., 1:]).sum(2) / mask[..., 1:].sum(2)
     require(not is_(one_by_one.mean(0)), "You take the mean of each sentence first, and then of those: short sentences weigh too much. Take all tokens together.")
     require(not is_(mean(_returned(model, model.attention, {"input_ids": inputs["input_ids"]})[1])),

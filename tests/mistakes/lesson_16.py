@@ -10,6 +10,8 @@ mistakes = {
         ("(found * mask).sum(1) / mask.sum(1)", "found * mask", "One vector for each token"),
         ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).sum((0, 1)) / mask.sum()", "One vector in all"),
         ("(found * mask).sum(1) / mask.sum(1)", "found[:, 0]", "the first token of each sentence"),
+        ("    mask = inputs[\"attention_mask\"][..., None]\n    return (found * mask).sum(1) / mask.sum(1)",
+         "    return torch.stack([tokens[real].mean(0) for tokens, real in zip(found, inputs.attention_mask)])", "index with `mask.bool()`"),
         ("[..., None]", "", "must match the size of tensor"),
         ("model(**inputs)", "model(inputs['input_ids'])", "`model(**inputs)` hands on everything"),
         ("    if isinstance(found, tuple): found = found[0]\n", "", "where the layer returns a tuple"),
@@ -28,6 +30,9 @@ mistakes = {
         ("[:, None, 1:]", "[:, None, :-1]", "Your mask is one off"),
         ("/ real.sum()", "/ inputs['attention_mask'].sum()", "has none before it"),
         ("/ real.sum()", "/ real.numel()", "You add up real tokens, and divide by all"),
+        ("def looks_back(model, attention, inputs):\n    with hl.hook_output(attention) as hook:\n        model(**inputs)\n        _, w = hook.stored\n"
+         "    shares = [w[s, :, t, t - 1] for s in range(len(w)) for t in range(inputs.attention_mask[s].sum())]\n    return sum(shares) / len(shares)",
+         "Begin with token 1"),
         (".sum((0, 2)) / real.sum()", ".sum() / real.sum()", "One number in all"),
         (".sum((0, 2)) / real.sum()", ".sum(2) / real.sum(2)", "One number for each head of each sentence"),
         (".sum((0, 2)) / real.sum()", ".sum(2).div(real.sum(2)).mean(0)", "short sentences weigh too much"),
