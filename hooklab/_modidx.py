@@ -510,6 +510,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'hooklab.exercises_12._deep': ('lib/exercises-12.html#_deep', 'hooklab/exercises_12.py'),
                                       'hooklab.exercises_12._gradient': ('lib/exercises-12.html#_gradient', 'hooklab/exercises_12.py'),
                                       'hooklab.exercises_12._is_map': ('lib/exercises-12.html#_is_map', 'hooklab/exercises_12.py'),
+                                      'hooklab.exercises_12._made': ('lib/exercises-12.html#_made', 'hooklab/exercises_12.py'),
                                       'hooklab.exercises_12._positive_map': ( 'lib/exercises-12.html#_positive_map',
                                                                               'hooklab/exercises_12.py')},
             'hooklab.exercises_13': { 'hooklab.exercises_13._Redundant': ('lib/exercises-13.html#_redundant', 'hooklab/exercises_13.py'),

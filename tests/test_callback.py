@@ -79,7 +79,7 @@ def test_a_subclass_with_a_method(make):
 def test_gradients_with_positional_arguments(make):
     class Gradients(HookCallback):
         seen = 0
-        def __init__(self, modules=None, remove_end=True, detach=True, cpu=False): super().__init__(modules, None, remove_end, False, detach, cpu)
+        def __init__(self): super().__init__(None, None, True, False)  # layers, every, remove_end, is_forward
         def hook(self, m, i, o): return o
         def after_batch(self):
             if not self.training: return

@@ -1,5 +1,8 @@
 """The library and README.md are what the notebooks make, and nothing in the tree gives away where it was made."""
 import ast
+import importlib
+import inspect
+import json
 import re
 import subprocess
 
@@ -58,3 +61,30 @@ def test_a_public_name_is_defined_once(repo):
             elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__" and isinstance(node.value, ast.List):
                 public |= {name.value for name in node.value.elts}
     assert len(public) > 100 and {name: files for name, files in places.items() if name in public and len(files) > 1} == {}
+
+
+def test_everything_public_is_shown_at_work(repo):
+    "Each public function, class and method is used in a cell that readers see; of a class, an output that shows one is enough."
+    from hooklab.callback import events
+    modules = {name: importlib.import_module(f"hooklab.{name}") for name in sorted(file.stem for file in (repo/"hooklab").glob("[!_]*.py"))
+               if name != "all" and not name.startswith("exercises_")}
+    used, shown = "", ""
+    for path in (repo/"nbs").rglob("*.ipynb"):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] != "code" or re.search(r"^#\|\s*(?:exporti?|hide|default_exp)\b", source, re.M): continue
+            used += re.sub(r"^\s*(?:from|import) .*$", "", source, flags=re.M) + "\n"
+            for output in cell["outputs"]: shown += "".join(output.get("text", [])) + "".join(output.get("data", {}).get("text/plain", [])) + "\n"
+    used, shown = set(re.findall(r"\w+", used)), set(re.findall(r"\w+", shown))
+    used |= {"lightning_callback", "transformers_callback"} if {"lightning", "transformers"} <= used else set()  # the methods that call them
+    called_by_the_engine = {*events, "clean_up", "enters", "overlooked"}
+    missing = []
+    for module in modules.values():
+        for name in getattr(module, "__all__", []):
+            thing = getattr(module, name)
+            if name not in used and not (inspect.isclass(thing) and name in shown): missing.append(name)
+            if not inspect.isclass(thing): continue
+            for method, value in vars(thing).items():
+                public = not method.startswith("_") and (inspect.isroutine(value) or isinstance(value, property))
+                if public and method not in used | called_by_the_engine: missing.append(f"{name}.{method}")
+    assert len(used) > 500 and not missing, "show these in a cell of lib, lessons or howto, or begin their names with _"

@@ -485,7 +485,7 @@ def test_rows_are_for_pandas():
 def small(): return nn.Sequential(nn.Linear(1, 50), nn.ReLU(), nn.BatchNorm1d(50), nn.Linear(50, 1))
 
 
-def test_layer_info_of_the_seed():
+def test_layer_info_of_a_small_regression():
     expected = [("Linear", 100, True, [1, 50]), ("ReLU", 0, False, [1, 50]), ("BatchNorm1d", 100, True, [1, 50]), ("Linear", 51, True, [1, 1])]
     learn = hl.synth_learner(model=small(), quiet=True)
     assert hl.layer_info(learn, torch.randn(16, 1)) == hl.layer_info(learn) == expected
