@@ -2,7 +2,6 @@
 
 d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_url': '', 'lib_path': 'hooklab'},
   'syms': { 'hooklab.attached': { 'hooklab.attached.Attached': ('lib/attached.html#attached', 'hooklab/attached.py'),
-                                  'hooklab.attached.Attached.__init__': ('lib/attached.html#attached.__init__', 'hooklab/attached.py'),
                                   'hooklab.attached.Attached.__repr__': ('lib/attached.html#attached.__repr__', 'hooklab/attached.py'),
                                   'hooklab.attached.AttachedList': ('lib/attached.html#attachedlist', 'hooklab/attached.py'),
                                   'hooklab.attached.AttachedList.__repr__': ( 'lib/attached.html#attachedlist.__repr__',

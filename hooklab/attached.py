@@ -8,7 +8,7 @@ __all__ = ['Attached', 'hooks_on', 'remove_hooks']
 # %% ../nbs/lib/attached.ipynb #a7e373dd
 from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -19,17 +19,13 @@ from .hook import Hook
 from .select import named_layers, not_a_model, unwrap
 
 # %% ../nbs/lib/attached.ipynb #47d4ded6
-class Attached:
+class Attached(NamedTuple):
     "One hook that is attached."
-    def __init__(
-        self,
-        layer: str, # The name of the layer or parameter; empty for the model itself, `*` for a global hook
-        type: str, # The class of what it is on
-        kind: str, # When it fires
-        function: str, # What it calls
-        ours: bool, # Was it put there by hooklab?
-    ):
-        self.layer, self.type, self.kind, self.function, self.ours = layer, type, kind, function, ours
+    layer: str # The name of the layer or parameter; empty for the model itself, `*` for a global hook
+    type: str # The class of what it is on
+    kind: str # When it fires
+    function: str # What it calls
+    ours: bool # Was it put there by hooklab?
 
     def __repr__(self):
         return f"{self.layer or '(model)'}: {self.type}, {self.kind}, {self.function}{', hooklab' if self.ours else ''}"

@@ -40,13 +40,15 @@ class Planted(RuntimeError): "An error that a check plants in a model, to see wh
 _advice = {
     r"'tuple' object has no attribute": "A hook is given its layer's inputs as a tuple: the tensor is `i[0]`.",
     r"takes \d+ positional arguments? but 3 were given|missing \d+ required positional":
-        "PyTorch calls a forward hook with three arguments: the layer, its inputs and its output.",
-    r"must be Tensor, not|invalid combination of arguments|'torch.Size' object|'float' object has no attribute":
+        "If this is a forward hook: PyTorch calls it with three arguments, the layer, its inputs and its output.",
+    r"must be Tensor, not|invalid combination of arguments|'torch.Size' object|'float' object has no attribute|need to be at least 1D|Boolean inputs not supported":
         "Whatever a forward hook returns replaces the layer's output, and the next layer stumbles over it: "
         "a hook that only looks returns nothing.",
     r"mat1 and mat2 shapes|expected input\[.*channels": "A layer in the middle needs the input it gets in the middle: "
-        "run the whole model on `x`, and let the hook look.",
-    r"'NoneType' object": "Something is still None: a hook has nothing to tell before the model has run.",
+        "run the whole model on `x`, and let a hook look, which returns nothing.",
+    r"could not infer output dtype|should be .*floating point": "Only fractions have a mean: `.float()` makes some of True and False, or of whole numbers.",
+    r"list index out of range": "Nothing was kept there: did the model run while the hook was on?",
+    r"'NoneType' object": "Something is still None: a hook has nothing to tell before the model has run, and a parameter no gradient before `backward`.",
     r"changed size during iteration|mutated during iteration": "Collect first, then change: the loop walks over what it changes.",
 }
 
@@ -76,7 +78,7 @@ class _Answer:
         at = f" at `{own[-1]}`" if own else ""
         advice = [text for pattern, text in _advice.items() if re.search(pattern, str(error))]
         said = f": {str(error).strip().splitlines()[0]}" if str(error).strip() else ""
-        return " ".join([f"Your function stopped{at} with {type(error).__name__}{said}.", *advice[:1]])
+        return " ".join([f"Your function stopped{at} with {type(error).__name__}{said.rstrip('.')}.", *advice[:1]])
 
     def leaves_hooks(self): return any(len(hooks_on(m)) != before for m, before in self.hooks_before.items())
 
@@ -136,10 +138,11 @@ def lesson_exercises(
     return found
 
 # %% ../nbs/lib/exercises.ipynb #6a600c32
-def _for_learner(cell):
+def _for_learner(cell, headings):
     "A cell without what only the site needs: its settings, and links to pages that a learner's folder has not. Captions are cells."
     source = _text(cell)
     if cell["cell_type"] == "markdown":
+        source = re.sub(r"\]\(#([^)]+)\)", lambda link: f"](#{headings.get(link[1], link[1])})", source)
         if source.startswith("# "): source = re.sub(r"^- [\w-]+: .*\n?", "", source, flags=re.M).rstrip()
         return [cell | {"source": re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", source)}]
     caption = re.search(r'^#\| fig-cap: "(.+)"$', source, re.M)
@@ -154,7 +157,9 @@ def learner_notebook(
     "The lesson for working through: no solutions, no outputs, and stubs that run."
     nb = deepcopy(nb)
     solutions = [id(exercise["solution"]) for exercise in lesson_exercises(nb).values()]
-    nb["cells"] = [part for cell in nb["cells"] if id(cell) not in solutions for part in _for_learner(cell)]
+    titles = re.findall("^#+ (.+)$", "\n".join(_text(cell) for cell in nb["cells"] if cell["cell_type"] == "markdown"), re.M)
+    headings = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-"): title.replace(" ", "-") for title in titles}  # on the site: in JupyterLab
+    nb["cells"] = [part for cell in nb["cells"] if id(cell) not in solutions for part in _for_learner(cell, headings)]
     return nb
 
 # %% ../nbs/lib/exercises.ipynb #02b8cca4

@@ -100,6 +100,7 @@ class Group:
         if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
         refuse_exported(root)
         if always_call and self.kind != "forward": raise ValueError("always_call=True is for forward hooks")
+        if not isinstance(detach, bool): raise TypeError(f"detach is True or False, not {detach!r}; which layers of a model are meant is said with names=")
         self.f, self.detach, self.cpu, self.gather, self.keep = f, detach, cpu, gather, keep
         self.root, self.rooted = root, root is not None  # `rooted` because compiled code must not look at the model itself
         asked = {"with_kwargs": with_kwargs, "prepend": prepend, "always_call": always_call}

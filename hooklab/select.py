@@ -77,7 +77,8 @@ def _test(what) -> Callable[[str, nn.Module], bool]:
     if isinstance(what, str): return lambda name, m: name == what or (runs(m) and fnmatchcase(name, what))
     if isinstance(what, type): return lambda name, m: isinstance(m, what)
     if callable(what) and not isinstance(what, nn.Module): return what
-    raise TypeError(f"layers are asked for by name, pattern, type or a function of (name, layer), not by {what!r}")
+    given = f"a layer ({type(what).__name__})" if isinstance(what, nn.Module) else repr(what)  # a model's repr has many lines
+    raise TypeError(f"layers are asked for by name, pattern, type or a function of (name, layer), not by {given}")
 
 # %% ../nbs/lib/select.ipynb #d409bbda
 def nearest(

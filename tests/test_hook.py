@@ -462,3 +462,19 @@ def test_a_sequential_has_names_for_its_items(x):
     with hl.hook_outputs(net) as hooks:
         net(x)
         assert list(hooks.by_name) == ["body", "head"] and len(hooks) == 2
+
+
+@pytest.mark.parametrize("call", [hl.hook_outputs, lambda m, names: hl.Hooks(m, print, True, names)])
+def test_names_in_the_place_of_detach_are_refused(call):
+    "Taken for True, they would hook all layers, or other ones than were asked for."
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    with pytest.raises(TypeError, match="names="): call(net, ["0"])
+    assert not hl.hooks_on(net)
+
+
+def test_rows_of_hooks_can_be_compared():
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    before = hl.hooks_on(net)
+    with hl.hook_outputs(net):
+        rows = hl.hooks_on(net)
+        assert rows == hl.hooks_on(net) and all(row not in before for row in rows) and len({*rows}) == len(rows) > 1

@@ -76,6 +76,7 @@ def finish_figures(soup: BeautifulSoup, file: Path):
         if picture := known.get(base64.b64decode(image["src"].partition(",")[2])):
             width, height = (str(int.from_bytes(picture.read_bytes()[i:i+4])) for i in (16, 20))  # so that its place is kept until it is there
             image.attrs |= {"src": picture.relative_to(file.parent).as_posix(), "loading": "lazy", "width": width, "height": height}
+            if not image.find_parent("a"): image.wrap(soup.new_tag("a", href=image["src"], title="Full size"))
 
 
 def figures(soup: BeautifulSoup) -> list[Tag]: return [figure for figure in soup.main.find_all("figure") if figure.img and figure.figcaption]
@@ -184,6 +185,8 @@ def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
         text.replace_with(BeautifulSoup(re.sub(r"([._]+)(?=\w)", r"\1<wbr>", escape(text)), "html.parser"))  # so that a long name leaves room for other columns
     for svg in main.find_all("svg"):
         if alt := svg.attrs.pop("alt", None): svg.attrs |= {"role": "img", "aria-label": alt}
+    for output in main.select(".cell-output > pre"):
+        if "\n" not in output.get_text().strip(): output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
     header = main.find(id="title-block-header")
     if header and page.startswith("lessons/"):
         header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a></p>'))
