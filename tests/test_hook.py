@@ -476,5 +476,6 @@ def test_rows_of_hooks_can_be_compared():
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     before = hl.hooks_on(net)
     with hl.hook_outputs(net):
+        net(torch.ones(1, 2))
         rows = hl.hooks_on(net)
         assert rows == hl.hooks_on(net) and all(row not in before for row in rows) and len({*rows}) == len(rows) > 1
