@@ -34,7 +34,8 @@ def written(pages): return {name for name in pages if name != "404.html" and not
 
 # ---- the whole site
 
-def test_no_dead_link_no_silent_picture_no_other_host(site): assert problems(site) == []
+def test_no_dead_link_no_silent_picture_no_other_host(site, pages):
+    assert site_pages.problems(site, {site/name: page for name, page in pages.items()}) == []
 
 
 def test_pages_are_named_as_their_notebooks(pages, repo):
@@ -291,7 +292,7 @@ def project(tmp_path, repo):
     for name in ("hooklab", "nbs/lessons"): (tmp_path/name).mkdir()
     for name in ("hooklab/__init__.py", "nbs/404.qmd"): shutil.copy(repo/name, tmp_path/name)
     quarto = (tmp_path/"_quarto.yml").read_text(encoding="utf-8")
-    (tmp_path/"_quarto.yml").write_text(re.sub(r"\n *- lib/.*", "", quarto), encoding="utf-8")
+    (tmp_path/"_quarto.yml").write_text(re.sub(r"\n *- (?:lib/.*|gallery\.ipynb)", "", quarto), encoding="utf-8")
     (tmp_path/"nbs/index.ipynb").write_text(notebook("# Home\n\n> of a small project", "Some text, $x^2$, and [what `layers` are](https://code.example)."))
     (tmp_path/"nbs/lessons/01-one.ipynb").write_text(notebook("# One\n\n> the first", "Some text."))
     return tmp_path

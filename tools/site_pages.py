@@ -72,11 +72,13 @@ def finish_figures(soup: BeautifulSoup, file: Path):
     "Gives each cell that draws a name to link to, and each picture a file: a page that holds its pictures is slow to load."
     for number, figure in enumerate(figures(soup), 1): cell(figure).attrs.setdefault("id", f"figure-{number}")
     known = {picture.read_bytes(): picture for picture in file.with_name(f"{file.stem}_files").rglob("*.png")}
-    for image in soup.main.find_all("img", src=re.compile("^data:image/png;base64,")):
-        if picture := known.get(base64.b64decode(image["src"].partition(",")[2])):
-            width, height = (str(int.from_bytes(picture.read_bytes()[i:i+4])) for i in (16, 20))  # so that its place is kept until it is there
-            image.attrs |= {"src": picture.relative_to(file.parent).as_posix(), "loading": "lazy", "width": width, "height": height}
-            if not image.find_parent("a"): image.wrap(soup.new_tag("a", href=image["src"], title="Full size"))
+    for image in soup.main.find_all("img"):
+        if image["src"].startswith("data:image/png;base64,") and (picture := known.get(base64.b64decode(image["src"].partition(",")[2]))):
+            image.attrs |= {"src": picture.relative_to(file.parent).as_posix(), "loading": "lazy"}
+        if not (picture := file.parent/image["src"]).suffix == ".png" or not picture.exists(): continue
+        width, height = (str(int.from_bytes(picture.read_bytes()[i:i+4])) for i in (16, 20))
+        image.attrs |= {"width": width, "height": height}  # so that its place is kept until it is there
+        if not image.find_parent("a"): image.wrap(soup.new_tag("a", href=image["src"], title="Full size"))
 
 
 def figures(soup: BeautifulSoup) -> list[Tag]: return [figure for figure in soup.main.find_all("figure") if figure.img and figure.figcaption]
