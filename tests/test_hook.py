@@ -325,6 +325,7 @@ def test_gradients_of_containers_and_keyword_arguments(x):
 def test_no_deprecated_api(net, x):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ResourceWarning)  # of what an earlier test has left to be collected
         with hl.Hooks(net, lambda m, gi, go: gi, is_forward=False, names="*"): step(net, x.detach().requires_grad_())
         with hl.Hooks(net, lambda m, gi, go: gi, is_forward=False, names="*") as hooks:
             net(x.detach()).sum().backward()  # the model's own input needs no gradient

@@ -385,4 +385,4 @@ def test_serving(project):
         assert error.value.code == 404 and b'<base href="/">' in error.value.read()
     finally:
         server.terminate()
-        server.wait()
+        server.communicate()  # which closes the pipe, too
