@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .books import register
 from .group import Group, Port, last_given
 from .hook import Hook, _check
 from .select import layers, named_layers, not_a_model, unwrap
@@ -199,7 +200,7 @@ class Returned(Port):
 class Taker(Hook):
     "Takes the calls of one layer that were asked for."
     __slots__ = ()
-    def register(self, **options): return [self.module.register_forward_hook(Returned(self), **options)]
+    def register(self, **options): return [register(self.module, "forward", Returned(self), options)]
 
     def returned(self, output):
         if self.group.ended: return

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .books import in_book
 from .group import End
 from .hook import Hooks
 from .select import layers, named_layers, not_a_model, unwrap
@@ -50,7 +51,9 @@ class ParameterGroup(TensorGroup):
     def make(self, named): return [ParameterHook.__new__(ParameterHook)._become(name, p, self) for name, p in named.items()]
 
     def attach(self, hooks):
-        self.handles.append(self.model().register_load_state_dict_post_hook(Loaded(self)))
+        model = self.model()
+        loaded = in_book(model, "_load_state_dict_post_hooks", lambda: model.register_load_state_dict_post_hook(Loaded(self)))
+        self.handles.append(loaded)
         super().attach(hooks)
 
     def follow(self):

@@ -97,7 +97,7 @@ class NanWatch(Group):
 
     def __enter__(self): return self
     def __exit__(self, exc_type, *_): self.close(report=exc_type is None, in_context=True)
-    def __repr__(self): return f"NanWatch on {type(self.model).__name__}: {self.n_pass} passes{', removed' if self.hooks[0].removed else ''}"
+    def __repr__(self): return f"NanWatch on {type(self.model).__name__}: {self.n_pass} passes{', removed' if self.closed else ''}"
 
     def enters(self, hook, given):
         "A call of a layer begins."
