@@ -122,4 +122,4 @@ def test_everything_public_is_shown_at_work(repo):
             for method, value in [item for kind in parts for item in vars(kind).items()]:
                 public = not method.startswith("_") and (inspect.isroutine(value) or isinstance(value, property))
                 if public and method not in used | called_by_the_engine: missing.append(f"{name}.{method}")
-    assert len(used) > 500 and not missing, "show these in a cell of lib, lessons or howto, or begin their names with _"
+    assert len(used) > 500 and not missing, f"show these in a cell of lib, lessons or howto, or begin their names with _: {missing}"
