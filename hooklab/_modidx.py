@@ -103,6 +103,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                              'hooklab.cli.Parser.error': ('lib/cli.html#parser.error', 'hooklab/cli.py'),
                              'hooklab.cli.Report': ('lib/cli.html#report', 'hooklab/cli.py'),
                              'hooklab.cli.Report.__repr__': ('lib/cli.html#report.__repr__', 'hooklab/cli.py'),
+                             'hooklab.cli.called': ('lib/cli.html#called', 'hooklab/cli.py'),
                              'hooklab.cli.cuda': ('lib/cli.html#cuda', 'hooklab/cli.py'),
                              'hooklab.cli.fingerprint': ('lib/cli.html#fingerprint', 'hooklab/cli.py'),
                              'hooklab.cli.fingerprints': ('lib/cli.html#fingerprints', 'hooklab/cli.py'),

@@ -24,6 +24,8 @@ from .tree import map_tensors
 # %% ../nbs/lib/features.ipynb #e87f4657
 class FeatureExtractor(nn.Module):
     "Call a model, and get what the layers asked for returned."
+    __call__: Callable[..., dict[str, Any]]  # what a call gives, for type checkers: a plain `nn.Module` says Any
+
     def __init__(
         self,
         model: nn.Module, # Any model; it stays as it is

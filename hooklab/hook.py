@@ -9,10 +9,10 @@ __all__ = ['Hook', 'hook_output', 'Hooks', 'hook_outputs']
 import warnings
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import Any, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -205,7 +205,7 @@ class Hook:
         self.handles, self.removed, self._entrances = (), True, {}  # of a call that Ctrl-C ended, an entrance is left
         if self._module is not None: self._module = weakref.ref(self._module)
 
-    def __enter__(self): return self
+    def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
     def __deepcopy__(self, memo): return _removed(self.name)
     def __reduce__(self): return _removed, (self.name,)
@@ -309,11 +309,15 @@ class Hooks:
         "Take the hooks off. What they stored stays, until `clear()`."
         self.group.remove()
 
-    def __enter__(self): return self
+    def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
     def __len__(self): return len(self.hooks)
-    def __iter__(self): return iter(self.hooks)
+    def __iter__(self) -> Iterator[Hook]: return iter(self.hooks)
 
+    @overload
+    def __getitem__(self, which: int | str) -> Hook: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[Hook]: ...
     def __getitem__(self, which: int | slice | str) -> Hook | list[Hook]:
         if not isinstance(which, str): return self.hooks[which]
         for h in self.hooks:

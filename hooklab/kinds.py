@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -118,7 +118,7 @@ class GlobalHook(Hook):
         self._become("every layer", None, group)
         self.unrecorded = weakref.WeakSet()  # the layers that ran without a graph last time
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if self.handles or self.removed: raise RuntimeError("a global hook is for one `with`; make another")
         if has_compiled(): torch._dynamo.reset()  # what was compiled without it is compiled again
         self.group.attach([self])
