@@ -2,6 +2,7 @@
 import copy
 import io
 import pickle
+import threading
 from functools import partial
 
 import pytest
@@ -205,7 +206,7 @@ def test_a_learner_with_a_bar(twin_of, monkeypatch):
 
 class Bar:
     "As that of tqdm in a terminal."
-    def __init__(self, **options): self.lock = __import__("threading").Lock()
+    def __init__(self, **options): self.lock = threading.Lock()  # cannot be copied either
     def update(self): return True
     def set_postfix_str(self, *args, **kwargs): pass
     def close(self): pass
