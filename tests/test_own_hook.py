@@ -192,14 +192,21 @@ def test_several_passes_make_one_row():
     assert s.stats == [[3, 3]]
 
 
-def test_between_recorded_steps_the_hooks_are_off():
-    model, on = net(), []
-    with ActivationStats(every=3, hook=largest).on(model) as s:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_between_recorded_steps_the_hooks_are_off(compiled):
+    "Where anything was compiled they stay on the model, lest it be compiled again, and call nobody."
+    torch._dynamo.reset()
+    if compiled: torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
+    model, on, calls = net(), [], []
+    def f(m, i, o): calls.append(len(on))
+    with ActivationStats(every=3, hook=f, modules="0").on(model) as s:
         for _ in range(5):
             on.append(len(hooks_on(model)) > 0)
             model(torch.ones(1, 1))
             s.step()
-    assert on == [True, False, False, True, False] and s.steps == [0, 3] and not hooks_on(model)
+    torch._dynamo.reset()
+    assert on == ([True]*5 if compiled else [True, False, False, True, False])
+    assert calls == [1, 4] and s.steps == [0, 3] and s.stats == [[None], [None]] and not hooks_on(model)
 
 
 def test_long_runs_are_thinned_out():
