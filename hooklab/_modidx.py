@@ -968,6 +968,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                   'hooklab.own_hook.OwnHooks.__init__': ('lib/own-hook.html#ownhooks.__init__', 'hooklab/own_hook.py'),
                                   'hooklab.own_hook.OwnHooks._begin': ('lib/own-hook.html#ownhooks._begin', 'hooklab/own_hook.py'),
                                   'hooklab.own_hook.OwnHooks.nothing': ('lib/own-hook.html#ownhooks.nothing', 'hooklab/own_hook.py'),
+                                  'hooklab.own_hook.OwnHooks.pending': ('lib/own-hook.html#ownhooks.pending', 'hooklab/own_hook.py'),
                                   'hooklab.own_hook.OwnHooks.take': ('lib/own-hook.html#ownhooks.take', 'hooklab/own_hook.py'),
                                   'hooklab.own_hook._is_number': ('lib/own-hook.html#_is_number', 'hooklab/own_hook.py'),
                                   'hooklab.own_hook._parts': ('lib/own-hook.html#_parts', 'hooklab/own_hook.py')},

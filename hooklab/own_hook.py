@@ -61,12 +61,20 @@ class OwnHooks(Meters):
         Group.__init__(self, f, is_forward, detach, cpu, root=model)
         _check(list(layers.items()))
         self.on = self.attached = True
+        self.trained = False  # has the model been called in train mode?
         hooks = [OwnHook.__new__(OwnHook)._become(name, m, self) for name, m in layers.items()]
         for h in hooks: h.fresh = False
         self.attach(hooks)
 
     def _begin(self):
-        if self.root.training: Group._begin(self)
+        if not self.root.training: return
+        self.trained = True
+        Group._begin(self)
+
+    @property
+    def pending(self) -> bool:
+        "Has the hook been called in the step that has not ended yet?"
+        return any(h.fresh for h in self.hooks)
 
     @property
     def nothing(self) -> list:
@@ -75,8 +83,7 @@ class OwnHooks(Meters):
 
     def take(self) -> list | None: # None if no layer has run
         "What the hook returned last for each layer in the step that ends here; None for a layer that did not run."
-        row = [h.stored if h.fresh else None for h in self.hooks]
-        ran = any(h.fresh for h in self.hooks)
+        row, ran = [h.stored if h.fresh else None for h in self.hooks], self.pending
         for h in self.hooks: h.fresh = False
         return row if ran else None
 

@@ -320,7 +320,7 @@ class ActivationStats(HookCallback):
     def __getstate__(self):
         "A copy or a pickle has what was recorded, and nothing that is attached."
         learn = None if isinstance(self.learn, Loop) else self.learn
-        return vars(self) | {"meters": {}, "weights": None, "optimizer": None, "scaler": None, "_learn": learn}
+        return vars(self) | {"meters": {}, "weights": None, "end": None, "optimizer": None, "scaler": None, "_learn": learn}
 
     def __repr__(self): return f"{type(self).__name__}: {self.history!r}{', recording' if self.meters else ''}"
 
