@@ -89,7 +89,7 @@ class Callback:
 
     def __getattr__(self, name):
         if name.startswith("__") or self.learn is None:
-            raise AttributeError(f"{self!r} has no {name!r}, and no learner that could have it")
+            raise AttributeError(f"{type(self).__name__} has no {name!r}, and no learner that could have it")
         return getattr(self.learn, name)
 
     def __setattr__(self, name, value):
@@ -218,9 +218,12 @@ class HookCallback(Callback):
 
     def _register(self):
         "Attach the hooks: in each fit, or with `every`, in each batch that is due."
+        self.hooks = Hooks(self.layers(), self._called(), self.is_forward, self.detach, self.cpu, root=self.learn.model)
+
+    def _called(self) -> Callable:
+        "The hook as it is called: what it cancels, the learner understands."
         if self.hook is None: raise TypeError(f"{self!r} has nothing to call; give it a method hook(self, m, i, o), or pass hook=f")
-        hook = self.hook if getattr(self.learn, "cleans_up", False) else understood_by(self.learn)(self.hook)
-        self.hooks = Hooks(self.layers(), hook, self.is_forward, self.detach, self.cpu, root=self.learn.model)
+        return self.hook if getattr(self.learn, "cleans_up", False) else understood_by(self.learn)(self.hook)
 
     def _remove(self):
         "Take off what `_register` has attached, once or again."

@@ -236,6 +236,10 @@ class Learner:
 
     def _forget_batch(self): self.xb = self.yb = (); self.pred = self.loss = self.loss_grad = None
 
+    def __getstate__(self):
+        "A copy or a pickle has no batch, for torch copies no results that are still in the graph."
+        return vars(self) | {"xb": (), "yb": (), "pred": None, "loss": None, "loss_grad": None}
+
     def _split(self, batch, device):
         "The inputs and the targets of a batch, on the device."
         batch = map_tensors(lambda t: t.to(device, non_blocking=True), batch)

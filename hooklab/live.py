@@ -51,6 +51,8 @@ class LivePlot:
         if self.on and self.stats.steps: self.draw()
         self.handle, self.due = None, 0.
 
+    def __getstate__(self): return vars(self) | {"handle": None}  # a copy draws a figure of its own
+
 # %% ../nbs/lib/live.ipynb #5b0e6c1d
 def in_jupyter() -> bool:
     "Is there a notebook to show something in?"

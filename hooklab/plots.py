@@ -20,8 +20,10 @@ class Plots:
     def _numbers(self, what: str) -> tuple[np.ndarray, np.ndarray]: # Numbers, with NaN where there are none; where a number is that should be finite and is not
         values = self.values(what).detach().cpu().double().numpy()
         if self.kind == "updates": broken = ~(self.values("update") + self.values("data")).isfinite().cpu().numpy()
-        else: broken = ((self.values("n") > 0) & ~self.values("mean").isfinite()).cpu().numpy() | np.isinf(values)
+        else: broken = (self._ran() & ~self.values("mean").isfinite().cpu().numpy()) | np.isinf(values)
         return np.where(np.isfinite(values), values, np.nan), broken
+
+    def _ran(self) -> np.ndarray: return (self.values("n") > 0).cpu().numpy()
 
     def _chosen(self, layers): return range(len(self.names)) if layers is None else [self.index(layer) for layer in layers]
 
@@ -50,7 +52,7 @@ class Plots:
 
     def _why_nothing(self, chosen):
         if self.kind == "updates": return "no step was made"
-        return "it takes more than one number" if (self.values("n")[chosen] > 0).any() else "nothing of this ran"
+        return "it takes more than one number" if self._ran()[chosen].any() else "nothing of this ran"
 
     def _draw_lines(self, ax, what, label, names, values, broken):
         steps, colours = np.asarray(self.steps), _colours(ax, len(names))
@@ -122,7 +124,7 @@ class Plots:
         "The colourful dimension: a histogram for each step, side by side. Bright is many."
         counts, i = self.values("hist").cpu().numpy(), self.index(layer)
         ax = _figure(ax, figsize)
-        if not (ran := counts[i].any(0) | (self.values("n")[i] > 0).cpu().numpy()).any(): return _say(ax, f"{self.names[i]} did not run." if len(self) else "Nothing was recorded yet.")
+        if not (ran := counts[i].any(0) | self._ran()[i]).any(): return _say(ax, f"{self.names[i]} did not run." if len(self) else "Nothing was recorded yet.")
         image = _image(ax, np.where(ran, np.log1p(counts[i]), np.nan), self.steps, low, high, origin="lower", cmap="viridis", vmin=0)
         bar, most = ax.figure.colorbar(image, ax=ax, label=f"numbers in a bin of {(high - low)/bins:g}"), counts[i].max()
         ticks = [0, *(10**k for k in range(int(np.log10(max(most, 1))) + 1))]
@@ -142,7 +144,7 @@ class Plots:
         ax = _figure(ax, (6, 3.2))
         if not len(self): return _say(ax, "Nothing was recorded yet.")
         row = self._row(step)
-        if not self.values("n")[i, row]: return _say(ax, f"{self.names[i]} did not run in step {self.steps[row]}.")
+        if not self._ran()[i, row]: return _say(ax, f"{self.names[i]} did not run in step {self.steps[row]}.")
         width = (high - low)/bins
         ax.bar(low + width*np.arange(bins), counts[i, :, row], width, align="edge", color=_colours(ax, 1)[0], edgecolor=ax.get_facecolor(), lw=.5)
         ax.set(xlabel=f"value of the {_nouns[self.kind]}", ylabel="numbers", xlim=(low, high))
@@ -154,7 +156,7 @@ class Plots:
     def _title(self, ax, i, rows, more=""):
         "The layer, and what its histogram does not show."
         def share(what): return np.nan_to_num(self._numbers(what)[0][i, rows]).mean()
-        outside = [f"{share(what):.0%} {where}" for what, where in (("under", "below 0"), ("over", "above 10"), ("nan", "NaN")) if share(what) >= .005]
+        outside = [f"{share(what):.0%} {where}" for what, where in (("under", "below 0"), ("over", "above 10"), ("nan", "NaN")) if what in self.whats and share(what) >= .005]
         ax.set_title(f"{_short(self.names[i], 40)}{more}", loc="left")
         ax.set_title(", ".join(outside + ([f"sample of {self.sampled:,}"] if self.sampled else [])), loc="right", fontsize="small")
 
@@ -257,7 +259,7 @@ def height_for(n: int) -> float: # In inches
     return min(2 + .17*n, 12) if n > _lines else 3.2
 
 
-def label_of(history: "Plots", what: str) -> str: return _labels[what].format(_nouns[history.kind])
+def label_of(history: "Plots", what: str) -> str: return _labels.get(what, what).format(_nouns[history.kind])
 def _short(name, length=28): return name if len(name) <= length else f"{name[:length//3]}…{name[-(length - length//3 - 1):]}"
 
 

@@ -93,6 +93,8 @@ class ProgressCallback(Callback):
 
     after_train = after_validate = clean_up
 
+    def __getstate__(self): return vars(self) | {"bar": None}  # it writes to a terminal, which cannot be copied
+
     def after_epoch(self):
         header, *_, row = self.recorder.table().split("\n")
         if len(self.recorder.rows) == 1: tqdm.write(header)

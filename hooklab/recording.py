@@ -38,10 +38,13 @@ class Recording:
         if self.wants_next:
             if len(self.steps) == self.max_rows: self._thin_out()
         if self.wants_next:  # still
-            if len(self.steps) == len(self.chunks)*chunk: self.chunks.append(table.new_empty(min(chunk, self.max_rows - len(self.steps)), *table.shape))
-            self.chunks[len(self.steps)//chunk][len(self.steps) % chunk].copy_(table)
+            self._keep(table)
             self.steps.append(step)
         self.offered += 1
+
+    def _keep(self, table):
+        if len(self.steps) == len(self.chunks)*chunk: self.chunks.append(table.new_empty(min(chunk, self.max_rows - len(self.steps)), *table.shape))
+        self.chunks[len(self.steps)//chunk][len(self.steps) % chunk].copy_(table)
 
     def _thin_out(self):
         for to, of in enumerate(range(0, len(self.steps), 2)):

@@ -20,7 +20,8 @@ from .callback import HookCallback
 from .history import History, WeightHistory
 from .live import LivePlot
 from .meters import Meters, Weights
-from .moments import Scratch, rows_of
+from .moments import Scratch, in_a_row, main_tensor, measured, rows_of
+from .own_hook import HookHistory, HooksOf, OwnHooks
 from .plots import overview
 from .run_report import write_report
 from .select import not_a_model, unwrap
@@ -59,6 +60,22 @@ class ActivationStats(HookCallback):
         self._off()
         self.history = History([], rows_of(counts, with_hist), max_rows)
 
+    def hook(
+        self,
+        m: nn.Module, # The layer
+        i: Any, # Its inputs
+        o: Any, # Its output, or gradients of it
+    ) -> dict[str, Any] | None: # `mean`, `std`, `near_zero`, maybe `hist`; None where there is no tensor in `o`
+        "The numbers of one output. Write your own in a subclass, or pass `hook=f`: `stats` has what it returns."
+        if (x := main_tensor(o)) is None: return None
+        history = History([""], rows_of(False, self.with_hist))
+        history.add(measured(in_a_row(x)[None], with_hist=self.with_hist), 0)
+        wanted = "mean", "std", "near_zero", "hist"
+        return {what: number for what, number in history.stats[0][0].items() if what in wanted}
+
+    @property
+    def _has_own_hook(self) -> bool: return getattr(self.hook, "__func__", None) is not ActivationStats.hook
+
     def _off(self): self.meters, self.weights = {}, None
 
     # In a learner
@@ -72,7 +89,9 @@ class ActivationStats(HookCallback):
         if self.grads or not self.is_forward: kinds["gradients"] = "backward_pre"
         records = {}
         try:
-            for kind, hook in kinds.items():
+            if self._has_own_hook: records = self._own_records(layers, model)
+            else: self.hooks = None
+            for kind, hook in kinds.items() if not records else ():
                 self.meters[kind] = Meters(layers, model, hook, scaler=self.scaler if kind == "gradients" else None, **counted)
                 records[kind] = self._new_history(kind, self.meters[kind])
             if self.optimizer is not None: self.weights = Weights(model, self.optimizer)
@@ -84,9 +103,21 @@ class ActivationStats(HookCallback):
         if self.weights: self.updates = WeightHistory(self.weights.names, self.weights.rows, self.max_rows)
 
     def _new_history(self, kind, meters):
-        history = History([h.name for h in meters.hooks], meters.rows, self.max_rows)
+        names = [h.name for h in meters.hooks]
+        if isinstance(meters, OwnHooks): history = HookHistory(names, self.max_rows)
+        else: history = History(names, meters.rows, self.max_rows)
         history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
         return history
+
+    def _own_records(self, layers, model):
+        "Attach hooks that call a hook of the user's own, in the place of meters."
+        asked = [name for name in ("grads", "counts", "hist_sample") if getattr(self, name)]
+        if asked: raise TypeError(f"{type(self).__name__} has a hook of its own, and records what it returns, so {', '.join(f'{name}=' for name in asked)} "
+                                  "means nothing there. For gradients, is_forward=False has the hook called with them")
+        kind = "activations" if self.is_forward else "gradients"
+        self.meters[kind] = OwnHooks(layers, model, self._called(), self.is_forward, self.detach, self.cpu)
+        self.hooks = HooksOf(self.meters[kind])
+        return {kind: self._new_history(kind, self.meters[kind])}
 
     def _remove(self):
         for meters in self.meters.values(): meters.remove()
@@ -285,6 +316,11 @@ class ActivationStats(HookCallback):
         "Write every series as scalars."
         for row in self.table():
             for what in row.keys() - {"kind", "step", "layer"}: writer.add_scalar(f"{row['kind']}/{row['layer']}/{what}", row[what], row["step"])
+
+    def __getstate__(self):
+        "A copy or a pickle has what was recorded, and nothing that is attached."
+        learn = None if isinstance(self.learn, Loop) else self.learn
+        return vars(self) | {"meters": {}, "weights": None, "end": None, "optimizer": None, "scaler": None, "_learn": learn}
 
     def __repr__(self): return f"{type(self).__name__}: {self.history!r}{', recording' if self.meters else ''}"
 

@@ -129,6 +129,7 @@ class Timeline:
 
     def __enter__(self) -> Self: return self
     def __exit__(self, *exc): self.remove()
+    def __getstate__(self): return vars(self) | {"attached": ExitStack()}  # a copy has the rows, and nothing is attached to it
 
     def __repr__(self):
         width = max((len(e.name) for e in self.rows), default=0)

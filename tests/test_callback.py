@@ -129,6 +129,35 @@ def test_every_with_a_subclass_that_forgets_to_call_super(make):
     assert [number for *_, number in learn.forgets.calls] == [0, 2, 4] and learn.forgets.most == 2 and not hooks_on(learn.model)
 
 
+class Rows(HookCallback):
+    "Reads what was stored in `after_batch`, as fastai's own callback does."
+    def before_fit(self):
+        self.rows = []
+        super().before_fit()
+    def hook(self, m, i, o): return o.mean().item()
+    def after_batch(self):
+        if self.training and (self.every is None or self.train_iter % self.every == 0): self.rows.append(list(self.hooks.stored))
+        super().after_batch()
+
+
+class Means(Callback):
+    run_valid = False
+    def before_fit(self): self.means = []
+    def after_pred(self): self.means.append([self.pred.mean().item()])
+
+
+@pytest.mark.parametrize("order", [-20, 0, 20], ids=["before the batch is counted", "as it comes", "after"])
+@pytest.mark.parametrize("every", [None, 1, 2, 3])
+def test_stored_is_read_in_after_batch(make, every, order):
+    "Where the batch is counted already, the values are those of the last batch in which the hooks were on."
+    rows, means = Rows(every=every), Means()
+    rows.order = order
+    learn = make(n_trn=6, cbs=[rows, means])
+    for n in range(1, 3):
+        learn.fit(n)
+        assert rows.rows == means.means[::every or 1] and len(rows.rows) == 6*n//(every or 1) and not hooks_on(learn.model)
+
+
 @pytest.mark.parametrize("every", [0, -1, 1.5, "2"])
 def test_every_that_cannot_be(every):
     with pytest.raises(ValueError, match="every="): HookCallback(every=every, hook=nothing)

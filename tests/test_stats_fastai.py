@@ -1,4 +1,6 @@
 """Our ActivationStats beside fastai's own in the same fit of fastai's Learner: the same numbers, and where not, which and why."""
+import copy
+import pickle
 import warnings
 from functools import partial
 
@@ -192,6 +194,81 @@ def test_parameters_are_bit_identical_to_a_run_without():
         learner(model, few_digits(), cbs, F.cross_entropy).fit(2)
         models.append(model)
     for p, q in zip(*(m.parameters() for m in models), strict=True): assert torch.equal(p, q)
+
+
+# A hook of one's own
+
+def own_classes():
+    from fastai.callback.hook import ActivationStats as FastaiStats
+    def hook(self, m, i, o): return {"max": o.max().item(), "inputs": len(i), "shape": i[0].shape}
+    return type("Own", (ActivationStats,), {"hook": hook}), type("Theirs", (FastaiStats,), {"hook": hook})
+
+
+@pytest.mark.parametrize("options", [{}, {"every": 3}, {"cpu": False}, {"include_paramless": True}], ids=str)
+def test_a_subclass_with_a_hook_is_obeyed_as_in_fastai(options):
+    ours, other = (kind(**options) for kind in own_classes())
+    learn = learner(linenet(), line(7), [ours, other])
+    learn.fit(2)
+    assert ours.stats == [list(row) for row in other.stats] and len(ours.stats) == -(-14//options.get("every", 1)) and not hooks_on(learn.model)
+
+
+def test_a_hook_that_adds_to_that_of_the_class():
+    from fastai.callback.hook import ActivationStats as FastaiStats
+    made = []
+    for base, name in ((ActivationStats, "Own"), (FastaiStats, "Theirs")):
+        class Adds(base):
+            def hook(self, m, i, o): return {**super().hook(m, i, o), "max": o.max().item()}
+        made.append(type(name, (Adds,), {})(with_hist=True))
+    learner(convnet(), few_digits(), made, F.cross_entropy).fit(1)
+    same(*made)
+    for a, b in zip(*(s.stats for s in made)): assert [g["max"] for g in a] == [g["max"] for g in b] and [list(g) for g in a] == [list(g) for g in b]
+    ours, other = made
+    for i in range(4):
+        assert torch.equal(ours.hist(i), other.hist(i))
+        for a, b in zip(ours.layer_stats(i), other.layer_stats(i), strict=True): assert list(a) == pytest.approx(list(b), rel=1e-5, abs=1e-5)
+
+
+def test_a_function_as_a_hook():
+    def f(m, i, o): return type(m).__name__, o.mean().item()
+    ours, other = ActivationStats(hook=f), theirs(hook=f)
+    learner(linenet(), line(4), [ours, other]).fit(1)
+    assert ours.stats == [list(row) for row in other.stats]
+
+
+@pytest.mark.parametrize("with_hist", [False, True])
+@pytest.mark.parametrize("o", [torch.linspace(-1, 12, 60), torch.randn(3, 4, 5), torch.randn(8).half(), torch.tensor([float("nan"), 1.])], ids=range(4))
+def test_the_hook_gives_what_that_of_fastai_gives(o, with_hist):
+    ours, other = ActivationStats(with_hist).hook(None, None, o), theirs(with_hist=with_hist).hook(None, None, o)
+    assert list(ours) == list(other)
+    for what in ("mean", "std", "near_zero"): assert ours[what] == pytest.approx(other[what], rel=1e-5, abs=1e-6, nan_ok=True)
+    if with_hist: assert torch.equal(ours["hist"], other["hist"])
+
+
+class Largest(ActivationStats):
+    def hook(self, m, i, o): return {"max": o.max().item()}
+
+
+def silent(*args): pass  # can be pickled
+
+
+@pytest.mark.parametrize("make", [ActivationStats, partial(ActivationStats, with_hist=True, grads=True, every=2), Largest], ids=["plain", "all", "own hook"])
+def test_a_learner_that_was_exported_loads(make, tmp_path, monkeypatch):
+    from fastai.learner import load_learner
+    from fastai.test_utils import synth_learner
+    monkeypatch.setattr(torch.utils.data.TensorDataset, "new_empty", lambda self: self, raising=False)  # asked for by export
+    learn = synth_learner(n_trn=5, model=linenet(), cbs=[ours := make()])
+    learn.logger, learn.path = silent, tmp_path
+    for _ in range(2):  # before and after a fit
+        rows = repr(ours.stats)
+        learn.export("learner.pkl")
+        with pytest.warns(UserWarning): loaded = load_learner(tmp_path/"learner.pkl")
+        for twin in loaded, copy.deepcopy(learn), pickle.loads(pickle.dumps(learn)):
+            name = ours.name
+            assert repr(getattr(twin, name).stats) == rows and getattr(twin, name).learn is twin and not hooks_on(twin.model)
+            twin.dls, twin.opt = learn.dls, None
+            twin.fit(1)
+            assert len(getattr(twin, name).stats) == len(range(0, 5, ours.every or 1)) and not hooks_on(twin.model)
+        learn.fit(1)
 
 
 # Where ours differs on purpose
