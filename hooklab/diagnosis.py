@@ -34,6 +34,7 @@ soon = 20  # rows: what grows so fast is pushed
 ratio_large = .1  # length of a step to that of the parameter: up to 0.051 in the first steps, up to 0.032 in the middle of a run
 ratio_small = 1e-5  # down to 0.0011
 still = .005  # relative change of what layers return, from the first third of a run to the last
+thinned = .3  # length of gradients, compared with those of later layers: behind a ReLU that is open for 5 % of them it is 0.22
 half_large = 65504/4  # a quarter of the largest number that 16 bits of float16 hold
 
 # %% ../nbs/lib/diagnosis.ipynb #3d5d3267
@@ -61,13 +62,15 @@ class Finding:
     def where(self) -> str:
         "Layers and steps, in words."
         first, last = self.steps
+        if last < first: return ""  # no step was recorded
         return (f"in {listed(self.layers)} " if self.layers else "") + (f"(steps {first} to {last})" if first < last else f"(step {first})")
 
     def __str__(self): return f"{self.sure}: {self.what} {self.where}\n  {self.evidence}\n  What helps: {self.advice}"
 
 # %% ../nbs/lib/diagnosis.ipynb #837ffc25
 class Diagnosis:
-    "What `diagnose` has found. It is false where there is nothing to find, and `\"dead units\" in diagnosis` asks for one fault."
+    """What `diagnose` has found. It is false where there is nothing to find, and `"dead units" in diagnosis` asks for one fault.
+    A run of which nothing was recorded is no healthy run: it has the finding `nothing recorded`."""
     def __init__(
         self,
         findings: list[Finding], # The surest first
@@ -79,6 +82,7 @@ class Diagnosis:
 
     @property
     def title(self) -> str:
+        if "nothing recorded" in self: return f"Nothing was recorded: {self.findings[0].evidence}"
         of = f"{self.n_steps} step{'s'*(self.n_steps != 1)} of {self.n_layers} layer{'s'*(self.n_layers != 1)}"
         return f"{len(self.findings)} finding{'s'*(len(self.findings) > 1)} in {of}" if self.findings else f"Nothing unusual in {of}"
 
@@ -87,10 +91,12 @@ class Diagnosis:
     def __contains__(self, what): return any(f.what == what for f in self.findings)
 
     def __repr__(self):
+        if "nothing recorded" in self: return f"{self.title}\n  What helps: {self.findings[0].advice}"
         notes = [f"Not judged: {text}" for text in self.unknown]
         return "\n\n".join([self.title, *map(str, self.findings), *(["\n".join(notes)] if notes else [])])
 
     def _repr_html_(self):
+        if "nothing recorded" in self: return f"<p><b>{escape(self.title)}</b><br><i>What helps:</i> {escape(self.findings[0].advice)}</p>"
         rows = [f"<li>{f.sure}: <b>{escape(f.what)}</b> {escape(f.where)}<br>{escape(f.evidence)}<br><i>What helps:</i> {escape(f.advice)}</li>" for f in self]
         notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in self.unknown]
         return f"<p><b>{self.title}</b></p>" + (f"<ul>{''.join(rows)}</ul>" if rows else "") + "".join(notes)
@@ -102,7 +108,8 @@ class Series:
         if history is None or history.steps != steps: history, shape = History([], rows_of(False, False)), (0, len(steps))
         else: shape = (len(history.names), len(steps))
         def read(what): return history.values(what).detach().double().cpu().reshape(shape)
-        self.names, self.steps = history.names, steps
+        self.names, self.steps, self.followed = history.names, steps, history.followed
+        self.untrainable = set() if history.trainable is None else set(history.names) - set(history.trainable)
         self.n, self.mean, self.std, self.near_zero = map(read, ("n", "mean", "std", "near_zero"))
         self.under = read("under") if "under" in history.rows else None
         self.hist = history.values("hist").detach().double().cpu() if history.has_hist else None
@@ -194,7 +201,8 @@ def not_trained(run: Run) -> Seen:
         got, ran = grads.ran.any(1), (outputs.ran if outputs.names == grads.names else grads.ran).any(1)
         inner = got.int().cumsum(0) > 0  # what comes before the first layer that gets gradients may be frozen, or prepare data
         trained = torch.tensor([bool(parameters_of(name, moved)) for name in grads.names])
-        none, since = ran & ~got & (inner | trained), lasting(grads.norm == 0, grads.ran)
+        meant = torch.tensor([name in grads.untrainable for name in grads.names])  # frozen, or without parameters
+        none, since = ran & ~got & (trained | (inner & ~meant)), lasting(grads.norm == 0, grads.ran)
         zero = since >= 0
         told.update(grads.named(none | zero))
         if none.any(): yield grads.named(none), grads.span(0), "certain" if (none & trained).any() else "likely", f"They run, and got no gradient in {len(run.steps)} recorded steps."
@@ -220,17 +228,29 @@ def shut(run: Run, share: float) -> Tensor: # layer, row
 def dead_units(run: Run) -> Seen:
     o, g = run.outputs, run.grads
     whole, part = lasting(shut(run, closed), o.finite), lasting(shut(run, sparse), o.finite)
-    found = {"certain": [], "likely": [], "possible": []}
-    for i in range(len(o.names) - 1):  # the last layer has no ReLU behind it
-        row = max(whole[i].item(), part[i].item())
-        if row < 0: continue
-        if whole[i] < 0: found["possible"].append((i, row))
-        elif g.names != o.names: found["likely"].append((i, row))
-        elif (g.norm[i, row:] <= constant*g.norm[i + 1:, row:].nanmedian()).double().mean() >= mostly: found["certain"].append((i, row))
-    learns = {"certain": "Their gradients are zero.", "likely": "A ReLU behind them returns nothing but zeros.", "possible": "Few units still say something, or each does so rarely."}
-    for sure, rows in found.items():
+    found = {}
+    for i in range(len(o.names) - 1):  # nothing that could close stands behind the last layer
+        row, behind = max(whole[i].item(), part[i].item()), o.followed.get(o.names[i])
+        if row < 0 or behind not in (None, *closes, *closes_softly): continue  # a LeakyReLU or a normalization lets negative numbers through
+        limit = constant if whole[i] >= 0 else thinned
+        if g.names == o.names and (g.norm[i, row:] <= limit*g.norm[i + 1:, row:].nanmedian()).double().mean() < mostly: continue  # it learns
+        found.setdefault(why_dead(whole[i] >= 0, behind, g.names == o.names), []).append((i, row))
+    for (sure, why), rows in found.items():
         shares = ", ".join(f"{o.near_zero[i, row:].nanmean():.1%} ({o.near_zero[i, 0]:.0%} at the start)" for i, row in rows[:4])
-        if rows: yield [o.names[i] for i, _ in rows], o.span(min(row for _, row in rows)), sure, f"Negative or zero outputs: {shares}. {learns[sure]}"
+        yield [o.names[i] for i, _ in rows], o.span(min(row for _, row in rows)), sure, f"Negative or zero outputs: {shares}. {why}"
+
+
+closes, closes_softly = ("ReLU", "ReLU6", "Threshold"), ("GELU", "SiLU", "Mish", "Hardswish", "Softplus")
+
+
+def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
+    "How sure it is that such a layer is dead, and why. What stands behind it is named only where it is known."
+    if whole and grads: return "certain", "Their gradients are zero."
+    if not whole and behind in closes: return "possible", f"Behind the {behind} that follows, few units still say something, or each does so rarely."
+    if not whole: return "possible", "If a ReLU follows, few units still say something, or each does so rarely."
+    if behind in closes: return "likely", f"The {behind} behind them returns nothing but zeros."
+    if behind: return "possible", f"The {behind} behind them may return next to nothing; gradients, with grads=True, would tell."
+    return "possible", "If a ReLU follows, it returns nothing but zeros; gradients, with grads=True, would tell."
 
 
 def constant_output(run: Run) -> Seen:
@@ -334,12 +354,13 @@ def rate_too_small(run: Run) -> Seen:
 
 # %% ../nbs/lib/diagnosis.ipynb #1b945bf6
 faults: dict[str, tuple[Callable[[Run], Seen], str]] = {
+    "nothing recorded": (lambda run: (), "Record the model that is trained, in train mode, and see that each step ends: with step(), or with auto=True."),
     "NaN or Inf": (not_finite, "Put `find_nan(model)` around the loop: it names the layer that makes the first one, and from what. Often a division, logarithm or root, or a step that was too long."),
     "skipped steps": (steps_skipped, "Look for the layer whose gradients overflow, with `find_nan`; or train in bfloat16, which needs no scaler."),
     "float16 limit": (float16_limit, "Use bfloat16, normalize before this layer, or run it in float32."),
     "never ran": (never_ran, "Look at `forward`: is the layer called there? Remove it, or call it."),
     "not trained": (not_trained, "Look for `detach`, `no_grad`, `requires_grad=False` or a result that the loss does not use; and for an optimizer that was given other parameters, or is not called."),
-    "dead units": (dead_units, "A lower learning rate or warm-up, a fresh start with Kaiming initialization and no negative bias, normalization before the ReLU, or LeakyReLU or GELU in its place."),
+    "dead units": (dead_units, "A lower learning rate or warm-up, a fresh start with Kaiming initialization and no negative bias, normalization before the activation, or LeakyReLU as the activation."),
     "constant output": (constant_output, "Do not begin with all weights zero: units that are alike get the same gradients and stay alike. If it came later, look for dead units before this layer."),
     "saturated": (saturated, "Begin with smaller weights (Xavier), scale the inputs, normalize before the activation, or use ReLU or GELU."),
     "activations vanish": (activations_vanish, "Begin with larger weights: Kaiming for ReLU, Xavier for tanh; or add normalization or residual connections."),
@@ -356,8 +377,14 @@ def diagnose(
     stats: ActivationStats, # What was recorded, during the run, after it, or read from a file
 ) -> Diagnosis: # To print, or to show in a notebook
     "Say in words what the statistics of a run show."
+    if not isinstance(stats, ActivationStats):
+        hint = f"diagnose({type(stats).__name__.lower()}.activation_stats)" if hasattr(stats, "activation_stats") else "diagnose(s)"
+        raise TypeError(f"diagnose reads what an ActivationStats has recorded, and got a {type(stats).__name__}; record a run, "
+                        f"with ActivationStats().on(model) as s: …, and then write {hint}")
+    if why := stats._nothing(): return Diagnosis([Finding("nothing recorded", [], (0, -1), "certain", why, faults["nothing recorded"][1])],
+                                                 0, len(stats.names), [])
     run = Run(stats)
-    findings = [Finding(what, *seen, advice) for what, (look, advice) in faults.items() if run.steps for seen in look(run)]
+    findings = [Finding(what, *seen, advice) for what, (look, advice) in faults.items() for seen in look(run)]
     findings.sort(key=lambda f: ("certain", "likely", "possible").index(f.sure))
     unknown = []
     if "activations" not in run.recorded: unknown.append("what layers return; record it with is_forward=True")

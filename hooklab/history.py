@@ -19,6 +19,8 @@ from .recording import Recording
 class History(Plots, Recording):
     "What was recorded, and ways to read it and to look at it. A layer is asked for by its number or by its name."
     cpu, kind = True, "activations" # Where tensors are when they are read; what the numbers are of
+    trainable = None # The layers with parameters that could be trained when the record began, if that is known
+    followed = {} # What stands behind a layer, where a `Sequential` says so: the name of a class of torch
     sampled = None # Of how many numbers of each output histograms and counts are, if they are not of all
 
     def index(

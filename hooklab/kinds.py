@@ -72,15 +72,36 @@ class OccasionHook(Hook):
 
 # %% ../nbs/lib/kinds.ipynb #e42acbbc
 def step_hook(
-    optimizer: Optimizer, # The optimizer
+    optimizer: Optimizer, # The optimizer, or what accelerate, Fabric or Lightning put around it
     f: Callable[[Optimizer, tuple, dict], Any], # `f(optimizer, args, kwargs)`: what `step` is called with, the optimizer included
     *,
     before: bool = False, # Before the step; then `f` may return other arguments for it, as a pair of a tuple and a dict
 ) -> Hook: # On until its `with` ends, or until `remove()`
     "Be called after each step of an optimizer, or before."
-    if not isinstance(optimizer, Optimizer): raise TypeError(f"expected a torch optimizer, got a {type(optimizer).__name__}")
+    optimizer = innermost(optimizer)
     if before: return OccasionHook(optimizer, f, "step_pre", optimizer.register_step_pre_hook)
     return OccasionHook(optimizer, f, "step", optimizer.register_step_post_hook)
+
+# %% ../nbs/lib/kinds.ipynb #5b1f7ad8
+def innermost(
+    optimizer: Any, # An optimizer, or an object that has one in it
+) -> Optimizer: # The first one whose `step` calls hooks
+    "The optimizer that makes the steps: wrappers only hand them on, and torch knows nothing of hooks on a wrapper."
+    layer, seen = [optimizer], []
+    while layer:
+        for x in layer:
+            if isinstance(x, Optimizer) and getattr(type(x).step, "hooked", False) and "_optimizer_step_post_hooks" in vars(x): return x
+        seen += layer
+        inside = [part for x in layer for part in _parts_of(x)]
+        layer = [x for i, x in enumerate(inside) if not any(x is other for other in seen + inside[:i])]
+    raise TypeError(f"expected a torch optimizer, or an object with one as its .optimizer, got a {type(optimizer).__name__}")
+
+
+def _parts_of(x):
+    "What may lead from a wrapper to its optimizer."
+    named = [getattr(x, name, None) for name in ("optimizer", "_optimizer")]
+    others = [part for part in getattr(x, "__dict__", {}).values() if isinstance(part, Optimizer)]
+    return [part for part in named if part is not None] + others
 
 # %% ../nbs/lib/kinds.ipynb #02a63760
 def global_hook(

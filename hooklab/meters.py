@@ -6,15 +6,18 @@
 __all__ = []
 
 # %% ../nbs/lib/meters.ipynb #943fa956
+import warnings
+
 import torch
 from torch import Tensor, nn
 
 from .group import Group, has_compiled, last_given
 from .hook import Hook, _check
-from .kinds import step_hook
+from .kinds import innermost, step_hook
 from .moments import Batch, Numbers, Scratch, in_a_row, main_tensor, measure, measured, merged, numbers, rows_of
 from .select import unwrap
-from .store import stands_for_many
+from .store import HookWarning, stands_for_many
+from .tree import tensors
 
 # %% ../nbs/lib/meters.ipynb #7c94813d
 small = {"cpu": 65_536}  # so many numbers at most are copied rather than measured at once
@@ -51,7 +54,7 @@ class Stack:
 # %% ../nbs/lib/meters.ipynb #a5511947
 class Meter(Hook):
     "Keeps the numbers of what the layer returns, or of its gradients, instead of the tensor."
-    __slots__ = "index", "places", "own"
+    __slots__ = "index", "places", "own", "left_out"
 
     def _saw(self, m, given, compiling):
         self.fired, g = True, self.group
@@ -60,25 +63,43 @@ class Meter(Hook):
 
     def _left(self, out):
         self.fired, g = True, self.group
-        if g.on and not self.removed and g.root.training: super()._left(out)
+        if not g.on or self.removed or not g.root.training: return
+        try: super()._left(out)
+        except Exception as e: self._leave_out(out, self.n_calls, e)
 
     def _gradients(self, call, *given):
         if not self.removed: self.measure(given[-1])
 
     def measure(self, value):
-        "Take the numbers of `value`, now or at the end of the step."
-        x = value if isinstance(value, Tensor) else main_tensor(value)
-        if x is None: return
+        "Take the numbers of `value`, now or at the end of the step. What cannot be measured is left out."
         g = self.group
         if self.n_calls == most_calls: g.carry()
         call = self.n_calls
-        self.n_calls = call + 1
-        if g.scaler is not None and g.scaler._scale is not None: x = x.detach().float()/g.scaler._scale
-        place = self.places[call] if call < len(self.places) else g.place(self)
-        if place.row is not None and x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x):
-            place.row.copy_(x.detach())
-            place.full = True
-        else: g.measure_now(place, x)
+        try:
+            x = value if type(value) is Tensor else main_tensor(value)
+            if x is None: return
+            self.n_calls = call + 1
+            if g.scaler is not None and g.scaler._scale is not None: x = x.detach().float()/g.scaler._scale
+            place = self.places[call] if call < len(self.places) else g.place(self, x.device)
+            if place.row is not None and x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x):
+                place.row.copy_(x.detach())
+                place.full = True
+            else: g.measure_now(place, x)
+        except Exception as e: self._leave_out(value, call, e)
+
+    def _leave_out(self, value, call, error):
+        "A model runs on, whatever it returns. What was not understood is no call, and is told once."
+        self.n_calls = call
+        for place in self.places[call:call + 1]:
+            place.column.zero_()
+            place.full = False
+        if self.left_out: return
+        self.left_out = True
+        try: found = next(iter(tensors(value)), value)
+        except Exception: found = value
+        what = "the gradient of its output" if "backward" in self.group.kind else "its output"
+        warnings.warn(f"{self.name}: {what}, a {type(found).__name__}, cannot be measured and is left out of the statistics "
+                      f"({type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]})", HookWarning, stacklevel=2)
 
     def clear(self): self.n_calls = 0
 
@@ -104,14 +125,19 @@ class Meters(Group):
         self.rows, self.scratch = rows_of(with_counts, with_hist), scratch or Scratch()
         self.on, self.traced, self.tables, self.stacks, self.new_places, self.carried = True, False, [], [], False, None
         _check(list(layers.items()))
+        # A guess, until the first output says where the model computes: parameters may be kept elsewhere.
         self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
+        self.trained = False  # has the model run in train mode?
         meters = [Meter.__new__(Meter)._become(name, m, self) for name, m in layers.items()]
         for index, meter in enumerate(meters):
-            meter.index, meter.places, meter.own = index, [], torch.zeros(len(self.rows), 1, device=self.device)
+            meter.index, meter.places, meter.left_out = index, [], False
+            meter.own = torch.zeros(len(self.rows), 1, device=self.device)
         self.attach(meters)
         self.attached = True
 
-    def _begin(self): self.running = self.began = True
+    def _begin(self):
+        self.running = self.began = True
+        if self.root.training: self.trained = True
 
     def switch(self, on: bool):
         "Measure from now on, or do not. A hook that is off costs a little too, so it is taken off, except where code is compiled anew for that."
@@ -124,14 +150,28 @@ class Meters(Group):
             h.handles = ()
         self.detach_root()
 
-    def place(self, meter: Meter) -> Place:
+    @property
+    def pending(self) -> bool:
+        "Has anything been measured in the step that has not ended yet?"
+        return self.traced or self.carried is not None or any(h.n_calls for h in self.hooks)
+
+    def place(
+        self,
+        meter: Meter, # The meter of the layer
+        device: torch.device, # Where its output is
+    ) -> Place:
         "Where the numbers of another call of this layer go."
         call = len(meter.places)
         with torch.inference_mode(False):
+            if not self.tables and not self.traced and device != self.device: self._move(device)
             if call == len(self.tables): self.tables.append(torch.zeros(len(self.rows), len(self.hooks), device=self.device))
         meter.places.append(Place(self.tables[call][:, meter.index:meter.index + 1], meter.index, call))
         self.new_places = True
         return meter.places[-1]
+
+    def _move(self, device):
+        self.device = device
+        for h in self.hooks: h.own = h.own.new_zeros(h.own.shape, device=device)
 
     def measure_now(self, place: Place, x: Tensor):
         "The numbers of `x`, which is large, or new here."
@@ -205,7 +245,7 @@ class Meters(Group):
 
     def trace(self, meter: Meter, value):
         "The numbers of `value`, in compiled code."
-        x = value if isinstance(value, Tensor) else main_tensor(value)
+        x = value if type(value) is Tensor else main_tensor(value)
         if x is None or not self.root.training: return
         self.traced = True
         x = x.detach()
@@ -222,42 +262,64 @@ def _stride(n: int, size: int) -> int: return -(-n//size)
 
 # %% ../nbs/lib/meters.ipynb #ec703381
 class Weights:
-    "Compares parameters before and after each step of an optimizer."
+    "Compares parameters before and after each step of an optimizer, or of several."
     rows = ["update", "data"]
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer):
-        if not isinstance(optimizer, torch.optim.Optimizer): raise TypeError(f"expected a torch optimizer, got a {type(optimizer).__name__}")
+    def __init__(self, model: nn.Module, *optimizers: torch.optim.Optimizer):
         names = {id(p): name for name, p in unwrap(model).named_parameters()}
-        self.params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        self.names = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)]
-        self.on, self.before, self.table = True, [], None
-        self.hooks = [step_hook(optimizer, self._before, before=True)]
-        try: self.hooks.append(step_hook(optimizer, self._after))
+        self.moves = [Moves(optimizer) for optimizer in optimizers]
+        self.params = [p for moves in self.moves for p in moves.params]
+        self.names, self.hooks = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)], []
+        try:
+            for moves in self.moves:
+                self.hooks.append(step_hook(moves.optimizer, moves.before_step, before=True))
+                self.hooks.append(step_hook(moves.optimizer, moves.after_step))
         except BaseException:
             self.remove()
             raise
 
+    @property
+    def on(self) -> bool: return self.moves[0].on
+
+    @on.setter
+    def on(self, on: bool):
+        for moves in self.moves: moves.on = on
+
+    def take(self) -> Tensor: # The length of the step and of the parameter before it, for each parameter
+        "The numbers of the step that ends here."
+        tables = [moves.take() for moves in self.moves]
+        return torch.cat([table.to(tables[0].device) for table in tables], 1)
+
+    def remove(self):
+        for hook in self.hooks: hook.remove()
+        for moves in self.moves: moves.before = []
+
+# %% ../nbs/lib/meters.ipynb #7d05ce91
+class Moves:
+    "How far the last step of one optimizer has moved its parameters."
+    def __init__(self, optimizer: torch.optim.Optimizer):
+        self.optimizer = innermost(optimizer)
+        self.params = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
+        self.on, self.before, self.table = True, [], None
+
     @torch.no_grad()
-    def _before(self, *_):
-        if not self.on: return
+    def before_step(self, *_):
+        if not self.on or not self.params: return
         if not self.before: self.before = [torch.empty_like(p) for p in self._local()]
         torch._foreach_copy_(self.before, self._local())
 
     def _local(self): return [p.to_local() if hasattr(p, "to_local") else p for p in self.params]  # of a sharded one, what is here
 
     @torch.no_grad()
-    def _after(self, *_):
+    def after_step(self, *_):
         if not self.on or not self.before: return
         data = torch.stack(torch._foreach_norm(self.before))
         torch._foreach_sub_(self.before, self._local())
         self.table = torch.stack([torch.stack(torch._foreach_norm(self.before)), data]).float()
 
-    def take(self) -> Tensor: # The length of the step and of the parameter before it, for each parameter
-        "The numbers of the step that ends here. An optimizer that was not called has moved nothing."
-        table = torch.zeros(2, len(self.params), device=self.params[0].device) if self.table is None else self.table
+    def take(self) -> Tensor:
+        "An optimizer that was not called has moved nothing."
+        device = self.params[0].device if self.params else None
+        table = torch.zeros(2, len(self.params), device=device) if self.table is None else self.table
         self.table = None
         return table
-
-    def remove(self):
-        for hook in self.hooks: hook.remove()
-        self.before = []

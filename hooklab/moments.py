@@ -25,8 +25,16 @@ def rows_of(with_counts: bool, with_hist: bool) -> list[str]:
 # %% ../nbs/lib/moments.ipynb #444ec83f
 def main_tensor(value) -> Tensor | None:
     "The tensor whose numbers stand for what a layer returned."
-    if isinstance(value, Tensor): return value
-    return next(iter(tensors(value)), None)
+    if type(value) is Tensor: return value
+    x = value if isinstance(value, Tensor) else next(iter(tensors(value)), None)
+    return None if x is None else plain(x)
+
+
+def plain(x: Tensor) -> Tensor:
+    """The tensor inside a subclass that only adds behaviour to torch's functions, which would also get in the way of measuring.
+    Subclasses with a `__torch_dispatch__`, such as sharded or quantised ones, may have no numbers of their own, and stay."""
+    if type(x) is Tensor or type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__: return x
+    with torch._C.DisableTorchFunctionSubclass(): return x.detach().as_subclass(Tensor)
 
 
 def in_a_row(x: Tensor) -> Tensor:
@@ -70,7 +78,7 @@ class Scratch:
     def __init__(self): self.floats = torch.empty(0)
 
     def like(self, x: Tensor) -> Tensor:
-        if self.floats.numel() < x.numel(): self.floats = x.new_empty(x.numel(), dtype=torch.float32)
+        if self.floats.numel() < x.numel(): self.floats = torch.empty(x.numel(), device=x.device)
         return self.floats[:x.numel()].view(x.shape)
 
 

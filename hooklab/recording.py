@@ -56,6 +56,7 @@ class Recording:
     def _rows(self, start: int, stop: int) -> Tensor:
         "Some numbers of all columns in all steps: number, column, step."
         if not self.steps: return torch.zeros(stop - start, len(self.names), 0)
+        if self.is_meta: raise RuntimeError(no_numbers)
         return torch.cat([c[:len(self.steps) - i*chunk, start:stop] for i, c in enumerate(self.chunks)]).permute(1, 2, 0)
 
     def values(
@@ -83,6 +84,11 @@ class Recording:
         tables = torch.stack([tables[[steps.index(step) for step in common]] for _, steps, tables in everybody])
         self.fill(common, merged(tables.permute(0, 2, 3, 1)).permute(2, 0, 1))
 
+    @property
+    def is_meta(self) -> bool:
+        "Was a model recorded that has no numbers?"
+        return any(c.is_meta for c in self.chunks)
+
     def tables(self) -> Tensor: # step, number, column
         "Everything."
         return self._rows(0, len(self.rows)).permute(2, 0, 1)
@@ -99,4 +105,6 @@ class Recording:
     def __repr__(self): return f"Recording: {len(self)} steps of {len(self.names)} columns with {len(self.rows)} numbers each"
 
 
+no_numbers = ("the model ran on the meta device, where tensors have shapes and no numbers, so there is nothing to read; "
+              "move it to a device, model.to_empty(device=…) or from_pretrained(…), and record again.")
 chunk = 256  # tables: so many are made room for at a time

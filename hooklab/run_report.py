@@ -149,16 +149,22 @@ def facts_of(stats, histories) -> dict[str, str]:
 def page(stats, title: str) -> str:
     "The page."
     from hooklab.diagnosis import diagnose
-    histories = stats.histories
+    histories, diagnosis = stats.histories, diagnose(stats)
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts_of(stats, histories).items())
+    if "nothing recorded" in diagnosis: return framed(title, facts, diagnosis)
     figures = [f'<figure><img src="{drawn(draw, size)}" alt="{escape(words)}"><figcaption>{escape(caption)}</figcaption></figure>' for draw, size, caption, words in pictures(histories)]
+    return framed(title, facts, diagnosis, f"""<h2>Pictures</h2><div class="pictures">{"".join(figures)}</div>
+<h2>Layers</h2><p>Numbers of the first and the last recorded step, and the way from one to the other.</p>{table(histories)}
+""")
+
+
+def framed(title: str, facts: str, diagnosis: Any, rest: str = "") -> str:
+    "What stands on every page, and below it the rest."
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{look}</style></head>
 <body><main><h1>{escape(title)}</h1><dl>{facts}</dl>
-<h2>Diagnosis</h2><div class="diagnosis">{diagnose(stats)._repr_html_()}</div>
-<h2>Pictures</h2><div class="pictures">{"".join(figures)}</div>
-<h2>Layers</h2><p>Numbers of the first and the last recorded step, and the way from one to the other.</p>{table(histories)}
-</main></body></html>
+<h2>Diagnosis</h2><div class="diagnosis">{diagnosis._repr_html_()}</div>
+{rest}</main></body></html>
 """
 
 

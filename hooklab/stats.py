@@ -7,8 +7,11 @@ __all__ = ['ActivationStats']
 
 # %% ../nbs/lib/stats.ipynb #014e414f
 import json
+import sys
+import warnings
 from functools import wraps
 from pathlib import Path
+from types import MethodType
 from typing import Any, Self
 
 import torch
@@ -18,13 +21,16 @@ from torch import Tensor, nn
 
 from .callback import HookCallback
 from .history import History, WeightHistory
+from .kinds import innermost, step_hook
 from .live import LivePlot
 from .meters import Meters, Weights
 from .moments import Scratch, in_a_row, main_tensor, measured, rows_of
 from .own_hook import HookHistory, HooksOf, OwnHooks
 from .plots import overview
+from .recording import no_numbers
 from .run_report import write_report
 from .select import not_a_model, unwrap
+from .store import HookWarning
 
 # %% ../nbs/lib/stats.ipynb #3b5b808f
 def _of_history(name):
@@ -39,6 +45,8 @@ class ActivationStats(HookCallback):
     order = -20
     gradients = updates = None # The `History` of gradients; the one of updates
     live_plot = None # The `LivePlot`, if one is wanted
+    end = None # What ends each step by itself, if that is wanted
+    unrecorded = "nothing has been watched yet; begin with stats.on(model), or give it to a learner." # Why there are no rows
 
     def __init__(
         self,
@@ -94,13 +102,15 @@ class ActivationStats(HookCallback):
             for kind, hook in kinds.items() if not records else ():
                 self.meters[kind] = Meters(layers, model, hook, scaler=self.scaler if kind == "gradients" else None, **counted)
                 records[kind] = self._new_history(kind, self.meters[kind])
-            if self.optimizer is not None: self.weights = Weights(model, self.optimizer)
+            if self.optimizer is not None: self.weights = Weights(model, *several(self.optimizer))
         except BaseException:
             self._remove()
             raise
         self.history = next(iter(records.values()))
         self.gradients, self.updates = records.get("gradients"), None
         if self.weights: self.updates = WeightHistory(self.weights.names, self.weights.rows, self.max_rows)
+        trainable = [name for name, m in layers.items() if any(p.requires_grad for p in m.parameters())]
+        for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
 
     def _new_history(self, kind, meters):
         names = [h.name for h in meters.hooks]
@@ -120,7 +130,13 @@ class ActivationStats(HookCallback):
         return {kind: self._new_history(kind, self.meters[kind])}
 
     def _remove(self):
+        if self.meters and not self.steps: self.unrecorded = self._why_unrecorded()
+        self._take_off()
+
+    def _take_off(self):
         for meters in self.meters.values(): meters.remove()
+        if self.end: self.end.remove()
+        self.end = None
         if self.weights: self.weights.remove()
         was_on = bool(self.meters)
         self._off()
@@ -159,29 +175,73 @@ class ActivationStats(HookCallback):
     def on(
         self,
         model: nn.Module, # What is trained; compiled or distributed, as it is called
-        optimizer: torch.optim.Optimizer | None = None, # Record too how far its steps move the parameters
+        optimizer: torch.optim.Optimizer | list | None = None, # Record too how far its steps move the parameters; one, or a list
         scaler: torch.amp.GradScaler | None = None, # What the loss is multiplied with: gradients are recorded without it
+        *,
+        auto: bool = False, # End a step by itself, after that of the optimizer; with a `scaler`, after its `update()`
     ) -> "ActivationStats": # Itself, for a `with`
-        "Begin to record. Call `step()` whenever a step has ended."
+        "Begin to record. Call `step()` whenever a step has ended, or let it end by itself with `auto=True`."
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+        if auto and optimizer is None:
+            raise ValueError("auto=True ends a step after that of the optimizer, and no optimizer was given; write "
+                             "on(model, optimizer=optimizer, auto=True), or call step() yourself")
+        if optimizer is not None: optimizer = [innermost(o) for o in several(optimizer)]
         self.optimizer, self.scaler = optimizer, scaler if scaler is not None and scaler.is_enabled() else None
         self.scaled = self.scaler is not None
         self.learn = Loop(model)
         self._register()
+        if auto: self.end = StepEnd(optimizer, self.scaler, self._step)
         self._switch(self._is_due())
         return self
 
     def step(self):
         "A step has ended: what was measured since the last one is its row."
         if not self.meters: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
-        loop = self.learn
-        self._end_step(loop.train_iter, self._is_due())
+        if self.end: raise RuntimeError("with auto=True a step ends by itself, after that of the optimizer; leave out step(), or begin without auto")
+        self._step()
+
+    def _step(self):
+        loop, due = self.learn, self._is_due()
+        loop.ended, loop.was_due = loop.ended + 1, loop.was_due or due
+        self._end_step(loop.train_iter, due)
         loop.train_iter += 1
         self._switch(self._is_due())
 
     def remove(self):
-        "Take everything off the model. What was recorded stays."
-        self._remove()
+        "Take everything off the model. What was recorded stays; if nothing was, a warning says why."
+        self._close(report=sys.exc_info()[0] is None)
+
+    def _close(self, report, in_context=False):
+        if self.meters and not self.steps:
+            self.unrecorded = why = self._why_unrecorded()
+            began = any(meters.began for meters in self.meters.values())
+            fired = any(h.fired for meters in self.meters.values() for h in meters.hooks)
+            if report and isinstance(self.learn, Loop) and (fired or not began):  # else it is told of each layer
+                warnings.warn(f"Nothing was recorded: {why}", HookWarning, stacklevel=3)
+                report = fired
+        for meters in self.meters.values(): meters.close(report, in_context)
+        self._take_off()
+
+    def _why_unrecorded(self) -> str:
+        "Why there are no rows."
+        if not self.meters: return self.unrecorded
+        groups, loop = self.meters.values(), self.learn
+        if isinstance(loop, Loop) and loop.ended and not loop.was_due:
+            return f"with every={self.every}, none of the {loop.ended} steps was due."
+        if not any(meters.began or any(h.fired for h in meters.hooks) for meters in groups):
+            return "the model was not called. Was a copy of it trained, or another model?"
+        if any(meters.pending for meters in groups):
+            if not self.end: return "the model ran in train mode, and step() was not called after that. Call it at the end of each step of the loop."
+            return ("the model ran in train mode, and " + ("the scaler was not updated" if self.scaled else "the optimizer made no step")
+                    + " after that. Is it the one that was given to on()?")
+        if any(meters.trained or (not meters.began and meters.root.training) for meters in groups):
+            return "the model ran in train mode, and no " + ("number" if self.is_forward else "gradient") + " came out of the layers that were watched."
+        return "the model was in eval mode whenever it was called, and only train mode is recorded. Call model.train() before the loop."
+
+    def _nothing(self) -> str: # Empty if there is something
+        "Why there is nothing to read."
+        if self.history.is_meta: return no_numbers
+        return "" if self.steps else self._why_unrecorded()
 
     def lightning(
         self,
@@ -201,9 +261,7 @@ class ActivationStats(HookCallback):
 
     def __enter__(self) -> Self: return self
 
-    def __exit__(self, exc_type, *_):
-        for meters in self.meters.values(): meters.close(report=exc_type is None, in_context=True)
-        self._remove()
+    def __exit__(self, exc_type, *_): self._close(report=exc_type is None, in_context=True)
 
     # What was recorded
 
@@ -284,8 +342,9 @@ class ActivationStats(HookCallback):
         path: str | Path, # A file; its name ends in .safetensors by custom
     ):
         "Write what was recorded to a file."
-        facts = {kind: {"names": h.names, "rows": h.rows, "steps": h.steps} for kind, h in self.histories.items()}
-        about = {"facts": facts, "hist_sample": self.hist_sample, "scaled": self.scaled}
+        facts = {kind: {"names": h.names, "rows": h.rows, "steps": h.steps, "trainable": h.trainable, "followed": h.followed}
+                 for kind, h in self.histories.items()}
+        about = {"facts": facts, "hist_sample": self.hist_sample, "scaled": self.scaled, "unrecorded": self._nothing()}
         save_file({kind: h.tables().cpu().contiguous() for kind, h in self.histories.items()}, path, {"hooklab": json.dumps(about)})
 
     @classmethod
@@ -301,9 +360,10 @@ class ActivationStats(HookCallback):
             for kind, facts in about["facts"].items():
                 histories[kind] = history = (WeightHistory if kind == "updates" else History)(facts["names"], facts["rows"])
                 history.kind, history.sampled = kind, about["hist_sample"]
+                history.trainable, history.followed = facts.get("trainable"), facts.get("followed", {})  # older files have neither
                 history.fill(facts["steps"], file.get_tensor(kind))
         new = cls(hist_sample=about["hist_sample"], grads="gradients" in histories, is_forward="activations" in histories)
-        new.scaled = about["scaled"]
+        new.scaled, new.unrecorded = about["scaled"], about.get("unrecorded") or "the file has no steps."
         new.history = next(iter(histories.values()))
         new.gradients, new.updates = histories.get("gradients"), histories.get("updates")
         new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows
@@ -328,4 +388,76 @@ class ActivationStats(HookCallback):
 class Loop:
     "What a callback finds instead of a learner when it is used in a loop."
     cleans_up, cbs, training, train_iter = True, (), True, 0
+    ended, was_due = 0, False  # how many steps have ended; was any of them one that `every` asks for?
     def __init__(self, model): self.model = model
+    def remove_cb(self, cb): cb.remove()
+
+# %% ../nbs/lib/stats.ipynb #b5e0279c
+_passes_on = (nn.Identity, nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd, nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd,
+              nn.modules.pooling._AdaptiveMaxPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd)  # numbers below zero stay below zero
+
+
+def followed(
+    model: nn.Module, # The model
+    layers: dict[str, nn.Module], # Some of its layers, by name
+) -> dict[str, str]: # The name of a class for each layer of which it is known
+    "What takes in what a layer returns, where a `Sequential` says so and torch knows the class."
+    found = {}
+
+    def visit(m, then):
+        "Note what comes after `m`, and return what somebody meets who comes to it."
+        m = unwrap(m)
+        if isinstance(m, torch.jit.ScriptModule): return None  # its class cannot be asked
+        found[m] = then if m not in found else None  # called from two places
+        if type(m).forward is nn.Sequential.forward:
+            for child in reversed(list(m.children())): then = visit(child, then)
+            return then
+        inner = [visit(child, None) for child in m.children()]
+        if isinstance(m, _passes_on): return then
+        return type(m).__name__ if not inner and type(m).__module__.startswith("torch.nn.modules.") else None
+
+    visit(unwrap(model), None)
+    return {name: after for name, m in layers.items() if (after := found.get(unwrap(m)))}
+
+# %% ../nbs/lib/stats.ipynb #41d9e06f
+class StepEnd:
+    "Ends a step when each of the optimizers has made its own; with a scaler, when that is updated, because it skips some."
+    def __init__(self, optimizers, scaler, then):
+        self.optimizers, self.then, self.done = optimizers, then, set()
+        self.hooks = [ScalerUpdate(scaler, then)] if scaler is not None else [step_hook(o, self.made) for o in optimizers]
+
+    def made(self, optimizer, *_):
+        self.done.add(optimizer)
+        if len(self.done) < len(self.optimizers): return
+        self.done.clear()
+        self.then()
+
+    def remove(self):
+        for hook in self.hooks: hook.remove()
+
+# %% ../nbs/lib/stats.ipynb #ad3c58e7
+def several(optimizer) -> list:
+    "One optimizer, or a list of them, as a list."
+    if isinstance(optimizer, list | tuple) and optimizer: return list(optimizer)
+    return [optimizer]
+
+# %% ../nbs/lib/stats.ipynb #6b8f02da
+class ScalerUpdate:
+    "Stands in the place of `scaler.update`, for which torch has no hook: calls it, and then a function. Copies do not have it."
+    __slots__ = "scaler", "inner", "then"
+    def __init__(self, scaler, then):
+        self.scaler, self.inner, self.then = scaler, scaler.update, then
+        scaler.update = self
+
+    def __call__(self, *args, **kwargs):
+        self.inner(*args, **kwargs)
+        if self.then is not None: self.then()
+
+    def remove(self):
+        self.then = None  # another one may have been put on top
+        if vars(self.scaler).get("update") is not self: return
+        if isinstance(self.inner, ScalerUpdate): self.scaler.update = self.inner
+        else: del self.scaler.update
+
+    def __deepcopy__(self, memo): return MethodType(type(self.scaler).update, memo.get(id(self.scaler), self.scaler))
+    def __reduce__(self): return getattr, (self.scaler, "update")

@@ -21,8 +21,8 @@ class Follower:
 
     def begin(self, model, step, optimizers, scaler):
         "Record from this step on. Rows are numbered as the trainer does, also when it resumes a run."
-        if self.updates and len(optimizers) != 1: raise ValueError(f"updates=True needs one optimizer, and this run has {len(optimizers)}")
-        self.stats.on(model, optimizers[0] if self.updates else None, scaler)
+        if self.updates and not optimizers: raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
+        self.stats.on(model, optimizers if self.updates else None, scaler)
         self.stats.learn.train_iter = step
         self.stats._switch(self.stats._is_due())
 
@@ -83,8 +83,7 @@ def transformers_callback(
 
     class TransformersStats(Follower, transformers.TrainerCallback):
         def on_train_begin(self, args, state, control, model, optimizer, **_):
-            inner = getattr(optimizer, "optimizer", optimizer)  # accelerate puts its own around it
-            self.begin(model, state.global_step, [inner], getattr(optimizer, "scaler", None))
+            self.begin(model, state.global_step, [optimizer], getattr(optimizer, "scaler", None))  # which accelerate knows
 
         def on_step_end(self, *_, **__): self.step()
 

@@ -224,7 +224,7 @@ def part(history: History, n: int, rows: list[str] | None = None, names: list[st
     table = history.tables()[:n, :len(rows)][:, :, [history.names.index(name) for name in names]]
     new = type(history)(names, rows)
     new.fill(history.steps[:n], table)
-    new.kind = history.kind
+    new.kind, new.trainable, new.followed = history.kind, history.trainable, history.followed
     return new
 
 

@@ -1,5 +1,6 @@
 """Each fault is found in runs that have it, healthy runs are left alone, and no record makes the diagnosis fail."""
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -67,8 +68,9 @@ def test_how_sure():
 
 
 @pytest.mark.parametrize("name", broken)
-@pytest.mark.parametrize("n", [0, 1, 2, 5])
+@pytest.mark.parametrize("n", [1, 2, 5])
 def test_short_runs_say_no_more_than_long_ones(name, n):
+    assert found(diagnose(full(name, 0, 0))) == ["nothing recorded"]
     assert set(found(diagnose(full(name, 0, n)))) <= set(found(diagnose(full(name, 0))))
 
 
@@ -78,7 +80,8 @@ def test_short_runs_say_no_more_than_long_ones(name, n):
 @pytest.mark.parametrize("name", healthy)
 def test_healthy_run_is_left_alone(name, seed):
     for look in full, usual:
-        for n in (0, 1, 2, 3, 5, 8, 13, 21, steps): assert not (d := diagnose(look(name, seed, n))), d
+        for n in (1, 2, 3, 5, 8, 13, 21, steps): assert not (d := diagnose(look(name, seed, n))), d
+        assert found(diagnose(look(name, seed, 0))) == ["nothing recorded"]
 
 
 def test_frozen_layers_are_no_fault():
@@ -87,6 +90,123 @@ def test_frozen_layers_are_no_fault():
     model[1].requires_grad_(False), model[3].requires_grad_(False)
     d = diagnose(train(model, sgd(model.parameters(), lr=.02), grads=True))
     assert not d
+
+
+class Lora(nn.Module):
+    "Frozen layers, some of them behind a trained one in the order of definition, and what has no parameters."
+    def __init__(self, frozen=True):
+        super().__init__()
+        self.start = nn.Flatten()
+        self.query, self.key, self.value, self.drop, self.head = *(nn.Linear(64, 64) for _ in range(3)), nn.Dropout(.1), nn.Linear(64, 10)
+        self.key.requires_grad_(not frozen), self.value.requires_grad_(not frozen)
+
+    def forward(self, x):
+        x = self.start(x)
+        return self.head(self.query(x)*self.drop(self.key(x)).detach().tanh() + self.value(x).detach())
+
+
+def tuned(frozen, **options):
+    torch.manual_seed(0)
+    model = Lora(frozen)
+    return train(model, adam([p for p in model.parameters() if p.requires_grad], lr=1e-3), **options)
+
+
+@pytest.mark.parametrize("options", [{"grads": True}, {"grads": True, "include_paramless": True}])
+def test_frozen_layers_behind_a_trained_one_are_no_fault(options, tmp_path):
+    s = tuned(True, **options)
+    assert "key" in s.names and not diagnose(s)
+    s.save(tmp_path/"run")
+    assert not diagnose(ActivationStats.load(tmp_path/"run"))
+    s = tuned(False, **options)  # the same layers, meant to be trained and cut off
+    assert [f.layers for f in diagnose(s) if f.what == "not trained"] == [["key", "value"]]
+    s.save(tmp_path/"run")
+    assert str(diagnose(ActivationStats.load(tmp_path/"run"))) == str(diagnose(s))
+
+
+def test_files_of_before_can_be_diagnosed(tmp_path):
+    "What a layer is followed by, and whether it was frozen, is not in them."
+    import json
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+    s = full("bias of -10", 0)
+    s.save(tmp_path/"run")
+    with safe_open(tmp_path/"run", "pt") as file:
+        about, tensors = json.loads(file.metadata()["hooklab"]), {name: file.get_tensor(name) for name in file.keys()}
+    del about["unrecorded"]
+    for facts in about["facts"].values(): del facts["trainable"], facts["followed"]
+    save_file(tensors, tmp_path/"old", {"hooklab": json.dumps(about)})
+    old = ActivationStats.load(tmp_path/"old")
+    assert old.history.trainable is None and old.history.followed == {}
+    assert next(f for f in diagnose(old) if f.what == "dead units").sure == "certain"
+
+
+class Wired(nn.Module):
+    "The same network without a `Sequential`, so that nobody knows what follows a layer."
+    def __init__(self, layers, act):
+        super().__init__()
+        self.layers, self.act = nn.ModuleList(m for m in layers if isinstance(m, nn.Linear)), act
+    def forward(self, x):
+        x = x.flatten(1)
+        for m in self.layers[:-1]: x = self.act(m(x))
+        return self.layers[-1](x)
+
+
+def pushed_down(act, wired=False, to=-15., **options):
+    "A run in which a layer returns numbers below zero only."
+    torch.manual_seed(0)
+    model = mlp(*shallow, act=act)
+    with torch.no_grad(): model[3].bias.fill_(to)
+    if wired: model = Wired(model, act())
+    return train(model, adam(model.parameters(), lr=1e-3), **options)
+
+
+def dead(s): return [(f.sure, f.evidence) for f in diagnose(s) if f.what == "dead units"]
+
+
+@pytest.mark.parametrize("options", [{}, {"grads": True}, {"with_hist": True}, {"with_hist": True, "grads": True}])
+@pytest.mark.parametrize("act", [partial(nn.LeakyReLU, .2), partial(nn.LeakyReLU, .3), nn.ELU, nn.Tanh, nn.Identity, lambda: nn.Sequential(nn.Dropout(.1), nn.LayerNorm(64), nn.ReLU())],
+                         ids=["LeakyReLU", "LeakyReLU .3", "ELU", "Tanh", "Identity", "LayerNorm"])
+def test_no_dead_units_where_no_relu_follows(act, options):
+    s = pushed_down(act, **options)
+    assert s.history.values("near_zero")[s.names.index("3")].min() > .95
+    assert not dead(s)
+
+
+@pytest.mark.parametrize("act, followed, sure, words", [
+    (nn.ReLU, "ReLU", "likely", "The ReLU behind them returns nothing but zeros."),
+    (nn.GELU, "GELU", "possible", "The GELU behind them may return next to nothing; gradients, with grads=True, would tell."),
+    (lambda: nn.Sequential(nn.Identity(), nn.ReLU6()), "ReLU6", "likely", "The ReLU6 behind them returns nothing but zeros."),
+])
+def test_dead_units_behind_what_closes(act, followed, sure, words):
+    s = pushed_down(act)
+    assert s.history.followed[s.names[1]] == followed and dead(s) == [(sure, dead(s)[0][1])] and dead(s)[0][1].endswith(words)
+    (certain, evidence), = dead(pushed_down(act, grads=True))
+    assert certain == "certain" and evidence.endswith("Their gradients are zero.")
+
+
+def test_where_nobody_knows_what_follows():
+    "No ReLU is claimed, and gradients decide."
+    s = pushed_down(nn.ReLU, wired=True)
+    assert s.history.followed == {}
+    ((sure, evidence),) = dead(s)
+    assert sure == "possible" and evidence.endswith("If a ReLU follows, it returns nothing but zeros; gradients, with grads=True, would tell.")
+    ((sure, evidence),) = dead(pushed_down(nn.ReLU, wired=True, grads=True))
+    assert sure == "certain" and "ReLU" not in evidence
+    for options in ({"grads": True}, {"grads": True, "with_hist": True}): assert not dead(pushed_down(partial(nn.LeakyReLU, .4), wired=True, **options))
+
+
+def test_a_part_of_the_units():
+    "A ReLU that is open for one number in thirty, and the same layer before a LeakyReLU; gradients tell them apart where nobody knows."
+    def part(act, wired=False, **options):
+        torch.manual_seed(0)
+        model = mlp(64, 256, 256, 10, act=act)
+        with torch.no_grad(): model[3].bias[:-8] = -15
+        return train(Wired(model, act()) if wired else model, sgd(model.parameters(), lr=1e-4), **options)
+    for wired in (False, True):
+        for options in ({}, {"grads": True}):
+            ((sure, evidence),) = dead(part(nn.ReLU, wired, **options))
+            assert sure == "possible" and ("If a ReLU follows" if wired else "Behind the ReLU that follows") in evidence
+    assert not dead(part(partial(nn.LeakyReLU, .4))) and not dead(part(partial(nn.LeakyReLU, .4), wired=True, grads=True))
 
 
 def test_rare_classes_are_no_dead_units():
@@ -194,11 +314,24 @@ def test_names_are_escaped():
 
 def test_nothing_recorded():
     d = diagnose(ActivationStats())
-    assert not d and str(d).startswith("Nothing unusual in 0 steps of 0 layers")
+    assert d and len(d) == 1 and "nothing recorded" in d and str(d).startswith("Nothing was recorded: nothing has been watched yet")
+    assert d.findings[0].where == "" and "(step" not in str(d) + str(d.findings[0])
+    assert d._repr_html_().startswith("<p><b>Nothing was recorded: ")
+
+
+@pytest.mark.parametrize("given, hint", [(nn.Linear(1, 1), r"a Linear; record a run, with ActivationStats\(\).on\(model\) as s: …, and then write diagnose\(s\)"),
+                                         ("run.safetensors", "a str; record a run"), (History([], rows_of(False, False)), "a History; record a run")])
+def test_what_is_no_record(given, hint):
+    with pytest.raises(TypeError, match=f"diagnose reads what an ActivationStats has recorded, and got {hint}"): diagnose(given)
+
+
+def test_a_learner_is_told_where_its_record_is():
+    learn = hl.synth_learner(cbs=ActivationStats(), quiet=True)
+    with pytest.raises(TypeError, match=r"got a Learner; .*write diagnose\(learner.activation_stats\)"): diagnose(learn)
 
 
 def test_advice_is_there_for_every_fault():
-    assert {what for what, *_ in broken.values()} == set(faults)
+    assert {what for what, *_ in broken.values()} == set(faults) - {"nothing recorded"}
     assert all(advice.endswith(".") for _, advice in faults.values())
 
 
@@ -218,7 +351,7 @@ def test_file(tmp_path):
 def test_while_it_records():
     model = mlp(*shallow)
     with ActivationStats().on(model) as s:
-        assert not diagnose(s)
+        assert found(diagnose(s)) == ["nothing recorded"]
         model(torch.randn(4, 64))
         s.step()
         assert isinstance(diagnose(s), Diagnosis)
@@ -272,6 +405,6 @@ def test_any_record_can_be_diagnosed(s):
     d = diagnose(s)
     assert d.n_steps == len(s.steps) and d.n_layers == len(s.names)
     for f in d:
-        assert f.what in faults and f.sure in ("certain", "likely", "possible") and f.steps[0] <= f.steps[1]
+        assert f.what in faults and f.sure in ("certain", "likely", "possible") and (f.steps[0] <= f.steps[1]) == bool(s.steps)
         assert set(f.layers) <= {*s.names, *(s.updates.names if s.updates else ())}
     assert str(d) and d._repr_html_()

@@ -72,6 +72,7 @@ def train(net, x, s, optimizer, steps=3):
         s.step()
 
 
+@pytest.mark.filterwarnings("error::hooklab.HookWarning")  # of what could not be measured, for instance because it would wait
 @pytest.mark.parametrize("options", [{}, {"with_hist": True}, {"counts": True}, {"with_hist": True, "hist_sample": 100}, {"every": 2}])
 def test_statistics_do_not_wait(net, x, options):
     "A training step with all statistics on never asks the device for a number, from the second step on, when memory is there."

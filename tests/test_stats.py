@@ -4,6 +4,7 @@ import gc
 import io
 import math
 import pickle
+import warnings
 import weakref
 
 import pytest
@@ -223,6 +224,79 @@ def test_odd_outputs(what, options):
             assert_rows_equal([[found]], [[right]])
         elif what == "empty": assert all(math.isnan(found[k]) for k in ("mean", "std", "near_zero"))
         else: assert not math.isnan(found["mean"]) and math.isnan(found["std"])
+
+
+class Picky(torch.Tensor):
+    "Adds behaviour to torch's functions, and asks for more than torch does."
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if getattr(func, "__name__", "") in ("new_empty", "__getitem__") and not isinstance(args[1], tuple): raise TypeError("a tuple is wanted")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Opaque(torch.Tensor):
+    "Has its numbers in another tensor, and tells nobody."
+    @staticmethod
+    def __new__(cls, inner): return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+    def __init__(self, inner): self.inner = inner
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None): raise NotImplementedError(f"no {func}")
+
+
+class Stubborn(list):
+    "Cannot be looked into."
+    def __iter__(self): raise LookupError("not for you")
+
+
+every_option = pytest.mark.parametrize("options", [{}, {"with_hist": True, "grads": True}, {"counts": True}, {"with_hist": True, "hist_sample": 20, "grads": True}])
+
+
+@every_option
+@pytest.mark.parametrize("compiled", [False, True])
+def test_subclasses_of_tensor(options, compiled):
+    torch._dynamo.reset()
+    found = []
+    for kind in (torch.Tensor, Picky):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Identity(), nn.Linear(8, 16), nn.ReLU(inplace="grads" not in options), nn.Linear(16, 30))
+        called = torch.compile(model, backend="eager") if compiled else model
+        with hl.ActivationStats(include_paramless=True, **options).on(called) as s:
+            train(called, [x.as_subclass(kind) for x in batches(3)], s)
+        found.append(s)
+    plain, picky = found
+    for kind, history in plain.histories.items():
+        assert torch.equal(history.tables(), picky.histories[kind].tables()) and type(picky.histories[kind].chunks[0]) is torch.Tensor
+
+
+@every_option
+def test_what_cannot_be_measured_is_left_out_and_told_once(options):
+    class Wrap(nn.Module):
+        def __init__(self, wrap):
+            super().__init__()
+            self.wrap, self.weight = wrap, nn.Parameter(torch.ones(1))
+        def forward(self, x): return self.wrap(x.detach())
+
+    class Inside(nn.Module):
+        def forward(self, x): return x.inner if isinstance(x, Opaque) else list.__getitem__(x, 0)
+
+    for wrap, name in ((Opaque, "Opaque"), (lambda x: Stubborn([x]), "Stubborn")):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), Wrap(wrap), Inside(), nn.Linear(16, 4))
+        twin = copy.deepcopy(model)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with hl.ActivationStats(**options).on(model) as s: losses = train(model, batches(3), s)
+        assert losses == train(twin, batches(3))
+        means = s.stats_tensor[0]
+        assert means[1].isnan().all() and not means[[0, 2]].isnan().any()
+        outputs, *gradients = [str(w.message) for w in said]
+        assert outputs.startswith("1: its output, a " + name + ", cannot be measured and is left out") and said[0].category is hl.HookWarning
+        assert len(gradients) <= 1 and all(f"1: the gradient of its output, a {name}, cannot" in text for text in gradients)
+
+
+def test_memory_to_work_in_is_of_no_subclass():
+    scratch = moments.Scratch()
+    assert type(scratch.like(torch.ones(3, 2).as_subclass(Picky))) is torch.Tensor
 
 
 def test_counts():
@@ -504,6 +578,296 @@ def test_updates():
     assert s.updates.names == [name for name, _ in model.named_parameters()] and s.updates.steps == [0, 2, 4]
 
 
+class Handed(torch.optim.Optimizer):
+    "An optimizer to `isinstance`, and only a wrapper: what accelerate makes."
+    def __init__(self, optimizer): self.optimizer = optimizer
+    @property
+    def param_groups(self): return self.optimizer.param_groups
+    def step(self, closure=None): return self.optimizer.step(closure)
+    def zero_grad(self, set_to_none=True): self.optimizer.zero_grad(set_to_none)
+
+
+class Imitates:
+    "Takes on the class of what it wraps: what Lightning does."
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+        self.__class__ = type("Imitation", (Imitates, type(optimizer)), {})
+    def __getattr__(self, name): return getattr(self._optimizer, name)
+    def step(self, closure=None): return self._optimizer.step(closure)
+
+
+class Ahead(torch.optim.Optimizer):
+    "Has books of hooks that nobody reads, and another name for its optimizer."
+    def __init__(self, base):
+        self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = {}, {}
+        self._base, self.param_groups, self.defaults, self.state = base, base.param_groups, base.defaults, base.state
+    def step(self, closure=None): return self._base.step(closure)
+
+
+class Loose:
+    "No optimizer at all."
+    def __init__(self, optimizer): self.optimizer = optimizer
+    def step(self, closure=None): return self.optimizer.step(closure)
+    def zero_grad(self, set_to_none=True): self.optimizer.zero_grad(set_to_none)
+
+
+@pytest.mark.parametrize("wrap", [Handed, Imitates, Ahead, Loose, lambda o: Handed(Imitates(o)), lambda o: Loose(Handed(Loose(o)))])
+def test_an_optimizer_in_a_wrapper(wrap):
+    found = []
+    for around in (lambda o: o, wrap):
+        torch.manual_seed(0)
+        model = net()
+        inner = torch.optim.SGD(model.parameters(), .1)
+        outer, steps = around(inner), []
+        with hl.ActivationStats().on(model, optimizer=outer, auto=True) as s, hl.step_hook(outer, lambda o, args, kwargs: steps.append(o)):
+            train(model, batches(3), opt=outer)
+        assert steps == [inner]*3 and s.steps == [0, 1, 2] and not inner._optimizer_step_post_hooks and not inner._optimizer_step_pre_hooks
+        found.append(s.updates.tables())
+    assert torch.equal(*found)
+
+
+def test_what_leads_to_no_optimizer():
+    loop = Loose(None)
+    loop.optimizer = Loose(loop)
+    for given_ in (loop, Loose(None), nn.Linear(1, 1), "adam", [loop], []):
+        with pytest.raises(TypeError, match="expected a torch optimizer, or an object with one as its .optimizer, got a"):
+            hl.ActivationStats().on(model := net(), optimizer=given_)
+        assert not hl.hooks_on(model)
+    with pytest.raises(TypeError, match="expected a torch optimizer"): hl.step_hook(loop, print)
+
+
+def test_several_optimizers():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Tanh(), nn.Linear(16, 4))
+    one, other = torch.optim.SGD(model[0].parameters(), .1), torch.optim.Adam(model[3].parameters())
+    with hl.ActivationStats().on(model, optimizer=[one, other]) as s:
+        for x in batches(4):
+            model(x).square().mean().backward()
+            one.step()
+            if len(s.steps) != 2: other.step()
+            s.step()
+    assert s.updates.names == ["0.weight", "0.bias", "3.weight", "3.bias"]
+    assert (s.updates.values("update")[:2] > 0).all() and (s.updates.values("update")[2:] > 0).tolist() == [[True, True, False, True]]*2
+
+
+# Steps that end by themselves
+
+def loop(auto, options={}, accumulate=1, scale=0, bad=(), wrap=lambda model: model, make=lambda ps: torch.optim.SGD(ps, .1, momentum=.9)):
+    "A training run, with `step()` behind that of the optimizer or without."
+    torch.manual_seed(0)
+    model = net()
+    called, opt = wrap(model), make(model.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.**10, growth_interval=2) if scale else None
+    s = hl.ActivationStats(with_hist=True, **options).on(called, optimizer=opt, scaler=scaler, auto=auto)
+    for i, x in enumerate(batches(12)):
+        def closure():
+            opt.zero_grad()
+            (loss := called(x).square().mean()).backward()
+            return loss
+        if isinstance(opt, torch.optim.LBFGS): opt.step(closure)
+        else:
+            loss = called(x).square().mean()*(math.inf if i in bad else 1)
+            (scaler.scale(loss) if scaler else loss).backward()
+            if (i + 1) % accumulate: continue
+            if scaler:
+                scaler.step(opt)
+                scaler.update()
+            else: opt.step()
+            opt.zero_grad()
+        if not auto: s.step()
+    called(batches(1)[0])  # belongs to no step
+    s.remove()
+    assert not hl.hooks_on(model) and not opt._optimizer_step_post_hooks and not (scaler and "update" in vars(scaler))
+    return s
+
+
+@pytest.mark.parametrize("how", [
+    {}, {"options": {"every": 3}}, {"options": {"grads": True}}, {"options": {"max_rows": 4}}, {"accumulate": 3, "options": {"grads": True, "every": 2}},
+    {"make": lambda ps: torch.optim.LBFGS(list(ps), max_iter=3)},
+    {"scale": 1, "bad": (3, 7), "options": {"grads": True}}, {"scale": 1, "accumulate": 2, "options": {"every": 2}},
+    {"wrap": lambda model: torch.compile(model, backend="eager")}, {"wrap": lambda model: torch.compile(model, backend="eager"), "options": {"every": 3}},
+], ids=["plain", "every", "gradients", "bounded", "accumulated", "LBFGS", "scaler", "scaler, accumulated", "compiled", "compiled, every"])
+def test_steps_that_end_by_themselves_are_those_of_a_loop_that_ends_them(how):
+    torch._dynamo.reset()
+    by_hand_, by_itself = loop(False, **how), loop(True, **how)
+    assert by_itself.steps == by_hand_.steps and by_itself.skipped == by_hand_.skipped == list(how.get("bad", ()))
+    for kind, history in by_hand_.histories.items():
+        torch.testing.assert_close(by_itself.histories[kind].tables(), history.tables(), rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_step_of_several_optimizers_ends_when_each_has_made_its_own():
+    model = net()
+    one, other = torch.optim.SGD(model[0].parameters(), .1), torch.optim.SGD(model[3].parameters(), .1)
+    with hl.ActivationStats().on(model, optimizer=[one, other], auto=True) as s:
+        for x in batches(4):
+            for _ in range(3):
+                model(x).square().mean().backward()
+                one.step()
+            other.step()
+    assert s.steps == [0, 1, 2, 3] and (s.history.values("n") == 3*32*torch.tensor([[16.], [16.], [4.]])).all()
+
+
+def test_auto_is_asked_for_rightly():
+    model = net()
+    with pytest.raises(ValueError, match=r"no optimizer was given; write on\(model, optimizer=optimizer, auto=True\)"): hl.ActivationStats().on(model, auto=True)
+    opt = torch.optim.SGD(model.parameters(), .1)
+    with hl.ActivationStats().on(model, optimizer=opt, auto=True) as s:
+        train(model, batches(2), opt=opt)
+        with pytest.raises(RuntimeError, match=r"leave out step\(\)"): s.step()
+    assert s.steps == [0, 1]
+    with s.on(model): train(model, batches(3), s)  # the next time by hand
+    assert s.steps == [0, 1, 2]
+
+
+def test_a_scaler_that_is_watched_can_be_copied_and_watched_twice():
+    model, scaler = net(), torch.amp.GradScaler("cpu")
+    opt = torch.optim.SGD(model.parameters(), .1)
+    one, other = (hl.ActivationStats().on(model, optimizer=opt, scaler=scaler, auto=True) for _ in range(2))
+    twins = copy.deepcopy(scaler), pickle.loads(pickle.dumps(scaler))
+    def go(scaler):
+        scaler.scale(model(batches(1)[0]).square().mean()).backward()
+        scaler.step(opt)
+        scaler.update()
+    go(scaler)
+    assert len(one.steps) == len(other.steps) == 1
+    for twin in twins: assert twin.update.__self__ is twin and "hooklab" not in repr(vars(twin))
+    one.remove()  # the other one is on top
+    go(scaler)
+    assert len(one.steps) == 1 and len(other.steps) == 2
+    other.remove()
+    go(scaler)
+    assert len(other.steps) == 2
+
+
+# Nothing recorded
+
+def ran(model, mode=True, steps=True, times=3, **options):
+    s = hl.ActivationStats(**options)
+    with s.on(model.train(mode)):
+        for x in batches(times):
+            model(x)
+            if steps: s.step()
+    return s
+
+
+def no_model_ran():
+    s = hl.ActivationStats().on(model := net())
+    train(copy.deepcopy(model), batches(3))
+    for _ in range(3): s.step()
+    s.remove()
+    return s
+
+
+def another_optimizer():
+    model = net()
+    with hl.ActivationStats().on(model, optimizer=torch.optim.SGD(model.parameters(), .1), auto=True) as s: train(model, batches(3))
+    return s
+
+
+def no_backward():
+    with hl.ActivationStats(is_forward=False).on(model := net()) as s:
+        model(batches(1)[0])
+        s.step()
+    return s
+
+
+nothing = {
+    "eval mode": (lambda: ran(net(), mode=False), "the model was in eval mode whenever it was called"),
+    "eval mode, no step": (lambda: ran(net(), mode=False, steps=False), "the model was in eval mode whenever it was called"),
+    "eval mode, gradients": (lambda: ran(net(), mode=False, grads=True), "the model was in eval mode whenever it was called"),
+    "no step": (lambda: ran(net(), steps=False), "train mode, and step() was not called after that"),
+    "no pass": (lambda: ran(net(), times=0), "the model was not called"),
+    "a copy": (no_model_ran, "Was a copy of it trained"),
+    "another optimizer": (another_optimizer, "the optimizer made no step after that"),
+    "no backward": (no_backward, "no gradient came out"),
+}
+
+
+@pytest.mark.parametrize("what", nothing)
+def test_nothing_recorded_is_a_warning_and_no_health(what, tmp_path):
+    make, why = nothing[what]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        s = make()
+    (said,) = said
+    assert said.category is hl.HookWarning and str(said.message).startswith("Nothing was recorded: ") and why in str(said.message)
+    s.save(tmp_path/"run")
+    for seen in (s, hl.ActivationStats.load(tmp_path/"run")):
+        d = hl.diagnose(seen)
+        assert d and len(d) == 1 and "nothing recorded" in d and "dead units" not in d and d.n_steps == 0
+        assert str(d).startswith(str(said.message)) and "unusual" not in str(d)
+        assert why in seen.report(tmp_path/"run.html").read_text() and "Nothing was recorded: " in d._repr_html_()
+
+
+def test_nothing_recorded_is_not_told_on_top_of_an_exception():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", hl.HookWarning)
+        for s in (hl.ActivationStats(), hl.ActivationStats(grads=True)):
+            with pytest.raises(ZeroDivisionError), s.on(net()): 1/0
+            s.on(net())
+            with pytest.raises(ZeroDivisionError):
+                try: 1/0
+                finally: s.remove()
+        s = hl.ActivationStats()
+        s.remove()  # it was never on
+        with s.on(model := net()):
+            assert "nothing recorded" in hl.diagnose(s)
+            train(model, batches(2), s)
+        s.remove()
+        learn = hl.synth_learner(cbs=s, quiet=True)
+        learn.fit(0)  # no loop of one's own
+
+
+def test_a_layer_that_alone_is_watched_and_not_called_is_told_once():
+    model = nn.Sequential(nn.Linear(8, 4))
+    model.idle = nn.Linear(2, 2)
+    model.forward = lambda x: model[0](x)
+    with pytest.warns(hl.HookWarning) as said:
+        with hl.ActivationStats(modules="idle").on(model) as s: train(model, batches(2), s)
+    assert [str(w.message).startswith("idle: hooked, but never called") for w in said] == [True]
+
+
+# Where the model computes
+
+def keep_elsewhere(model):
+    "Parameters on meta until they are used: what accelerate does to a model that is too large."
+    for m in model.modules():
+        if not (kept := {name: p.detach() for name, p in m.named_parameters(recurse=False)}): continue
+        def put(m, kept=kept, device=None):
+            for name, p in kept.items(): m._parameters[name] = nn.Parameter(p if device is None else torch.empty_like(p, device=device), requires_grad=False)
+        m.register_forward_pre_hook(lambda m, i, put=put: put(m))
+        m.register_forward_hook(lambda m, i, o, put=put: put(m, device="meta"))
+        put(m, device="meta")
+
+
+@pytest.mark.parametrize("options", [{}, {"with_hist": True}, {"with_hist": True, "hist_sample": 20}])
+def test_parameters_that_are_elsewhere_until_they_are_used(options):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    twin = copy.deepcopy(model)
+    keep_elsewhere(model)
+    assert all(p.is_meta for p in model.parameters())
+    found = []
+    for m in (model, twin):
+        with hl.ActivationStats(**options).on(m) as s:
+            for x in batches(3):
+                m(x)
+                s.step()
+        found.append(s.history.tables())
+    assert torch.equal(*found)
+
+
+def test_a_run_without_numbers_says_so(tmp_path):
+    model = net().to("meta")
+    opt = torch.optim.SGD(model.parameters(), .1)
+    with hl.ActivationStats(with_hist=True).on(model, optimizer=opt) as s: train(model, torch.empty(2, 8, 8, device="meta"), s, opt=opt)
+    assert len(s.steps) == 2
+    for read in (lambda: s.stats, lambda: s.stats_tensor, lambda: s.hist(0), lambda: s.updates.values(), lambda: s.save(tmp_path/"run")):
+        with pytest.raises(RuntimeError, match="the model ran on the meta device, where tensors have shapes and no numbers"): read()
+    assert "meta device" in str(hl.diagnose(s)) and "nothing recorded" in hl.diagnose(s)
+    assert "meta device" in s.report(tmp_path/"run.html").read_text()
+
+
 # In compiled code
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
@@ -561,6 +925,42 @@ def test_nothing_depends_on_the_numbers():
         assert len(s.steps) == 4 and s.history.chunks[0].is_meta
 
 
+@pytest.fixture
+def fake():
+    "A GPU that has no numbers: what would wait for them raises."
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"), warnings.catch_warnings():
+        warnings.simplefilter("error", hl.HookWarning)  # of what could not be measured
+        try: nn.Linear(1, 1)(torch.ones(1))
+        except RuntimeError as e: pytest.skip(f"this torch makes no fake tensors on a GPU that is not there: {str(e).splitlines()[0]}")
+        yield
+
+
+@pytest.mark.parametrize("options", [{}, {"with_hist": True}, {"counts": True}, {"with_hist": True, "hist_sample": 50}, {"every": 2}])
+def test_no_pass_on_a_gpu_waits_for_it(fake, options):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(8*14*14, 10))
+    with hl.ActivationStats(grads=True, **options).on(model) as s:
+        for _ in range(4):
+            model(torch.randn(4, 3, 16, 16))
+            if s.history.wants_next:  # without a GPU there is no backward pass, so gradients come by hand
+                for h, shape in zip(s.meters["gradients"].hooks, ((4, 8, 14, 14), (4, 8, 14, 14), (4, 10))): h.measure(torch.randn(shape))
+            s.step()
+        assert s.meters["activations"].stacks and s.meters["activations"].device.type == "cuda"
+    assert len(s.steps) == (2 if options.get("every") else 4)
+    assert s.history.chunks[0].device.type == s.gradients.chunks[0].device.type == "cuda"
+
+
+def test_what_waits_for_a_gpu_is_noticed(fake, monkeypatch):
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+    with pytest.raises(DataDependentOutputException): torch.ones(1).item()
+    with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)): torch.ones(3).long().bincount()
+    measured = meters.measured
+    def waits(x, *options): return measured(x, *options)*x.sum().item()
+    monkeypatch.setattr(meters, "measured", waits)
+    model = nn.Sequential(nn.Linear(8, 4))
+    with pytest.raises(hl.HookWarning, match="cannot be measured"), hl.ActivationStats().on(model): model(torch.randn(2, 8))
+
+
 # Kept
 
 def test_save_and_load(tmp_path):
@@ -605,6 +1005,8 @@ def test_errors_say_what_to_do():
     with pytest.raises(ValueError, match="no layer of this Sequential has parameters"): hl.ActivationStats().on(nn.Sequential(nn.ReLU()))
     with pytest.raises(RuntimeError, match="nothing is being recorded"): hl.ActivationStats().step()
     with pytest.raises(TypeError, match="optimizer"): hl.ActivationStats().on(model, optimizer=model)
+    for given_ in ("run.html", hl.ActivationStats()):
+        with pytest.raises(TypeError, match=r'the page about a run is written by its statistics: s.report\("run.html"\)'): hl.report(given_)
     assert not hl.hooks_on(model)
     with hl.ActivationStats().on(model) as s: train(model, batches(2), s)
     with pytest.raises(LookupError, match="with_hist=True"): s.hist(0)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader
 
+import hooklab.kinds
 import hooklab.trainers
 from hooklab.attached import hooks_on
 from hooklab.stats import ActivationStats
@@ -307,7 +308,103 @@ def test_several_optimizers_in_one_batch_of_lightning():
     ran = in_lightning(s, module=Two, epochs=1)()
     assert ran.trainer.global_step == 2*n_batches and len(s.stats) == n_batches and not hooks_on(ran.model)
     assert (s.history.values("n")[0] == 2*bs*8).all()  # both passes of a batch
-    with pytest.raises(ValueError, match="this run has 2"): in_lightning(s, True, module=Two)()
+    in_lightning(s, True, module=Two, epochs=1)()
+    assert s.updates.names == ["net.body.0.weight", "net.body.0.bias", "net.head.weight", "net.head.bias"]
+    assert len(s.updates) == n_batches and (s.updates.values("update") > 0).all()
+
+
+def test_updates_of_a_run_without_an_optimizer():
+    follower = hooklab.trainers.Follower(ActivationStats(), updates=True)
+    with pytest.raises(ValueError, match="this run has none; leave it out"): follower.begin(Net(), 0, [], None)
+
+
+def in_plain_loop(prepare, n=4):
+    "Records of a loop in which `prepare` wraps the model, the optimizer and what calls `backward`."
+    torch.manual_seed(0)
+    model = Net()
+    opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    called, outer, backward = prepare(model, opt)
+    s, pace = ActivationStats(grads=True), []
+    with s.on(called, optimizer=outer, auto=True), hooklab.kinds.step_hook(outer, lambda o, args, kwargs: pace.append(o)):
+        for batch in list(DataLoader(samples(), bs))[:n]:
+            backward(called(**batch)["loss"])
+            outer.step()
+            outer.zero_grad()
+    assert pace == [opt]*n and not opt._optimizer_step_post_hooks and not hooks_on(called)
+    return s
+
+
+@with_marks(*peers, pytest.mark.parametrize("which", ["accelerate", "fabric", "lightning"]))
+def test_optimizers_that_other_libraries_have_wrapped(which):
+    if which == "accelerate":
+        from accelerate import Accelerator
+        accelerator = Accelerator(cpu=True)
+        def prepare(model, opt): return *accelerator.prepare(model, opt), accelerator.backward
+    elif which == "fabric":
+        from lightning.fabric import Fabric
+        fabric = Fabric(accelerator="cpu", devices=1)
+        def prepare(model, opt): return *fabric.setup(model, opt), fabric.backward
+    else:
+        from lightning.pytorch.core.optimizer import LightningOptimizer
+        class Steps:  # a strategy, as far as this needs one
+            def optimizer_step(self, optimizer, closure, **kwargs): return optimizer.step(closure)
+        def prepare(model, opt):
+            outer = LightningOptimizer(opt)
+            outer._strategy = Steps()
+            return model, outer, torch.Tensor.backward
+    plain, wrapped = in_plain_loop(lambda model, opt: (model, opt, torch.Tensor.backward)), in_plain_loop(prepare)
+    assert wrapped.steps == plain.steps == [0, 1, 2, 3]
+    for kind, history in plain.histories.items(): assert torch.equal(history.tables(), wrapped.histories[kind].tables())
+
+
+@with_marks(*peers)
+def test_accumulation_of_accelerate_ends_no_step():
+    from accelerate import Accelerator
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3)
+    torch.manual_seed(0)
+    model = Net()
+    model, opt, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01), DataLoader(samples(), bs))
+    with ActivationStats().on(model, optimizer=opt, auto=True) as s:
+        for batch in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(**batch)["loss"])
+                opt.step()
+                opt.zero_grad()
+    assert len(s.stats) == -(-n_batches//3) and s.history.values("n")[0].tolist() == [3*bs*8, 3*bs*8, bs*8]
+
+
+@with_marks(*peers, pytest.mark.parametrize("where", ["cpu", "disk"]))
+def test_a_model_that_accelerate_has_offloaded(where, tmp_path):
+    from accelerate import cpu_offload, disk_offload
+    torch.manual_seed(0)
+    model = Net().requires_grad_(False)
+    twin, x = copy.deepcopy(model), samples()[0]["x"][None]
+    cpu_offload(model, torch.device("cpu")) if where == "cpu" else disk_offload(model, str(tmp_path), torch.device("cpu"))
+    assert all(p.is_meta for p in model.parameters())
+    found = []
+    for m in (model, twin):
+        with ActivationStats(with_hist=True).on(m) as s:
+            for i in range(3):
+                m(x + i)
+                s.step()
+        found.append(s.history.tables())
+    assert torch.equal(*found)
+
+
+@with_marks(*peers)
+def test_tensors_of_monai():
+    MetaTensor = pytest.importorskip("monai.data").MetaTensor
+    x = torch.randn(2, 1, 8, 8)
+    found = []
+    for batch in (x, MetaTensor(x)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4*36, 2))
+        with ActivationStats(with_hist=True, grads=True, include_paramless=True).on(model) as s:
+            for i in range(3):
+                model(batch + i).sum().backward()
+                s.step()
+        found.append(s)
+    for kind, history in found[0].histories.items(): assert torch.equal(history.tables(), found[1].histories[kind].tables())
 
 
 @with_marks(*peers)
