@@ -92,7 +92,7 @@ def _formula(op) -> Callable | None:
 def _multiplies(name: str) -> bool:
     "Does an operation of this name multiply matrices, as far as names tell?"
     name = name.lower()
-    others = "upsample", "pack", "flatten", "reorder", "combination", "search", "thnn_fused"  # what is done before, after or without it
+    others = "upsample", "prepack", "unpack", "flatten", "reorder", "combination", "search", "thnn_fused"  # what is done before, after or without it
     if any(word in name for word in others): return False
     words = re.findall("[a-z]+", name.rpartition("::")[2])
     return any(re.fullmatch(r"(?!symm|comm).*mm|.*(matmul|linear|conv|convolution|attention|attn|sdpa|rnn|lstm|gru|einsum|gemv)", word) for word in words)
