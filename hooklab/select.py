@@ -64,7 +64,7 @@ def refuse_opaque(model: nn.Module):
     "Say it of a model that torch runs as one piece, without calling its layers."
     refuse_scripted(model := unwrap(model))
     if isinstance(model, torch.fx.GraphModule) and "train" in vars(model):  # torch.export makes train() an error in this way
-        raise TypeError("the model is an exported program, which runs as one graph in which layers are not called; hook the model it was made from")
+        raise TypeError("an exported program runs as one graph in which layers are not called; hook the model it was made from")
 
 # %% ../nbs/lib/select.ipynb #6ce39b3f
 def layers(

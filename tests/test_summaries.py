@@ -411,7 +411,7 @@ takes_models = {
 @pytest.mark.parametrize("entry", takes_models)
 def test_what_runs_as_one_piece_is_refused_by_all_in_the_same_words(entry, kind):
     if entry in ("Learner", "HookCallback") and kind == "frozen": pytest.skip("a frozen model has no train mode, so nobody trains it")
-    words = "is an exported program" if kind == "exported" else "is scripted: torch runs it without hooks"
+    words = "an exported program runs as one graph" if kind == "exported" else "is scripted: torch runs it without hooks"
     with pytest.raises(TypeError, match=words + ".*; hook the model it was made from$"): takes_models[entry](opaque(kind))
 
 
