@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import Parameter, is_lazy
 from torch.nn.utils import get_total_norm
 
 from .store import stands_for_many
@@ -51,7 +51,11 @@ class Numbers:
         return FINE if not inf or math.isfinite(self.low) and math.isfinite(self.high) else INF if self.high == math.inf else MASK
 
     def describe(self):
-        "Look closer, if the tensor is still there and still what it was."
+        "Look closer, if the tensor is still there and still what it was, and can be looked at in more ways than one."
+        try: self._look_closer()
+        except Exception as error: self.text = self.text or f"{type(self.tensor).__name__}, of which torch says no more ({type(error).__name__})"
+
+    def _look_closer(self):
         if (t := self.tensor) is None or _version(t) != self.version or t.numel() == 1: return
         finite = t.isfinite()
         if n_finite := finite.sum().item():
@@ -67,34 +71,58 @@ class Numbers:
         return f"{'×'.join(map(str, self.shape)) or 'scalar'}, {self.text or plain.replace('nan', 'NaN')}{ends}"
 
 
-def numbers_of(x: Any, known: dict) -> list[Numbers]:
+class LeftOut(dict):
+    "Kinds of tensors that cannot be looked at, because their class or their device lacks an operation; and why."
+    said = False
+    def __contains__(self, t: Tensor): return len(self) > 0 and super().__contains__(_kind(t)) and type(t) not in (Tensor, Parameter)
+
+    def add(self, t: Tensor, error: Exception):
+        line = str(error).strip().partition("\n")[0]
+        self.setdefault(_kind(t), f"{type(error).__name__}: {line[:100]}{'…' if len(line) > 100 else ''}".removesuffix(": "))
+
+    def __str__(self):
+        kinds = [f"{kind.__name__} ({str(dtype).removeprefix('torch.')}, {device}; {why})" for (kind, dtype, device), why in self.items()]
+        return f"left out, because torch cannot look at them: {', '.join(kinds)}"
+
+
+def _kind(t: Tensor) -> tuple: return type(t), t.dtype, t.device.type
+
+
+def numbers_of(x: Any, known: dict, left_out: LeftOut) -> list[Numbers]:
     "Of each tensor in `x`; those in `known` were looked at before."
     found = []
     for t in tensors(x):
         n = known.get(id(t))
-        if n is None or n.seen() is not t or n.version != _version(t):
-            if (plain := _plain(t)) is None: continue
-            n = known[id(t)] = Numbers(t, plain)
-        found.append(n)
+        try:
+            if n is None or n.seen() is not t or n.version != _version(t):
+                if t in left_out or (plain := _plain(t)) is None: continue
+                n = known[id(t)] = Numbers(t, plain)
+        except Exception as error: left_out.add(t, error)
+        else: found.append(n)
     return found
 
 
-def read(numbers: list[Numbers]):
+def read(numbers: list[Numbers], left_out: LeftOut):
     "Fetch what the device has worked out: one wait for each device and number format."
     waiting = {}
     for n in numbers:
         if not isinstance(n.low, Tensor): continue
-        if n.low.is_cpu: n.low, n.high = n.low.item(), n.high.item()
+        if n.low.is_cpu:
+            try: n.low, n.high = n.low.item(), n.high.item()
+            except Exception as error:
+                left_out.add(n.low if n.tensor is None else n.tensor, error)
+                n.low = n.high = 0.
         else: waiting.setdefault((n.low.device, n.low.dtype), []).append(n)
     for group in waiting.values():
         values = torch.stack([v for n in group for v in (n.low, n.high)]).tolist()
         for n, n.low, n.high in zip(group, values[::2], values[1::2]): pass
 
 
-def closer(x: Any) -> list[Numbers]:
+def closer(x: Any, left_out: LeftOut | None = None) -> list[Numbers]:
     "All that can be said of each tensor in `x` right now. This waits for the device."
-    numbers = numbers_of([t for t in tensors(x) if not is_lazy(t)], {})
-    read(numbers)
+    left_out = LeftOut() if left_out is None else left_out
+    numbers = numbers_of([t for t in tensors(x) if not is_lazy(t)], {}, left_out)
+    read(numbers, left_out)
     return described(numbers)
 
 
@@ -106,10 +134,20 @@ def described(numbers: list[Numbers]) -> list[Numbers]:
 def worst(numbers: list[Numbers], inf: bool) -> int: return max((n.state(inf) for n in numbers), default=FINE)
 
 
-def norm(found: list[Tensor]) -> list[Numbers]:
+def norm(found: list[Tensor], left_out: LeftOut) -> list[Numbers]:
     "One number that shows in one look if any of `found` is not finite; it may also be too large itself, so a closer look has the last word."
-    found = [plain for t in found if not is_lazy(t) and (plain := _plain(t)) is not None]
-    return numbers_of(get_total_norm(found), {}) if found else []
+    plain = [p for t in found if not is_lazy(t) and t not in left_out and (p := _seen_by(_plain, t, left_out)) is not None]
+    try: total = get_total_norm(plain)
+    except Exception:
+        plain = [t for t in plain if _seen_by(lambda t: get_total_norm([t]), t, left_out) is not None]
+        total = get_total_norm(plain)
+    return numbers_of(total, {}, left_out) if plain else []
+
+
+def _seen_by(look: Callable, t: Tensor, left_out: LeftOut) -> Any:
+    "What `look` sees in `t`; None, and a note of it, if it cannot."
+    try: return look(t)
+    except Exception as error: left_out.add(t, error)
 
 # %% ../nbs/lib/blame.ipynb #92d69f02
 class Call:
@@ -153,9 +191,9 @@ def facts(head: str, rows: dict[str, list[Numbers]], carriers: list[Call] = (), 
     return dict(report="\n".join([head, *lines, *[f"    passed on by {_some(names)}"]*bool(names)]), carriers=tuple(names), **others)
 
 
-def _blame(maker: Call, calls: list[Call], made: list[Numbers], carriers: list[Call], direction: str, rows: dict) -> dict:
+def _blame(maker: Call, calls: list[Call], made: list[Numbers], carriers: list[Call], direction: str, rows: dict, left_out: LeftOut) -> dict:
     kind = "between layers" if any(maker in c.around() for c in calls) else "layer"
-    own = {name: closer(t) for name, t in [*maker.hook.module._parameters.items(), *maker.hook.module._buffers.items()] if t is not None}
+    own = {name: closer(t, left_out) for name, t in [*maker.hook.module._parameters.items(), *maker.hook.module._buffers.items()] if t is not None}
     how = f"made by {_who(maker)}" if kind == "layer" else f"made by {_who(maker)} itself, between its layers,"
     if poisoned := [name for name, numbers in own.items() if direction == "forward" and worst(numbers, False)]:
         kind, how = "parameters", f"made by {_who(maker)}, whose {_some(poisoned)} holds NaN,"
@@ -171,7 +209,7 @@ def blame_forward(watch: "NanWatch", calls: list[Call]) -> dict | None:
     makers, carriers = judge(calls, lambda c: state(c.inputs), lambda c: state(c.outputs), inf_excuses=False)
     bad = [c for c in calls if c in makers or c in carriers]
     weights = watch.parameters() if state(watch.weights) else []
-    weights = {name: n for name, p in weights if worst(n := closer(p), watch.inf and p.requires_grad)}
+    weights = {name: n for name, p in weights if worst(n := closer(p, watch.left_out), watch.inf and p.requires_grad)}
     if weights:
         since = f"finite when pass {watch.n_pass - 1} began: the step in between did it" if watch.n_pass > 1 else "from the start"
         head = f"{word(next(iter(weights.values())))} in parameters when pass {watch.n_pass} began ({since}): {_some(list(weights), 4)}"
@@ -184,7 +222,7 @@ def blame_forward(watch: "NanWatch", calls: list[Call]) -> dict | None:
         became = f", which became NaN in {_who(turned)}" if came < NAN and turned else ""
         head = f"{word(calls[-1].inputs)} in the data (pass {watch.n_pass}){became}"
         return facts(head, {"input": described(calls[-1].inputs)}, bad, kind="data", n_pass=watch.n_pass)
-    if makers: return _blame(makers[0], calls, makers[0].outputs, carriers, "forward", {})
+    if makers: return _blame(makers[0], calls, makers[0].outputs, carriers, "forward", {}, watch.left_out)
 
 
 def blame_backward(watch: "NanWatch", calls: list[Call], bad: dict[str, list[Numbers]]) -> dict | None:
@@ -200,7 +238,7 @@ def blame_backward(watch: "NanWatch", calls: list[Call], bad: dict[str, list[Num
         return facts(head, rows, makers + carriers, kind="loss", direction="backward", n_pass=outer[0].n_pass)
     if not first: return None
     rows = {"gradient of output": first.grad_out, "gradient of input": first.grad_in} | own.get(first.hook.name, {})
-    return _blame(first, calls, leaving(first), carriers, "backward", rows)
+    return _blame(first, calls, leaving(first), carriers, "backward", rows, watch.left_out)
 
 
 def _by_layer(watch: "NanWatch", came: dict[Call, int], bad: dict[str, list[Numbers]]) -> dict[str, dict[str, list[Numbers]]]:

@@ -17,7 +17,7 @@ from functools import partial
 from torch import nn
 
 from .hook import Hooks
-from .select import has_children, layers, named_layers, runs, unwrap
+from .select import has_children, layers, named_layers, refuse_opaque, runs, unwrap
 
 # %% ../nbs/lib/callback.ipynb #1cc0005a
 events = """after_create before_fit before_epoch before_train before_batch after_pred after_loss before_backward
@@ -130,6 +130,7 @@ def _unwatch(learn, leaving):
 # %% ../nbs/lib/callback.ipynb #f271cb84
 def leaves(model: nn.Module) -> dict[str, nn.Module]:
     "The layers that compute something themselves, by name; the model itself if it has no layers."
+    refuse_opaque(model)
     def lends(m): return not runs(m) or isinstance(m, nn.modules.linear.NonDynamicallyQuantizableLinear)  # another layer uses its weights
     def idle(name, m): return name == "parametrizations" or (lends(m) and not has_children(m))
     found = {}

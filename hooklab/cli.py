@@ -215,6 +215,10 @@ dtypes = "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16",
 
 
 def spec(text: str) -> str:
+    if file := re.fullmatch(r"(?:(.*)/)?([\w.]+)\.py(:[\w.]+)?", text):
+        folder, module, name = file.groups()
+        where = f"the folder {folder}" if folder else f"the folder of {module}.py"
+        raise ArgumentTypeError(f"a module is given, and not its file: run this in {where}, with {module}{name or ':NAME'}")
     if not re.fullmatch(r"[\w.]+:[\w.]+", text): raise ArgumentTypeError(f"a model is given as module:callable, such as torchvision.models:resnet18, and not {text!r}")
     return text
 

@@ -10,7 +10,7 @@ import sys
 import weakref
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .group import Group
 from .hook import Hook, _check
+from .shapes import put_aside
 from .tree import map_tensors, shape_text, tensors
 
 # %% ../nbs/lib/cost-meters.ipynb #768466c4
@@ -108,21 +109,6 @@ def means(out: Any) -> Tensor:
     if isinstance(getattr(out, "loss", None), Tensor): return out.loss
     found = [t.mean() for t in tensors(out) if t.is_floating_point() and t.requires_grad]
     return sum(found) if found else torch.zeros(())
-
-
-@contextmanager
-def put_aside(leaves: Iterable[Tensor]):
-    "Without the gradients that `leaves` have, and without the hooks that wait for new ones."
-    kept = [(p, p.grad, p._post_accumulate_grad_hooks, dict(p._post_accumulate_grad_hooks or {})) for p in leaves]
-    try:
-        for p, _, hooks, _ in kept:
-            p.grad = None
-            if hooks: hooks.clear()
-        yield
-    finally:
-        for p, grad, hooks, waiting in kept:
-            p.grad = grad
-            if waiting: hooks.update(waiting)
 
 
 class Step(nn.Module):

@@ -16,8 +16,8 @@ from torch.nn.parameter import is_lazy
 
 from .cost_meters import Clock, Memory, Step, Turns, means
 from .cost_table import Costs, rows_of
-from .group import has_compiled, refuse_exported
-from .select import layers, not_a_model, unwrap
+from .group import has_compiled
+from .select import layers, not_a_model, refuse_opaque, unwrap
 from .tree import tensors
 
 # %% ../nbs/lib/costs.ipynb #6c9c73f1
@@ -32,10 +32,10 @@ def cost(
 ) -> Costs: # A table that can be printed, drawn and read
     "Time and memory of each layer in a training step, without the step of the optimizer."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    refuse_opaque(model)
     if warmup < 0 or repeat < 1: raise ValueError(f"warmup={warmup}, repeat={repeat}: at least no warm-up and one step to time")
     compiled = any(type(m).__name__ == "OptimizedModule" or m._compiled_call_impl for m in model.modules())
     model = unwrap(model)
-    refuse_exported(model)
     state = [*model.parameters(), *model.buffers()]
     if any(map(is_lazy, state)): raise ValueError(f"{type(model).__name__} has lazy layers, which the first run would change for ever; run it once before")
     devices = {t.device for t in [*state, *tensors([args, kwargs])]} - {torch.device("cpu")}

@@ -155,7 +155,7 @@ class Edit(Hook):
 
     def __repr__(self):
         state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
-        return f"{self.group.kind} of {self.name}: {self.layer_type}, {state}"
+        return f"{self.group.kind} of {self.name}: {self._layer_type}, {state}"
 
 
 class Edits(Hooks):

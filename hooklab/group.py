@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .books import register
-from .select import not_a_model
+from .select import not_a_model, refuse_opaque
 from .store import HookWarning, Live, gathered, own_copy, shares_memory, stands_for_many
 from .tree import map_tensors, tensors
 
@@ -84,11 +84,6 @@ def last_given(m, *given):
     return given[-1]
 
 
-def refuse_exported(m):
-    if isinstance(m, torch.fx.GraphModule) and "train" in vars(m):  # torch.export makes train() an error in this way
-        raise TypeError("an exported program runs as one graph in which layers are not called; hook the model it was made from")
-
-
 class Group:
     "What the hooks of one `Hook` or `Hooks` have in common."
     def __init__(self, f, is_forward=True, detach=True, cpu=False, gather=False, *, kind=None, root=None, keep=None,
@@ -98,7 +93,7 @@ class Group:
         if not callable(f): raise TypeError(f"hook_func must be a function of (layer, inputs, output), got {type(f).__name__}")
         if keep is not None and keep < 1: raise ValueError(f"keep={keep}: how many calls to keep must be at least 1")
         if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
-        refuse_exported(root)
+        if root is not None: refuse_opaque(root)
         if always_call and self.kind != "forward": raise ValueError("always_call=True is for forward hooks")
         if not isinstance(detach, bool): raise TypeError(f"detach is True or False, not {detach!r}; which layers of a model are meant is said with names=")
         self.f, self.detach, self.cpu, self.gather, self.keep = f, detach, cpu, gather, keep

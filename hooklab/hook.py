@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from .books import register
 from .gradient import Entrance, GradientCall
-from .group import Begin, End, Enter, Group, Leave, Look, Port, has_compiled, last_given, refuse_exported
-from .select import layers, named_layers, nearest, not_a_model, runs
+from .group import Begin, End, Enter, Group, Leave, Look, Port, has_compiled, last_given
+from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, refuse_scripted, runs
 from .store import HookWarning, Live, own_copy, versions
 from .tree import map_tensors, shape_text, tensors
 
@@ -74,9 +74,7 @@ class Hook:
         return self._module() if type(self._module) is weakref.ref else self._module
 
     @property
-    def layer_type(self) -> str:
-        "The class of the layer."
-        return "a layer that is gone" if self.module is None else type(self.module).__name__
+    def _layer_type(self) -> str: return "a layer that is gone" if self.module is None else type(self.module).__name__
 
     @property
     def calls(self) -> list:
@@ -215,7 +213,7 @@ class Hook:
         seen = shape_text(getattr(self._calls[-1], "value", self._calls[-1])) if self._calls else "nothing yet"
         if self.removed and not self._calls: seen = "nothing stored"
         removed = ["removed"] if self.removed else []
-        return f"Hook {self.name}: {', '.join([self.layer_type, self.group.kind, *removed, calls, seen])}"
+        return f"Hook {self.name}: {', '.join([self._layer_type, self.group.kind, *removed, calls, seen])}"
 
     def _why_silent(self) -> str:
         if "backward" in self.group.kind and self.ran:
@@ -245,7 +243,7 @@ def _check(named: list[tuple[str, nn.Module]]):
     for name, m in named: first.setdefault(type(m), (name, m))  # a model has many layers of few types
     for name, m in first.values():
         if not isinstance(m, nn.Module): raise TypeError(f"{name}: {not_a_model(m)}")
-        if isinstance(m, torch.jit.ScriptModule): raise TypeError(f"{name} is scripted: torch runs it without hooks; hook the model it was made from")
+        refuse_scripted(m, name)
         if not runs(m): raise TypeError(f"{name}: a {type(m).__name__} has no forward of its own and is never called; hook the layers in it")
     if len({m for _, m in named}) == len(named): return
     name, again = next((n, o) for i, (o, m) in enumerate(named) for n, other in named[:i] if other is m)
@@ -277,7 +275,7 @@ class Hooks:
         root: nn.Module | None = None, # Each time it is called, a pass begins; by default `ms`, where it is a model or a `Sequential`
         **options: Any, # As in `Hook`: `gather`, `kind`, `keep`, `with_kwargs`, `prepend`, `always_call`
     ):
-        refuse_exported(ms)
+        if isinstance(ms, nn.Module): refuse_opaque(ms)
         named = _named(ms, names, root)
         if root is None and isinstance(ms, nn.Module) and runs(ms): root = ms
         _check(named)

@@ -66,9 +66,13 @@ class OccasionHook(Hook):
         self.n_calls += 1
         return self.group.f(*given)
 
+    def _detach(self):
+        super()._detach()
+        self.where = None
+
     def __repr__(self):
         state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
-        return f"Hook {self.layer_type}: {self.group.kind}, {state}"
+        return f"Hook {self._layer_type}: {self.group.kind}, {state}"
 
 # %% ../nbs/lib/kinds.ipynb #e42acbbc
 def step_hook(

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from torch import Tensor, nn
+from torch import ScriptObject, Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
 from .group import Group
 from .hook import Hook
 from .layer_table import Row, Shapes
+from .multiply_adds import packed_tensors
 from .select import named_layers, runs
 from .tree import named_tensors, tensors
 
@@ -52,6 +53,15 @@ def count_parameters(of_layer: dict[nn.Module, Row]) -> int:
         row.params = sum(p.numel() for p in inside(m).values())
         row.trainable = sum(p.numel() for p in inside(m).values() if p.requires_grad)
     return sum(p.numel()*p.element_size() for p in inside(next(iter(of_layer))).values())
+
+
+def packed_numbers(m: nn.Module) -> int | None:
+    "How many numbers a quantised layer keeps in packages, which are no parameters; None if it has none."
+    packages = [v for v in vars(m).values() if isinstance(v, ScriptObject)]
+    try: found = packed_tensors(packages)
+    except Exception: return None  # a package of another kind, that tells nothing
+    found = {t.data_ptr(): t for t in found if t.dim() > 1 or t.is_floating_point()}  # a bias may be there twice; there are settings, too
+    return sum(t.numel() for t in found.values()) if found else None
 
 # %% ../nbs/lib/layer-rows.ipynb #71cd8e9d
 class LayerCalls(Hook):

@@ -63,9 +63,7 @@ class Meter(Hook):
 
     def _left(self, out):
         self.fired, g = True, self.group
-        if not g.on or self.removed or not g.root.training: return
-        try: super()._left(out)
-        except Exception as e: self._leave_out(out, self.n_calls, e)
+        if g.on and not self.removed and g.root.training: super()._left(out)
 
     def _gradients(self, call, *given):
         if not self.removed: self.measure(given[-1])
@@ -104,7 +102,7 @@ class Meter(Hook):
     def clear(self): self.n_calls = 0
 
     def __repr__(self):
-        return f"Meter {self.name}: {self.layer_type}, {self.group.kind}{', removed' if self.removed else ''}"
+        return f"Meter {self.name}: {self._layer_type}, {self.group.kind}{', removed' if self.removed else ''}"
 
 # %% ../nbs/lib/meters.ipynb #075fde0b
 class Meters(Group):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from .group import Port
 from .select import runs
 from .shapes import first_layer, made_up, own_tensors
 
@@ -24,23 +25,54 @@ def made_inputs(model: nn.Module, size: Any, dtype: Any = None) -> Any:
     "Made-up inputs in the containers that sizes come in: a tuple of numbers is a size."
     if isinstance(size, Mapping): return {name: made_inputs(model, s, dtype.get(name) if isinstance(dtype, Mapping) else dtype) for name, s in size.items()}
     if not isinstance(size, list | tuple): raise TypeError(f"a size is a tuple such as (1, 3, 224, 224), not {size!r}")
-    if all(isinstance(n, int) for n in size): return _made(model, tuple(size), dtype)
-    dtypes = dtype if isinstance(dtype, list | tuple) else [dtype]*len(size)
+    dtypes = list(dtype) if isinstance(dtype, list | tuple) else [dtype]
+    if is_size(size) and len(dtypes) == 1: return _made(model, tuple(size), dtypes[0])
+    if not isinstance(dtype, list | tuple): dtypes *= len(size)
+    if is_size(size): raise ValueError(f"one size, {tuple(size)}, and {len(dtypes)} dtypes: give one dtype")
     if len(dtypes) != len(size): raise ValueError(f"{len(size)} sizes and {len(dtypes)} dtypes: give one dtype for all, or one for each")
     return [made_inputs(model, s, d) for s, d in zip(size, dtypes)]
+
+
+def is_size(x: Any) -> bool: return isinstance(x, list | tuple) and len(x) > 0 and all(type(n) is int for n in x)
 
 
 def _made(model, size, dtype) -> Tensor:
     weight = next((t for t in own_tensors(model.modules()) if t.is_floating_point()), torch.empty(0))
     if dtype is None: dtype = torch.long if _takes_words(model) else weight.dtype
-    if weight.is_meta: return torch.empty(size, dtype=dtype, device="meta")
-    if not dtype.is_floating_point: return torch.zeros(size, dtype=dtype, device=weight.device)
-    return made_up(size).to(weight.device, dtype)
+    if not isinstance(dtype, torch.dtype): raise TypeError(f"dtypes= takes number formats such as torch.long, not {dtype!r}")
+    device = torch.device("cpu") if weight.is_meta and comes_later(model) else weight.device
+    if device.type == "meta": return torch.empty(size, dtype=dtype, device="meta")
+    if not dtype.is_floating_point: return torch.zeros(size, dtype=dtype, device=device)
+    return made_up(size).to(device, dtype)
 
 
 def _takes_words(model: nn.Module) -> bool:
     try: return isinstance(first_layer(model), nn.Embedding | nn.EmbeddingBag)
     except ValueError: return False
+
+
+def comes_later(model: nn.Module) -> bool:
+    "Are weights on meta, and something stands before layers that may put real ones there, as offloading does?"
+    modules = list(model.modules())
+    if not any(t.is_meta for t in own_tensors(modules)): return False
+    return any("forward" in vars(m) or any(not isinstance(hook, Port) for hook in m._forward_pre_hooks.values()) for m in modules)
+
+
+def meant_as_size(model: nn.Module, args: tuple) -> str | None:
+    "How to ask for inputs of the sizes that were given in the place of inputs, as some other tools take them."
+    if len(args) == 1 and isinstance(args[0], list | tuple) and args[0] and all(map(is_size, args[0])): args = args[0]
+    sizes = [args] if is_size(args) else args
+    if not (sizes and all(map(is_size, sizes))): return None
+    sizes = [_with_batch(model, tuple(size)) for size in sizes]
+    return (f"a {type(model).__name__} was called with {', '.join(map(repr, args))}, which it cannot take; if this is the size of an input, "
+            f"write summary(model, input_size={sizes[0] if len(sizes) == 1 else sizes}), with the batch in front")
+
+
+def _with_batch(model, size) -> tuple[int, ...]:
+    try: first = first_layer(model)
+    except ValueError: return 1, *size
+    if isinstance(first, nn.modules.conv._ConvNd): return size if len(size) > len(first.kernel_size) + 1 else (1, *size)
+    return size if len(size) > 1 else (1, *size)
 
 
 def first_batch(loader: Iterable) -> Any:

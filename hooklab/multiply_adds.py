@@ -6,11 +6,13 @@
 __all__ = []
 
 # %% ../nbs/lib/multiply-adds.ipynb #e0f7c72f
+import re
 from collections.abc import Callable
 from functools import cache
 from math import prod
 
 import torch
+from torch import ScriptObject, Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # %% ../nbs/lib/multiply-adds.ipynb #ec5eaa91
@@ -29,14 +31,34 @@ def _of_broadcast(x, y, z, x_new, y_new, z_new, *rest, **options) -> int:
 def _attention(q, k, v, *rest, **options) -> int: return prod(q.shape[:-1])*k.shape[-2]*(q.shape[-1] + v.shape[-1])
 
 
+def _rows(x, *rest, out, **options) -> int: return out.numel()*x.shape[-1]  # each number of the output is a sum over a row
+
+
+def packed_tensors(x) -> list[Tensor]:
+    "The tensors in what torch packs the weights of a quantised layer into."
+    if isinstance(x, Tensor): return [x]
+    if isinstance(x, ScriptObject): x = x.__getstate__()
+    return [t for part in x for t in packed_tensors(part)] if isinstance(x, list | tuple) else []
+
+
+def _of_packed(op, args, out) -> int | None:
+    "None if the weights that `op` takes are not packed."
+    packages = [a for arg in args for a in (arg if isinstance(arg, list | tuple) else [arg]) if isinstance(a, ScriptObject)]
+    weights = [t for t in packed_tensors(packages) if t.dim() > 1]
+    if not weights: return None
+    if "conv" not in op.name(): return _recurrent(args[0], weights)  # a linear layer is one step of one matrix
+    return (args[0] if "transpose" in op.name() else out).numel()*weights[0][0].numel()
+
+
 _formulas = {
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,  # torch 2.8 has no formula for these two
-    "_scaled_dot_product_fused_attention_overrideable": _attention,
+    **dict.fromkeys(["_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+                     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_fused_attention_overrideable",
+                     "_scaled_dot_product_attention_math_for_mps"], _attention),
     "mv": lambda a, x: a.numel(),
-    "addmv": lambda y, a, x, **_: a.numel(),
+    **dict.fromkeys(["addmv", "addmv_"], lambda y, a, x, **_: a.numel()),
     "dot": lambda x, y: x.numel(),
     "vdot": lambda x, y: x.numel(),
-    "addbmm": lambda y, a, b, **_: a.numel()*b.shape[-1],
+    **dict.fromkeys(["addmm_", "addbmm", "addbmm_", "baddbmm_", "_addmm_activation"], lambda y, a, b, **_: a.numel()*b.shape[-1]),
     "_grouped_mm": lambda a, b, *_, **__: a.numel()*b.shape[-1],
     "_trilinear": _of_broadcast,
     "mkldnn_rnn_layer": lambda x, w1, w2, w3, w4, *_, **__: _recurrent(x, [w1, w2, w3, w4]),
@@ -44,6 +66,7 @@ _formulas = {
     "miopen_rnn": lambda x, weights, *_, **__: _recurrent(x, weights),
     "_lstm_mps": lambda x, states, weights, *_, **__: _recurrent(x, weights),
 }
+_of_rows = "_int_mm", "_weight_int8pack_mm", "_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu", "_dyn_quant_matmul_4bit"
 
 # %% ../nbs/lib/multiply-adds.ipynb #e174dd6c
 def _shape(x): return x.shape if isinstance(x, torch.Tensor) else x
@@ -54,14 +77,25 @@ def _formula(op) -> Callable | None:
     "How many multiply-adds `op` does, as a function of its arguments and its result."
     from torch.utils.flop_counter import flop_registry  # takes a fifth of a second, which only a summary has to wait
     packet = getattr(op, "overloadpacket", op)
+    name, aten = getattr(packet, "__name__", ""), getattr(op, "namespace", "") == "aten"
+    if aten and name in _formulas: return lambda args, kwargs, out: _formulas[name](*args, **kwargs)
+    if aten and name in _of_rows: return lambda args, kwargs, out: _rows(*args, out=out)
     if packet in flop_registry:
         theirs = flop_registry[packet]
         of_shapes = getattr(theirs, "__wrapped__", None)  # without a walk through containers that these operations do not take
         if of_shapes is None: return lambda args, kwargs, out: theirs(*args, **kwargs, out_val=out)//2
         return lambda args, kwargs, out: of_shapes(*map(_shape, args), **{name: _shape(x) for name, x in kwargs.items()}, out_shape=_shape(out))//2
-    own = _formulas.get(getattr(packet, "__name__", ""))
-    if own is not None and getattr(op, "namespace", "") == "aten": return lambda args, kwargs, out: own(*args, **kwargs)
-    return None
+    if _made_of_others(op) or not _multiplies(op.name()): return None
+    return lambda args, kwargs, out: _of_packed(op, args, out)
+
+
+def _multiplies(name: str) -> bool:
+    "Does an operation of this name multiply matrices, as far as names tell?"
+    name = name.lower()
+    others = "upsample", "prepack", "unpack", "flatten", "reorder", "combination", "search", "thnn_fused"  # what is done before, after or without it
+    if any(word in name for word in others): return False
+    words = re.findall("[a-z]+", name.rpartition("::")[2])
+    return any(re.fullmatch(r"(?!symm|comm).*mm|.*(matmul|linear|conv|convolution|attention|attn|sdpa|rnn|lstm|gru|einsum|gemv)", word) for word in words)
 
 
 @cache
@@ -78,7 +112,7 @@ class MultiplyAdds(TorchDispatchMode):
 
     def __init__(self, add: Callable[[int], None]):
         super().__init__()
-        self.add, self.uncounted = add, set()
+        self.add, self.nested, self.unknown = add, set(), set()  # the last two: names of what was not counted, and why
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -86,10 +120,11 @@ class MultiplyAdds(TorchDispatchMode):
         if formula is None and _made_of_others(op):
             if not any(isinstance(x, torch.Tensor) and x.is_nested for x in args):
                 with self: return op.decompose(*args, **kwargs)
-            if op.name() in _products: self.uncounted.add(op.name())
+            if op.name() in _products: self.nested.add(op.name())
         out = op(*args, **kwargs)
         if formula is not None:
-            try: n = int(formula(args, kwargs, out))
-            except Exception: self.uncounted.add(op.name())  # of nested tensors, which have no one shape
-            else: self.add(n)
+            try: n = formula(args, kwargs, out)
+            except Exception: n = None
+            if n is not None: self.add(int(n))
+            else: (self.nested if any(isinstance(x, Tensor) and x.is_nested for x in args) else self.unknown).add(op.name())
         return out

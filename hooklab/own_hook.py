@@ -90,7 +90,7 @@ class OwnHooks(Meters):
 
 class HooksOf(Hooks):
     "The hooks of a group that is there already."
-    def __init__(self, group: Group): self.group = group
+    def __init__(self, group: Group): self.group, self.hooks = group, group.hooks
 
 # %% ../nbs/lib/own-hook.ipynb #a1c0e5da
 class HookHistory(History):

@@ -54,6 +54,18 @@ def runs(
     if isinstance(m, torch.jit.ScriptModule): return True  # its class cannot be asked
     return type(m).forward is not nn.Module.forward or "forward" in vars(m)
 
+
+def refuse_scripted(m: nn.Module, name: str = "the model"):
+    if isinstance(m, torch.jit.ScriptModule):  # scripted, traced or frozen
+        raise TypeError(f"{name} is scripted: torch runs it without hooks; hook the model it was made from")
+
+
+def refuse_opaque(model: nn.Module):
+    "Say it of a model that torch runs as one piece, without calling its layers."
+    refuse_scripted(model := unwrap(model))
+    if isinstance(model, torch.fx.GraphModule) and "train" in vars(model):  # torch.export makes train() an error in this way
+        raise TypeError("an exported program runs as one graph in which layers are not called; hook the model it was made from")
+
 # %% ../nbs/lib/select.ipynb #6ce39b3f
 def layers(
     model: nn.Module, # The model to pick from
@@ -61,6 +73,7 @@ def layers(
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
     "The layers of `model` that `what` asks for; all that can run if it asks for nothing."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    refuse_opaque(model)
     named = named_layers(model)
     tests = [_test(w) for w in what] or [lambda name, m: runs(m)]
     hits = [[test(name, m) for test in tests] for name, m in named]
@@ -116,6 +129,7 @@ def outermost(
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
     "The children of `model` that run; in place of a `ModuleList`, what is in it."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    refuse_opaque(model)
     named = dict(named_layers(model))
     def no_parent_runs(name): return not any(runs(named[p]) for p in accumulate(name.split(".")[:-1], "{}.{}".format))
     found = {}

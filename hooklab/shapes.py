@@ -7,7 +7,7 @@ __all__ = ['has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_ev
 
 # %% ../nbs/lib/shapes.ipynb #f66a669c
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
-from .group import has_compiled, refuse_exported
+from .group import has_compiled
 from .hook import Hooks
-from .select import not_a_model, outermost, unwrap
+from .select import not_a_model, outermost, refuse_opaque, refuse_scripted, unwrap
 from .tree import map_tensors, tensors
 
 # %% ../nbs/lib/shapes.ipynb #75df023e
@@ -45,6 +45,7 @@ def first_layer(
 ) -> nn.Module: # The first layer in it that takes inputs by their size
     "The layer that decides what `m` can be given."
     if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
+    refuse_opaque(m)
     kinds = _convolutions, nn.Linear, nn.Bilinear, nn.Embedding, nn.EmbeddingBag, nn.MultiheadAttention, *_recurrent
     for layer in unwrap(m).modules():
         if isinstance(layer, kinds): return layer
@@ -93,12 +94,27 @@ def own_tensors(modules: Iterable[nn.Module]) -> list[Tensor]:
 
 
 @contextmanager
-def undisturbed(model: nn.Module, inputs: Any, train: bool = False, meta: bool = False):
-    "`model`, or for lazy layers a copy of it, to run without gradients: its buffers are stand-ins, and if `meta`, all its tensors are, without numbers."
-    refuse_exported(model)
+def put_aside(leaves: Iterable[Tensor]):
+    "Without the gradients that `leaves` have, and without the hooks that wait for new ones."
+    kept = [(p, p.grad, p._post_accumulate_grad_hooks, dict(p._post_accumulate_grad_hooks or {})) for p in leaves]
+    try:
+        for p, _, hooks, _ in kept:
+            p.grad = None
+            if hooks: hooks.clear()
+        yield
+    finally:
+        for p, grad, hooks, waiting in kept:
+            p.grad = grad
+            if waiting: hooks.update(waiting)
+
+
+@contextmanager
+def undisturbed(model: nn.Module, inputs: Any, train: bool = False, meta: bool = False, gradients: bool = False):
+    "`model`, or for lazy layers a copy of it, to run: its buffers are stand-ins, and if `meta`, all its tensors are, without numbers."
+    refuse_opaque(model)
     modules = list(model.modules())  # asked for once: it takes its time
-    for m in modules:
-        if isinstance(m, torch.jit.ScriptModule): raise TypeError(f"{type(m).__name__} is scripted: torch runs it without hooks; ask the model it was made from")
+    if any(isinstance(m, torch.jit.ScriptModule) for m in modules):
+        for name, m in model.named_modules(): refuse_scripted(m, name)
     state = own_tensors(modules)
     if any(map(is_lazy, state)):
         # torch can copy lazy parameters, but not lazy buffers
@@ -109,6 +125,8 @@ def undisturbed(model: nn.Module, inputs: Any, train: bool = False, meta: bool =
     uncompiled = torch.compiler.set_stance("force_eager") if has_compiled() else nullcontext()
     fast_attention = torch.backends.mha.get_fastpath_enabled()
 
+    needed = [(t, t.requires_grad) for t in tensors(inputs) if t.is_leaf]
+    aside = put_aside([p for m in modules for p in m._parameters.values() if p is not None]) if gradients else nullcontext()
     owners = [(store, dict(store)) for m in modules for store in ([m._buffers, m._parameters] if meta else [m._buffers])]
     stand_ins = {}  # by the tensor, for one may have several owners
     try:
@@ -119,11 +137,33 @@ def undisturbed(model: nn.Module, inputs: Any, train: bool = False, meta: bool =
                 store[name] = stand_ins[id(t)]
         torch.backends.mha.set_fastpath_enabled(False)  # it computes whole blocks at once, past the layers in them
         model.train(train)
-        with torch.no_grad(), torch.random.fork_rng(gpus), uncompiled: yield model
+        with aside, torch.set_grad_enabled(gradients), torch.random.fork_rng(gpus), uncompiled: yield model
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_attention)
         for store, own in owners: store.update(own)
         for m, mode in modes: m.training = mode
+        for t, before in needed:
+            if t.requires_grad != before: t.requires_grad_(before)
+
+
+def asks_for_gradients(error: Exception) -> bool:
+    "Did a run without gradients fail because the model takes some in its forward? Not if they are off around it, too."
+    return torch.is_grad_enabled() and "grad" in str(error)
+
+
+def as_leaves(x: Any) -> Any:
+    "Inputs whose gradients go nowhere else."
+    return map_tensors(lambda t: t.detach().requires_grad_(t.requires_grad), x)
+
+
+def run_undisturbed(model: nn.Module, inputs: Any, run: Callable, train: bool = False, meta: bool = False) -> Any:
+    "What `run(model, inputs)` returns: without gradients, or for a model that asks for some, with them."
+    try:
+        with undisturbed(model, inputs, train, meta) as m: return run(m, inputs)
+    except Exception as error:
+        if not asks_for_gradients(error): raise
+    inputs = as_leaves(inputs)
+    with undisturbed(model, inputs, train, meta, gradients=True) as m: return run(m, inputs)
 
 # %% ../nbs/lib/shapes.ipynb #ca878df1
 def dummy_eval(
@@ -131,8 +171,8 @@ def dummy_eval(
     size: tuple[int, ...] = (64, 64), # As in `dummy_batch`
 ) -> Any: # What the model returns
     "Run `m` in eval mode on a made-up input."
-    x = dummy_batch(m, size)
-    with undisturbed(m, x) as model: return model(x)
+    out = run_undisturbed(m, dummy_batch(m, size), lambda model, x: model(x))
+    return map_tensors(lambda t: t.detach() if t.requires_grad else t, out)
 
 # %% ../nbs/lib/shapes.ipynb #8d5d3d06
 def model_sizes(
@@ -140,14 +180,15 @@ def model_sizes(
     size: tuple[int, ...] = (64, 64), # As in `dummy_batch`
 ) -> list: # For each child a list of sizes, in the container it returned; None for one that does not run
     "The shapes of what the children of `m` return for a made-up input."
-    x = dummy_batch(m, size)
-    with undisturbed(unwrap(m), x) as model:
+    def sizes(model, x):
         children = outermost(model) or {"": model}
         hooks = Hooks(children, lambda m, i, o: map_tensors(lambda t: list(t.shape), o), root=model)
         try:
             model(x)
             return hooks.stored
         finally: hooks.group.close(report=False)
+
+    return run_undisturbed(unwrap(m), dummy_batch(m, size), sizes)
 
 # %% ../nbs/lib/shapes.ipynb #c341d3de
 def num_features_model(

@@ -8,6 +8,7 @@ __all__ = ['summary', 'layer_info', 'module_summary', 'model_summary']
 # %% ../nbs/lib/summaries.ipynb #4316f963
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,13 +16,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .callback import leaves
-from .layer_rows import Clock, Walk, count_parameters, layer_rows, shapes_of, watched
+from .layer_rows import Clock, Walk, count_parameters, layer_rows, packed_numbers, shapes_of, watched
 from .layer_table import Shapes, Summary, chosen, shapes_text, text_table
-from .model_inputs import first_batch, made_inputs, needs_input, ways_to_call
+from .model_inputs import comes_later, first_batch, made_inputs, meant_as_size, needs_input, ways_to_call
 from .multiply_adds import MultiplyAdds
 from .progress import name_of
-from .select import has_children, not_a_model, runs, unwrap
-from .shapes import dummy_batch, own_tensors, undisturbed
+from .select import has_children, not_a_model, refuse_opaque, runs, unwrap
+from .shapes import dummy_batch, own_tensors, run_undisturbed
 from .tree import map_tensors, tensors
 
 # %% ../nbs/lib/summaries.ipynb #6bca6101
@@ -46,55 +47,90 @@ def summary(
     elif device is not None and (here := {t.device.type for t in own_tensors(model.modules())}) and torch.device(device).type not in here | {"meta"}:
         raise ValueError(f"the model is there already, and not on {device}: move it, or give a function that makes it")
     model = unwrap(model)
-    meta = device is not None and torch.device(device).type == "meta" or any(t.is_meta for t in own_tensors(model.modules()) + tensors([args, kwargs]))
+    refuse_opaque(model)
+    meta = device is not None and torch.device(device).type == "meta" or any(t.is_meta for t in tensors([args, kwargs]))
+    if not meta: meta = None if comes_later(model) else any(t.is_meta for t in own_tensors(model.modules()))  # None: to be found out
     if input_size is not None:
         if args or set(input_size if isinstance(input_size, Mapping) else ()) & set(kwargs): raise TypeError("give inputs or input_size, not both")
         made = made_inputs(model, input_size, dtypes)
         if isinstance(made, Mapping): kwargs = {**made, **kwargs}
         else: args = (made,) if isinstance(made, Tensor) else tuple(made)
-    if not (args or kwargs) and needs_input(model): return _described(model, None, None, columns, depth, n)
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if not (args or kwargs) and needs_input(model): return _without_input(model, names, depth, n)
+
+    def run(given, meta):
+        if meta: given = map_tensors(lambda t: t.to("meta"), given)
+        return run_undisturbed(model, given, partial(_described, meta=meta, names=names, depth=depth, n=n, train=train), train, meta)
+
     first = None
-    for way in ways_to_call(model, args, kwargs):
-        if meta: way = map_tensors(lambda t: t.to("meta"), way)
-        try: return _described(model, way, meta, columns, depth, n, train)
+    for given in ways_to_call(model, args, kwargs):
+        try: return _first_that_works(run, given) if meta is None else run(given, meta)
         except Exception as error:
             first = first or error
             if not getattr(error, "nothing_ran", False): raise
+    if hint := meant_as_size(model, args): raise TypeError(hint) from first
     raise first
 
 
-def _described(model, way, meta, names, depth, n, train=False) -> Summary:
-    "A summary of one pass, or without one."
-    names = [names] if isinstance(names, str) else list(names)
+def _first_that_works(run, given) -> Summary:
+    "With numbers, or on meta, for a model whose weights are on meta, and may come when they are needed."
+    try: return run(given, False)
+    except Exception as error: with_numbers = error
+    try: return run(given, True)
+    except Exception as error: raise error if "meta" in str(with_numbers) else with_numbers
+
+
+def _without_input(model, names, depth, n) -> Summary:
     rows, of_layer = layer_rows(model)
-    kind = type(model).__name__
-    if way is None:
-        return Summary(f"{kind}, without an input", rows, [c for c in names if c not in ("multiply_adds", "output")], depth, n, count_parameters(of_layer))
+    told = Summary(f"{type(model).__name__}, without an input", rows, [c for c in names if c not in ("multiply_adds", "output")], depth, n, count_parameters(of_layer))
+    told.more += _packed(of_layer)
+    return told
+
+
+def _described(model, way, meta, names, depth, n, train) -> Summary:
+    "A summary of one pass."
+    rows, of_layer = layer_rows(model)
     args, kwargs = way
-    title = f"{kind}, input {shapes_text(shapes_of(args, kwargs))}" + ", train mode"*train + ", on meta"*bool(meta)
-    with undisturbed(model, way, train, meta) as model:
-        if model is not next(iter(of_layer)): rows, of_layer = layer_rows(model)  # a copy, for lazy layers
-        lazy = [row for m, row in of_layer.items() if any(p is not None and is_lazy(p) for p in m._parameters.values())]
-        walk = Walk(of_layer, tensors(way) + [t for t in own_tensors(of_layer) if not is_lazy(t)])
-        counter, calls = MultiplyAdds(walk.add), watched(of_layer, walk)
-        try:
-            with counter if "multiply_adds" in names else nullcontext(): model(*args, **kwargs)
-        except Exception as error:
-            count_parameters(of_layer)
-            _add_note(error, walk, rows, title, names, model)
-            raise
+    title = f"{type(model).__name__}, input {shapes_text(shapes_of(args, kwargs))}" + ", train mode"*train + ", on meta"*bool(meta)
+    lazy = [row for m, row in of_layer.items() if any(p is not None and is_lazy(p) for p in m._parameters.values())]
+    walk = Walk(of_layer, tensors(way) + [t for t in own_tensors(of_layer) if not is_lazy(t)])
+    counter, calls = MultiplyAdds(walk.add), watched(of_layer, walk)
+    try:
+        with counter if "multiply_adds" in names else nullcontext(): out = model(*args, **kwargs)
+        if not meta and any(t.is_meta for t in tensors(out)): raise RuntimeError("weights are on meta, and no real ones came")
+    except Exception as error:
+        count_parameters(of_layer)
+        _add_note(error, walk, rows, title, names, model)
+        raise
+    finally: calls.close(report=False)
+    if "time" in names:
+        calls = watched(of_layer, Clock(of_layer, _wait_for(model, way)))
+        try: model(*args, **kwargs)
         finally: calls.close(report=False)
-        if "time" in names:
-            calls = watched(of_layer, Clock(of_layer, _wait_for(model, way)))
-            try: model(*args, **kwargs)
-            finally: calls.close(report=False)
-        size = count_parameters(of_layer)
+    size = count_parameters(of_layer)
     if "multiply_adds" not in names:
         for row in rows: row.multiply_adds = None
     _finish(rows, of_layer, lazy)
+    packed = _packed(of_layer)
     told = Summary(title, rows, names, depth, n, size)
-    told.more += [f"not counted, because of nested tensors: {', '.join(sorted(counter.uncounted))}"]*bool(counter.uncounted)
+    if torch.is_grad_enabled(): told.more.append("its forward takes gradients, and what that costs is counted too")
+    told.more += packed
+    for names, why in (counter.nested, "because of nested tensors"), (counter.unknown, "because no formula is known"):
+        if names: told.more.append(f"not counted, {why}: {', '.join(sorted(names))}")
     return told
+
+
+def _packed(of_layer) -> list[str]:
+    "What quantised layers hold in the place of parameters."
+    by_name, total, names = {row.name: row for row in of_layer.values()}, 0, {}
+    for m, row in of_layer.items():
+        if (n := packed_numbers(m)) is None: continue
+        total, name = total + n, row.name
+        while name and not by_name[name].calls: name = name.rpartition(".")[0]  # the layer that uses it
+        names[name or row.name] = True
+        if row.note == "not called": row.note = "packed weights"
+    if not names: return []
+    return [f"{total:,} numbers in packed weights, which are no parameters: {', '.join(list(names)[:5])}" + (f" and {len(names) - 5} more" if len(names) > 5 else "")]
 
 
 def _wait_for(model, way) -> Callable:

@@ -19,9 +19,10 @@ from torch.nn.parameter import is_lazy
 from .clip import usable_in_with
 from .gradient import GradientCall
 from .group import Group, has_compiled
-from .hook import Hook, Hooks
+from .hook import Hook, Hooks, _check
 from .parameters import parameter_hooks
 from .select import layers, outermost, unwrap
+from .shapes import as_leaves, asks_for_gradients, put_aside
 from .tree import named_tensors, shape_text, tensors
 
 # %% ../nbs/lib/trace.ipynb #4c678275
@@ -37,11 +38,25 @@ def execution_order(
     names = {id(m): name for name, m in named.items()}
     gpus = {t.device for t in [*state, *tensors([args, kwargs])] if t.is_cuda}
     uncompiled = torch.compiler.set_stance("force_eager") if has_compiled() else nullcontext()
+    needed = [(t, t.requires_grad) for t in tensors([args, kwargs]) if t.is_leaf]
+
+    def run(args, kwargs):
+        order.clear()
+        torch.func.functional_call(model, {name: b.clone() for name, b in model.named_buffers()}, args, kwargs)
+
     hooks = Hooks(named, lambda m, i, o: order.append(names[id(m)]))
     try:
-        with torch.no_grad(), torch.random.fork_rng(gpus), uncompiled:
-            torch.func.functional_call(model, {name: b.clone() for name, b in model.named_buffers()}, args, kwargs)
-    finally: hooks.group.close(report=False)  # a layer that did not run is not missing: that is the answer
+        with torch.random.fork_rng(gpus), uncompiled:
+            try:
+                with torch.no_grad(): run(args, kwargs)
+                return order
+            except Exception as error:
+                if not asks_for_gradients(error): raise
+            with put_aside(model.parameters()): run(*as_leaves((args, kwargs)))
+    finally:
+        for t, before in needed:
+            if t.requires_grad != before: t.requires_grad_(before)
+        hooks.group.close(report=False)  # a layer that did not run is not missing: that is the answer
     return order
 
 # %% ../nbs/lib/trace.ipynb #5baf8719
@@ -111,6 +126,7 @@ class Timeline:
         *what: str | type | Callable, # Which layers, as `layers` understands it; if nothing is asked for, all and the model itself
     ):
         named = layers(model, *what) if what else layers(model) | {"(model)": unwrap(model)}
+        _check(list(named.items()))
         self.rows: list[Event] = []
         write = self.rows.append  # the hooks must not hold `self`
         events = Group(lambda *event: write(Event(*event)))

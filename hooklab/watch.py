@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .blame import Call, blame_backward, blame_forward, closer, described, facts, norm, numbers_of, read, word, worst
+from .blame import Call, LeftOut, blame_backward, blame_forward, closer, described, facts, norm, numbers_of, read, word, worst
 from .gradient import Entrance, GradientCall
 from .group import Group
 from .hook import Hook, _check
@@ -69,7 +69,7 @@ class NanWatch(Group):
         named = list(layers(model).items())
         self.kind, self.model, self.on_find, self.inf, self.gradients = "watch", unwrap(model), on_find, inf, gradients
         self.n_pass, self.top, self.told, self.spoiled, self.uncompiled = 0, None, set(), set(), ExitStack()
-        self.calls, self.arrived, self.weights, self.known, self.open = [], [], [], {}, {}
+        self.calls, self.arrived, self.weights, self.known, self.open, self.left_out = [], [], [], {}, {}, LeftOut()
         if runs(self.model): named.insert(0, ("(model)", self.model))
         _check(named)
         hooks = [CallHook.__new__(CallHook)._become(name, m, self) for name, m in named]
@@ -90,7 +90,7 @@ class NanWatch(Group):
         loss: Tensor, # What was computed from what the model returned
     ) -> Tensor: # The same
         "Tell if the loss is NaN or Inf although nothing in the model was. This waits for the device."
-        if worst(numbers := closer(loss), self.inf) and not (self.top and self.top.bad):
+        if worst(numbers := closer(loss, self.left_out), self.inf) and not (self.top and self.top.bad):
             rows = {"loss": numbers, "output of the model": self.top.outputs if self.top else []}
             self.tell(facts(f"{word(numbers)} in the loss (pass {self.n_pass}): no layer made it", rows, kind="loss", n_pass=self.n_pass))
         return loss
@@ -107,7 +107,7 @@ class NanWatch(Group):
         if not stack and not again: self._begin_pass()
         call = copy(hook.last) if again and hook.last else Call(hook, stack[-1] if stack else None, self.n_pass)
         call.entrance = Entrance(*given) if self.gradients and torch.is_grad_enabled() else None
-        if not again: call.inputs = numbers_of(given, self.known)
+        if not again: call.inputs = numbers_of(given, self.known, self.left_out)
         stack.append(call)
 
     def left(self, hook, out):
@@ -119,7 +119,7 @@ class NanWatch(Group):
         call.entrance = None
         if again: return
         raised = sys.exc_info()[1] if out is None else None
-        call.outputs = call.inputs if raised else numbers_of(out, self.known)  # if what it got made it raise, it passed that on
+        call.outputs = call.inputs if raised else numbers_of(out, self.known, self.left_out)  # if what it got made it raise, it passed that on
         hook.last, hook.recorded = call, recorded
         self.calls.append(call)
         if not stack: self._end_pass(raised)
@@ -128,12 +128,13 @@ class NanWatch(Group):
         self.n_pass += 1
         self.clear()
         self.calls, self.arrived, self.known = [], [], {}  # of a pass that was broken off
-        self.weights = norm([p for _, p in self.parameters()])
+        self.weights = norm([p for _, p in self.parameters()], self.left_out)
 
     def _end_pass(self, raised):
         calls, self.calls, self.known, self.top = self.calls, [], {}, self.calls[-1]
         numbers = [*self.weights, *(n for c in calls for n in c.inputs + c.outputs)]
-        read(numbers)
+        read(numbers, self.left_out)
+        self._say_left_out()
         found = blame_forward(self, calls) if worst(numbers, self.inf) else None
         for n in numbers: n.tensor = None
         if not found: return
@@ -144,10 +145,10 @@ class NanWatch(Group):
         "The gradients of a call are there."
         if call.hook.removed: return
         *grad_in, grad_out = gradients
-        call.grad_in, call.grad_out = numbers_of(grad_in, self.known), numbers_of(grad_out, self.known)
+        call.grad_in, call.grad_out = numbers_of(grad_in, self.known, self.left_out), numbers_of(grad_out, self.known, self.left_out)
         new = [n for n in call.grad_in + call.grad_out if n.tensor is not None]
         if all(n.tensor.is_cpu for n in new):  # nothing to wait for
-            read(new)
+            read(new, self.left_out)
             if worst(new, self.inf): described(new)
         for n in new: n.tensor = None
         queue = torch.autograd.Variable._execution_engine.queue_callback
@@ -157,16 +158,22 @@ class NanWatch(Group):
     def _end_backward(self):
         calls, self.arrived, self.known = self.arrived, [], {}
         own = {name: p.grad for name, p in self.parameters() if p.grad is not None}
-        total = norm(list(own.values()))
+        total = norm(list(own.values()), self.left_out)
         numbers = total + [n for c in calls for n in c.grad_in + c.grad_out]
-        read(numbers)
+        read(numbers, self.left_out)
+        self._say_left_out()
         before, self.spoiled = self.spoiled, set()
         if not worst(numbers, self.inf): return
-        bad = {name: n for name, g in own.items() if worst(n := closer(g), self.inf)}
+        bad = {name: n for name, g in own.items() if worst(n := closer(g, self.left_out), self.inf)}
         self.spoiled = set(bad)
         if any(c.top.bad for c in calls): return  # told already
         new = {name: n for name, n in bad.items() if name not in before}  # to a gradient that was NaN all that comes is added in vain
         if found := blame_backward(self, calls, new): self.tell(found)
+
+    def _say_left_out(self):
+        if not self.left_out or self.left_out.said: return
+        self.left_out.said = True
+        warnings.warn(f"find_nan: {self.left_out}", HookWarning, stacklevel=2)
 
     def parameters(self):
         "Pairs of a name and a parameter; one that is shared comes under each of its names."

@@ -211,6 +211,14 @@ def test_summary_that_fails_is_one_line(models, fails, capsys, tmp_path, monkeyp
     assert said in fails("summary", *args) and capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("typed, folder, instead", [
+    ("mine.py:Net", "the folder of mine.py", "mine:Net"), ("src/mine.py:Net", "the folder src", "mine:Net"), ("mine.py", "the folder of mine.py", "mine:NAME")])
+def test_a_file_in_the_place_of_a_module(typed, folder, instead):
+    done = shell("summary", typed)
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert f"a module is given, and not its file: run this in {folder}, with {instead}" in done.stderr
+
+
 def test_summary_says_that_importing_runs_code():
     assert "importing a module runs its code" in " ".join(shell("summary", "--help").stdout.split())
 

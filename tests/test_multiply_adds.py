@@ -1,9 +1,12 @@
 "Multiply-adds against formulas worked out by hand, and against torch's own counter where that counts all there is."
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from hooklab.multiply_adds import MultiplyAdds
 from hooklab.summaries import summary
@@ -66,6 +69,8 @@ by_hand = {
     "dot": (Calls(torch.dot), [x(9), x(9)], 9),
     "einsum": (Calls(lambda a, b: torch.einsum("bij,bjk->bki", a, b)), [x(2, 3, 4), x(2, 4, 5)], 2*3*4*5),
     "addmv": (Calls(torch.addmv), [x(3), x(3, 4), x(4)], 12),
+    "addmm in place": (Calls(lambda y, a, b: y.clone().addmm_(a, b)), [x(3, 5), x(3, 4), x(4, 5)], 3*4*5),
+    "int8": (Calls(torch._int_mm), [torch.ones(32, 16, dtype=torch.int8), torch.ones(16, 8, dtype=torch.int8)], 32*16*8),
     "addbmm": (Calls(torch.addbmm), [x(3, 5), x(2, 3, 4), x(2, 4, 5)], 2*3*4*5),
     "none": (nn.Sequential(nn.ReLU(), nn.BatchNorm1d(8), nn.Dropout(), nn.Softmax(1)), [x(4, 8)], 0),
     "embedding": (nn.Embedding(10, 4), [torch.arange(3)], 0),
@@ -90,16 +95,30 @@ def test_in_inference_mode(kind):
     with torch.inference_mode(): assert summary(model, *inputs).multiply_adds == expected
 
 
-_torch_misses = "lstm", "gru", "bilinear", "vector", "dot", "addmv", "addbmm"
+_torch_misses = "in place", "int8", "lstm", "gru", "bilinear", "vector", "dot", "addmv", "addbmm"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in by_hand if not any(word in kind for word in _torch_misses)] + ["scaled dot product"])
 def test_torch_counts_the_same(kind):
+    "With attention taken apart: as one operation on a CPU, torch counts it from 2.15 on only."
     model, inputs, expected = by_hand[kind]
-    known = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_registry
-    if kind in ("attention without weights", "scaled dot product") and not known: pytest.skip("this torch has no formula for it on a CPU")
-    with FlopCounterMode(display=False) as theirs: model.train()(*inputs)
+    with FlopCounterMode(display=False) as theirs, sdpa_kernel(SDPBackend.MATH): model.train()(*inputs)
     assert theirs.get_total_flops() == 2*expected
+    with sdpa_kernel(SDPBackend.MATH): assert summary(model, *inputs).multiply_adds == expected
+
+
+@pytest.mark.parametrize("backend", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
+@pytest.mark.parametrize("heads, tokens, keys, value", [(2, 5, 5, 8), (4, 5, 7, 8), (1, 1, 9, 8)])
+def test_attention_is_two_products_on_every_torch(backend, heads, tokens, keys, value):
+    q, k, v = x(2, heads, tokens, 8), x(2, heads, keys, 8), x(2, heads, keys, value)
+    with sdpa_kernel(backend): assert summary(Calls(F.scaled_dot_product_attention), q, k, v).multiply_adds == 2*heads*tokens*keys*(8 + value)
+
+
+@pytest.mark.parametrize("backend", [SDPBackend.MATH, None])
+def test_grouped_queries(backend):
+    q, k = x(1, 4, 5, 8), x(1, 2, 7, 8)
+    def attends(q, k): return F.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+    with sdpa_kernel(backend) if backend else nullcontext(): assert summary(Calls(attends), q, k).multiply_adds == 2*4*5*7*8
 
 
 def test_the_fast_path_of_attention_does_the_same_products():
@@ -142,6 +161,88 @@ def test_numbers_come_as_they_happen():
     seen = []
     with MultiplyAdds(seen.append): nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))(x(1, 2))
     assert seen == [6, 3]
+
+
+# --- quantised layers
+
+@torch.library.custom_op("hooklab_test::packed_linear", mutates_args=())
+def packed_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor: return x @ w
+
+
+@torch.library.custom_op("hooklab_test::upsample_linear", mutates_args=())
+def upsample_linear(x: torch.Tensor) -> torch.Tensor: return x*2
+
+
+def test_what_has_no_formula_is_said():
+    told = summary(Calls(lambda m, a: packed_linear(m(a), torch.ones(4, 3)), nn.Linear(4, 4)), x(2, 4))
+    assert told.multiply_adds == 2*16
+    assert told.totals()[-1] == "not counted, because no formula is known: hooklab_test::packed_linear"
+    assert not any("not counted" in line for line in summary(Calls(upsample_linear), x(2, 4)).totals())
+
+
+class Observed(nn.Module):
+    "Between numbers that are quantised."
+    def __init__(self, layer, enter, back):
+        super().__init__()
+        self.enter, self.layer, self.back = enter, layer, back
+    def forward(self, x): return self.back(self.layer(self.enter(x)))
+
+
+dynamic = {
+    "linear": (lambda: nn.Linear(8, 16), x(3, 5, 8)), "lstm": (lambda: nn.LSTM(8, 6, 2, bidirectional=True), x(5, 2, 8)),
+    "gru": (lambda: nn.GRU(8, 6), x(5, 2, 8)), "lstm cell": (lambda: nn.LSTMCell(8, 6), x(3, 8)), "rnn cell": (lambda: nn.RNNCell(8, 6), x(3, 8)),
+}
+static = {
+    "linear": (lambda: nn.Linear(8, 4), x(3, 8)), "conv 1d": (lambda: nn.Conv1d(4, 8, 3, stride=2), x(2, 4, 9)),
+    "grouped conv": (lambda: nn.Conv2d(4, 8, 3, groups=2), x(2, 4, 6, 6)), "conv 3d": (lambda: nn.Conv3d(4, 8, 2), x(2, 4, 3, 3, 3)),
+    "transposed conv": (lambda: nn.ConvTranspose2d(4, 8, 3, stride=2), x(2, 4, 6, 6)),
+}
+
+
+def quantization():
+    "torch's own, as long as it is there and this build can run it."
+    found = pytest.importorskip("torch.ao.quantization")
+    if not hasattr(found, "quantize_dynamic") or not set(torch.backends.quantized.supported_engines) - {"none"}: pytest.skip("this torch has no quantised layers")
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
+@pytest.mark.parametrize("kind", dynamic)
+def test_dynamically_quantised_layers_count_as_they_did_before(kind, dtype):
+    make, given = dynamic[kind]
+    model = nn.Sequential(make())
+    told, before = summary(quantization().quantize_dynamic(model, {type(model[0])}, dtype=dtype), given), summary(model, given)
+    assert told.multiply_adds == before.multiply_adds > 0 and told["0"].multiply_adds == before["0"].multiply_adds
+    assert told.totals()[0] == "no parameters" and not any(line.startswith(("not called", "not counted")) for line in told.totals())
+    assert told.totals()[-1] == f"{before.params:,} numbers in packed weights, which are no parameters: 0"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", static)
+def test_statically_quantised_layers_count_as_they_did_before(kind):
+    make, given = static[kind]
+    q = quantization()
+    model = Observed(make(), q.QuantStub(), q.DeQuantStub()).eval()
+    model.qconfig = q.get_default_qconfig("qnnpack" if "transposed" in kind else "fbgemm")
+    before, prepared = summary(model, given), q.prepare(model)
+    prepared(given)
+    told = summary(q.convert(prepared), given)
+    assert told.multiply_adds == told["layer"].multiply_adds == before.multiply_adds > 0
+    assert told.totals()[-1] == f"{before.params:,} numbers in packed weights, which are no parameters: layer"
+
+
+@pytest.mark.peers
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("config", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"])
+def test_torchao_counts_as_before(config):
+    quantization = pytest.importorskip("torchao.quantization")
+    model, given = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32)), x(32, 64)
+    before = summary(model, given)
+    quantization.quantize_(model, getattr(quantization, config)())
+    told = summary(model, given)
+    assert told.multiply_adds == before.multiply_adds or any("not counted" in line for line in told.totals())
+    assert told.params == before.params
 
 
 @pytest.mark.gpu

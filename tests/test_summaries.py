@@ -263,9 +263,36 @@ def test_nested_sizes():
 def test_wrong_sizes():
     with pytest.raises(TypeError, match="not both"): hl.summary(nn.Linear(4, 2), x, input_size=(3, 4))
     with pytest.raises(ValueError, match="2 sizes and 1 dtypes"): hl.summary(TwoIn(), input_size=[(2, 4), (2, 6)], dtypes=[torch.float32])
+    with pytest.raises(ValueError, match=r"one size, \(1, 9\), and 2 dtypes: give one"): hl.summary(Tied(), input_size=(1, 9), dtypes=[torch.long]*2)
+    with pytest.raises(TypeError, match="such as torch.long, not 'long'"): hl.summary(Tied(), input_size=(1, 9), dtypes="long")
     with pytest.raises(ValueError, match="there is no column 'flops'; there are name, type"): hl.summary(nn.Linear(4, 2), x, columns=["flops"])
     with pytest.raises(TypeError, match="expected a torch.nn.Module"): hl.summary(3)
     with pytest.raises(LookupError, match="no layer 'head' in this summary"): hl.summary(nn.Linear(4, 2), x)["head"]
+
+
+@pytest.mark.parametrize("model, given, meant", [
+    (nn.Sequential(nn.Conv2d(3, 4, 3)), [(3, 64, 64)], "input_size=(1, 3, 64, 64))"), (nn.Sequential(nn.Conv2d(3, 4, 3)), [(1, 3, 64, 64)], "input_size=(1, 3, 64, 64))"),
+    (nn.Conv2d(3, 4, 3), [3, 64, 64], "input_size=(1, 3, 64, 64))"), (nn.Linear(4, 2), [[4]], "input_size=(1, 4))"), (nn.Linear(4, 2), [4], "input_size=(1, 4))"),
+    (nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), [(5, 12)], "input_size=(5, 12))"), (TwoIn(), [(2, 4), (2, 6)], "input_size=[(2, 4), (2, 6)])"),
+    (TwoIn(), [[(2, 4), (2, 6)]], "input_size=[(2, 4), (2, 6)])"), (nn.Sequential(nn.ReLU()), [(3, 8)], "input_size=(1, 3, 8))"),
+    (Tied(), [(1, 9)], "input_size=(1, 9))")])
+def test_sizes_in_the_place_of_inputs(model, given, meant):
+    with pytest.raises(TypeError) as raised: hl.summary(model, *given)
+    assert f"a {type(model).__name__} was called with" in str(raised.value) and meant in str(raised.value)
+
+
+def test_numbers_that_a_model_takes_are_no_sizes():
+    told = hl.summary(Function(lambda size: torch.zeros(size)), (3, 4))
+    assert told[""].output == (3, 4)
+    with pytest.raises(RuntimeError, match="its own"): hl.summary(Breaks(RuntimeError("its own")), x)
+
+
+def test_one_dtype_in_a_list_for_one_size():
+    "As torchinfo takes it."
+    kinds = []
+    hl.summary(Function(lambda x: kinds.append(x.dtype)), input_size=(1, 9), dtypes=[torch.long])
+    hl.summary(Function(lambda x: kinds.append(x.dtype)), input_size=[(1, 9)], dtypes=(torch.int32,))
+    assert kinds == [torch.long, torch.int32] and hl.summary(Tied(), input_size=(1, 9), dtypes=[torch.long])["head"].output == (1, 9, 20)
 
 
 def test_what_cannot_be_given():
@@ -356,11 +383,171 @@ def test_wrong_shape_and_missing_argument():
     with pytest.raises(TypeError, match="unexpected keyword"): hl.summary(nn.Linear(4, 2), x, colums=["params"])
 
 
-def test_scripted_and_exported_models_are_refused():
-    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 2)))
-    with pytest.raises(TypeError, match="scripted|exported"): hl.summary(scripted, x)
-    exported = torch.export.export(nn.Sequential(nn.Linear(4, 2)), (x,)).module()
-    with pytest.raises(TypeError, match="exported"): hl.summary(exported, x)
+class Counts(hl.HookCallback):
+    def hook(self, m, i, o): return 1
+
+
+def opaque(kind):
+    net = nn.Sequential(nn.Linear(4, 2), nn.ReLU()).eval()
+    if kind == "exported": return torch.export.export(net, (x,)).module()
+    if kind == "traced": return torch.jit.trace(net, x)
+    return torch.jit.freeze(torch.jit.script(net)) if kind == "frozen" else torch.jit.script(net)
+
+
+takes_models = {
+    "summary": lambda m: hl.summary(m, x), "summary without an input": hl.summary, "summary of sizes": lambda m: hl.summary(m, input_size=(2, 4)), "model_summary": hl.model_summary,
+    "model_sizes": hl.model_sizes, "dummy_eval": hl.dummy_eval, "dummy_batch": hl.dummy_batch, "in_channels": hl.in_channels, "num_features_model": hl.num_features_model,
+    "execution_order": lambda m: hl.execution_order(m, x), "Timeline": hl.Timeline, "Timeline of some": lambda m: hl.Timeline(m, "*"),
+    "VerboseExecution": hl.VerboseExecution, "ForwardCheck": hl.ForwardCheck, "cost": lambda m: hl.cost(m, x), "find_nan": hl.find_nan,
+    "hook_outputs": lambda m: hl.hook_outputs(m, names="*"), "Hooks": lambda m: hl.Hooks(m, print, names=nn.Linear), "Hook": lambda m: hl.Hook(m, print, root=m),
+    "layers": hl.layers, "outermost": hl.outermost, "FeatureExtractor": lambda m: hl.FeatureExtractor(m, "*"),
+    "ActivationStats": lambda m: hl.ActivationStats().on(m), "Learner": lambda m: hl.synth_learner(model=m, quiet=True, cbs=hl.ActivationStats()).fit(1),
+    "HookCallback": lambda m: hl.synth_learner(model=m, quiet=True, cbs=Counts("*")).fit(1),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["exported", "scripted", "traced", "frozen"])
+@pytest.mark.parametrize("entry", takes_models)
+def test_what_runs_as_one_piece_is_refused_by_all_in_the_same_words(entry, kind):
+    if entry in ("Learner", "HookCallback") and kind == "frozen": pytest.skip("a frozen model has no train mode, so nobody trains it")
+    words = "an exported program runs as one graph" if kind == "exported" else "is scripted: torch runs it without hooks"
+    with pytest.raises(TypeError, match=words + ".*; hook the model it was made from$"): takes_models[entry](opaque(kind))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("entry", ["summary", "execution_order", "Timeline", "hook_outputs", "find_nan", "FeatureExtractor"])
+def test_a_scripted_part_is_named(entry):
+    with pytest.raises(TypeError, match="inner is scripted: torch runs it without hooks; hook the model it was made from"):
+        model = Function(torch.relu)
+        model.inner = torch.jit.script(nn.Linear(4, 4))
+        takes_models[entry](model)
+
+
+# --- models that take gradients in their forward
+
+class Forces(nn.Module):
+    "An energy, and its gradient by the places."
+    def __init__(self):
+        super().__init__()
+        self.energy = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    def forward(self, x):
+        x.requires_grad_(True)
+        return torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)[0]
+
+
+class Adapts(nn.Module):
+    "A step of gradient descent on its own weights, as MAML does."
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+    def forward(self, x):
+        names = dict(self.inner.named_parameters())
+        gradients = torch.autograd.grad(self.inner(x).square().sum(), list(names.values()))
+        return torch.func.functional_call(self.inner, {name: p - .1*g for (name, p), g in zip(names.items(), gradients)}, (x,))
+
+
+class GoesBackward(nn.Module):
+    "Calls backward itself."
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+    def forward(self, x):
+        self.inner(x).sum().backward()
+        return self.inner(x)*self.inner.weight.grad.sum()
+
+
+@pytest.mark.parametrize("with_grads", [False, True])
+@pytest.mark.parametrize("kind, ran", [(Forces, ["energy.0", "energy.1", "energy.2", "energy"]), (Adapts, ["inner"]*2), (GoesBackward, ["inner"]*2)])
+def test_gradients_in_the_forward(kind, ran, with_grads):
+    model, fired = kind().train(), []
+    if with_grads:
+        for p in model.parameters(): p.grad = torch.full_like(p, 3.)
+    handles = [p.register_post_accumulate_grad_hook(lambda p: fired.append(1)) for p in model.parameters()]
+    before, given = [(p.grad, p.detach().clone()) for p in model.parameters()], torch.randn(2, 4)
+    told = hl.summary(model, given)
+    assert told[""].output == ((2, 4)) and told.totals()[-1] == "its forward takes gradients, and what that costs is counted too"
+    assert told.multiply_adds > told.rows[1].multiply_adds/max(told.rows[1].calls, 1) > 0
+    assert hl.summary(model, given, device="meta").multiply_adds == hl.summary(model, input_size=(2, 4)).multiply_adds == told.multiply_adds
+    assert hl.execution_order(model, given) == ran and hl.model_sizes(model) is not None and not hl.dummy_eval(model).requires_grad
+    for p, (grad, value) in zip(model.parameters(), before):
+        assert p.grad is grad and torch.equal(p, value) and (grad is None or (grad == 3).all())
+    for handle in handles: handle.remove()
+    assert not given.requires_grad and given.grad is None and not fired and model.training and not hl.hooks_on(model)
+
+
+def test_gradients_in_the_forward_go_no_further_than_the_input():
+    leaf = torch.randn(2, 4, requires_grad=True)
+    given = leaf*2
+    hl.summary(GoesBackward(), given)
+    hl.execution_order(GoesBackward(), given)
+    given.sum().backward()  # its graph is whole
+    assert torch.equal(leaf.grad, torch.full((2, 4), 2.))
+
+
+def test_who_switches_gradients_off_gets_the_error_of_the_model():
+    with torch.no_grad(), pytest.raises(RuntimeError, match="does not require grad"): hl.summary(Forces(), torch.randn(2, 4))
+    with torch.no_grad(), pytest.raises(RuntimeError, match="does not require grad"): hl.execution_order(Forces(), torch.randn(2, 4))
+
+
+def test_a_model_that_takes_no_gradients_still_runs_without():
+    seen = []
+    hl.summary(Function(lambda x: seen.append(torch.is_grad_enabled()) or x), x)
+    assert seen == [False]
+
+
+# --- weights that are on meta until they are needed
+
+class Offloaded(nn.Module):
+    "Its weights come before each of its layers runs, and go again."
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+        for m in self.body:
+            kept = dict(m._parameters)
+            def bring(m, _, kept=kept): m._parameters.update(kept)
+            def take(m, i, o): m._parameters.update({name: nn.Parameter(p.to("meta")) for name, p in m._parameters.items() if p is not None})
+            m.register_forward_pre_hook(bring)
+            m.register_forward_hook(take)
+            take(m, None, None)
+    def forward(self, x): return self.body(x)
+
+
+def test_offloaded_models_are_measured():
+    model = Offloaded().train()
+    plain = hl.summary(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)), x)
+    for told in (hl.summary(model, x, columns=["output", "multiply_adds", "time"]), hl.summary(model, input_size=(2, 4), columns=["multiply_adds", "time"])):
+        assert told.title == "Offloaded, input 2×4" and told[""].time > 0 and told["body.3"].output == (2, 2)
+        assert (told.multiply_adds, told.params, told.memory) == (plain.multiply_adds, plain.params, plain.memory)
+    assert all(p.is_meta for p in model.parameters()) and not model.body[1].running_mean.is_meta and model.training
+
+
+def test_meta_models_with_hooks_of_others_stay_on_meta():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3, device="meta"))
+    model.register_forward_pre_hook(lambda m, args: None)
+    for told in (hl.summary(model, x), hl.summary(model, input_size=(2, 4))): assert told.title == "Sequential, input 2×4, on meta" and told.multiply_adds == 24
+    with pytest.raises(RuntimeError, match="2(x|, )5"): hl.summary(model, torch.randn(2, 5))
+    class Adds(nn.Module):  # fails in one way with weights on meta, and in another on meta altogether
+        def __init__(self):
+            super().__init__()
+            self.scale, self.head = nn.Parameter(torch.ones(4, device="meta")), nn.Linear(5, 2, device="meta")
+        def forward(self, x): return self.head(x*self.scale)
+    broken = Adds()
+    broken.register_forward_pre_hook(lambda m, args: None)
+    with pytest.raises(RuntimeError, match="2x4|\\[2, 4\\]") as raised: hl.summary(broken, x)
+    assert "on meta" in raised.value.__notes__[0]
+
+
+@pytest.mark.peers
+def test_offloaded_by_accelerate():
+    accelerate = pytest.importorskip("accelerate")
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    plain = hl.summary(model, x)
+    accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
+    assert all(p.is_meta for p in model.parameters())
+    told = hl.summary(model, x, columns=["output", "multiply_adds", "time"])
+    assert told[""].time > 0 and (told.title, told.multiply_adds, told.params, told.memory) == (plain.title, plain.multiply_adds, plain.params, plain.memory)
+    assert all(p.is_meta for p in model.parameters()) and hl.execution_order(model, x) == ["0", "1", "2", "3"]
 
 
 # --- the model is left alone

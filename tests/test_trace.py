@@ -110,6 +110,21 @@ def test_execution_order_of_compiled_and_wrapped_models(net, x):
     torch._dynamo.reset()
 
 
+def test_execution_order_of_a_model_that_takes_gradients():
+    class Forces(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.energy, self.norm = nn.Linear(3, 1), nn.BatchNorm1d(1)
+        def forward(self, places):
+            places.requires_grad_()
+            self.norm(self.energy(places)).square().sum().backward()
+            return self.energy(places.grad)
+    model, places, state = Forces(), torch.randn(4, 3), torch.get_rng_state()
+    assert execution_order(model, places) == ["energy", "norm", "energy"] and not hl.hooks_on(model)
+    assert all(p.grad is None for p in model.parameters()) and not places.requires_grad and places.grad is None
+    assert model.norm.num_batches_tracked == 0 and torch.equal(torch.get_rng_state(), state)
+
+
 def test_execution_order_refuses_what_it_would_change(x):
     lazy = nn.Sequential(nn.LazyLinear(3))
     with pytest.raises(ValueError, match="lazy"): execution_order(lazy, x)

@@ -1,5 +1,6 @@
 """Each fault built in on purpose is found where it is; healthy runs stay quiet and are what they were without the watch."""
 import copy
+import functools
 import gc
 import pickle
 import warnings
@@ -589,6 +590,116 @@ def test_accumulated_and_two_passes_before_one_backward(x):
     model = net(Do(lambda x: (x*0).sqrt()))
     with pytest.raises(NonFiniteError) as caught, find_nan(model): (total(model(x)) + total(model(x))).backward()
     assert names(caught.value) == ("layer", "2", "backward")
+
+
+# tensors that cannot be looked at
+
+class Packed(torch.Tensor):
+    "Whole numbers and a scale, which know what a Linear needs and nothing else."
+    @staticmethod
+    def __new__(cls, whole, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, whole.shape, dtype=torch.float32, requires_grad=False)
+
+    def __init__(self, whole, scale): self.whole, self.scale = whole, scale
+    def __repr__(self): return f"Packed({tuple(self.shape)})"
+    def plain(self): return self.whole*self.scale
+
+    @classmethod
+    def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
+        aten = torch.ops.aten
+        if op in (aten.detach.default, aten.t.default): return cls(op(args[0].whole), args[0].scale)
+        if op in (aten.mm.default, aten.addmm.default): return op(*[a.plain() if isinstance(a, cls) else a for a in args])
+        raise NotImplementedError(f"Packed has no {op}")
+
+
+def packed(linear):
+    "The layer with weights of whole numbers."
+    whole = (linear.weight.detach()*100).round().to(torch.int8)
+    linear.weight = nn.Parameter(Packed(whole, .01), requires_grad=False)
+    return linear
+
+
+def without_a_word(test):
+    "The tests of this file turn warnings of hooks into errors; here they are expected."
+    @functools.wraps(test)
+    def runs(*args, **kwargs):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", hl.HookWarning)
+            test(*args, **kwargs)
+    return runs
+
+
+class Ends(nn.Module):
+    "Returns what cannot be looked at, or takes it."
+    def __init__(self, packs):
+        super().__init__()
+        self.packs = packs
+    def forward(self, x): return Packed((x*10).to(torch.int8), .1) if self.packs else x.plain()
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_weights_that_cannot_be_looked_at_are_left_out_and_that_is_said_once(x, gradients):
+    model = nn.Sequential(packed(nn.Linear(4, 4)), nn.ReLU(), packed(nn.Linear(4, 4)), nn.Linear(4, 2))
+    before = model(x)
+    with warnings.catch_warnings(record=True) as said, find_nan(model, gradients=gradients):
+        warnings.simplefilter("always")
+        for _ in range(3):
+            out = model(x)
+            out.sum().backward()
+    assert torch.equal(out, before) and model[3].weight.grad is not None
+    assert [w.category for w in said] == [hl.HookWarning]
+    assert "find_nan: left out, because torch cannot look at them: Packed (float32, cpu; NotImplementedError: Packed has no aten." in str(said[0].message)
+
+
+@without_a_word
+def test_what_can_be_looked_at_still_is(x):
+    def model(*middle): return nn.Sequential(packed(nn.Linear(4, 4)), nn.ReLU(), *middle, packed(nn.Linear(4, 4)), nn.Linear(4, 2))
+    assert names(fault(model(Do(torch.log)), x)) == ("layer", "2", "forward")
+    assert names(fault(model(nn.Linear(4, 4), Do(lambda x: (x*0).sqrt())), x)) == ("layer", "3", "backward")
+    broken = model()
+    broken[3].weight.data[0, 0] = nan
+    assert names(fault(broken, x))[:2] == ("parameters", "3")
+    report = str(fault(nn.Sequential(nn.Linear(4, 4), Then(packed(nn.Linear(4, 4)), lambda x: x*nan)), x))
+    assert "made by 1 (Then) itself" in report
+
+
+@without_a_word
+def test_values_that_cannot_be_looked_at_are_passed_on(x):
+    with torch.no_grad(), find_nan(model := nn.Sequential(Ends(True), Ends(False), nn.Linear(4, 2))): out = model(x)
+    assert out.isfinite().all()
+    with torch.no_grad(), pytest.raises(NonFiniteError) as caught, find_nan(nn.Sequential(Ends(True), Ends(False), Do(lambda x: x/0))) as watch: watch.model(x)
+    assert names(caught.value) == ("layer", "2", "forward")
+
+
+@without_a_word
+def test_a_plain_tensor_that_could_not_be_looked_at_once_is_looked_at_again(x, monkeypatch):
+    model, failed = net(), []
+    def fails_once(found, *args):
+        if not failed: failed.append(1)
+        else: return total_norm(found, *args)
+        raise RuntimeError("busy")
+    total_norm = torch.nn.utils.get_total_norm
+    monkeypatch.setattr("hooklab.blame.get_total_norm", fails_once)
+    model[0].weight.data[0, 0] = nan
+    assert names(fault(model, x))[:2] == ("parameters", "0") and failed
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("config", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"])
+@without_a_word
+def test_weights_quantised_by_torchao(config):
+    quantization = pytest.importorskip("torchao.quantization")
+    def model(*middle):
+        made = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), *middle, nn.Linear(64, 32))
+        quantization.quantize_(made, getattr(quantization, config)())
+        return made
+    given = torch.randn(32, 64)
+    with warnings.catch_warnings(record=True) as said, find_nan(quiet := model()):
+        warnings.simplefilter("always", hl.HookWarning)
+        for _ in range(2): quiet(given)
+    assert sum("torch cannot look at them: Int8Tensor" in str(w.message) for w in said) <= 1
+    with pytest.raises(NonFiniteError) as caught, find_nan(found := model(Do(lambda x: x/0))): found(given)
+    assert names(caught.value) == ("layer", "2", "forward")
 
 
 # any network, any place
