@@ -1263,6 +1263,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'hooklab.stats.StepEnd.__init__': ('lib/stats.html#stepend.__init__', 'hooklab/stats.py'),
                                'hooklab.stats.StepEnd.made': ('lib/stats.html#stepend.made', 'hooklab/stats.py'),
                                'hooklab.stats.StepEnd.remove': ('lib/stats.html#stepend.remove', 'hooklab/stats.py'),
+                               'hooklab.stats._note_followers': ('lib/stats.html#_note_followers', 'hooklab/stats.py'),
                                'hooklab.stats._of_history': ('lib/stats.html#_of_history', 'hooklab/stats.py'),
                                'hooklab.stats.followed': ('lib/stats.html#followed', 'hooklab/stats.py'),
                                'hooklab.stats.several': ('lib/stats.html#several', 'hooklab/stats.py')},

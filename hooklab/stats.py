@@ -221,6 +221,7 @@ class ActivationStats(HookCallback):
                 report = fired
         for meters in self.meters.values(): meters.close(report, in_context)
         self._take_off()
+        if isinstance(self.learn, Loop): self._learn = self.optimizer = self.scaler = None  # what was recorded holds no model
 
     def _why_unrecorded(self) -> str:
         "Why there are no rows."
@@ -403,21 +404,21 @@ def followed(
 ) -> dict[str, str]: # The name of a class for each layer of which it is known
     "What takes in what a layer returns, where a `Sequential` says so and torch knows the class."
     found = {}
-
-    def visit(m, then):
-        "Note what comes after `m`, and return what somebody meets who comes to it."
-        m = unwrap(m)
-        if isinstance(m, torch.jit.ScriptModule): return None  # its class cannot be asked
-        found[m] = then if m not in found else None  # called from two places
-        if type(m).forward is nn.Sequential.forward:
-            for child in reversed(list(m.children())): then = visit(child, then)
-            return then
-        inner = [visit(child, None) for child in m.children()]
-        if isinstance(m, _passes_on): return then
-        return type(m).__name__ if not inner and type(m).__module__.startswith("torch.nn.modules.") else None
-
-    visit(unwrap(model), None)
+    _note_followers(unwrap(model), None, found)
     return {name: after for name, m in layers.items() if (after := found.get(unwrap(m)))}
+
+
+def _note_followers(m, then, found):
+    "Note what comes after `m`, and return what somebody meets who comes to it."
+    m = unwrap(m)
+    if isinstance(m, torch.jit.ScriptModule): return None  # its class cannot be asked
+    found[m] = then if m not in found else None  # called from two places
+    if type(m).forward is nn.Sequential.forward:
+        for child in reversed(list(m.children())): then = _note_followers(child, then, found)
+        return then
+    inner = [_note_followers(child, None, found) for child in m.children()]
+    if isinstance(m, _passes_on): return then
+    return type(m).__name__ if not inner and type(m).__module__.startswith("torch.nn.modules.") else None
 
 # %% ../nbs/lib/stats.ipynb #41d9e06f
 class StepEnd:

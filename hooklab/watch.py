@@ -58,7 +58,9 @@ def find_nan(
 class CallHook(Hook):
     "Tells the watch when a call of a layer begins and ends."
     __slots__ = "last",
-    def _enters(self, given): self.group.enters(self, given)
+    def _enters(self, given):
+        if not self.removed: self.group.enters(self, given)
+
     def _left(self, out): self.group.left(self, out)
 
 # %% ../nbs/lib/watch.ipynb #63c3e582
@@ -68,6 +70,7 @@ class NanWatch(Group):
         super().__init__(on_find or NonFiniteError, with_kwargs=True)
         named = list(layers(model).items())
         self.kind, self.model, self.on_find, self.inf, self.gradients = "watch", unwrap(model), on_find, inf, gradients
+        self.model_type = type(self.model).__name__
         self.n_pass, self.top, self.told, self.spoiled, self.uncompiled = 0, None, set(), set(), ExitStack()
         self.calls, self.arrived, self.weights, self.known, self.open, self.left_out = [], [], [], {}, {}, LeftOut()
         if runs(self.model): named.insert(0, ("(model)", self.model))
@@ -79,9 +82,10 @@ class NanWatch(Group):
 
     def close(self, report, in_context=False):
         "Take everything off."
+        for h in self.hooks: h.last = None
         super().close(report=False)  # a layer that did not run has made no NaN
         self.uncompiled.close()
-        self.calls, self.arrived, self.known, self.open = [], [], {}, {}
+        self.model, self.top, self.calls, self.arrived, self.known, self.open = None, None, [], [], {}, {}
         if in_context and report and not self.n_pass:
             warnings.warn("the model that was watched for NaN never ran; was a copy of it trained?", HookWarning, stacklevel=3)
 
@@ -97,7 +101,7 @@ class NanWatch(Group):
 
     def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, *_): self.close(report=exc_type is None, in_context=True)
-    def __repr__(self): return f"NanWatch on {type(self.model).__name__}: {self.n_pass} passes{', removed' if self.closed else ''}"
+    def __repr__(self): return f"NanWatch on {self.model_type}: {self.n_pass} passes{', removed' if self.closed else ''}"
 
     def enters(self, hook, given):
         "A call of a layer begins."
