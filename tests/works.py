@@ -246,11 +246,13 @@ def told(found: tuple[str, Any]) -> str:
 def fits(found: tuple[str, Any], declared: str) -> bool:
     "Is the outcome the declared one? Of what was said, the declared words must be a part."
     word, what = found
-    if word == "works": return declared == "works" and not what or declared.startswith("works; says: ") and declared[13:] in what
-    if not declared.startswith(f"{word}: "): return False
-    kind, _, words = declared.removeprefix(f"{word}: ").rpartition(": ")
-    kinds = {c.__name__ for c in type(what).__mro__} if word == "refused" else {""}
-    return kind in kinds and words.casefold() in str(what).casefold()
+    if word == "works" and not what: return declared == "works"
+    said = declared.removeprefix("works; says: " if word == "works" else f"{word}: ")
+    if said == declared: return False
+    if word == "refused":
+        kind, _, said = said.partition(": ")
+        if kind not in {c.__name__ for c in type(what).__mro__}: return False
+    return said.casefold() in str(what).casefold()
 
 
 DECLARED = json.loads(Path(__file__).with_name("works.json").read_text(encoding="utf-8"))
