@@ -16,7 +16,8 @@ from processes import failures_in_two
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 extras = {"quantised by torchao": "torchao", "quantised by torchao, dynamically": "torchao", "MONAI's MetaTensor": "monai",
-          "offloaded": "accelerate", "Accelerate": "accelerate", "Fabric": "lightning", "Lightning": "lightning", "generate()": "transformers"}
+          "offloaded": "accelerate", "Accelerate": "accelerate", "Fabric": "lightning", "Lightning": "lightning",
+          "generate()": "transformers"}
 without_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 
 
@@ -24,13 +25,15 @@ def cells():
     for row, ways in works.RUNS.items():
         for way, make in ways.items():
             marks = [getattr(pytest.mark, mark) for mark in works.MARKS[make]] + [without_gloo]*(row in works.IN_TWO)
-            for use in works.USES: yield pytest.param(row, use, make, marks=marks, id=f"{row}{f' ({way})' if way else ''}-{use}")
+            name = f"{row} ({way})" if way else row
+            for use in works.USES: yield pytest.param(row, use, make, marks=marks, id=f"{name}-{use}")
 
 
 @pytest.mark.parametrize("row,use,make", list(cells()))
 def test_cell(row, use, make):
     if "peers" in works.MARKS[make]: pytest.importorskip(extras[row])
-    if row == "quantised by torch.ao" and "x86" not in torch.backends.quantized.supported_engines: pytest.skip("this torch cannot quantise here")
+    if row == "quantised by torch.ao" and "x86" not in torch.backends.quantized.supported_engines:
+        pytest.skip("this torch cannot quantise here")
     works.check_cell(row, use, make)
 
 
@@ -42,7 +45,8 @@ class InTwo:
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory):
-    return failures_in_two([InTwo(row, use) for row in works.IN_TWO for use in works.USES], tmp_path_factory.mktemp("two"))
+    checks = [InTwo(row, use) for row in works.IN_TWO for use in works.USES]
+    return failures_in_two(checks, tmp_path_factory.mktemp("two"))
 
 
 @pytest.mark.slow
@@ -62,14 +66,16 @@ def test_the_table_has_every_run_and_every_use():
     for row in works.DECLARED["rows"]:
         assert row["cells"].keys() <= {"all", *works.USES} and row["cells"]["all"]
         plain = all(text == "works" for text in row["cells"].values())
-        assert plain != ("instead" in row), f"{row['row']}: what to do instead is said where, and only where, something does not simply work"
+        assert plain != ("instead" in row), f"{row['row']}: say what to do instead where, and only where, not all works"
 
 
 @pytest.mark.parametrize("found,declared,right", [
     (("works", ""), "works", True), (("works", "more"), "works", False), (("works", "it says more"), "works; says: more", True),
-    (("works", ""), "works; says: more", False), (("works", ""), "refused: TypeError: no", False), (("works", ""), "reported: no", False),
-    (("refused", TypeError("Oh no")), "refused: TypeError: no", True), (("refused", TypeError("Oh yes")), "refused: TypeError: no", False),
-    (("refused", KeyError("no")), "refused: TypeError: no", False), (("refused", NotImplementedError("no")), "refused: RuntimeError: no", True),
+    (("works", ""), "works; says: more", False), (("works", ""), "refused: TypeError: no", False),
+    (("works", ""), "reported: no", False), (("refused", TypeError("Oh no")), "refused: TypeError: no", True),
+    (("refused", TypeError("Oh yes")), "refused: TypeError: no", False),
+    (("refused", KeyError("no")), "refused: TypeError: no", False),
+    (("refused", NotImplementedError("no")), "refused: RuntimeError: no", True),
     (("refused", TypeError("no")), "works", False), (("refused", TypeError("no")), "reported: no", False),
     (("reported", "silent, because"), "reported: silent", True), (("reported", "seen"), "reported: silent", False),
     (("reported", "silent"), "works", False), (("reported", "TypeError"), "refused: TypeError: TypeError", False),
@@ -84,7 +90,8 @@ def test_wrong_and_silent_is_no_outcome():
     with torch.no_grad(): wrong.last.bias += 1
     for use in ("capture", "gradients", "edit", "statistics", "features"):
         with pytest.raises(AssertionError): works.outcome(works.USES[use], works.Run(works.Net(), twin=wrong))
-    with pytest.raises(AssertionError): works.outcome(works.USES["summary"], works.Run(nn.Sequential(works.Net())[0], x=torch.ones(5, 4), twin=wrong))
+    more = works.Run(works.Net(), x=torch.ones(5, 4))
+    with pytest.raises(AssertionError): works.outcome(works.USES["summary"], more)
     with pytest.raises(AssertionError): works.outcome(works.USES["find_nan"], works.Run(works.Net(), fault="last"))
     with pytest.raises(AssertionError, match="nobody was told"): works.outcome(lambda run: False, works.eager())
 
@@ -96,14 +103,18 @@ def graphed(): return works.graph_stand_in()
 
 
 @pytest.mark.parametrize("listen", [
-    lambda m: hl.hook_output(m.first), lambda m: hl.hook_output(m.first, grad=True), lambda m: hl.hook_outputs(m.children()), lambda m: hl.hook_outputs(m, names="*", cpu=True),
-    lambda m: hl.Hooks(m, lambda m, i: i, names="first", kind="forward_pre"), lambda m: hl.Hooks(m, lambda m, *given: given, names="first", kind="backward"),
+    lambda m: hl.hook_output(m.first), lambda m: hl.hook_output(m.first, grad=True),
+    lambda m: hl.hook_outputs(m.children()), lambda m: hl.hook_outputs(m, names="*", cpu=True),
+    lambda m: hl.Hooks(m, lambda m, i: i, names="first", kind="forward_pre"),
+    lambda m: hl.Hooks(m, lambda m, *given: given, names="first", kind="backward"),
     lambda m: hl.edit_output(m.first, lambda m, i, o: o), lambda m: hl.edit_input(m, lambda m, i: i, names="first"),
-    lambda m: hl.VerboseExecution(m), lambda m: hl.ForwardCheck(m), lambda m: hl.ActivationStats().on(m), lambda m: hl.ActivationStats(grads=True).on(m),
+    lambda m: hl.VerboseExecution(m), lambda m: hl.ForwardCheck(m),
+    lambda m: hl.ActivationStats().on(m), lambda m: hl.ActivationStats(grads=True).on(m),
 ], ids=["output", "gradient", "outputs", "outputs on the CPU", "inputs", "gradients", "edit of an output", "edit of an input",
         "VerboseExecution", "ForwardCheck", "statistics", "statistics of gradients"])
 def test_a_replay_is_reported(graphed, listen):
-    with pytest.warns(hl.HookWarning, match="never called"), listen(graphed.model): works.loss_of(graphed.model(graphed.x)).backward()
+    with pytest.warns(hl.HookWarning, match="never called"), listen(graphed.model):
+        works.loss_of(graphed.model(graphed.x)).backward()
 
 
 def test_a_replay_is_seen_from_outside(graphed):
@@ -123,7 +134,8 @@ class NoWait(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         there = any(t.device.type != "cpu" for t in hl.tensors([args, kwargs]))
-        if there and any(t.device.type == "cpu" for t in hl.tensors(out)): raise RuntimeError(f"{func} waits for the device")
+        if there and any(t.device.type == "cpu" for t in hl.tensors(out)):
+            raise RuntimeError(f"{func} waits for the device")
         return out
 
 
@@ -163,13 +175,16 @@ def backward():
 def there(device, found): return [t.device.type for t in hl.tensors(found)] == [device]*len(hl.tensors(found)) != []
 
 
-reads = {"item": lambda t: t.item(), "tolist": lambda t: t.tolist(), "bool": lambda t: bool(t), "nonzero": lambda t: t.nonzero(), "cpu": lambda t: t.cpu()}
+reads = {"item": lambda t: t.item(), "tolist": lambda t: t.tolist(), "bool": lambda t: bool(t),
+         "nonzero": lambda t: t.nonzero(), "cpu": lambda t: t.cpu()}
 
 
 @pytest.mark.parametrize("read", reads.values(), ids=reads)
 def test_what_waits_is_noticed(device, read):
-    with pretended(device) as (model, x), pytest.raises(Exception) as e, hl.Hooks(model, lambda m, i, o: read(o.sum()), names="*"): model(x)
-    assert any(word in f"{type(e.value).__name__} {e.value}" for word in ("waits for the device", "DataDependent", "DynamicOutputShape"))
+    with pretended(device) as (model, x), pytest.raises(Exception) as e:
+        with hl.Hooks(model, lambda m, i, o: read(o.sum()), names="*"): model(x)
+    said = f"{type(e.value).__name__} {e.value}"
+    assert any(word in said for word in ("waits for the device", "DataDependent", "DynamicOutputShape"))
 
 
 @pytest.mark.parametrize("kind", ["forward", "forward_pre"])
@@ -178,7 +193,8 @@ def test_a_look_does_not_wait(device, forward, kind, options):
     model, x = forward
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hl.HookWarning)  # ReLU works in place
-        with hl.Hooks(model, lambda m, *given: {"given": given, "mean": given[-1][0].mean()}, kind=kind, names="*", **options) as hooks:
+        def keep(m, *given): return {"given": given, "mean": given[-1][0].mean()}
+        with hl.Hooks(model, keep, kind=kind, names="*", **options) as hooks:
             for _ in range(2): model(x)
             assert all(h.n_calls == 1 and there(device, h.stored) for h in hooks)
 
@@ -214,11 +230,13 @@ def test_gradients_of_tensors_do_not_wait(backward):
         assert there("lazy", h.stored) and there("lazy", seen)
 
 
-changes = {"scale": lambda: hl.scale(.5), "patch": lambda: hl.patch(1.), "steer": lambda: hl.steer(torch.ones(8)), "function": lambda: lambda m, i, o: o + 1}
+changes = {"scale": lambda: hl.scale(.5), "patch": lambda: hl.patch(1.), "steer": lambda: hl.steer(torch.ones(8)),
+           "function": lambda: lambda m, i, o: o + 1}
 
 
 def edits(device, change):
-    with pretended(device) as (model, x), hl.edit_output(model, change(), names="share") as hooks, hl.edit_input(model.last, hl.scale(2.)):
+    with (pretended(device) as (model, x), hl.edit_output(model, change(), names="share") as hooks,
+          hl.edit_input(model.last, hl.scale(2.))):
         y = model(x)
         if device == "lazy": y.sum().backward()
         assert there(device, y) and hooks[0].n_calls == 1
@@ -237,7 +255,8 @@ def test_ablation_does_not_wait(device, to):
     edits(device, lambda: change)
 
 
-@pytest.mark.parametrize("options", [{}, {"detach": True}, {"stop": True}, {"to": torch.float16}], ids=["as they are", "copies", "stop", "to"])
+@pytest.mark.parametrize("options", [{}, {"detach": True}, {"stop": True}, {"to": torch.float16}],
+                         ids=["as they are", "copies", "stop", "to"])
 def test_features_do_not_wait(device, forward, options):
     model, x = forward
     features = hl.FeatureExtractor(model.eval(), ["act", "share"], **options)(x)

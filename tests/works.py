@@ -1,4 +1,4 @@
-"""What works where: each kind of use, really done on a model in each kind of run, and compared with values that no hook has touched.
+"""What works where: each kind of use, done on a model in each kind of run, and compared with values that no hook touched.
 
 A kind of use is a function of a `Run`. It compares what it saw, and returns whether it saw anything. A kind of run is a
 function that makes a `Run`. `outcome` puts both together: what was used works, or was refused with an error, or saw
@@ -36,7 +36,8 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.first, self.act, self.share, self.last = nn.Linear(4, 8, bias=False), nn.ReLU(inplace=True), Share(), nn.Linear(8, 2)
+        self.first, self.act = nn.Linear(4, 8, bias=False), nn.ReLU(inplace=True)
+        self.share, self.last = Share(), nn.Linear(8, 2)
 
     def forward(self, x): return self.last(self.share(self.act(self.first(x))))
 
@@ -92,7 +93,7 @@ class Run:
         return y
 
     def outputs(self, factor=1., of=None) -> dict[str, Tensor]:
-        "The right output of each layer, where one is edited to be `factor` times as large; `of` is for layers that run more than once."
+        "The right output of each layer, the last one multiplied; `of` is for layers that run more than once."
         return self.truth(self.twin, self.x, factor)
 
     def gradients(self) -> dict[str, Tensor]:
@@ -118,7 +119,8 @@ def last_of(y):
 
 
 def capture(run: Run) -> bool:
-    with hl.hook_outputs(run.model, names="*") as hooks, hl.Hooks(run.model, lambda m, i, o: {"out": o}, names="*") as own:
+    def keep(m, i, o): return {"out": o}
+    with hl.hook_outputs(run.model, names="*") as hooks, hl.Hooks(run.model, keep, names="*") as own:
         y = run.call(run.model, run.x)
         seen = {h.name: (h.n_calls, h.stored) for h in hooks}
         also = {h.name: (h.n_calls, h.stored and h.stored["out"]) for h in own}
@@ -138,7 +140,9 @@ def compared(run, seen, right) -> bool:
 
 
 def gradients(run: Run) -> bool:
-    with hl.hook_outputs(run.model, names="*", grad=True) as pre, hl.Hooks(run.model, lambda m, gi, go: go[0], names="*", kind="backward") as full:
+    def keep(m, grad_in, grad_out): return grad_out[0]
+    with (hl.hook_outputs(run.model, names="*", grad=True) as pre,
+          hl.Hooks(run.model, keep, names="*", kind="backward") as full):
         y = run.step(run.model, run.x)
         seen = {h.name: (h.n_calls, h.stored[0] if h.n_calls else None) for h in pre}
         also = {h.name: (h.n_calls, h.stored) for h in full}
@@ -170,7 +174,8 @@ def statistics(run: Run) -> bool:
     for name, t in right.items():
         t = t.detach().double()
         for what, number in ("mean", t.mean()), ("std", t.std()):
-            assert abs(found[name][what] - number) <= 1e-3*(1 + abs(number)), f"{what} of {name}: {found[name][what]}, not {number}"
+            seen = found[name][what]
+            assert abs(seen - number) <= 1e-3*(1 + abs(number)), f"{what} of {name}: {seen}, not {number}"
     return True
 
 
@@ -184,20 +189,22 @@ def features(run: Run) -> bool:
     return True
 
 
-PARAMETERS = {"first": 8*4, "act": 0, "share": 0, "last": 2*8 + 2}  # of the layers of `Net`, also where they are quantised
+PARAMETERS = {"first": 8*4, "act": 0, "share": 0, "last": 2*8 + 2}  # of `Net`, also where it is quantised
 MULTIPLY_ADDS = {"first": 3*8*4, "last": 3*2*8}  # what they need for the inputs of these runs
 
 
 def summary(run: Run) -> bool:
     told = hl.summary(run.model, run.x, columns=("output", "params", "multiply_adds", "calls"))
-    rows, right, params = {row.name: row for row in told.rows}, run.outputs(of="a forward"), dict(run.twin.named_modules())
+    rows, right = {row.name: row for row in told.rows}, run.outputs(of="a forward")
     if not any(rows[name].calls for name in right if name in rows): raise Reported(*{rows[name].note for name in right})
     for name, value in right.items():
         row = rows[name]
         assert row.calls == 1 and row.output == tuple(value.shape), f"{name}: {row.calls} calls, {row.output}"
-        n_params = PARAMETERS[name] if name in PARAMETERS else sum(p.numel() for p in params[name].parameters())
+        n_params = PARAMETERS[name] if name in PARAMETERS else \
+            sum(p.numel() for p in run.twin.get_submodule(name).parameters())
         assert row.params == n_params, f"{name}: {row.params} parameters"
-        assert name not in MULTIPLY_ADDS or row.multiply_adds == MULTIPLY_ADDS[name], f"{name}: {row.multiply_adds} multiply-adds"
+        n = row.multiply_adds
+        assert name not in MULTIPLY_ADDS or n == MULTIPLY_ADDS[name], f"{name}: {n} multiply-adds"
     return True
 
 
@@ -216,7 +223,8 @@ class Reported(Exception):
     "The answer says that the layers were not seen."
 
 
-USES = {"capture": capture, "gradients": gradients, "edit": edit, "statistics": statistics, "features": features, "summary": summary, "find_nan": find_nan}
+USES = {"capture": capture, "gradients": gradients, "edit": edit, "statistics": statistics, "features": features,
+        "summary": summary, "find_nan": find_nan}
 
 
 # ---------------------------------------------------------------- what came of it
@@ -333,8 +341,8 @@ def graph_stand_in(): return Run(replays(Net()))
 def graphed():
     net, x = Net().cuda(), good_input().cuda()
     net.act.inplace = False
-    run = Run(torch.cuda.make_graphed_callables(net, (x.clone(),)), Net().cuda(), x=x, bad=bad_input().cuda(), tolerance=1e-5)
-    return run
+    graphed = torch.cuda.make_graphed_callables(net, (x.clone(),))
+    return Run(graphed, Net().cuda(), x=x, bad=bad_input().cuda(), tolerance=1e-5)
 
 
 @a_run("exported")
@@ -346,7 +354,8 @@ def package():
     "The folder of a compiled model, for as long as the process lives, and what was loaded from it."
     folder = tempfile.TemporaryDirectory()
     program = torch.export.export(Net(), (good_input(),))
-    return folder, torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program, package_path=f"{folder.name}/net.pt2"))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=f"{folder.name}/net.pt2")
+    return folder, torch._inductor.aoti_load_package(path)
 
 
 @a_run("ahead of time", "slow")
@@ -545,7 +554,7 @@ class Wrapped(Tensor):
     "A subclass with `__torch_dispatch__` around another tensor."
     @staticmethod
     def __new__(cls, t):
-        return Tensor._make_wrapper_subclass(cls, t.shape, dtype=t.dtype, device=t.device, strides=t.stride(), requires_grad=False)
+        return Tensor._make_wrapper_subclass(cls, t.shape, dtype=t.dtype, device=t.device, strides=t.stride())
     def __init__(self, t): self.wrapped = t
     def __repr__(self, *, tensor_contents=None): return f"Wrapped({self.wrapped})"
     def __tensor_flatten__(self): return ["wrapped"], None
@@ -590,7 +599,7 @@ def lightning():
 
     def call(f, x):
         module = Module(f)
-        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
         trainer = pl.Trainer(max_epochs=1, accelerator="cpu", **quiet)
         trainer.fit(module, torch.utils.data.DataLoader(x, batch_size=len(x)))
         return module.y
@@ -639,7 +648,8 @@ class Generation(Run):
         def note(name, o):
             calls[name].append(o.detach().clone())
             return o*factor if name == "lm_head" else None
-        handles = [self.twin.get_submodule(name).register_forward_hook(lambda m, i, o, name=name: note(name, o)) for name in calls]
+        handles = [self.twin.get_submodule(name).register_forward_hook(lambda m, i, o, name=name: note(name, o))
+                   for name in calls]
         if of == "a forward": self.twin(self.x)
         else: self.call(self.twin, self.x)
         for handle in handles: handle.remove()
@@ -665,8 +675,8 @@ def like_fabric(): return Run(FabricModule(Net()))
 @a_run("generate()", "peers")
 def generate():
     import transformers
-    config = transformers.LlamaConfig(vocab_size=19, hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2,
-                                      eos_token_id=None, bos_token_id=None)
+    config = transformers.LlamaConfig(vocab_size=19, hidden_size=8, intermediate_size=8, num_hidden_layers=2,
+                                      num_attention_heads=2, eos_token_id=None, bos_token_id=None)
     def model():
         torch.manual_seed(0)
         model = transformers.LlamaForCausalLM(config)
@@ -675,8 +685,10 @@ def generate():
         return model
 
     def call(f, ids):
-        return f.generate(ids, max_new_tokens=3, do_sample=False, pad_token_id=0, output_logits=True, return_dict_in_generate=True)
+        return f.generate(ids, max_new_tokens=3, do_sample=False, pad_token_id=0, output_logits=True,
+                          return_dict_in_generate=True)
     ids = torch.arange(5)[None]
-    run = Generation(model(), model(), call=call, x=ids, bad=torch.full_like(ids, 18), fault="model.norm", output=lambda y: y.logits[-1][:, None])
+    run = Generation(model(), model(), call=call, x=ids, bad=torch.full_like(ids, 18), fault="model.norm",
+                     output=lambda y: y.logits[-1][:, None])
     run.step = call
     return run
