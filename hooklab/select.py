@@ -18,15 +18,17 @@ from torch import nn
 
 # %% ../nbs/lib/select.ipynb #18e173d2
 _wrapped_as = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module",
-               "FullyShardedDataParallel": "_fsdp_wrapped_module", "CheckpointWrapper": "_checkpoint_wrapped_module"}
+               "FullyShardedDataParallel": "_fsdp_wrapped_module", "CheckpointWrapper": "_checkpoint_wrapped_module",
+               "_FabricModule": "_forward_module"}
 
 
 def unwrap(
     model: nn.Module, # A model, maybe inside wrappers
 ) -> nn.Module: # The model itself
-    "The model inside `torch.compile`, data parallel and checkpoint wrappers."
+    "The model inside the wrappers of `torch.compile`, data parallel training, checkpointing and Lightning Fabric."
     # known by name, because importing torch's distributed or compiler code only to compare classes takes a second
-    while type(model).__module__.startswith("torch.") and (inner := _wrapped_as.get(type(model).__name__)):
+    packages = "torch", "lightning", "lightning_fabric"
+    while type(model).__module__.split(".")[0] in packages and (inner := _wrapped_as.get(type(model).__name__)):
         model = getattr(model, inner)
     return model
 
