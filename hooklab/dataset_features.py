@@ -37,7 +37,7 @@ def model_input(
 def extract(
     model: nn.Module, # The model; it runs where its weights are, in eval mode, and is left in the mode it was in
     loader: DataLoader, # What to run it on, in a fixed order
-    names: str | type | Callable | Iterable, # Which layers, as in `FeatureExtractor`
+    names: str | type | Callable | Iterable, # Which layers, as in `FeatureExtractor`; a dict gives new names
     folder: str | Path, # Where to write; made if it is not there
     *,
     inputs: Callable[[Any], Any] = model_input, # From a batch to what the model gets: a tensor, a tuple of arguments, a dict of named ones
