@@ -162,7 +162,7 @@ def _new_names(names: Mapping) -> dict:
     "What is to be called otherwise in the dict, as torchvision's `return_nodes` has it."
     if all(isinstance(m, nn.Module) for m in names.values()): return {}  # from `layers`
     for what, new in names.items():
-        if not isinstance(new, str): raise TypeError(f"a dict gives new names to layers; that of {what!r} is a {type(new).__name__}, not a string")
+        if not isinstance(new, str): raise TypeError(f"a dict gives new names to layers; that of {what!r} is of type {type(new).__name__}, not a string")
         if "#" in new: raise ValueError(f"{{{what!r}: {new!r}}}: # is for the number of a call, and no part of a new name")
     twice = [new for new in names.values() if list(names.values()).count(new) > 1]
     if twice: raise ValueError(f"{twice[0]!r} is the new name of {' and of '.join(repr(what) for what in names if names[what] == twice[0])}")
