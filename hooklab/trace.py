@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 from .gradient import GradientCall
 from .group import Group, has_compiled
 from .hook import Hook, Hooks
-from .parameters import parameter_hooks, refuse_sharded
+from .parameters import parameter_hooks, _refuse_sharded
 from .select import layers, outermost, unwrap
 from .tree import named_tensors, shape_text, tensors
 
@@ -98,7 +98,7 @@ def checked_gradients(
     file: TextIO | Callable[[str], Any] | None = None, # Where the lines go; by default they are printed
 ) -> Hooks: # On until its `with` ends, or until `remove()`
     "Print the mean of each parameter's gradient when the backward pass reaches it, for the length of a `with`."
-    refuse_sharded(model, 'look at them after accumulation, with parameter_hooks(model, f, kind="post_accumulate")')
+    _refuse_sharded(model, 'look at them after accumulation, with parameter_hooks(model, f, kind="post_accumulate")')
     write = _line_writer(file)
     return parameter_hooks(model, lambda name, g: write(f"{name},{_mean(g)}"))
 

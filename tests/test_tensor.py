@@ -663,6 +663,25 @@ def test_pack_and_unpack():
     assert packed
 
 
+# Removed by their own function
+
+@pytest.mark.parametrize("kind", ["tensor", "post_accumulate"])
+@pytest.mark.parametrize("which", ["own", "all", "twice"])
+def test_a_hook_that_is_removed_by_its_own_function_holds_nothing(net, x, kind, which):
+    seen = []
+    def f(name, given):
+        seen.append(weakref.ref(given))
+        for _ in range(2 if which == "twice" else 1): (hooks if which == "all" else hooks[name]).remove()
+    hooks = hl.parameter_hooks(net, f, "a", kind=kind)
+    gradients(net, x)
+    net.zero_grad(set_to_none=True)
+    assert len(seen) == (1 if which == "all" else 2)
+    assert kind == "post_accumulate" or all(ref() is None for ref in seen)
+    assert hooks.removed and not hl.hooks_on(net) and nothing_left(net)
+    gradients(net, x)
+    assert len(seen) == (1 if which == "all" else 2)
+
+
 # Clipping
 
 def test_the_clipper_returns_the_very_model(net, x):
