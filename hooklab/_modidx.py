@@ -1060,6 +1060,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                     'hooklab.run_report.write_report': ('lib/run-report.html#write_report', 'hooklab/run_report.py')},
             'hooklab.select': { 'hooklab.select._no_layer': ('lib/select.html#_no_layer', 'hooklab/select.py'),
                                 'hooklab.select._test': ('lib/select.html#_test', 'hooklab/select.py'),
+                                'hooklab.select._visit': ('lib/select.html#_visit', 'hooklab/select.py'),
                                 'hooklab.select.forward_source': ('lib/select.html#forward_source', 'hooklab/select.py'),
                                 'hooklab.select.has_children': ('lib/select.html#has_children', 'hooklab/select.py'),
                                 'hooklab.select.layers': ('lib/select.html#layers', 'hooklab/select.py'),

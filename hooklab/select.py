@@ -36,15 +36,15 @@ def named_layers(
 ) -> list[tuple[str, nn.Module]]: # Pairs of a name and a layer, parents before children; a layer with two names comes twice
     "All layers of `model`, without the model itself, under their names without wrapper prefixes."
     found = []
-
-    def visit(parent, prefix):
-        for name, child in parent._modules.items():  # named_children() hides the second name of a shared layer
-            if child is None: continue
-            found.append((prefix + name, child := unwrap(child)))
-            visit(child, f"{prefix}{name}.")
-
-    visit(unwrap(model), "")
+    _visit(unwrap(model), "", found)
     return found
+
+
+def _visit(parent, prefix, found):  # not a function in the function: it would refer to itself, and hold the layers until the next collection
+    for name, child in parent._modules.items():  # named_children() hides the second name of a shared layer
+        if child is None: continue
+        found.append((prefix + name, child := unwrap(child)))
+        _visit(child, f"{prefix}{name}.", found)
 
 # %% ../nbs/lib/select.ipynb #748f32ba
 def runs(

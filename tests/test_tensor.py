@@ -505,9 +505,9 @@ def test_a_model_that_was_clipped_and_dropped_is_freed_at_once(accumulated):
     gc.collect()
     gc.disable()
     try:
-        net = hl.gradient_clipper(nn.Linear(2, 2), 1.0, accumulated=accumulated)
+        net = hl.gradient_clipper(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), 1.0, accumulated=accumulated)
         net(torch.ones(1, 2)).sum().backward()
-        gone = [weakref.ref(net), weakref.ref(net.weight), weakref.ref(net.weight.grad)]
+        gone = [weakref.ref(net), weakref.ref(net[0]), weakref.ref(net[0].weight), weakref.ref(net[0].weight.grad)]
         del net
         assert not any(ref() is not None for ref in gone)
     finally: gc.enable()
