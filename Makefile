@@ -1,5 +1,5 @@
 # Every target sets up what it needs in .venv (tools/venv.sh), does its work, and ends with a line that says what comes next.
-# PYTHON=/path/to/python3 chooses another Python; TORCH=oldest tries the oldest torch.
+# PYTHON=/path/to/python3 chooses another Python; TORCH=2.12 (or 2.12.1, oldest, newest) another torch.
 export OMP_NUM_THREADS ?= 1
 unexport VIRTUAL_ENV  # of another environment that is active in the shell, which would make IPython warn
 run = .venv/bin
@@ -18,6 +18,7 @@ help:
 	@echo "make refresh-more  the same for notebooks that need other libraries"
 	@echo "make bench     measure speed and memory"
 	@echo "make clean     remove what was built; .venv stays"
+	@echo "With another torch: TORCH=2.12 make test (its newest patch; also 2.12.1, oldest, newest). With another Python: PYTHON=python3.13"
 
 site:
 	@tools/venv.sh site

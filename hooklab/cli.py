@@ -60,6 +60,9 @@ def report(
     model: Any = None,  # a torch model: also list what is hooked on it
 ) -> Report:  # text, ready to be pasted into an issue
     "Versions, devices and hooks: what a bug report needs, and nothing about you or your machine's folders."
+    if isinstance(model, str | Path):
+        raise TypeError(f"hl.report lists versions for a bug report; it takes a model or nothing, not {str(model)!r}. The page of "
+                        f"a run comes from its statistics: s = hl.ActivationStats().on(model), and later s.report({str(model)!r})")
     import torch  # takes seconds: only the commands that need it import it
     rows = {"hooklab": __version__, "python": f"{platform.python_version()} ({platform.python_implementation()})",
             **{package: installed(package) for package in ("torch", "torchvision", "numpy", "matplotlib")},
@@ -114,6 +117,13 @@ def lesson_files() -> list[Path]:
     return sorted((package/"lessons").glob("*.ipynb")) or sorted((package.parent/"nbs"/"lessons").glob("*.ipynb"))
 
 # %% ../nbs/lib/cli.ipynb #7ad4bed1
+def called() -> str:
+    "What somebody typed to call this command: `hooklab`, or `python -m hooklab` where scripts are not on the path."
+    spec = sys.modules["__main__"].__spec__
+    if spec is None or spec.name not in ("hooklab.__main__", "hooklab.cli"): return "hooklab"
+    return f"{Path(sys.executable).name} -m {spec.name.removesuffix('.__main__')}"
+
+
 def run_report(args: Namespace) -> None:
     "`hooklab report`"
     print(report())
@@ -122,7 +132,7 @@ def run_report(args: Namespace) -> None:
 def run_lessons(args: Namespace) -> None:
     "`hooklab lessons`"
     files, folder = lesson_files(), args.folder
-    other = "name another folder: hooklab lessons FOLDER"
+    other = f"name another folder: {called()} lessons FOLDER"
     if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")
     if folder.resolve() == files[0].parent.resolve(): sys.exit(f"hooklab: {folder} holds the originals; {other}")
     if folder.exists() and not folder.is_dir(): sys.exit(f"hooklab: {folder} is a file; {other}")
@@ -136,7 +146,7 @@ def run_lessons(args: Namespace) -> None:
     except OSError as e:
         at = str(e.filename or folder).removesuffix(".part")
         sys.exit(f"hooklab: cannot write {at}: {e.strerror}. Change that, or {other}")
-    if not args.open: return print("Next:", shlex.join(["hooklab", "lessons", str(folder), "--open"]))
+    if not args.open: return print("Next:", called(), shlex.join(["lessons", str(folder), "--open"]))
     try: from jupyterlab.labapp import main as jupyterlab
     except ImportError: sys.exit('hooklab: JupyterLab is not installed. Run: python -m pip install "hooklab[lessons]"')
     jupyterlab([str(folder.resolve())])  # in this process: its kernel is the Python that has hooklab, Ctrl-C is its own
@@ -213,7 +223,7 @@ class Parser(ArgumentParser):
 
 def main(argv: list[str] | None = None) -> None:
     "The `hooklab` command."
-    parser = Parser("hooklab", description="Learn PyTorch hooks by experiment, and use them in real work.")
+    parser = Parser(called(), description="Learn PyTorch hooks by experiment, and use them in real work.")
     parser.add_argument("--version", action="version", version=f"hooklab {__version__}")
     parser.set_defaults(run=lambda args: parser.print_help())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -254,3 +264,6 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+# %% ../nbs/lib/cli.ipynb #b7c5d0e4
+if __name__ == "__main__" and "__file__" in globals(): main()

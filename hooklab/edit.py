@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .books import register
 from .group import Group, Port, takes
 from .hook import Hook, Hooks, _check
 from .select import layers
@@ -142,10 +143,11 @@ class Edit(Hook):
 
     def register(self, **options) -> list:
         m = self.module
-        return [(m.register_forward_pre_hook if self.group.is_input else m.register_forward_hook)(Replace(self), **options)]
+        return [register(m, "forward_pre" if self.group.is_input else "forward", Replace(self), options)]
 
     def _edited(self, m, given):
         g, compiling, number = self.group, torch.compiler.is_compiling(), self.n_calls
+        if self.removed: return None  # by another hook on this layer, while torch was calling them all
         again = not compiling and torch._C._current_graph_task_id() != -1  # checkpointing runs the layer a second time
         if again and g.call is not None: raise RuntimeError("call= does not go with checkpointing, which runs calls again without saying which")
         if not again: self.n_calls = 1 if compiling and not g.rooted else number + 1  # see Hook._add
@@ -172,7 +174,7 @@ class Edit(Hook):
 
     def __repr__(self):
         state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
-        return f"{self.group.kind} of {self.name}: {type(self.module).__name__}, {state}"
+        return f"{self.group.kind} of {self.name}: {self.layer_type}, {state}"
 
 
 class Edits(Hooks):
@@ -183,8 +185,8 @@ class Edits(Hooks):
         if names is None: named, root = {type(m).__name__: m}, None
         else: named, root = layers(m, *names) if names else {}, m  # no name must not mean all layers
         _check(list(named.items()))
-        self.group = Editing(f, is_input, root, call, with_kwargs, prepend)
-        self.group.attach([Edit.__new__(Edit)._become(name, layer, self.group) for name, layer in named.items()])
+        group = Editing(f, is_input, root, call, with_kwargs, prepend)
+        self._hold(group, [Edit.__new__(Edit)._become(name, layer, group) for name, layer in named.items()])
 
     def __exit__(self, exc_type, exc, *_):
         if isinstance(exc, Exception):

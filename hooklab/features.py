@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .books import register
 from .group import Group, Port, last_given
 from .hook import Hook, _check
 from .select import layers, named_layers, not_a_model, unwrap
@@ -23,6 +24,8 @@ from .tree import map_tensors
 # %% ../nbs/lib/features.ipynb #e87f4657
 class FeatureExtractor(nn.Module):
     "Call a model, and get what the layers asked for returned."
+    __call__: Callable[..., dict[str, Any]]  # what a call gives, for type checkers: a plain `nn.Module` says Any
+
     def __init__(
         self,
         model: nn.Module, # Any model; it stays as it is
@@ -236,7 +239,7 @@ class Returned(Port):
 class Taker(Hook):
     "Takes the calls of one layer that were asked for."
     __slots__ = ()
-    def register(self, **options): return [self.module.register_forward_hook(Returned(self), **options)]
+    def register(self, **options): return [register(self.module, "forward", Returned(self), options)]
 
     def returned(self, output):
         if self.group.ended: return

@@ -90,6 +90,40 @@ def _readers(
             else: todo.append(edge[0])
     return found
 
+# %% ../nbs/lib/gradient.ipynb #fd909ffc
+def _is_whole_view(t: Tensor) -> bool:
+    "Does `t` show each number of another tensor once?"
+    if not (type(t) is Tensor and t._is_view()) or (base := t._base).grad_fn is None: return False
+    if t.dtype != base.dtype or t.layout != torch.strided or t.numel() != base.numel() or not t.numel(): return False
+    return t.storage_offset() == base.storage_offset() and _is_dense(t) and _is_dense(base)
+
+
+def _is_dense(t: Tensor) -> bool:
+    "Do the numbers of `t` lie next to each other, each once?"
+    step = 1
+    for stride, size in sorted(zip(t.stride(), t.shape)):
+        if size == 1: continue
+        if stride != step: return False
+        step *= size
+    return True
+
+
+def _laid_out_as(base: Tensor) -> Callable[[Tensor], Tensor]:
+    "A function that lays the gradient of `base` out in memory as `base` is, so that a window fits."
+    size, stride = base.size(), base.stride()
+    return lambda g: g if g.stride() == stride else g.new_empty_strided(size, stride).copy_(g)
+
+
+class _Changes:
+    "True once a tensor has been changed in place. It shares the counter of the tensor, and none of its memory."
+    __slots__ = "counter", "before"
+    def __init__(self, t: Tensor):
+        self.counter = t.detach()
+        self.counter.data = torch.empty(0, dtype=t.dtype, device=t.device)
+        self.before = t._version
+
+    def __bool__(self): return self.counter._version != self.before
+
 # %% ../nbs/lib/gradient.ipynb #ee5d0e73
 class GradientCall:
     "The gradients of one call of a layer: put together as they come by, handed over once all are there."
@@ -103,19 +137,33 @@ class GradientCall:
         self.done, self.outlines, self.out_outline = done, entrance.outlines if entrance else (), _outline(out)
         self.n_out, self.n_in = len(outputs), len(entrance.inputs) if entrance else 0
         self.task, self.missing, self.expected, self.leaves = None, 0, 0, []
-        exits, returned, inputs = {}, set(), entrance.inputs if entrance else []
+        exits, views, bases, returned, inputs = {}, {}, {}, set(), entrance.inputs if entrance else []
         for number, t in enumerate(outputs):
             if not t.requires_grad: continue
             node, output_nr = edge = _edge(t)
             same = [i for i, e in enumerate(inputs) if e == edge]  # an input that is returned as it is
-            exits.setdefault(node, []).append((number, output_nr, same))
             returned.add(edge)
+            if _is_whole_view(t):
+                views.setdefault(node, []).append((number, output_nr, same))
+                base, base_nr = base_edge = _edge(t._base)
+                viewed = [(i, None) for i, e in enumerate(inputs) if e == base_edge]  # an input that the output is a view of
+                if entrance: viewed += [(i, window) for i, e, window in entrance.windows if e == base_edge]
+                bases.setdefault(base, []).append((number, base_nr, _Changes(t), _laid_out_as(t._base), _window(t), viewed))
+            else: exits.setdefault(node, []).append((number, output_nr, same))
         computed = {t.grad_fn for t in outputs}
         for node, places in exits.items():
             handle = self._listen(node.register_prehook, self._at_output, places)
             if node not in computed: self.leaves.append((node, handle))
-        if entrance:
-            for node, places in _readers(outputs, entrance, returned).items(): self._listen(node.register_hook, self._at_input, places)
+        self.waits = bool(views)  # a node of a view may be bypassed, so it is not counted
+        for node, places in views.items(): node.register_prehook(partial(self._at_view, places))
+        for node, places in bases.items(): self._listen(node.register_prehook, self._at_base, places)
+        if not entrance: return
+        readers = _readers(outputs, entrance, returned)
+        for node, places in readers.items(): self._listen(node.register_hook, self._at_input, places)
+        if readers: return
+        for node in exits | bases:  # no gradient of an input will come: wait until the hooks that see only the outputs have had their turn
+            handle = self._listen(node.register_hook, self._at_end, ())
+            if node not in computed and node in exits: self.leaves.append((node, handle))
 
     def _listen(self, register, f, places):
         # hooks on nodes go away with the graph, so there is nothing to remove. Only the node of a tensor that nothing computed, such as
@@ -124,10 +172,26 @@ class GradientCall:
         return register(partial(f, places))
 
     def _at_output(self, places, grad_outputs):
+        self._at_view(places, grad_outputs)
+        self._arrived()
+
+    def _at_view(self, places, grad_outputs):
         self._next()
         for number, position, same in places:
             self.grad_out[number] = g = grad_outputs[position]
             for i in same: self._add(i, g)
+
+    def _at_base(self, places, grad_outputs):
+        self._next()
+        for number, position, changes, laid_out, window, viewed in places:
+            if not changes or (g := grad_outputs[position]) is None: continue  # the view is what it was, and its own node has told
+            g = laid_out(g)
+            self.grad_out[number] = window(g)
+            for i, window_of_input in viewed: self.grad_in[i] = window_of_input(g) if window_of_input else g
+        self._arrived()
+
+    def _at_end(self, places, grad_inputs, grad_outputs):
+        self._next()
         self._arrived()
 
     def _at_input(self, places, grad_inputs, grad_outputs):
@@ -145,7 +209,7 @@ class GradientCall:
         if self.task == (task := torch._C._current_graph_task_id()): return
         self.task, self.missing = task, self.expected
         self.grad_in, self.grad_out = [None]*self.n_in, [None]*self.n_out
-        if self.expected > 1:  # a part that is not needed in this pass never comes: do not wait for it for ever
+        if self.expected > 1 or self.waits:  # a part that is not needed in this pass never comes: do not wait for it for ever
             torch.autograd.Variable._execution_engine.queue_callback(partial(self._finish_late, task))
 
     def _arrived(self):

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from .gradient import Entrance
+from .books import register
 from .select import not_a_model
 from .store import HookWarning, Live, gathered, own_copy, shares_memory, stands_for_many
 from .tree import map_tensors, tensors
@@ -108,7 +108,7 @@ class Group:
         self.options = {name: True for name, wanted in asked.items() if wanted}
         self.show = Tensor.detach if detach and not (cpu or gather) else self._show
         self.plain_store = f is last_given and detach and not (cpu or gather)
-        self.hooks, self.handles, self.said = [], [], False
+        self.hooks, self.handles, self.said, self.closed = [], [], False, False
         self.running = self.began = False  # running: the root is, right now
 
     def _show(self, t: Tensor) -> Tensor:
@@ -132,8 +132,8 @@ class Group:
         try:
             for h in hooks: h.handles = h.register(**self.options)
             if self.root is not None:
-                self.handles.append(self.root.register_forward_pre_hook(Begin(self), prepend=True))
-                self.handles.append(self.root.register_forward_hook(End(self), always_call=True))
+                self.handles.append(register(self.root, "forward_pre", Begin(self), {"prepend": True}))
+                self.handles.append(register(self.root, "forward", End(self), {"always_call": True}))
         except BaseException:
             self.close(report=False)
             raise
@@ -149,10 +149,13 @@ class Group:
 
     def close(self, report, in_context=False):
         "Take everything off, and say which hooks saw nothing although they should have."
+        if self.closed: return
         silent = self.silent(in_context) if report else []
         message = _silence(silent) if silent else ""
         for h in self.hooks: h._detach()
         self.detach_root()
+        # what was stored stays with the hooks; the function, the model and the way from here to the hooks are let go
+        self.hooks, self.f, self.show, self.root, self.closed = [], None, None, None, True
         if message: warnings.warn(message, HookWarning, stacklevel=4)
 
     def detach_root(self):

@@ -7,14 +7,17 @@ __all__ = ['Hook', 'hook_output', 'Hooks', 'hook_outputs']
 
 # %% ../nbs/lib/hook.ipynb #b0880cde
 import warnings
+import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import Any, Self, overload
 
 import torch
 from torch import Tensor, nn
 
+from .books import register
 from .gradient import Entrance, GradientCall
 from .group import Begin, End, Enter, Group, Leave, Look, Port, has_compiled, last_given, refuse_exported
 from .select import layers, named_layers, nearest, not_a_model, runs
@@ -24,8 +27,8 @@ from .tree import map_tensors, shape_text, tensors
 # %% ../nbs/lib/hook.ipynb #5d4ad7aa
 class Hook:
     "Call `hook_func` whenever `m` runs, and keep what it returns in `stored`."
-    __slots__ = ("name", "module", "group", "handles", "removed", "fired", "ran", "recorded", "n_calls",
-                 "_calls", "_order", "_entrances", "__weakref__")
+    __slots__ = ("name", "group", "handles", "removed", "fired", "ran", "recorded", "n_calls",
+                 "_module", "_calls", "_order", "_entrances", "_said", "_blind", "__weakref__")
 
     def __init__(
         self,
@@ -48,34 +51,41 @@ class Hook:
         group.attach([self])
 
     def _become(self, name, m, group):
-        self.name, self.module, self.group = name, m, group
+        self.name, self._module, self.group = name, m, group
         self.handles, self.removed, self.fired, self.ran, self.n_calls = (), False, False, 0, 0
-        self._calls, self._order, self._entrances = [], None, None
+        self._calls, self._order, self._entrances, self._said, self._blind = [], None, None, False, None
         return self
 
-    def register(self, **options) -> list:
-        "Put the ports on the layer. Only here and for the root does hooklab meet torch's register functions for layers."
-        m, kind = self.module, self.group.kind
-        if kind == "forward": return [m.register_forward_hook(Look(self), **options)]
-        if kind == "forward_pre": return [m.register_forward_pre_hook(Look(self), **options)]
+    def register(self, **options: bool) -> list:
+        "Put the ports on the layer."
+        m, kind = self._module, self.group.kind
+        if kind == "forward" or kind == "forward_pre": return [register(m, kind, Look(self), options)]
         self._entrances, self.recorded = {}, True
-        leave = m.register_forward_hook(Leave(self), **options, always_call=True)  # if the layer raises, `Enter` is undone
+        leave = register(m, "forward", Leave(self), {**options, "always_call": True})  # if the layer raises, `Enter` is undone
         self.handles = [leave]  # known already if the next line raises
-        return self.handles if kind == "backward_pre" else [m.register_forward_pre_hook(Enter(self), **options), leave]
+        return self.handles if kind == "backward_pre" else [register(m, "forward_pre", Enter(self), options), leave]
 
     @property
     def hook(self): return self.handles[0] if self.handles else None
 
     @property
+    def module(self) -> nn.Module | None:
+        "The layer. A hook that is off does not hold it: None once the layer is gone."
+        return self._module() if type(self._module) is weakref.ref else self._module
+
+    @property
+    def layer_type(self) -> str:
+        "The class of the layer."
+        return "a layer that is gone" if self.module is None else type(self.module).__name__
+
+    @property
     def calls(self) -> list:
         "What `hook_func` returned in each call of this pass that is kept, in the order of the calls."
-        self._must_be_on()
         return [c.read(self.name) if type(c) is Live else c for c in self._calls]
 
     @property
     def stored(self) -> Any:
         "What `hook_func` returned last; None if the layer has not run in this pass."
-        self._must_be_on()
         if not self._calls: return None
         return c.read(self.name) if type(c := self._calls[-1]) is Live else c
 
@@ -89,32 +99,52 @@ class Hook:
         *given: Any, # Its inputs and output, or their gradients
     ):
         "Show `given` to `hook_func` and keep what it returns, as for a call of the layer."
+        if self.removed: raise RuntimeError(f"{self!r}: a hook that is off has let go of its function; make a new one")
         self._add(self._kept(module, *given))
 
     def _kept(self, module, *given):
         "What `hook_func` returns for `given`, with copies of what belongs to the layer."
         g = self.group
+        if self.removed: return None  # by another hook on this layer, while torch was calling them all
+        self.fired = True
         if g.f is last_given: given = given[-1:]
         if torch.compiler.is_compiling():  # not `g.show`, which may be `Tensor.detach` itself: before torch 2.9 it can't be compiled
             return g.own(g.f(module, *map_tensors(g._show, given)), given)
-        shown, before = map_tensors(g.show, given), versions(given)
+        try: shown, before = map_tensors(g.show, given), versions(given)
+        except Exception as e: return self._left_alone(e)
         value = g.f(module, *shown)
         if before != versions(given):
             warnings.warn(f"the hook function of {self.name} changed a tensor in place that it was only shown, and the model "
                           "computes on with it; work on a copy, or use edit_output", HookWarning, stacklevel=4)
-        return g.own(value, given)
+        if self.removed: return None  # by its own function
+        try: return g.own(value, given)
+        except Exception as e: return self._left_alone(e)
+
+    def _left_alone(self, e):
+        "What cannot be looked at does not stop the model. Said once."
+        if self.group.gather: raise e  # the other processes wait for this one
+        if self._said: return
+        self._said = True
+        warnings.warn(f"{self.name}: what it was given or returned cannot be looked at, and is left alone "
+                      f"({type(e).__name__}: {e})", HookWarning, stacklevel=5)
 
     def _saw(self, m, given, compiling):
         "A forward call."
         out = given[-1]
-        if not compiling and self.group.plain_store and isinstance(out, Tensor): value = own_copy(out)  # as `_kept` does, sooner
-        else: value = self._kept(m, *given)
+        if compiling or not self.group.plain_store or not isinstance(out, Tensor): value = self._kept(m, *given)
+        else:  # as `_kept` does, sooner
+            try: value = own_copy(out)
+            except Exception as e: value = self._left_alone(e)
         self._add(value, compiling=compiling)
 
     def _enters(self, given):
         "The layer of a backward hook is about to run."
         entered = self._entrances.setdefault(get_ident(), [])  # threads may run the layer at the same time
-        entered.append(Entrance(*given) if torch.is_grad_enabled() else None)
+        entrance = None
+        if torch.is_grad_enabled():
+            try: entrance = Entrance(*given)
+            except Exception as e: self._left_alone(e)
+        entered.append(entrance)
 
     def _left(self, out):
         "The layer of a backward hook has run."
@@ -123,17 +153,24 @@ class Hook:
         if torch._C._current_graph_task_id() == -1: self.recorded = recorded
         elif self.recorded: return  # activation checkpointing runs the layer again, and its first run is listened to already
         self.ran = number = self.ran + 1
-        if not recorded or not any(t.requires_grad for t in tensors(out)): return
-        call = GradientCall(out, self._gradients, entrance)
+        if not recorded: return
+        try:
+            found = tensors(out)
+            if not any(t.requires_grad for t in found):
+                if not found: self._blind = type(out).__name__
+                return
+            call = GradientCall(out, partial(_arrived, weakref.ref(self)), entrance)
+        except Exception as e: return self._left_alone(e)
         call.number, call.in_pass = number, self.group.running
 
     def _gradients(self, call, *given):
         "The gradients of one call are there."
-        if not self.removed: self._add(self._kept(self.module, *given), call.number, call.in_pass)
+        if not self.removed: self._add(self._kept(self._module, *given), call.number, call.in_pass)
 
     def _add(self, value, number=None, in_pass=None, compiling=False):
         g = self.group
         self.fired = True
+        if self.removed: return  # by its own function
         if in_pass is None: in_pass = g.running
         limit = g.keep or (None if in_pass else 1)
         if number is not None: self._insert(value, number)
@@ -157,41 +194,47 @@ class Hook:
         if self._order: del self._order[:-limit]
 
     def remove(self):
-        "Take the hook off the layer and let go of what it stored."
+        "Take the hook off the layer. What it stored stays, until `clear()`."
         if self.removed: return
         if all(h is self or h.removed for h in self.group.hooks): self.group.remove()
         else: self._detach()
 
     def _detach(self):
+        if self.removed: return
         for handle in self.handles: handle.remove()
         self.handles, self.removed, self._entrances = (), True, {}  # of a call that Ctrl-C ended, an entrance is left
-        self.clear()
+        if self._module is not None: self._module = weakref.ref(self._module)
 
-    def __enter__(self): return self
+    def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
     def __deepcopy__(self, memo): return _removed(self.name)
     def __reduce__(self): return _removed, (self.name,)
 
     def __repr__(self):
-        state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
+        calls = f"{self.n_calls} call" if self.n_calls == 1 else f"{self.n_calls} calls"
         seen = shape_text(getattr(self._calls[-1], "value", self._calls[-1])) if self._calls else "nothing yet"
-        return f"Hook {self.name}: {type(self.module).__name__}, {self.group.kind}, {state}" + ("" if self.removed else f", {seen}")
-
-    def _must_be_on(self):
-        if self.removed: raise RuntimeError(f"{self!r}: what it stored was let go; read it before the hook is removed or its `with` ends")
+        if self.removed and not self._calls: seen = "nothing stored"
+        removed = ["removed"] if self.removed else []
+        return f"Hook {self.name}: {', '.join([self.layer_type, self.group.kind, *removed, calls, seen])}"
 
     def _why_silent(self) -> str:
         if "backward" in self.group.kind and self.ran:
+            if self._blind: return f"ran, but what it returned ({self._blind}) holds no tensor that can be found, so no gradient can be seen"
             return "ran, but no gradient reached it (was backward called before the hook was removed? does its output need gradients?)"
         compiled = ". If it was compiled before it was hooked, torch._dynamo.reset() has it compiled again, with the hook." if has_compiled() else ""
         return ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, and some layers, such as "
                 "MultiheadAttention.out_proj, only lend their weights)" + compiled)
 
 
+def _arrived(hook: weakref.ref, call, *given):
+    "The gradients of a call are there. The graph does not hold the hook: it may have been dropped since."
+    if (h := hook()) is not None: h._gradients(call, *given)
+
+
 def _removed(name: str) -> Hook:
     "A hook that is off: what the copy of a hook is."
     h = Hook.__new__(Hook)._become(name, None, Group(last_given))
-    h.removed = True
+    h.removed, h.group.closed = True, True
     return h
 
 
@@ -238,11 +281,12 @@ class Hooks:
         named = _named(ms, names, root)
         if root is None and isinstance(ms, nn.Module) and runs(ms): root = ms
         _check(named)
-        self.group = Group(hook_func, is_forward, detach, cpu, root=root, **options)
-        self.group.attach([Hook.__new__(Hook)._become(name, m, self.group) for name, m in named])
+        group = Group(hook_func, is_forward, detach, cpu, root=root, **options)
+        self._hold(group, [Hook.__new__(Hook)._become(name, m, group) for name, m in named])
 
-    @property
-    def hooks(self) -> list[Hook]: return self.group.hooks
+    def _hold(self, group, hooks):
+        self.group, self.hooks = group, hooks
+        group.attach(hooks)
 
     @property
     def stored(self) -> list:
@@ -259,17 +303,21 @@ class Hooks:
 
     def clear(self):
         "Forget what was stored; a pass begins."
-        self.group.clear()
+        for h in self.hooks: h.clear()
 
     def remove(self):
-        "Take the hooks off and let go of what they stored."
+        "Take the hooks off. What they stored stays, until `clear()`."
         self.group.remove()
 
-    def __enter__(self): return self
+    def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
     def __len__(self): return len(self.hooks)
-    def __iter__(self): return iter(self.hooks)
+    def __iter__(self) -> Iterator[Hook]: return iter(self.hooks)
 
+    @overload
+    def __getitem__(self, which: int | str) -> Hook: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[Hook]: ...
     def __getitem__(self, which: int | slice | str) -> Hook | list[Hook]:
         if not isinstance(which, str): return self.hooks[which]
         for h in self.hooks:
@@ -285,8 +333,7 @@ class Hooks:
 def _removed_hooks(names: list[str]) -> Hooks:
     "Hooks that are off: what the copy of `Hooks` is."
     hooks = Hooks.__new__(Hooks)
-    hooks.group = Group(last_given)
-    hooks.group.hooks = [_removed(name) for name in names]
+    hooks.group, hooks.hooks = Group(last_given), [_removed(name) for name in names]
     return hooks
 
 

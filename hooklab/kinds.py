@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
+from .books import in_book
 from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, Port, has_compiled
 from .hook import Hook
@@ -38,7 +39,8 @@ def state_dict_hook(
     if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
     if isinstance(m, torch.jit.ScriptModule): raise TypeError("a scripted module takes no hooks; hook the one it was made from")
     kind = f"{'load_' if load else ''}state_dict_{'pre' if before else 'post'}"
-    return OccasionHook(m, f, kind, getattr(m, f"register_{kind}_hook"))
+    book = f"_{kind.removesuffix('_post')}_hooks" if kind == "state_dict_post" else f"_{kind}_hooks"
+    return OccasionHook(m, f, kind, lambda port: in_book(m, book, lambda: getattr(m, f"register_{kind}_hook")(port)))
 
 # %% ../nbs/lib/kinds.ipynb #b15b9afb
 class Occasion(Port):
@@ -66,7 +68,7 @@ class OccasionHook(Hook):
 
     def __repr__(self):
         state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
-        return f"Hook {type(self.module).__name__}: {self.group.kind}, {state}"
+        return f"Hook {self.layer_type}: {self.group.kind}, {state}"
 
 # %% ../nbs/lib/kinds.ipynb #e42acbbc
 def step_hook(
@@ -116,7 +118,7 @@ class GlobalHook(Hook):
         self._become("every layer", None, group)
         self.unrecorded = weakref.WeakSet()  # the layers that ran without a graph last time
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if self.handles or self.removed: raise RuntimeError("a global hook is for one `with`; make another")
         if has_compiled(): torch._dynamo.reset()  # what was compiled without it is compiled again
         self.group.attach([self])

@@ -56,11 +56,11 @@ class Meter(Hook):
     def _saw(self, m, given, compiling):
         self.fired, g = True, self.group
         if compiling: g.trace(self, given[-1])
-        elif g.on and g.root.training: self.measure(given[-1])
+        elif g.on and not self.removed and g.root.training: self.measure(given[-1])
 
     def _left(self, out):
         self.fired, g = True, self.group
-        if g.on and g.root.training: super()._left(out)
+        if g.on and not self.removed and g.root.training: super()._left(out)
 
     def _gradients(self, call, *given):
         if not self.removed: self.measure(given[-1])
@@ -83,7 +83,7 @@ class Meter(Hook):
     def clear(self): self.n_calls = 0
 
     def __repr__(self):
-        return f"Meter {self.name}: {type(self.module).__name__}, {self.group.kind}{', removed' if self.removed else ''}"
+        return f"Meter {self.name}: {self.layer_type}, {self.group.kind}{', removed' if self.removed else ''}"
 
 # %% ../nbs/lib/meters.ipynb #075fde0b
 class Meters(Group):

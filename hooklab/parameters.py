@@ -7,14 +7,14 @@ __all__ = ['parameter_hooks']
 
 # %% ../nbs/lib/parameters.ipynb #0bdc5a1f
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .group import End, Port
+from .books import in_book
+from .group import End
 from .hook import Hooks
 from .select import layers, named_layers, not_a_model, unwrap
 from .tensor import TensorGroup, TensorHook, hooks_of
@@ -51,15 +51,10 @@ class ParameterGroup(TensorGroup):
     def make(self, named): return [ParameterHook.__new__(ParameterHook)._become(name, p, self) for name, p in named.items()]
 
     def attach(self, hooks):
-        m = self.model()
-        if type(m._load_state_dict_post_hooks) is not Book: m._load_state_dict_post_hooks = Book(m._load_state_dict_post_hooks)
-        self.handles.append(m.register_load_state_dict_post_hook(Loaded(self)))
+        model = self.model()
+        loaded = in_book(model, "_load_state_dict_post_hooks", lambda: model.register_load_state_dict_post_hook(Loaded(self)))
+        self.handles.append(loaded)
         super().attach(hooks)
-
-    def detach_root(self):
-        super().detach_root()
-        book = getattr(self.model(), "_load_state_dict_post_hooks", None)
-        if type(book) is Book and not len(book): self.model()._load_state_dict_post_hooks = book.before
 
     def follow(self):
         "Move to the parameters that have taken the places of others."
@@ -79,19 +74,6 @@ class ParameterGroup(TensorGroup):
         self.now = {name: id(p) for name, p in now.items()}
         late = self.make({name: p for name, p in now.items() if name not in known and p.grad is not None})
         return super().silent(in_context) + late
-
-
-class Book(OrderedDict):
-    "What torch calls after a state dict was loaded; copies and pickles are without our part of it."
-    def __init__(self, before):
-        super().__init__()
-        self.before = before  # the handles of hooks that are in it point to it, so it stays, and comes back
-
-    def values(self): return [*self.before.values(), *super().values()]  # all that torch asks for
-
-    def __reduce__(self):
-        theirs = [(key, f) for book in (self.before, super()) for key, f in book.items() if not isinstance(f, Port)]
-        return OrderedDict, (), None, None, iter(theirs)
 
 
 class Loaded(End):

@@ -9,7 +9,7 @@ __all__ = ['ActivationStats']
 import json
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import safe_open
@@ -168,7 +168,7 @@ class ActivationStats(HookCallback):
         from hooklab.trainers import transformers_callback
         return transformers_callback(self, updates)
 
-    def __enter__(self): return self
+    def __enter__(self) -> Self: return self
 
     def __exit__(self, exc_type, *_):
         for meters in self.meters.values(): meters.close(report=exc_type is None, in_context=True)

@@ -166,8 +166,7 @@ class TogetherGroup(TensorGroup):
 def hooks_of(group: TensorGroup, each: list[TensorHook]) -> Hooks:
     "The hooks of a group as a collection."
     hooks = Hooks.__new__(Hooks)
-    hooks.group = group
-    group.attach(each)
+    hooks._hold(group, each)
     return hooks
 
 # %% ../nbs/lib/tensor.ipynb #66c56f20

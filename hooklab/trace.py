@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,7 @@ class Reporter(nn.Module):
 
     def forward(self, *args, **kwargs): return self.model(*args, **kwargs)
     def remove(self): self.hooks.remove()
-    def __enter__(self): return self
+    def __enter__(self) -> Self: return self
     def __exit__(self, *exc): self.hooks.__exit__(*exc)
 
 # %% ../nbs/lib/trace.ipynb #1d1bb7dc
@@ -137,7 +137,7 @@ class Timeline:
         "Take the hooks off; the rows stay."
         self.attached.close()
 
-    def __enter__(self): return self
+    def __enter__(self) -> Self: return self
     def __exit__(self, *exc): self.remove()
 
     def __repr__(self):

@@ -25,13 +25,27 @@ def _parts(
     if kind is tuple or kind is list: return range(len(x)), x, kind
     if kind is dict: return list(x), list(x.values()), lambda parts: dict(zip(x, parts))
     if isinstance(x, PackedSequence): return ["data"], [x.data], lambda parts: x._replace(data=parts[0])
-    if kind in pytree.SUPPORTED_NODES:  # whatever torch or another library has taught torch: ModelOutput, OrderedDict, caches
+    if torch.compiler.is_compiling(): return _special_parts(x)  # torch's compiler can follow what is made, not what is tried
+    try: taken = _special_parts(x)
+    except Exception: return None  # what cannot be read is not a container
+    if taken is None: return None
+    names, parts, make = taken
+    return names, parts, lambda new: _like(x, names, parts, new, make)
+
+
+def _special_parts(x) -> tuple[list, list, Callable] | None:
+    "The same for classes that are not Python's own."
+    kind, has_fields = type(x), dataclasses.is_dataclass(x) and not isinstance(x, type)
+    if isinstance(x, dict) and has_fields:  # a ModelOutput: what torch has been taught of it forgets the fields that are None
+        return list(x), list(x.values()), lambda parts: _filled(x, dict(zip(x, parts)), _set_item)
+    if kind in pytree.SUPPORTED_NODES:  # whatever torch or another library has taught torch: OrderedDict, caches
         node = pytree.SUPPORTED_NODES[kind]
         parts, context = node.flatten_fn(x)
-        return list(x) if isinstance(x, Mapping) else range(len(parts)), parts, lambda new: node.unflatten_fn(new, context)
+        names = list(x) if isinstance(x, Mapping) else range(len(parts))
+        return names, parts, lambda new: node.unflatten_fn(new, context)
     if isinstance(x, tuple) and hasattr(x, "_fields"): return x._fields, list(x), kind._make
     if isinstance(x, Mapping): return list(x), list(x.values()), lambda parts: _filled(x, dict(zip(x, parts)), _set_item)
-    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+    if has_fields:
         fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x) if hasattr(x, f.name)}
         return list(fields), list(fields.values()), lambda parts: _filled(x, dict(zip(fields, parts)), object.__setattr__)
     if isinstance(x, list | tuple): return range(len(x)), list(x), kind
@@ -46,6 +60,22 @@ def _filled(x, parts: dict, put: Callable):
     new = copy.copy(x)
     for name, part in parts.items(): put(new, name, part)
     return new
+
+# %% ../nbs/lib/tree.ipynb #b30d2a51
+def _like(x, names, parts: list, new: list, make: Callable) -> Any:
+    "A container like `x` around the parts `new`, or a plain one where `x` cannot be made again."
+    try: made = make(new)
+    except Exception: made = None
+    if any(now is b and now is not a for now, a, b in zip(_special_parts(x)[1], parts, new)):  # a copy that shares its parts with `x`
+        for name, part in zip(names, parts): (_set_item if isinstance(x, Mapping) else object.__setattr__)(x, name, part)
+    elif type(made) is type(x) and _holds(made, new): return made
+    if isinstance(x, Mapping) or dataclasses.is_dataclass(x): return dict(zip(names, new))
+    return tuple(new) if isinstance(x, tuple) else list(new)
+
+
+def _holds(container, parts: list) -> bool:
+    found = _special_parts(container)[1]
+    return len(found) == len(parts) and all(a is b for a, b in zip(found, parts))
 
 # %% ../nbs/lib/tree.ipynb #66b120d7
 def map_tensors(

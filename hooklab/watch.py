@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from copy import copy
 from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,7 @@ def find_nan(
     *,
     inf: bool = True, # Is an Inf that a layer makes of finite numbers a fault, too?
     gradients: bool = True, # Watch the backward pass as well
-) -> Group: # A `NanWatch`, on until its `with` ends, or until `remove()`
+) -> "NanWatch": # On until its `with` ends, or until `remove()`
     "Find the layer that makes the first NaN or Inf, in any loop."
     return NanWatch(model, on_find, inf, gradients)
 
@@ -95,9 +95,9 @@ class NanWatch(Group):
             self.tell(facts(f"{word(numbers)} in the loss (pass {self.n_pass}): no layer made it", rows, kind="loss", n_pass=self.n_pass))
         return loss
 
-    def __enter__(self): return self
+    def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, *_): self.close(report=exc_type is None, in_context=True)
-    def __repr__(self): return f"NanWatch on {type(self.model).__name__}: {self.n_pass} passes{', removed' if self.hooks[0].removed else ''}"
+    def __repr__(self): return f"NanWatch on {type(self.model).__name__}: {self.n_pass} passes{', removed' if self.closed else ''}"
 
     def enters(self, hook, given):
         "A call of a layer begins."

@@ -83,6 +83,39 @@ def test_installed_command_tells_its_version():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"hooklab {__version__}\n", "")
 
 
+MODULES = ["hooklab", "hooklab.cli"]
+
+
+def as_module(module, *args, **kwargs):
+    "The same command, called as `python -m MODULE`."
+    return subprocess.run([sys.executable, "-m", module, *args], capture_output=True, text=True, encoding="utf-8", timeout=120, **kwargs)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_is_the_command_too(module, tmp_path):
+    done = as_module(module, "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"hooklab {__version__}\n", "")
+    done = as_module(module, "lessons", "here", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and len(os.listdir(tmp_path/"here")) == len(cli.lesson_files())
+    done = as_module(module, "summary", "torch.nn:ReLU")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("ReLU")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_to_type_is_said_as_it_was_typed(module, tmp_path):
+    called = f"{Path(sys.executable).name} -m {module}"
+    (tmp_path/"notes").touch()
+    assert as_module(module).stdout.startswith(f"usage: {called} ") and shell().stdout.startswith("usage: hooklab ")
+    assert as_module(module, "summary", "--help").stdout.startswith(f"usage: {called} summary ")
+    done = as_module(module, "lessons", "--frce")
+    assert done.returncode == 2 and done.stderr == f"hooklab: unrecognized arguments: --frce. Try: {called} --help\n"
+    done = as_module(module, "lessons", "notes", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr == f"hooklab: notes is a file; name another folder: {called} lessons FOLDER\n"
+    done = as_module(module, "lessons", "my lessons", cwd=tmp_path)
+    assert done.stdout.endswith(f"\nNext: {called} lessons 'my lessons' --open\n")
+    assert shell("lessons", "here", cwd=tmp_path).stdout.endswith("\nNext: hooklab lessons here --open\n")
+
+
 def test_alone_it_prints_the_help():
     done = shell()
     assert done.returncode == 0 and done.stderr == ""
@@ -281,6 +314,15 @@ def test_a_global_hook_is_listed_once():
 
 def test_report_of_something_else_than_a_model():
     with pytest.raises(TypeError, match="Module"): cli.report(3)
+
+
+@pytest.mark.parametrize("file", ["run.html", Path("run.html")])
+def test_report_of_a_file_says_whose_report_writes_one(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError) as refused: cli.report(file)
+    assert str(refused.value) == ("hl.report lists versions for a bug report; it takes a model or nothing, not 'run.html'. The page of "
+                                  "a run comes from its statistics: s = hl.ActivationStats().on(model), and later s.report('run.html')")
+    assert not os.listdir()
 
 
 # lessons

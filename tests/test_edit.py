@@ -17,7 +17,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab import HookWarning
+from hooklab import HookWarning, books
+from hooklab import edit as edit_module
 from hooklab.edit import Change, ablate, edit_input, edit_output, patch, scale, steer
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
@@ -98,8 +99,10 @@ def test_nothing_is_left(net, x, edit, error, where):
 
 
 def test_attaching_is_all_or_nothing(net, monkeypatch):
-    def fails(*_, **__): raise KeyboardInterrupt
-    monkeypatch.setattr(net.b, "register_forward_hook", fails)
+    def fails_at_b(m, *given):
+        if m is net.b: raise KeyboardInterrupt
+        return books.register(m, *given)
+    monkeypatch.setattr(edit_module, "register", fails_at_b)
     with pytest.raises(KeyboardInterrupt): edit_output(net, scale(2), names="*")
     assert not hl.hooks_on(net)
 

@@ -16,7 +16,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab import HookWarning
+from hooklab import HookWarning, books
+from hooklab import hook as hook_module
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
 
@@ -85,10 +86,12 @@ def test_nothing_is_left(net, x, kind, error, where):
 def test_attaching_is_all_or_nothing(net, monkeypatch):
     for wrong in ([net.a, object()], [net.a, nn.ModuleList()], [net.a, net.a]):
         with pytest.raises((TypeError, ValueError)): hl.hook_outputs(wrong)
-    def fails(*_, **__): raise KeyboardInterrupt
-    monkeypatch.setattr(net.b, "register_forward_hook", fails)
+    def fails_at_b(m, *given):
+        if m is net.b: raise KeyboardInterrupt
+        return books.register(m, *given)
+    monkeypatch.setattr(hook_module, "register", fails_at_b)
     with pytest.raises(KeyboardInterrupt): hl.hook_outputs([net.a, net.act, net.b], root=net)
-    assert n_hooks(net) == 0
+    assert n_hooks(net) == 0 and not any(type(book) is books.Book for m in net.modules() for book in vars(m).values())
 
 
 def test_remove_twice_and_leave_others_alone(net, x):
@@ -101,15 +104,92 @@ def test_remove_twice_and_leave_others_alone(net, x):
     handle.remove()
 
 
-def test_what_was_stored_is_let_go(net, x):
-    h = hl.hook_output(net.a, detach=False)
+def test_what_was_stored_stays(net, x):
+    "After the `with` and after `remove()`, until `clear()`: values, counts, names."
+    with hl.hook_outputs(net, names=["a", "b"]) as hooks:
+        net(x)
+        inside = hooks.stored, [h.calls for h in hooks], [h.n_calls for h in hooks]
+    hooks.remove()
+    assert hooks.removed and n_hooks(net) == 0
+    stored, calls, n_calls = inside
+    assert same(hooks.stored, stored) and [h.n_calls for h in hooks] == n_calls == [1, 2]
+    assert all(same(h.calls, before) for h, before in zip(hooks, calls)) and len(calls[1]) == 2
+    assert torch.equal(hooks.by_name["b"], calls[1][1]) and "removed, 2 calls, " in repr(hooks["b"])
     net(x)
-    kept = weakref.ref(h.stored)
+    assert hooks["b"].n_calls == 2  # it is off
+    hooks.clear()
+    assert hooks.stored == [None, None] and hooks["b"].calls == [] and hooks["b"].n_calls == 0
+
+    h = hl.hook_output(net.a)
+    net(x)
     h.remove()
+    assert torch.equal(h.stored, net.a(x)) and h.module is net.a
+    h.clear()
+    assert h.stored is None and h.calls == []
+
+
+@pytest.mark.parametrize("detach", [True, False])
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "backward", "backward_pre"])
+def test_freed_with_the_hooks(x, kind, detach):
+    "Who holds the hooks holds what they stored, and the last one to let go frees it, without the garbage collector."
+    class Kept: pass
+    kept, net = Kept(), nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+
+    def f(m, *given, kept=kept): return given[-1]
+
     gc.collect()
-    assert kept() is None
-    with pytest.raises(RuntimeError, match="let go"): h.stored
-    with pytest.raises(RuntimeError, match="let go"): h.calls
+    gc.disable()
+    try:
+        hooks = hl.Hooks(net, f, kind=kind, names="*", detach=detach)
+        loss = net(x*1).square().mean()
+        gradients = torch.autograd.grad(loss, list(net.parameters()), create_graph=True)
+        function, model, one = weakref.ref(f), weakref.ref(net), hooks[1]
+        hooks.remove()
+        stored = [weakref.ref(t) for t in hl.tensors(hooks.stored)]
+        middle = weakref.ref(hl.tensors(one.stored)[0])
+        kept = weakref.ref(kept)
+        del f, net
+        assert function() is None and kept() is None and model() is None, "a hook that is off holds what it was made of"
+        assert stored and all(ref() is not None for ref in stored) and one.module is None and "gone" in repr(one)
+        del hooks, loss, gradients
+        assert middle() is not None
+        del one
+        assert not any(ref() is not None for ref in stored)
+    finally: gc.enable()
+
+
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "backward", "backward_pre"])
+@pytest.mark.parametrize("bare", [True, False])
+def test_removed_by_its_own_function(net, x, kind, bare):
+    "What the function returns after it has removed its hook is kept by nobody."
+    refs = []
+
+    def f(m, *given):
+        (h if bare else hooks).remove()
+        result = torch.ones(3)
+        refs.append(weakref.ref(result))
+        return result
+
+    if bare: h = hl.Hook(net.a, f, kind=kind)
+    else: hooks = hl.Hooks(net, f, kind=kind, names="a")
+    step(net, x)
+    gc.collect()
+    assert len(refs) == 1 and refs[0]() is None and n_hooks(net) == 0
+    assert (h if bare else hooks[0]).stored is None
+
+
+def test_removed_by_another_hook_on_the_layer(net, x):
+    "torch calls all the hooks that were there when the call ended, and one of them may take the others off."
+    seen = []
+    first = hl.Hook(net.a, lambda m, i, o: others.remove())
+    others = hl.Hooks([net.a, net.b], lambda m, i, o: seen.append(m))
+    edits = hl.Hook(net.b, lambda m, i, o: edit.remove()), hl.edit_output(net.b, lambda m, i, o: o*0)
+    edit = edits[1]
+    y = net(x)
+    assert seen == [] and y.abs().sum() > 0
+    first.remove()
+    edits[0].remove()
+    assert n_hooks(net) == 0
 
 
 def test_remove_hooks_finds_bare_ones(net, x):

@@ -42,9 +42,9 @@ class Caching(nn.Module):
 def unmarked(): Mark.made.clear()
 
 
-def alive() -> int:
+def alive(collect=True) -> int:
     "How many of the marked nodes are still there."
-    gc.collect()
+    if collect: gc.collect()
     return sum(ref() is not None for ref in Mark.made)
 
 
@@ -74,14 +74,22 @@ def test_two_thousand_steps(kind, detach, rooted, keep):
 
 @pytest.mark.parametrize("kind,detach,rooted,keep", WAYS)
 def test_graph_is_freed(kind, detach, rooted, keep):
-    "After the removal nothing is alive of what a pass made."
-    model, box = Caching(), Box()
-    ref = weakref.ref(box)
-    h = hl.Hooks(hl.layers(model) | {"all": model}, everything, kind=kind, detach=detach, keep=keep, root=model if rooted else None)
-    for _ in range(2): model(torch.randn(2, 4, requires_grad=True), box)["out"].sum().backward()
-    h.remove()
-    del box
-    assert len(Mark.made) == 2 and alive() == 0 and ref() is None
+    "When the hooks are gone, or what they stored is cleared, nothing is alive of what a pass made; counting references is enough."
+    for let_go in (hl.Hooks.clear, lambda hooks: None):
+        Mark.made.clear()
+        model, box = Caching(), Box()
+        ref = weakref.ref(box)
+        h = hl.Hooks(hl.layers(model) | {"all": model}, everything, kind=kind, detach=detach, keep=keep, root=model if rooted else None)
+        for _ in range(2): model(torch.randn(2, 4, requires_grad=True), box)["out"].sum().backward()
+        gc.collect()
+        gc.disable()
+        try:
+            h.remove()
+            let_go(h)
+            if let_go is not hl.Hooks.clear: del h
+            del box
+            assert len(Mark.made) == 2 and alive(collect=False) == 0 and ref() is None
+        finally: gc.enable()
 
 
 @pytest.mark.parametrize("with_kwargs", [True, False])
@@ -120,6 +128,7 @@ def test_interrupted_pass_lets_go():
     model.b.register_forward_pre_hook(interrupt)
     with pytest.raises(KeyboardInterrupt): model(torch.randn(2, 4), box)
     h.remove()
+    h.clear()
     del box
     assert len(Mark.made) == 1 and alive() == 0
 
@@ -131,5 +140,7 @@ def test_what_is_stored_is_let_go():
         model(torch.randn(2, 4, requires_grad=True)).sum().backward()
         refs = [weakref.ref(t) for t in hl.tensors(h.stored)]
         h.remove()
+        assert refs and all(ref() is not None for ref in refs)
+        h.clear()
         gc.collect()
-        assert refs and not any(ref() is not None for ref in refs)
+        assert not any(ref() is not None for ref in refs)

@@ -97,3 +97,5 @@ def test_wheel_works_where_nothing_else_is(installed, tmp_path, settings):
     for line in lines(settings["package"]["console_scripts"]):
         said = subprocess.run([installed/"bin"/line.split("=")[0], "--version"], cwd=tmp_path, capture_output=True, text=True)
         assert (said.returncode, version in said.stdout) == (0, True), said.stderr
+    said = subprocess.run([installed/"bin"/"python", "-m", "hooklab", "lessons", "here"], cwd=tmp_path, capture_output=True, text=True)
+    assert (said.returncode, said.stderr) == (0, "") and any((tmp_path/"here").glob("01-*.ipynb"))

@@ -1,5 +1,6 @@
 """tools/venv.sh: which Python it takes, when it installs, and what it says when it cannot."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -127,3 +128,39 @@ def test_oldest_torch_is_that_of_the_settings(ready, repo):
     oldest = next(line.split("torch>=")[1] for line in (repo/"settings.ini").read_text().splitlines() if "torch>=" in line)
     done = call(ready, TORCH="oldest")
     assert "Making .venv" in done.stdout and asked(ready)[0].endswith(f"torch=={oldest}")
+
+
+@pytest.mark.parametrize("said, wanted", [("2.12", "torch==2.12.*"), ("2.12.1", "torch==2.12.1"), ("newest", None), ("", None)])
+def test_torch_by_release(ready, said, wanted):
+    "A release is its newest patch, a patch is itself, and the newest is what `make` takes anyway."
+    done = call(ready, TORCH=said)
+    assert done.returncode == 0, done.stderr
+    assert ("Making .venv" in done.stdout) == (wanted is not None)
+    if wanted: assert asked(ready)[0].split()[-1] == wanted
+    else: assert not asked(ready)
+    assert call(ready, TORCH=said).returncode == 0 and not asked(ready), "it was there already"
+
+
+def test_another_release_makes_another_venv(ready):
+    for said in ("2.12", "2.13", "2.13.0", "newest"):
+        assert "Making .venv" in call(ready, TORCH=said).stdout and len(asked(ready)) == 1, said
+
+
+@pytest.mark.parametrize("said", ["foo", "2", "v2.12", "2.12.", "2.12.*", ">=2.12", "oldest newest", "2.12.1.1", "../2.12"])
+def test_torch_that_is_no_release(ready, said):
+    message = refusal(call(ready, "make", "test", TORCH=said))
+    assert message == (f"TORCH={said} is not a release of torch. Write one (TORCH=2.12), a patch of one (TORCH=2.12.1), "
+                       "TORCH=oldest or TORCH=newest")
+    assert (ready/".venv").exists() and not asked(ready), "it should touch nothing"
+
+
+def test_the_workflow_tries_oldest_middle_and_newest(ready, repo):
+    text = (repo/".github/workflows/tests.yml").read_text(encoding="utf-8")
+    everywhere, = re.findall(r"^ +torch: \[(.+)\]", text, re.M)
+    more = re.findall(r"torch: \"?([\w.]+)\"?}", text)
+    assert everywhere == "newest" and more[0] == "oldest" and len(more) == 2
+    minor = []
+    for said in more:
+        assert call(ready, TORCH=said).returncode == 0
+        minor.append(int(re.search(r"torch==2\.(\d+)", asked(ready)[-1])[1]))
+    assert minor[0] < minor[1]

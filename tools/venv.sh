@@ -2,7 +2,8 @@
 # tools/venv.sh LEVEL: sees to it that .venv holds what LEVEL needs (an extra of settings.ini: site, dev, bench, lessons).
 # It does nothing when that is so already. Two variables are heeded:
 #   PYTHON  the Python to make .venv with; else the newest one found
-#   TORCH   a version of torch to hold to, as in TORCH=2.7.1; TORCH=oldest is the oldest that settings.ini promises
+#   TORCH   a release of torch to hold to: TORCH=2.12 is its newest patch, TORCH=2.12.1 this one, TORCH=oldest the oldest
+#           that settings.ini promises, TORCH=newest what pip takes by itself
 set -eu
 cd "$(dirname "$0")/.."
 level=$1
@@ -11,8 +12,14 @@ fail() { echo "$1" >&2; exit 1; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
 min=$(sed -n 's/^min_python *= *//p' settings.ini)
-torch=${TORCH:-}
-[ "$torch" != oldest ] || torch=$(sed -n 's/.*torch>=\([0-9.]*\).*/\1/p' settings.ini)
+torch=${TORCH:-newest}
+case $(echo "$torch" | sed 's/[0-9][0-9]*/N/g') in
+    newest) torch="" ;;
+    oldest) torch=$(sed -n 's/.*torch>=\([0-9.]*\).*/\1/p' settings.ini) ;;
+    N.N)    torch="$torch.*" ;;
+    N.N.N)  ;;
+    *) fail "TORCH=$torch is not a release of torch. Write one (TORCH=2.12), a patch of one (TORCH=2.12.1), TORCH=oldest or TORCH=newest" ;;
+esac
 
 # Says in a few words why a Python will not do, and nothing when it will. It must be run: a shim of pyenv may only exist.
 # Debian's Python comes without the part that makes a venv; uv does not need it.
