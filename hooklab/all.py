@@ -7,16 +7,16 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'hook_outputs', 'HookWarning', 'tensor_hook', 'post_accumulate', 'multi_grad_hook', 'TensorHook',
            'parameter_hooks', 'global_hook', 'step_hook', 'state_dict_hook', 'saved_tensors', 'hooks_on',
            'remove_hooks', 'Attached', 'tensors', 'named_tensors', 'map_tensors', 'shape_text', 'edit_output',
-           'edit_input', 'Change', 'scale', 'ablate', 'patch', 'steer', 'gradient_clipper', 'FeatureExtractor',
-           'extract', 'StoredFeatures', 'load_features', 'execution_order', 'VerboseExecution', 'Timeline',
-           'ForwardCheck', 'GradientCheck', 'find_nan', 'NanWatch', 'NonFiniteError', 'summary', 'Summary',
-           'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch',
-           'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats',
-           'History', 'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'Learner', 'synth_learner',
-           'RegModel', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback',
-           'CancelBackwardException', 'CancelStepException', 'CancelBatchException', 'CancelTrainException',
-           'CancelValidException', 'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders',
-           'digits', 'tabular', 'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
+           'edit_input', 'Change', 'scale', 'ablate', 'patch', 'steer', 'gradient_clipper', 'clipped_gradients',
+           'FeatureExtractor', 'extract', 'StoredFeatures', 'load_features', 'execution_order', 'VerboseExecution',
+           'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'find_nan', 'NanWatch', 'NonFiniteError',
+           'summary', 'Summary', 'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params',
+           'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'Costs',
+           'LayerCost', 'ActivationStats', 'History', 'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding',
+           'Learner', 'synth_learner', 'RegModel', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder',
+           'ProgressCallback', 'CancelBackwardException', 'CancelStepException', 'CancelBatchException',
+           'CancelTrainException', 'CancelValidException', 'CancelEpochException', 'CancelFitException', 'DataLoaders',
+           'tensor_loaders', 'digits', 'tabular', 'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .select import *
@@ -53,7 +53,7 @@ from .clip import *
 
 _all_ = [
     "edit_output", "edit_input", "Change", "scale", "ablate", "patch", "steer",
-    "gradient_clipper",
+    "gradient_clipper", "clipped_gradients",
 ]
 
 # %% ../nbs/lib/all.ipynb #b59f0660
@@ -69,7 +69,7 @@ from .trace import *
 from .watch import *
 
 _all_ = [
-    "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck",
+    "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients",
     "find_nan", "NanWatch", "NonFiniteError",
 ]
 

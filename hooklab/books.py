@@ -63,7 +63,7 @@ class Entry:
     "One of ours in a book of a layer."
     __slots__ = "m", "name", "book", "number", "notes"
     def __init__(self, m: nn.Module, name: str, number: int, f: Any, notes: tuple = ()):
-        self.m, self.name, self.number, self.notes, self.book = m, name, number, notes, (book := opened(m, name))
+        self.m, self.name, self.number, self.notes, self.book = weakref.ref(m), name, number, notes, (book := opened(m, name))
         book.ours.add(number)
         book[number] = f
 
@@ -72,7 +72,7 @@ class Entry:
         book, number = self.book, self.number
         book.pop(number, None)
         book.ours.discard(number)
-        if not book.ours: closed(self.m, self.name, book)
+        if not book.ours and (m := self.m()) is not None: closed(m, self.name, book)
         for note in self.notes: note.remove()
 
 

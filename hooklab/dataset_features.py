@@ -6,7 +6,7 @@
 __all__ = ['extract', 'StoredFeatures', 'load_features']
 
 # %% ../nbs/lib/dataset-features.ipynb #d4e34a68
-import json
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -23,7 +22,8 @@ from tqdm import tqdm
 
 from .features import FeatureExtractor, is_sharded
 from .select import nearest, not_a_model, unwrap
-from .shards import any_shard, compare, fingerprint, in_all, in_shards, open_folder, sample_plan, shard_file, started_together, write_file
+from .shards import (CutOff, compare, fingerprint, in_all, in_shards, open_folder, open_shard, read_index, sample_plan, shard_file,
+                            started_together, what_is_in, write_file)
 from .tree import map_tensors, named_tensors, tensors
 
 # %% ../nbs/lib/dataset-features.ipynb #83db1204
@@ -37,7 +37,7 @@ def model_input(
 def extract(
     model: nn.Module, # The model; it runs where its weights are, in eval mode, and is left in the mode it was in
     loader: DataLoader, # What to run it on, in a fixed order
-    names: str | type | Callable | Iterable, # Which layers, as in `FeatureExtractor`
+    names: str | type | Callable | Iterable, # Which layers, as in `FeatureExtractor`; a dict gives new names
     folder: str | Path, # Where to write; made if it is not there
     *,
     inputs: Callable[[Any], Any] = model_input, # From a batch to what the model gets: a tensor, a tuple of arguments, a dict of named ones
@@ -52,8 +52,9 @@ def extract(
         job = in_all(processes, _Job, model, loader, names, inputs, dtype, stop, shard_size)
         in_all(processes, compare, processes.tell(job.index)[0], job.index, "process 0")
         in_all(processes, open_folder, folder, job.index)
-        missing = processes.tell(job.missing(folder))[0]  # the same list for all, made before anybody adds a shard
-        in_all(processes, job.write, folder, missing, processes, progress)
+        found = in_all(processes, job.look, folder, processes)
+        missing, form = processes.tell(found)[0]  # the same for all, looked up before anybody adds a shard
+        in_all(processes, job.write, folder, missing, form, processes, progress)
         in_all(processes, job.finish, folder)
     return folder
 
@@ -66,17 +67,15 @@ class StoredFeatures(Dataset):
         name: str, # The layer, or the call of a layer
     ):
         self.folder, self.name = Path(folder), name
-        path = self.folder/"index.json"
-        if not path.exists(): raise FileNotFoundError(f"{self.folder} has no index.json: extract has not written there")
-        shards = json.loads(path.read_text())["shards"]
+        shards = read_index(self.folder)["shards"]
         self.files = [self.folder/shard["file"] for shard in shards]
-        missing = sum(not file.exists() for file in self.files)
-        if missing:
-            raise FileNotFoundError(f"{missing} of {len(shards)} shards are missing in {self.folder}: call extract again with the same "
-                                    "arguments, and it goes on")
-        with safe_open(self.files[0], "pt") as f: names = list(f.keys())
+        if missing := [file.name for file in self.files if not file.exists()]:
+            raise FileNotFoundError(f"{len(missing)} of {len(shards)} shards are missing in {self.folder} ({missing[0]} is the first): "
+                                    "call extract again with the same arguments, and it goes on")
+        names = None
+        for file, shard in zip(self.files, shards): names = what_is_in(file, len(shard["samples"]), names)
         if name not in names:
-            raise LookupError(f"no {name!r} in {self.folder}; there is {', '.join(map(repr, nearest(name, names) or names))}")
+            raise LookupError(f"no {name!r} in {self.folder}; there is {', '.join(map(repr, nearest(name, list(names)) or names))}")
         self.samples = [i for shard in shards for i in shard["samples"]]  # the number of the sample in each row
         self.starts = [0]
         for shard in shards: self.starts.append(self.starts[-1] + len(shard["samples"]))
@@ -96,7 +95,7 @@ class StoredFeatures(Dataset):
         parts = []
         for i in range(bisect_right(self.starts, start) - 1, len(self.files)):
             if (begin := self.starts[i]) >= end: break
-            with safe_open(self.files[i], "pt") as f:
+            with open_shard(self.files[i]) as f:
                 parts.append(f.get_slice(self.name)[max(start - begin, 0):end - begin])
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -134,9 +133,21 @@ class _Job:
 
     def missing(self, folder) -> list[int]: return [i for i in range(len(self.shards)) if not (folder/shard_file(i)).exists()]
 
-    def write(self, folder, missing, processes, progress):
+    def look(self, folder, processes) -> tuple[list[int], dict | None]:
+        "Which shards are to be written, and what is in those that are there; one process looks for all."
+        missing, form, cut_off = self.missing(folder), None, []
+        if processes.rank: return missing, form
+        for i in sorted(set(range(len(self.shards))).difference(missing)):
+            try: form = what_is_in(folder/shard_file(i), self.n_samples([i]), form)
+            except CutOff: cut_off.append(i)
+        if cut_off:
+            names = ", ".join(map(shard_file, cut_off))
+            warnings.warn(f"{names} in {folder}: cut off, by a power loss or a copy that broke off, and written again now", stacklevel=4)
+        return sorted(missing + cut_off), form
+
+    def write(self, folder, missing, form, processes, progress):
         "Write this process's part of the missing shards."
-        form, mine = _form_on_disk(folder), missing[processes.rank::processes.size]
+        mine = missing[processes.rank::processes.size]
         batches = iter(_loader_of(self.loader, [batch for i in mine for batch in self.shards[i]]))
         done = self.n_samples(range(len(self.shards))) - self.n_samples(missing)
         bar = tqdm(total=done + self.n_samples(mine), initial=done, unit="sample", desc=folder.name,
@@ -163,12 +174,6 @@ class _Job:
         given = map_tensors(lambda t: t.to(self.device), self.inputs(batch))
         if isinstance(given, Mapping): return _rows(self.extractor(**given), n)
         return _rows(self.extractor(*given) if isinstance(given, tuple) else self.extractor(given), n)
-
-
-def _form_on_disk(folder: Path) -> dict | None:
-    "Of the shards that are there already."
-    for path in folder.glob(any_shard):
-        with safe_open(path, "pt") as f: return _form({name: f.get_slice(name)[:1] for name in f.keys()})
 
 # %% ../nbs/lib/dataset-features.ipynb #ebd82d52
 def _settings(model, extractor, given, batches, dtype, shard_size) -> dict:

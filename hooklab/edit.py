@@ -6,6 +6,7 @@
 __all__ = ['edit_output', 'edit_input', 'Change', 'scale', 'ablate', 'patch', 'steer']
 
 # %% ../nbs/lib/edit.ipynb #fe427ee2
+import inspect
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -14,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from .books import register
-from .group import Group, Port
+from .group import Group, Port, takes
 from .hook import Hook, Hooks, _check
 from .select import layers
-from .tree import map_tensors, named_tensors
+from .tree import map_tensors, named_tensors, shape_text
 
 # %% ../nbs/lib/edit.ipynb #84b3a390
 def edit_output(
@@ -85,6 +86,9 @@ class Replace(Port):
     def __call__(self, m, *given): return self.hook._edited(m, given)
 
 
+def _call_of(f) -> str: return f"{getattr(f, '__name__', type(f).__name__)}{inspect.signature(f, follow_wrapped=False)}"
+
+
 class Editing(Group):
     "What the edits of one `edit_input` or `edit_output` have in common."
     def __init__(self, f, is_input, root, call, with_kwargs, prepend):
@@ -95,6 +99,10 @@ class Editing(Group):
         self.of_one, self.with_kwargs, self.call = of_one, with_kwargs, call
         kwargs = ", kwargs" if with_kwargs else ""
         self.called = "a function of one tensor" if of_one else f"f(layer, inputs{kwargs}{'' if is_input else ', output'})"
+        if not of_one and not takes(f, n := self.called.count(",") + 1):
+            more = not with_kwargs and takes(f, n + 1)
+            instead = "keyword arguments come with with_kwargs=True" if more else "for a function of one tensor, write hl.Change(lambda value: …)"
+            raise TypeError(f"{self.kind} calls {self.called}, and {_call_of(f)} was given; {instead}")
 
     def new(self, m, given):
         "What torch is to use; None to leave it as it is."
@@ -111,12 +119,22 @@ class Editing(Group):
         raise TypeError("with with_kwargs=True an edit of inputs returns (tuple of inputs, dict of keyword arguments), or None")
 
 # %% ../nbs/lib/edit.ipynb #b38e8cf9
-def _form(x): return type(x).__name__, [(name, tuple(t.shape), t.dtype, t.device) for name, t in named_tensors(x)]
+def _form(x):
+    "The type of a value, and what can be told of the tensors in it: some cannot say their shape, and that must stop no model."
+    try: return type(x).__name__, [(name, _shape(t), t.dtype, t.device) for name, t in named_tensors(x)]
+    except Exception: return type(x).__name__, None
+
+
+def _shape(t): return shape_text(t) if t.is_nested else tuple(t.shape)
 
 
 def _described(form) -> str:
     kind, parts = form
-    return f"{kind}({', '.join(' '.join(map(str, part)).strip() for part in parts)})"
+    return kind if parts is None else f"{kind}({', '.join(' '.join(map(str, part)).strip() for part in parts)})"
+
+
+_on_nested = ("it got a nested tensor, which few operations of torch take (nn.TransformerEncoder makes them from a padding mask in eval "
+              "mode); torch.backends.mha.set_fastpath_enabled(False) has it work on padded ones")
 
 
 class Edit(Hook):
@@ -141,6 +159,7 @@ class Edit(Hook):
         try: new = g.new(m, given)
         except Exception as e:
             e.add_note(f"raised in {g.kind} of {self.name}; what it was given is called as {g.called}")
+            if any(isinstance(shape, str) for _, shape, *_ in before[1] or ()): e.add_note(_on_nested)
             raise
         if new is not None: self._compare(before, _form(new))
         return new
@@ -212,7 +231,7 @@ def ablate(
 # %% ../nbs/lib/edit.ipynb #3d233c93
 def _channels(t: Tensor, dim: int | None) -> int:
     "The dimension of the channels, unless it is given."
-    if dim is None and t.dim() == 3: raise ValueError(f"where are the channels of {tuple(t.shape)}? Say dim=-1 (a transformer) or dim=1 (a Conv1d)")
+    if dim is None and t.dim() == 3: raise ValueError(f"where are the channels of {_shape(t)}? Say dim=-1 (a transformer) or dim=1 (a Conv1d)")
     return min(1, t.dim() - 1) if dim is None else dim
 
 
@@ -229,7 +248,10 @@ def patch(
 ) -> Change:
     "Put in a value, such as one from another run."
     value = torch.as_tensor(value)
-    def patched(t): return value.to(t).expand_as(t).clone()  # a copy: a later layer may work in place on it
+    def patched(t):
+        if value.is_nested: return value.to(t).clone()  # a copy: a later layer may work in place on it
+        return torch.zeros_like(t) + value.to(t) if t.is_nested else value.to(t).expand_as(t).clone()
+
     return Change(patched, **where)
 
 # %% ../nbs/lib/edit.ipynb #d3968c40

@@ -7,7 +7,7 @@ __all__ = ['FeatureExtractor']
 
 # %% ../nbs/lib/features.ipynb #e02ff268
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from threading import get_ident
 from typing import Any
 
@@ -29,7 +29,7 @@ class FeatureExtractor(nn.Module):
     def __init__(
         self,
         model: nn.Module, # Any model; it stays as it is
-        layer_names: str | type | Callable | Iterable, # As in `layers`; `"relu#1"` is the second call of `relu`, `""` the model's output
+        layer_names: str | type | Callable | Iterable, # As in `layers`; `"relu#1"` is the second call of `relu`, `""` the model's output; a dict gives new names
         *,
         detach: bool = False, # Copies without history, instead of the layers' own tensors in the graph
         stop: bool = False, # End the pass after the first call of each layer; in eval mode only
@@ -54,7 +54,7 @@ class FeatureExtractor(nn.Module):
         taking.attach(takers)
         try:
             output = self.model(*args, **kwargs)
-            if self.wanted.model_output: taking.take([""], output)
+            if self.wanted.model_output: taking.take([self.wanted.key("")], output)
         except Ended as e:
             if e.taking is not taking: raise  # of an extractor around this one
         finally: taking.close(report=False)
@@ -68,7 +68,7 @@ class FeatureExtractor(nn.Module):
         "Nothing that did not run goes unnoticed."
         calls = {h.name: h for h in takers}
         for key in self.wanted.must_come:
-            if key in taking.found: continue
+            if self.wanted.key(key) in taking.found: continue
             h = calls[key if key in calls else key.rsplit("#", 1)[0]]
             why = h._why_silent()
             if h.fired: why = f"{h.name} ran {h.ran} time{'s' * (h.ran != 1)}, and calls are counted from 0"
@@ -106,33 +106,70 @@ class Wanted:
     def __init__(
         self,
         model: nn.Module, # The model to take from
-        names: str | type | Callable | Iterable, # Names, patterns, types or tests; a name may end in the number of a call
+        names: str | type | Callable | Iterable, # Names, patterns, types or tests; a name may end in the number of a call; a dict gives each a new name
     ):
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+        new_names = _new_names(names) if isinstance(names, Mapping) else {}
         names = [names] if isinstance(names, str) or callable(names) else list(names)
         if not names: raise ValueError("no layer is asked for; give names such as 'layer4' or patterns such as 'layer?.*'")
         known = {name for name, _ in named_layers(model)}
         self.model_output = "" in names
         self.numbers = {}  # for each layer the numbers of its calls; None means all of them
         self.must_come = []  # what was asked for by its full name
+        self.called = {"": new_names[""]} if "" in new_names else {}  # new names, by what was asked for
         for what in names:
             if isinstance(what, str) and not what: continue
             which, number = _split(what, known)
-            for name in layers(model, which):
+            found = layers(model, which)
+            if what in new_names: self._rename(what, found, number, new_names[what])
+            for name in found:
                 if number not in self.numbers.setdefault(name, []): self.numbers[name].append(number)
             if isinstance(which, str) and which in known: self.must_come.append(what)
         if self.numbers: _check([(name, layer_at(model, name)) for name in self.numbers])
 
+    def _rename(self, what, found, number, new):
+        if len(found) > 1:
+            some = ", ".join(list(found)[:3])
+            raise ValueError(f"{what!r} fits {len(found)} layers ({some} …), and a new name is for one; give each its own, in place of {new!r}")
+        asked = _of_call(next(iter(found)), number)
+        if asked in self.called: raise ValueError(f"{asked} is given two names, {self.called[asked]!r} and {new!r}")
+        self.called[asked] = new
+
+    def key(self, asked: str) -> str:
+        "The name under which the dict has what was asked for."
+        return self.called.get(asked, asked)
+
     def keys(self, name: str, number: int) -> list[str]:
-        "The names under which call `number` of a layer was asked for."
-        asked, exact = self.numbers[name], f"{name}#{number}"
-        return list(dict.fromkeys([exact if number else name]*(None in asked) + [exact]*(number in asked)))
+        "The names under which the dict has call `number` of a layer."
+        asked, found = self.numbers[name], []
+        if None in asked: found.append(_of_call(self.key(name), number or None))
+        if number in asked: found.append(self.key(_of_call(name, number)))
+        return list(dict.fromkeys(found))
+
+    def asked(self) -> list[str]: return [_of_call(name, n) for name, numbers in self.numbers.items() for n in numbers]
 
     def first(self) -> list[str]:
         "What a pass that ends early has to wait for: the first call of each layer, and each call with a number."
-        return [name if n is None else f"{name}#{n}" for name, numbers in self.numbers.items() for n in numbers]
+        return [self.key(what) for what in self.asked()]
 
-    def __repr__(self): return ", ".join(self.first() + ["the output"]*self.model_output)
+    def __repr__(self):
+        shown = [(what, what) for what in self.asked()]
+        if self.model_output: shown.append(("", "the output"))
+        return ", ".join(f"{text} as {self.called[what]}" if what in self.called else text for what, text in shown)
+
+
+def _of_call(name: str, number: int | None) -> str: return name if number is None else f"{name}#{number}"
+
+
+def _new_names(names: Mapping) -> dict:
+    "What is to be called otherwise in the dict, as torchvision's `return_nodes` has it."
+    if all(isinstance(m, nn.Module) for m in names.values()): return {}  # from `layers`
+    for what, new in names.items():
+        if not isinstance(new, str): raise TypeError(f"a dict gives new names to layers; that of {what!r} is of type {type(new).__name__}, not a string")
+        if "#" in new: raise ValueError(f"{{{what!r}: {new!r}}}: # is for the number of a call, and no part of a new name")
+    twice = [new for new in names.values() if list(names.values()).count(new) > 1]
+    if twice: raise ValueError(f"{twice[0]!r} is the new name of {' and of '.join(repr(what) for what in names if names[what] == twice[0])}")
+    return dict(names)
 
 
 def _split(what, known: set[str]) -> tuple[Any, int | None]:

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../nbs/lib/group.ipynb #17b84e10
+import inspect
 import sys
 import warnings
 from contextlib import nullcontext
@@ -143,6 +144,7 @@ class Group:
 
     def close(self, report, in_context=False):
         "Take everything off, and say which hooks saw nothing although they should have."
+        if self.closed: return
         silent = self.silent(in_context) if report else []
         message = _silence(silent) if silent else ""
         for h in self.hooks: h._detach()
@@ -177,3 +179,12 @@ def _silence(silent: list["Hook"]) -> str:
     reasons = {}
     for h in silent: reasons.setdefault(h._why_silent(), []).append(h.name)
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+
+# %% ../nbs/lib/group.ipynb #6c915fb2
+def takes(f, n: int) -> bool:
+    "Can `f` be called with `n` arguments, as far as anybody can tell?"
+    try: signature = inspect.signature(f, follow_wrapped=False)  # what a decorator made of it is called, not what it was made from
+    except (TypeError, ValueError): return True
+    try: signature.bind(*range(n))
+    except TypeError: return False
+    return True

@@ -82,6 +82,12 @@ class Loaded(End):
     def __call__(self, m, keys): self.hook.follow()
 
 # %% ../nbs/lib/parameters.ipynb #5adb2c9b
+def _refuse_sharded(model, instead: str):
+    "torch calls tensor hooks on a whole parameter only."
+    if not isinstance(model, nn.Module) or not any(c.__name__ == "FSDPModule" for m in model.modules() for c in type(m).__mro__): return
+    raise ValueError(f"torch calls no tensor hook on sharded parameters: {instead}")
+
+
 def parameter_hooks(
     model: nn.Module, # The model
     f: Callable[[str, Tensor], Any] | None = None, # Called with the name of a parameter, and with its gradient or itself
@@ -91,12 +97,11 @@ def parameter_hooks(
     quiet: bool = False, # Is it no news that a parameter had no gradient?
 ) -> Hooks: # By name; on until its `with` ends, or until `remove()`
     "A hook on each parameter that is trained."
-    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     if kind not in ("tensor", "post_accumulate"): raise ValueError(f"kind={kind!r} is not one of tensor, post_accumulate")
+    if kind == "tensor": _refuse_sharded(model, 'hook them after accumulation, with kind="post_accumulate"')
+    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     root = unwrap(model)
     if isinstance(root, torch.jit.ScriptModule): raise TypeError("the model is scripted and takes no hooks; hook the model it was made from")
-    if kind == "tensor" and any(c.__name__ == "FSDPModule" for m in root.modules() for c in type(m).__mro__):
-        raise ValueError("torch calls no tensor hook on sharded parameters: hook them after accumulation, with kind=\"post_accumulate\"")
     group = ParameterGroup(root, names, f, kind, quiet)
     if not (found := group.found()): raise ValueError(f"none of the parameters asked for in this {type(root).__name__} is trained: no gradient will come")
     return hooks_of(group, group.make(found))

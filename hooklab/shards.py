@@ -16,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
@@ -105,6 +106,15 @@ def write_file(path: Path, content: bytes):
         with suppress(OSError): unfinished.unlink()
 
 
+def read_index(folder: Path) -> dict:
+    path = folder/"index.json"
+    try: index = json.loads(path.read_text())
+    except FileNotFoundError: raise FileNotFoundError(f"{folder} has no index.json: extract has not written there") from None
+    except ValueError as e: raise ValueError(f"{path} cannot be read ({e}): delete {folder}, and call extract again") from e
+    if isinstance(index, dict) and "shards" in index: return index
+    raise ValueError(f"{path} was not written by extract: choose another folder")
+
+
 def open_folder(folder: Path, index: dict):
     "Begin with a folder, or go on with one that fits."
     path = folder/"index.json"
@@ -112,7 +122,34 @@ def open_folder(folder: Path, index: dict):
     except OSError as e: raise OSError(e.errno, f"could not make the folder {folder} ({e.strerror})") from e
     if not any(folder.glob(any_shard)): return write_file(path, json.dumps(index).encode())
     if not path.exists(): raise ValueError(f"{folder} has shards and no index.json: nobody knows what is in them; choose another folder")
-    compare(json.loads(path.read_text()), index, f"{folder} was begun otherwise (call as then, or choose another folder): it")
+    compare(read_index(folder), index, f"{folder} was begun otherwise (call as then, or choose another folder): it")
+
+# %% ../nbs/lib/shards.ipynb #085136c3
+class CutOff(ValueError):
+    "A shard that ends too early."
+
+
+def open_shard(path: Path) -> safe_open:
+    "A shard to read from."
+    try: return safe_open(path, "pt")
+    except SafetensorError as e:
+        with open(path, "rb") as f: head = f.read(9)
+        if not any(head) or head[8:] in (b"", b"{"):  # begins as shards do, or with the zeros that a power loss leaves
+            raise CutOff(f"{path} was cut off ({e}): call extract again with the same arguments, and it writes this shard again") from e
+        raise ValueError(f"{path} is no shard of extract ({e}): delete it, and call extract again with the same arguments") from e
+
+
+def what_is_in(path: Path, rows: int, others: dict | None) -> dict:
+    "The shape of a row and the dtype of each tensor in a shard, which must be those of the other shards."
+    with open_shard(path) as f:
+        parts = {name: f.get_slice(name) for name in f.keys()}
+        shapes = {name: tuple(part.get_shape()) for name, part in parts.items()}
+        if not shapes or any(shape[:1] != (rows,) for shape in shapes.values()): form = None
+        else: form = {name: (shapes[name][1:], part[:1].dtype) for name, part in parts.items()}
+    if form is None or others not in (None, form):
+        wanted = f"{rows} rows" + (f" of {others}" if others else "")
+        raise ValueError(f"{path} holds {shapes or 'nothing'}, where extract has {wanted}: delete it, and call extract again with the same arguments")
+    return form
 
 # %% ../nbs/lib/shards.ipynb #7a67a4c6
 class Alone:

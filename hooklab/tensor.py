@@ -24,6 +24,7 @@ from .tree import shape_text
 class OnTensor(Port):
     "A tensor hook, or one that is called when a gradient has been added to what is there."
     __slots__ = ()
+    __torch_unserializable__ = True  # pickles are without it, which is no news
     def __call__(self, given): return self.hook._given(given)
 
 

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import torch
+from safetensors.torch import save
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 from tqdm import tqdm
@@ -442,6 +443,101 @@ def test_errors_on_the_way(net, data, folder, error):
     breaks.at = -1
     run(net, breaks, folder)
     check(net, data, folder)
+
+
+# Shards that are not what extract wrote
+
+def broken(folder, how, i=1):
+    "Damage one shard; what it was is returned."
+    path = folder/f"features-{i:05}.safetensors"
+    content = path.read_bytes()
+    damaged = {"empty": b"", "7 bytes": content[:7], "9 bytes": content[:9], "half of the header": content[:40], "half": content[:len(content)//2],
+               "one byte too few": content[:-1], "one too many": content + b"x", "zeros": bytes(len(content)), "text": b"I am a text, and no shard",
+               "picture": b"\x89PNG\r\n\x1a\n" + bytes(100), "other keys": save({"c": torch.ones(10, 3)}), "other dtype": save({"b": torch.ones(10, 3).half()}),
+               "other rows": save({"b": torch.ones(3, 3)}), "a number": save({"b": torch.tensor(1.)}), "no tensors": save({})}
+    path.write_bytes(damaged[how])
+    return content
+
+
+cut_off = "empty", "7 bytes", "9 bytes", "half of the header", "half", "one byte too few", "one too many", "zeros"
+foreign = "text", "picture", "other keys", "other dtype", "other rows", "a number", "no tensors"
+
+
+@pytest.mark.parametrize("how", [*cut_off, *foreign])
+def test_a_broken_shard_is_named_by_who_reads_it(net, data, folder, how):
+    run(net, data, folder)
+    broken(folder, how)
+    with pytest.raises(ValueError, match=r"here/features-00001\.safetensors (was cut off|is no shard|holds).*call extract again") as error:
+        load_features(folder, "b")
+    assert "\n" not in str(error.value) and ("cut off" in str(error.value)) == (how in cut_off)
+
+
+@pytest.mark.parametrize("how", cut_off)
+def test_a_shard_that_was_cut_off_is_written_again(net, data, folder, tmp_path, how):
+    log = tmp_path/"log"
+    run(net, Logged(data, log), folder)
+    before = broken(folder, how)
+    log.unlink()
+    with pytest.warns(UserWarning, match=r"^features-00001\.safetensors in .*: cut off, .*written again"): run(net, Logged(data, log), folder)
+    assert (folder/"features-00001.safetensors").read_bytes() == before
+    assert sorted(map(int, log.read_text().split())) == sorted([*range(5), *range(10, 20)])  # and no other; the first batch is compared
+    check(net, data, folder)
+
+
+@pytest.mark.parametrize("how", cut_off)
+def test_a_first_or_only_shard_that_was_cut_off(net, data, folder, how):
+    for shard_size in 10, 100:
+        run(net, data, folder/str(shard_size), shard_size=shard_size)
+        before = broken(folder/str(shard_size), how, 0)
+        with pytest.warns(UserWarning, match="features-00000"): run(net, data, folder/str(shard_size), shard_size=shard_size)
+        assert (folder/str(shard_size)/"features-00000.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("how", foreign)
+def test_what_is_not_from_extract_is_left_alone(net, data, folder, how):
+    run(net, data, folder)
+    broken(folder, how)
+    (folder/"features-00004.safetensors").unlink()
+    there = (folder/"features-00001.safetensors").read_bytes()
+    with pytest.raises(ValueError, match=r"features-00001\.safetensors (is no shard|holds).*delete it, and call extract again"): run(net, data, folder)
+    assert (folder/"features-00001.safetensors").read_bytes() == there and not (folder/"features-00004.safetensors").exists()
+    (folder/"features-00001.safetensors").unlink()  # as the message says
+    run(net, data, folder)
+    check(net, data, folder)
+
+
+def test_an_interrupted_run_with_a_shard_that_was_cut_off(net, data, folder):
+    run(net, data, folder)
+    broken(folder, "half")
+    (folder/"features-00004.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"1 of 6 shards are missing in .*features-00004\.safetensors.*: call extract again"): load_features(folder, "b")
+    with pytest.warns(UserWarning, match="features-00001"): run(net, data, folder)
+    check(net, data, folder)
+
+
+def test_a_shard_that_breaks_while_it_is_read(net, data, folder):
+    run(net, data, folder)
+    stored = load_features(folder, "b")
+    broken(folder, "half")
+    assert len(stored[:10]) == 10
+    with pytest.raises(ValueError, match=r"features-00001\.safetensors was cut off"): stored[10:12]
+
+
+@pytest.mark.parametrize("content, text", [("", "cannot be read"), ('{"shards": [', "cannot be read"), ("[1, 2]", "not written by extract"),
+                                           ("{}", "not written by extract"), ("\0"*50, "cannot be read"), (b"\xff\xfe\0", "cannot be read")])
+def test_a_broken_index(net, data, folder, content, text):
+    run(net, data, folder)
+    (folder/"index.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    for f in lambda: load_features(folder, "b"), lambda: run(net, data, folder):
+        with pytest.raises(ValueError, match=rf"here/index\.json (was )?{text}"): f()
+
+
+def test_new_names(net, data, folder):
+    run(net, data, folder, {"b": "head", "relu": "act"})
+    assert torch.equal(load_features(folder, "head")[:], expected(net, data, "b"))
+    assert len(load_features(folder, "act#1")) == 57
+    with pytest.raises(LookupError, match="'head'"): load_features(folder, "b")
+    with pytest.raises(ValueError, match="other settings: layers: b as head"): run(net, data, folder, {"b": "tail", "relu": "act"})
 
 
 def test_full_disk(net, data, folder):

@@ -1,9 +1,13 @@
 """Edits: every container, every way to fail, and the model as it was."""
 import contextlib
 import copy
+import functools
+import gc
 import pickle
+import weakref
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,7 +17,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab import HookWarning
+from hooklab import HookWarning, books
+from hooklab import edit as edit_module
 from hooklab.edit import Change, ablate, edit_input, edit_output, patch, scale, steer
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
@@ -94,8 +99,10 @@ def test_nothing_is_left(net, x, edit, error, where):
 
 
 def test_attaching_is_all_or_nothing(net, monkeypatch):
-    def fails(*_, **__): raise KeyboardInterrupt
-    monkeypatch.setattr(net.b, "register_forward_hook", fails)
+    def fails_at_b(m, *given):
+        if m is net.b: raise KeyboardInterrupt
+        return books.register(m, *given)
+    monkeypatch.setattr(edit_module, "register", fails_at_b)
     with pytest.raises(KeyboardInterrupt): edit_output(net, scale(2), names="*")
     assert not hl.hooks_on(net)
 
@@ -452,7 +459,8 @@ def test_errors(net, x):
     with pytest.raises(TypeError, match="must be a function"): edit_output(net.a, 2)
     with pytest.raises(TypeError, match="function of one tensor"): Change(2)
     with pytest.raises(ValueError, match="'median'"): ablate(1, to="median")
-    with edit_output(net.a, lambda o: o*2), pytest.raises(TypeError) as caught: net(x)
+    with pytest.raises(TypeError, match=r"f\(layer, inputs, output\)"): edit_output(net.a, lambda o: o*2)
+    with edit_output(net.a, torch.neg), pytest.raises(TypeError) as caught: net(x)  # does not tell what it takes
     assert "f(layer, inputs, output)" in caught.value.__notes__[0]
     two = Returns(lambda t: (t, t))
     with edit_output(two, scale(2)), pytest.raises(LookupError, match="which tensor.*'0', '1'"): two(x)
@@ -487,3 +495,151 @@ def test_an_edit_that_fits_leaves_no_note(net, x):
             net(x)
             1/0
     assert not hasattr(caught.value, "__notes__")
+
+
+# Values that cannot say their shape
+
+def encoder_and_words():
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    return encoder, torch.randn(3, 5, 8), torch.arange(5) >= torch.tensor([[3], [5], [2]])
+
+
+@pytest.fixture
+def padded():
+    "As `torch.backends.mha.set_fastpath_enabled` leaves it: no nested tensors."
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    yield
+    torch.backends.mha.set_fastpath_enabled(before)
+
+
+edits_of_nested = {"own": lambda m, i, o: o*2, "change": hl.Change(lambda t: t*2), "scale": hl.scale(2.), "patch": hl.patch(3.)}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("name", edits_of_nested)
+def test_nested_outputs_are_edited(name):
+    encoder, words, mask = encoder_and_words()
+    seen = []
+    with torch.no_grad():
+        plain = encoder(words, src_key_padding_mask=mask)
+        with hl.edit_output(encoder, edits_of_nested[name], names="layers.1"), hl.Hook(encoder.layers[1], lambda m, i, o: seen.append(o)):
+            edited = encoder(words, src_key_padding_mask=mask)
+        assert seen[0].is_nested
+        new = torch.full_like(plain, 3.) if name == "patch" else plain*2
+        torch.testing.assert_close(edited, new.masked_fill(mask[..., None], 0.))
+        assert torch.equal(encoder(words, src_key_padding_mask=mask), plain)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_inputs_are_edited_and_a_nested_value_is_put_in():
+    encoder, words, mask = encoder_and_words()
+    with torch.no_grad():
+        with hl.hook_output(encoder.layers[0]) as h:
+            plain = encoder(words, src_key_padding_mask=mask)
+            kept = h.stored
+        with hl.edit_output(encoder, hl.patch(kept), names="layers.0"):
+            torch.testing.assert_close(encoder(2*words, src_key_padding_mask=mask), plain)
+        with hl.edit_input(encoder.layers[1], lambda m, i: (i[0]*2, *i[1:])): doubled_in = encoder(words, src_key_padding_mask=mask)
+        with hl.edit_output(encoder.layers[0], hl.scale(2)): torch.testing.assert_close(encoder(words, src_key_padding_mask=mask), doubled_in)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("change", [hl.ablate([1], dim=-1), hl.ablate([1]), hl.steer(torch.ones(8), dim=-1), hl.scale(2., at=(..., 0))])
+def test_what_nested_tensors_do_not_take_is_said(change):
+    encoder, words, mask = encoder_and_words()
+    with torch.no_grad(), pytest.raises(Exception) as error, hl.edit_output(encoder, change, names="layers.0"):
+        encoder(words, src_key_padding_mask=mask)
+    assert any("set_fastpath_enabled(False)" in note for note in error.value.__notes__) and not hl.hooks_on(encoder)
+
+
+def test_what_the_note_advises_works(padded):
+    encoder, words, mask = encoder_and_words()
+    for change in hl.ablate([1], dim=-1), hl.steer(torch.ones(8), dim=-1), hl.scale(2., at=(..., 0)):
+        with torch.no_grad(), hl.edit_output(encoder, change, names="layers.0"): encoder(words, src_key_padding_mask=mask)
+
+
+class Shapeless(torch.Tensor):
+    "A tensor that cannot say its shape."
+    @property
+    def shape(self): raise RuntimeError("no sizes")
+
+
+class Unreadable(dict):
+    "A container that cannot be looked into."
+    def values(self): raise RuntimeError("locked")
+
+
+@pytest.mark.parametrize("value", [torch.ones(2).as_subclass(Shapeless), (torch.ones(2), torch.ones(2).as_subclass(Shapeless)), Unreadable(a=1)])
+def test_a_description_stops_no_model(value):
+    class Returns(nn.Module):
+        def forward(self, x): return value
+    m = Returns()
+    with hl.edit_output(m, lambda m, i, o: [o]) as edits:
+        assert m(1)[0] is value
+    assert "became list" in edits[0].note
+
+
+# Functions that cannot be called as an edit
+
+class Callable:
+    def __call__(self, o): return o
+
+
+def adapted(f):
+    @functools.wraps(f)
+    def g(*given): return f(given[-1])
+    return g
+
+
+@pytest.mark.parametrize("f", [lambda o: o, lambda value, hook: value, lambda: None, lambda m, i: i, Callable(), functools.partial(lambda a, o: o, 1)])
+def test_a_function_that_takes_something_else_is_refused_at_once(net, f):
+    with pytest.raises(TypeError, match=r"calls f\(layer, inputs, output\), and .*was given; .*hl\.Change\(lambda value"): hl.edit_output(net.a, f)
+    assert not hl.hooks_on(net)
+
+
+def test_a_refused_function_is_shown_with_what_it_takes(net):
+    def my_edit(value, hook): return value
+    with pytest.raises(TypeError) as error: hl.edit_output(net.a, my_edit)
+    assert str(error.value) == ("edit_output calls f(layer, inputs, output), and my_edit(value, hook) was given; for a function of one tensor, "
+                                "write hl.Change(lambda value: …)")
+    with pytest.raises(TypeError, match="with_kwargs=True"): hl.edit_output(net.a, lambda m, i, k, o: o)
+    with pytest.raises(TypeError, match=r"edit_input calls f\(layer, inputs\)"): hl.edit_input(net.a, lambda x: x)
+    with pytest.raises(TypeError, match=r"edit_input calls f\(layer, inputs, kwargs\)"): hl.edit_input(net.a, lambda m, i: i, with_kwargs=True)
+    assert not hl.hooks_on(net)
+
+
+@pytest.mark.parametrize("f", [lambda *given: None, lambda m, i, o, more=1: None, functools.partial(lambda a, m, i, o: None, 1), adapted(lambda o: None),
+                               torch.where, Mock(return_value=None), hl.Change(lambda t: t), hl.Change(torch.neg)])
+def test_functions_that_can_be_called_and_those_that_do_not_tell_pass(net, f): hl.edit_output(net.a, f).remove()
+
+
+# Removed at odd moments
+
+@pytest.mark.parametrize("together", [False, True])
+def test_an_edit_that_is_removed_by_its_own_function_holds_nothing(net, x, together):
+    gc.collect()
+    gc.disable()
+    try:
+        def f(m, i, o):
+            (edits if together else edits[0]).remove()
+            new.append(weakref.ref(doubled := o*2))
+            return doubled
+        new, plain = [], net(x)
+        edits = hl.edit_output(net, f, names="a" if together else ["a", "b"])
+        net(x)
+        net(x)
+        assert len(new) == (1 if together else 5) and all(ref() is None for ref in new)  # `b` runs twice in a pass
+        edits.remove()
+        edits.remove()
+        assert not hl.hooks_on(net) and torch.equal(net(x), plain) and edits.removed
+    finally: gc.enable()
+
+
+def test_one_of_several_is_removed_during_a_pass(net, x):
+    with hl.edit_output(net, lambda m, i, o: o*2, names=["a", "b"]) as edits:
+        with hl.Hook(net.a, lambda m, i, o: edits["b"].remove()): first = net(x)
+        assert edits["b"].removed and not edits["a"].removed and not edits.removed
+    with hl.edit_output(net.a, lambda m, i, o: o*2): assert torch.equal(net(x), first)
+    assert not hl.hooks_on(net)

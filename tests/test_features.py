@@ -5,18 +5,21 @@ import pickle
 import threading
 import warnings
 import weakref
+from collections import OrderedDict
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torchvision.models import resnet18, resnet50, vit_b_16
+from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.models.feature_extraction import create_feature_extractor
 
 from hooklab.attached import hooks_on
 from hooklab.edit import edit_output, scale
 from hooklab.features import FeatureExtractor
 from hooklab.hook import hook_outputs
+from hooklab.select import layers
 from hooklab.store import HookWarning
 
 torch.set_num_threads(1)
@@ -95,6 +98,51 @@ def test_same_as_torchvision():
     (["relu", "relu#1"], ["relu", "relu#1"]), ("", [""]), (["", "a"], ["a", ""])])
 @pytest.mark.filterwarnings("ignore::hooklab.store.HookWarning")
 def test_names(net, x, names, expected): assert list(FeatureExtractor(net, names)(x)) == expected
+
+
+@pytest.mark.parametrize("names, expected", [
+    ({"a": "first", "b": "last"}, ["first", "last"]), ({"b": "last", "a": "first"}, ["first", "last"]), ({"a": "b", "b": "a"}, ["b", "a"]),
+    ({"": "out", "a": "first"}, ["first", "out"]), ({"relu": "r"}, ["r", "r#1"]), ({"relu#1": "second"}, ["second"]), ({"relu#0": "one"}, ["one"]),
+    ({"relu": "r", "relu#1": "second"}, ["r", "r#1", "second"]), ({"bn?": "x"}, LookupError), ({"r*": "r"}, ["r", "r#1"]),
+    ({nn.BatchNorm1d: "norm"}, ["norm"]), ({"r*#1": "second"}, ["second"]), (OrderedDict(a="first"), ["first"]), ({"a": "a.b"}, ["a.b"])])
+@pytest.mark.parametrize("stop", [False, True])
+def test_new_names(net, x, names, expected, stop):
+    if not isinstance(expected, list):
+        with pytest.raises(expected): FeatureExtractor(net, names)
+        return
+    extract = FeatureExtractor(net, names, stop=stop)
+    found, plain = extract(x), FeatureExtractor(net, list(names))(x)
+    if stop: expected = expected[:1] if names in ({"relu": "r"}, {"r*": "r"}) else expected
+    assert list(found) == expected and all(map(torch.equal, found.values(), plain.values()))
+    assert list(copy.deepcopy(extract)(x)) == list(pickle.loads(pickle.dumps(extract))(x)) == expected
+    assert all(name in repr(extract) for name in names.values())
+
+
+def test_new_names_as_in_torchvision(net, x):
+    torch.manual_seed(0)
+    model, images = resnet18().eval(), torch.randn(1, 3, 32, 32)
+    names = {"layer1": "feat1", "layer3": "feat2"}
+    ours, theirs = FeatureExtractor(model, names)(images), create_feature_extractor(model, names)(images)
+    cut = IntermediateLayerGetter(model, names)(images)
+    assert list(ours) == list(theirs) == list(cut)
+    assert all(torch.equal(ours[name], theirs[name]) and torch.equal(ours[name], cut[name]) for name in ours)
+
+
+@pytest.mark.parametrize("names, error, text", [
+    ({"?": "x"}, ValueError, r"'\?' fits 2 layers \(a, b …\), and a new name is for one"), ({nn.Linear: "x"}, ValueError, "fits 3 layers"),
+    ({"a": "x", "b": "x"}, ValueError, "'x' is the new name of 'a' and of 'b'"), ({"a": 0}, TypeError, "that of 'a' is of type int, not a string"),
+    ({"a": None}, TypeError, "not a string"), ({"a": "x#1"}, ValueError, "# is for the number of a call"), ({}, ValueError, "no layer is asked for"),
+    ({"a": "x", "[a]": "y"}, ValueError, "a is given two names, 'x' and 'y'")])
+def test_bad_new_names(net, names, error, text):
+    with pytest.raises(error, match=text): FeatureExtractor(net, names)
+
+
+def test_what_was_renamed_and_did_not_run_is_called_as_it_was_asked_for(net, x):
+    for names in {"skipped": "x"}, {"relu#2": "x"}:
+        with pytest.raises(RuntimeError, match=f"{next(iter(names))} was asked for and did not run"): FeatureExtractor(net, names)(x)
+
+
+def test_a_dict_of_layers_is_no_dict_of_new_names(net, x): assert list(FeatureExtractor(net, layers(net, "[ab]"))(x)) == ["a", "b"]
 
 
 def test_graph_is_kept(net, x):

@@ -167,7 +167,7 @@ def test_nothing_is_left_after_an_error(net, x, error, where):
     p = net.a.bias
     for hook in (lambda: hl.tensor_hook(p, f), lambda: hl.post_accumulate(p, f), lambda: hl.multi_grad_hook([p, net.b.bias], f),
                  lambda: hl.multi_grad_hook([p, net.b.bias], f, mode="any"), lambda: hl.parameter_hooks(net, f),
-                 lambda: hl.parameter_hooks(net, f, kind="post_accumulate"), lambda: hl.gradient_clipper(net, 1.0)):
+                 lambda: hl.parameter_hooks(net, f, kind="post_accumulate"), lambda: hl.clipped_gradients(net, 1.0)):
         with pytest.raises(error), hook():
             net(Broken.apply(x) if where == "graph" else x).sum().backward()
             raise error
@@ -390,7 +390,7 @@ def test_hooks_follow_a_loaded_state_dict(net, x):
 
 def test_what_cannot_be_followed_is_reported(net, x):
     def run():
-        with hl.gradient_clipper(net, 1e-3):
+        with hl.clipped_gradients(net, 1e-3):
             gradients(net, x)
             net.a.bias = nn.Parameter(torch.ones(4))
             gradients(net, x)
@@ -398,7 +398,7 @@ def test_what_cannot_be_followed_is_reported(net, x):
     net.b.bias.requires_grad_(False)
 
     def thaw():
-        with hl.gradient_clipper(net, 1e-3):
+        with hl.clipped_gradients(net, 1e-3):
             net.b.bias.requires_grad_()
             gradients(net, x)
     assert "b.bias: it was not trained yet" in warning_of(thaw)
@@ -428,9 +428,89 @@ def test_copies_and_pickles_carry_no_live_hook(net, x):
         assert type(twin) is Net and same(gradients(twin, x), before) and not any(row.ours for row in hl.hooks_on(twin))
         twin.load_state_dict(twin.state_dict())
         assert not seen
-    assert type(copy.copy(clipped)) is Net and copy.copy(clipped) is not net and b"hooklab" not in pickle.dumps(clipped)
     hl.remove_hooks(net)
     assert nothing_left(net)
+
+
+def loaded(model, *allowed):
+    torch.save(model, buffer := io.BytesIO())
+    buffer.seek(0)
+    with torch.serialization.safe_globals(list(allowed)): return torch.load(buffer, weights_only=True)
+
+
+@pytest.mark.parametrize("hooked", [lambda m: hl.gradient_clipper(m, 1e-3), lambda m: hl.gradient_clipper(m, 1e-3, accumulated=True),
+                                    lambda m: hl.GradientCheck(m, file=[].append)])
+def test_copies_and_pickles_are_those_of_a_plain_model(net, x, hooked):
+    other, later = [], []
+    net.register_load_state_dict_post_hook(lambda m, keys: other.append(m))
+    linear = nn.Linear(2, 2)
+    plain = pickle.dumps(linear)
+    assert pickle.dumps(hooked(linear)) == plain
+    assert hooked(net) is net
+    handle = net.register_load_state_dict_post_hook(lambda m, keys: later.append(m))
+    twin = copy.deepcopy(net)
+    assert type(twin._load_state_dict_post_hooks) is type(nn.Linear(1, 1)._load_state_dict_post_hooks) and len(twin._load_state_dict_post_hooks) == 2
+    for m in net, twin: m.load_state_dict(net.state_dict())
+    assert other == later == [net, twin]  # hooks of others are in the copy, and are called as ever
+    assert not any(p._backward_hooks or p._post_accumulate_grad_hooks for p in twin.parameters())
+    hl.remove_hooks(net)
+    net.load_state_dict(net.state_dict())
+    assert len(other) == len(later) == 3
+    handle.remove()
+    net.load_state_dict(net.state_dict())
+    assert len(other) == 4 and len(later) == 3
+
+    model = hooked(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    twin = loaded(model, nn.Sequential, nn.Linear, nn.ReLU)
+    assert not hl.hooks_on(twin) and nothing_left(twin) and all(map(torch.equal, twin.parameters(), model.parameters()))
+
+
+def test_handles_of_others_work_whenever_they_were_made(net):
+    seen = []
+    def on(name): return net.register_load_state_dict_post_hook(lambda m, keys: seen.append(name))
+    def said(): return seen.clear() or net.load_state_dict(net.state_dict()) and seen
+    before = on("before")
+    clipped, again = hl.clipped_gradients(net, 1.0), hl.clipped_gradients(net, 2.0)
+    during = on("during")
+    assert said() == ["before", "during"]
+    before.remove()
+    assert said() == ["during"]
+    again.remove()
+    clipped.remove()
+    after = on("after")
+    assert said() == ["during", "after"]
+    with hl.clipped_gradients(net, 1.0):
+        gradients(net, torch.ones(1, 4))
+        assert said() == ["during", "after"]
+    for handle in during, after: handle.remove()
+    assert said() == []
+    with hl.clipped_gradients(net, 1.0): gradients(net, torch.ones(1, 4))
+    assert nothing_left(net) and not hl.hooks_on(net)
+
+
+class Tagged(torch.Tensor):
+    "A tensor class of somebody's own, as quantised weights are."
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_pickle_of_parameters_of_another_class_is_made_without_a_warning():
+    net = nn.Linear(2, 2)
+    net.weight = nn.Parameter(torch.ones(2, 2).as_subclass(Tagged))
+    twin = pickle.loads(pickle.dumps(hl.gradient_clipper(net, 1.0)))
+    assert type(twin.weight) is Tagged and not twin.weight._backward_hooks
+
+
+@pytest.mark.parametrize("accumulated", [False, True])
+def test_a_model_that_was_clipped_and_dropped_is_freed_at_once(accumulated):
+    gc.collect()
+    gc.disable()
+    try:
+        net = hl.gradient_clipper(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), 1.0, accumulated=accumulated)
+        net(torch.ones(1, 2)).sum().backward()
+        gone = [weakref.ref(net), weakref.ref(net[0]), weakref.ref(net[0].weight), weakref.ref(net[0].weight.grad)]
+        del net
+        assert not any(ref() is not None for ref in gone)
+    finally: gc.enable()
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -440,8 +520,8 @@ def test_compiled(net, x, backend):
     before = gradients(compiled, x)
     with hl.parameter_hooks(compiled, quiet=True) as hooks:
         assert same(gradients(compiled, x), before) and torch.equal(hooks["a.weight"].stored, net.a.weight.grad)
-    with hl.gradient_clipper(compiled, 1e-3) as clipped:
-        assert all(g is None or g.abs().max() <= 1e-3 for g in gradients(clipped, x).values())
+    with hl.clipped_gradients(compiled, 1e-3):
+        assert all(g is None or g.abs().max() <= 1e-3 for g in gradients(compiled, x).values())
     assert same(gradients(compiled, x), before)
     torch._dynamo.reset()
 
@@ -583,43 +663,66 @@ def test_pack_and_unpack():
     assert packed
 
 
+# Removed by their own function
+
+@pytest.mark.parametrize("kind", ["tensor", "post_accumulate"])
+@pytest.mark.parametrize("which", ["own", "all", "twice"])
+def test_a_hook_that_is_removed_by_its_own_function_holds_nothing(net, x, kind, which):
+    seen = []
+    def f(name, given):
+        seen.append(weakref.ref(given))
+        for _ in range(2 if which == "twice" else 1): (hooks if which == "all" else hooks[name]).remove()
+    hooks = hl.parameter_hooks(net, f, "a", kind=kind)
+    gradients(net, x)
+    net.zero_grad(set_to_none=True)
+    assert len(seen) == (1 if which == "all" else 2)
+    assert kind == "post_accumulate" or all(ref() is None for ref in seen)
+    assert hooks.removed and not hl.hooks_on(net) and nothing_left(net)
+    gradients(net, x)
+    assert len(seen) == (1 if which == "all" else 2)
+
+
 # Clipping
 
-def test_the_clipper_is_the_model(net, x):
-    clipped = hl.gradient_clipper(net, 1e-3)
-    assert isinstance(clipped, Net) and repr(clipped) == repr(net) and list(clipped.state_dict()) == list(net.state_dict())
-    assert clipped.a is net.a and torch.equal(clipped(x), net(x))
-    with hl.gradient_clipper(clipped, 1.0) as twice: assert type(copy.deepcopy(twice)) is type(pickle.loads(pickle.dumps(twice))) is Net and twice(x).sum().backward() is None
-    with pytest.raises(RuntimeError, match="taken off"), twice: pass
-    clipped.eval()
-    clipped.note = 3
-    assert not net.training and net.note == 3
-    clipped.a = nn.Linear(4, 4)
-    assert net.a is clipped.a
-    hl.remove_hooks(net)
-    hl.remove_hooks(clipped)
-    assert nothing_left(net)
+def test_the_clipper_returns_the_very_model(net, x):
+    kept = vars(net).copy()
+    assert hl.gradient_clipper(net, 1e-3) is net and type(net) is Net and vars(net).keys() == kept.keys()
+    assert hl.gradient_clipper(net, 1e-4) is net  # two clippers clip twice
+    assert all(g is None or g.abs().max() <= torch.tensor(1e-4) for g in gradients(net, x).values())
+    assert hl.remove_hooks(net) == 2*5
+    assert nothing_left(net) and vars(net)["_load_state_dict_post_hooks"] is kept["_load_state_dict_post_hooks"]
+    with pytest.raises(TypeError, match="context manager"), hl.gradient_clipper(net, 1.0): pass
+    assert hl.remove_hooks(net) == 5
+
+
+def test_clipped_gradients_are_hooks(net, x):
+    before = gradients(net, x)
+    hooks = hl.clipped_gradients(net, 1e-3)
+    assert isinstance(hooks, hl.Hooks) and "a.weight" in [h.name for h in hooks]
+    assert all(g is None or g.abs().max() <= 1e-3 for g in gradients(net, x).values())
+    hooks.remove()
+    hooks.remove()
+    assert nothing_left(net) and same(gradients(net, x), before)
 
 
 @pytest.mark.parametrize("accumulated", [False, True])
 @pytest.mark.parametrize("by", ["value", "norm"])
 def test_clipping_is_out_of_place_and_exact(net, x, by, accumulated):
     before = {n: g for n, g in gradients(net, x).items() if g is not None}
-    with hl.gradient_clipper(net, 1.0, by=by, accumulated=accumulated) as clipped:
-        after = gradients(clipped, x)
+    with hl.clipped_gradients(net, 1.0, by=by, accumulated=accumulated): after = gradients(net, x)
     for name, g in before.items():
         if by == "value": assert torch.equal(after[name], g.clamp(-1, 1))
         elif g.norm() <= 1: assert torch.equal(after[name], g)
         else: torch.testing.assert_close(after[name], g/g.norm())
     assert nothing_left(net) and any(not torch.equal(after[n], g) for n, g in before.items())
     big = 1e6
-    with hl.gradient_clipper(net, big, by=by, accumulated=accumulated): assert same(gradients(net, x, 2), gradients(copy.deepcopy(net), x, 2))
+    with hl.clipped_gradients(net, big, by=by, accumulated=accumulated): assert same(gradients(net, x, 2), gradients(copy.deepcopy(net), x, 2))
 
 
 def test_two_micro_batches():
     for accumulated, expected in (False, 2.0), (True, 1.0):
         w = nn.Linear(1, 1, bias=False)
-        with hl.gradient_clipper(w, 1.0, accumulated=accumulated):
+        with hl.clipped_gradients(w, 1.0, accumulated=accumulated):
             for _ in range(2): w(torch.full((1, 1), 5.0)).sum().backward()
         assert w.weight.grad == expected
 
@@ -633,7 +736,7 @@ def test_a_gradient_that_is_shared_stays_whole():
         def forward(self): return self.a + self.b[0]
     for accumulated in False, True:
         m, five = Add(), torch.full((2,), 5.)
-        with hl.gradient_clipper(m, 1.0, "b", accumulated=accumulated): m().backward(five)
+        with hl.clipped_gradients(m, 1.0, "b", accumulated=accumulated): m().backward(five)
         assert m.a.grad.tolist() == [5, 5] and m.b[0].grad.tolist() == [1, 1] and five.tolist() == [5, 5]
 
 
@@ -642,7 +745,7 @@ def test_a_gradient_that_is_shared_stays_whole():
 def test_clipping_odd_gradients(by, accumulated):
     def clip(p, loss):
         m = nn.ParameterList([p])
-        with hl.gradient_clipper(m, 1.0, by=by, accumulated=accumulated): loss(m[0]).backward()
+        with hl.clipped_gradients(m, 1.0, by=by, accumulated=accumulated): loss(m[0]).backward()
         return m[0].grad
     half = clip(nn.Parameter(torch.ones(4, dtype=torch.float16)), lambda p: (p*60000.).sum())
     assert half.dtype == torch.float16 and torch.isclose(half.max() if by == "value" else half.float().norm().half(), half.new_tensor(1.), rtol=1e-3)
@@ -657,7 +760,7 @@ def test_clipping_odd_gradients(by, accumulated):
 
 
 def test_clippers_of_several_layers(net, x):
-    with hl.gradient_clipper(net, 1e-3, ["a"]), hl.gradient_clipper(net, 1e-2, nn.Linear) as both: after = gradients(both, x)
+    with hl.clipped_gradients(net, 1e-3, ["a"]), hl.clipped_gradients(net, 1e-2, nn.Linear): after = gradients(net, x)
     assert after["a.bias"].abs().max() <= 1e-3 < after["b.bias"].abs().max() <= torch.tensor(1e-2)
     for bad in dict(val=0), dict(val=-1), dict(val=float("nan")), dict(val=1, by="length"):
         with pytest.raises(ValueError): hl.gradient_clipper(net, **bad)
@@ -668,15 +771,14 @@ def test_clippers_of_several_layers(net, x):
 def test_a_loss_of_nan():
     torch.manual_seed(0)
     net = nn.Linear(3, 4)
-    with hl.gradient_clipper(net, 0.001) as clipped:
-        loss = clipped(torch.randn(8, 3)).log().mean()
-        loss.backward()
+    loss = hl.gradient_clipper(net, 0.001)(torch.randn(8, 3)).log().mean()
+    loss.backward()
     assert loss.isnan() and net.weight.grad.nan_to_num().abs().max() <= 0.001
 
 
 def test_clipping_twice_is_not_needed(net):
     def run():
-        with hl.gradient_clipper(net, 1.0): pass
+        with hl.clipped_gradients(net, 1.0): pass
     assert "no gradient came" in warning_of(run)  # the backward pass was outside of the `with`
 
 
@@ -878,8 +980,8 @@ def in_a_process(rank, store):
         for accumulated in False, True:
             for by in "value", "norm":
                 model = DistributedDataParallel(shared_net(), gradient_as_bucket_view=views)
-                with hl.gradient_clipper(model, 0.1, by=by, accumulated=accumulated) as clipped:
-                    step(clipped)
+                with hl.clipped_gradients(model, 0.1, by=by, accumulated=accumulated):
+                    step(model)
                     assert [row.layer for row in hl.hooks_on(model) if row.ours] == [n for n, _ in model.module.named_parameters()]
                 clip = (lambda g: g.clamp(-0.1, 0.1)) if by == "value" else lambda g: g*min(1, 0.1/g.norm())
                 for p, g in zip(model.parameters(), expected(clip)): torch.testing.assert_close(p.grad, g)
@@ -890,8 +992,11 @@ def in_a_process(rank, store):
         model = shared_net()
         fully_shard(model[0])
         fully_shard(model)
-        with pytest.raises(ValueError, match="sharded"): hl.gradient_clipper(model, 0.1)
-        with hl.gradient_clipper(model, 0.1, by=by, accumulated=True) as clipped: step(clipped)
+        for clip_now in hl.gradient_clipper, hl.clipped_gradients:
+            with pytest.raises(ValueError, match="sharded parameters.*accumulated=True"): clip_now(model, 0.1)
+        with pytest.raises(ValueError, match='sharded parameters.*kind="post_accumulate"'): hl.parameter_hooks(model)
+        with pytest.raises(ValueError, match='sharded parameters.*parameter_hooks'): hl.GradientCheck(model)
+        with hl.clipped_gradients(model, 0.1, by=by, accumulated=True): step(model)
         for p, g in zip(model.parameters(), whole): torch.testing.assert_close(p.grad.full_tensor(), clip(g))
         assert not any(row.ours for row in hl.hooks_on(model))  # what is left are torch's own
 
