@@ -9,6 +9,7 @@ __all__ = []
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -57,6 +58,8 @@ def closed(m: nn.Module, name: str, book: Book):
 _books = {"forward": "_forward_hooks", "forward_pre": "_forward_pre_hooks"}
 _noted_in = {("forward", "with_kwargs"): "_forward_hooks_with_kwargs", ("forward", "always_call"): "_forward_hooks_always_called",
              ("forward_pre", "with_kwargs"): "_forward_pre_hooks_with_kwargs"}
+_methods = {kind: f"register_{kind}_hook" for kind in _books}
+_torchs = {kind: getattr(nn.Module, method) for kind, method in _methods.items()}
 
 # %% ../nbs/lib/books.ipynb #ab0012b3
 class Entry:
@@ -83,6 +86,8 @@ def register(
     options: dict[str, bool] = {}, # `with_kwargs`, `prepend` and `always_call`, as in torch
 ) -> Entry: # To be removed
     "Have torch call `port` before the layer runs or after it."
+    method = getattr(m, _methods[kind])
+    if getattr(method, "__func__", None) is not _torchs[kind]: return in_book(m, _books[kind], partial(method, port, **options))
     number = RemovableHandle.next_id
     RemovableHandle.next_id = number + 1
     if not options: return Entry(m, _books[kind], number, port)

@@ -130,6 +130,18 @@ def test_hooks_of_others_come_and_go(steps):
     assert m._forward_hooks is own and not own
 
 
+def test_a_class_with_a_method_of_its_own_is_asked():
+    "A layer may want to know of its hooks, or to refuse them."
+    class Counting(nn.Linear):
+        def register_forward_hook(self, *args, **kwargs):
+            self.asked = True
+            return super().register_forward_hook(*args, **kwargs)
+    model = nn.Sequential(Counting(2, 2))
+    with hl.hook_outputs(model, names="0") as hooks: model(torch.ones(1, 2))
+    assert model[0].asked and hooks["0"].n_calls == 1 and not any(books(model).values())
+    assert not any(type(book) is Book for book in books(model).values())
+
+
 def test_hook_that_removes_itself_while_ours_is_on():
     "A lazy layer does so in its first call."
     model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
@@ -176,9 +188,10 @@ def test_hooked_model_is_freed():
     gc.collect()
     gc.disable()
     try:
-        for i in range(len(all_of_ours(small()))):
+        for i in range(13):
             model = small()
             ours = all_of_ours(model)
+            assert len(ours) == 13
             model(torch.randn(2, 3)).sum().backward()
             for one in ours: one.remove()
             held, ref = ours[i], weakref.ref(model)

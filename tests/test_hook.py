@@ -17,7 +17,6 @@ from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
 from hooklab import HookWarning, books
-from hooklab import hook as hook_module
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
 
@@ -86,10 +85,8 @@ def test_nothing_is_left(net, x, kind, error, where):
 def test_attaching_is_all_or_nothing(net, monkeypatch):
     for wrong in ([net.a, object()], [net.a, nn.ModuleList()], [net.a, net.a]):
         with pytest.raises((TypeError, ValueError)): hl.hook_outputs(wrong)
-    def fails_at_b(m, *given):
-        if m is net.b: raise KeyboardInterrupt
-        return books.register(m, *given)
-    monkeypatch.setattr(hook_module, "register", fails_at_b)
+    def fails(*_, **__): raise KeyboardInterrupt
+    monkeypatch.setattr(net.b, "register_forward_hook", fails)
     with pytest.raises(KeyboardInterrupt): hl.hook_outputs([net.a, net.act, net.b], root=net)
     assert n_hooks(net) == 0 and not any(type(book) is books.Book for m in net.modules() for book in vars(m).values())
 
