@@ -60,13 +60,12 @@ def report(
     model: Any = None,  # a torch model: also list what is hooked on it
 ) -> Report:  # text, ready to be pasted into an issue
     "Versions, devices and hooks: what a bug report needs, and nothing about you or your machine's folders."
-    if isinstance(model, str | Path):
-        raise TypeError(f"hl.report lists versions for a bug report; it takes a model or nothing, not {str(model)!r}. The page of "
-                        f"a run comes from its statistics: s = hl.ActivationStats().on(model), and later s.report({str(model)!r})")
-    import torch  # takes seconds: only the commands that need it import it
     if isinstance(model, str | Path) or hasattr(model, "histories"):
-        raise TypeError(f"report lists versions and the hooks on a model, and got a {type(model).__name__}; the page about a run is written by "
-                        "its statistics: s.report(\"run.html\")")
+        given = repr(str(model)) if isinstance(model, str | Path) else type(model).__name__
+        page = repr(str(model)) if isinstance(model, str | Path) else '"run.html"'
+        raise TypeError(f"hl.report lists versions for a bug report; it takes a model or nothing, not {given}. The page of a run "
+                        f"comes from its statistics: s = hl.ActivationStats().on(model), and later s.report({page})")
+    import torch  # takes seconds: only the commands that need it import it
     rows = {"hooklab": __version__, "python": f"{platform.python_version()} ({platform.python_implementation()})",
             **{package: installed(package) for package in ("torch", "torchvision", "numpy", "matplotlib")},
             "system": platform.platform(), "threads": f"{torch.get_num_threads()} of {os.cpu_count()} CPUs",
