@@ -17,7 +17,7 @@ from .kinds import innermost, step_hook
 from .moments import Batch, Numbers, Scratch, in_a_row, main_tensor, measure, measured, merged, numbers, rows_of
 from .select import unwrap
 from .store import HookWarning, stands_for_many
-from .tree import tensors
+from .tree import tensors, unreadable
 
 # %% ../nbs/lib/meters.ipynb #7c94813d
 small = {"cpu": 65_536}  # so many numbers at most are copied rather than measured at once
@@ -75,7 +75,9 @@ class Meter(Hook):
         call = self.n_calls
         try:
             x = value if type(value) is Tensor else main_tensor(value)
-            if x is None: return
+            if x is None:
+                if error := unreadable(value): raise error
+                return
             self.n_calls = call + 1
             if g.scaler is not None and g.scaler._scale is not None: x = x.detach().float()/g.scaler._scale
             place = self.places[call] if call < len(self.places) else g.place(self, x.device)

@@ -77,6 +77,12 @@ def _holds(container, parts: list) -> bool:
     found = _special_parts(container)[1]
     return len(found) == len(parts) and all(a is b for a, b in zip(found, parts))
 
+# %% ../nbs/lib/tree.ipynb #1f1f1049
+def unreadable(x: Any) -> Exception | None:
+    "Why `x`, which looks like a container, cannot be taken apart; None if it can, or is none."
+    try: _special_parts(x)
+    except Exception as e: return e
+
 # %% ../nbs/lib/tree.ipynb #66b120d7
 def map_tensors(
     f: Callable[[Tensor], Any], # Called with each tensor
