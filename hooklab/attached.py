@@ -39,7 +39,7 @@ def hooks_on(
     rows = AttachedList()
     for name, where, kind, f in _everything(model):
         if isinstance(f, Enter | End): continue  # each is one half of a pair
-        if getattr(f, "__func__", None) is nullcontext.__exit__: continue  # what a copy of a model has instead of our hooks: nothing
+        if getattr(f, "__func__", None) is nullcontext.__exit__: continue  # a port that other code has copied: it does nothing
         if isinstance(f, Port):
             owner = f.hook
             kind, function = ("pass", "begin") if isinstance(f, Begin) else (owner.group.kind, _function_name(owner.group.f))
