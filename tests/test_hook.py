@@ -488,6 +488,35 @@ def test_meta_and_autocast(x):
         assert hooks.stored[0].shape == (2, 4) and hooks.stored[0].is_meta
 
 
+class NoCopies(torch.Tensor):
+    "What another library may make: a tensor that nobody can copy."
+    @classmethod
+    def __torch_function__(cls, f, types, args=(), kwargs=None):
+        if f in (torch.Tensor.clone, torch.Tensor.detach): raise NotImplementedError("no copies of this")
+        return super().__torch_function__(f, types, args, kwargs or {})
+
+
+class As(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x): return x.as_subclass(self.kind)
+
+
+@pytest.mark.parametrize("hook", [hl.hook_outputs, lambda net, **how: hl.Hooks(net, lambda m, i, o: o.mean(), **how)])
+def test_what_cannot_be_looked_at_is_left_alone(x, hook):
+    "It does not stop the model, it is said once, and the other layers are seen."
+    net = nn.Sequential(nn.Linear(4, 4), As(NoCopies), As(torch.Tensor), nn.Linear(4, 2))
+    plain = net(x)
+    with warnings.catch_warnings(record=True) as said, hook(net, names=["1", "3"]) as hooks:
+        warnings.simplefilter("always")
+        for _ in range(3): y = net(x)
+    assert torch.equal(y, plain) and hooks["1"].stored is None and hooks["3"].stored is not None
+    assert [w.category for w in said] == [HookWarning]
+    assert str(said[0].message).startswith("1: what it was given or returned cannot be looked at, and is left alone (NotImplementedError: no copies")
+
+
 def test_a_nested_tensor_can_be_stored_and_shown():
     layer = Returns(lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
     with hl.hook_output(layer) as h:
