@@ -48,7 +48,7 @@ _advice = {
         "run the whole model on `x`, and let a hook look, which returns nothing.",
     r"could not infer output dtype|should be .*floating point": "Only fractions have a mean: `.float()` makes some of True and False, or of whole numbers.",
     r"list index out of range": "Nothing was kept there: did the model run while the hook was on?",
-    r"'NoneType' object": "Something is still None: a hook has nothing to tell before the model has run, and a parameter no gradient before `backward`.",
+    r"'NoneType' object": "Something is still None: a hook has nothing to tell unless the model ran while it was on, and a parameter has no gradient before `backward`.",
     r"changed size during iteration|mutated during iteration": "Collect first, then change: the loop walks over what it changes.",
 }
 

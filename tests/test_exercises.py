@@ -45,6 +45,15 @@ def test_solution_passes(id, capsys):
     assert capsys.readouterr().out.startswith(f"ok: {id}, ")
 
 
+@pytest.mark.parametrize("id, one, other", [
+    ("01a", "as hook: model(x)\n    return", "as hook:\n        model(x)\n        return"), ("07a", "        return", "    return"),
+    ("13b", "        means = hook", "    means = hook")])
+def test_what_was_stored_is_read_in_the_with_or_after_it(id, one, other, capsys):
+    assert one in source(id, "solution")
+    check(id, answer(source(id, "solution").replace(one, other), exercises[id]))
+    assert capsys.readouterr().out.startswith(f"ok: {id}, ")
+
+
 @pytest.mark.parametrize("id", exercises)
 def test_stub_says_that_nothing_is_written(id):
     assert "Nothing is written here yet" in told(id, source(id, "stub"))

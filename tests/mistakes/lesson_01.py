@@ -6,7 +6,7 @@ mistakes = {
         ("return hook.stored.shape", "hook.stored.shape", "Is the `return` missing?"),
         ("return hook.stored.shape", "return model(x).shape", "shape of what the whole model makes"),
         ("model(x)", "layer(x)", "run the whole model on `x`"),
-        ("        return", "    return", "was let go"),
+        ("as hook: model(x)", "as hook: pass\n    model(x)", "unless the model ran while it was on"),
         ("def layer_shape(model, layer, x):\n    shapes = []\n    layer.register_forward_hook(lambda m, i, o: shapes.append(o.shape))\n"
          "    model(x)\n    return shapes[0]", "a hook stays on the model when"),
         ("def layer_shape(model, layer, x):\n    shapes = []\n    h = layer.register_forward_hook(lambda m, i, o: shapes.append(i[0].shape))\n"

@@ -13,7 +13,7 @@ mistakes = {
         ("in hooks.stored]", "in hooks.stored][0]", "not float"),
         ("def saturated(model, kind, x):\n    shares = []\n    for m in model.modules():\n        if isinstance(m, kind):\n            x = m(x)\n"
          "            shares.append((x.abs() > 0.97).float().mean().item())\n    return shares", "tanhs alone"),
-        ("        return", "    return", "was let go"),
+        ("as hooks:\n        model(x)\n        return", "as hooks: pass\n    model(x)\n    return", "unless the model ran while it was on"),
     ],
     "07b": [
         ("def gain_of(act, z):\n    return (1/act(z).square().mean().sqrt()).item()", "Right for ReLU"),
