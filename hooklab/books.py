@@ -41,7 +41,7 @@ def entered(m: nn.Module, name: str, number: int, f: Any) -> Book:
     book = plain = state[name]
     if type(plain) is Book: book.ours.add(number)
     else:
-        state[name] = book = Book(plain)
+        state[name] = book = Book(plain) if plain else Book()
         book.ours, book.plain = {number}, plain
         for other in plain: plain[other] = StandIn(book, other)
     book[number] = f
@@ -93,8 +93,8 @@ def register(
             name, method, torchs, notes = _kinds[kind]
             if getattr(type(m), method) is torchs and method not in m.__dict__:
                 places.append((name, book := entered(m, name, number, port), number))
-                for option in options:
-                    if not options[option]: continue
+                for option, wanted in options.items():
+                    if not wanted: continue
                     if option == "prepend": book.move_to_end(number, last=False)
                     elif option in notes: places.append((notes[option], entered(m, notes[option], number, True), number))
             else:  # a class that wants to know of its hooks
