@@ -18,10 +18,11 @@ from torch.utils.hooks import RemovableHandle
 # %% ../nbs/lib/books.ipynb #f10f034b
 class Book(OrderedDict):
     "A layer's dictionary of hooks while ours are in it. A copy or a pickle of it is a plain one, without ours."
-    ours, plain = frozenset(), None  # `opened` sets both; a copy made by `copy()` has these
+    __slots__ = "ours", "plain"  # the numbers of our entries, and the layer's own dictionary
 
     def __reduce__(self):
-        return OrderedDict, (), None, None, iter([(number, f) for number, f in self.items() if number not in self.ours])
+        ours = getattr(self, "ours", ())  # `copy()` makes a book without it
+        return OrderedDict, (), None, None, iter([(number, f) for number, f in self.items() if number not in ours])
 
 # %% ../nbs/lib/books.ipynb #00fa83cf
 class StandIn:
@@ -34,78 +35,88 @@ class StandIn:
         if (book := self.book()) is not None: book.pop(self.number, None)
 
 # %% ../nbs/lib/books.ipynb #824e283c
-def opened(m: nn.Module, name: str) -> Book:
-    "The book in the place of the dictionary `name` of `m`."
-    plain = m.__dict__[name]
-    if type(plain) is Book: return plain
-    m.__dict__[name] = book = Book(plain) if plain else Book()
-    book.ours, book.plain = set(), plain
-    for number in plain: plain[number] = StandIn(book, number)
+def entered(m: nn.Module, name: str, number: int, f: Any) -> Book:
+    "Write one of ours into the dictionary `name` of `m`, for which a book stands in from now on."
+    state = m.__dict__
+    book = plain = state[name]
+    if type(plain) is Book: book.ours.add(number)
+    else:
+        state[name] = book = Book(plain) if plain else Book()
+        book.ours, book.plain = {number}, plain
+        for other in plain: plain[other] = StandIn(book, other)
+    book[number] = f
     return book
 
 
-def closed(m: nn.Module, name: str, book: Book):
-    "Give `m` its plain dictionary back, once none of ours is in the book."
-    plain = book.plain
-    if book.ours or m.__dict__.get(name) is not book: return
-    if book and not book.keys() <= plain.keys(): return  # others came while it was open: their handles know the book, so it stays
+def left(m: nn.Module, name: str, book: Book):
+    "Give `m` its plain dictionary back: none of ours is in the book any more."
+    state, plain = m.__dict__, book.plain
+    if state.get(name) is not book: return
+    if book and not book.keys() <= plain.keys(): return  # others came while it was in use: their handles know the book, so it stays
     for number in list(plain) if plain else ():
         if number in book: plain[number] = book[number]
         else: del plain[number]  # it was taken out of the book by other ways
-    m.__dict__[name] = plain
+    state[name] = plain
 
 # %% ../nbs/lib/books.ipynb #0f0969dd
-_books = {"forward": "_forward_hooks", "forward_pre": "_forward_pre_hooks"}
-_noted_in = {("forward", "with_kwargs"): "_forward_hooks_with_kwargs", ("forward", "always_call"): "_forward_hooks_always_called",
-             ("forward_pre", "with_kwargs"): "_forward_pre_hooks_with_kwargs"}
-_methods = {kind: f"register_{kind}_hook" for kind in _books}
-_torchs = {kind: getattr(nn.Module, method) for kind, method in _methods.items()}
+_kinds = {  # what torch calls the dictionary and the function for a kind, that function, and where it notes each option
+    kind: (f"_{kind}_hooks", method := f"register_{kind}_hook", getattr(nn.Module, method), notes) for kind, notes in {
+        "forward": {"with_kwargs": "_forward_hooks_with_kwargs", "always_call": "_forward_hooks_always_called"},
+        "forward_pre": {"with_kwargs": "_forward_pre_hooks_with_kwargs"}}.items()}
 
 # %% ../nbs/lib/books.ipynb #ab0012b3
 class Entry:
-    "One of ours in a book of a layer."
-    __slots__ = "m", "name", "book", "number", "notes"
-    def __init__(self, m: nn.Module, name: str, number: int, f: Any, notes: tuple = ()):
-        self.m, self.name, self.number, self.notes, self.book = weakref.ref(m), name, number, notes, (book := opened(m, name))
-        book.ours.add(number)
-        book[number] = f
+    "What is ours in the books of a layer."
+    __slots__ = "m", "places"
+    def __init__(self, m: nn.Module): self.m, self.places = weakref.ref(m), []  # a place: the name of a book, the book, and a number in it
 
     def remove(self):
-        "Take it out, and give the layer its own dictionary back if it was the last one."
-        book, number = self.book, self.number
-        book.pop(number, None)
-        book.ours.discard(number)
-        if not book.ours and (m := self.m()) is not None: closed(m, self.name, book)
-        for note in self.notes: note.remove()
+        "Take it out, and give the layer its own dictionaries back if it was the last one."
+        m = self.m()
+        for name, book, number in self.places:
+            book.pop(number, None)
+            book.ours.discard(number)
+            if not book.ours and m is not None: left(m, name, book)
 
 
 def register(
     m: nn.Module, # The layer
-    kind: str, # `forward` or `forward_pre`
-    port: Callable, # What torch is to call
+    ports: dict[str, Callable], # What torch is to call before the layer runs (`forward_pre`) or after it (`forward`)
     options: dict[str, bool] = {}, # `with_kwargs`, `prepend` and `always_call`, as in torch
 ) -> Entry: # To be removed
-    "Have torch call `port` before the layer runs or after it."
-    method = getattr(m, _methods[kind])
-    if getattr(method, "__func__", None) is not _torchs[kind]: return in_book(m, _books[kind], partial(method, port, **options))
-    number = RemovableHandle.next_id
+    "Have torch call `ports` when the layer runs."
+    entry = Entry(m)
+    places, number = entry.places, RemovableHandle.next_id
     RemovableHandle.next_id = number + 1
-    if not options: return Entry(m, _books[kind], number, port)
-    notes = [Entry(m, name, number, True) for (of, option), name in _noted_in.items() if of == kind and options.get(option)]
-    entry = Entry(m, _books[kind], number, port, tuple(notes))
-    if options.get("prepend"): entry.book.move_to_end(number, last=False)
+    try:
+        for kind, port in ports.items():
+            name, method, torchs, notes = _kinds[kind]
+            if getattr(type(m), method) is torchs and method not in m.__dict__:
+                places.append((name, book := entered(m, name, number, port), number))
+                for option, wanted in options.items():
+                    if not wanted: continue
+                    if option == "prepend": book.move_to_end(number, last=False)
+                    elif option in notes: places.append((notes[option], entered(m, notes[option], number, True), number))
+            else:  # a class that wants to know of its hooks
+                known = {option: wanted for option, wanted in options.items() if option in notes or option == "prepend"}
+                places += in_books(m, lambda: getattr(m, method)(port, **known), name, *notes.values()).places
+    except BaseException:
+        entry.remove()
+        raise
     return entry
 
 
-def in_book(
+def in_books(
     m: nn.Module, # A layer
-    name: str, # What torch calls the dictionary
-    register: Callable[[], Any], # Registers something of ours there, and returns torch's handle
+    register: Callable[[], Any], # Registers something of ours, and returns torch's handle
+    *names: str, # What torch calls the dictionaries in which it may be then
 ) -> Entry: # To be removed instead of the handle
-    "Have torch register something, such as a hook for state dicts, in a book."
-    book = opened(m, name)
-    try: number = register().id
-    except BaseException:
-        closed(m, name, book)
-        raise
-    return Entry(m, name, number, book[number])
+    "Have torch register something, such as a hook for state dicts, and move it into books."
+    entry, number = Entry(m), register().id
+    for name in names:
+        plain = m.__dict__[name]
+        if number not in plain: continue
+        is_first = next(iter(plain)) == number
+        entry.places.append((name, book := entered(m, name, number, plain.pop(number)), number))
+        if is_first: book.move_to_end(number, last=False)
+    return entry

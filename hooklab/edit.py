@@ -143,7 +143,7 @@ class Edit(Hook):
 
     def register(self, **options) -> list:
         m = self.module
-        return [register(m, "forward_pre" if self.group.is_input else "forward", Replace(self), options)]
+        return [register(m, {"forward_pre" if self.group.is_input else "forward": Replace(self)}, options)]
 
     def _edited(self, m, given):
         g, compiling, number = self.group, torch.compiler.is_compiling(), self.n_calls

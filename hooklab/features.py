@@ -239,7 +239,7 @@ class Returned(Port):
 class Taker(Hook):
     "Takes the calls of one layer that were asked for."
     __slots__ = ()
-    def register(self, **options): return [register(self.module, "forward", Returned(self), options)]
+    def register(self, **options): return [register(self.module, {"forward": Returned(self)}, options)]
 
     def returned(self, output):
         if self.group.ended: return

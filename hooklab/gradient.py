@@ -136,55 +136,65 @@ class GradientCall:
         outputs = tensors(out)
         self.done, self.outlines, self.out_outline = done, entrance.outlines if entrance else (), _outline(out)
         self.n_out, self.n_in = len(outputs), len(entrance.inputs) if entrance else 0
-        self.task, self.missing, self.expected, self.leaves = None, 0, 0, []
-        exits, views, bases, returned, inputs = {}, {}, {}, set(), entrance.inputs if entrance else []
+        self.task, self.missing, self.expected, self.either, self.leaves = None, 0, 0, [], []
+        exits, views, returned, inputs = {}, {}, set(), entrance.inputs if entrance else []
         for number, t in enumerate(outputs):
             if not t.requires_grad: continue
             node, output_nr = edge = _edge(t)
             same = [i for i, e in enumerate(inputs) if e == edge]  # an input that is returned as it is
             returned.add(edge)
-            if _is_whole_view(t):
-                views.setdefault(node, []).append((number, output_nr, same))
-                base, base_nr = base_edge = _edge(t._base)
-                viewed = [(i, None) for i, e in enumerate(inputs) if e == base_edge]  # an input that the output is a view of
-                if entrance: viewed += [(i, window) for i, e, window in entrance.windows if e == base_edge]
-                bases.setdefault(base, []).append((number, base_nr, _Changes(t), _laid_out_as(t._base), _window(t), viewed))
+            if _is_whole_view(t): views[node] = self._listen_at_view(t, (number, output_nr, same), entrance)
             else: exits.setdefault(node, []).append((number, output_nr, same))
         computed = {t.grad_fn for t in outputs}
         for node, places in exits.items():
             handle = self._listen(node.register_prehook, self._at_output, places)
             if node not in computed: self.leaves.append((node, handle))
-        self.waits = bool(views)  # a node of a view may be bypassed, so it is not counted
-        for node, places in views.items(): node.register_prehook(partial(self._at_view, places))
-        for node, places in bases.items(): self._listen(node.register_prehook, self._at_base, places)
         if not entrance: return
         readers = _readers(outputs, entrance, returned)
-        for node, places in readers.items(): self._listen(node.register_hook, self._at_input, places)
+        for node, places in readers.items():
+            if node in views: self._listen(node.register_hook, self._at_input, places, views[node][0], False)
+            else: self._listen(node.register_hook, self._at_input, places)
         if readers: return
-        for node in exits | bases:  # no gradient of an input will come: wait until the hooks that see only the outputs have had their turn
+        # no gradient of an input will come: wait until the hooks that see only the outputs have had their turn
+        for node in exits:
             handle = self._listen(node.register_hook, self._at_end, ())
-            if node not in computed and node in exits: self.leaves.append((node, handle))
+            if node not in computed: self.leaves.append((node, handle))
+        for node, (changed, base) in views.items():
+            self._listen(node.register_hook, self._at_end, (), changed, False)
+            self._listen(base.register_hook, self._at_end, (), changed, True)
 
-    def _listen(self, register, f, places):
+    def _listen(self, register, f, places, changed=None, if_changed=False):
         # hooks on nodes go away with the graph, so there is nothing to remove. Only the node of a tensor that nothing computed, such as
         # a parameter that a layer returns, is not the graph's: it may outlive it, or it is not in a graph yet and must be held
-        self.expected += 1
-        return register(partial(f, places))
+        if changed is None:
+            self.expected += 1
+            return register(partial(f, places))
+        self.either.append((changed, if_changed))
+        return register(partial(self._if_so, changed, if_changed, f, places))
+
+    def _listen_at_view(self, t, place, entrance):
+        "Listen at the node of the view `t`, and at that of its base, which is asked if the view was overwritten."
+        changed, (base, base_nr) = _Changes(t), _edge(t._base)
+        viewed = [(i, None) for i, e in enumerate(entrance.inputs) if e == (base, base_nr)] if entrance else []  # `t` is a view of an input
+        if entrance: viewed += [(i, window) for i, e, window in entrance.windows if e == (base, base_nr)]
+        self._listen(t.grad_fn.register_prehook, self._at_output, [place], changed, False)
+        self._listen(base.register_prehook, self._at_base, (place[0], base_nr, _laid_out_as(t._base), _window(t), viewed), changed, True)
+        return changed, base
+
+    def _if_so(self, changed, if_changed, f, places, *given):
+        if bool(changed) == if_changed: f(places, *given)
 
     def _at_output(self, places, grad_outputs):
-        self._at_view(places, grad_outputs)
-        self._arrived()
-
-    def _at_view(self, places, grad_outputs):
         self._next()
         for number, position, same in places:
             self.grad_out[number] = g = grad_outputs[position]
             for i in same: self._add(i, g)
+        self._arrived()
 
-    def _at_base(self, places, grad_outputs):
+    def _at_base(self, place, grad_outputs):
         self._next()
-        for number, position, changes, laid_out, window, viewed in places:
-            if not changes or (g := grad_outputs[position]) is None: continue  # the view is what it was, and its own node has told
+        number, position, laid_out, window, viewed = place
+        if (g := grad_outputs[position]) is not None:
             g = laid_out(g)
             self.grad_out[number] = window(g)
             for i, window_of_input in viewed: self.grad_in[i] = window_of_input(g) if window_of_input else g
@@ -207,9 +217,9 @@ class GradientCall:
     def _next(self):
         "Start afresh when this is the first arrival of another backward pass."
         if self.task == (task := torch._C._current_graph_task_id()): return
-        self.task, self.missing = task, self.expected
+        self.task, self.missing = task, self.expected + sum(bool(changed) == if_changed for changed, if_changed in self.either)
         self.grad_in, self.grad_out = [None]*self.n_in, [None]*self.n_out
-        if self.expected > 1 or self.waits:  # a part that is not needed in this pass never comes: do not wait for it for ever
+        if self.missing > 1:  # a part that is not needed in this pass never comes: do not wait for it for ever
             torch.autograd.Variable._execution_engine.queue_callback(partial(self._finish_late, task))
 
     def _arrived(self):

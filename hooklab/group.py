@@ -127,8 +127,8 @@ class Group:
         try:
             for h in hooks: h.handles = h.register(**self.options)
             if self.root is not None:
-                self.handles.append(register(self.root, "forward_pre", Begin(self), {"prepend": True}))
-                self.handles.append(register(self.root, "forward", End(self), {"always_call": True}))
+                self.handles.append(register(self.root, {"forward_pre": Begin(self)}, {"prepend": True}))
+                self.handles.append(register(self.root, {"forward": End(self)}, {"always_call": True}))
         except BaseException:
             self.close(report=False)
             raise

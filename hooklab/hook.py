@@ -59,11 +59,10 @@ class Hook:
     def register(self, **options: bool) -> list:
         "Put the ports on the layer."
         m, kind = self._module, self.group.kind
-        if kind == "forward" or kind == "forward_pre": return [register(m, kind, Look(self), options)]
+        if kind == "forward" or kind == "forward_pre": return [register(m, {kind: Look(self)}, options)]
         self._entrances, self.recorded = {}, True
-        leave = register(m, "forward", Leave(self), {**options, "always_call": True})  # if the layer raises, `Enter` is undone
-        self.handles = [leave]  # known already if the next line raises
-        return self.handles if kind == "backward_pre" else [register(m, "forward_pre", Enter(self), options), leave]
+        ports = {"forward": Leave(self)} if kind == "backward_pre" else {"forward_pre": Enter(self), "forward": Leave(self)}
+        return [register(m, ports, {**options, "always_call": True})]  # if the layer raises, `Enter` is undone
 
     @property
     def hook(self): return self.handles[0] if self.handles else None

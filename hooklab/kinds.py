@@ -19,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
-from .books import in_book
+from .books import in_books
 from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, Port, has_compiled
 from .hook import Hook
@@ -40,7 +40,7 @@ def state_dict_hook(
     if isinstance(m, torch.jit.ScriptModule): raise TypeError("a scripted module takes no hooks; hook the one it was made from")
     kind = f"{'load_' if load else ''}state_dict_{'pre' if before else 'post'}"
     book = f"_{kind.removesuffix('_post')}_hooks" if kind == "state_dict_post" else f"_{kind}_hooks"
-    return OccasionHook(m, f, kind, lambda port: in_book(m, book, lambda: getattr(m, f"register_{kind}_hook")(port)))
+    return OccasionHook(m, f, kind, lambda port: in_books(m, lambda: getattr(m, f"register_{kind}_hook")(port), book))
 
 # %% ../nbs/lib/kinds.ipynb #b15b9afb
 class Occasion(Port):

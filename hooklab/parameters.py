@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .books import in_book
+from .books import in_books
 from .group import End
 from .hook import Hooks
 from .select import layers, named_layers, not_a_model, unwrap
@@ -52,7 +52,7 @@ class ParameterGroup(TensorGroup):
 
     def attach(self, hooks):
         model = self.model()
-        loaded = in_book(model, "_load_state_dict_post_hooks", lambda: model.register_load_state_dict_post_hook(Loaded(self)))
+        loaded = in_books(model, lambda: model.register_load_state_dict_post_hook(Loaded(self)), "_load_state_dict_post_hooks")
         self.handles.append(loaded)
         super().attach(hooks)
 

@@ -89,13 +89,13 @@ def test_what_we_write_is_what_torch_writes(kind, options):
     if kind == "forward_pre" and "always_call" in options: pytest.skip("torch has it for forward hooks")
     by_torch, by_us = small(), small()
     for model in (by_torch, by_us): getattr(model, f"register_{kind}_hook")(theirs, with_kwargs=True)
-    handle, entry = getattr(by_torch, f"register_{kind}_hook")(print, **options), register(by_us, kind, print, options)
+    handle, entry = getattr(by_torch, f"register_{kind}_hook")(print, **options), register(by_us, {kind: print}, options)
     def written(model): return {d: [(f, number == numbers(model)[0]) for number, f in getattr(model, d).items()] for d in DICTIONARIES}
     def numbers(model): return sorted({number for d in DICTIONARIES for number in getattr(model, d)})
     assert written(by_torch) == written(by_us)
-    assert handle.id != entry.number and len(numbers(by_us)) == 2
+    assert handle.id != entry.places[0][2] and len(numbers(by_us)) == 2
     later = by_us.register_forward_hook(theirs)
-    assert later.id > entry.number
+    assert later.id > entry.places[0][2]
     later.remove()
     handle.remove()
     entry.remove()
@@ -111,7 +111,7 @@ def test_hooks_of_others_come_and_go(steps):
     for who, attach, n in steps:
         if attach or not live:
             def f(m, i, o): pass
-            if who == "ours": live.append((f, register(m, "forward", f), True))
+            if who == "ours": live.append((f, register(m, {"forward": f}), True))
             else: live.append((f, m.register_forward_hook(f, prepend=who == "first"), False))
             expected.insert(0 if who == "first" else len(expected), f)
         else:
@@ -126,7 +126,7 @@ def test_hooks_of_others_come_and_go(steps):
         handle.remove()
         expected.remove(f)
         assert list(m._forward_hooks.values()) == expected
-    register(m, "forward", theirs).remove()
+    register(m, {"forward": theirs}).remove()
     assert m._forward_hooks is own and not own
 
 
