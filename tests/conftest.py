@@ -30,6 +30,13 @@ def site(repo) -> Path:
     return repo/"_docs"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled_for_this_file():
+    "What the tests of a file have compiled is not used by those of the next: torch keeps it by the class of a layer."
+    yield
+    if "torch._dynamo" in sys.modules: sys.modules["torch._dynamo"].reset()
+
+
 def pytest_collection_modifyitems(items):
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if not on_gpu: return
