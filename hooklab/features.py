@@ -18,7 +18,7 @@ from .books import register
 from .group import Group, Port, last_given
 from .hook import Hook, _check
 from .select import layers, named_layers, not_a_model, unwrap
-from .store import HookWarning, Live, versions
+from .store import HookWarning, Live, current_level, versions
 from .tree import map_tensors
 
 # %% ../nbs/lib/features.ipynb #e87f4657
@@ -207,6 +207,7 @@ class Taking(Group):
         self.wanted, self.device, self.dtype = wanted, device, dtype
         self.found, self.missing, self.ended = {}, set(wanted.first()) if stop else None, False
         self.place = None if torch.compiler.is_compiling() else (get_ident(), _backward_pass())
+        self.level = current_level()  # a caller inside `vmap` gets features that belong there
 
     def placed(self, t: Tensor) -> Tensor:
         "`t` where and how it was asked for."
