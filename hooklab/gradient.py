@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
 from .store import is_wrapper
-from .tree import _parts, map_tensors, tensors
+from .tree import _parts, is_one_of, map_tensors, tensors
 
 # %% ../nbs/lib/gradient.ipynb #bffb0bfc
 class Entrance:
@@ -50,13 +50,14 @@ def _window(t: Tensor) -> Callable[[Tensor], Tensor]:
 _empty = torch.empty(0)
 
 
-def _outline(x):
+def _outline(x, around=()):
     "The containers in `x`, to put gradients in."
     if isinstance(x, Tensor): return _empty
     # nothing else is kept: it may hold tensors, and these the graph, which holds the hook that holds the outline
-    if x is None or (taken := _parts(x)) is None: return None
+    if x is None or around and is_one_of(x, around) or (taken := _parts(x)) is None: return None
     _, parts, rebuild = taken
-    return rebuild([_outline(part) for part in parts])
+    around = (*around, x)
+    return rebuild([_outline(part, around) for part in parts])
 
 
 def _filled(outline, gradients: Iterator[Tensor | None]):

@@ -216,7 +216,10 @@ class LayerEvents(Hook):
     "Tells the timeline when a call of a layer begins and ends, in both directions."
     def _tell(self, kind, value):
         again = kind.startswith("forward") and torch._C._current_graph_task_id() != -1
-        if not self.removed: self.group.f(kind, self.name, shape_text(value), again)
+        if self.removed: return
+        try: shapes = shape_text(value)
+        except Exception as e: shapes = self._left_alone(e) or "?"
+        self.group.f(kind, self.name, shapes, again)
 
     def _enters(self, given):
         self._tell("forward pre", given)
@@ -225,8 +228,10 @@ class LayerEvents(Hook):
     def _left(self, out):
         raised = out is None and sys.exc_info()[0] is not None
         if not raised: self._tell("forward", out)
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(out)):
-            GradientCall(out, lambda call, grad_out: self._tell("backward pre", grad_out))
+        try:
+            if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(out)):
+                GradientCall(out, lambda call, grad_out: self._tell("backward pre", grad_out))
+        except Exception as e: self._left_alone(e)
         super()._left(out)
 
     def _gradients(self, call, grad_in, grad_out): self._tell("backward", grad_in)

@@ -113,7 +113,9 @@ class NanWatch(Group):
         if hook is self.hooks[0] and not again: stack.clear()  # Ctrl-C leaves calls that never end
         if not stack and not again: self._begin_pass()
         call = copy(hook.last) if again and hook.last else Call(hook, stack[-1] if stack else None, self.n_pass)
-        call.entrance = Entrance(*given) if self.gradients and torch.is_grad_enabled() else None
+        call.entrance = None
+        try: call.entrance = Entrance(*given) if self.gradients and torch.is_grad_enabled() else None
+        except Exception as e: hook._left_alone(e)
         if not again: call.inputs = numbers_of(given, self.known, self.left_out)
         stack.append(call)
 
@@ -121,8 +123,10 @@ class NanWatch(Group):
         "A call of a layer ends."
         if not (stack := self.open.get(get_ident())): return
         call, again, recorded = stack.pop(), torch._C._current_graph_task_id() != -1, torch.is_grad_enabled()
-        if call.entrance and not (again and hook.recorded) and any(t.requires_grad for t in tensors(out)):
-            GradientCall(out, partial(self._came, call), call.entrance)
+        try:
+            if call.entrance and not (again and hook.recorded) and any(t.requires_grad for t in tensors(out)):
+                GradientCall(out, partial(self._came, call), call.entrance)
+        except Exception as e: hook._left_alone(e)
         call.entrance = None
         if again: return
         raised = sys.exc_info()[1] if out is None else None
