@@ -72,7 +72,7 @@ class Change:
         if isinstance(value, Tensor) and self.part is None: return self._changed(value)
         which, numbers = self._find([name for name, _ in named_tensors(value)]), count()
         new = map_tensors(lambda t: self._changed(t) if next(numbers) == which else t, value)
-        if (odd := _other_class(value, new)) is not None:
+        if not torch.compiler.is_compiling() and (odd := _other_class(value, new)) is not None:
             raise TypeError(f"a {type(odd).__name__} cannot be made again around a new tensor, and the model would get something else; "
                             "write a function of the layer, f(layer, inputs, output), or f(layer, inputs) for an input, that returns the new value itself")
         return new

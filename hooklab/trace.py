@@ -158,7 +158,7 @@ class Timeline:
         if events is None: return
         self.attached.close()
         seen = {e.name for e in self.rows if e.kind != "accumulated"}
-        if (events.began or seen) and self.names and seen <= {"(model)"} and sys.exc_info()[0] is None: warnings.warn(none_ran(self.names), HookWarning, stacklevel=2)
+        if (events.began or seen) and self.names and seen <= {"(model)"} and sys.exc_info()[0] is None: warnings.warn(none_ran(self.names), HookWarning, stacklevel=3)
 
     def __enter__(self) -> Self: return self
     def __exit__(self, *exc): self.remove()

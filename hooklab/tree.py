@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 # %% ../nbs/lib/tree.ipynb #c1053931
 def is_one_of(x: Any, containers: tuple) -> bool:
     "Is `x` one of the containers around it? A list may be in itself, and is gone through once."
-    return any(x is container for container in containers) and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and any(x is container for container in containers)  # it cannot ask a tuple who it is
 
 
 def _parts(

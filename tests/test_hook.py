@@ -592,7 +592,7 @@ class Frozen(dict):
     def __setitem__(self, name, value): raise TypeError("frozen")
 
 
-class Pair(tuple):
+class Twins(tuple):
     def __new__(cls, a, b): return super().__new__(cls, (a, b))
 
 
@@ -607,7 +607,7 @@ def endless(a, b):
 
 
 odd = {"MappingProxyType": lambda a, b: MappingProxyType({"a": a, "b": b}), "Mapping": lambda a, b: ReadOnly(a=a, b=b),
-       "dict that refuses": lambda a, b: Frozen(a=a, b=b), "tuple": Pair, "list": lambda a, b: Padded([a], pad=b),
+       "dict that refuses": lambda a, b: Frozen(a=a, b=b), "tuple": Twins, "list": lambda a, b: Padded([a], pad=b),
        "ModelOutput": lambda a, b: Answer(a, scores=b)}
 
 
