@@ -56,7 +56,7 @@ def _outline(x, around=()):
     # nothing else is kept: it may hold tensors, and these the graph, which holds the hook that holds the outline
     if x is None or around and is_one_of(x, around) or (taken := _parts(x)) is None: return None
     _, parts, rebuild = taken
-    around = (*around, x)
+    if type(x) is not tuple: around = (*around, x)
     return rebuild([_outline(part, around) for part in parts])
 
 

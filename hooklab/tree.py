@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 # %% ../nbs/lib/tree.ipynb #c1053931
 def is_one_of(x: Any, containers: tuple) -> bool:
-    "Is `x` one of the containers around it? A list may be in itself, and is gone through once."
+    "Is `x` one of the containers around it? A list may be in itself, and is gone through once; a tuple is so only by way of others."
     return not torch.compiler.is_compiling() and any(x is container for container in containers)  # it cannot ask a tuple who it is
 
 
@@ -95,8 +95,7 @@ def _mapped(f, x, around):
     if isinstance(x, Tensor): return f(x)
     if type(x) is tuple: parts, rebuild = x, tuple  # the inputs of every call of every layer: no detour
     elif x is None or around and is_one_of(x, around) or (taken := _parts(x)) is None: return x
-    else: _, parts, rebuild = taken
-    around = (*around, x)
+    else: (_, parts, rebuild), around = taken, (*around, x)
     new = [_mapped(f, part, around) for part in parts]
     if torch.compiler.is_compiling(): return rebuild(new)  # torch's compiler cannot ask a tuple who it is
     return x if all(a is b for a, b in zip(new, parts)) else rebuild(new)
@@ -127,9 +126,10 @@ def tensors(
 
 def _collect(x, found, around):
     if isinstance(x, Tensor): found.append(x)
-    elif x is not None and (parts := x if type(x) is tuple else (_parts(x) or ((), ()))[1]) and not (around and is_one_of(x, around)):
-        around = (*around, x)
-        for part in parts: _collect(part, found, around)
+    elif type(x) is tuple:
+        for part in x: _collect(part, found, around)
+    elif x is not None and (parts := (_parts(x) or ((), ()))[1]) and not (around and is_one_of(x, around)):
+        for part in parts: _collect(part, found, (*around, x))
 
 # %% ../nbs/lib/tree.ipynb #4882e104
 def shape_text(
