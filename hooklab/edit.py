@@ -18,7 +18,7 @@ from .books import register
 from .group import Group, Port, takes
 from .hook import Hook, Hooks, _check
 from .select import layers
-from .tree import _parts, is_one_of, map_tensors, named_tensors, shape_text
+from .tree import _parts, _is_one_of, map_tensors, named_tensors, shape_text
 
 # %% ../nbs/lib/edit.ipynb #84b3a390
 def edit_output(
@@ -49,7 +49,7 @@ def edit_input(
 # %% ../nbs/lib/edit.ipynb #a0433473
 def _other_class(old, new, around=()):
     "The container in `old` that is of another class in `new`, if there is one."
-    if old is new or isinstance(old, Tensor) or is_one_of(old, around): return None
+    if old is new or isinstance(old, Tensor) or _is_one_of(old, around): return None
     if type(old) is not type(new): return old
     pairs = zip((_parts(old) or ((), ()))[1], (_parts(new) or ((), ()))[1])
     return next((odd for pair in pairs if (odd := _other_class(*pair, (*around, old))) is not None), None)
