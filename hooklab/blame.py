@@ -60,7 +60,7 @@ class Numbers:
         finite = t.isfinite()
         if n_finite := finite.sum().item():
             part = t[finite].to(torch.promote_types(t.dtype, torch.float32))
-            self.text = f"min {part.min():.4g}, mean {part.mean():.4g}, max {part.max():.4g}"
+            self.text = f"min {part.min().item():.4g}, mean {part.mean().item():.4g}, max {part.max().item():.4g}"
         if n_finite == t.numel(): return
         counts = [f"{n} {kind}" for kind, n in (("NaN", t.isnan().sum().item()), ("Inf", t.isinf().sum().item())) if n]
         self.text += f"{', and ' if self.text else ''}{' and '.join(counts)} among {t.numel()}, the first at {(~finite).nonzero()[0].tolist()}"
@@ -79,6 +79,11 @@ class LeftOut(dict):
     def add(self, t: Tensor, error: Exception):
         line = str(error).strip().partition("\n")[0]
         self.setdefault(_kind(t), f"{type(error).__name__}: {line[:100]}{'…' if len(line) > 100 else ''}".removesuffix(": "))
+
+    def add_meta(self, x: Any):
+        "Tensors on meta have no numbers; the weights of an offloaded model are there while they wait, so only what a model returns counts."
+        for t in tensors(x):
+            if t.is_meta: self.setdefault(_kind(t), "a shape without numbers")
 
     def __str__(self):
         kinds = [f"{kind.__name__} ({str(dtype).removeprefix('torch.')}, {device}; {why})" for (kind, dtype, device), why in self.items()]

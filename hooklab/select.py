@@ -37,6 +37,7 @@ def named_layers(
     model: nn.Module, # The model
 ) -> list[tuple[str, nn.Module]]: # Pairs of a name and a layer, parents before children; a layer with two names comes twice
     "All layers of `model`, without the model itself, under their names without wrapper prefixes."
+    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     found = []
     _visit(unwrap(model), "", found)
     return found
@@ -144,6 +145,7 @@ def forward_source(
     m: nn.Module, # A layer
 ) -> str: # Python, without the indentation of its class
     "The source of the `forward` that `m` runs: the quickest way to see what happens between its children."
+    if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
     m = unwrap(m)
     if isinstance(m, torch.jit.ScriptModule): return m.code
     try: return textwrap.dedent(inspect.getsource(m.forward))

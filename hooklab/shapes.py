@@ -25,6 +25,7 @@ def has_params(
     m: nn.Module, # A layer
 ) -> bool: # False for a `ReLU`
     "Does `m`, or a layer in it, have parameters?"
+    if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
     return any(True for _ in m.parameters())
 
 # %% ../nbs/lib/shapes.ipynb #ab6e895e
@@ -32,6 +33,7 @@ def total_params(
     m: nn.Module, # A layer or a model
 ) -> tuple[int, bool]: # How many numbers, and whether any of them is trained
     "How many numbers are in the parameters of `m`; one that is used in two places counts once, a lazy one not yet."
+    if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
     parameters = list(m.parameters())
     return sum(p.numel() for p in parameters if not is_lazy(p)), any(p.requires_grad for p in parameters)
 

@@ -10,6 +10,7 @@ import warnings
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from .tree import tensors
 
@@ -18,19 +19,33 @@ class HookWarning(UserWarning):
     "A hook saw nothing, or something was changed that was only to be looked at."
 
 # %% ../nbs/lib/store.ipynb #36aa7288
-def own_copy(t: Tensor) -> Tensor:
-    "A detached copy of `t` that nobody else will change."
-    while stands_for_many(t): t = torch._C._functorch.get_unwrapped(t)
+def own_copy(
+    t: Tensor, # Any tensor
+    level: int = 0, # How many transforms, such as `torch.vmap`, the copy is for the inside of
+) -> Tensor: # Without history
+    "A copy of `t` that nobody else will change."
+    while stands_for_many(t) and not 0 < functorch.maybe_get_level(t) <= level: t = functorch.get_unwrapped(t)
     if not torch.is_inference_mode_enabled(): return t.detach().clone() if t.requires_grad else t.clone()
     with torch.inference_mode(False): return t.clone()  # autograd can use this one
 
 
-stands_for_many = torch._C._functorch.is_functorch_wrapped_tensor  # inside vmap or torch.func.grad
+functorch = torch._C._functorch
+stands_for_many = functorch.is_functorch_wrapped_tensor  # inside vmap or torch.func.grad
+
+
+def current_level() -> int: return 0 if torch.compiler.is_compiling() else functorch.maybe_current_level() or 0
 
 
 def shares_memory(a: Tensor, b: Tensor) -> bool:
-    if a is b: return True
+    if a is b or is_wrapper(a) or is_wrapper(b): return True  # a wrapper's own memory is empty, so it may share what it wraps
     return a.layout == b.layout == torch.strided and torch._C._is_alias_of(a, b)
+
+
+def is_wrapper(t: Tensor) -> bool:
+    "Is `t` of a class with `__torch_dispatch__`, which decides itself where its numbers are?"
+    kind = type(t)
+    if kind is Tensor or kind is Parameter: return False
+    return kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
 
 
 def versions(x) -> list[int]:

@@ -6,6 +6,7 @@
 __all__ = ['summary', 'layer_info', 'module_summary', 'model_summary']
 
 # %% ../nbs/lib/summaries.ipynb #4316f963
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .callback import leaves
+from .group import takes
 from .layer_rows import Clock, Walk, count_parameters, layer_rows, packed_numbers, shapes_of, watched
 from .layer_table import Shapes, Summary, chosen, shapes_text, text_table
 from .model_inputs import comes_later, first_batch, made_inputs, meant_as_size, needs_input, ways_to_call
@@ -41,9 +43,7 @@ def summary(
     "Run `model` once and say what it is made of. The model is left as it was."
     chosen(columns, [])  # a wrong name is said before the run
     if not isinstance(model, nn.Module):
-        if not callable(model): raise TypeError(not_a_model(model))
-        with torch.device(device) if device is not None else nullcontext(): model = model()
-        if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+        with torch.device(device) if device is not None else nullcontext(): model = _built(model)
     elif device is not None and (here := {t.device.type for t in own_tensors(model.modules())}) and torch.device(device).type not in here | {"meta"}:
         raise ValueError(f"the model is there already, and not on {device}: move it, or give a function that makes it")
     model = unwrap(model)
@@ -70,6 +70,18 @@ def summary(
             if not getattr(error, "nothing_ran", False): raise
     if hint := meant_as_size(model, args): raise TypeError(hint) from first
     raise first
+
+
+def _built(make) -> nn.Module:
+    "The model that a function makes."
+    if not callable(make): raise TypeError(not_a_model(make))
+    if not takes(make, 0): raise TypeError(f"{not_a_model(make)} that cannot be called without arguments; give the model, or `lambda: …`, which makes it")
+    try: model = make()
+    except Exception as error:
+        if isinstance(make, type | partial) or inspect.isroutine(make): raise  # a function that makes a model, and failed
+        raise TypeError(not_a_model(make)) from error  # such as a compiled artifact
+    if not isinstance(model, nn.Module): raise TypeError(f"the function that was given makes no model: {not_a_model(model)}")
+    return model
 
 
 def _first_that_works(run, given) -> Summary:
@@ -185,6 +197,9 @@ def _listed(shapes: Shapes) -> list | None:
 
 def _inputs(learn, xb) -> tuple[tuple, dict]:
     "The inputs that a learner gives its model, on the model's device."
+    if not isinstance(getattr(learn, "model", None), nn.Module):
+        instead = "; for a model, write summary(model, inputs)" if isinstance(learn, nn.Module) else ""
+        raise TypeError(f"expected a learner with its .model, got {type(learn).__name__}{instead}")
     batch, n = xb, len(xb)
     if not xb:
         batch = first_batch(learn.dls.train)

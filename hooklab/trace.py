@@ -7,6 +7,7 @@ __all__ = ['execution_order', 'VerboseExecution', 'ForwardCheck', 'checked_gradi
 
 # %% ../nbs/lib/trace.ipynb #01f33a75
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -17,11 +18,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .gradient import GradientCall
-from .group import Group, has_compiled
+from .group import Group, has_compiled, none_ran
 from .hook import Hook, Hooks, _check
 from .parameters import parameter_hooks, _refuse_sharded
-from .select import layers, outermost, unwrap
+from .select import layers, outermost, runs, unwrap
 from .shapes import as_leaves, asks_for_gradients, put_aside
+from .store import HookWarning
 from .tree import named_tensors, shape_text, tensors
 
 # %% ../nbs/lib/trace.ipynb #4c678275
@@ -42,6 +44,7 @@ def execution_order(
     def run(args, kwargs):
         order.clear()
         torch.func.functional_call(model, {name: b.clone() for name, b in model.named_buffers()}, args, kwargs)
+        if named and not order: warnings.warn(none_ran(list(named)), HookWarning, stacklevel=3)
 
     hooks = Hooks(named, lambda m, i, o: order.append(names[id(m)]))
     try:
@@ -139,8 +142,8 @@ class Timeline:
         _check(list(named.items()))
         self.rows: list[Event] = []
         write = self.rows.append  # the hooks must not hold `self`
-        events = Group(lambda *event: write(Event(*event)))
-        events.kind = "timeline"
+        self.events = events = Group(lambda *event: write(Event(*event)), root=unwrap(model) if what and runs(unwrap(model)) else None)
+        events.kind, self.names = "timeline", [name for name in named if name != "(model)"]
         with ExitStack() as attached:
             attached.callback(events.close, report=False)  # what did not fire can be seen
             events.attach([LayerEvents.__new__(LayerEvents)._become(name, m, events) for name, m in named.items()])
@@ -151,11 +154,15 @@ class Timeline:
 
     def remove(self):
         "Take the hooks off; the rows stay."
+        events, self.events = self.events, None
+        if events is None: return
         self.attached.close()
+        seen = {e.name for e in self.rows if e.kind != "accumulated"}
+        if (events.began or seen) and self.names and seen <= {"(model)"} and sys.exc_info()[0] is None: warnings.warn(none_ran(self.names), HookWarning, stacklevel=3)
 
     def __enter__(self) -> Self: return self
     def __exit__(self, *exc): self.remove()
-    def __getstate__(self): return vars(self) | {"attached": ExitStack()}  # a copy has the rows, and nothing is attached to it
+    def __getstate__(self): return vars(self) | {"attached": ExitStack(), "events": None}  # a copy has the rows, and nothing is attached to it
 
     def __repr__(self):
         width = max((len(e.name) for e in self.rows), default=0)
@@ -209,7 +216,10 @@ class LayerEvents(Hook):
     "Tells the timeline when a call of a layer begins and ends, in both directions."
     def _tell(self, kind, value):
         again = kind.startswith("forward") and torch._C._current_graph_task_id() != -1
-        if not self.removed: self.group.f(kind, self.name, shape_text(value), again)
+        if self.removed: return
+        try: shapes = shape_text(value)
+        except Exception as e: shapes = self._left_alone(e) or "?"
+        self.group.f(kind, self.name, shapes, again)
 
     def _enters(self, given):
         self._tell("forward pre", given)
@@ -218,8 +228,10 @@ class LayerEvents(Hook):
     def _left(self, out):
         raised = out is None and sys.exc_info()[0] is not None
         if not raised: self._tell("forward", out)
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(out)):
-            GradientCall(out, lambda call, grad_out: self._tell("backward pre", grad_out))
+        try:
+            if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(out)):
+                GradientCall(out, lambda call, grad_out: self._tell("backward pre", grad_out))
+        except Exception as e: self._left_alone(e)
         super()._left(out)
 
     def _gradients(self, call, grad_in, grad_out): self._tell("backward", grad_in)

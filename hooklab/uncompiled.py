@@ -11,14 +11,17 @@ import warnings
 import torch._dynamo
 
 # %% ../nbs/lib/uncompiled.ipynb #6ab12a6f
-@torch._dynamo.disable
+_uncompiled = torch._dynamo.disable(reason="hooks for gradients split the graph: leave out fullgraph=True")
+
+
+@_uncompiled
 def enters(hook, given):
     "The layer of a backward hook is about to run."
     _say_once(hook.group)
     hook._enters(given)
 
 
-@torch._dynamo.disable
+@_uncompiled
 def left(hook, out):
     "The layer of a backward hook has run."
     _say_once(hook.group)

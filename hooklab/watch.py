@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from .blame import Call, LeftOut, blame_backward, blame_forward, closer, described, facts, norm, numbers_of, read, word, worst
 from .gradient import Entrance, GradientCall
-from .group import Group
+from .group import Group, none_ran
 from .hook import Hook, _check
 from .select import layers, named_layers, runs, unwrap
 from .store import HookWarning
@@ -73,6 +73,7 @@ class NanWatch(Group):
         self.model_type = type(self.model).__name__
         self.n_pass, self.top, self.told, self.spoiled, self.uncompiled = 0, None, set(), set(), ExitStack()
         self.calls, self.arrived, self.weights, self.known, self.open, self.left_out = [], [], [], {}, {}, LeftOut()
+        self.seen = set()  # how many calls a whole pass had
         if runs(self.model): named.insert(0, ("(model)", self.model))
         _check(named)
         hooks = [CallHook.__new__(CallHook)._become(name, m, self) for name, m in named]
@@ -82,12 +83,14 @@ class NanWatch(Group):
 
     def close(self, report, in_context=False):
         "Take everything off."
+        names = [h.name for h in self.hooks if h.name != "(model)"]
         for h in self.hooks: h.last = None
         super().close(report=False)  # a layer that did not run has made no NaN
         self.uncompiled.close()
         self.model, self.top, self.calls, self.arrived, self.known, self.open = None, None, [], [], {}, {}
         if in_context and report and not self.n_pass:
             warnings.warn("the model that was watched for NaN never ran; was a copy of it trained?", HookWarning, stacklevel=3)
+        if report and names and self.seen == {1}: warnings.warn(f"find_nan: {none_ran(names)}", HookWarning, stacklevel=3)
 
     def check(
         self,
@@ -110,7 +113,9 @@ class NanWatch(Group):
         if hook is self.hooks[0] and not again: stack.clear()  # Ctrl-C leaves calls that never end
         if not stack and not again: self._begin_pass()
         call = copy(hook.last) if again and hook.last else Call(hook, stack[-1] if stack else None, self.n_pass)
-        call.entrance = Entrance(*given) if self.gradients and torch.is_grad_enabled() else None
+        call.entrance = None
+        try: call.entrance = Entrance(*given) if self.gradients and torch.is_grad_enabled() else None
+        except Exception as e: hook._left_alone(e)
         if not again: call.inputs = numbers_of(given, self.known, self.left_out)
         stack.append(call)
 
@@ -118,15 +123,20 @@ class NanWatch(Group):
         "A call of a layer ends."
         if not (stack := self.open.get(get_ident())): return
         call, again, recorded = stack.pop(), torch._C._current_graph_task_id() != -1, torch.is_grad_enabled()
-        if call.entrance and not (again and hook.recorded) and any(t.requires_grad for t in tensors(out)):
-            GradientCall(out, partial(self._came, call), call.entrance)
+        try:
+            if call.entrance and not (again and hook.recorded) and any(t.requires_grad for t in tensors(out)):
+                GradientCall(out, partial(self._came, call), call.entrance)
+        except Exception as e: hook._left_alone(e)
         call.entrance = None
         if again: return
         raised = sys.exc_info()[1] if out is None else None
         call.outputs = call.inputs if raised else numbers_of(out, self.known, self.left_out)  # if what it got made it raise, it passed that on
         hook.last, hook.recorded = call, recorded
         self.calls.append(call)
-        if not stack: self._end_pass(raised)
+        if stack: return
+        if not raised: self.seen.add(len(self.calls) if hook.name == "(model)" else 2)
+        if not call.outputs: self.left_out.add_meta(out)
+        self._end_pass(raised)
 
     def _begin_pass(self):
         self.n_pass += 1

@@ -6,6 +6,7 @@ import gc
 import pickle
 import weakref
 from collections import OrderedDict, namedtuple
+from collections.abc import Mapping
 from dataclasses import dataclass
 from unittest.mock import Mock
 
@@ -643,3 +644,40 @@ def test_one_of_several_is_removed_during_a_pass(net, x):
         assert edits["b"].removed and not edits["a"].removed and not edits.removed
     with hl.edit_output(net.a, lambda m, i, o: o*2): assert torch.equal(net(x), first)
     assert not hl.hooks_on(net)
+
+
+# Containers that cannot be made again
+
+class Twins(tuple):
+    def __new__(cls, a, b): return super().__new__(cls, (a, b))
+
+
+class Answers(Mapping):
+    def __init__(self, **items): self._items = items
+    def __getitem__(self, name): return self._items[name]
+    def __iter__(self): return iter(self._items)
+    def __len__(self): return len(self._items)
+    def __copy__(self): raise TypeError("one of a kind")
+
+
+odd = {"tuple": (lambda x: Twins(x, x + 1), "0", "Twins"), "Mapping": (lambda x: Answers(a=x, b=x + 1), "a", "Answers"),
+       "inside": (lambda x: {"k": [Twins(x, x + 1)]}, "k.0.0", "Twins")}
+
+
+@pytest.mark.parametrize("make,part,name", odd.values(), ids=odd)
+def test_a_container_that_cannot_be_made_again_is_named(make, part, name):
+    x, change = torch.ones(2), hl.scale(2., part=part)
+    with pytest.raises(TypeError, match=rf"^a {name} cannot be made again around a new tensor.*write a function of the layer"): change(make(x))
+    class Layer(nn.Module):
+        def forward(self, x): return make(x)
+    layer = Layer()
+    with hl.edit_output(layer, change), pytest.raises(TypeError, match=f"a {name} cannot be made again"): layer(x)
+    class Reads(nn.Module):
+        def forward(self, pair): return pair
+    with hl.edit_input(reads := Reads(), hl.scale(2., part=f"0.{part}")), pytest.raises(TypeError, match=f"a {name} cannot"): reads(make(x))
+    with hl.edit_output(layer, lambda m, i, o: make(i[0]*2)): assert type(layer(x)) is type(make(x)) and torch.equal(hl.tensors(layer(x))[0], x*2)
+
+
+def test_a_change_of_nothing_leaves_an_odd_container(x=torch.ones(2)):
+    pair = Twins(x, x + 1)
+    assert hl.Change(lambda t: t, part="0")(pair) is pair

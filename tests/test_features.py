@@ -515,3 +515,35 @@ def test_on_a_gpu(net, x):
     try: features = FeatureExtractor(net, ["a", "b"], detach=True)(x)
     finally: torch.cuda.set_sync_debug_mode("default")
     assert features["a"].is_cuda and not FeatureExtractor(net, "a", to="cpu")(x)["a"].is_cuda
+
+
+# Inside of transforms
+
+class Maps(nn.Module):
+    "Maps a layer over the rows of what it gets."
+    def __init__(self):
+        super().__init__()
+        self.inside = nn.Linear(4, 4)
+    def forward(self, x): return torch.vmap(lambda row: self.inside(row).relu_())(x)
+
+
+@pytest.mark.parametrize("options", [{}, {"detach": True}, {"to": torch.float64, "detach": True}])
+def test_features_belong_to_the_transform_of_the_caller(options):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 2)), torch.randn(3, 4)
+    wanted = ["0", "2"] if options else ["1", "2"]
+    extract = FeatureExtractor(model, wanted, **options)
+    found, right = torch.vmap(extract)(x), extract(x)
+    summed = torch.func.grad(lambda x: (sum(t.sum() for t in extract(x).values()), extract(x)), has_aux=True)(x)[1]
+    for name in wanted:
+        assert found[name].shape == summed[name].shape == right[name].shape
+        torch.testing.assert_close(found[name], right[name])
+        torch.testing.assert_close(summed[name], right[name])
+
+
+def test_features_from_a_transform_in_the_model_are_what_it_was_called_with():
+    model, x = nn.Sequential(Maps(), nn.Linear(4, 2)), torch.randn(3, 4)
+    found = FeatureExtractor(model, ["0.inside", "1"], detach=True)(x)
+    torch.testing.assert_close(found["0.inside"], model[0].inside(x).detach())
+    twice = torch.vmap(FeatureExtractor(model, ["0.inside", "1"], detach=True))(x[None])
+    torch.testing.assert_close(twice["0.inside"], found["0.inside"][None])

@@ -6,8 +6,10 @@ import pickle
 import threading
 import warnings
 import weakref
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, UserList, namedtuple
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 import torch
@@ -586,3 +588,188 @@ def test_rows_of_hooks_can_be_compared():
         net(torch.ones(1, 2))
         rows = hl.hooks_on(net)
         assert rows == hl.hooks_on(net) and all(row not in before for row in rows) and len({*rows}) == len(rows) > 1
+
+
+# 12. Containers that cannot be made again, and tensors that cannot be copied
+
+@dataclass
+class Answer(OrderedDict):
+    "A dict with fields, of which those that are None are no items; one of them must be given, as in models of transformers."
+    loss: Tensor | None = None
+    logits: Tensor = None
+    scores: Tensor = None
+
+    def __init__(self, logits, loss=None, scores=None):
+        super().__init__()
+        for name, value in (("loss", loss), ("logits", logits), ("scores", scores)):
+            object.__setattr__(self, name, value)
+            if value is not None: super().__setitem__(name, value)
+
+    def __setitem__(self, name, value):
+        super().__setitem__(name, value)
+        object.__setattr__(self, name, value)
+
+
+class ReadOnly(Mapping):
+    def __init__(self, **items): self._items = items
+    def __getitem__(self, name): return self._items[name]
+    def __iter__(self): return iter(self._items)
+    def __len__(self): return len(self._items)
+
+
+class Frozen(dict):
+    def __setitem__(self, name, value): raise TypeError("frozen")
+
+
+class Twins(tuple):
+    def __new__(cls, a, b): return super().__new__(cls, (a, b))
+
+
+class Padded(list):
+    def __init__(self, items, *, pad): super().__init__([*items, pad])
+
+
+def endless(a, b):
+    x = [a, b]
+    x.append(x)
+    return x
+
+
+odd = {"MappingProxyType": lambda a, b: MappingProxyType({"a": a, "b": b}), "Mapping": lambda a, b: ReadOnly(a=a, b=b),
+       "dict that refuses": lambda a, b: Frozen(a=a, b=b), "tuple": Twins, "list": lambda a, b: Padded([a], pad=b),
+       "ModelOutput": lambda a, b: Answer(a, scores=b)}
+
+
+class Makes(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.make, self.a, self.b = make, nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(self, x): return self.make(self.a(x), self.b(x))
+
+
+class Takes(nn.Module):
+    def forward(self, pair):
+        a, b = pair.values() if isinstance(pair, Mapping) else pair[:2]
+        return a*2 + b.detach()  # so that nothing comes for b
+
+
+def odd_net(make):
+    torch.manual_seed(0)
+    return nn.Sequential(Makes(make), Takes())
+
+
+def odd_step(net, x): return [t for t in step(net, x) if t is not None]
+
+
+kinds = "forward", "forward_pre", "backward", "backward_pre"
+
+
+@pytest.mark.parametrize("make", [*odd.values(), endless], ids=[*odd, "endless"])
+@pytest.mark.parametrize("kind", [*kinds, *[f"global {kind}" for kind in kinds]])
+@pytest.mark.parametrize("detach", [True, False])
+def test_a_look_at_an_odd_container_stops_no_model(make, kind, detach, x):
+    model = odd_net(make)
+    before, seen = odd_step(model, x), []
+    def see(m, *given): seen.append((type(m), given))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "^0.b: ran, but no gradient reached it")  # and it did not need one
+        hooks = hl.global_hook(see, kind.split()[1], detach=detach) if " " in kind else hl.Hooks(model, see, kind=kind, detach=detach, names="*")
+        with hooks: assert same(before, odd_step(model, x))
+    assert {m for m, _ in seen} - {nn.Sequential} == {Makes, Takes, nn.Linear}
+
+
+@pytest.mark.parametrize("make", odd.values(), ids=odd)
+def test_what_is_in_an_odd_container_is_seen(make, x):
+    model = odd_net(make)
+    with hl.hook_output(model[0]) as h, hl.hook_output(model[0].a) as a, hl.hook_output(model[0].b) as b: odd_step(model, x)
+    assert same(hl.tensors(h.stored), [a.stored, b.stored])
+    def keep(m, grad_in, grad_out): return grad_out
+    for options in ({"kind": "backward"}, {"kind": "backward_pre"}):
+        f = keep if options["kind"] == "backward" else lambda m, grad_out: grad_out
+        with hl.Hook(model[0], f, **options) as h, hl.hook_output(model[0].a, grad=True) as a: odd_step(model, x)
+        assert same(hl.tensors(h.stored), a.stored), "nothing came for b"
+
+
+@pytest.mark.parametrize("make", odd.values(), ids=odd)
+def test_all_that_looks_takes_an_odd_container(make, x):
+    model = odd_net(make)
+    before = odd_step(model, x)
+    for options in ({}, {"detach": True}):
+        found = hl.FeatureExtractor(model, ["0", "0.a", "0.b"], **options)(x)
+        assert same(hl.tensors(found["0"]), [found["0.a"], found["0.b"]])
+    with hl.find_nan(model), hl.Timeline(model) as t: assert same(before, odd_step(model, x))
+    assert [e.name for e in t.rows if e.kind == "forward"] == ["0.a", "0.b", "0", "1", "(model)"]
+    assert hl.execution_order(model, x) == ["0.a", "0.b", "0", "1"]
+
+
+@pytest.mark.parametrize("look", [hl.find_nan, hl.Timeline])
+def test_all_that_looks_takes_a_container_in_itself(look, x):
+    model = odd_net(endless)
+    before = odd_step(model, x)
+    with look(model): assert same(before, odd_step(model, x))
+    for options in ({}, {"detach": True}):
+        found = hl.FeatureExtractor(model, ["0", "0.a", "0.b", "1"], **options)(x)
+        assert same(found["0"][:2], [found["0.a"], found["0.b"]]) and torch.equal(found["1"], before[0])
+
+
+objects = {"own class": lambda t: type("Own", (), {"t": t})(), "SimpleNamespace": lambda t: SimpleNamespace(t=t), "set": lambda t: {t},
+           "UserList": lambda t: UserList([t]), "distribution": lambda t: torch.distributions.Normal(t, 1.)}
+
+
+@pytest.mark.parametrize("make", objects.values(), ids=objects)
+@pytest.mark.parametrize("grad", ["backward", "backward_pre"])
+def test_no_gradient_is_seen_of_an_object(make, grad, x):
+    class Hides(nn.Module):
+        def forward(self, x): return make(x*2)
+    class Shows(nn.Module):
+        def forward(self, o):
+            if isinstance(o, torch.distributions.Normal): return o.loc
+            return o.t if hasattr(o, "t") else next(iter(o))
+    model = nn.Sequential(Hides(), Shows())
+    name = type(make(torch.ones(()))).__name__
+    with pytest.warns(HookWarning, match=rf"^0: ran, but what it returned \({name}\) holds no tensor that can be found"):
+        with hl.Hooks(model, lambda m, *given: None, kind=grad, names=["0", "1"]): model(x).sum().backward()
+
+
+class Closed(Tensor):
+    "Has its numbers in another tensor, and knows what a Linear needs and nothing else."
+    @staticmethod
+    def __new__(cls, t): return Tensor._make_wrapper_subclass(cls, t.shape, dtype=t.dtype, requires_grad=False)
+    def __init__(self, t): self.inner = t
+
+    @classmethod
+    def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
+        if op in (torch.ops.aten.t.default, torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            return op(*[a.inner if isinstance(a, cls) else a for a in args])
+        raise NotImplementedError(f"no {op}")
+
+
+class Closes(nn.Module):
+    def forward(self, x): return Closed(x.detach())
+
+
+@pytest.mark.parametrize("detach", [True, False])
+@pytest.mark.parametrize("kind", kinds)
+def test_a_tensor_that_cannot_be_copied_stops_no_model_and_that_is_said_once(kind, detach, x):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), Closes(), nn.Linear(4, 2))
+    before = odd_step(model, x)
+    if kind == "forward_pre": hooks = hl.Hook(model[2], lambda m, i: i, kind=kind, detach=detach)
+    else: hooks = hl.Hook(model[1], lambda m, *given: given[-1], kind=kind, detach=detach)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with hooks:
+            for _ in range(3): assert same(before[:1], odd_step(model, x)[:1])
+    assert len(said) == (0 if "forward" in kind and not detach else 1), [str(w.message) for w in said]
+    if "forward" in kind and detach: assert "cannot be looked at, and is left alone (NotImplementedError: no aten." in str(said[0].message)
+
+
+@pytest.mark.parametrize("names,left", [(["2"], []), (["1", "2"], ["1"])])
+def test_a_feature_that_cannot_be_copied_stops_no_model(names, left, x):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), Closes(), nn.Linear(4, 2))
+    y, extract = model(x), hl.FeatureExtractor(model, names, detach=True)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(3): assert torch.equal(extract(x)["2"], y)
+    assert len(said) == len(left) and all("1: what it returned cannot be copied" in str(w.message) for w in said)

@@ -260,3 +260,27 @@ def test_transformers_recomputed(name_of_model):
         before, after = leaves(gradients[name]), leaves(gradients_again[name])
         if name_of_model == "t5": after = [None if b is None else a for b, a in zip(before, after, strict=True)]
         assert same_calls(before, after), name
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", ["backward", "backward_pre", "global backward", "global backward_pre"])
+def test_gradients_of_a_model_output_with_a_field_that_must_be_given(kind):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.ProphetNetConfig(vocab_size=19, hidden_size=8, encoder_ffn_dim=8, decoder_ffn_dim=8, num_encoder_layers=1, num_decoder_layers=1,
+                                           num_encoder_attention_heads=2, num_decoder_attention_heads=2, ngram=2, num_buckets=4, dropout=0., attention_dropout=0.,
+                                           activation_dropout=0., max_position_embeddings=16)
+    model, ids, seen = transformers.ProphetNetForConditionalGeneration(config), torch.arange(6)[None], {}
+    def step():
+        model.zero_grad(set_to_none=True)
+        model(input_ids=ids, decoder_input_ids=ids).logits.sum().backward()
+        return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    def keep(m, *given): seen.setdefault(type(m).__name__, given[-1])
+    before = step()
+    hooks = hl.global_hook(keep, kind.split()[1]) if " " in kind else hl.Hooks(model, keep, kind=kind, names="*")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hl.HookWarning)  # the last layers of a decoder have parts that need no gradient
+        with hooks: after = step()
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    output = seen["ProphetNetDecoder"]
+    assert output["last_hidden_state"] is None and output["last_hidden_state_ngram"].shape == (1, 12, 8)

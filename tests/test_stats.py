@@ -258,7 +258,7 @@ def test_subclasses_of_tensor(options, compiled):
     found = []
     for kind in (torch.Tensor, Picky):
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Identity(), nn.Linear(8, 16), nn.ReLU(inplace="grads" not in options), nn.Linear(16, 30))
+        model = nn.Sequential(nn.Identity(), nn.Linear(8, 16), nn.ReLU(inplace=True), nn.Linear(16, 30))
         called = torch.compile(model, backend="eager") if compiled else model
         with hl.ActivationStats(include_paramless=True, **options).on(called) as s:
             train(called, [x.as_subclass(kind) for x in batches(3)], s)

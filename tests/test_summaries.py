@@ -1,5 +1,6 @@
 "summary: every number in it is true, whatever the model is, and the model is afterwards what it was."
 import dataclasses
+import functools
 import gc
 import json
 import subprocess
@@ -767,3 +768,43 @@ def test_on_a_gpu():
     told = hl.summary(model, x.cuda(), columns=["output", "time", "multiply_adds"])
     assert told.multiply_adds == 32 and told[""].time > 0 and torch.equal(state, torch.cuda.get_rng_state())
     assert hl.summary(model, input_size=(2, 4))[""].output == (2, 4)
+
+
+# What is no model
+
+class Artifact:
+    "Called like a model, and none."
+    def __init__(self, message="one input is wanted, and none was given"): self.message = message
+    def __call__(self, *args, **kwargs): raise RuntimeError(self.message)
+
+
+@pytest.mark.parametrize("given,said", [
+    (5, "got int"), ("resnet18", "got str"), (Artifact(), "got Artifact"), (lambda n: nn.Linear(n, 2), "got function that cannot be called without arguments"),
+    (lambda: 5, "makes no model: expected a torch.nn.Module, got int")],
+    ids=["number", "name", "artifact", "function of something", "function that makes a number"])
+def test_what_is_no_model_is_refused(given, said):
+    with pytest.raises(TypeError, match=said): hl.summary(given, torch.ones(3, 4))
+
+
+def test_an_exported_program_is_no_model():
+    program = torch.export.export(nn.Linear(4, 2), (torch.ones(3, 4),))
+    with pytest.raises(TypeError, match="expected a torch.nn.Module, got ExportedProgram"): hl.summary(program, torch.ones(3, 4))
+
+
+def test_an_error_of_the_function_that_makes_the_model_is_its_own():
+    def make(): raise KeyError("no such width")
+    for given in (make, functools.partial(make)):
+        with pytest.raises(KeyError, match="no such width"): hl.summary(given, torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("f", [hl.remove_hooks, hl.hooks_on, hl.total_params, hl.has_params, hl.named_layers, hl.forward_source, hl.layers])
+@pytest.mark.parametrize("given", [5, "resnet18", [nn.Linear(2, 2)], Artifact()], ids=["number", "name", "list", "artifact"])
+def test_one_message_for_what_is_no_model(f, given):
+    with pytest.raises(TypeError, match=f"^expected a torch.nn.Module, got {type(given).__name__}$"): f(given)
+
+
+@pytest.mark.parametrize("f", [hl.layer_info, hl.module_summary, hl.model_summary])
+def test_one_message_for_what_is_no_learner(f):
+    with pytest.raises(TypeError, match="^expected a learner with its .model, got int$"): f(5)
+    if f is hl.model_summary: return
+    with pytest.raises(TypeError, match=r"got Linear; for a model, write summary\(model, inputs\)$"): f(nn.Linear(2, 2), torch.ones(1, 2))

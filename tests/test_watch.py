@@ -721,3 +721,19 @@ def test_planted_anywhere(before, after, backward, seed):
     path = [n for n in hl.execution_order(model, torch.randn(3, 4))]
     at = path.index(str(place))
     assert set(error.carriers) == set(path[:at] if backward else path[at + 1:])
+
+
+# where there are no numbers
+
+def test_a_run_on_meta_is_told_once():
+    with torch.device("meta"): model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), torch.ones(3, 4)
+    with warnings.catch_warnings(record=True) as said, find_nan(model):
+        warnings.simplefilter("always")
+        for _ in range(2): model(x).sum().backward()
+    assert [str(w.message) for w in said] == ["find_nan: left out, because torch cannot look at them: Tensor (float32, meta; a shape without numbers)"]
+
+
+def test_weights_that_wait_on_meta_are_no_news(x):
+    class Fetches(nn.Linear):
+        def forward(self, x): return nn.functional.linear(x, torch.ones(self.weight.shape))
+    with find_nan(model := nn.Sequential(Fetches(4, 4, device="meta"), nn.ReLU())): model(x)  # the tests of this file turn warnings into errors

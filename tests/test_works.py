@@ -117,6 +117,31 @@ def test_a_replay_is_reported(graphed, listen):
         works.loss_of(graphed.model(graphed.x)).backward()
 
 
+@pytest.mark.parametrize("listen", [
+    lambda run: hl.find_nan(run.model), lambda run: hl.Timeline(run.model), lambda run: hl.Timeline(run.model, "first"),
+    lambda run: hl.Timeline(run.model, "first", "last"),
+], ids=["find_nan", "Timeline", "Timeline of a layer", "Timeline of layers"])
+def test_a_model_none_of_whose_layers_run_is_reported(graphed, listen):
+    with pytest.warns(hl.HookWarning, match=r"the model ran, but none of its layers did \(first.*ahead of time replays") as said:
+        with listen(graphed): works.loss_of(graphed.model(graphed.x)).backward()
+    assert len(said) == 1 and said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(KeyError), listen(graphed):
+            graphed.model(graphed.x)
+            raise KeyError
+        eager = works.eager()
+        with listen(eager): works.loss_of(eager.model(eager.x)).backward()
+
+
+def test_the_order_of_nothing_is_reported(graphed):
+    with pytest.warns(hl.HookWarning, match="none of its layers did") as said: assert hl.execution_order(graphed.model, graphed.x) == []
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert hl.execution_order(works.Net(), graphed.x)
+
+
 def test_a_replay_is_seen_from_outside(graphed):
     "The model itself is called; only what is in it is not."
     with warnings.catch_warnings():
