@@ -85,6 +85,7 @@ def remove_hooks(
     model: nn.Module, # The model
 ) -> int: # How many were removed
     "Take all hooks of ours off `model`; those of others stay."
+    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     ours = {id(f.hook): f.hook for _, _, _, f in _everything(model) if isinstance(f, Port)}
     groups = {id(h.group if isinstance(h, Hook) else h): h.group if isinstance(h, Hook) else h for h in ours.values()}
     for group in groups.values(): group.close(report=False)

@@ -18,7 +18,7 @@ from .books import register
 from .group import Group, Port, takes
 from .hook import Hook, Hooks, _check
 from .select import layers
-from .tree import map_tensors, named_tensors, shape_text
+from .tree import _parts, _is_one_of, map_tensors, named_tensors, shape_text
 
 # %% ../nbs/lib/edit.ipynb #84b3a390
 def edit_output(
@@ -47,6 +47,14 @@ def edit_input(
     return Edits(m, f, True, names, call, with_kwargs, prepend)
 
 # %% ../nbs/lib/edit.ipynb #a0433473
+def _other_class(old, new, around=()):
+    "The container in `old` that is of another class in `new`, if there is one."
+    if old is new or isinstance(old, Tensor) or _is_one_of(old, around): return None
+    if type(old) is not type(new): return old
+    pairs = zip((_parts(old) or ((), ()))[1], (_parts(new) or ((), ()))[1])
+    return next((odd for pair in pairs if (odd := _other_class(*pair, (*around, old))) is not None), None)
+
+
 class Change:
     "An edit of one tensor by a function of it, whatever the tensor is wrapped in."
     def __init__(
@@ -63,7 +71,11 @@ class Change:
         "`value` with the tensor changed."
         if isinstance(value, Tensor) and self.part is None: return self._changed(value)
         which, numbers = self._find([name for name, _ in named_tensors(value)]), count()
-        return map_tensors(lambda t: self._changed(t) if next(numbers) == which else t, value)
+        new = map_tensors(lambda t: self._changed(t) if next(numbers) == which else t, value)
+        if not torch.compiler.is_compiling() and (odd := _other_class(value, new)) is not None:
+            raise TypeError(f"a {type(odd).__name__} cannot be made again around a new tensor, and the model would get something else; "
+                            "write a function of the layer, f(layer, inputs, output), or f(layer, inputs) for an input, that returns the new value itself")
+        return new
 
     def _find(self, names):
         if self.part in names: return names.index(self.part)

@@ -18,7 +18,7 @@ from .books import register
 from .group import Group, Port, last_given
 from .hook import Hook, _check
 from .select import layers, named_layers, not_a_model, unwrap
-from .store import HookWarning, Live, versions
+from .store import HookWarning, Live, current_level, versions
 from .tree import map_tensors
 
 # %% ../nbs/lib/features.ipynb #e87f4657
@@ -43,7 +43,7 @@ class FeatureExtractor(nn.Module):
         if self.dtype and not (self.dtype.is_floating_point or self.dtype.is_complex):
             raise ValueError(f"to={self.dtype} would cut features to integers")
         self.model, self.detach, self.stop = model, detach, stop
-        self.training, self._said = model.training, False
+        self.training, self._said, self._uncopied = model.training, False, False
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         "Call the model with what is given. The features come in the order in which the calls finished."
@@ -59,6 +59,10 @@ class FeatureExtractor(nn.Module):
             if e.taking is not taking: raise  # of an extractor around this one
         finally: taking.close(report=False)
         self._check_complete(taking, takers)
+        if taking.uncopied and not self._uncopied:
+            self._uncopied = True
+            told = "; ".join(f"{key}: what it returned cannot be copied, and comes as it is ({type(e).__name__}: {e})" for key, e in taking.uncopied.items())
+            warnings.warn(told, HookWarning, stacklevel=4)
         if changed := taking.overwritten():
             text = f"{', '.join(changed)}: changed in place later in this pass; detach=True keeps copies"
             warnings.warn(text, HookWarning, stacklevel=4)
@@ -205,8 +209,10 @@ class Taking(Group):
     def __init__(self, wanted, detach, stop, device, dtype):
         super().__init__(last_given, detach=detach)
         self.wanted, self.device, self.dtype = wanted, device, dtype
+        self.uncopied = {}  # what could not be copied or moved, and why
         self.found, self.missing, self.ended = {}, set(wanted.first()) if stop else None, False
         self.place = None if torch.compiler.is_compiling() else (get_ident(), _backward_pass())
+        self.level = current_level()  # a caller inside `vmap` gets features that belong there
 
     def placed(self, t: Tensor) -> Tensor:
         "`t` where and how it was asked for."
@@ -215,7 +221,10 @@ class Taking(Group):
 
     def take(self, keys, output):
         "Keep what a call returned."
-        value = self.own(map_tensors(self.placed, output), (output,))
+        if torch.compiler.is_compiling(): value = self.own(map_tensors(self.placed, output), (output,))
+        else:
+            try: value = self.own(map_tensors(self.placed, output), (output,))
+            except Exception as e: self.uncopied, value = self.uncopied | {keys[0]: e}, Live(output)
         for key in keys: self.found[key] = value
         if self.missing is None: return
         self.missing.difference_update(keys)

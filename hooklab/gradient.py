@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from .tree import _parts, map_tensors, tensors
+from .store import is_wrapper
+from .tree import _parts, _is_one_of, map_tensors, tensors
 
 # %% ../nbs/lib/gradient.ipynb #bffb0bfc
 class Entrance:
@@ -36,7 +37,7 @@ def _edge(t: Tensor):
 
 
 def _is_window(t: Tensor) -> bool:
-    if not (t.requires_grad and t._is_view() and type(t) is Tensor): return False
+    if not (t.requires_grad and t._is_view()) or is_wrapper(t): return False
     return t._base.requires_grad and t.dtype == t._base.dtype and t.layout == torch.strided
 
 
@@ -49,13 +50,14 @@ def _window(t: Tensor) -> Callable[[Tensor], Tensor]:
 _empty = torch.empty(0)
 
 
-def _outline(x):
+def _outline(x, around=()):
     "The containers in `x`, to put gradients in."
     if isinstance(x, Tensor): return _empty
     # nothing else is kept: it may hold tensors, and these the graph, which holds the hook that holds the outline
-    if x is None or (taken := _parts(x)) is None: return None
+    if x is None or around and _is_one_of(x, around) or (taken := _parts(x)) is None: return None
     _, parts, rebuild = taken
-    return rebuild([_outline(part) for part in parts])
+    if type(x) is not tuple: around = (*around, x)
+    return rebuild([_outline(part, around) for part in parts])
 
 
 def _filled(outline, gradients: Iterator[Tensor | None]):
@@ -93,7 +95,7 @@ def _readers(
 # %% ../nbs/lib/gradient.ipynb #fd909ffc
 def _is_whole_view(t: Tensor) -> bool:
     "Does `t` show each number of another tensor once?"
-    if not (type(t) is Tensor and t._is_view()) or (base := t._base).grad_fn is None: return False
+    if not t._is_view() or is_wrapper(t) or (base := t._base).grad_fn is None: return False
     if t.dtype != base.dtype or t.layout != torch.strided or t.numel() != base.numel() or not t.numel(): return False
     return t.storage_offset() == base.storage_offset() and _is_dense(t) and _is_dense(base)
 

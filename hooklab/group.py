@@ -87,6 +87,7 @@ def last_given(m, *given):
 
 class Group:
     "What the hooks of one `Hook` or `Hooks` have in common."
+    level = 0 # the transforms, such as `torch.vmap`, that copies are for the inside of: hooks are read outside of all
     def __init__(self, f, is_forward=True, detach=True, cpu=False, gather=False, *, kind=None, root=None, keep=None,
                  with_kwargs=False, prepend=False, always_call=False):
         self.kind = kind or ("forward" if is_forward else "backward")
@@ -118,7 +119,7 @@ class Group:
         if torch.compiler.is_compiling(): return map_tensors(lambda t: t.detach().clone(), value)
         if value is None or isinstance(value, float): return value
         given = tensors(given)
-        return map_tensors(lambda t: own_copy(t) if stands_for_many(t) or any(shares_memory(t, s) for s in given) else t, value)
+        return map_tensors(lambda t: own_copy(t, self.level) if stands_for_many(t) or any(shares_memory(t, s) for s in given) else t, value)
 
     def attach(self, hooks: list["Hook"]):
         "Attach all `hooks`, or none of them."
@@ -173,6 +174,13 @@ def _let_compiled_code_see_hooks():
     if dynamo is None or not getattr(dynamo.config, "skip_nnmodule_hook_guards", False): return
     dynamo.config.skip_nnmodule_hook_guards = False
     if has_compiled(): dynamo.reset()
+
+
+def none_ran(names: list[str]) -> str:
+    "What to say when the model ran, and not one of its layers that somebody looks at."
+    some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return (f"the model ran, but none of its layers did ({some}): a layer can be skipped, and a CUDA graph or a model compiled "
+            "ahead of time replays without its layers")
 
 
 def _silence(silent: list["Hook"]) -> str:

@@ -219,8 +219,9 @@ class Hook:
             if self._blind: return f"ran, but what it returned ({self._blind}) holds no tensor that can be found, so no gradient can be seen"
             return "ran, but no gradient reached it (was backward called before the hook was removed? does its output need gradients?)"
         compiled = ". If it was compiled before it was hooked, torch._dynamo.reset() has it compiled again, with the hook." if has_compiled() else ""
-        return ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, and some layers, such as "
-                "MultiheadAttention.out_proj, only lend their weights)" + compiled)
+        return ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, some layers, such as "
+                "MultiheadAttention.out_proj, only lend their weights, and a CUDA graph or a model compiled ahead of time "
+                "replays without its layers)" + compiled)
 
 
 def _arrived(hook: weakref.ref, call, *given):

@@ -158,7 +158,9 @@ class GlobalHook(Hook):
         return self.handles if kind == "backward_pre" else [before(EnterAny(self)), *self.handles]
 
     def _enters(self, given):
-        entrance = Entrance(*given[1:]) if torch.is_grad_enabled() else None
+        entrance = None
+        try: entrance = Entrance(*given[1:]) if torch.is_grad_enabled() else None
+        except Exception as e: self._left_alone(e)
         self._entrances.setdefault(threading.get_ident(), []).append((given[0], entrance))
 
     def _left(self, given):
@@ -167,8 +169,10 @@ class GlobalHook(Hook):
         if torch._C._current_graph_task_id() == -1: (self.unrecorded.discard if recorded else self.unrecorded.add)(m)
         elif m not in self.unrecorded: return  # activation checkpointing runs it again, and its first run is listened to already
         self.ran = number = self.ran + 1
-        if not recorded or not any(t.requires_grad for t in tensors(out)): return
-        call = GradientCall(out, partial(self._came, m), entrance)
+        try:
+            if not recorded or not any(t.requires_grad for t in tensors(out)): return
+            call = GradientCall(out, partial(self._came, m), entrance)
+        except Exception as e: return self._left_alone(e)
         call.number, call.in_pass = number, self.group.running
 
     def _entrance_of(self, m):

@@ -17,6 +17,11 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 # %% ../nbs/lib/tree.ipynb #c1053931
+def _is_one_of(x: Any, containers: tuple) -> bool:
+    "Is `x` one of the containers around it? A list may be in itself, and is gone through once; a tuple is so only by way of others."
+    return not torch.compiler.is_compiling() and any(x is container for container in containers)  # it cannot ask a tuple who it is
+
+
 def _parts(
     x: Any, # Anything
 ) -> tuple[list, list, Callable] | None: # Names of the parts, the parts, and a function that makes the same container from new parts
@@ -89,11 +94,15 @@ def map_tensors(
     x: Any, # A tensor, or a container of containers of tensors; anything else is returned as it is
 ) -> Any: # The same containers around what `f` returned
     "Replace every tensor in `x` by `f` of it."
+    return _mapped(f, x, ())
+
+
+def _mapped(f, x, around):
     if isinstance(x, Tensor): return f(x)
     if type(x) is tuple: parts, rebuild = x, tuple  # the inputs of every call of every layer: no detour
-    elif x is None or (taken := _parts(x)) is None: return x
-    else: _, parts, rebuild = taken
-    new = [map_tensors(f, part) for part in parts]
+    elif x is None or around and _is_one_of(x, around) or (taken := _parts(x)) is None: return x
+    else: (_, parts, rebuild), around = taken, (*around, x)
+    new = [_mapped(f, part, around) for part in parts]
     if torch.compiler.is_compiling(): return rebuild(new)  # torch's compiler cannot ask a tuple who it is
     return x if all(a is b for a, b in zip(new, parts)) else rebuild(new)
 
@@ -103,9 +112,13 @@ def named_tensors(
     prefix: str = "", # Put before each name
 ) -> Iterator[tuple[str, Tensor]]: # Pairs of a name such as `pair.left` and a tensor
     "Every tensor in `x`, with the path that leads to it."
+    yield from _named(x, prefix, ())
+
+
+def _named(x, prefix, around):
     if isinstance(x, Tensor): yield prefix, x
-    elif x is not None and (taken := _parts(x)) is not None:
-        for name, part in zip(*taken[:2]): yield from named_tensors(part, f"{prefix}.{name}" if prefix else str(name))
+    elif x is not None and not _is_one_of(x, around) and (taken := _parts(x)) is not None:
+        for name, part in zip(*taken[:2]): yield from _named(part, f"{prefix}.{name}" if prefix else str(name), (*around, x))
 
 # %% ../nbs/lib/tree.ipynb #f90d9212
 def tensors(
@@ -113,14 +126,16 @@ def tensors(
 ) -> list[Tensor]: # In the order in which `map_tensors` meets them
     "Every tensor in `x`."
     found = []
-    _collect(x, found)
+    _collect(x, found, ())
     return found
 
 
-def _collect(x, found):
+def _collect(x, found, around):
     if isinstance(x, Tensor): found.append(x)
-    elif x is not None and (parts := x if type(x) is tuple else (_parts(x) or ((), ()))[1]):
-        for part in parts: _collect(part, found)
+    elif type(x) is tuple:
+        for part in x: _collect(part, found, around)
+    elif x is not None and (parts := (_parts(x) or ((), ()))[1]) and not (around and _is_one_of(x, around)):
+        for part in parts: _collect(part, found, (*around, x))
 
 # %% ../nbs/lib/tree.ipynb #4882e104
 def shape_text(
