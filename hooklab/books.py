@@ -35,9 +35,8 @@ class StandIn:
         if (book := self.book()) is not None: book.pop(self.number, None)
 
 # %% ../nbs/lib/books.ipynb #824e283c
-def entered(m: nn.Module, name: str, number: int, f: Any) -> Book:
-    "Write one of ours into the dictionary `name` of `m`, for which a book stands in from now on."
-    state = m.__dict__
+def entered(state: dict, name: str, number: int, f: Any) -> Book:
+    "Write one of ours into the dictionary `name` of a layer, for which a book stands in from now on. `state` is the layer's `__dict__`."
     book = plain = state[name]
     if type(plain) is Book: book.ours.add(number)
     else:
@@ -48,9 +47,9 @@ def entered(m: nn.Module, name: str, number: int, f: Any) -> Book:
     return book
 
 
-def left(m: nn.Module, name: str, book: Book):
-    "Give `m` its plain dictionary back: none of ours is in the book any more."
-    state, plain = m.__dict__, book.plain
+def left(state: dict, name: str, book: Book):
+    "Give the layer its plain dictionary back: none of ours is in the book any more."
+    plain = book.plain
     if state.get(name) is not book: return
     if book and not book.keys() <= plain.keys(): return  # others came while it was in use: their handles know the book, so it stays
     for number in list(plain) if plain else ():
@@ -73,10 +72,11 @@ class Entry:
     def remove(self):
         "Take it out, and give the layer its own dictionaries back if it was the last one."
         m = self.m()
+        state = {} if m is None else m.__dict__
         for name, book, number in self.places:
             book.pop(number, None)
             book.ours.discard(number)
-            if not book.ours and m is not None: left(m, name, book)
+            if not book.ours: left(state, name, book)
 
 
 def register(
@@ -85,18 +85,18 @@ def register(
     options: dict[str, bool] = {}, # `with_kwargs`, `prepend` and `always_call`, as in torch
 ) -> Entry: # To be removed
     "Have torch call `ports` when the layer runs."
-    entry = Entry(m)
+    entry, state, layer_type = Entry(m), m.__dict__, type(m)
     places, number = entry.places, RemovableHandle.next_id
     RemovableHandle.next_id = number + 1
     try:
         for kind, port in ports.items():
             name, method, torchs, notes = _kinds[kind]
-            if getattr(type(m), method) is torchs and method not in m.__dict__:
-                places.append((name, book := entered(m, name, number, port), number))
+            if getattr(layer_type, method) is torchs and method not in state:
+                places.append((name, book := entered(state, name, number, port), number))
                 for option, wanted in options.items():
                     if not wanted: continue
                     if option == "prepend": book.move_to_end(number, last=False)
-                    elif option in notes: places.append((notes[option], entered(m, notes[option], number, True), number))
+                    elif option in notes: places.append((notes[option], entered(state, notes[option], number, True), number))
             else:  # a class that wants to know of its hooks
                 known = {option: wanted for option, wanted in options.items() if option in notes or option == "prepend"}
                 places += in_books(m, lambda: getattr(m, method)(port, **known), name, *notes.values()).places
@@ -117,6 +117,6 @@ def in_books(
         plain = m.__dict__[name]
         if number not in plain: continue
         is_first = next(iter(plain)) == number
-        entry.places.append((name, book := entered(m, name, number, plain.pop(number)), number))
+        entry.places.append((name, book := entered(m.__dict__, name, number, plain.pop(number)), number))
         if is_first: book.move_to_end(number, last=False)
     return entry

@@ -62,7 +62,7 @@ class Hook:
         if kind == "forward" or kind == "forward_pre": return [register(m, {kind: Look(self)}, options)]
         self._entrances, self.recorded = {}, True
         ports = {"forward": Leave(self)} if kind == "backward_pre" else {"forward_pre": Enter(self), "forward": Leave(self)}
-        return [register(m, ports, {**options, "always_call": True})]  # if the layer raises, `Enter` is undone
+        return [register(m, ports, {**options, **_always} if options else _always)]
 
     @property
     def hook(self): return self.handles[0] if self.handles else None
@@ -222,6 +222,9 @@ class Hook:
         return ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, some layers, such as "
                 "MultiheadAttention.out_proj, only lend their weights, and a CUDA graph or a model compiled ahead of time "
                 "replays without its layers)" + compiled)
+
+
+_always = {"always_call": True}  # if the layer raises, `Enter` is undone
 
 
 def _arrived(hook: weakref.ref, call, *given):
