@@ -200,8 +200,8 @@ def test_summary_of_ones_own_model(models):
     (["nowhere:f"], "there is no module 'nowhere'"), (["asks:f"], "there is no module 'not_there', which asks imports"),
     (["fails:f"], "importing fails failed with ZeroDivisionError: division by zero"),
     (["mine:Nett"], "there is no 'Nett' in mine; there is Net"), (["mine:Family.big"], "there is no 'big' in mine"),
-    (["mine:broken", "--size", "1"], "ValueError: no such size"), (["mine:number", "--size", "1"], "TypeError: expected a torch.nn.Module, got int"),
-    (["mine:Family", "--size", "1"], "TypeError: expected a torch.nn.Module, got Family"),
+    (["mine:broken", "--size", "1"], "ValueError: no such size"), (["mine:number", "--size", "1"], "TypeError: the function that was given makes no model: expected a torch.nn.Module, got int"),
+    (["mine:Family", "--size", "1"], "TypeError: the function that was given makes no model: expected a torch.nn.Module, got Family"),
     (["mine:Net", "--size", "2,4"], "It happened in the forward of Net itself, which got 2×4"),
     (["mine:Family.small", "--size", "2,5"], "It happened in 0 (Linear), which got 2×5")])
 def test_summary_that_fails_is_one_line(models, fails, capsys, tmp_path, monkeypatch, args, said):
