@@ -2,6 +2,8 @@
 import warnings
 from collections import Counter
 
+from itertools import zip_longest
+
 import pytest
 import torch
 import torchvision
@@ -57,7 +59,8 @@ def never_called(said) -> set[str]:
     "The names in our warnings about layers that did not run; there must be no other warning of ours but of missing gradients."
     said = [str(w.message) for w in said if issubclass(w.category, hl.HookWarning)]
     reasons = [part for message in said for part in message.split("; ")]
-    assert all("never called" in r or "no gradient reached it" in r for r in reasons), reasons
+    known = "never called", "no gradient reached it", "holds no tensor that can be found"
+    assert all(any(words in r for words in known) for r in reasons), reasons
     return {name for r in reasons if "never called" in r for name in r.split(": ")[0].split(", ")}
 
 
@@ -258,7 +261,8 @@ def test_transformers_recomputed(name_of_model):
         assert same_calls(calls[name], calls_again[name]), name
         # T5 itself asks for more gradients when it is recomputed (those of a bias that is zero): all that were there before are the same
         before, after = leaves(gradients[name]), leaves(gradients_again[name])
-        if name_of_model == "t5": after = [None if b is None else a for b, a in zip(before, after, strict=True)]
+        # (the cache that the decoder returns has no gradient, and none is returned then)
+        if name_of_model == "t5": after = [None if b is None else a for b, a in zip_longest(before, after)]
         assert same_calls(before, after), name
 
 
