@@ -1,7 +1,6 @@
 """Every layer of many models, hooked forward and backward: nothing changes, nothing is left, and what is seen is right."""
 import warnings
 from collections import Counter
-
 from itertools import zip_longest
 
 import pytest
