@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.parameter import Parameter, is_lazy
 from torch.nn.utils import get_total_norm
 
+from .select import first_few
 from .store import stands_for_many
 from .tree import tensors
 
@@ -186,14 +187,14 @@ def judge(calls: list[Call], came: Callable, went: Callable, inf_excuses: bool) 
 # %% ../nbs/lib/blame.ipynb #0557294c
 def _who(call: Call) -> str: return f"{call.hook.name} ({type(call.hook.module).__name__})"
 def word(numbers: list[Numbers]) -> str: return "NaN" if worst(numbers, False) else "Inf"
-def _some(names: list[str], most: int = 8) -> str: return ", ".join(names[:most]) + f" and {len(names) - most} more"*(len(names) > most)
+
 
 
 def facts(head: str, rows: dict[str, list[Numbers]], carriers: list[Call] = (), **others) -> dict:
     "What a `NonFiniteError` is made of."
     lines = [f"    {label}{f' {i}' if len(numbers) > 1 else ''}: {n!r}" for label, numbers in rows.items() for i, n in enumerate(numbers)]
     names = [name for name in dict.fromkeys(c.hook.name for c in carriers) if name != "(model)"]
-    return dict(report="\n".join([head, *lines, *[f"    passed on by {_some(names)}"]*bool(names)]), carriers=tuple(names), **others)
+    return dict(report="\n".join([head, *lines, *[f"    passed on by {first_few(names, 8)}"]*bool(names)]), carriers=tuple(names), **others)
 
 
 def _blame(maker: Call, calls: list[Call], made: list[Numbers], carriers: list[Call], direction: str, rows: dict, left_out: LeftOut) -> dict:
@@ -201,7 +202,7 @@ def _blame(maker: Call, calls: list[Call], made: list[Numbers], carriers: list[C
     own = {name: closer(t, left_out) for name, t in [*maker.hook.module._parameters.items(), *maker.hook.module._buffers.items()] if t is not None}
     how = f"made by {_who(maker)}" if kind == "layer" else f"made by {_who(maker)} itself, between its layers,"
     if poisoned := [name for name, numbers in own.items() if direction == "forward" and worst(numbers, False)]:
-        kind, how = "parameters", f"made by {_who(maker)}, whose {_some(poisoned)} holds NaN,"
+        kind, how = "parameters", f"made by {_who(maker)}, whose {first_few(poisoned, 8)} holds NaN,"
     if direction == "forward" and worst(maker.inputs, True) == MASK: how += " of the -inf that went in,"
     head = f"{word(made)} {how} in the {direction} pass (pass {maker.n_pass}, call {maker.n_call})"
     rows = {"input": described(maker.inputs)} | own | {"output": described(maker.outputs)} | rows
@@ -217,7 +218,7 @@ def blame_forward(watch: "NanWatch", calls: list[Call]) -> dict | None:
     weights = {name: n for name, p in weights if worst(n := closer(p, watch.left_out), watch.inf and p.requires_grad)}
     if weights:
         since = f"finite when pass {watch.n_pass - 1} began: the step in between did it" if watch.n_pass > 1 else "from the start"
-        head = f"{word(next(iter(weights.values())))} in parameters when pass {watch.n_pass} began ({since}): {_some(list(weights), 4)}"
+        head = f"{word(next(iter(weights.values())))} in parameters when pass {watch.n_pass} began ({since}): {first_few(list(weights), 4)}"
         layer = next(iter(weights)).rpartition(".")[0] or "(model)"
         return facts(head, dict(list(weights.items())[:4]), bad, kind="parameters", layer=layer, n_pass=watch.n_pass)
     came, before = state(calls[-1].inputs), bad[:bad.index(makers[0])] if makers else bad

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .history import History
 from .moments import rows_of
+from .select import first_few
 from .stats import ActivationStats
 
 # %% ../nbs/lib/diagnosis.ipynb #41115b22
@@ -43,10 +44,6 @@ def short(x: float | Tensor) -> str:
     return f"{x:,.0f}" if 10 <= abs(x) < 1e6 else f"{x:.2g}"
 
 
-def listed(names: list[str]) -> str:
-    "Names in a row, the first few of many."
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
 # %% ../nbs/lib/diagnosis.ipynb #bd28b989
 @dataclass(frozen=True)
 class Finding:
@@ -63,7 +60,7 @@ class Finding:
         "Layers and steps, in words."
         first, last = self.steps
         if last < first: return ""  # no step was recorded
-        return (f"in {listed(self.layers)} " if self.layers else "") + (f"(steps {first} to {last})" if first < last else f"(step {first})")
+        return (f"in {first_few(self.layers, 4)} " if self.layers else "") + (f"(steps {first} to {last})" if first < last else f"(step {first})")
 
     def __str__(self): return f"{self.sure}: {self.what} {self.where}\n  {self.evidence}\n  What helps: {self.advice}"
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .books import register
-from .select import not_a_model, refuse_opaque
+from .select import first_few, not_a_model, refuse_opaque
 from .store import HookWarning, Live, gathered, own_copy, shares_memory, stands_for_many
 from .tree import map_tensors, tensors
 
@@ -178,8 +178,7 @@ def _let_compiled_code_see_hooks():
 
 def none_ran(names: list[str]) -> str:
     "What to say when the model ran, and not one of its layers that somebody looks at."
-    some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return (f"the model ran, but none of its layers did ({some}): a layer can be skipped, and a CUDA graph or a model compiled "
+    return (f"the model ran, but none of its layers did ({first_few(names)}): a layer can be skipped, and a CUDA graph or a model compiled "
             "ahead of time replays without its layers")
 
 

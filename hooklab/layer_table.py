@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from shutil import get_terminal_size
 
+from hooklab.select import first_few
+
 # %% ../nbs/lib/layer-table.ipynb #9e6b0de2
 Shapes = tuple[int, ...] | dict[str, tuple[int, ...]] | None
 
@@ -188,7 +190,7 @@ class Summary:
             lines.append(", ".join(counted))
         idle = {row.name for row in self.rows if row.note == "not called"}
         if names := [row.name for row in self.rows if row.name in idle and row.name.rpartition(".")[0] not in idle]:
-            lines.append(f"not called: {', '.join(names[:5])}" + f" and {len(names) - 5} more"*(len(names) > 5))
+            lines.append(f"not called: {first_few(names)}")
         return lines + self.more
 
     def text(

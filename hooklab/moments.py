@@ -9,7 +9,7 @@ __all__ = []
 import torch
 from torch import Tensor
 
-from .store import stands_for_many
+from .store import is_wrapper, stands_for_many
 from .tree import tensors
 
 # %% ../nbs/lib/moments.ipynb #6bc802d2
@@ -33,7 +33,7 @@ def main_tensor(value) -> Tensor | None:
 def plain(x: Tensor) -> Tensor:
     """The tensor inside a subclass that only adds behaviour to torch's functions, which would also get in the way of measuring.
     Subclasses with a `__torch_dispatch__`, such as sharded or quantised ones, may have no numbers of their own, and stay."""
-    if type(x) is Tensor or type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__: return x
+    if type(x) is Tensor or is_wrapper(x): return x
     with torch._C.DisableTorchFunctionSubclass(): return x.detach().as_subclass(Tensor)
 
 

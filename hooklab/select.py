@@ -119,6 +119,11 @@ def not_a_model(x) -> str:
     hint = " (pass its .model)" if isinstance(getattr(x, "model", None), nn.Module) else ""
     return f"expected a torch.nn.Module, got {type(x).__name__}{hint}"
 
+# %% ../nbs/lib/select.ipynb #b97ecf77
+def first_few(names: list[str], most: int = 5) -> str:
+    "Names in a row, the first few of many."
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
 # %% ../nbs/lib/select.ipynb #c5b4be30
 def has_children(
     m: nn.Module, # A layer

@@ -23,7 +23,7 @@ from .layer_table import Shapes, Summary, chosen, shapes_text, text_table
 from .model_inputs import comes_later, first_batch, made_inputs, meant_as_size, needs_input, ways_to_call
 from .multiply_adds import MultiplyAdds
 from .progress import name_of
-from .select import has_children, not_a_model, refuse_opaque, runs, unwrap
+from .select import first_few, has_children, not_a_model, refuse_opaque, runs, unwrap
 from .shapes import dummy_batch, own_tensors, run_undisturbed
 from .tree import map_tensors, tensors
 
@@ -142,7 +142,7 @@ def _packed(of_layer) -> list[str]:
         names[name or row.name] = True
         if row.note == "not called": row.note = "packed weights"
     if not names: return []
-    return [f"{total:,} numbers in packed weights, which are no parameters: {', '.join(list(names)[:5])}" + (f" and {len(names) - 5} more" if len(names) > 5 else "")]
+    return [f"{total:,} numbers in packed weights, which are no parameters: {first_few(list(names))}"]
 
 
 def _wait_for(model, way) -> Callable:
