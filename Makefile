@@ -61,7 +61,7 @@ refresh:
 # What needs the extra `bench`: notebooks that say `skip_exec: true`.
 refresh-more:
 	@tools/venv.sh bench
-	@$(run)/python tests/refresh_more.py
+	@$(run)/python tests/support/refresh_more.py
 	@echo "Their outputs are saved. Look at: git diff --stat; then: make test-all"
 
 bench:

@@ -4,7 +4,7 @@ from configparser import ConfigParser
 from pathlib import Path
 from shutil import copy2
 
-from setuptools import setup
+from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
@@ -50,7 +50,7 @@ setup(
     classifiers=lines(package["classifiers"]),
     python_requires=">=" + package["min_python"],
     project_urls={"Repository": package["repository"]} if "repository" in package else {},
-    packages=[package["name"]],
+    packages=find_packages(include=[package["name"] + "*"]),
     package_data={package["name"]: ["py.typed"]},
     install_requires=lines(package["requirements"]),
     extras_require={name: lines(requirements) for name, requirements in extras.items()},

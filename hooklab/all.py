@@ -19,9 +19,9 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'tensor_loaders', 'digits', 'tabular', 'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
-from .select import *
-from .store import *
-from .hook import *
+from .hooks.select import *
+from .hooks.copies import *
+from .hooks.hook import *
 
 _all_ = [
     "layers", "named_layers", "outermost", "has_children", "forward_source", "unwrap",
@@ -29,10 +29,10 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #63c61e36
-from .tensor import *
-from .parameters import *
-from .kinds import *
-from .attached import *
+from .hooks.tensor import *
+from .hooks.parameters import *
+from .hooks.occasions import *
+from .hooks.attached import *
 
 _all_ = [
     "tensor_hook", "post_accumulate", "multi_grad_hook", "TensorHook", "parameter_hooks",
@@ -41,15 +41,15 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #abc9a064
-from .tree import *
+from .hooks.tree import *
 
 _all_ = [
     "tensors", "named_tensors", "map_tensors", "shape_text",
 ]
 
 # %% ../nbs/lib/all.ipynb #60287d62
-from .edit import *
-from .clip import *
+from .edit.edits import *
+from .edit.clip import *
 
 _all_ = [
     "edit_output", "edit_input", "Change", "scale", "ablate", "patch", "steer",
@@ -57,16 +57,16 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #b59f0660
-from .features import *
-from .dataset_features import *
+from .features.extractor import *
+from .features.dataset import *
 
 _all_ = [
     "FeatureExtractor", "extract", "StoredFeatures", "load_features",
 ]
 
 # %% ../nbs/lib/all.ipynb #5aa91762
-from .trace import *
-from .watch import *
+from .debug.trace import *
+from .debug.nan_watch import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients",
@@ -74,11 +74,11 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #5999af34
-from .layer_table import *
-from .summaries import *
-from .shapes import *
-from .cost_table import *
-from .costs import *
+from .profiling.table import *
+from .profiling.summaries import *
+from .profiling.shapes import *
+from .profiling.cost_table import *
+from .profiling.costs import *
 
 _all_ = [
     "summary", "Summary", "model_summary", "module_summary", "layer_info",
@@ -87,10 +87,10 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #cf7b8820
-from .history import *
-from .live import *
-from .stats import *
-from .diagnosis import *
+from .stats.history import *
+from .stats.live import *
+from .stats.activation_stats import *
+from .stats.diagnosis import *
 
 _all_ = [
     "ActivationStats", "History", "WeightHistory", "LivePlot",
@@ -98,10 +98,10 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #845a7bb0
-from .callback import *
-from .progress import *
-from .learner import *
-from .data import *
+from .training.callback import *
+from .training.progress import *
+from .training.learner import *
+from .training.data import *
 
 _all_ = [
     "Learner", "synth_learner", "RegModel",

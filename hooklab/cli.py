@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hooklab import __version__
-from hooklab.layer_table import columns
+from hooklab.profiling.table import columns
 
 # %% ../nbs/lib/cli.ipynb #b235e595
 def installed(package: str) -> str:
@@ -73,7 +73,7 @@ def report(
             "global hooks": ("\n" + " "*14).join(global_hooks()) or "none"}
     text = "\n".join(f"{name:<14}{value}" for name, value in rows.items())
     if model is not None:
-        from hooklab.attached import hooks_on
+        from hooklab.hooks.attached import hooks_on
         on_model = [repr(hook) for hook in hooks_on(model) if hook.layer != "*"]  # the global ones stand above
         text += "\n".join(["", "", f"hooks on this {type(model).__name__}:", *(on_model or ["none"])])
     return Report(f"```text\n{text}\n```")
@@ -138,7 +138,7 @@ def run_lessons(args: Namespace) -> None:
     if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")
     if folder.resolve() == files[0].parent.resolve(): sys.exit(f"hooklab: {folder} holds the originals; {other}")
     if folder.exists() and not folder.is_dir(): sys.exit(f"hooklab: {folder} is a file; {other}")
-    from hooklab.exercises import learner_notebook
+    from hooklab.exercises.checking import learner_notebook
     try:
         folder.mkdir(parents=True, exist_ok=True)
         print(f"Lessons in {folder}:")
@@ -179,7 +179,7 @@ def run_summary(args: Namespace) -> None:
     "`hooklab summary`"
     model = importable(args.model)
     import torch
-    from hooklab.summaries import summary
+    from hooklab.profiling.summaries import summary
     options = {name: getattr(args, name) for name in ("columns", "depth", "train") if getattr(args, name) is not None}
     if args.size: options |= {"input_size": args.size[0] if len(args.size) == 1 else args.size,
                               "dtypes": args.dtype and [getattr(torch, name) for name in args.dtype]}

@@ -11,13 +11,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .callback import HookCallback, leaves
-from .hook import Hook, Hooks, hook_output, hook_outputs
-from .shapes import dummy_eval, has_params, model_sizes, num_features_model, total_params, undisturbed
-from .stats import ActivationStats
-from .summaries import _inputs
-from .summaries import module_summary as summary_of_learner
-from .tree import map_tensors
+from .training.callback import HookCallback, leaves
+from .hooks.hook import Hook, Hooks, hook_output, hook_outputs
+from .profiling.shapes import dummy_eval, has_params, model_sizes, num_features_model, total_params, undisturbed
+from .stats.activation_stats import ActivationStats
+from .profiling.summaries import _inputs
+from .profiling.summaries import module_summary as summary_of_learner
+from .hooks.tree import map_tensors
 
 # %% ../nbs/lib/fastai.ipynb #fa57a1d5
 _all_ = ["Hook", "hook_output", "Hooks", "hook_outputs", "dummy_eval", "model_sizes", "num_features_model", "has_params", "HookCallback",

@@ -25,11 +25,11 @@ ROOT = Path(__file__).resolve().parent.parent
 NBS, PROC, DOCS, STAMP = (ROOT/name for name in ("nbs", "_proc", "_docs", "_proc/.built"))
 SHORT_TYPES = {"__main__.": "", "torch.nn.modules.module.Module": "nn.Module", "torch.Tensor": "Tensor",
                "collections.abc.": "", "typing.": "", "pathlib.Path": "Path"}
-# nbdev makes a link of each symbol in backticks, also within the text of a link: [[`Hook`](/lib/hook.html#hook) here](page.ipynb)
+# nbdev makes a link of each symbol in backticks, also within the text of a link: [[`Hook`](/lib/hooks/hook.html#hook) here](page.ipynb)
 INNER_LINK = re.compile(r"\[(`[^`]+`)\]\([^)]*\)")
 LINK_IN_LINK = re.compile(r"\[((?:[^\[\]]*\[`[^`]+`\]\([^)]*\))+[^\[\]]*)\](?=\()")
 SIGNATURE = re.compile(r"(?<=^```python\n)def .*?(?=\n```$)", re.M | re.S)
-SOURCE_LINK = re.compile(r"\[source\]\(\S*/blob/\S+?/(\w+)\.py#L(\d+)\)\{.*?\}")
+SOURCE_LINK = re.compile(r"\[source\]\(\S*/blob/\w+/hooklab/(\S+?)\.py#L(\d+)\)\{.*?\}")
 
 
 def package() -> dict:
@@ -38,8 +38,8 @@ def package() -> dict:
     config.read(ROOT/"settings.ini", encoding="utf-8")
     name = config["package"]["name"]
     version = re.search(r'^__version__ = "(.+)"', (ROOT/name/"__init__.py").read_text(encoding="utf-8"), re.M)[1]
-    origins = {file.stem: re.search(r"File to edit: \S*/nbs/(\S+)\.ipynb", file.read_text(encoding="utf-8"))
-               for file in sorted((ROOT/name).glob("[!_]*.py"))}
+    origins = {file.relative_to(ROOT/name).with_suffix("").as_posix(): re.search(r"File to edit: \S*/nbs/(\S+)\.ipynb", file.read_text(encoding="utf-8"))
+               for file in sorted((ROOT/name).rglob("[!_]*.py"))}
     return {**config["package"], "version": version, "modules": {module: origin and origin[1] for module, origin in origins.items()}}
 
 
@@ -94,7 +94,7 @@ def process_notebooks(everything: bool):
 def spaced(signature: re.Match) -> str:
     "A signature as nbdev writes it, `x:int=1)->package.module.Type`, with the spaces that code has and without our modules."
     lines = [re.match(r"(.*?)( # .*)?$", line).groups("") for line in signature[0].splitlines()]
-    annotated = [(re.sub(r"(?<=[\s*])(\w+):(?=\S)", r"\1: ", re.sub(r"\bhooklab\.\w+\.", "", code)), comment) for code, comment in lines]
+    annotated = [(re.sub(r"(?<=[\s*])(\w+):(?=\S)", r"\1: ", re.sub(r"\bhooklab\.(?:[a-z_]\w*\.)+", "", code)), comment) for code, comment in lines]
     return "\n".join(re.sub(r"(: [^=]+)=(?=\S)", r"\1 = ", code).replace(")->", ") -> ") + comment for code, comment in annotated)
 
 
@@ -115,13 +115,14 @@ def tidy_pages():
 
 def write_source_pages(facts: dict):
     "Writes a page for each module, so that source links work offline and show the code of this build."
-    (PROC/"source").mkdir(exist_ok=True)
     for module, origin in facts["modules"].items():
         code = (ROOT/facts["name"]/f"{module}.py").read_text(encoding="utf-8").rstrip()
         fence = "`"*max(4, 1 + max((len(ticks) for ticks in re.findall("`+", code)), default=0))
         exported = f"Exported from [its page of the reference](/{origin}.ipynb)." if origin else ""
         # the id L makes the renderers number the lines L-1, L-2, …
-        (PROC/"source"/f"{module}.qmd").write_text(
+        page = PROC/"source"/f"{module}.qmd"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(
             f"---\ntitle: {facts['name']}/{module}.py\ntoc: false\npage-layout: full\n---\n\n{exported}\n\n"
             f"{fence}{{#L .python code-line-numbers=true}}\n{code}\n{fence}\n", encoding="utf-8")
 
@@ -137,7 +138,7 @@ def render():
 
 def write_learner_notebooks(docs: Path):
     "Puts beside each lesson the notebook that its page offers: the learner's version."
-    from hooklab.exercises import learner_notebook
+    from hooklab.exercises.checking import learner_notebook
     for file in sorted((NBS/"lessons").glob("*.ipynb")):
         try: nb = learner_notebook(json.loads(file.read_text(encoding="utf-8")))
         except ValueError as error: sys.exit(f"{file.relative_to(ROOT)}: {error} Mend it with `make lab`, then `make site`")
@@ -148,7 +149,7 @@ def build():
     "Builds the site into _docs, unless it is what the files would give."
     done = f"Open {DOCS.relative_to(ROOT)}/index.html in a browser, or run `make serve`."
     facts = package()
-    every_page = (f"{facts['name']}/*.py", "tools/site*.py", "pyproject.toml")
+    every_page = (f"{facts['name']}/**/*.py", "tools/site*.py", "pyproject.toml")
     code = fingerprint(*every_page)
     everything = fingerprint(*every_page, "nbs/**/*", "_quarto.yml", "settings.ini")
     stamp = f"{code} {everything} {bool(shutil.which('quarto'))}"

@@ -120,7 +120,7 @@ def link_to_source(soup: BeautifulSoup, file: Path, docs: Path, anchors: dict[Pa
         url = urlsplit(link["href"])
         if not (url.fragment and link.code) or url.fragment in anchors.get(target(file, url), {url.fragment}): continue
         if code := NbdevLookup().code(link.get_text().removesuffix("()")):
-            module, line = re.search(r"/(\w+)\.py#L(\d+)$", code).groups()
+            module, line = re.search(r"/hooklab/(.+)\.py#L(\d+)$", code).groups()
             link["href"] = f"{os.path.relpath(docs/'source', file.parent)}/{module}.html#L{line}"
 
 
@@ -193,7 +193,7 @@ def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
     if header and page.startswith("lessons/"):
         header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a></p>'))
     for module, origin in modules.items():
-        if header and origin == page: header.append(fragment(f'<p class="offer"><a href="../source/{module}.html">Source of this module</a></p>'))
+        if header and origin == page: header.append(fragment(f'<p class="offer"><a href="{"../"*page.count("/")}source/{module}.html">Source of this module</a></p>'))
     if header and (toc := soup.find(id="TOC")):  # beside the text there is no room for it on a phone
         short = fragment(f'<details class="toc-short"><summary>On this page</summary>{toc.ul}</details>')
         for tag in short.find_all(id=True): del tag["id"]

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torchvision.models import resnet18
 
 import hooklab as hl
-from hooklab.callback import leaves
+from hooklab.training.callback import leaves
 
 from tests.bench.measure import ratios
 
@@ -90,8 +90,8 @@ def compiled(rounds):
 
 record = """
 import os, sys, time, torch
-from hooklab.history import History
-from hooklab.moments import rows_of
+from hooklab.stats.history import History
+from hooklab.stats.moments import rows_of
 steps, layers = map(int, sys.argv[1:])
 table = torch.rand(len(rows_of(False, True)), layers)
 history = History([f"layer {i}" for i in range(layers)], rows_of(False, True))

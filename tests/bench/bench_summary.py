@@ -40,7 +40,7 @@ on_meta = """
 import sys, time, torch
 from torchvision.models import vit_h_14
 if sys.argv[1] == "hooklab":
-    from hooklab.summaries import summary
+    from hooklab.profiling.summaries import summary
     def told(): return summary(vit_h_14, input_size=(1, 3, 224, 224), device="meta")
 else:
     import torchinfo

@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.trace import ForwardCheck, GradientCheck, Timeline, VerboseExecution, checked_gradients, execution_order
+from hooklab.debug.trace import ForwardCheck, GradientCheck, Timeline, VerboseExecution, checked_gradients, execution_order
 
-pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
+pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
 
 
 class Block(nn.Module):
@@ -438,5 +438,5 @@ def test_plot_of_a_model_that_calls_itself_and_has_parameters_of_its_own(x):
 
 def test_importing_trace_does_not_import_matplotlib():
     import subprocess, sys
-    code = "import sys, hooklab.trace, hooklab.edit; assert not {'matplotlib', 'torch._dynamo'} & set(sys.modules)"
+    code = "import sys, hooklab.debug.trace, hooklab.edit.edits; assert not {'matplotlib', 'torch._dynamo'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

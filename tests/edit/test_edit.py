@@ -18,11 +18,12 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab import HookWarning, books
-from hooklab import edit as edit_module
-from hooklab.edit import Change, ablate, edit_input, edit_output, patch, scale, steer
+from hooklab import HookWarning
+from hooklab.hooks import books
+from hooklab.edit import edits as edit_module
+from hooklab.edit.edits import Change, ablate, edit_input, edit_output, patch, scale, steer
 
-pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
+pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
 
 
 class Net(nn.Module):

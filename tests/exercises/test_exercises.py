@@ -13,13 +13,13 @@ import torch
 
 import hooklab
 from conftest import REPO
-from hooklab.exercises import NotYet, _checks, check, learner_notebook, lesson_exercises
+from hooklab.exercises.checking import NotYet, _checks, check, learner_notebook, lesson_exercises
 
 lessons = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
 exercises = {id: parts for nb in lessons.values() for id, parts in lesson_exercises(nb).items()}
 
 # For each exercise a list of mistakes: the solution with one piece replaced, or a whole answer, and a piece of what its author should be told.
-mistakes = {id: wrong for file in (REPO/"tests"/"mistakes").glob("lesson_??.py") for id, wrong in runpy.run_path(file)["mistakes"].items()}
+mistakes = {id: wrong for file in (REPO/"tests"/"exercises"/"mistakes").glob("lesson_??.py") for id, wrong in runpy.run_path(file)["mistakes"].items()}
 
 
 def answer(source, parts):
@@ -59,7 +59,7 @@ def test_stub_says_that_nothing_is_written(id):
     assert "Nothing is written here yet" in told(id, source(id, "stub"))
 
 
-@pytest.mark.filterwarnings("ignore:.*never called:hooklab.hook.HookWarning")  # from an answer that hides an error
+@pytest.mark.filterwarnings("ignore:.*never called:hooklab.hooks.hook.HookWarning")  # from an answer that hides an error
 @pytest.mark.parametrize("id, mistake", [(id, mistake) for id in mistakes for mistake in mistakes[id]])
 def test_mistake_is_named(id, mistake):
     *change, expected = mistake
@@ -81,7 +81,7 @@ def test_any_error_of_an_answer_is_told(raised, expected):
 
 def test_lessons_checks_and_mistakes_belong_together():
     for module in pkgutil.iter_modules(hooklab.__path__):
-        if re.fullmatch(r"exercises_\d\d", module.name): importlib.import_module(f"hooklab.{module.name}")
+        if re.fullmatch(r"lesson_\d\d", module.name): importlib.import_module(f"hooklab.exercises.{module.name}")
     assert set(exercises) == set(_checks) == set(mistakes)
 
 

@@ -16,11 +16,11 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 from tqdm import tqdm
 
-from hooklab import dataset_features
-from hooklab.attached import hooks_on
-from hooklab.dataset_features import extract, load_features
-from hooklab.features import FeatureExtractor
-from hooklab.store import HookWarning
+from hooklab.features import dataset as dataset_features
+from hooklab.hooks.attached import hooks_on
+from hooklab.features.dataset import extract, load_features
+from hooklab.features.extractor import FeatureExtractor
+from hooklab.hooks.copies import HookWarning
 
 torch.set_num_threads(1)
 fork = multiprocessing.get_context("fork")

@@ -15,12 +15,12 @@ from torchvision.models import resnet18, resnet50, vit_b_16
 from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.models.feature_extraction import create_feature_extractor
 
-from hooklab.attached import hooks_on
-from hooklab.edit import edit_output, scale
-from hooklab.features import FeatureExtractor
-from hooklab.hook import hook_outputs
-from hooklab.select import layers
-from hooklab.store import HookWarning
+from hooklab.hooks.attached import hooks_on
+from hooklab.edit.edits import edit_output, scale
+from hooklab.features.extractor import FeatureExtractor
+from hooklab.hooks.hook import hook_outputs
+from hooklab.hooks.select import layers
+from hooklab.hooks.copies import HookWarning
 
 torch.set_num_threads(1)
 
@@ -96,7 +96,7 @@ def test_same_as_torchvision():
     (("b", "a"), ["a", "b"]), (iter(["a", "b"]), ["a", "b"]), ([nn.ReLU, "b"], ["relu", "relu#1", "b"]),
     ("relu#0", ["relu#0"]), ("relu#1", ["relu#1"]), ("r*#1", ["relu#1"]), (["relu", "relu#0"], ["relu", "relu#0", "relu#1"]),
     (["relu", "relu#1"], ["relu", "relu#1"]), ("", [""]), (["", "a"], ["a", ""])])
-@pytest.mark.filterwarnings("ignore::hooklab.store.HookWarning")
+@pytest.mark.filterwarnings("ignore::hooklab.hooks.copies.HookWarning")
 def test_names(net, x, names, expected): assert list(FeatureExtractor(net, names)(x)) == expected
 
 

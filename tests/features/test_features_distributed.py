@@ -2,6 +2,7 @@
 import json
 import multiprocessing
 import os
+from pathlib import Path
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hooklab.dataset_features import extract, load_features
+from hooklab.features.dataset import extract, load_features
 
 torch.set_num_threads(1)
 fork = multiprocessing.get_context("fork")
@@ -69,7 +70,7 @@ def torchrun(tmp_path):
         """))
     def start(folder, pause=0.):
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script, folder, tmp_path/"log", str(pause)]
-        paths = os.pathsep.join([os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__))])
+        paths = os.pathsep.join([os.path.dirname(__file__), str(Path(__file__).parents[2])])
         return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return start
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import hooklab as hl
-from hooklab.books import Book, register
+from hooklab.hooks.books import Book, register
 
 DICTIONARIES = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_kwargs", "_always_called"))]
 KINDS = "forward", "forward_pre", "backward", "backward_pre"

@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 import hooklab as hl
-from hooklab.attached import hooks_on
-from hooklab.callback import Callback, HookCallback
-from hooklab.history import History, WeightHistory
-from hooklab.learner import Learner, TrainEvalCallback, synth_learner
-from hooklab.live import LivePlot
-from hooklab.moments import rows_of
-from hooklab.own_hook import HookHistory
-from hooklab.progress import ProgressCallback, Recorder
-from hooklab.recording import Recording
-from hooklab.stats import ActivationStats, Loop
+from hooklab.hooks.attached import hooks_on
+from hooklab.training.callback import Callback, HookCallback
+from hooklab.stats.history import History, WeightHistory
+from hooklab.training.learner import Learner, TrainEvalCallback, synth_learner
+from hooklab.stats.live import LivePlot
+from hooklab.stats.moments import rows_of
+from hooklab.stats.own_hook import HookHistory
+from hooklab.training.progress import ProgressCallback, Recorder
+from hooklab.stats.recording import Recording
+from hooklab.stats.activation_stats import ActivationStats, Loop
 
 torch.set_num_threads(1)
 
@@ -196,7 +196,7 @@ def test_a_learner_in_the_middle_of_training(event, twin_of):
 @each_deep_way
 def test_a_learner_with_a_bar(twin_of, monkeypatch):
     "It writes to a terminal, which cannot be copied."
-    monkeypatch.setattr("hooklab.progress.tqdm", Bar)
+    monkeypatch.setattr("hooklab.training.progress.tqdm", Bar)
     learn = synth_learner(n_trn=2, device="cpu")
     learn.fit(1)
     twin = twin_of(learn)

@@ -18,9 +18,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab import HookWarning, books
+from hooklab import HookWarning
+from hooklab.hooks import books
 
-pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
+pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
 
 
 class Net(nn.Module):

@@ -11,7 +11,7 @@ from torch._dynamo.utils import counters
 
 import hooklab as hl
 from test_hook_models import same_calls
-from traces import difference, ours, run, same
+from support.traces import difference, ours, run, same
 
 # inductor needs a C++ compiler and takes its time; the quick tests go through all ways once and through the other backend where it may differ
 BACKENDS = ["eager", "aot_eager", "inductor"]

@@ -10,8 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from processes import failures_in_two
-from traces import ours, same
+from support.processes import failures_in_two
+from support.traces import ours, same
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 

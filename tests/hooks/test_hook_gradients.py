@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
 from test_hook_models import check_gradients, check_untouched, same_calls
-from traces import buffers, difference, loss, ours, run, same
+from support.traces import buffers, difference, loss, ours, run, same
 
 
 @pytest.fixture(autouse=True)

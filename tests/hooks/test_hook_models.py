@@ -9,7 +9,7 @@ import torchvision
 from torch import Tensor, nn
 
 import hooklab as hl
-from traces import buffers, difference, loss, ours, run, same
+from support.traces import buffers, difference, loss, ours, run, same
 
 LIMIT = 290_000_000  # parameters: with the gradients of two runs, more would not fit in 4 GB
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 import hooklab as hl
-from traces import difference, ours, run, same
+from support.traces import difference, ours, run, same
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated:FutureWarning")
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import hooklab as hl
-from traces import buffers, difference, loss, ours, run
+from support.traces import buffers, difference, loss, ours, run
 
 calm = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 

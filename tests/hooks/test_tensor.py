@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 import hooklab as hl
 from hooklab import HookWarning
 
-pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
+pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
 
 
 class Net(nn.Module):

@@ -15,11 +15,11 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.cost_meters import Clock, Memory, Step, Turns, Watched
-from hooklab.cost_table import Costs, LayerCost, rows_of
-from hooklab.costs import cost
+from hooklab.profiling.cost_meters import Clock, Memory, Step, Turns, Watched
+from hooklab.profiling.cost_table import Costs, LayerCost, rows_of
+from hooklab.profiling.costs import cost
 
-pytestmark = pytest.mark.filterwarnings("error::hooklab.store.HookWarning")
+pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
 once = {"warmup": 0, "repeat": 1}
 F32 = 4  # bytes
 

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from hooklab.multiply_adds import MultiplyAdds
-from hooklab.summaries import summary
+from hooklab.profiling.multiply_adds import MultiplyAdds
+from hooklab.profiling.summaries import summary
 
 
 class Calls(nn.Module):

@@ -6,8 +6,8 @@ from torch.nn.parameter import is_lazy
 from torchvision.models import resnet18
 
 import hooklab as hl
-from hooklab.shapes import first_layer
-from traces import ours, same
+from hooklab.profiling.shapes import first_layer
+from support.traces import ours, same
 
 image, words = torch.float32, torch.int64
 

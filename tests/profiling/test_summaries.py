@@ -633,7 +633,7 @@ examples = {
 
 @pytest.mark.parametrize("name", examples)
 def test_golden_text(name):
-    "After a change that is meant: delete the files in tests/golden, run this twice, and look at what git says."
+    "After a change that is meant: delete the files in tests/profiling/golden, run this twice, and look at what git says."
     file, text = GOLDEN/f"{name}.txt", f"{examples[name]()}\n"
     if not file.exists():
         file.write_text(text, encoding="utf-8")
@@ -756,7 +756,7 @@ def test_transformers(name):
 # --- memory and speed of importing
 
 def test_nothing_slow_is_imported():
-    code = "import sys, hooklab.summaries; print([m for m in ('matplotlib', 'pandas', 'torchvision', 'torch._dynamo', 'torch.utils.flop_counter', 'IPython') if m in sys.modules])"
+    code = "import sys, hooklab.profiling.summaries; print([m for m in ('matplotlib', 'pandas', 'torchvision', 'torch._dynamo', 'torch.utils.flop_counter', 'IPython') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

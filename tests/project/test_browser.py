@@ -73,10 +73,10 @@ def test_a_word_is_found_and_leads_to_its_section(visit, size):
     browser = visit(size=size)
     browser.find_element(By.CSS_SELECTOR, ".search-open").click()
     press(browser, "layers pattern")
-    link = next(a for a in hits(browser) if "lib/select.html#" in a.get_attribute("href"))
+    link = next(a for a in hits(browser) if "lib/hooks/select.html#" in a.get_attribute("href"))
     place = link.get_attribute("href").partition("#")[2]
     link.click()
-    shows(browser, f"lib/select.html#{place}")
+    shows(browser, f"lib/hooks/select.html#{place}")
     top = browser.execute_script("return document.getElementById(arguments[0]).getBoundingClientRect().top", place)
     assert 0 <= top < size[1]/2, "the section is not what one sees first"
 
@@ -86,14 +86,14 @@ def test_search_by_keyboard_alone(visit, site):
     press(browser, "/")
     press(browser, "layers")
     best = hits(browser)[0].get_attribute("href")
-    assert best.endswith("lib/select.html#layers"), f"the symbol of that name is not the first hit, but {best}"
+    assert best.endswith("lib/hooks/select.html#layers"), f"the symbol of that name is not the first hit, but {best}"
     press(browser, Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_UP)
     assert browser.switch_to.active_element.get_attribute("href") == best
     press(browser, Keys.ESCAPE)
     assert not browser.find_element(By.CSS_SELECTOR, "dialog.search").is_displayed()
     press(browser, "/")
     press(browser, Keys.ENTER)  # the word is still there
-    shows(browser, "lib/select.html#layers")
+    shows(browser, "lib/hooks/select.html#layers")
 
 
 def test_search_says_when_there_is_nothing(visit):
@@ -114,7 +114,7 @@ def test_the_theme_follows_the_system_until_the_reader_chooses(visit, site):
 
 
 def test_a_source_link_leads_to_the_line(visit, site):
-    browser = visit("lib/select.html")
+    browser = visit("lib/hooks/select.html")
     link = browser.find_element(By.CSS_SELECTOR, "a.source-link")
     symbol = browser.execute_script("return document.evaluate('following::h3[1]', arguments[0], null, 9).singleNodeValue.id", link)
     link.click()
@@ -162,18 +162,18 @@ def test_a_lesson_can_be_downloaded(visit, site):
 
 
 def test_code_can_be_copied(visit, browser, repo):
-    visit("lib/gradient.html")
+    visit("lib/hooks/gradient.html")
     browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
     button = browser.find_element(By.CSS_SELECTOR, "#before-the-layer-runs .code-copy-button")
     code = browser.execute_script("return arguments[0].parentElement.querySelector('code').textContent", button)
     button.click()
     copied = WebDriverWait(browser, 5).until(lambda b: b.execute_async_script("navigator.clipboard.readText().then(arguments[0])")).strip()
-    assert copied == code.strip() and copied in (repo/"hooklab/gradient.py").read_text(encoding="utf-8"), "what is copied is not what was written"
+    assert copied == code.strip() and copied in (repo/"hooklab/hooks/gradient.py").read_text(encoding="utf-8"), "what is copied is not what was written"
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_code_is_seen_whole_and_no_button_covers_it(visit, site, size):
-    for page in ("index.html", first(site, "lessons"), "lib/hook.html", "lib/gradient.html"):
+    for page in ("index.html", first(site, "lessons"), "lib/hooks/hook.html", "lib/hooks/gradient.html"):
         browser = visit(page, size)
         browser.execute_script("document.querySelectorAll('details').forEach((d) => d.open = true)")
         assert browser.execute_script("return document.querySelectorAll('pre:has(.code-line)').length")
@@ -211,7 +211,7 @@ def test_which_hook_is_one_page_on_paper(visit, paper):
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_table_of_layers_opens_and_closes(visit, size):
-    browser = visit("lib/summaries.html", size=size)
+    browser = visit("lib/profiling/summaries.html", size=size)
     table = next(t for t in browser.find_elements(By.CSS_SELECTOR, ".hl-layers") if "BasicBlock" in t.get_attribute("innerHTML"))
     def shown(): return [row.text.splitlines()[0] for row in table.find_elements(By.CSS_SELECTOR, ".hl-row") if row.is_displayed()]
     closed = shown()

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hooklab import __version__, cli
-from hooklab.exercises import learner_notebook
+from hooklab.exercises.checking import learner_notebook
 
 
 def shell(*args, **kwargs):
@@ -179,7 +179,7 @@ def models(tmp_path):
 def test_summary_of_torchvision(models):
     from torchvision.models import resnet18
 
-    from hooklab.summaries import summary
+    from hooklab.profiling.summaries import summary
     done = models("torchvision.models:resnet18", "--size", "1,3,224,224", env=os.environ | {"COLUMNS": "90"})
     assert (done.returncode, done.stderr) == (0, "") and done.stdout == f"{summary(resnet18(), input_size=(1, 3, 224, 224)).text(depth=3, n=90)}\n"
     done = models("torchvision.models:resnet18", "--size", "1,3,224,224", "--meta", "--json")

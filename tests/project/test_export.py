@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from checks import copy_tree, stale_exports
+from support.checks import copy_tree, stale_exports
 
 
 def test_library_and_readme_are_exported(repo, tmp_path):
@@ -56,7 +56,7 @@ def test_top_level_is_as_designed(repo, tracked):
 def test_a_public_name_is_defined_once(repo):
     "Where another module has a function of the same name, the links of the reference would lead to either."
     public, places = set(), {}
-    for file in sorted((repo/"hooklab").glob("[!_]*.py")):
+    for file in sorted((repo/"hooklab").rglob("[!_]*.py")):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef): places.setdefault(node.name, []).append(file.name)
             elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__" and isinstance(node.value, ast.List):
@@ -65,14 +65,19 @@ def test_a_public_name_is_defined_once(repo):
 
 
 # Modules that export more than `hl` has: names for trainers, for those who write lessons, for the command, fastai's own.
-MORE_THAN_HL = {"trainers", "exercises", "cli", "fastai"}
+MORE_THAN_HL = {"stats.trainers", "exercises.checking", "cli", "fastai"}
+
+
+def rooms(repo) -> list[str]:
+    "The modules that a notebook writes, from below `hooklab`, but not the checks of the single lessons."
+    files = [file.relative_to(repo/"hooklab").with_suffix("") for file in sorted((repo/"hooklab").rglob("[!_]*.py"))]
+    return [".".join(file.parts) for file in files if file.name != "all" and not file.name.startswith("lesson_")]
 
 
 def test_the_list_of_public_names_is_what_the_modules_export(repo):
     listed, exported = importlib.import_module("hooklab.all").__all__, {}
-    for file in sorted((repo/"hooklab").glob("[!_]*.py")):
-        if file.stem == "all" or file.stem.startswith("exercises_"): continue
-        for name in importlib.import_module(f"hooklab.{file.stem}").__all__: exported.setdefault(name, file.stem)
+    for room in rooms(repo):
+        for name in importlib.import_module(f"hooklab.{room}").__all__: exported.setdefault(name, room)
     place = "a list `_all_` in nbs/lib/all.ipynb"
     wrong = [f"{name} is exported by hooklab.{module} and in no list: write it into {place}, or `#| exporti` above its cell"
              for name, module in exported.items() if name not in listed and module not in MORE_THAN_HL]
@@ -99,9 +104,8 @@ def test_what_is_not_in_the_list_is_not_public(name):
 
 def test_everything_public_is_shown_at_work(repo):
     "Each public function, class and method is used in a cell that readers see; of a class, an output that shows one is enough."
-    from hooklab.callback import events
-    modules = {name: importlib.import_module(f"hooklab.{name}") for name in sorted(file.stem for file in (repo/"hooklab").glob("[!_]*.py"))
-               if name != "all" and not name.startswith("exercises_")}
+    from hooklab.training.callback import events
+    modules = [importlib.import_module(f"hooklab.{room}") for room in rooms(repo)]
     used, shown = "", ""
     for path in (repo/"nbs").rglob("*.ipynb"):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
@@ -113,12 +117,12 @@ def test_everything_public_is_shown_at_work(repo):
     used |= {"lightning_callback", "transformers_callback"} if {"lightning", "transformers"} <= used else set()  # the methods that call them
     called_by_the_engine = {*events, "clean_up", "enters", "overlooked"}
     missing = []
-    for module in modules.values():
+    for module in modules:
         for name in getattr(module, "__all__", []):
             thing = getattr(module, name)
             if name not in used and not (inspect.isclass(thing) and name in shown): missing.append(name)
             if not inspect.isclass(thing): continue
-            parts = [kind for kind in thing.__mro__ if kind is thing or kind.__module__ == "hooklab.plots"]  # what a `History` draws
+            parts = [kind for kind in thing.__mro__ if kind is thing or kind.__module__ == "hooklab.stats.plots"]  # what a `History` draws
             for method, value in [item for kind in parts for item in vars(kind).items()]:
                 public = not method.startswith("_") and (inspect.isroutine(value) or isinstance(value, property))
                 if public and method not in used | called_by_the_engine: missing.append(f"{name}.{method}")

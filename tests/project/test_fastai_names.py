@@ -10,8 +10,8 @@ from torch import nn
 
 import hooklab as hl
 import hooklab.fastai
-from hooklab.attached import hooks_on
-from hooklab.learner import synth_learner
+from hooklab.hooks.attached import hooks_on
+from hooklab.training.learner import synth_learner
 
 matplotlib.use("agg")
 torch.set_num_threads(1)

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from checks import command, copy_tree, failure, kinds, notebooks, outdated_outputs, stale_exports, unclean
+from support.checks import command, copy_tree, failure, kinds, notebooks, outdated_outputs, stale_exports, unclean
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +45,13 @@ def test_nothing_broken(tree, notebook):
 
 
 def test_library_changed_by_hand(tree):
-    with open(tree/"hooklab/tree.py", "a") as file: file.write("\nx = 1\n")
-    assert only(stale_exports(tree)).startswith("hooklab/tree.py is not what the notebooks make")
+    with open(tree/"hooklab/hooks/tree.py", "a") as file: file.write("\nx = 1\n")
+    assert only(stale_exports(tree)).startswith("hooklab/hooks/tree.py is not what the notebooks make")
 
 
 def test_notebook_changed_and_not_exported(tree, notebook):
     edit(tree/notebook, lambda nb: nb["cells"].append(code("#| export\ndef new() -> int: return 1")))
-    assert {problem.split()[0] for problem in stale_exports(tree)} == {"hooklab/tree.py", "hooklab/_modidx.py"}
+    assert {problem.split()[0] for problem in stale_exports(tree)} == {"hooklab/hooks/tree.py", "hooklab/_modidx.py"}
 
 
 def test_module_whose_notebook_is_gone(tree):

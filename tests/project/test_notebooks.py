@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from checks import copy_tree, failure, notebooks, outdated_outputs, skipped, unclean
+from support.checks import copy_tree, failure, notebooks, outdated_outputs, skipped, unclean
 from conftest import REPO
 
 def each(paths): return pytest.mark.parametrize("notebook", paths, ids=lambda path: str(path.relative_to("nbs").with_suffix("")))

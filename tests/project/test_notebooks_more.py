@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from checks import copy_tree, notebooks, outdated_outputs, run_skipped, skipped
+from support.checks import copy_tree, notebooks, outdated_outputs, run_skipped, skipped
 from conftest import REPO
 
 pages = [notebook for notebook in notebooks(REPO) if skipped(REPO/notebook)]

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from checks import copy_tree
+from support.checks import copy_tree
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_version_is_that_of_the_code(metadata, repo):
 
 def test_wheel_holds_types_lessons_and_licence(wheel, repo):
     with ZipFile(wheel) as files: names = set(files.namelist())
-    assert {"hooklab/py.typed", *(f"hooklab/{p.name}" for p in (repo/"hooklab").glob("*.py"))} <= names
+    assert {"hooklab/py.typed", *(p.relative_to(repo).as_posix() for p in (repo/"hooklab").rglob("*.py"))} <= names
     assert {n for n in names if n.endswith(".ipynb")} == {f"hooklab/lessons/{p.name}" for p in (repo/"nbs/lessons").glob("*.ipynb")}
     assert any(n.endswith("licenses/LICENSE") for n in names)
     assert {n.split("/")[0] for n in names if ".dist-info" not in n} == {"hooklab"}, "the wheel installs more than hooklab"

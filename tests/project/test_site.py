@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from bs4 import BeautifulSoup
 
-REPO = Path(__file__).parent.parent
+REPO = Path(__file__).parents[2]
 sys.path.insert(0, str(REPO/"tools"))
 import site_pages
 
@@ -170,8 +170,8 @@ def exported(notebook: Path):
 
 def test_the_reference_shows_the_code_that_it_is_about(pages, repo):
     folded, open_ = [], []
-    for file in sorted((repo/"nbs/lib").glob("*.ipynb")):
-        shown = {code.get_text().strip(): code for code in pages[f"lib/{file.stem}.html"].main.select("pre code")}
+    for file in sorted((repo/"nbs/lib").rglob("*.ipynb")):
+        shown = {code.get_text().strip(): code for code in pages[file.relative_to(repo/"nbs").with_suffix(".html").as_posix()].main.select("pre code")}
         for code, names, only_imports in exported(file):
             assert (code in shown) != only_imports, f"{file.name}: {code[:200]}"
             if only_imports: continue
@@ -196,8 +196,9 @@ def test_signatures_are_written_as_code_is(pages):
 
 
 def test_source_pages_show_each_line_of_each_module(pages, repo):
-    for file in (repo/"hooklab").glob("[!_]*.py"):
-        lines = [span.get_text() for span in pages[f"source/{file.stem}.html"].select("#L code > span")]
+    for file in (repo/"hooklab").rglob("[!_]*.py"):
+        page = file.relative_to(repo/"hooklab").with_suffix(".html").as_posix()
+        lines = [span.get_text() for span in pages[f"source/{page}"].select("#L code > span")]
         assert lines == file.read_text(encoding="utf-8").rstrip().split("\n"), file.name
 
 
@@ -360,7 +361,7 @@ def test_the_list_of_the_reference_must_be_whole(project):
     (project/"nbs/lib/new.ipynb").write_text(notebook("# New"))
     says("nbs/lib/new.ipynb is not in the sidebar")
     quarto = (project/"_quarto.yml").read_text()
-    (project/"_quarto.yml").write_text(quarto.replace("- section: Inside\n            contents:", "- section: Inside\n            contents:\n              - lib/new.ipynb\n              - lib/gone.ipynb"))
+    (project/"_quarto.yml").write_text(quarto.replace("- section: Hooks\n            contents:", "- section: Hooks\n            contents:\n              - lib/new.ipynb\n              - lib/gone.ipynb"))
     says("lib/gone.ipynb, which is not in nbs")
 
 

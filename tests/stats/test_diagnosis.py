@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import hooklab as hl
-from hooklab.diagnosis import Diagnosis, diagnose, faults
-from hooklab.history import History, WeightHistory
-from hooklab.moments import rows_of
-from hooklab.stats import ActivationStats
+from hooklab.stats.diagnosis import Diagnosis, diagnose, faults
+from hooklab.stats.history import History, WeightHistory
+from hooklab.stats.moments import rows_of
+from hooklab.stats.activation_stats import ActivationStats
 
-from runs import adam, broken, full, healthy, mlp, record, sgd, shallow, steps, train, usual
+from support.runs import adam, broken, full, healthy, mlp, record, sgd, shallow, steps, train, usual
 
 seeds = [0, pytest.param(1, marks=pytest.mark.slow)]
 # What cannot be told from means and deviations of layers with parameters

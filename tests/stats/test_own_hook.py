@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import hooklab as hl
-from hooklab.attached import hooks_on
-from hooklab.callback import CancelFitException, HookCallback
-from hooklab.learner import synth_learner
-from hooklab.stats import ActivationStats
+from hooklab.hooks.attached import hooks_on
+from hooklab.training.callback import CancelFitException, HookCallback
+from hooklab.training.learner import synth_learner
+from hooklab.stats.activation_stats import ActivationStats
 
 matplotlib.use("agg")
 torch.set_num_threads(1)

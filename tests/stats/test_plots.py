@@ -16,11 +16,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 import hooklab as hl
-import hooklab.live
-from hooklab import plots
-from hooklab.history import WeightHistory
-from hooklab.moments import rows_of
-from hooklab.plots import thinned
+import hooklab.stats.live
+from hooklab.stats import plots
+from hooklab.stats.history import WeightHistory
+from hooklab.stats.moments import rows_of
+from hooklab.stats.plots import thinned
 
 
 def history(layers=3, steps=10, kind="activations", with_hist=True, first=0, every=1, spoil=None):
@@ -285,7 +285,7 @@ def notebook(monkeypatch):
     import IPython.display
     shown = Shown()
     monkeypatch.setattr(IPython.display, "display", shown.display)
-    monkeypatch.setattr(hooklab.live, "in_jupyter", lambda: True)
+    monkeypatch.setattr(hooklab.stats.live, "in_jupyter", lambda: True)
     return shown
 
 
@@ -299,12 +299,12 @@ def test_live_figure_is_updated_in_place(notebook):
 
 def test_live_figure_is_not_drawn_in_each_step(notebook, monkeypatch):
     now, drawings = [0.], []
-    monkeypatch.setattr(hooklab.live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(hooklab.stats.live.time, "monotonic", lambda: now[0])
     def picture(stats):
         drawings.append(now[0])
         now[0] += 1  # drawing takes a second
         return b""
-    monkeypatch.setattr(hooklab.live, "picture", picture)
+    monkeypatch.setattr(hooklab.stats.live, "picture", picture)
     s = hl.ActivationStats().live(every_seconds=5)
     for now[0] in torch.arange(1., 100.).tolist(): s.live_plot.update()
     assert drawings == [1, 22, 43, 64, 85], "drawing takes no more than a twentieth of the time"
@@ -329,7 +329,7 @@ def test_live_figure_shows_a_run_that_fails(notebook):
 
 def test_what_cannot_be_drawn_does_not_stop_the_training(notebook, monkeypatch):
     def fails(stats): raise MemoryError("no room")
-    monkeypatch.setattr(hooklab.live, "picture", fails)
+    monkeypatch.setattr(hooklab.stats.live, "picture", fails)
     with pytest.warns(UserWarning, match="given up: MemoryError: no room") as said: s = run(record=hl.ActivationStats().live(every_seconds=0))
     assert len(s.stats) == 6 and len(said) == 1
 

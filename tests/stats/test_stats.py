@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab import meters, moments
-from hooklab.recording import Recording
+from hooklab.stats import meters, moments
+from hooklab.stats.recording import Recording
 
 
 def net(**bn): return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16, **bn), nn.ReLU(inplace=True), nn.Linear(16, 4))

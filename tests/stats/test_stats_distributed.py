@@ -7,7 +7,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import hooklab as hl
-from processes import failures_in_two
+from support.processes import failures_in_two
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 steps = 5

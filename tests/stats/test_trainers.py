@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader
 
-import hooklab.kinds
-import hooklab.trainers
-from hooklab.attached import hooks_on
-from hooklab.stats import ActivationStats
+import hooklab.hooks.occasions
+import hooklab.stats.trainers
+from hooklab.hooks.attached import hooks_on
+from hooklab.stats.activation_stats import ActivationStats
 
 torch.set_num_threads(1)
 peers = [pytest.mark.peers, pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore::DeprecationWarning")]
@@ -314,7 +314,7 @@ def test_several_optimizers_in_one_batch_of_lightning():
 
 
 def test_updates_of_a_run_without_an_optimizer():
-    follower = hooklab.trainers.Follower(ActivationStats(), updates=True)
+    follower = hooklab.stats.trainers.Follower(ActivationStats(), updates=True)
     with pytest.raises(ValueError, match="this run has none; leave it out"): follower.begin(Net(), 0, [], None)
 
 
@@ -325,7 +325,7 @@ def in_plain_loop(prepare, n=4):
     opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     called, outer, backward = prepare(model, opt)
     s, pace = ActivationStats(grads=True), []
-    with s.on(called, optimizer=outer, auto=True), hooklab.kinds.step_hook(outer, lambda o, args, kwargs: pace.append(o)):
+    with s.on(called, optimizer=outer, auto=True), hooklab.hooks.occasions.step_hook(outer, lambda o, args, kwargs: pace.append(o)):
         for batch in list(DataLoader(samples(), bs))[:n]:
             backward(called(**batch)["loss"])
             outer.step()
@@ -458,8 +458,8 @@ def test_what_is_made_is_of_the_librarys_kind():
 def test_pytorch_lightning_by_its_own_name(tmp_path):
     code = """if True:
         import sys, torch, pytorch_lightning as pl
-        from hooklab.attached import hooks_on
-        from hooklab.stats import ActivationStats
+        from hooklab.hooks.attached import hooks_on
+        from hooklab.stats.activation_stats import ActivationStats
         class Module(pl.LightningModule):
             def __init__(self):
                 super().__init__()
@@ -488,12 +488,12 @@ def test_what_is_missing_is_said(monkeypatch, method, names, install):
 def test_a_library_that_is_broken_says_so_itself(monkeypatch, tmp_path):
     (tmp_path/"broken_trainer.py").write_text("import something_it_needs")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="something_it_needs"): hooklab.trainers.library("broken_trainer", install="nothing")
+    with pytest.raises(ModuleNotFoundError, match="something_it_needs"): hooklab.stats.trainers.library("broken_trainer", install="nothing")
 
 
 def test_neither_library_is_imported_unless_asked():
     code = """if True:
-        import sys, hooklab.all, hooklab.trainers
+        import sys, hooklab.all, hooklab.stats.trainers
         sys.exit(any(name.split('.')[0] in ('lightning', 'pytorch_lightning', 'transformers', 'accelerate') for name in sys.modules))"""
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -524,8 +524,8 @@ def test_two_processes_of_lightning(tmp_path):
     (tmp_path/"train.py").write_text("""
 import lightning.pytorch as pl
 import torch
-from hooklab.attached import hooks_on
-from hooklab.stats import ActivationStats
+from hooklab.hooks.attached import hooks_on
+from hooklab.stats.activation_stats import ActivationStats
 
 class Module(pl.LightningModule):
     def __init__(self):

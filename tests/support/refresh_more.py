@@ -4,9 +4,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from checks import command, copy_tree, notebooks, run_skipped, skipped
+from support.checks import command, copy_tree, notebooks, run_skipped, skipped
 
-repo = Path(__file__).resolve().parent.parent
+repo = Path(__file__).resolve().parents[2]
 
 for page in notebooks(repo):
     if not skipped(repo/page): continue

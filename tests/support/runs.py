@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hooklab.callback import leaves
-from hooklab.data import digits
-from hooklab.diagnosis import diagnose, faults
-from hooklab.history import History
-from hooklab.moments import rows_of
-from hooklab.stats import ActivationStats
+from hooklab.training.callback import leaves
+from hooklab.training.data import digits
+from hooklab.stats.diagnosis import diagnose, faults
+from hooklab.stats.history import History
+from hooklab.stats.moments import rows_of
+from hooklab.stats.activation_stats import ActivationStats
 
 steps = 40
 everything = {"with_hist": True, "grads": True, "include_paramless": True}

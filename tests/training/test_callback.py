@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations
 
-import hooklab.callback
-from hooklab.attached import hooks_on
-from hooklab.callback import (Callback, CancelBatchException, CancelEpochException, CancelFitException, CancelStepException, CancelTrainException,
+import hooklab.training.callback
+from hooklab.hooks.attached import hooks_on
+from hooklab.training.callback import (Callback, CancelBatchException, CancelEpochException, CancelFitException, CancelStepException, CancelTrainException,
                               CancelValidException, HookCallback, events)
-from hooklab.data import synth_data
-from hooklab.learner import Learner, RegModel, synth_learner
-from hooklab.store import HookWarning
+from hooklab.training.data import synth_data
+from hooklab.training.learner import Learner, RegModel, synth_learner
+from hooklab.hooks.copies import HookWarning
 
 torch.set_num_threads(1)
 
@@ -467,7 +467,7 @@ def test_hooklab_does_not_import_fastai():
 def test_events_are_those_of_fastai_in_the_same_order():
     from fastai.callback.core import _events, _inner_loop
     from fastai.learner import _loop
-    assert events == list(_events) and set(_inner_loop) <= set(hooklab.callback._batch_events)
+    assert events == list(_events) and set(_inner_loop) <= set(hooklab.training.callback._batch_events)
     for learn in synth_learner(n_trn=2, n_val=1, quiet=True), fastai_learner(n_trn=2, n_val=1):
         heard = []
         class Hears(Callback):
@@ -481,7 +481,7 @@ def test_events_are_those_of_fastai_in_the_same_order():
 @pytest.mark.parametrize("part", ["Backward", "Step", "Batch", "Train", "Valid", "Epoch", "Fit"])
 @pytest.mark.parametrize("event", [e for e in events if "cancel" not in e and e != "after_create"])
 def test_what_is_cancelled_is_the_same(event, part):
-    cancel, heard = getattr(hooklab.callback, f"Cancel{part}Exception"), {}
+    cancel, heard = getattr(hooklab.training.callback, f"Cancel{part}Exception"), {}
     for learn in synth_learner(n_trn=2, n_val=1, quiet=True), fastai_learner(n_trn=2, n_val=1):
         listener = Hears()
         try: learn.fit(2, cbs=[listener, Raises(event, cancel("on purpose"), order=55)])

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
-from hooklab.data import DataLoaders, digits, sentence_model, synth_data, tabular, tensor_loaders
-from hooklab.learner import Learner
+from hooklab.training.data import DataLoaders, digits, sentence_model, synth_data, tabular, tensor_loaders
+from hooklab.training.learner import Learner
 
 torch.set_num_threads(1)
 tables = "iris", "wine", "breast_cancer", "diabetes"

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from hooklab.attached import hooks_on
-from hooklab.callback import Callback, HookCallback, events
-from hooklab import callback
-from hooklab.data import DataLoaders, synth_data
-from hooklab.learner import Learner, RegModel, synth_learner
-from hooklab.progress import Recorder
+from hooklab.hooks.attached import hooks_on
+from hooklab.training.callback import Callback, HookCallback, events
+from hooklab.training import callback
+from hooklab.training.data import DataLoaders, synth_data
+from hooklab.training.learner import Learner, RegModel, synth_learner
+from hooklab.training.progress import Recorder
 
 torch.set_num_threads(1)
 parts = "Backward", "Step", "Batch", "Train", "Valid", "Epoch", "Fit"

@@ -1,0 +1,1 @@
+"""A small training loop with callbacks, and the data that lessons and tests use."""
