@@ -19,8 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
 from hooklab import HookWarning
-from hooklab.hooks import books
-from hooklab.edit import edits as edit_module
+from hooklab.hooks import books, calls
 from hooklab.edit.edits import Change, ablate, edit_input, edit_output, patch, scale, steer
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
@@ -104,7 +103,7 @@ def test_attaching_is_all_or_nothing(net, monkeypatch):
     def fails_at_b(m, *given):
         if m is net.b: raise KeyboardInterrupt
         return books.register(m, *given)
-    monkeypatch.setattr(edit_module, "register", fails_at_b)
+    monkeypatch.setattr(calls, "register", fails_at_b)
     with pytest.raises(KeyboardInterrupt): edit_output(net, scale(2), names="*")
     assert not hl.hooks_on(net)
 
