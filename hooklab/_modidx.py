@@ -416,6 +416,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                    'hooklab/exercises/lesson_09.py'),
                                              'hooklab.exercises.lesson_09._ratio': ( 'lib/exercises/lesson-09.html#_ratio',
                                                                                      'hooklab/exercises/lesson_09.py'),
+                                             'hooklab.exercises.lesson_09._ratios': ( 'lib/exercises/lesson-09.html#_ratios',
+                                                                                      'hooklab/exercises/lesson_09.py'),
                                              'hooklab.exercises.lesson_09._step_ratio': ( 'lib/exercises/lesson-09.html#_step_ratio',
                                                                                           'hooklab/exercises/lesson_09.py'),
                                              'hooklab.exercises.lesson_09._stuck': ( 'lib/exercises/lesson-09.html#_stuck',
