@@ -106,6 +106,6 @@ def _gains(answer):
     except Planted: pass
     else: require(False, "When the model fails, your function hides the error: let it pass, so that it is noticed.")
     require(leaves_before or not answer.leaves_hooks(),
-            "Right, as long as nothing fails. But when the model fails, hooks stay on it: remove them in `finally`, or "
-            "use `with`.")
+            "Right, as long as nothing fails. But when the model fails, hooks stay on it: remove "
+            "them in `finally`, or use `with`.")
     return "the gains are right, and no hook stays even when the model fails"

@@ -69,9 +69,9 @@ def _named_arguments(answer):
             "The tuple holds the positional arguments. The keyword arguments are in the dict after it.")
     require(isinstance(got, dict), f"The answer should be a dict, not {type(got).__name__}.")
     require(got,
-            "Your dict is empty, but `mask` and `scale` were passed: was the hook registered on `layer` and with "
-            "`with_kwargs=True`, did the whole model run, and did the hook fill the dict (`found.update(named)`, not "
-            "`found = named`)?")
+            "Your dict is empty, but `mask` and `scale` were passed: was the hook registered on `layer` and "
+            "with `with_kwargs=True`, did the whole model run, and did the hook fill the dict "
+            "(`found.update(named)`, not `found = named`)?")
     require(set(got) == {"mask", "scale"},
             f"`mask` and `scale` are passed by keyword; you return {sorted(map(str, got))}.")
     same_mask = isinstance(got["mask"], torch.Tensor) and torch.equal(got["mask"], mask)

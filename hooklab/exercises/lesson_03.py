@@ -50,8 +50,8 @@ def _in_with(answer, layers, before, after, body):
     "Run `body` in the learner's context."
     context = answer(layers, before, after)
     require(hasattr(type(context), "__enter__") and hasattr(type(context), "__exit__"),
-            "`with` needs two methods: `__enter__`, called at the beginning, and `__exit__`, called at the end with "
-            "three arguments.")
+            "`with` needs two methods: `__enter__`, called at the beginning, and `__exit__`, called "
+            "at the end with three arguments.")
     try:
         with context: body()
     except (NotYet, Planted): raise
@@ -94,8 +94,8 @@ def _around(answer):
         require(told == [(kind, m) for m in model for kind in ("before", "runs", "after")],
                 "`before` should be called before the layer runs, and `after` after it.")
         require(torch.equal(made, plain),
-                "What `before` or `after` returns changes the model's output: register functions of your own that call "
-                "them and return nothing.")
+                "What `before` or `after` returns changes the model's output: register functions of your own "
+                "that call them and return nothing.")
 
     _in_with(answer, list(model), before, after, once)
     require(not hooks_on(model), "After the `with`, hooks are still on: `__exit__` should remove every handle.")
@@ -111,8 +111,8 @@ def _around(answer):
         outer = len(hooks_on(model))
         nested()
         require(len(hooks_on(model)) == outer,
-                "A `with` inside another one removed the hooks of both: keep your own handles in `self`, and remove "
-                "only these.")
+                "A `with` inside another one removed the hooks of both: keep your own handles in "
+                "`self`, and remove only these.")
         once()
     _in_with(answer, list(model), before, after, inner_and_outer)  # the inner one removes only its own hooks
 
@@ -139,8 +139,8 @@ def _leaks(answer):
 
     try: got = answer(model, run)
     except Planted: require(False,
-                            "`run` failed on purpose, and your function failed with it: catch the error, for this is "
-                            "when a leak is likely.")
+                            "`run` failed on purpose, and your function failed with it: catch the error, for "
+                            "this is when a leak is likely.")
     for handle in handles[2:]: handle.remove()
     require(len(handles) > 2, "`run` was never called.")
     require(isinstance(got, (list, tuple, set)) and all(isinstance(name, str) for name in got),

@@ -29,8 +29,8 @@ def _names_of(answer):
     require(set(got) <= set(known),
             f"These are not names of layers: {sorted(set(got) - set(known))}. `named_modules` gives the names.")
     require("1.2.0" in got,
-            "Layers inside layers are missing: `named_children` sees the top level only, `named_modules` sees all "
-            "levels.")
+            "Layers inside layers are missing: `named_children` sees the top level only, "
+            "`named_modules` sees all levels.")
     require("1.1" in got, "A subclass of `kind` is missing: `isinstance(m, kind)` finds it, comparing types does not.")
     require(sorted(got) == ["0", "1.1", "1.2.0"],
             f"It should be ['0', '1.1', '1.2.0']; your function returns {list(got)}.")
@@ -62,14 +62,14 @@ def _kth_call(answer):
         try: got = answer(model, model.lin, x, k)
         except NotYet as error:
             require(not isinstance(error.__cause__, LookupError),
-                    f"What you kept has no call {k}: is the hook on `layer`, and does it keep all calls, not only the "
-                    "last?")
+                    f"What you kept has no call {k}: is the hook on `layer`, and does it "
+                    "keep all calls, not only the last?")
             raise
         require(isinstance(got, torch.Tensor),
                 f"The answer should be the tensor that the layer returned, not {type(got).__name__}.")
         require(got.shape == (3, 4),
-                "That does not have the shape of the output of `layer`: is the hook on `layer`, and do you keep the "
-                "output?")
+                "That does not have the shape of the output of `layer`: is the hook on "
+                "`layer`, and do you keep the output?")
         made = model.made
         require(made, "Your function never ran the model: run it whole, on `x`, and let a hook look.")
         require(not torch.equal(got, 2 * made[k]),
@@ -110,8 +110,8 @@ def _first_output(answer):
     try: got = answer(model, model.middle, x)
     except NotYet as error:
         require(error.__cause__ is None or hasattr(builtins, type(error.__cause__).__name__),
-                "Your own exception ends the pass, as it should. Now catch it around `model(x)`, and return what the "
-                "hook kept.")
+                "Your own exception ends the pass, as it should. Now catch it around `model(x)`, "
+                "and return what the hook kept.")
         raise
     require(isinstance(got, torch.Tensor),
             f"The answer should be the tensor that the layer returned, not {type(got).__name__}.")
@@ -120,8 +120,8 @@ def _first_output(answer):
     require(not torch.equal(got, 8 * x), "`layer` runs twice: return its first output.")
     require(torch.equal(got, 4 * x), "That is not the first output of `layer`.")
     require(not model.rest.calls,
-            "The value is right, but the layers after it ran as well: raise an exception in the hook, and catch it "
-            "outside.")
+            "The value is right, but the layers after it ran as well: raise an exception in "
+            "the hook, and catch it outside.")
     require(model.middle.calls == 1, "The value is right, but `layer` ran again after its first call.")
     require(not answer.leaves_hooks(), "The value is right, but the hook stays on: remove it in `finally`.")
     model.stem.fails = True

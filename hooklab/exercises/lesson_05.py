@@ -30,8 +30,8 @@ def _dead_share(answer):
     require(share < 1, "That counts the units. For their share, take the mean of the comparison instead of the sum.")
     require(not close(7/8), "That is the share of units that are alive: reverse the comparison.")
     require(not close(1/5),
-            "The number of dead units is right, but you divide it by the number of pictures: units are dimension 1, "
-            "`o.shape[1]`.")
+            "The number of dead units is right, but you divide it by the number of pictures: units "
+            "are dimension 1, `o.shape[1]`.")
     require(not close((o == 0).float().mean().item()),
             "That is the share of numbers that are zero. A unit that is silent for one picture may speak for another: "
             "first find out for each unit whether it is ever above zero.")
@@ -53,23 +53,23 @@ def _colour_image(answer):
     counts = torch.stack([o.histc(40, 0, 10) for o in outputs], 1)
     image = answer(model, model[1], list(batches))
     require(isinstance(image, torch.Tensor),
-            f"The answer should be a tensor, not {type(image).__name__}: `torch.stack(columns, 1)` makes one of a "
-            "list.")
+            f"The answer should be a tensor, not {type(image).__name__}: "
+            "`torch.stack(columns, 1)` makes one of a list.")
     require(image.dim() == 2, f"The image has two dimensions, bins and batches; yours has {image.dim()}.")
     require(tuple(image.shape) != (3, 40),
-            "Your image lies on its side: bins should be rows, and batches columns. `torch.stack(columns, 1)` does "
-            "that.")
+            "Your image lies on its side: bins should be rows, and batches columns. "
+            "`torch.stack(columns, 1)` does that.")
     require(tuple(image.shape) != (40, 6),
-            "Six columns for 3 batches: you attach a new hook in each round, and the old ones still count. Attach one, "
-            "before the loop.")
+            "Six columns for 3 batches: you attach a new hook in each round, and the old ones still "
+            "count. Attach one, before the loop.")
     require(tuple(image.shape) == (40, 3),
             f"40 bins and 3 batches make a shape of (40, 3); yours is {tuple(image.shape)}.")
     image = image.detach().float().cpu()
 
     def close(other): return torch.allclose(image, other, atol=1e-3)
     require(not close(counts),
-            "These are the counts. The image should have log(1 + count), or the zeros outshine everything else: "
-            "`.log1p()`")
+            "These are the counts. The image should have log(1 + count), or the zeros "
+            "outshine everything else: `.log1p()`")
     require(not torch.equal(image.isinf(), counts == 0), "log(0) is minus infinity: take log(1 + count), `.log1p()`.")
     own = torch.stack([o.histc(40) for o in outputs], 1)
     require(not close(own.log1p()),
@@ -80,14 +80,14 @@ def _colour_image(answer):
     took = torch.stack([model[0](x).detach().histc(40, 0, 10) for x in batches], 1)
     require(not close(took.log1p()), "That is the input of `layer`. Its output is the third argument of the hook.")
     require(not close(torch.stack([model[1](x).histc(40, 0, 10) for x in batches], 1).log1p()),
-            "You run `layer` on `x` itself. In the model its input is something else: run the whole model on `x`, and "
-            "let the hook look.")
+            "You run `layer` on `x` itself. In the model its input is something else: run the whole model "
+            "on `x`, and let the hook look.")
     require(not close(counts.flip(0).log1p()),
-            "Upside down: row 0 is the bin of the smallest numbers. (To draw it at the bottom, use "
-            "`origin=\"lower\"`.)")
+            "Upside down: row 0 is the bin of the smallest numbers. (To draw it at the "
+            "bottom, use `origin=\"lower\"`.)")
     require(close(counts.log1p()),
-            "The shape is right, but the numbers are not: each entry is log(1 + count), with bins from 0 to 10 and one "
-            "column for each batch.")
+            "The shape is right, but the numbers are not: each entry is log(1 + count), with bins from 0 to 10 "
+            "and one column for each batch.")
     return "that is the colourful dimension"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #05af8767
@@ -133,8 +133,8 @@ def _mean_and_std(answer):
     require(not near(my_std, sum(x.std().item()*x.numel() for x in xs)/len(everything)),
             "Deviations cannot be averaged, not even with weights: add up squared distances.")
     require(not any(near(my_std, math.sqrt(within/n)) for n in (len(everything), len(everything) - 1)),
-            "The means of the tensors differ, and that contributes to the deviation too: add `gap² * n_old * n_new / "
-            "n`.")
+            "The means of the tensors differ, and that contributes to the deviation too: "
+            "add `gap² * n_old * n_new / n`.")
     require(not math.isclose(my_std, std**2, rel_tol=1e-3), "That is the variance: take the square root.")
     require(not math.isclose(my_std, everything.std(correction=0).item(), rel_tol=1e-5),
             "Almost: torch divides by n - 1, not by n.")
@@ -144,8 +144,8 @@ def _mean_and_std(answer):
     require(math.isclose(my_std, std, rel_tol=1e-5),
             f"The deviation should be about {std:.4f}; your function returns {my_std:.4f}.")
     require(stream.alive <= 2,
-            f"{stream.alive} tensors were alive at the same time, as they would be in a list: keep numbers, and let "
-            "each tensor go.")
+            f"{stream.alive} tensors were alive at the same time, as they would be in a list: keep "
+            "numbers, and let each tensor go.")
     far = tensors(10_000., (2000, 3000), (1, 1))
     _, _, my_std = given(far)
     require(math.isclose(my_std, torch.cat(far).double().std().item(), rel_tol=.01),

@@ -50,13 +50,13 @@ def _learner():
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #d46d519e
 _MEANINGS = {
     r"'NoneType' object has no attribute 'stored'":
-        "`self.hooks` is still None. Your own `before_fit` has to call `super().before_fit()`, which attaches the "
-        "hooks.",
+        "`self.hooks` is still None. Your own `before_fit` has to call "
+        "`super().before_fit()`, which attaches the hooks.",
     r"'Learner' object has no attribute '(remove_end|every|_modules)'":
         "Your own `__init__` has to call `super().__init__(name)`.",
     r"'Learner' object has no attribute '(\w+)'":
-        "An attribute that a callback does not have is looked up in its learner. Create it beforehand: in the class, "
-        "or in `before_fit`.",
+        "An attribute that a callback does not have is looked up in its learner. Create it beforehand: in "
+        "the class, or in `before_fit`.",
     r"object has no attribute 'name'": "A learner's callback derives from `hl.Callback`.",
     r"(before|after)_\w+\(\) (missing|takes)": "Here methods for events take only `self`; the learner is `self.learn`.",
     r"cannot access local variable|referenced before assignment":
@@ -127,8 +127,8 @@ def _validation_stds(answer):
     require(all(std is not None for std in got),
             "There is None in the list. What does your hook return? `return o.std().item()`")
     require(all(torch.as_tensor(std).dim() == 0 for std in got),
-            "There are lists in the list, where numbers should be: `self.hooks.stored[0]` is what the hook of the "
-            "first layer returned.")
+            "There are lists in the list, where numbers should be: `self.hooks.stored[0]` is what the "
+            "hook of the first layer returned.")
     got = [float(std) for std in got]
 
     def close(stds): return len(got) == len(stds) and all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, stds))
@@ -147,8 +147,8 @@ def _validation_stds(answer):
     _is_tidy(learn)
     _interrupted(answer, "first")
     require(len(answer(_learner(), "last")) == 3,
-            "In the second call, the list is too long: it still has the numbers of the first. Begin with an empty list "
-            "in each call.")
+            "In the second call, the list is too long: it still has the numbers of the first. Begin "
+            "with an empty list in each call.")
     return "the hook listens to validation only, and no interrupted fit leaves it behind"
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #effd29fc
@@ -162,17 +162,17 @@ def _fit_until_dead(answer):
             "The fit was never stopped. What does the hook return, what does `after_batch` compare with `limit`, and "
             "does it raise `hl.CancelFitException`?")
     require(modes[:9] != [True]*9 or trained == 9,
-            "The layer dies in training batch 9, but the fit went on after that: only `CancelFitException` ends the "
-            "whole fit.")
+            "The layer dies in training batch 9, but the fit went on after that: only "
+            "`CancelFitException` ends the whole fit.")
     require(modes != [True]*8,
-            "The fit ended in the middle of batch 9, before its step: let the hook only look, and raise in "
-            "`after_batch`.")
+            "The fit ended in the middle of batch 9, before its step: let the hook only "
+            "look, and raise in `after_batch`.")
     require(modes != [True],
             "The fit should end with batch 9, but yours ended with the first: do you compare the share of zeros, from "
             "0 to 1, and check that it is above `limit`?")
     require(modes == [True]*9,
-            f"The fit should end with batch 9; there were {trained} training batches and {len(modes) - trained} "
-            "validation batches.")
+            f"The fit should end with batch 9; there were {trained} training batches and "
+            f"{len(modes) - trained} validation batches.")
     require(got != 8, "The batch in which the fit stopped counts too: count first, then look.")
     require(got == 9, f"There were 9 training batches; your function returns {got}.")
     _is_tidy(learn)
@@ -183,7 +183,7 @@ def _fit_until_dead(answer):
     require(learn.writes.modes != [True]*11 + [False],
             "The fit stops in the first validation, where this layer is always silent: check `self.training` first.")
     require(got == 55,
-            "While the layer stays alive, the fit should not stop: five epochs have 55 training batches. Your "
-            f"function returns {got}.")
+            "While the layer stays alive, the fit should not stop: five epochs have 55 training "
+            f"batches. Your function returns {got}.")
     _interrupted(answer, "first", 2.)
     return "the fit ends as soon as the layer is dead, and not before"

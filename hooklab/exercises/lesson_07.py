@@ -56,8 +56,8 @@ def _saturated(answer):
     alone, y = [], x
     for _ in range(4): alone.append(y := y.tanh())
     require(not close([(o.abs() > .97).float().mean().item() for o in alone]),
-            "You run the tanhs alone, one after the other, without the layers between them: run the whole model on "
-            "`x`, and let hooks look.")
+            "You run the tanhs alone, one after the other, without the layers between them: run the whole "
+            "model on `x`, and let hooks look.")
     right = shares(lambda o: o.abs() > .97)
     require(close(right),
             f"It should be about {[round(v, 3) for v in right]}; your function returns {[round(v, 3) for v in got]}.")
@@ -103,8 +103,8 @@ def _set_deviations(answer):
     require(isinstance(result, nn.Module), f"The answer should be the model, not {type(result).__name__}.")
     require(result is model, "You return another model: change the one that you are given.")
     require(not answer.leaves_hooks(),
-            "A hook stays on the model when your function is done; it would change the weights in every pass. Remove "
-            "it.")
+            "A hook stays on the model when your function is done; it would change the "
+            "weights in every pass. Remove it.")
     require(all(p is q for p, q in zip(parameters, model.parameters(), strict=True)),
             "The model has new parameters, but an optimizer that was made before would train the old ones: change them "
             "in place, `m.weight.data /= std`.")
@@ -121,8 +121,8 @@ def _set_deviations(answer):
     need(not same(last) or not ones(stds[:-1]),
          "The last layer, outside the inner `Sequential`, was left out: `model.modules()` finds all layers.")
     need(same(first) or not math.isclose(first.bias[0].item(), .5),
-         "The bias is as it was, but it is part of the output: divide it too, and the output is the old one, only "
-         "smaller or larger.")
+         "The bias is as it was, but it is part of the output: divide it too, and the output is the "
+         "old one, only smaller or larger.")
     need(first.bias.any(), "The biases are zero now, and their effect is lost: divide them as you divide the weights.")
     need(not ones(stds[:1]) or ones(stds),
          "The first layer is right, but those after it are not: they were scaled for their old inputs. Return the new "

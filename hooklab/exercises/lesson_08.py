@@ -61,8 +61,8 @@ def _output_gradient(answer):
     require(not _close(got, made) and not _close(got, made[0]),
             "That is the layer's output, not its gradient: `grad=True` keeps the gradient.")
     require(not _close(got, going_in),
-            "That is the gradient of the layer's input. In a backward hook the gradient of the output is the third "
-            "argument.")
+            "That is the gradient of the layer's input. In a backward hook the gradient of "
+            "the output is the third argument.")
     require(_close(got, right),
             f"The gradient should have shape {tuple(right.shape)} and norm {right.norm():.4f}; yours has shape "
             f"{tuple(got.shape)} and norm {got.norm():.4f}.")
@@ -98,8 +98,8 @@ def _gradient_norms(answer):
             "All gradients were recorded under `head`. A function made in a loop looks `name` up when it is called, "
             "and by then `name` is the last one. Bind it with `name=name` in the arguments.")
     require("head.weight" not in got,
-            "These are the parameters, and the norms of their gradients. Use the layers, and the gradient of each "
-            "layer's output.")
+            "These are the parameters, and the norms of their gradients. Use the layers, and the "
+            "gradient of each layer's output.")
     require(got.keys() == right.keys(), f"The names should be {sorted(right)}; yours are {sorted(map(str, got))}.")
     for name, value in got.items():
         require(not isinstance(value, (tuple, list)),
@@ -114,9 +114,9 @@ def _gradient_norms(answer):
             "That is the norm of the output: `grad=True` keeps its gradient.")
     require(not same("head", weight_norm), "That is the gradient of a weight. Use the gradient of the layer's output.")
     require(not same("block.linear", right["block.act"]),
-            "You give `block.linear` the gradient of `block.act`, which works in place: by the time you asked for the "
-            "gradient, the tensor had been overwritten. Call `o.register_hook` in the forward hook, before the next "
-            "layer runs.")
+            "You give `block.linear` the gradient of `block.act`, which works in place: by the time you "
+            "asked for the gradient, the tensor had been overwritten. Call `o.register_hook` in the forward "
+            "hook, before the next layer runs.")
     def rounded(norms): return {name: round(norm, 4) for name, norm in norms.items()}
     require(all(same(name, value) for name, value in right.items()),
             f"It should be about {rounded(right)}; your function returns {rounded(got)}.")
@@ -179,19 +179,19 @@ def _clip_at(answer):
             "The layer's own parameters are clipped, but earlier layers see the gradient as it was: put the tensor "
             "hook on the layer's output, `o`.")
     require(not _close(first, spoiled[0]),
-            "The path past the layer is clipped too: `clamp_` works in place, on a tensor that both paths use. Return "
-            "`g.clamp(…)`, a new one.")
+            "The path past the layer is clipped too: `clamp_` works in place, on a tensor that both paths use. "
+            "Return `g.clamp(…)`, a new one.")
     require(not _close(first, behind[0]),
             "You clip the gradient of the layer's input. Clip that of its output, so that its own weights feel it too.")
     require(_close(first, right[0]) and _close(inner, right[1]),
-            "The gradient is changed, but not as it should be: clamp each of its numbers to the range from `-limit` to "
-            "`limit`.")
+            "The gradient is changed, but not as it should be: clamp each of its numbers to the "
+            "range from `-limit` to `limit`.")
     try:
         with torch.no_grad(): model(x)
     except RuntimeError:
         require(False,
-                "Right in training. But under `no_grad` the model stops: there a tensor accepts no hook. Check "
-                "`o.requires_grad` first.")
+                "Right in training. But under `no_grad` the model stops: there a tensor accepts no hook. "
+                "Check `o.requires_grad` first.")
     handle.remove()
     require(all(torch.equal(g, free[name]) for name, g in _gradients(model, x, y).items()),
             "After `handle.remove()` gradients are still clipped.")

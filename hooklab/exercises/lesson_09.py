@@ -38,8 +38,8 @@ def _step_ratio(answer):
 
         def close(value): return math.isclose(got, value, rel_tol=1e-4)
         require(got != 0,
-                "The distance is always zero: `before` is `p` itself, and moves along with it. Keep a copy, "
-                "`p.detach().clone()`.")
+                "The distance is always zero: `before` is `p` itself, and moves along with it. "
+                "Keep a copy, `p.detach().clone()`.")
         require(not close(1/right), "Upside down: divide the distance by the length of `p`.")
         require(not close(right*old.norm().item()),
                 "That is the distance itself: divide it by the length that `p` had before.")
@@ -49,8 +49,8 @@ def _step_ratio(answer):
                 "That is how much longer or shorter `p` has become. It can turn without changing its length: subtract "
                 "the tensors first, then take the norm.")
         require(name == "SGD" or not close(lr*grad.norm().item()/old.norm().item()),
-                "Rate times gradient is the change for plain steps only. Adam takes other steps: compare `p` before "
-                "and after.")
+                "Rate times gradient is the change for plain steps only. Adam takes other "
+                "steps: compare `p` before and after.")
         way = new - old
         wrong_sizes = (way.abs().mean()/old.abs().mean(), way.abs().sum()/old.norm(),
                        (way/old).abs().mean(), (way/old).norm())
@@ -76,9 +76,9 @@ def _ratios(answer, model, opt, train):
     try: return answer(model, opt, train)
     except NotYet as error:
         if "'NoneType'" in str(error):
-            raise NotYet("There is no gradient yet when the model first runs forward; and with Adam or momentum a step "
-                         "does not follow the gradient. Compare the parameters just before and just after a step: "
-                         "`hl.step_hook(opt, f)`.") from None
+            raise NotYet("There is no gradient yet when the model first runs forward; and with Adam or momentum "
+                         "a step does not follow the gradient. Compare the parameters just before and just after "
+                         "a step: `hl.step_hook(opt, f)`.") from None
         if "positional argument" not in str(error): raise
         raise NotYet("A hook on an optimizer's step is called with three arguments: the optimizer, and the arguments "
                      "and keyword arguments that `step` was called with.") from None
@@ -108,12 +108,12 @@ def _all_ratios(answer):
     require(isinstance(got, dict), f"The answer should be a dict from name to list, not {type(got).__name__}.")
     require(got.keys() == right.keys(), f"The names should be {sorted(right)}; yours are {sorted(map(str, got))}.")
     require(all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters())),
-            "The model is not where `train()` alone would have moved it: call `train()` once, and take no step of your "
-            "own.")
+            "The model is not where `train()` alone would have moved it: call `train()` "
+            "once, and take no step of your own.")
     for name, ratios in got.items():
         require(isinstance(ratios, (list, tuple)),
-                f"Each value should be a list with a number for each step; that of `{name}` is a "
-                f"{type(ratios).__name__}.")
+                "Each value should be a list with a number for each step; that of "
+                f"`{name}` is a {type(ratios).__name__}.")
         require(len(ratios) == 4,
                 f"There were 4 steps; your list for `{name}` has length {len(ratios)}: a hook on `opt` should append "
                 "to it in every step, the first and the last too.")
@@ -161,8 +161,8 @@ def _stuck(answer):
     try: got = answer(model, opt, lambda: F.cross_entropy(model(x), y))
     except NotYet as error:
         if "'NoneType'" in str(error):
-            raise NotYet("The gradient of a parameter that gets none is None, not zero: check `p.grad is "
-                         "None`.") from None
+            raise NotYet("The gradient of a parameter that gets none is None, "
+                         "not zero: check `p.grad is None`.") from None
         if "'function' object" in str(error):
             raise NotYet("`loss` is a function that runs the model: `loss().backward()`.") from None
         if not any(hint in str(error) for hint in ("Boolean value of Tensor", "must match the size")): raise
@@ -174,11 +174,11 @@ def _stuck(answer):
     body = {why for name, why in got.items() if name.startswith("body")}
     require(body != {"gradient"}, "`body` gets a gradient in the backward pass: `loss().backward()`.")
     require(body != {"optimizer"},
-            "The optimizer does have `body`: parameters can be in several groups, so go through all of "
-            "`opt.param_groups`.")
+            "The optimizer does have `body`: parameters can be in several groups, so go "
+            "through all of `opt.param_groups`.")
     require("spare.weight" in got,
-            "`spare` never runs, but it is not in your dict. It still had old gradients: call `model.zero_grad()` "
-            "first.")
+            "`spare` never runs, but it is not in your dict. It still had old gradients: "
+            "call `model.zero_grad()` first.")
     require("head.weight" in got, "The new head gets a gradient, but the optimizer has the old head. Check both.")
     require(got["head.weight"] != "gradient", "The new head does get a gradient; what it lacks is the optimizer.")
     require(got == right, f"It should be {right}; your function returns {got}.")

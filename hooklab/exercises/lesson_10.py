@@ -36,8 +36,8 @@ _ADVICE = {
         "append to a list in an `if`.",
     "Boolean value of Tensor": "`isfinite` gives one answer for each number; `.all()` combines them into one.",
     "list index out of range":
-        "In a model where everything is finite your list stays empty, and has no first entry: return the empty string "
-        "then.",
+        "In a model where everything is finite your list stays empty, and has no first "
+        "entry: return the empty string then.",
     "'tuple' object has no attribute":
         "`i`, `gi` and `go` are tuples, since a layer may take and return several tensors: check each of them.",
     "'function' object has no attribute": "`loss` is a function that runs the model: `loss().backward()`."}
@@ -95,8 +95,8 @@ def _maker(answer):
             "An input of `last` is Inf, so it is no maker: all inputs must be finite, not only free of NaN.")
     require(name != "middle", "`middle` is only the container; the guilty layer in it finishes first.")
     require(name != "first",
-            "`first` is fine. In a loop, is `name` looked up when the hook is called? Then bind it with `name=name` in "
-            "the arguments.")
+            "`first` is fine. In a loop, is `name` looked up when the hook is called? Then bind it "
+            "with `name=name` in the arguments.")
     require(name == "middle.log", f"It is `middle.log`; your function returns {name!r}.")
     x[1, 2] = torch.inf
     name = _name(answer, _Bad(1.), x)
@@ -130,8 +130,8 @@ def _gradient_maker(answer):
         try: name = _name(answer, model, lambda model=model: model(x).sum())
         except NotYet as error:
             if "'NoneType'" not in str(error): raise
-            raise NotYet("The first layer passes no gradient on, since the data needs none: its `gi` contains None. "
-                         "Leave that out.") from None
+            raise NotYet("The first layer passes no gradient on, since the data needs none: its `gi` "
+                         "contains None. Leave that out.") from None
         require(right or not name, f"In a model whose gradients are all finite, your function accuses {name!r}.")
         require(name not in dict(model.named_parameters()),
                 f"{name!r} is a parameter. The layer that spoils the gradient has none: hook the layers.")
@@ -141,7 +141,7 @@ def _gradient_maker(answer):
         require(name != "root",
                 "`root` is only the container: leave out those for which `list(m.children())` is not empty.")
         require(name or not right,
-                "Your function finds nothing. The forward pass is fine: in one layer it is `gi`, the gradient passed "
-                "on, that is bad.")
+                "Your function finds nothing. The forward pass is fine: in one layer it is `gi`, the "
+                "gradient passed on, that is bad.")
         require(name == right, f"It should be {right!r}; your function returns {name!r}.")
     return "you can find the layer that spoils a gradient"

@@ -32,8 +32,8 @@ def _rows(answer):
                 "The answer should be a tensor, not dict: take the layer's own from the dict.")
         require(isinstance(got, Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
         require(model.training == training and all(m.training == training for m in model.modules()),
-                f"The model was in {'train' if training else 'eval'} mode, and now it is not: note the mode first, and "
-                "restore it at the end.")
+                f"The model was in {'train' if training else 'eval'} mode, and now it is not: note the mode "
+                "first, and restore it at the end.")
         require(got.numel() != x.numel(),
                 f"You give `x` to the layer itself. Layer `{name}` gets its input from the layer before it: run the "
                 "model on `x`, and let a hook on the layer look.")
@@ -49,8 +49,8 @@ def _rows(answer):
                 "Half of your numbers are zero: that is the dropout of train mode. Call `model.eval()` first.")
         right = right.flatten(1)
         require(got.shape == right.shape,
-                f"The output of layer `{name}` has {right.shape[1]} numbers for each sample; your rows have "
-                f"{got.shape[1]}.")
+                f"The output of layer `{name}` has {right.shape[1]} numbers for each sample; "
+                f"your rows have {got.shape[1]}.")
         require(torch.allclose(got, right, atol=1e-5),
                 f"The rows are not the output of layer `{name}` for `x` in eval mode.")
     return "you have the features of any layer, one row for each sample"
@@ -100,15 +100,15 @@ def _honest(answer):
     require(not (near(got[0], right[1]) and near(got[1], right[0])),
             "The other way round: the accuracy first, the control second.")
     require(near(got[0], right[0]),
-            f"The accuracy should be about {right[0]:.2f}; yours is {got[0]:.2f}. It is the share of matches: between "
-            "0 and 1.")
+            f"The accuracy should be about {right[0]:.2f}; yours is {got[0]:.2f}. It is the "
+            "share of matches: between 0 and 1.")
     require(len(taught) > 1, "You train only one probe. The control is another: train it on `nonsense[:n]`.")
     require(not near(got[1], right[0]), "Your control was trained on the true labels. Train it on `nonsense[:n]`.")
     require(not near(got[1], wrong_control),
             "You also compare your control with `nonsense`: compare it with the true labels, `y[n:]`.")
     require(near(got[1], right[1]),
-            f"The control should be about {right[1]:.2f}; yours is {got[1]:.2f}. Train it on `nonsense[:n]`, and "
-            "compare with `y[n:]`.")
+            f"The control should be about {right[1]:.2f}; yours is {got[1]:.2f}. Train it on "
+            "`nonsense[:n]`, and compare with `y[n:]`.")
     return "the probe is asked about rows that it has not seen, and compared with a control"
 
 # %% ../../nbs/lib/exercises/lesson-11.ipynb #74fd31a3
@@ -131,8 +131,8 @@ def _gained(answer):
         if same(rows_of(model)): return 0.9
         for m, value in zip(made, cycle((0.3, 0.4, 0.8))):
             if same(rows_of(m)): return value
-        raise ValueError("these rows are not the output of layer `name` for `x`, neither in `model` nor in a network "
-                         "from `make()`")
+        raise ValueError("these rows are not the output of layer `name` for `x`, neither in `model` "
+                         "nor in a network from `make()`")
 
     got = answer(model, make, "0", x, probe)
     got, n = torch.as_tensor(got).float(), len(made)

@@ -26,12 +26,12 @@ _ADVICE = {
         "map, they need the shape `(-1, 1, 1)`; with one for each picture and map, `(-1, maps, 1, 1)`. Use `view`, "
         "`[..., None, None]` or `keepdim=True`.",
     "'tuple' object has no attribute":
-        "`torch.autograd.grad` returns a tuple, with a gradient for each input tensor: `gradient, = "
-        "torch.autograd.grad(…)`.",
+        "`torch.autograd.grad` returns a tuple, with a gradient for each input tensor: "
+        "`gradient, = torch.autograd.grad(…)`.",
     "scalar outputs": "Only a single number has a gradient: sum the scores of the pictures, which do not mix.",
     "does not require grad":
-        "There is no gradient path from the score to the maps that you keep. Keep them with `detach=False`, and not "
-        "under `torch.no_grad()`."}
+        "There is no gradient path from the score to the maps that you keep. Keep them with `detach=False`, "
+        "and not under `torch.no_grad()`."}
 _ADVICE["requires_grad=False"] = _ADVICE["have been used in the graph"] = _ADVICE["does not require grad"]
 
 
@@ -115,8 +115,8 @@ def _positive_map(answer):
     require(not _close(got, positive) and not _close(got, positive.relu()),
             "You set negative weights to zero: set negative shares to zero, after the sum.")
     require(not _close(got, (gradient*maps).sum(1).relu()),
-            "In your map each pixel has its own weight. Grad-CAM has one for each map: the mean of its gradient over "
-            "height and width.")
+            "In your map each pixel has its own weight. Grad-CAM has one for each map: the mean of its "
+            "gradient over height and width.")
     require(not _close(got, share.relu()/3),
             "Your map is too small by the number of pictures: sum their scores, do not take the mean.")
     require(not _close(got, (gradient.mean((0, 2, 3), keepdim=True)*maps).sum(1).relu()),
@@ -152,8 +152,8 @@ def _ablation_map(answer):
     right = weighed(falls)
     got = _is_map(_made(answer, model, model[1], x, c), x)
     require(got.any(),
-            "Your map is all zeros. Does your hook return the changed maps? And do the maps that you weight come from "
-            "an ordinary pass?")
+            "Your map is all zeros. Does your hook return the changed maps? And do the maps that you "
+            "weight come from an ordinary pass?")
     require(not _close(got, -right), "Upside down: the weight is how far the score falls, so before minus after.")
     require(not _close(got, weighed(scores)),
             "Your weights are the scores without the map: use how far the score falls.")

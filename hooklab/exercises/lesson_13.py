@@ -49,8 +49,8 @@ def _without(answer):
         try: got = answer(model, model[1], units, x)
         except NotYet as error:
             if "but there are 1," not in str(error): raise
-            raise NotYet("A layer in the middle needs its input from the layer before it: run the whole model on "
-                         "`x`.") from None
+            raise NotYet("A layer in the middle needs its input from the layer before "
+                         "it: run the whole model on `x`.") from None
         def off(units): return model[2:](_with(maps, units, 0))  # a hook that was left on the layer is not run by this
         _is_output(got, model, x, before)
         require(not _close(got, whole),
@@ -70,8 +70,8 @@ def _without(answer):
             require(not _close(got, model[2:](maps.index_fill(dim, torch.tensor([k for k in units if k < 5]), 0))),
                     f"Some {what} are zero, not channels: the channels are dimension 1, `o[:, units]`.")
         require(_close(got, off(units)),
-                f"That is not the model's output when the channels {units} of `layer` are zero, for all pictures and "
-                "pixels.")
+                f"That is not the model's output when the channels {units} of `layer` are "
+                "zero, for all pictures and pixels.")
         require(answer.leaves_hooks() or _close(model(x), whole),
                 "Right, but afterwards the model's output is not what it was before.")
     return "the units were off, and the model is as it was"

@@ -54,8 +54,8 @@ def _class_attention(answer):
             "Those are the weights of every position for every other: choose the row of the class token and the "
             "columns of the picture, `[:, 0, 1:]`.")
     require(got.shape != (10, 3, 3),
-            "Those are the weights of one head alone, for each position: `[:, 0, 1:]` are those of the class token, "
-            "for all heads.")
+            "Those are the weights of one head alone, for each position: `[:, 0, 1:]` are those of "
+            "the class token, for all heads.")
     require(tuple(got.shape) not in {(3, 3), (5, 3, 3)},
             "You put all heads into one map: keep them apart, and take the mean over the batch only.")
     require(got.shape == (2, 3, 3),
@@ -92,8 +92,8 @@ def _patch_position(answer):
         require(got.shape == right.shape,
                 f"The output of `model(b)` has shape {tuple(right.shape)}; yours has shape {tuple(got.shape)}.")
         require(not torch.allclose(got, plain),
-                "Your patch changed nothing: a hook that replaces must return the new output. And is it on while "
-                "`model(b)` runs?")
+                "Your patch changed nothing: a hook that replaces must return the new output. And "
+                "is it on while `model(b)` runs?")
         require(not torch.allclose(got, model(a)),
                 "That is the model's output for `a`: run it on `b`, with one position of `a`.")
         require(not torch.allclose(got, patched(layer, b, a, p)),
@@ -112,8 +112,8 @@ def _patch_position(answer):
             shared[:, p] = model.embed(a)[:, p]
             with edit_output(model.embed, patch(shared)): in_place = model(b)
             require(not torch.allclose(got, in_place),
-                    "You wrote into the output itself, which is used elsewhere as well: change a `clone()`, and return "
-                    "it.")
+                    "You wrote into the output itself, which is used elsewhere as well: "
+                    "change a `clone()`, and return it.")
         require(torch.allclose(got, right),
                 "That is not the model's output when only position `p` of this layer comes from `a`.")
     require(torch.equal(model(b), plain), "Afterwards the model's output is not what it was before: is the edit off?")

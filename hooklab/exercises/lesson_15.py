@@ -33,8 +33,8 @@ def _kept_bytes(answer):
     try: got = answer(model, x)
     except NotYet as error:
         require(not isinstance(error.__cause__, UnboundLocalError),
-                "A function inside another cannot do `total += …`: keep the numbers in a list or a dict, and `sum` "
-                "them.")
+                "A function inside another cannot do `total += …`: keep the numbers in a "
+                "list or a dict, and `sum` them.")
         require("Boolean value of Tensor" not in str(error),
                 "`in` compares the numbers in tensors: recognise memory by its `data_ptr()`.")
         raise
@@ -107,8 +107,8 @@ def _slim_gradients(answer):
     require(not is_({name: p.detach() for name, p in model.named_parameters()}),
             "These are the parameters: return their gradients.")
     require(not is_(plain),
-            "These are the gradients of an ordinary step: is `model(x)` inside the `with`, and does `pack` change the "
-            "dtype?")
+            "These are the gradients of an ordinary step: is `model(x)` inside the `with`, "
+            "and does `pack` change the dtype?")
     require(not is_(reference(True, lambda t: True)),
             "You also convert whole numbers: the positions that max-pooling saves are rounded to others.")
     require(not is_(reference(True, of_loss=True)),

@@ -77,8 +77,8 @@ def _answered(answer, model, layer, *args):
                          "sentence: only a tuple has parts.") from None
         if layer is not model.attention: raise
         raise NotYet("Your function stops where the layer returns a tuple. Use its first part: `output[0]` if "
-                     "`isinstance(output, tuple)`. To change it, pass `part=0` to `hl.patch`; a hook of your own must "
-                     "return a tuple again.") from None
+                     "`isinstance(output, tuple)`. To change it, pass `part=0` to `hl.patch`; a hook of your "
+                     "own must return a tuple again.") from None
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #89749380
 @exercise("16a")
@@ -100,8 +100,8 @@ def _sentence_vectors(answer):
         require(got.shape != (3, 6, 4),
                 "You return one vector for each token: take the mean over the tokens of each sentence.")
         require(got.shape != (4,),
-                "You return one vector in all, but each sentence has its own. `[0]` of a tensor is its first sentence: "
-                "take it only of a tuple.")
+                "You return one vector in all, but each sentence has its own. `[0]` of a tensor is its first "
+                "sentence: take it only of a tuple.")
         require(got.shape == (3, 4),
                 f"The shape should be (3, 4), for 3 sentences and 4 channels, not {tuple(got.shape)}.")
         def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
@@ -109,8 +109,8 @@ def _sentence_vectors(answer):
                 "Your vectors all come from the first sentence, which is `[0]` of a tensor. Take `[0]` only if "
                 "`isinstance(output, tuple)`.")
         require(not is_(found.mean(1)),
-                "Your mean includes padding: multiply by the mask before you add up, and divide by the number of real "
-                "tokens.")
+                "Your mean includes padding: multiply by the mask before you add up, and "
+                "divide by the number of real tokens.")
         require(not is_((found * mask).mean(1)),
                 "You add up the real tokens, but divide by the number of all: divide by `mask.sum(1)`.")
         require(not is_((found * mask).sum(1)),
@@ -119,18 +119,18 @@ def _sentence_vectors(answer):
                 "You divide by the number of real tokens, but add up all of them: multiply by the mask first.")
         picked = torch.stack([tokens[real] for tokens, real in zip(found, inputs["attention_mask"])])
         require(not is_(picked.mean(1)),
-                "Your mask contains integers, which as an index pick tokens 0 and 1 again and again: index with "
-                "`mask.bool()`.")
+                "Your mask contains integers, which as an index pick tokens 0 and 1 again and "
+                "again: index with `mask.bool()`.")
         require(not is_(found[:, 0]), "That is the first token of each sentence. Take the mean over all real tokens.")
         require(not is_((unmasked * mask).sum(1) / mask.sum(1)) and not is_(unmasked.mean(1)),
-                "The model did not get the mask, so its attention took from the padding too: `model(**inputs)` passes "
-                "on everything.")
+                "The model did not get the mask, so its attention took from the padding too: "
+                "`model(**inputs)` passes on everything.")
         ends = model(**inputs).last_hidden_state
         require(not is_((ends * mask).sum(1) / mask.sum(1)),
                 "That comes from the output of the whole model: use the output of `layer`.")
         require(is_(right),
-                "The shape is right, but the numbers are not: are they the mean of the output of `layer`, over tokens "
-                "whose mask is 1?")
+                "The shape is right, but the numbers are not: are they the mean of the output of "
+                "`layer`, over tokens whose mask is 1?")
     return "a vector for each sentence, from any layer, with no padding in it"
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
@@ -147,14 +147,14 @@ def _looks_back(answer):
     try: got = answer(model, model.attention, inputs)
     except NotYet as told:
         if not re.search("tuple|Dimension out of range", str(told)): raise
-        raise NotYet("Your function stops at the output of `attention`. It is a tuple, and the weights are its second "
-                     "part, `[1]`.") from None
+        raise NotYet("Your function stops at the output of `attention`. It is a tuple, and the "
+                     "weights are its second part, `[1]`.") from None
     require(not isinstance(got, (list, tuple)) or all(isinstance(share, (float, Tensor)) for share in got),
             "The answer should be a tensor with a number for each head.")
     got = torch.as_tensor(got).float()
     require(got.shape != (3, 2),
-            "You return one number for each head of each sentence: take the mean over the tokens of all sentences "
-            "together.")
+            "You return one number for each head of each sentence: take the mean over the "
+            "tokens of all sentences together.")
     require(got.shape != (), "You return one number in all, but each head has its own.")
     require(got.shape == (2,), f"The shape should be (2,) for 2 heads, not {tuple(got.shape)}.")
     def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
@@ -162,8 +162,8 @@ def _looks_back(answer):
             "That is how much a token takes from the one after it. Tokens that look come first, then those that are "
             "looked at: `diagonal(-1, 2, 3)`.")
     require(not is_(mean(weights, 0, mask)) and not is_(weights.diagonal(0, 2, 3).mean((0, 2))),
-            "That is how much a token takes from itself: the token before is one below the diagonal, `diagonal(-1, 2, "
-            "3)`.")
+            "That is how much a token takes from itself: the token before is one below the "
+            "diagonal, `diagonal(-1, 2, 3)`.")
     require(not is_(weights.diagonal(-1, 2, 3).mean((0, 2))),
             "Your mean includes rows of padding: padding looks around as well. Count only real tokens.")
     require(not is_(mean(weights, mask=mask[..., :-1])),
@@ -174,8 +174,8 @@ def _looks_back(answer):
             "You add up the real tokens, but divide by the number of all: divide by the number of real ones.")
     wrapped = right * mask[..., 1:].sum() + weights[:, :, 0, -1].sum(0)
     require(not is_(wrapped / mask.sum()),
-            "The first token of each sentence has none before it: there `t - 1` is -1, which is the last token. Begin "
-            "with token 1.")
+            "The first token of each sentence has none before it: there `t - 1` is -1, which is the "
+            "last token. Begin with token 1.")
     one_by_one = (weights.diagonal(-1, 2, 3) * mask[..., 1:]).sum(2) / mask[..., 1:].sum(2)
     require(not is_(one_by_one.mean(0)),
             "You take the mean of each sentence first, and then the mean of those means: short sentences weigh too "
@@ -202,8 +202,8 @@ def _carried(answer):
         right, plain = end(b, layer, of_a[:, p], word)[:, q], end(b)
         got = _answered(answer, model, layer, a, b, p, q)
         require(not isinstance(got, tuple),
-                "That is everything that the model returns: the word's vector is in its `last_hidden_state`, at `[:, "
-                "q]`.")
+                "That is everything that the model returns: the word's vector is in its "
+                "`last_hidden_state`, at `[:, q]`.")
         require(isinstance(got, Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
         require(got.shape != (1, 5, 4), "Those are the vectors of all tokens: that of the word is at `[:, q]`.")
         require(got.shape in ((1, 4), (4,)),
@@ -211,8 +211,8 @@ def _carried(answer):
         got = got.view(1, 4)
         def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
         require(not is_(plain[:, q]),
-                "Your patch changed nothing: a hook that replaces must return the new output. And is it on while "
-                "`model(**b)` runs?")
+                "Your patch changed nothing: a hook that replaces must return the new output. And is "
+                "it on while `model(**b)` runs?")
         in_a = [end(a), end(a, layer, of_a[:, p], word)]
         require(not any(is_(ends[:, at]) for ends in in_a for at in (p, q)),
                 "You run the model on `a`: run it on `b`, with one vector from `a`.")
