@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import hooklab
-from conftest import REPO
 from hooklab.exercises.checking import NotYet, _checks, check, learner_notebook, lesson_exercises
+from support.checks import REPO
 
 lessons = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
 exercises = {id: parts for nb in lessons.values() for id, parts in lesson_exercises(nb).items()}
