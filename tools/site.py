@@ -13,12 +13,12 @@ import shutil
 import subprocess
 import sys
 from configparser import ConfigParser
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import yaml
-
 from site_pages import finish_pages, problems, read_pages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -196,8 +196,7 @@ def serve(port: int):
         if error.errno not in (errno.EADDRINUSE, errno.EACCES): raise
         sys.exit(f"Port {port} is in use or not allowed: try another with `python tools/site.py --serve --port {port + 1}`")
     print(f"hooklab is at http://127.0.0.1:{server.server_port}/ (Ctrl-C stops it)", flush=True)
-    try: server.serve_forever()
-    except KeyboardInterrupt: pass
+    with suppress(KeyboardInterrupt): server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def finish_figures(soup: BeautifulSoup, file: Path):
     for image in soup.main.find_all("img"):
         if image["src"].startswith("data:image/png;base64,") and (picture := known.get(base64.b64decode(image["src"].partition(",")[2]))):
             image.attrs |= {"src": picture.relative_to(file.parent).as_posix(), "loading": "lazy"}
-        if not (picture := file.parent/image["src"]).suffix == ".png" or not picture.exists(): continue
+        if (picture := file.parent/image["src"]).suffix != ".png" or not picture.exists(): continue
         width, height = (str(int.from_bytes(picture.read_bytes()[i:i+4])) for i in (16, 20))
         image.attrs |= {"width": width, "height": height}  # so that its place is kept until it is there
         if not image.find_parent("a"): image.wrap(soup.new_tag("a", href=image["src"], title="Full size"))

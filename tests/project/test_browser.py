@@ -52,7 +52,7 @@ def visit(browser, site):
     browser.execute_script("localStorage.clear()")
 
 
-def first(site, folder): return sorted((site/folder).glob("*.html"))[0].relative_to(site).as_posix()
+def first(site, folder): return min((site/folder).glob("*.html")).relative_to(site).as_posix()
 
 
 def press(browser, *keys): webdriver.ActionChains(browser).send_keys(*keys).perform()
@@ -118,7 +118,7 @@ def test_a_source_link_leads_to_the_line(visit, site):
     link = browser.find_element(By.CSS_SELECTOR, "a.source-link")
     symbol = browser.execute_script("return document.evaluate('following::h3[1]', arguments[0], null, 9).singleNodeValue.id", link)
     link.click()
-    shows(browser, "source/select.html#L")
+    shows(browser, "source/hooks/select.html#L")
     line = browser.find_element(By.CSS_SELECTOR, "#L span:target")
     assert f"def {symbol}(" in line.text.lower() or f"class {symbol}" in line.text.lower()
     assert 0 <= line.rect["y"] - browser.execute_script("return scrollY") < DESKTOP[1]
@@ -147,7 +147,7 @@ def test_focus_is_visible_wherever_the_keyboard_leads(visit, site):
 def test_the_menu_of_a_phone(visit):
     browser = visit(size=PHONE)
     button, menu = browser.find_element(By.CSS_SELECTOR, ".quarto-btn-toggle"), browser.find_element(By.ID, "quarto-sidebar")
-    right = lambda: browser.execute_script("return arguments[0].getBoundingClientRect().right", menu)
+    def right(): return browser.execute_script("return arguments[0].getBoundingClientRect().right", menu)
     assert right() <= 0
     button.click()
     WebDriverWait(browser, 5).until(lambda b: right() > 200)

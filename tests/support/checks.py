@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nbdev.clean import clean_nb
 from fastcore.nbio import nb2str, read_nb
+from nbdev.clean import clean_nb
 
 from support.runner import run_notebook
 

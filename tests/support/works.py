@@ -9,10 +9,11 @@ import functools
 import json
 import tempfile
 import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -600,7 +601,10 @@ def lightning():
     import lightning.pytorch as pl
 
     class Module(pl.LightningModule):
-        def __init__(self, f): super().__init__(); self.f = f
+        def __init__(self, f):
+            super().__init__()
+            self.f = f
+
         def training_step(self, batch, i):
             self.y = self.f(batch)
             return loss_of(last_of(self.y)) + 0*sum(p.sum() for p in self.parameters())  # features may be detached
