@@ -1,5 +1,6 @@
 """Fixtures that every test may ask for, and who runs where."""
 import fcntl
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,14 @@ def site(repo) -> Path:
         built = subprocess.run([sys.executable, "tools/site.py"], cwd=repo, capture_output=True, text=True)
     if built.returncode: pytest.fail(f"The site could not be built (make site):\n{built.stdout}\n{built.stderr}", pytrace=False)
     return repo/"_docs"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_garbage_collection():
+    "A test that collects garbage looks at what its file has made, and not at a million objects of imported libraries."
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
