@@ -285,7 +285,7 @@ def raw_links(soup: BeautifulSoup) -> list[str]:
 
 
 def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:
-    "Pictures that say nothing to somebody who cannot see them."
+    "Pictures that say nothing to readers who cannot see them."
     pictures = [p for p in soup.find_all(["img", "svg"]) if p.find_parent("svg") is None
                 and p.get("aria-hidden") != "true" and p.get("role") != "presentation"]
     return [f"picture {n} of the page has no alternative text: add `#| fig-alt: …` to its cell"

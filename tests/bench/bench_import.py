@@ -1,13 +1,17 @@
-"""How long an import takes when torch is imported already: with bytecode there, and without, as after an installation."""
+"""How long an import takes when torch is imported already: with bytecode, and without, as after an installation."""
 import subprocess
 import sys
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 
-IMPORTS = {"hooklab": "from hooklab.all import *", "TorchHook": "import torchhook",
-           "fastai": "from fastai.callback import hook", "torchvision": "from torchvision.models import feature_extraction",
-           "nnsight": "import nnsight"}
+IMPORTS = {
+    "hooklab": "from hooklab.all import *",
+    "TorchHook": "import torchhook",
+    "fastai": "from fastai.callback import hook",
+    "torchvision": "from torchvision.models import feature_extraction",
+    "nnsight": "import nnsight",
+}
 # Bytecode is read and written below a folder of our own, so that nothing depends on what ran before on this machine.
 CODE = """
 import sys, torch
@@ -31,9 +35,11 @@ def measure(rounds: int = 5) -> dict:
         there, empty = Path(folder, "there"), Path(folder, "empty")
         for line in IMPORTS.values(): milliseconds(line, there, may_write=True)
         found = {}
-        for what, bytecode in (("import after torch, in ms", there), ("import after torch without bytecode, in ms", empty)):
+        what = "import after torch"
+        for title, bytecode in ((f"{what}, in ms", there), (f"{what} without bytecode, in ms", empty)):
             times = {name: [] for name in IMPORTS}
             for _ in range(rounds):
                 for name, line in IMPORTS.items(): times[name].append(milliseconds(line, bytecode))
-            found[what] = {name: [round(t, 1) for t in (median(ts), *quantiles(ts, n=4)[::2])] for name, ts in times.items()}
+            found[title] = {name: [round(t, 1) for t in (median(ts), *quantiles(ts, n=4)[::2])]
+                            for name, ts in times.items()}
     return found

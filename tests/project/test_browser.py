@@ -20,7 +20,7 @@ CUT_OFF = """const scrolls = (e) => e.tagName !== "BODY" && (["auto", "scroll"].
 
 
 def missing(reason):
-    "A browser test that cannot run fails where nobody would notice that it was skipped."
+    "On CI, where a skipped test is easily overlooked, a browser test that cannot run fails."
     (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
 
 

@@ -101,18 +101,20 @@ def test_a_notebook_that_takes_its_process_along(tree, notebook):
 
 def test_a_notebook_uses_the_library_of_its_tree(tree, notebook):
     ask = "import hooklab\nprint(hooklab.__file__)"
-    write(tree, notebook, f"{ask}\nassert hooklab.__file__ == {str(tree/'hooklab/__init__.py')!r}", "import subprocess, sys",
-          f"said = subprocess.check_output([sys.executable, '-c', {ask!r}], text=True)\nassert said.strip() == hooklab.__file__")
+    here = f"{ask}\nassert hooklab.__file__ == {str(tree/'hooklab/__init__.py')!r}"
+    there = f"import subprocess, sys\nsaid = subprocess.check_output([sys.executable, '-c', {ask!r}], text=True)"
+    write(tree, notebook, here, f"{there}\nassert said.strip() == hooklab.__file__")
     assert failure(tree, notebook) == []
 
 
 def test_what_a_notebook_does_ends_with_it(tree, notebook):
     here = ("import os, sys, torch\nimport matplotlib.pyplot as plt\n"
-            "now = (torch.get_default_dtype(), torch.relu(torch.tensor(-1.)).item(), os.environ.get('OURS'), 'ours' in sys.modules,\n"
-            "       len(plt.get_fignums()), torch.get_num_threads(), 'hooklab' in sys.modules, os.getcwd())\n"
+            "now = (torch.get_default_dtype(), torch.relu(torch.tensor(-1.)).item(), os.environ.get('OURS'),\n"
+            "       'ours' in sys.modules, len(plt.get_fignums()), torch.get_num_threads(), 'hooklab' in sys.modules,\n"
+            "       os.getcwd())\n"
             f"assert now == (torch.float32, 0., None, False, 0, 1, False, {str((tree/notebook).parent)!r}), now")
-    spoil = ("torch.set_default_dtype(torch.float64)\ntorch.relu = lambda x: x\nos.environ['OURS'] = '1'\nsys.modules['ours'] = os\n"
-             "plt.figure()\ntorch.set_num_threads(2)\nimport hooklab.all\nos.chdir('/')")
+    spoil = ("torch.set_default_dtype(torch.float64)\ntorch.relu = lambda x: x\nos.environ['OURS'] = '1'\n"
+             "sys.modules['ours'] = os\nplt.figure()\ntorch.set_num_threads(2)\nimport hooklab.all\nos.chdir('/')")
     for _ in range(2):
         write(tree, notebook, here, spoil)
         assert failure(tree, notebook) == []

@@ -4,11 +4,13 @@ import pytest
 from support.checks import REPO, copy_tree, failure, notebooks, outdated_outputs, skipped, unclean
 
 
-def each(paths): return pytest.mark.parametrize("notebook", paths, ids=lambda path: str(path.relative_to("nbs").with_suffix("")))
+def each(paths):
+    return pytest.mark.parametrize("notebook", paths, ids=lambda path: str(path.relative_to("nbs").with_suffix("")))
 
 
 each_notebook = each(notebooks(REPO))
-each_that_runs = each([path for path in notebooks(REPO) if not skipped(REPO/path)])  # the others: test_notebooks_more.py
+# The others run in test_notebooks_more.py.
+each_that_runs = each([path for path in notebooks(REPO) if not skipped(REPO/path)])
 
 
 def stop(problems):

@@ -28,36 +28,43 @@ NEVER = {"tests/project/test_notebooks.py", ALWAYS, *SITE}
 def changed(tree: Path, since: str) -> list[str]:
     "Files that differ from a commit, new ones too."
     def git(*args): return subprocess.run(["git", *args], cwd=tree, capture_output=True, text=True, check=True).stdout
-    names = git("diff", "--name-only", "-z", since).split("\0") + git("ls-files", "-z", "--others", "--exclude-standard").split("\0")
-    return sorted({name for name in names if name and (tree/name).exists()})
+    names = git("diff", "--name-only", "-z", since) + git("ls-files", "-z", "--others", "--exclude-standard")
+    return sorted({name for name in names.split("\0") if name and (tree/name).exists()})
 
 
 def cost(name: str) -> float: return COSTS.get(name, UNKNOWN)
 
 
-def notebook_cost(page: Path) -> float: return cost(f"tests/project/test_notebooks.py[{page.relative_to('nbs').with_suffix('')}]")
+def notebook_cost(page: Path) -> float:
+    return cost(f"tests/project/test_notebooks.py[{page.relative_to('nbs').with_suffix('')}]")
+
+
+def room_of(page: str) -> str:
+    "The room that a notebook makes."
+    return page.removeprefix("nbs/lib/").removesuffix(".ipynb").replace("-", "_").replace("/", ".")
 
 
 def changed_rooms(tree: Path, names: Iterable[str]) -> set[str]:
     "Rooms whose notebook or file has changed."
-    found = {name.removeprefix("hooklab/").removesuffix(".py") for name in names if name.startswith("hooklab/")}
-    found |= {name.removeprefix("nbs/lib/").removesuffix(".ipynb").replace("-", "_") for name in names if name.startswith("nbs/lib/")}
-    return {name.replace("/", ".") for name in found} & rooms(tree).keys()
+    files = {f"hooklab/{room.replace('.', '/')}.py": room for room in rooms(tree)}
+    return {files[name] for name in names if name in files} | {room_of(name) for name in names} & rooms(tree).keys()
 
 
 def touched_notebooks(tree: Path, names: list[str], changed: set[str]) -> list[Path]:
     "Notebooks that have changed, and those of changed rooms."
-    def is_touched(page): return str(page) in names or ".".join(page.relative_to("nbs/lib").with_suffix("").parts).replace("-", "_") in changed
-    in_lib = [page for page in notebooks(tree) if page.is_relative_to("nbs/lib")]
-    others = [page for page in notebooks(tree) if page not in in_lib and str(page) in names]
-    return [page for page in (*others, *filter(is_touched, in_lib)) if not skipped(tree/page)]
+    pages = [page for page in notebooks(tree) if str(page) in names or room_of(str(page)) in changed]
+    return [page for page in pages if not skipped(tree/page)]
 
 
 def touched_tests(tree: Path, names: list[str], changed: set[str]) -> dict[str, int]:
-    """Files of tests that have to do with what has changed, and how closely: they have changed (0), are named after a changed
-    room or import it (1), lie in the folder of its wing (2), or import a changed helper or a room that imports it (3)."""
+    """Files of tests that have to do with what has changed, and how closely.
+
+    They have changed (0), are named after a changed room or import it (1), lie in the folder of its wing (2), or import
+    a changed helper or a room that imports the changed one (3)."""
     users = {one.room for one in imports(tree) if one.target in changed}
-    wings = {room.partition(".")[0] for room in changed} | {"exercises" for name in names if name.startswith("nbs/lessons/")}
+    helpers = {f"support.{Path(name).stem}" for name in names if name.startswith("tests/support/")}
+    wings = {room.partition(".")[0] for room in changed}
+    if any(name.startswith("nbs/lessons/") for name in names): wings.add("exercises")
     found = {}
     for file in sorted((tree/"tests").rglob("test_*.py")):
         name = file.relative_to(tree).as_posix()
@@ -67,8 +74,7 @@ def touched_tests(tree: Path, names: list[str], changed: set[str]) -> dict[str, 
         if name in names: found[name] = 0
         elif any(stem == room.rpartition(".")[2] or f"hooklab.{room}" in imported for room in changed): found[name] = 1
         elif file.parent.name in wings: found[name] = 2
-        elif any(f"hooklab.{room}" in imported for room in users): found[name] = 3
-        elif any(f"tests/{module.replace('.', '/')}.py" in names for module in imported): found[name] = 3
+        elif imported & {f"hooklab.{room}" for room in users} or imported & helpers: found[name] = 3
     return found
 
 
@@ -108,9 +114,11 @@ def main():
     parser.add_argument("--since", default="HEAD", help="the commit to compare with; else the last one")
     start, names = time.monotonic(), changed(REPO, parser.parse_args().since)
     touched = changed_rooms(REPO, names)
-    pages, pages_left = within(SECONDS/2, sorted(touched_notebooks(REPO, names, touched), key=notebook_cost), notebook_cost)
-    tests = touched_tests(REPO, names, touched)
-    tests, tests_left = within(SECONDS - sum(map(notebook_cost, pages)), sorted(tests, key=lambda name: (tests[name], cost(name))), cost)
+    pages = sorted(touched_notebooks(REPO, names, touched), key=notebook_cost)
+    pages, pages_left = within(SECONDS/2, pages, notebook_cost)
+    close = touched_tests(REPO, names, touched)
+    tests = sorted(close, key=lambda name: (close[name], cost(name)))
+    tests, tests_left = within(SECONDS - sum(map(notebook_cost, pages)), tests, cost)
     print(f"Changed: {', '.join(names) or 'nothing'}")
     print("Runs: the linter, the rule, the export", *pages, *tests, sep=", ")
     python = [sys.executable, "-m", "pytest", "-q", "--no-header", ALWAYS, *tests]
@@ -118,7 +126,7 @@ def main():
     problems = run_notebooks(pages)
     said = testing.communicate()[0]
     if testing.returncode: problems.append(said)
-    if any(name.startswith(("tools/", "nbs/assets/", "_quarto.yml")) or name in SITE for name in names): tests_left += SITE
+    if any(name.startswith(("tools/", "nbs/assets/", "_quarto.yml", *SITE)) for name in names): tests_left += SITE
     if left := [*map(str, pages_left), *tests_left]: print("Left out, to stay within a minute:", ", ".join(left))
     if problems: sys.exit("\n".join(problems))
     print(f"Nothing is wrong there, after {time.monotonic() - start:.0f} s. Before you commit: make test")

@@ -20,7 +20,8 @@ def refresh(pages: list[Path]) -> list[str]:
         problems = failure(REPO, page)
         print("\n".join(problems) or page, flush=True)
         return problems
-    with ThreadPoolExecutor(max_workers=2) as pool: return [problem for found in pool.map(one, pages) for problem in found]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return [problem for found in pool.map(one, pages) for problem in found]
 
 
 def refresh_more(page: Path):

@@ -77,6 +77,7 @@ def imports(tree: Path) -> list[Import]:
 
 
 def wing(room: str) -> str: return room.partition(".")[0]
+def file_of(room: str) -> str: return f"hooklab/{room.replace('.', '/')}.py"
 
 
 def against_the_floors(tree: Path) -> Found:
@@ -85,7 +86,7 @@ def against_the_floors(tree: Path) -> Found:
         here, there = wing(one.room), wing(one.target)
         if here == there or (not there and one.name == "__version__"): continue
         if FLOOR.get(there, 99) >= FLOOR[here]:
-            yield f"hooklab/{one.room.replace('.', '/')}.py", one.line, f"{here} stands on no {there or 'hooklab'}: {one.target}"
+            yield file_of(one.room), one.line, f"{here} stands on no {there or 'hooklab'}: {one.target}"
 
 
 def circles(tree: Path) -> Found:
@@ -100,25 +101,25 @@ def circles(tree: Path) -> Found:
         return found
     for room in leads:
         back = sorted(other for other in leads[room] if wing(other) == wing(room) and room in reached(other))
-        if back: yield f"hooklab/{room.replace('.', '/')}.py", 1, f"imports {', '.join(back)}, which in the end imports {room}"
+        if back: yield file_of(room), 1, f"imports {', '.join(back)}, which in the end imports {room}"
 
 
 def private_names(tree: Path) -> Found:
     "3. No `_name` is imported across rooms, nor taken from a room that was imported."
     for one in imports(tree):
         if one.name.startswith("_") and one.name != "__version__":
-            yield f"hooklab/{one.room.replace('.', '/')}.py", one.line, f"{one.name} belongs to {one.target} alone"
+            yield file_of(one.room), one.line, f"{one.name} belongs to {one.target} alone"
     for room, file in rooms(tree).items():
         whole = {one.target.rpartition(".")[2] for one in imports(tree) if one.room == room and not one.name}
         for node in ast.walk(parsed(file)):
-            if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr) and isinstance(node.value, ast.Name) and node.value.id in whole:
+            private = isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr)
+            if private and isinstance(node.value, ast.Name) and node.value.id in whole:
                 yield name_in(tree, file), node.lineno, f"{node.attr} belongs to {node.value.id} alone"
 
 
 def torch_hooks(tree: Path) -> Found:
-    """4. Torch's functions that register hooks, and the question whether this is a rerun of checkpointing, are in hooks/ only.
-
-    Exercises do by hand what a learner does by hand."""
+    """4. Torch's functions that register hooks are in hooks/ only, and so is the question whether this is a rerun of
+    checkpointing. Exercises do by hand what a learner does by hand."""
     for room, file in rooms(tree).items():
         if wing(room) in ("hooks", "exercises"): continue
         for node in ast.walk(parsed(file)):
@@ -144,7 +145,8 @@ def cells(tree: Path, folder: str = "nbs") -> Iterator[tuple[str, int, str]]:
         if ".ipynb_checkpoints" in file.parts: continue
         for number, cell in enumerate(json.loads(file.read_text(encoding="utf-8"))["cells"], 1):
             code = "".join(cell["source"])
-            if cell["cell_type"] == "code": yield name_in(tree, file), number, re.sub(r"^\s*[%!].*$", "", code, flags=re.M)
+            if cell["cell_type"] != "code": continue
+            yield name_in(tree, file), number, re.sub(r"^\s*[%!].*$", "", code, flags=re.M)
 
 
 def long_rooms(tree: Path) -> Found:
@@ -206,12 +208,14 @@ def names_in_two_rooms(tree: Path) -> Found:
         if room == "fastai": continue
         for name, node in top_names(parsed(file)).items(): places.setdefault(name, []).append((file, node))
     for name, found in places.items():
-        for file, node in found[1:]: yield name_in(tree, file), node.lineno, f"{name} is also in {name_in(tree, found[0][0])}"
+        first = name_in(tree, found[0][0])
+        for file, node in found[1:]: yield name_in(tree, file), node.lineno, f"{name} is also in {first}"
 
 
 def written(tree: Path) -> Iterator[tuple[str, int, ast.Module, bool]]:
     "(file, line or number of the cell, code, whether it is a cell) of all code: library, tests, tools, notebooks."
-    for file in [*(tree/"hooklab").rglob("*.py"), *(tree/"tests").rglob("*.py"), *(tree/"tools").glob("*.py"), tree/"setup.py"]:
+    folders = [file for folder in ("hooklab", "tests", "tools") for file in (tree/folder).rglob("*.py")]
+    for file in [*folders, tree/"setup.py"]:
         if file.exists(): yield name_in(tree, file), 0, parsed(file), False
     for notebook, number, code in cells(tree):
         if "eval: false" not in code: yield notebook, number, marked(ast.parse(code)), True
@@ -229,7 +233,8 @@ def is_question(node: ast.AST) -> bool:
 
 def is_text(node: ast.AST) -> bool:
     "Whether an expression is a text or a list as it is written."
-    return isinstance(node, ast.JoinedStr | ast.List | ast.Tuple) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+    if isinstance(node, ast.Constant): return isinstance(node.value, str | bytes)
+    return isinstance(node, ast.JoinedStr | ast.List | ast.Tuple)
 
 
 def text_times_question(tree: Path) -> Found:
@@ -251,8 +256,9 @@ def tuples_as_statements(tree: Path) -> Found:
                 yield file, line or node.lineno, f"write a line for each: {ast.unparse(node)[:60]}"
 
 
-CLAUSES = [against_the_floors, circles, private_names, torch_hooks, matplotlib_at_once, long_rooms, long_cells, long_lines,
-           constructors_gone_around, names_of_wings, names_in_two_rooms, text_times_question, tuples_as_statements]
+CLAUSES = [against_the_floors, circles, private_names, torch_hooks, matplotlib_at_once, long_rooms, long_cells,
+           long_lines, constructors_gone_around, names_of_wings, names_in_two_rooms, text_times_question,
+           tuples_as_statements]
 
 
 def broken(tree: Path) -> dict[str, list[tuple[str, int, str]]]:

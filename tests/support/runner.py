@@ -1,7 +1,7 @@
 """Runs notebooks, each in a process of its own that starts with torch, matplotlib and nbdev's test imported.
 
-Importing them takes seconds, and a notebook often less than one. So a server imports them once, on one thread, and forks
-for each notebook. It never imports hooklab: the notebook imports the copy that is under test."""
+Importing them takes seconds, and a notebook often less than one. So a server imports them once, on one thread, and
+forks for each notebook. It never imports hooklab: the notebook imports the copy that is under test."""
 import atexit
 import contextlib
 import json
@@ -19,12 +19,12 @@ class Runner:
     "A server that runs one notebook at a time, started by the first notebook."
     def __init__(self):
         one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        self.server = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                       env=os.environ | one_thread, start_new_session=True)
+        self.server = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       text=True, env=os.environ | one_thread, start_new_session=True)
         atexit.register(self.close)
 
     def run(self, tree: Path, notebook: Path, timeout: float) -> tuple[bool | None, str]:
-        "Run a notebook of a tree and save its outputs: whether it succeeded (None: not within the time), and what it said."
+        "Run a notebook and save its outputs: whether it succeeded (None: not within the time), and what it said."
         self.server.stdin.write(json.dumps([str(Path(tree).resolve()), str(notebook), timeout]) + "\n")
         self.server.stdin.flush()
         answer = self.server.stdout.readline()

@@ -75,7 +75,7 @@ def loss_of(y: Tensor) -> Tensor: return y.float().pow(2).sum()
 class Run:
     "A model, and how this kind of run calls it."
     model: Any  # what hooklab is given
-    twin: nn.Module = field(default_factory=Net)  # the same model, which nobody hooks
+    twin: nn.Module = field(default_factory=Net)  # the same model, without hooks
     call: Callable = lambda f, x: f(x)  # runs `f`, which is the model or something around it
     step: Callable | None = None  # the same with a backward pass
     truth: Callable = by_hand  # (twin, x, factor) -> {layer: output}
@@ -243,7 +243,7 @@ def outcome(use: Callable, run: Run) -> tuple[str, Any]:
         except Exception as e: return "refused", e
     said = "; ".join(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, hl.HookWarning)))
     if saw: return "works", said
-    assert said, "nothing was seen, and nobody was told"
+    assert said, "nothing was seen, and no warning told it"
     return "reported", said
 
 
