@@ -15,9 +15,10 @@ from urllib.request import urlopen
 import pytest
 from bs4 import BeautifulSoup
 
-REPO = Path(__file__).parents[2]
+from support.checks import REPO
+
 sys.path.insert(0, str(REPO/"tools"))
-import site_pages
+import site_pages  # noqa: E402
 
 
 @pytest.fixture(scope="session")
