@@ -138,7 +138,7 @@ def render():
 
 def write_learner_notebooks(docs: Path):
     "Puts beside each lesson the notebook that its page offers: the learner's version."
-    from hooklab.exercises.checking import learner_notebook
+    from hooklab.exercises.notebooks import learner_notebook
     for file in sorted((NBS/"lessons").glob("*.ipynb")):
         try: nb = learner_notebook(json.loads(file.read_text(encoding="utf-8")))
         except ValueError as error: sys.exit(f"{file.relative_to(ROOT)}: {error} Mend it with `make lab`, then `make site`")
