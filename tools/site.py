@@ -67,7 +67,7 @@ def check_notebooks():
 def listed(entry: str | list | dict) -> list[str]:
     "The files and patterns in a part of the sidebar."
     if isinstance(entry, str): return [entry]
-    if isinstance(entry, dict): return listed(entry.get("href") or entry.get("contents") or [])
+    if isinstance(entry, dict): return listed(entry.get("href") or []) + listed(entry.get("contents") or [])
     return [name for part in entry for name in listed(part)]
 
 

@@ -156,7 +156,8 @@ def finish_frame(soup: BeautifulSoup, file: Path, facts: dict):
     if lesson := LESSON.search(file.name):
         for crumb in soup.select(".breadcrumb-item:first-child a"): crumb.string = f"Lesson {lesson[1]}"
     for toggle in sidebar.select("[data-bs-toggle=collapse]:not([href])"): toggle.attrs |= {"role": "button", "tabindex": "0"}
-    for toggle in sidebar.select(".sidebar-item-toggle"): toggle["tabindex"] = "-1"  # does what the name beside it does
+    for toggle in sidebar.select(".sidebar-item-toggle"):
+        if not toggle.find_previous_sibling("a", href=True): toggle["tabindex"] = "-1"  # does what the name beside it does
     for nav, label in ((sidebar, "Pages"), (soup.find("nav", class_="page-navigation"), "Previous and next page"), (soup.find(id="TOC"), "On this page")):
         if nav: nav["aria-label"] = label
     markdown = f' · <a href="{twin(file).name}">This page as Markdown</a>' if twin(file).exists() else ""
@@ -262,7 +263,7 @@ def raw_links(soup: BeautifulSoup) -> list[str]:
 
 
 def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:
-    "Pictures that say nothing to somebody who cannot see them."
+    "Pictures without a text for readers who cannot see them."
     pictures = [p for p in soup.find_all(["img", "svg"]) if p.find_parent("svg") is None
                 and p.get("aria-hidden") != "true" and p.get("role") != "presentation"]
     return [f"picture {n} of the page has no alternative text: add `#| fig-alt: …` to its cell"
