@@ -88,7 +88,7 @@ def process_notebooks(everything: bool):
     except Exception as error:  # whatever a cell raises: nbdev runs imports and exported cells
         shutil.rmtree(PROC, ignore_errors=True)  # a page that was begun would count as done
         sys.exit(f"A notebook cannot be made into a page ({' '.join(str(error).split())[:300]}): "
-                 "run `nbdev-test` to see which cell fails, mend it, then `make site`")
+                 "run `nbdev-test` to see which cell fails, fix it, then `make site`")
 
 
 def spaced(signature: re.Match) -> str:
@@ -99,7 +99,7 @@ def spaced(signature: re.Match) -> str:
 
 
 def tidy_pages():
-    "Mends what nbdev wrote: a link within a link, source links to a repository, signatures without spaces and with long types."
+    "Fixes what nbdev wrote: a link within a link, source links to a repository, signatures without spaces and with long types."
     for file in (f for f in PROC.rglob("*.ipynb") if "_docs" not in f.parts):
         nb = json.loads(file.read_text(encoding="utf-8"))
         for cell in nb["cells"]:
@@ -133,7 +133,7 @@ def render():
     shutil.copyfile(ROOT/"_quarto.yml", PROC/"_quarto.yml")
     shutil.rmtree(PROC/"_docs", ignore_errors=True)
     done = subprocess.run([*renderer, "render", str(PROC)], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode: sys.exit(f"{done.stdout}{done.stderr}\nThe pages cannot be rendered: mend what is named above, then `make site`")
+    if done.returncode: sys.exit(f"{done.stdout}{done.stderr}\nThe pages cannot be rendered: fix what is named above, then `make site`")
 
 
 def write_learner_notebooks(docs: Path):
@@ -141,7 +141,7 @@ def write_learner_notebooks(docs: Path):
     from hooklab.exercises.notebooks import learner_notebook
     for file in sorted((NBS/"lessons").glob("*.ipynb")):
         try: nb = learner_notebook(json.loads(file.read_text(encoding="utf-8")))
-        except ValueError as error: sys.exit(f"{file.relative_to(ROOT)}: {error} Mend it with `make lab`, then `make site`")
+        except ValueError as error: sys.exit(f"{file.relative_to(ROOT)}: {error} Fix it with `make lab`, then `make site`")
         (docs/"lessons"/file.name).write_text(json.dumps(nb, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -166,7 +166,8 @@ def build():
     finish_pages(PROC/"_docs", pages, facts)
     write_learner_notebooks(PROC/"_docs")
     if found := problems(PROC/"_docs", pages):
-        sys.exit("\n".join([*found, f"The site has {len(found)} problem{'s'*(len(found) > 1)}: mend what is named above, then `make site`"]))
+        problem = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+        sys.exit("\n".join([*found, f"The site has {problem}: fix what is named above, then `make site`"]))
     shutil.rmtree(DOCS, ignore_errors=True)
     shutil.move(PROC/"_docs", DOCS)
     STAMP.write_text(stamp)
