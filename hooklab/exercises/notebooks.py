@@ -6,14 +6,8 @@
 __all__ = ['lesson_exercises', 'learner_notebook']
 
 # %% ../../nbs/lib/exercises/notebooks.ipynb #a86d6cf5
-import json
 import re
 from copy import deepcopy
-from hashlib import sha256
-from importlib import resources
-from pathlib import Path
-
-from .. import __version__
 
 # %% ../../nbs/lib/exercises/notebooks.ipynb #c2658733
 def _text(cell): return "".join(cell["source"])
@@ -75,52 +69,3 @@ def learner_notebook(
              for cell in nb["cells"] if id(cell) not in solutions]
     nb["cells"] = [cell for cells in parts for cell in cells]
     return nb
-
-# %% ../../nbs/lib/exercises/notebooks.ipynb #43bbb3c5
-def fingerprint(nb: dict) -> str:
-    "A hash of the cells' sources. What Jupyter changes by itself does not change it."
-    cells = [(cell["cell_type"], [line.rstrip() for line in "".join(cell["source"]).strip("\n").splitlines()])
-             for cell in nb["cells"]]
-    return sha256(json.dumps([cell for cell in cells if any(cell[1])]).encode()).hexdigest()
-
-
-def fingerprints(path: Path) -> tuple[str | None, str | None]:
-    "The fingerprint that the notebook at `path` has now, and the one it was written with; None where there is none."
-    try:
-        nb = json.loads(path.read_text(encoding="utf-8"))
-        return fingerprint(nb), nb["metadata"].get("hooklab", {}).get("fingerprint")
-    except (ValueError, LookupError, TypeError, AttributeError): return None, None  # another kind of file
-
-# %% ../../nbs/lib/exercises/notebooks.ipynb #d8b8a69e
-def write_lesson(nb: dict, path: Path, force: bool = False) -> str:
-    "Write `nb` to `path` unless a person changed the file there; returns what was done."
-    new, done = fingerprint(nb), "written"
-    if path.exists():
-        now, before = fingerprints(path)
-        if now == new: return "already there, unchanged"
-        if now and now == before: done = f"updated to hooklab {__version__}: you had not changed it"
-        elif force: done = "replaced; your changes are gone"
-        else: return "kept, because you changed it" + (
-            f" (hooklab {__version__} has another version)" if before and before != new else "")
-    nb = {**nb, "metadata": {**nb["metadata"], "hooklab": {"fingerprint": new}}}
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes((json.dumps(nb, indent=1, ensure_ascii=False) + "\n").encode())
-        part.replace(path)
-    finally: part.unlink(missing_ok=True)
-    return done
-
-# %% ../../nbs/lib/exercises/notebooks.ipynb #073cfcb5
-def lesson_files() -> list[Path]:
-    "The lessons of this installation, in order."
-    package = Path(str(resources.files("hooklab")))
-    return sorted((package/"lessons").glob("*.ipynb")) or sorted((package.parent/"nbs"/"lessons").glob("*.ipynb"))
-
-
-def copy_lessons(files: list[Path], folder: Path, force: bool) -> None:
-    "Write the learner's version of each lesson into `folder`, and print what was done."
-    folder.mkdir(parents=True, exist_ok=True)
-    print(f"Lessons in {folder}:")
-    for file in files:
-        lesson = learner_notebook(json.loads(file.read_text(encoding="utf-8")))
-        print(f"  {file.name}: {write_lesson(lesson, folder/file.name, force)}")

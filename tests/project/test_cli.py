@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hooklab import __version__, cli
-from hooklab.exercises import notebooks
-from hooklab.exercises.notebooks import fingerprint, learner_notebook, lesson_files
+from hooklab.exercises.notebooks import learner_notebook
 
 
 def shell(*args, **kwargs):
@@ -51,7 +50,7 @@ def originals(tmp_path, monkeypatch):
     folder = tmp_path/"originals"
     save(notebook("x = 1", "x + 1"), folder/"01-one.ipynb")
     save(notebook("y = 'größer'"), folder/"02-two.ipynb")
-    monkeypatch.setattr(notebooks, "lesson_files", lambda: sorted(folder.glob("*.ipynb")))
+    monkeypatch.setattr(cli, "lesson_files", lambda: sorted(folder.glob("*.ipynb")))
     (tmp_path/"cwd").mkdir()
     monkeypatch.chdir(tmp_path/"cwd")
     return folder
@@ -97,7 +96,7 @@ def test_a_module_is_the_command_too(module, tmp_path):
     done = as_module(module, "--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"hooklab {__version__}\n", "")
     done = as_module(module, "lessons", "here", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and len(os.listdir(tmp_path/"here")) == len(lesson_files())
+    assert (done.returncode, done.stderr) == (0, "") and len(os.listdir(tmp_path/"here")) == len(cli.lesson_files())
     done = as_module(module, "summary", "torch.nn:ReLU")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("ReLU")
 
@@ -339,7 +338,7 @@ def test_report_of_a_file_says_whose_report_writes_one(file, tmp_path, monkeypat
 def test_real_lessons_arrive_as_learners_get_them(tmp_path):
     done = shell("lessons", "here", cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == ""
-    files = lesson_files()
+    files = cli.lesson_files()
     assert files and sorted(os.listdir(tmp_path)) == ["here"]
     assert sorted(os.listdir(tmp_path/"here")) == [file.name for file in files]
     for file in files:
@@ -441,9 +440,9 @@ def test_other_files_in_the_folder_stay(originals, lessons):
 def test_fingerprint_sees_people_and_not_jupyter(sources, i):
     whole, i = notebook(*sources), i % len(sources)
     split = {**whole, "cells": [{**c, "source": c["source"].splitlines(keepends=True)} for c in whole["cells"]]}
-    assert fingerprint(whole) == fingerprint(split)
+    assert cli.fingerprint(whole) == cli.fingerprint(split)
     typed = notebook(*sources[:i], sources[i] + "x", *sources[i+1:])
-    assert fingerprint(whole) != fingerprint(typed)
+    assert cli.fingerprint(whole) != cli.fingerprint(typed)
 
 
 @pytest.mark.parametrize("folder", ["Übungen für später", "レッスン", "with 'quotes' and spaces", "-dashed"])
@@ -453,11 +452,11 @@ def test_any_folder_name(originals, lessons, capsys, folder):
 
 
 def test_fingerprint_does_not_see_what_editors_tidy_but_sees_indentation():
-    written = fingerprint(notebook("if x:\n    y"))
+    written = cli.fingerprint(notebook("if x:\n    y"))
     for tidied in ("if x:  \n    y", "if x:\r\n    y", "if x:\n    y\n\n"):
-        assert fingerprint(notebook(tidied)) == written
+        assert cli.fingerprint(notebook(tidied)) == written
     for edited in ("if x:\ny", "if x:\n  y", "if x: y", "if x:\n\n    y"):
-        assert fingerprint(notebook(edited)) != written
+        assert cli.fingerprint(notebook(edited)) != written
 
 
 def test_folder_name_that_the_terminal_cannot_show(tmp_path):
@@ -466,13 +465,13 @@ def test_folder_name_that_the_terminal_cannot_show(tmp_path):
 
 
 def test_lessons_of_a_wheel_come_before_those_of_a_clone(tmp_path, monkeypatch, fails):
-    monkeypatch.setattr(notebooks, "resources", SimpleNamespace(files=lambda package: tmp_path/"site"/package))
+    monkeypatch.setattr(cli, "resources", SimpleNamespace(files=lambda package: tmp_path/"site"/package))
     assert "no lessons" in fails("lessons", tmp_path/"out")
     assert not (tmp_path/"out").exists()
     save(notebook("clone"), tmp_path/"site/nbs/lessons/01-a.ipynb")
-    assert lesson_files() == [tmp_path/"site/nbs/lessons/01-a.ipynb"]
+    assert cli.lesson_files() == [tmp_path/"site/nbs/lessons/01-a.ipynb"]
     for name in ("02-b", "01-a"): save(notebook("wheel"), tmp_path/f"site/hooklab/lessons/{name}.ipynb")
-    assert lesson_files() == [tmp_path/f"site/hooklab/lessons/{name}.ipynb" for name in ("01-a", "02-b")]
+    assert cli.lesson_files() == [tmp_path/f"site/hooklab/lessons/{name}.ipynb" for name in ("01-a", "02-b")]
 
 
 def test_originals_are_never_written_over(originals, fails, tmp_path):
