@@ -31,7 +31,7 @@ def lesson_exercises(
         if not as_it_should_be:
             raise ValueError(f"Exercise {id}: after the heading come a stub with `#| eval: false`, a hint "
                              f"in <details>, a folded solution, and check(\"{id}\", …), one cell each.")
-        if id in found: raise ValueError(f"Exercise {id} comes twice.")
+        if id in found: raise ValueError(f"There are two exercises {id}.")
         found[id] = parts
     return found
 
@@ -59,7 +59,7 @@ def _code(cell: dict) -> list[dict]:
 def learner_notebook(
     nb: dict, # A lesson, as read from its ipynb file
 ) -> dict: # A new notebook; `nb` is left as it is
-    "The lesson for working through: no solutions, no outputs, and stubs that run."
+    "The lesson as a learner gets it: without solutions and outputs, and with stubs that run."
     nb = deepcopy(nb)
     solutions = [id(exercise["solution"]) for exercise in lesson_exercises(nb).values()]
     words = "\n".join(_text(cell) for cell in nb["cells"] if cell["cell_type"] == "markdown")
