@@ -67,7 +67,7 @@ def check_notebooks():
 def listed(entry: str | list | dict) -> list[str]:
     "The files and patterns in a part of the sidebar."
     if isinstance(entry, str): return [entry]
-    if isinstance(entry, dict): return listed(entry.get("href") or entry.get("contents") or [])
+    if isinstance(entry, dict): return listed(entry.get("href") or []) + listed(entry.get("contents") or [])
     return [name for part in entry for name in listed(part)]
 
 
@@ -139,7 +139,7 @@ def render():
 
 def write_learner_notebooks(docs: Path):
     "Puts beside each lesson the notebook that its page offers: the learner's version."
-    from hooklab.exercises.checking import learner_notebook
+    from hooklab.exercises.notebooks import learner_notebook
     for file in sorted((NBS/"lessons").glob("*.ipynb")):
         try: nb = learner_notebook(json.loads(file.read_text(encoding="utf-8")))
         except ValueError as error: sys.exit(f"{file.relative_to(ROOT)}: {error} Fix it with `make lab`, then `make site`")

@@ -171,7 +171,8 @@ def finish_frame(soup: BeautifulSoup, file: Path, facts: dict):
         if "href" in tag.attrs and (lesson := LESSON.search(tag["href"])):  # texts speak of lessons by number
             tag.insert(0, fragment(f'<span class="lesson-number">{lesson[1]}</span>'))
         if tag.get("data-bs-toggle") == "collapse" and "href" not in tag.attrs: tag.attrs |= {"role": "button", "tabindex": "0"}
-        if "sidebar-item-toggle" in tag.get("class", ()): tag["tabindex"] = "-1"  # does what the name beside it does
+        if "sidebar-item-toggle" in tag.get("class", ()) and not tag.find_previous_sibling("a", href=True):
+            tag["tabindex"] = "-1"  # does what the name beside it does
     if lesson := LESSON.search(file.name):
         for crumb in soup.select(".breadcrumb-item:first-child a"): crumb.string = f"Lesson {lesson[1]}"
     for nav, label in ((sidebar, "Pages"), (soup.find("nav", class_="page-navigation"), "Previous and next page"), (soup.find(id="TOC"), "On this page")):
@@ -285,7 +286,7 @@ def raw_links(soup: BeautifulSoup) -> list[str]:
 
 
 def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:
-    "Pictures that say nothing to readers who cannot see them."
+    "Pictures without a text for readers who cannot see them."
     pictures = [p for p in soup.find_all(["img", "svg"]) if p.find_parent("svg") is None
                 and p.get("aria-hidden") != "true" and p.get("role") != "presentation"]
     return [f"picture {n} of the page has no alternative text: add `#| fig-alt: …` to its cell"

@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from hooklab import __version__, cli
-from hooklab.exercises.checking import learner_notebook
+from hooklab.exercises.notebooks import learner_notebook
 
 
 def shell(*args, **kwargs):

@@ -67,6 +67,18 @@ def test_the_sidebar_has_the_reference_in_its_order(pages, repo):
     assert links == [f"{name}.html" for name in listed]
 
 
+def test_the_page_of_a_wing_lists_its_rooms_in_their_order(repo):
+    reference = next(part for part in site_builder.sidebar() if part.get("section") == "Reference")
+    wings = [part for part in reference["contents"] if isinstance(part, dict) and "href" in part]
+    assert {Path(wing["href"]).parent.name for wing in wings} == {path.parent.name for path in (repo/"nbs/lib").glob("*/index.ipynb")}
+    for wing in wings:
+        index = repo/"nbs"/wing["href"]
+        rooms = [path.name for name in wing["contents"] for path in sorted((repo/"nbs").glob(name))]
+        cells = ["".join(cell["source"]) for cell in json.loads(index.read_text(encoding="utf-8"))["cells"]]
+        table = next(cell for cell in cells if "| room | what it is for |" in cell)
+        assert re.findall(r"^\| \[\w+\]\(([\w-]+\.ipynb)\)", table, re.M) == rooms, index
+
+
 def test_no_page_shows_where_it_was_made(site, repo):
     private = re.compile("|".join(map(re.escape, {str(repo), str(Path.home()) + "/", sys.prefix + "/"})) + r"|/home/\w|/Users/\w|ipykernel_\d")
     for file in (*site.rglob("*.html"), *site.rglob("*.md"), *site.rglob("*.ipynb"), site/"assets/search.js"):
