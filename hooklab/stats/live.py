@@ -6,12 +6,11 @@
 __all__ = ['LivePlot']
 
 # %% ../../nbs/lib/stats/live.ipynb #ce4bb602
-import sys
 import time
 import warnings
-from io import BytesIO
 from typing import Any
 
+from ..drawing import as_png, in_jupyter
 from .plots import overview
 
 # %% ../../nbs/lib/stats/live.ipynb #ede03eba
@@ -54,15 +53,8 @@ class LivePlot:
     def __getstate__(self): return vars(self) | {"handle": None}  # a copy draws a figure of its own
 
 # %% ../../nbs/lib/stats/live.ipynb #5b0e6c1d
-def in_jupyter() -> bool:
-    "Is there a notebook to show something in?"
-    return "IPython" in sys.modules and hasattr(sys.modules["IPython"].get_ipython(), "kernel")
-
-
 def picture(stats) -> bytes: # A PNG
     "The overview, drawn without pyplot: no window opens, and no figure is left open."
     from matplotlib.figure import Figure
-    file = BytesIO()
     overview(stats.histories, fig := Figure())
-    fig.savefig(file, format="png", dpi=80)
-    return file.getvalue()
+    return as_png(fig, dpi=80)

@@ -20,7 +20,8 @@ import torch
 
 from .. import __version__
 from .moments import bins
-from .plots import Plots, height_for, label_of, thinned
+from ..drawing import height_for, thinned
+from .plots import Plots, label_of
 
 # %% ../../nbs/lib/stats/page.ipynb #7dff21fe
 def pictures(histories: dict[str, Plots]):

@@ -17,10 +17,9 @@ import matplotlib.pyplot as plt
 
 import hooklab as hl
 import hooklab.stats.live
-from hooklab.stats import plots
+from hooklab.drawing import label_ends, thinned
 from hooklab.stats.history import WeightHistory
 from hooklab.stats.moments import rows_of
-from hooklab.stats.plots import thinned
 
 
 def history(layers=3, steps=10, kind="activations", with_hist=True, first=0, every=1, spoil=None):
@@ -406,6 +405,6 @@ def test_a_line_that_ends_at_zero_on_a_logarithmic_axis_has_its_name_beside_the_
     ax.set_yscale("log")
     values = np.array([[1., 0.], [1., 1e-3]])
     ax.plot([0, 1], values.T)
-    plots._label_ends(ax, ["a", "b"], np.array([0, 1]), values, ["black", "red"])
+    label_ends(ax, ["a", "b"], np.array([0, 1]), values, ["black", "red"])
     assert all(-.2 <= label.xyann[1] <= 1.2 and 0 <= label.xy[1] <= 1 for label in ax.texts) and len(ax.texts) == 2
     plt.close(fig)
