@@ -143,7 +143,7 @@ MOST_COLUMNS = 800  # more of them are narrower than a dot
 
 
 def spaced(table: np.ndarray, steps: list[int]) -> tuple[np.ndarray, tuple[float, float]]:
-    "The columns of an image, evenly spaced in time: empty where steps are missing. And the steps between which it lies."
+    "The columns of an image, evenly spaced in time and empty where steps are missing; and the steps at its two ends."
     every = int(np.diff(steps).min()) if len(steps) > 1 else 1
     every = max(every, 1, -(-(steps[-1] - steps[0])//8192))
     grid = np.arange(steps[0], steps[-1] + every, every)

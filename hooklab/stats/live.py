@@ -25,7 +25,9 @@ class LivePlot:
     ):
         self.stats, self.every_seconds, self.handle, self.due = stats, every_seconds, None, 0.
         self.on = in_jupyter()
-        if not self.on: warnings.warn("a live figure needs Jupyter; here, look at plot() when the run has ended, or write a page with report(\"run.html\")", stacklevel=3)
+        if not self.on:
+            warnings.warn("a live figure needs Jupyter; here, look at plot() when the run has ended, or write a page "
+                          "with report(\"run.html\")", stacklevel=3)
 
     def update(self):
         "A step has ended. Draw, if it is time to."
@@ -41,7 +43,8 @@ class LivePlot:
             else: self.handle.update(image)
         except Exception as e:
             self.on = False
-            warnings.warn(f"the live figure could not be drawn and has been given up: {type(e).__name__}: {e}", stacklevel=2)
+            reason = f"{type(e).__name__}: {e}"
+            warnings.warn(f"the live figure could not be drawn and has been given up: {reason}", stacklevel=2)
         now = time.monotonic()
         self.due = now + max(self.every_seconds, (now - begun)/self.share)
 

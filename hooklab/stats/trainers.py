@@ -10,9 +10,9 @@ import sys
 from functools import cache, wraps
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .activation_stats import ActivationStats
+if TYPE_CHECKING: from hooklab.stats.activation_stats import ActivationStats
 
 # %% ../../nbs/lib/stats/trainers.ipynb #c80c8bf6
 class Follower:
@@ -21,10 +21,10 @@ class Follower:
 
     def begin(self, model, step, optimizers, scaler):
         "Record from this step on. Rows are numbered as the trainer does, also when it resumes a run."
-        if self.updates and not optimizers: raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
+        if self.updates and not optimizers:
+            raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
         self.stats.on(model, optimizers if self.updates else None, scaler)
-        self.stats.learn.train_iter = step
-        self.stats._switch(self.stats._is_due())
+        self.stats._go_on_at(step)
 
     def step(self):
         if self.stats.meters: self.stats.step()  # nobody has called stats.remove() in the meantime
@@ -42,7 +42,7 @@ def library(*names: str, install: str) -> ModuleType:
 
 # %% ../../nbs/lib/stats/trainers.ipynb #2baade23
 def lightning_callback(
-    stats: ActivationStats, # What records
+    stats: "ActivationStats", # What records
     updates: bool = False, # Record too how far the optimizer moves the parameters
 ) -> Any: # A `lightning.pytorch.Callback`, or one of `pytorch_lightning` if that is what you use
     "Has `stats` follow a Lightning `Trainer`."
@@ -74,7 +74,7 @@ def end_however(trainer_class: type):
 
 # %% ../../nbs/lib/stats/trainers.ipynb #98f4f46f
 def transformers_callback(
-    stats: ActivationStats, # What records
+    stats: "ActivationStats", # What records
     updates: bool = False, # Record too how far the optimizer moves the parameters
 ) -> Any: # A `transformers.TrainerCallback`
     "Has `stats` follow a `Trainer` of Hugging Face."
@@ -83,7 +83,8 @@ def transformers_callback(
 
     class TransformersStats(Follower, transformers.TrainerCallback):
         def on_train_begin(self, args, state, control, model, optimizer, **_):
-            self.begin(model, state.global_step, [optimizer], getattr(optimizer, "scaler", None))  # which accelerate knows
+            scaler = getattr(optimizer, "scaler", None)  # accelerate's optimizers know theirs
+            self.begin(model, state.global_step, [optimizer], scaler)
 
         def on_step_end(self, *_, **__): self.step()
 

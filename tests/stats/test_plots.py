@@ -19,13 +19,13 @@ import hooklab as hl
 import hooklab.stats.live
 from hooklab.drawing import label_ends, thinned
 from hooklab.stats.history import WeightHistory
-from hooklab.stats.moments import rows_of
+from hooklab.stats.moments import row_names
 
 
 def history(layers=3, steps=10, kind="activations", with_hist=True, first=0, every=1, spoil=None):
     "A history as a run would leave it, with numbers of our own; `spoil` changes them: step, number, layer."
     torch.manual_seed(0)
-    h = hl.History([f"encoder.block{i}.linear" for i in range(layers)], rows_of(with_hist, with_hist))
+    h = hl.History([f"encoder.block{i}.linear" for i in range(layers)], row_names(with_hist, with_hist))
     h.kind = kind
     tables = torch.rand(steps, len(h.rows), layers)
     tables[:, 0] = 100
