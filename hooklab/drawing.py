@@ -37,7 +37,7 @@ def axes_for(
 
 
 def say_instead(ax: Any, sentence: str) -> Any: # The axes
-    "Words where there is nothing to draw."
+    "A sentence in place of a picture, where there is nothing to draw."
     ax.text(.5, .5, sentence, ha="center", va="center", transform=ax.transAxes, wrap=True, in_layout=False)
     ax.set(xticks=[], yticks=[])
     return ax
@@ -59,7 +59,7 @@ def name_ticks(
     names: list[str], # One for each place along the axis
     length: float, # Of the axis, in inches
 ):
-    "Names at the ticks of an axis: all that there is room for."
+    "Names at the ticks of an axis, as many as there is room for."
     every = max(1, int(np.ceil(len(names)*.17/length)))
     axis.set_ticks(range(0, len(names), every), [shortened(name) for name in names[::every]], fontsize="small")
 
@@ -69,11 +69,11 @@ def in_percent(axis: Any):
     axis.set_major_formatter(PercentFormatter(1))
 
 # %% ../nbs/lib/drawing.ipynb #1cc9fc1b
-ALARM, ABSENT = "#d55e00", "#b4b4b4"  # what is not finite; what is not there
+ALARM, ABSENT = "#d55e00", "#b4b4b4"  # not finite; missing
 
 
 def line_colours(ax: Any, n: int) -> list:
-    "From dark to light, as far as they can be told from the background: also without seeing colours."
+    "`n` colours from dark to light, all distinct from the background."
     from matplotlib import colormaps
     from matplotlib.colors import to_rgb
     on_light = sum(to_rgb(ax.get_facecolor())) > 1.5
@@ -83,21 +83,21 @@ def line_colours(ax: Any, n: int) -> list:
 
 
 def ink() -> str:
-    "The colour of text, which a dark style sets."
+    "The colour of text, which depends on the style."
     import matplotlib
     return matplotlib.rcParams["text.color"]
 
 # %% ../nbs/lib/drawing.ipynb #83348660
-MOST_LINES = 8  # more of them are a tangle, and become the rows of an image
+MOST_LINES = 8  # more are a tangle, and become the rows of an image
 
 
 def height_for(n: int) -> float: # In inches
-    "How high a figure of `n` series is, drawn as lines or as the rows of an image."
+    "The height of a figure of `n` series, drawn as lines or as the rows of an image."
     return min(2 + .17*n, 12) if n > MOST_LINES else 3.2
 
 
 def thinned(x: np.ndarray, y: np.ndarray, points: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-    "Where a picture cannot show more, the lowest and the highest of each few numbers."
+    "At most `points` points of a line: where there are more, the lowest and the highest of each group."
     size = -(-2*len(x)//points)
     if size <= 2: return x, y
     missing = -len(x) % size
@@ -116,7 +116,7 @@ def label_ends(
     lines: np.ndarray, # A row of numbers for each line
     colours: list, # One for each line
 ):
-    "The name of each line where it ends, on the right and so far apart that they can be read."
+    "Write the name of each line where it ends, on the right, far enough apart to be read."
     ends = [(line[there[-1]], x[there[-1]], name, colour) for name, line, colour in zip(names, lines, colours)
             if len(there := np.flatnonzero(np.isfinite(line)))]
     to_axes = ax.transAxes.inverted().transform
@@ -129,7 +129,7 @@ def label_ends(
 
 
 def spread(heights: list[float], gap: float) -> list[float]:
-    "Heights that are moved as little as need be, so that there is a gap between each two."
+    "Heights moved just far enough to leave a gap between neighbours."
     order, placed = np.argsort(heights, kind="stable"), [*heights]
     for _ in range(50):
         for lower, upper in zip(order, order[1:]):
@@ -139,7 +139,7 @@ def spread(heights: list[float], gap: float) -> list[float]:
     return placed
 
 # %% ../nbs/lib/drawing.ipynb #959d21d2
-MOST_COLUMNS = 800  # more of them are narrower than a dot
+MOST_COLUMNS = 800  # more are narrower than a pixel
 
 
 def spaced(table: np.ndarray, steps: list[int]) -> tuple[np.ndarray, tuple[float, float]]:
@@ -157,11 +157,11 @@ def image_over_time(
     ax: Any, # Where to draw
     table: np.ndarray, # A row for each row of the image, a column for each step; NaN where there is no number
     steps: list[int], # The numbers of the steps
-    bottom: float, # Where the image ends below
-    top: float, # And above
+    bottom: float, # The value at the lower edge
+    top: float, # And at the upper edge
     **options: Any, # Of `ax.imshow`
 ) -> Any: # matplotlib's image
-    "An image over time: grey where there is no number, and with means where there are more steps than can be shown."
+    "An image over time: grey where there is no number, averaged where there are too many steps to show."
     ax.set_facecolor(ABSENT)
     table, (left, right) = spaced(table, steps)
     columns = table.shape[-1]
@@ -178,7 +178,7 @@ def image_over_time(
 
 # %% ../nbs/lib/drawing.ipynb #39941e2a
 def in_jupyter() -> bool:
-    "Is there a notebook to show something in?"
+    "Are we in a notebook that can show something?"
     return "IPython" in sys.modules and hasattr(sys.modules["IPython"].get_ipython(), "kernel")
 
 

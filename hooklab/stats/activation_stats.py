@@ -26,24 +26,24 @@ from .trainers import lightning_callback, transformers_callback
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #90229ce8
 class Loop:
-    "What a callback finds instead of a learner when it is used in a loop."
+    "Stands in for the learner in a loop of your own."
     cleans_up, cbs, training, train_iter = True, (), True, 0
-    ended, was_due = 0, False  # how many steps have ended; was any of them one that `every` asks for?
+    ended, was_due = 0, False  # how many steps have ended; was any of them due, according to `every`?
     def __init__(self, model): self.model = model
     def remove_cb(self, cb): cb.remove()
 
 
 class InLoop(StepRecorder):
-    "Records in a loop of your own, which says when a step has ended."
+    "Records in a loop of your own, in which you say when a step has ended."
     def on(
         self,
-        model: nn.Module, # What is trained; compiled or distributed, as it is called
+        model: nn.Module, # The model; if it is compiled or distributed, as you call it
         optimizer: torch.optim.Optimizer | list | None = None, # Record how far its steps move parameters
         scaler: torch.amp.GradScaler | None = None, # What scales the loss: gradients are recorded unscaled
         *,
-        auto: bool = False, # End a step by itself, after that of the optimizer; with a `scaler`, after its `update()`
+        auto: bool = False, # End each step after the optimizer's; with a `scaler`, after its `update()`
     ) -> Self: # Itself, for a `with`
-        "Begin to record. Call `step()` whenever a step has ended, or let it end by itself with `auto=True`."
+        "Start recording. Call `step()` at the end of each step, or have that done with `auto=True`."
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
         if auto and optimizer is None:
             raise ValueError("auto=True ends a step after that of the optimizer, and no optimizer was given; write "
@@ -58,12 +58,12 @@ class InLoop(StepRecorder):
         return self
 
     def _go_on_at(self, step: int):
-        "Have the step that begins be this one, as in a run that is resumed."
+        "Number the next step `step`, as in a run that is resumed."
         self.learn.train_iter = step
         self._switch(self._is_due())
 
     def step(self):
-        "A step has ended: what was measured since the last one is its row."
+        "End a step: what was measured since the last one becomes a row."
         if not self.meters: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
         if self.end:
             raise RuntimeError("with auto=True a step ends by itself, after that of the optimizer; leave out step(), "
@@ -78,9 +78,9 @@ class InLoop(StepRecorder):
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #2e8029b6
 class Explains(InLoop):
-    "Ends a record, and says why nothing was recorded if nothing was."
+    "Ends the recording, and says why if nothing was recorded."
     def remove(self):
-        "Take everything off the model. What was recorded stays; if nothing was, a warning says why."
+        "Remove everything from the model. What was recorded stays; if there is nothing, a warning says why."
         self._close(report=sys.exc_info()[0] is None)
 
     def __enter__(self) -> Self: return self
@@ -92,12 +92,12 @@ class Explains(InLoop):
         if self.meters and not self.steps:
             self.unrecorded = why = self._why_unrecorded()
             began, fired = self._began(), self._fired()
-            if report and in_loop and (fired or not began):  # else it is told of each layer
+            if report and in_loop and (fired or not began):  # otherwise each layer is reported
                 warnings.warn(f"Nothing was recorded: {why}", HookWarning, stacklevel=3)
                 report = fired
         for meters in self.meters.values(): meters.close(report, in_context)
         self._take_off()
-        if in_loop: self._learn = self.optimizer = self.scaler = None  # what was recorded holds no model
+        if in_loop: self._learn = self.optimizer = self.scaler = None  # records must not keep a model alive
 
     def _began(self) -> bool: return any(meters.began for meters in self.meters.values())
     def _fired(self) -> bool: return any(h.fired for meters in self.meters.values() for h in meters.hooks)
@@ -124,21 +124,21 @@ class Explains(InLoop):
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8081
 class ActivationStats(Explains):
-    "Records the numbers of what layers return while a model trains, and of gradients on request."
+    "Records statistics of the outputs of layers while a model trains, and of gradients on request."
     def live(
         self,
-        every_seconds: float = 5., # How long a picture stays, at least
+        every_seconds: float = 5., # The shortest time between two pictures
     ) -> Self: # Itself
-        "In Jupyter, show `plot()` under the cell that trains, and draw it anew from time to time."
+        "In Jupyter, show `plot()` under the cell that trains, and redraw it from time to time."
         self.live_plot = LivePlot(self, every_seconds)
         return self
 
     def report(
         self,
         path: str | Path, # The file to write, run.html for instance
-        title: str = "A training run", # What stands above it
+        title: str = "A training run", # Its heading
     ) -> Path: # The file
-        "Write one page that says all of it, with pictures and a diagnosis. It opens anywhere, also without a network."
+        "Write a page with everything: a diagnosis, pictures and a table. It opens anywhere, also offline."
         return write_page(self, path, title)
 
     def lightning(
@@ -159,7 +159,7 @@ class ActivationStats(Explains):
     def load(
         cls,
         path: str | Path, # What `save` has written
-    ) -> Self: # To read; it records nothing until it is attached anew
+    ) -> Self: # To read; it records nothing until it is attached again
         "Read what was recorded from a file."
         found: Records = read_records(path)
         histories = found.histories
@@ -170,7 +170,7 @@ class ActivationStats(Explains):
         return new
 
     def __getstate__(self):
-        "A copy or a pickle has what was recorded, and nothing that is attached."
+        "A copy or a pickle has the records, but nothing that is attached."
         attached = {"meters": {}, "weights": None, "end": None, "optimizer": None, "scaler": None}
         return vars(self) | attached | {"_learn": None if isinstance(self.learn, Loop) else self.learn}
 

@@ -18,13 +18,13 @@ from .records import Recorded
 # %% ../../nbs/lib/stats/diagnosis.ipynb #74a950af
 @dataclass(frozen=True)
 class Finding:
-    "Something that is wrong with a run, or may be."
+    "Something that is wrong with a run, or may be wrong."
     what: str # Its name, one of those in the table below
-    layers: list[str] # Where it was seen; parameters, where it is about them; empty where it is about the whole model
+    layers: list[str] # Where it was seen: layers or parameters; empty if it is about the whole model
     steps: tuple[int, int] # The first and the last step in which it was seen
     sure: str # `certain`, `likely` or `possible`
-    evidence: str # What was seen, with the numbers
-    advice: str # What people usually do about it
+    evidence: str # What was seen, with numbers
+    advice: str # What usually helps
 
     @property
     def where(self) -> str:
@@ -50,10 +50,10 @@ class Diagnosis:
     A run of which nothing was recorded is not a healthy run: it has the finding `nothing recorded`."""
     def __init__(
         self,
-        findings: list[Finding], # The surest first
+        findings: list[Finding], # The most certain first
         n_steps: int, # How many rows were looked at
         n_layers: int, # Of how many layers
-        unknown: list[str], # What could not be judged, and what to record for it
+        unknown: list[str], # What could not be judged, and what to record so that it can
     ):
         self.findings, self.n_steps, self.n_layers, self.unknown = findings, n_steps, n_layers, unknown
 
@@ -129,7 +129,7 @@ def not_judged(run: Run) -> list[str]:
     "What was not recorded, and how to record it."
     n = len(run.steps)
     missing = {
-        "what layers return; record it with is_forward=True": "activations" not in run.recorded,
+        "outputs; record them with is_forward=True": "activations" not in run.recorded,
         "gradients; record them with ActivationStats(grads=True)": "gradients" not in run.recorded,
         "the size of steps; record it with on(model, optimizer=optimizer)": run.updates is None,
         "saturation; record it with ActivationStats(with_hist=True, include_paramless=True)": run.outputs.hist is None,

@@ -16,34 +16,34 @@ from .moments import row_names
 from .records import Recorded
 
 # %% ../../nbs/lib/stats/evidence.ipynb #b2bd582e
-LASTS = 5  # rows: what is to be seen in fewer may be chance, or how a run begins
-SOON = 20  # rows: what grows so fast is pushed
-MOSTLY = .9  # so large a share of the rows is all of them, but for outliers
-CLOSED = .99  # share of numbers that a ReLU would make zero: hardly a unit is left that learns
-SPARSE = .95  # healthy layers whose numbers are not small had up to 0.69
-OPENS = .2  # a layer whose numbers are smaller than this is not closed, but weak: 0.05 is near zero for it
-CONSTANT = 1e-6  # deviation to mean: 32 bits round at 6e-8
-FLAT_TANH = .1  # mean slope of a tanh, which is 1 at zero: down to 0.53
-FLAT_SIGMOID = .02  # and of a sigmoid, which is 0.25 at zero
+LASTS = 5  # rows: what shows in fewer may be chance, or how a run begins
+SOON = 20  # rows: growth within so few is too fast
+MOSTLY = .9  # this share of the rows counts as all of them, apart from outliers
+CLOSED = .99  # share of numbers that a ReLU would set to zero: hardly any unit still learns
+SPARSE = .95  # the same, for few active units; healthy layers whose numbers are not small had up to 0.69
+OPENS = .2  # a layer with smaller numbers is not closed but weak: for it, 0.05 is not near zero
+CONSTANT = 1e-6  # deviation relative to mean: 32 bits round at 6e-8
+FLAT_TANH = .1  # mean slope of a tanh, which is 1 at zero; healthy runs: down to 0.53
+FLAT_SIGMOID = .02  # mean slope of a sigmoid, which is 0.25 at zero
 BY_DEPTH = 100  # size of outputs, first layers to last: healthy runs had up to 14, layers with parameters up to 3.2
 BY_DEPTH_GRADIENTS = 1e3  # length of gradients: up to 21
-CLEARLY = 10  # times a limit: no longer a matter of taste
-GROWTH = 100  # of outputs over time; branches that begin at zero grew by 123, to less than 5,
-LARGE_OUTPUTS = 100  # so they must be this large as well
-RATIO_LARGE = .1  # length of a step to that of the parameter: up to 0.051 in the first steps, up to 0.032 later
-RATIO_SMALL = 1e-5  # down to 0.0011
-STILL = .005  # relative change of what layers return, from the first third of a run to the last
-WEAK_GRADIENTS = .3  # their length to that of later ones: behind a ReLU that is open for 5 % of them it is 0.22
-HALF_LARGE = 65504/4  # a quarter of the largest number that 16 bits of float16 hold
+CLEARLY = 10  # times a limit: beyond doubt
+GROWTH = 100  # of outputs over time; branches that begin at zero grew by 123, but stayed below 5
+LARGE_OUTPUTS = 100  # so outputs must also be this large
+RATIO_LARGE = .1  # length of a step relative to the parameter: up to 0.051 in the first steps, up to 0.032 later
+RATIO_SMALL = 1e-5  # healthy runs: down to 0.0011
+STILL = .005  # relative change of outputs, from the first third of a run to the last
+WEAK_GRADIENTS = .3  # length relative to later layers: 0.22 before a ReLU that passes 5 % of its input
+HALF_LARGE = 65504/4  # a quarter of the largest float16
 
 # %% ../../nbs/lib/stats/evidence.ipynb #9c1a2003
 def true_from(x: Tensor) -> Tensor:
-    "In each place, how many are true from there on."
+    "For each place, how many values are true from there on."
     return x.long().flip(-1).cumsum(-1).flip(-1)
 
 
 def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A column for each row; -1 if there is none
-    "From where on `bad` is true almost always, as far as is known."
+    "From which column on `bad` is almost always true, as far as is known."
     bad = bad & known
     found = bad & (true_from(bad) >= MOSTLY*true_from(known)) & (true_from(bad) >= least)
     if not found.shape[-1]: return torch.full(found.shape[:-1], -1)
@@ -51,7 +51,7 @@ def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A colum
 
 
 class Seen(NamedTuple):
-    "What the function of a fault has seen."
+    "What the function for a fault has seen."
     layers: list[str] # Where; empty where it is about the whole model
     steps: tuple[int, int] # The first and the last
     sure: str # `certain`, `likely` or `possible`
@@ -59,7 +59,7 @@ class Seen(NamedTuple):
 
 
 def in_digits(x: float | Tensor) -> str:
-    "A number with as many digits as one reads."
+    "A number with as many digits as are worth reading."
     return f"{x:,.0f}" if 10 <= abs(x) < 1e6 else f"{x:.2g}"
 
 # %% ../../nbs/lib/stats/evidence.ipynb #31ad3829
@@ -68,7 +68,7 @@ class Series:
     def __init__(
         self,
         history: History | None, # None where it was not recorded
-        steps: list[int], # Those of the run
+        steps: list[int], # The recorded steps of the run
     ):
         if history is None or history.steps != steps: history = History([], row_names(False, False))
         shape = len(history.names), len(steps)
@@ -80,7 +80,7 @@ class Series:
         self.hist = history.values("hist").detach().double().cpu() if history.has_hist else None
         self.ran, self.finite = self.n > 0, self.mean.isfinite()
         self.bad = self.ran & ~self.finite
-        self.size = (self.mean**2 + self.std.nan_to_num(0)**2).sqrt()  # of one number, usually
+        self.size = (self.mean**2 + self.std.nan_to_num(0)**2).sqrt()  # the root mean square of an output
         self.norm = self.size*self.n.sqrt()
 
     def named(self, chosen: Tensor) -> list[str]:
@@ -90,7 +90,7 @@ class Series:
 
 
 class Run:
-    "What a diagnosis is made from."
+    "Everything that a diagnosis looks at."
     def __init__(
         self,
         stats: Recorded, # What was recorded
@@ -101,7 +101,7 @@ class Run:
         self.outputs, self.grads = Series(found.get("activations"), steps), Series(found.get("gradients"), steps)
         bad = self.grads.bad.any(0)
         fine = ~(bad | self.outputs.bad.any(0))
-        # gradients that are NaN spoil all that follows if a step is made of them
+        # if the optimizer uses a NaN gradient, nothing after it is finite: finite numbers later mean a skipped step
         self.skipped = bad & (true_from(fine) > 0) if not self.scaled else bad & ~self.outputs.bad.any(0)
         self.updates = found["updates"] if "updates" in found and found["updates"].steps == steps else None
 
@@ -111,7 +111,7 @@ class Run:
 
     @property
     def ratio(self) -> Tensor:
-        "The middle of all ratios in each step. Parameters that began at zero have none that says anything."
+        "The median ratio of each step, without parameters that began at zero: their ratios mean nothing."
         data = self.updates.values("data").double().cpu()[:, ~self.skipped]
         ratio = (self.update/data)[(data[:, :1] > 0).flatten()] if data.shape[1] else data
         return ratio.nanquantile(.5, 0) if ratio.numel() else ratio.new_zeros(0)

@@ -17,7 +17,7 @@ from .plots import Plots
 
 # %% ../../nbs/lib/stats/history.ipynb #c755dcf1
 class KeptSteps:
-    "Which steps of a run are kept: evenly spaced ones, however long it is. What a row is, a subclass says."
+    "Keeps evenly spaced steps of a run, however long it is. Subclasses say what a row is."
     def __init__(
         self,
         names: list[str], # What the columns belong to: layers, or parameters
@@ -29,15 +29,15 @@ class KeptSteps:
 
     @property
     def wants_next(self) -> bool:
-        "Will the next row be kept? Else it need not be measured."
+        "Will the next row be kept? If not, it need not be measured."
         return self.offered % self.stride == 0
 
     def add(
         self,
-        row: Any, # What was recorded; None where `wants_next` was False and nothing was measured
-        step: int, # Which step it is of
+        row: Any, # What was recorded; None if `wants_next` was False and nothing was measured
+        step: int, # The number of the step
     ):
-        "Keep `row`, if it is wanted."
+        "Keep `row` if it is wanted."
         if self.wants_next and len(self.steps) == self.max_rows: self._thin_out()
         if self.wants_next:  # still
             self._keep(row)
@@ -52,7 +52,7 @@ class KeptSteps:
     def __len__(self): return len(self.steps)
 
 # %% ../../nbs/lib/stats/history.ipynb #7b1abf5d
-CHUNK = 256  # tables: so many are made room for at a time
+CHUNK = 256  # the number of tables that memory is allocated for at a time
 NO_NUMBERS = ("the model ran on the meta device, where tensors have shapes and no numbers, so there is nothing to "
               "read; move it to a device, model.to_empty(device=…) or from_pretrained(…), and record again.")
 
@@ -80,7 +80,7 @@ class Tables(KeptSteps):
         del self.chunks[-(-left//CHUNK):]
 
     def _rows(self, start: int, stop: int) -> Tensor:
-        "Some numbers of all columns in all steps: number, column, step."
+        "Some of the numbers, for all columns and steps: number, column, step."
         if not self.steps: return torch.zeros(stop - start, len(self.names), 0)
         if self.is_meta: raise RuntimeError(NO_NUMBERS)
         filled = [chunk[:len(self.steps) - i*CHUNK, start:stop] for i, chunk in enumerate(self.chunks)]
@@ -88,35 +88,35 @@ class Tables(KeptSteps):
 
     @property
     def is_meta(self) -> bool:
-        "Was a model recorded that has no numbers?"
+        "Was the model on the meta device, where there are no numbers?"
         return any(chunk.is_meta for chunk in self.chunks)
 
     def tables(self) -> Tensor: # step, number, column
-        "Everything."
+        "All tables as one tensor."
         return self._rows(0, len(self.rows)).permute(2, 0, 1)
 
     def fill(
         self,
-        steps: list[int], # Which steps the tables are of
+        steps: list[int], # The numbers of the steps
         tables: Tensor, # A table for each step
     ):
-        "Have these tables instead of what was recorded."
+        "Replace what was recorded with these tables."
         self.steps, self.chunks = list(steps), list(tables.contiguous().split(CHUNK))
 
 # %% ../../nbs/lib/stats/history.ipynb #f7cb0840
 class Recording(Tables):
-    "Tables that are read by the name of a number, and merged with those of other processes."
+    "Tables that can be read by the name of a number, and merged with those of other processes."
     def values(
         self,
-        what: str, # `n`, `mean`, `std`, `near_zero`; one of `COUNTS`, if they were counted; with a histogram `hist`
-    ) -> Tensor: # A row for each column and a number for each step; for `hist` the counts of the bins come between
-        "The history of one number. NaN where there is none."
+        what: str, # `n`, `mean`, `std`, `near_zero`; also one of `COUNTS`, or `hist`, if recorded
+    ) -> Tensor: # column, step; for `hist` column, bin, step
+        "The history of one number, NaN where there is none."
         if what == "hist": return self._rows(len(self.rows) - BINS, len(self.rows)).transpose(0, 1)
         n, mean, m2 = self._rows(0, 3)
         if what == "n": return n
         if what == "mean": return torch.where(n > 0, mean, torch.nan)
         if what == "std": return torch.where(n > 1, m2/(n - 1), torch.nan).sqrt()
-        if what in COUNTS and len(self.rows) > 4 + len(COUNTS):  # what was counted may be a sample
+        if what in COUNTS and len(self.rows) > 4 + len(COUNTS):  # only a sample may have been counted
             nan, _, under, over = self._rows(4, 8)
             n = nan + under + over + self._rows(len(self.rows) - BINS, len(self.rows)).sum(0)
         i = self.rows.index(what)
@@ -137,8 +137,8 @@ class Recording(Tables):
 
 # %% ../../nbs/lib/stats/history.ipynb #2676779d
 class ByLayer(Recording):
-    "A recording that is asked for a layer by its number or by its name."
-    cpu, kind = True, "activations" # Where tensors are when they are read; what the numbers are of
+    "A recording whose layers can be asked for by number or by name."
+    cpu, kind = True, "activations" # Are values moved to the CPU when they are read? What was measured?
 
     def index(
         self,
@@ -152,7 +152,7 @@ class ByLayer(Recording):
 
     @property
     def whats(self) -> list[str]:
-        "The numbers that `stats` has of each layer."
+        "The names of the numbers that `stats` has for each layer."
         return ["mean", "std", "near_zero", *[row for row in self.rows if row in COUNTS]]
 
     @property
@@ -161,7 +161,7 @@ class ByLayer(Recording):
     def values(
         self,
         what: str, # `mean`, `std`, `near_zero`, `n`; with counts `nan`, `inf`, `under`, `over`, `around_zero`; `hist`
-    ) -> Tensor: # A row for each layer, a number for each recorded step; for `hist` the counts of the bins come between
+    ) -> Tensor: # layer, step; for `hist` layer, bin, step
         "The history of one number, for all layers."
         known = [*self.whats[:3], "n", *self.whats[3:]]
         if what == "hist" and not self.has_hist:
@@ -174,10 +174,10 @@ class ByLayer(Recording):
 
 # %% ../../nbs/lib/stats/history.ipynb #ecff2e8b
 class History(Plots, ByLayer):
-    "What was recorded, and ways to read it and to look at it. A layer is asked for by its number or by its name."
-    trainable = None # The layers with parameters that could be trained when the record began, if that is known
-    followed = {} # What stands behind a layer, where a `Sequential` says so: the name of a class of torch
-    sampled = None # Of how many numbers of each output histograms and counts are, if they are not of all
+    "What was recorded, and ways to read it and to look at it. Layers are asked for by number or by name."
+    trainable = None # The layers that had trainable parameters when recording began, if that is known
+    followed = {} # The class of the layer that follows, where a `Sequential` tells
+    sampled = None # The size of the sample of each output that was counted, if not all of it was
 
     @property
     def stats(self) -> list[list[dict]]:
@@ -221,7 +221,7 @@ class History(Plots, ByLayer):
 
 # %% ../../nbs/lib/stats/history.ipynb #74325065
 class WeightHistory(History):
-    "How far parameters were moved in each step."
+    "How far each step moved the parameters."
     kind, has_hist, whats = "updates", False, ["ratio", "update", "data"]
 
     def values(

@@ -15,13 +15,13 @@ from .plots import overview
 
 # %% ../../nbs/lib/stats/live.ipynb #ede03eba
 class LivePlot:
-    "An overview that is drawn anew while a model trains. `ActivationStats.live` makes one."
-    share = .05 # So much of the time may be spent on drawing
+    "An overview that is redrawn while a model trains. `ActivationStats.live` makes one."
+    share = .05 # The share of the time that may be spent on drawing
 
     def __init__(
         self,
         stats: Any, # The `ActivationStats`
-        every_seconds: float = 5., # How long a picture stays, at least
+        every_seconds: float = 5., # The shortest time between two pictures
     ):
         self.stats, self.every_seconds, self.handle, self.due = stats, every_seconds, None, 0.
         self.on = in_jupyter()
@@ -30,11 +30,11 @@ class LivePlot:
                           "with report(\"run.html\")", stacklevel=3)
 
     def update(self):
-        "A step has ended. Draw, if it is time to."
+        "Draw if it is time to; called at the end of each step."
         if self.on and time.monotonic() >= self.due: self.draw()
 
     def draw(self):
-        "Show how things are now."
+        "Show the current state."
         begun = time.monotonic()
         try:
             from IPython.display import Image, display
@@ -49,7 +49,7 @@ class LivePlot:
         self.due = now + max(self.every_seconds, (now - begun)/self.share)
 
     def close(self):
-        "The run has ended: show all of it. The next one has a figure of its own."
+        "Show the whole run, which has ended. The next one gets a figure of its own."
         if self.on and self.stats.steps: self.draw()
         self.handle, self.due = None, 0.
 

@@ -19,7 +19,7 @@ NEAR, BINS, LOW, HIGH = .05, 40, 0., 10.  # what is near zero; the histogram's b
 
 
 def row_names(with_counts: bool, with_hist: bool) -> list[str]:
-    "What the numbers of a column are."
+    "The names of the numbers in a column."
     names = [*BASICS]
     if with_counts or with_hist: names += COUNTS
     if with_hist: names += [f"bin{i}" for i in range(BINS)]
@@ -27,7 +27,7 @@ def row_names(with_counts: bool, with_hist: bool) -> list[str]:
 
 # %% ../../nbs/lib/stats/moments.ipynb #444ec83f
 def main_tensor(value) -> Tensor | None:
-    "The tensor whose numbers stand for what a layer returned."
+    "The tensor that is measured in the output of a layer."
     if type(value) is Tensor: return value
     x = value if isinstance(value, Tensor) else next(iter(tensors(value)), None)
     return None if x is None else plain(x)
@@ -56,14 +56,14 @@ def in_a_row(x: Tensor) -> Tensor:
 # %% ../../nbs/lib/stats/moments.ipynb #4c94b36b
 def measured(
     x: Tensor, # One row for each tensor to measure, float32; a row may have any shape
-    with_counts: bool = False, # Count what is not finite, out of the histogram's range or close to zero
-    with_hist: bool = False, # Count what falls in each bin
+    with_counts: bool = False, # Count numbers that are not finite, outside the histogram or near zero
+    with_hist: bool = False, # Count the numbers in each bin
 ) -> Tensor: # A column for each row
     "The numbers of each row of `x`."
     n = x.numel()//len(x)
     if not n: return x.new_zeros(len(row_names(with_counts, with_hist)), len(x))
     rest = tuple(range(1, x.dim()))
-    if torch.compiler.is_compiling():  # the compiler makes few loops of this, and slow ones of `var_mean`
+    if torch.compiler.is_compiling():  # the compiler turns this into few loops, and `var_mean` into slow ones
         mean = x.sum(rest)/n
         m2 = (x - mean.view(-1, *[1]*len(rest))).square().sum(rest)
     else:
@@ -87,7 +87,7 @@ class Scratch:
 
 
 class RowSizes:
-    "How many numbers each row has, and where the padding of the rows lies in a copy of them."
+    "How many numbers each row has, and where the padding of the rows is in the working memory."
     def __init__(self, sizes: list[int], work: Tensor):
         self.n = torch.tensor(sizes, dtype=torch.float32, device=work.device)
         self.share = 1/self.n
@@ -155,7 +155,7 @@ def count_bins(x: Tensor, out: Tensor, work: Tensor, sizes: RowSizes, finite: bo
 def merged(
     tables: Tensor, # Columns of the same things, stacked along the first dimension
 ) -> Tensor: # One table
-    "The numbers of all that was measured for `tables`, together."
+    "The numbers of everything measured in `tables`, together."
     n, mean, m2 = tables[:, 0], tables[:, 1], tables[:, 2]
     total = n.sum(0)
     share = torch.where(n > 0, n/total, 0)
@@ -188,7 +188,7 @@ class Batch:
         self.columns = torch.empty(len(row_names(with_counts, with_hist)), len(lengths), device=device)
 
     def measured(self) -> Tensor: # A column for each tensor
-        "The numbers of what has been copied into `tensors`."
+        "The numbers of everything copied into `tensors`."
         measure(self.matrix, self.columns, self.work, self.sizes)
         if len(self.owner) == len(self.tensors): return self.columns.clone()
         n, mean, m2 = self.columns[:3]

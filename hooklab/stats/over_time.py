@@ -30,9 +30,9 @@ def label_of(history: Any, what: str) -> str: return LABELS.get(what, what).form
 
 # %% ../../nbs/lib/stats/over-time.ipynb #a16735be
 class Pictured:
-    "What pictures ask a `History` for."
+    "What pictures need to know from a `History`."
     def _numbers(self, what: str) -> tuple[np.ndarray, np.ndarray]:
-        "Numbers, with NaN where there are none; and where a number is not finite that should be."
+        "The numbers, NaN where there are none; and a mask of those that should be finite and are not."
         values = self.values(what).detach().cpu().double().numpy()
         if self.kind == "updates": broken = ~(self.values("update") + self.values("data")).isfinite().cpu().numpy()
         else:
@@ -59,13 +59,13 @@ class Shown:
     names: list[str] # Of the layers
     steps: np.ndarray
     values: np.ndarray # NaN where there is no number
-    broken: np.ndarray # Is there a number that is not finite, and should be?
+    broken: np.ndarray # True where a number should be finite and is not
 
     @property
     def is_share(self) -> bool: return self.label.startswith("share")
 
     def tell_broken(self, ax: Any):
-        "Say where the first number was that is not finite."
+        "Say where the first number that is not finite appeared."
         at = self.broken.any(0).argmax()
         first = self.names[self.broken[:, at].argmax()]
         sentence = f"orange: not finite, first in {shortened(first)} at step {self.steps[at]}"
@@ -91,7 +91,7 @@ def draw_lines(ax: Any, shown: Shown):
 
 
 def draw_line(ax: Any, steps: np.ndarray, series: np.ndarray, colour: Any):
-    "A line, and a dot for each number to which no line leads."
+    "A line, and a dot for each number without neighbours."
     x, y = thinned(steps, series)
     ax.plot(x, y, color=colour, lw=1.5)
     there = np.pad(np.isfinite(y), 1)
@@ -106,7 +106,7 @@ def mark_usual_ratio(ax: Any):
 
 # %% ../../nbs/lib/stats/over-time.ipynb #4ae3f632
 def coloured(shown: Shown) -> tuple[np.ndarray, dict[str, Any]]:
-    "The numbers as they are coloured, and the options of `imshow` for it."
+    "The numbers to colour, and the options of `imshow` for their colours."
     from matplotlib.colors import CenteredNorm, LogNorm, Normalize, TwoSlopeNorm
     values, there = shown.values, np.isfinite(shown.values)
     if shown.what == "ratio":
@@ -122,7 +122,7 @@ def coloured(shown: Shown) -> tuple[np.ndarray, dict[str, Any]]:
 
 
 def draw_rows(ax: Any, shown: Shown):
-    "A row of an image for each layer, the first on top."
+    "One row of an image for each layer, the first on top."
     from matplotlib.colors import ListedColormap
     values, colours = coloured(shown)
     span = len(shown.names) - .5, -.5
@@ -139,7 +139,7 @@ def draw_rows(ax: Any, shown: Shown):
 
 # %% ../../nbs/lib/stats/over-time.ipynb #7d2d99be
 class OverTime(Pictured):
-    "The pictures of a `History` with steps from left to right."
+    "Pictures of a `History` with steps from left to right."
     def plot(
         self,
         what: str | None = None, # As in `values`; by default `std`, and `ratio` of updates
@@ -169,7 +169,7 @@ class OverTime(Pictured):
         layers: Iterable[int | str] | None = None, # Numbers or names; by default all
         ax: Any = None, # Where to draw
     ) -> Any: # The axes
-        "What share of each layer's output is near zero, over time."
+        "The share of each layer's output that is near zero, over time."
         return self.plot("near_zero", layers, ax)
 
     def plot_layer_stats(

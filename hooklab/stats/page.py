@@ -62,7 +62,7 @@ img.small { width: 120px; height: 40px; image-rendering: pixelated; border-radiu
 
 # %% ../../nbs/lib/stats/page.ipynb #4edf10f7
 def facts_about(stats: Recorded) -> dict[str, str]:
-    "What was recorded."
+    "What was recorded, in a few lines."
     histories = stats.histories
     main, steps = next(iter(histories.values())), stats.steps
     recorded = [f"{kind} of {len(history.names)} {'parameters' if kind == 'updates' else 'layers'}"
@@ -86,7 +86,7 @@ def span_of(steps: list[int]) -> str:
 
 
 def page_of(stats: Recorded, title: str) -> str:
-    "The page. Where nothing was recorded, it says so and why."
+    "The page. If nothing was recorded, it says so, and why."
     histories, diagnosis = stats.histories, diagnose(stats)
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts_about(stats).items())
     if "nothing recorded" in diagnosis: return framed(title, facts, diagnosis)
@@ -98,7 +98,7 @@ def page_of(stats: Recorded, title: str) -> str:
 
 
 def framed(title: str, facts: str, diagnosis: Diagnosis, rest: str = "") -> str:
-    "What stands on every page, and below it the rest."
+    "What every page has, and below it the rest."
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{LOOK}</style></head>
@@ -111,9 +111,9 @@ def framed(title: str, facts: str, diagnosis: Diagnosis, rest: str = "") -> str:
 def write_page(
     stats: Recorded, # What was recorded
     path: str | Path, # The file
-    title: str, # What stands above the page
+    title: str, # The heading of the page
 ) -> Path: # The file
-    "What `ActivationStats.report` does."
+    "Write the page about a run, as `ActivationStats.report` does."
     path = Path(path)
     path.write_text(page_of(stats, title), encoding="utf-8")
     return path

@@ -40,7 +40,7 @@ class Picture(NamedTuple):
     draw: Callable # Draws on the axes it is given as `ax`
     size: tuple[float, float] # Of the figure, in inches
     caption: str # How to read it
-    words: str # For those who cannot see it
+    words: str # The alternative text
 
 
 def pictures_of(histories: dict[str, History]) -> Iterator[Picture]:
@@ -57,7 +57,7 @@ def pictures_of(histories: dict[str, History]) -> Iterator[Picture]:
 
 
 def in_words(history: History, what: str) -> str:
-    "A picture of one number over time, for those who cannot see it."
+    "The alternative text of a picture of one number over time."
     values, broken = history._numbers(what)
     text = f"{label_of(history, what)}, {len(history.names)} lines or rows"
     if history.steps: text += f", steps {history.steps[0]} to {history.steps[-1]}"
@@ -69,7 +69,7 @@ def in_words(history: History, what: str) -> str:
     return f"{text}. {broken.any(1).sum()} with numbers that are not finite."
 
 # %% ../../nbs/lib/stats/page-parts.ipynb #93df5715
-def drawn(picture: Picture) -> str: # HTML, with the picture itself in it
+def drawn(picture: Picture) -> str: # HTML, with the picture embedded in it
     "A picture as a PNG on white, with its caption."
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -89,7 +89,7 @@ def as_address(image: Any) -> str:
 
 # %% ../../nbs/lib/stats/page-parts.ipynb #8135cb99
 def sparkline(steps: list[int], series: np.ndarray, bottom: float, top: float) -> str:
-    "A line without axes. It breaks where there is no number."
+    "A line without axes, interrupted where there is no number."
     x, y = thinned(np.asarray(steps, float), series, 50)
     left, width, tall = steps[0], (steps[-1] - steps[0]) or 1, (top - bottom) or 1
     def point(a, b): return f"{(a - left)/width*196 + 2:.0f},{44 - (b - bottom)/tall*40:.0f}"
@@ -99,7 +99,7 @@ def sparkline(steps: list[int], series: np.ndarray, bottom: float, top: float) -
 
 
 def small_histogram(name: str, counts: np.ndarray) -> str:
-    "The colourful dimension of a layer, small."
+    "A small picture of the colourful dimension of a layer."
     from matplotlib import colormaps
     from PIL import Image
     columns = np.linspace(0, counts.shape[1] - 1, min(counts.shape[1], 100)).astype(int)
@@ -110,7 +110,7 @@ def small_histogram(name: str, counts: np.ndarray) -> str:
 
 
 def number_cells(history: History, what: str) -> Iterator[str]:
-    "A cell for each layer: one number at the beginning and at the end, and a line between them."
+    "A cell for each layer: the number at the beginning and at the end, and a line for what lies between."
     values, broken = history._numbers(what)
     for series, bad in zip(values, broken):
         there = series[np.isfinite(series)]

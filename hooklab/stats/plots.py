@@ -19,14 +19,14 @@ from .over_time import IN_LOGS, NOUNS, OverTime, Pictured, label_of
 
 # %% ../../nbs/lib/stats/plots.ipynb #e299281f
 class HistogramPlots(Pictured):
-    "The pictures of a `History` that show histograms."
+    "Pictures of a `History` that show histograms."
     def color_dim(
         self,
         layer: int | str, # Its number or its name
         figsize: tuple[float, float] = (10, 5), # In inches, of a figure of its own
         ax: Any = None, # Where to draw
     ) -> Any: # The axes
-        "The colourful dimension: a histogram for each step, side by side. Bright is many."
+        "The colourful dimension: the histograms of all steps side by side. Bright means many."
         i = self.index(layer)
         counts, ran = self.values("hist").cpu().numpy()[i], self._ran()[i]
         ax, ran = axes_for(ax, figsize), counts.any(0) | ran
@@ -44,7 +44,7 @@ class HistogramPlots(Pictured):
     def plot_hist(
         self,
         layer: int | str, # Its number or its name
-        step: int = -1, # The recorded step that is nearest to this one; -1 is the last
+        step: int = -1, # The nearest recorded step is shown; -1 is the last
         ax: Any = None, # Where to draw
     ) -> Any: # The axes
         "The histogram of one step."
@@ -62,7 +62,7 @@ class HistogramPlots(Pictured):
         return ax
 
     def _title(self, ax, i, rows, more=""):
-        "The layer, and what its histogram does not show."
+        "Titles: the layer on the left, and on the right what its histogram does not show."
         places = {"under": "below 0", "over": "above 10", "nan": "NaN"}
         shares = {what: np.nan_to_num(self._numbers(what)[0][i, rows]).mean() for what in places if what in self.whats}
         notes = [f"{share:.0%} {places[what]}" for what, share in shares.items() if share >= .005]
@@ -72,7 +72,7 @@ class HistogramPlots(Pictured):
 
 # %% ../../nbs/lib/stats/plots.ipynb #ff7d0930
 class FlowPlots(Pictured):
-    "The picture of a `History` with layers from left to right."
+    "A picture of a `History` with layers from left to right."
     def plot_flow(
         self,
         steps: Iterable[int] | None = None, # The nearest recorded steps, -1 the last; by default first, middle and last
@@ -90,7 +90,7 @@ class FlowPlots(Pictured):
                     label="not finite")
         if (positive := std[:, rows][std[:, rows] > 0]).size:
             ax.set_yscale("log")
-            ax.set_ylim(bottom=max(ax.get_ylim()[0], positive.min()/100))  # a mean may be zero but for rounding
+            ax.set_ylim(bottom=max(ax.get_ylim()[0], positive.min()/100))  # a mean may be zero up to rounding
         ax.set(xlabel="layer, from input to output", ylabel=f"{NOUNS[self.kind]}, deviation and |mean|",
                xlim=(-.5, len(self.names) - .5))
         self._name_layers(ax)
@@ -113,7 +113,7 @@ class FlowPlots(Pictured):
         if .08*sum(len(shortened(name)) for name in self.names) > width: ax.tick_params("x", rotation=90)
 
 # %% ../../nbs/lib/stats/plots.ipynb #d958f278
-def grid_of_axes(fig: Any, n: int) -> np.ndarray: # Of axes, in rows and columns; those that are too many are removed
+def grid_of_axes(fig: Any, n: int) -> np.ndarray: # Of axes, in rows and columns; surplus ones are removed
     "Axes for `n` small pictures, at most four side by side."
     import matplotlib.pyplot as plt
     columns = min(4, n)
@@ -147,7 +147,7 @@ def draw_band(ax: Any, steps: np.ndarray, middle: np.ndarray, spread: np.ndarray
 
 # %% ../../nbs/lib/stats/plots.ipynb #fc99b175
 class SmallPlots(Pictured):
-    "The picture of a `History` that has a small one of each layer."
+    "A picture of a `History` with a small one for each layer."
     def plot_all(
         self,
         fig: Any = None, # A figure to draw in
@@ -191,7 +191,7 @@ class SmallPlots(Pictured):
         return f"mean ± deviation of the {NOUNS[self.kind]}" if what == "mean" else label_of(self, what)
 
     def _share_axes(self, axes):
-        "Steps below the lowest pictures only, values left of the leftmost. matplotlib can do it, but takes seconds."
+        "Label steps only at the bottom, and values only on the left. matplotlib could do it, but takes seconds."
         columns = axes.shape[1]
         for i, ax in enumerate(axes.flat[:len(self.names)]):
             if len(self.steps) > 1: ax.set_xlim(self.steps[0], self.steps[-1])
@@ -202,11 +202,11 @@ class SmallPlots(Pictured):
 
 # %% ../../nbs/lib/stats/plots.ipynb #ab3e18f1
 class Plots(OverTime, HistogramPlots, FlowPlots, SmallPlots):
-    "Pictures of a `History`. Each draws on the axes it is given, or in a figure of its own, and returns them."
+    "All pictures of a `History`. Each draws on the given axes, or in a new figure, and returns the axes."
 
 
 def overview(
-    histories: dict[str, Plots], # As `ActivationStats.histories` has them
+    histories: dict[str, Plots], # As in `ActivationStats.histories`
     fig: Any = None, # A figure to draw in
 ) -> list: # The axes
     "The most telling pictures of a run, side by side."

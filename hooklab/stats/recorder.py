@@ -30,8 +30,8 @@ PASSES_ON = (  # numbers below zero stay below zero
 def followed(
     model: nn.Module, # The model
     layers: dict[str, nn.Module], # Some of its layers, by name
-) -> dict[str, str]: # The name of a class for each layer of which it is known
-    "What takes in what a layer returns, where a `Sequential` says so and torch knows the class."
+) -> dict[str, str]: # By name of the layer, the class of the one that follows
+    "The class that takes each layer's output as its input, where a `Sequential` tells and it is one of torch's."
     found = {}
     note_followers(unwrap(model), None, found)
     return {name: after for name, m in layers.items() if (after := found.get(unwrap(m)))}
@@ -39,12 +39,12 @@ def followed(
 
 def note_followers(
     m: nn.Module, # A layer
-    then: str | None, # The class that takes in what it returns, if that is known
+    then: str | None, # The class that follows it, if known
     found: dict[nn.Module, str | None], # Where to note it
-) -> str | None: # The class that takes in what `m` is given
-    "Note what comes after `m`, and after the layers in it."
+) -> str | None: # The class that is first to compute with the input of `m`, if known
+    "Note what follows `m`, and what follows the layers in it."
     m = unwrap(m)
-    if isinstance(m, torch.jit.ScriptModule): return None  # its class cannot be asked
+    if isinstance(m, torch.jit.ScriptModule): return None  # its real class is unknown
     found[m] = then if m not in found else None  # called from two places
     if type(m).forward is nn.Sequential.forward:
         for child in reversed(list(m.children())): then = note_followers(child, then, found)
@@ -55,15 +55,15 @@ def note_followers(
 
 # %% ../../nbs/lib/stats/recorder.ipynb #6a87e9ad
 class Measures(Recorded, HookCallback):
-    "What is to be recorded, and the numbers of one output."
+    "The settings: what to record, and how one output is measured."
     def __init__(
         self,
-        with_hist: bool = False, # Record histograms too: 40 bins from 0 to 10, every number counted
+        with_hist: bool = False, # Record histograms too: 40 bins from 0 to 10
         *,
         grads: bool = False, # Record the gradients of outputs as well
         counts: bool = False, # Record shares of NaN, Inf, and numbers below 0, above 10, around 0; so does `with_hist`
-        hist_sample: int | None = None, # Count in a sample of at most so many numbers of each output, which is cheaper
-        max_rows: int = 4096, # How many steps to keep; of a longer run, evenly spaced ones
+        hist_sample: int | None = None, # Count only a sample of this many numbers of each output, which is cheaper
+        max_rows: int = 4096, # How many steps to keep; of a longer run, evenly spaced ones are kept
         **options: Any, # Of `HookCallback`: `modules`, `every`, `remove_end`, `is_forward`, `include_paramless`, `cpu`
     ):
         if not isinstance(with_hist, int):
@@ -82,8 +82,8 @@ class Measures(Recorded, HookCallback):
         self,
         m: nn.Module, # The layer
         i: Any, # Its inputs
-        o: Any, # Its output, or gradients of it
-    ) -> dict[str, Any] | None: # `mean`, `std`, `near_zero`, maybe `hist`; None where there is no tensor in `o`
+        o: Any, # Its output, or the gradients of it
+    ) -> dict[str, Any] | None: # `mean`, `std`, `near_zero`, maybe `hist`; None if there is no tensor in `o`
         "The numbers of one output. Write your own in a subclass, or pass `hook=f`: `stats` has what it returns."
         if (x := main_tensor(o)) is None: return None
         history = History([""], row_names(False, self.with_hist))
@@ -96,12 +96,12 @@ class Measures(Recorded, HookCallback):
 
 # %% ../../nbs/lib/stats/recorder.ipynb #16a692d4
 class Attaches(Measures):
-    "Attaches the meters to a model, and takes them off."
+    "Attaches meters to a model, and removes them."
     live_plot = None # The `LivePlot`, if one is wanted
-    end = None # What ends each step by itself, if that is wanted
+    end = None # The `StepEnd` that ends each step, if that is wanted
 
     def _register(self):
-        "Attach meters to the layers, and begin new records."
+        "Attach meters to the layers and start new records."
         self._remove()
         layers, model = self.layers(), unwrap(self.model)
         try:
@@ -117,7 +117,7 @@ class Attaches(Measures):
         self._hold(records)
 
     def _attach(self, layers, model):
-        "Hooks that call the user's own; or else meters, one group for outputs and one for gradients."
+        "Attach the user's own hook, or else meters: one group for outputs, one for gradients."
         if self._has_own_hook: return self._attach_own(layers, model)
         self.hooks = None
         counted = {"with_counts": self.counts, "with_hist": self.with_hist, "hist_sample": self.hist_sample}
@@ -156,7 +156,7 @@ class Attaches(Measures):
 
 # %% ../../nbs/lib/stats/recorder.ipynb #991c7df0
 class StepRecorder(Attaches):
-    "Makes a row of each step that is due, as a learner's batches come."
+    "Records a row for each step of a learner that is due."
     order = -20
 
     def before_fit(self): self._register()
@@ -164,7 +164,7 @@ class StepRecorder(Attaches):
     def after_fit(self):
         super().after_fit()
         if self.remove_end: return
-        for meters in self.meters.values():  # they stay on the model, and measure nothing between fits
+        for meters in self.meters.values():  # they stay on the model, but measure nothing between fits
             meters.switch(True)
             meters.on = False
 
@@ -174,12 +174,12 @@ class StepRecorder(Attaches):
         if self.training: self._end_step(self.train_iter, self._is_due())
 
     def _switch(self, on):
-        "Measure the step that begins, or do not."
+        "Measure the next step, or do not."
         for meters in self.meters.values(): meters.switch(on and self.history.wants_next)
         if self.weights: self.weights.on = on and self.history.wants_next
 
     def _end_step(self, step, due):
-        "Move the numbers of the step that has ended to the records."
+        "Move the numbers of the step that just ended to the records."
         tables = {kind: meters.take() for kind, meters in self.meters.items()}
         if not due or (self.history.wants_next and not any(t is not None for t in tables.values())): return
         for kind, table in tables.items():

@@ -28,11 +28,11 @@ def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the
 
 
 def through_depth(series: Series, sizes: Tensor, sign: int, backward: bool) -> Iterator[Seen]:
-    "Do sizes grow by a power of ten through the layers, or shrink with a `sign` of -1?"
+    "Do sizes grow steadily from layer to layer, or with a `sign` of -1, shrink?"
     limit, number = (BY_DEPTH_GRADIENTS, "Length of gradients") if backward else (BY_DEPTH, "Size of outputs")
     times = 10**(trend(sizes)*sign)
     bad = times > limit
-    if not bad.any() or bad.sum() < min(2, len(times)): return  # training may mend it within a few steps
+    if not bad.any() or bad.sum() < min(2, len(times)): return  # training may fix it within a few steps
     rows, third = bad.nonzero().flatten(), max(len(sizes)//3, 1)
     first, last = (in_digits(sizes[i, bad].nanmedian()) for i in (0, -1))
     layers = series.names[:third] if backward else series.names[-third:]
@@ -54,7 +54,7 @@ def gradients_vanish(run: Run) -> Iterator[Seen]: return through_depth(run.grads
 def gradients_explode(run: Run) -> Iterator[Seen]: return through_depth(run.grads, run.grads.norm, -1, backward=True)
 
 # %% ../../nbs/lib/stats/run-faults.ipynb #3c93d758
-def grown(run: Run) -> tuple[Tensor, Tensor]: # Of outputs: how many times larger than at the start; is that too much?
+def grown(run: Run) -> tuple[Tensor, Tensor]: # How many times larger outputs are than at the start; is that too much?
     size = run.outputs.size
     times = size/size[:, :3].nanquantile(.5, 1, keepdim=True) if size.numel() else size
     return times, times.isfinite() & (times > GROWTH) & (size > LARGE_OUTPUTS)
@@ -103,7 +103,7 @@ def little_movement(run: Run) -> Iterator[Seen]:
 
 
 def little_change(run: Run) -> Iterator[Seen]:
-    "Are outputs at the end what they were at the beginning, as far as batches let one see?"
+    "Are outputs the same at the end as at the beginning, up to the differences between batches?"
     o, third = run.outputs, len(run.steps)//3
     if not o.names or third*3 < SOON or not o.finite.all(): return
     first, last = (torch.stack([t[:, rows] for t in (o.mean, o.std)]) for rows in (slice(third), slice(-third, None)))

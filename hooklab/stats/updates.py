@@ -14,7 +14,7 @@ from ..hooks.select import unwrap
 
 # %% ../../nbs/lib/stats/updates.ipynb #1a417dd9
 class Moves:
-    "How far the last step of one optimizer has moved its parameters."
+    "How far the last step of one optimizer moved its parameters."
     def __init__(self, optimizer: torch.optim.Optimizer):
         self.optimizer = innermost(optimizer)
         self.params = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
@@ -27,7 +27,7 @@ class Moves:
         torch._foreach_copy_(self.before, self._local())
 
     def _local(self) -> list[Tensor]:
-        "The parameters; of a sharded one, the part that is here."
+        "The parameters; of a sharded one, the part on this process."
         return [p.to_local() if hasattr(p, "to_local") else p for p in self.params]
 
     @torch.no_grad()
@@ -38,7 +38,7 @@ class Moves:
         self.table = torch.stack([torch.stack(torch._foreach_norm(self.before)), data]).float()
 
     def take(self) -> Tensor:
-        "An optimizer that was not called has moved nothing."
+        "The lengths of the step and of the parameters before it; zeros if the optimizer was not called."
         device = self.params[0].device if self.params else None
         table = torch.zeros(2, len(self.params), device=device) if self.table is None else self.table
         self.table = None
