@@ -204,6 +204,7 @@ class TakingGroup(HookGroup):
     "What the hooks of one pass have in common."
     def __init__(self, wanted, detach, stop, device, dtype):
         super().__init__(last_given, detach=detach)
+        self.port = "forward_always"  # the pass may itself be in a backward pass
         self.wanted, self.device, self.dtype = wanted, device, dtype
         self.uncopied = {}  # what could not be copied or moved, and why
         self.found, self.missing, self.ended = {}, set(wanted.first()) if stop else None, False
@@ -236,7 +237,6 @@ class TakingGroup(HookGroup):
 class Taker(LayerHook):
     "Takes the calls of one layer that were asked for."
     n_ran = 0
-    port = "forward_always"  # the pass may itself be in a backward pass
 
     def saw(self, layer, given, compiling):
         # another thread may run the same model, and checkpointing runs layers again: these are not calls of this pass

@@ -73,7 +73,8 @@ class MemberHook(Hook):
 
 def _removed(name: str) -> Hook:
     "A hook that is off: what the copy of a hook is."
-    h = MemberHook(name, None, HookGroup(last_given))
+    h = Hook.__new__(Hook)
+    KeepingHook.__init__(h, name, None, HookGroup(last_given))
     h.removed, h.group.closed = True, True
     return h
 
