@@ -35,7 +35,7 @@ def unwrap(
 # %% ../../nbs/lib/hooks/select.ipynb #8c3a120b
 def named_layers(
     model: nn.Module, # The model
-) -> list[tuple[str, nn.Module]]: # Pairs of a name and a layer, parents before children; a layer with two names comes twice
+) -> list[tuple[str, nn.Module]]: # Names and layers, parents before children; a layer with two names comes twice
     "All layers of `model`, without the model itself, under their names without wrapper prefixes."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     found = []
@@ -43,7 +43,8 @@ def named_layers(
     return found
 
 
-def _visit(parent, prefix, found):  # not a function in the function: it would refer to itself, and hold the layers until the next collection
+# Not a function in the function above: it would refer to itself, and hold the layers until the next collection.
+def _visit(parent, prefix, found):
     for name, child in parent._modules.items():  # named_children() hides the second name of a shared layer
         if child is None: continue
         found.append((prefix + name, child := unwrap(child)))
@@ -66,13 +67,14 @@ def refuse_scripted(m: nn.Module, name: str = "the model"):
 def refuse_opaque(model: nn.Module):
     "Say it of a model that torch runs as one piece, without calling its layers."
     refuse_scripted(model := unwrap(model))
-    if isinstance(model, torch.fx.GraphModule) and "train" in vars(model):  # torch.export makes train() an error in this way
-        raise TypeError("an exported program runs as one graph in which layers are not called; hook the model it was made from")
+    if isinstance(model, torch.fx.GraphModule) and "train" in vars(model):  # torch.export puts it there
+        raise TypeError("an exported program runs as one graph in which layers are not called; "
+                        "hook the model it was made from")
 
 # %% ../../nbs/lib/hooks/select.ipynb #6ce39b3f
 def layers(
     model: nn.Module, # The model to pick from
-    *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns such as `layer?.*.conv*`, types, functions of (name, layer); what fits any of them is picked
+    *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns (`layer?.*.conv*`), types, functions
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
     "The layers of `model` that `what` asks for; all that can run if it asks for nothing."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
@@ -93,7 +95,8 @@ def _test(what) -> Callable[[str, nn.Module], bool]:
     if isinstance(what, str): return lambda name, m: name == what or (runs(m) and fnmatchcase(name, what))
     if isinstance(what, type): return lambda name, m: isinstance(m, what)
     if callable(what) and not isinstance(what, nn.Module): return what
-    given = f"a layer ({type(what).__name__})" if isinstance(what, nn.Module) else repr(what)  # a model's repr has many lines
+    # a model's repr has many lines
+    given = f"a layer ({type(what).__name__})" if isinstance(what, nn.Module) else repr(what)
     raise TypeError(f"layers are asked for by name, pattern, type or a function of (name, layer), not by {given}")
 
 # %% ../../nbs/lib/hooks/select.ipynb #d409bbda
@@ -111,7 +114,8 @@ def _no_layer(what, named, model) -> str:
     if isinstance(what, type): close = sorted({type(m).__name__ for _, m in named})
     else: close = nearest(what, names) if isinstance(what, str) else []
     hint = f"; it has {', '.join(close)}" if close else f"; `layers(model)` lists its {len(names)} layers"
-    return f"no layer of this {type(unwrap(model)).__name__} fits {what.__name__ if isinstance(what, type) else repr(what)}{hint}"
+    asked = what.__name__ if isinstance(what, type) else repr(what)
+    return f"no layer of this {type(unwrap(model)).__name__} fits {asked}{hint}"
 
 
 def not_a_model(x) -> str:
