@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ..drawing import axes_for, ink
 from ..hooks.gradient import GradientCall
 from ..hooks.group import Group, has_compiled, none_ran
 from ..hooks.calls import GradientHook, listen
@@ -175,9 +176,8 @@ class Timeline:
         ax=None, # Where to draw; by default in a figure of its own, high enough for all lanes
     ): # The axes
         "Draw a lane for each layer: bars from the beginning of a call to its end, diamonds for gradients of parameters."
-        import matplotlib.pyplot as plt
         lanes = {name: y for y, name in enumerate(dict.fromkeys(e.name for e in self.rows if e.kind != "accumulated"))}
-        if ax is None: ax = plt.subplots(figsize=(8, 1.2 + 0.24*len(lanes)), layout="constrained")[1]
+        ax = axes_for(ax, (8, 1.2 + 0.24*len(lanes)))
         bars, begun, diamonds = {look: [] for look in _looks}, {}, []
         for x, e in enumerate(self.rows):
             if e.kind == "accumulated":
@@ -187,7 +187,7 @@ class Timeline:
             y, look = lanes[e.name], e.kind.removesuffix(" pre") + " again"*e.again
             if e.kind.endswith("pre"): begun.setdefault((y, look), []).append(x)
             else: bars[look].append((y, x, begun[y, look].pop()))
-        shown, ink, size = [], plt.rcParams["text.color"], 4.5 if len(self.rows) < 100 else 2.5
+        shown, size = [], 4.5 if len(self.rows) < 100 else 2.5
         for look, (colour, hatch) in _looks.items():
             if not bars[look]: continue
             ys, ends, starts = map(list, zip(*bars[look]))
@@ -195,7 +195,7 @@ class Timeline:
             shown.append(ax.barh(ys, widths, left=starts, height=0.6, color=colour, hatch=hatch, edgecolor="white", linewidth=0, label=look))
         unfinished = [(x, y) for (y, _), xs in begun.items() for x in xs]
         for points, marker, label in (diamonds, "D", "gradient of a parameter"), (unfinished, "x", "did not finish"):
-            if points: shown += ax.plot(*zip(*points), marker, color=ink, markersize=size, label=label)
+            if points: shown += ax.plot(*zip(*points), marker, color=ink(), markersize=size, label=label)
         ax.set(yticks=range(len(lanes)), yticklabels=lanes, ylim=(len(lanes) - 0.4, -0.6), xlabel="hooks that fired, in order")
         ax.spines[["top", "right", "left"]].set_visible(False)
         ax.tick_params(left=False)

@@ -20,7 +20,7 @@ from torch import nn
 
 from .cost_meters import Memory
 from .table import short
-from ..stats.plots import _figure, _say, _short
+from ..drawing import axes_for, say_instead, shortened
 from ..hooks.select import nearest
 
 # %% ../../nbs/lib/profiling/cost-table.ipynb #82c6bbcf
@@ -105,14 +105,14 @@ class Costs:
         bars = {name: values for name, values in bars.items() if any(values)}
         biggest = set(nlargest(n, bars, key=lambda name: sum(bars[name])))
         shown = {name: values for name, values in bars.items() if name in biggest}
-        ax = _figure(ax, (8, 1.2 + .24*len(shown)))
-        if not shown: return _say(ax, f"There is no {label} to show.")
+        ax = axes_for(ax, (8, 1.2 + .24*len(shown)))
+        if not shown: return say_instead(ax, f"There is no {label} to show.")
         size, unit = in_units(max(map(max, shown.values())), units)
         for i, way in enumerate(series):
             height = .76/len(series)
             ys = np.arange(len(shown)) + height*(i - (len(series) - 1)/2)
             ax.barh(ys, [values[i]/size for values in shown.values()], height, color=colours[way], label=way)
-        ax.set_yticks(range(len(shown)), [_short(name, 40) for name in shown], fontsize="small")
+        ax.set_yticks(range(len(shown)), [shortened(name, 40) for name in shown], fontsize="small")
         left_out = len(bars) - len(shown)
         ax.set(ylim=(len(shown) - .4, -.6), xlabel=f"{label}, {unit}" + f"; {left_out} smaller ones are left out"*bool(left_out))
         ax.spines[["top", "right", "left"]].set_visible(False)

@@ -5,183 +5,45 @@
 # %% auto #0
 __all__ = ['ActivationStats']
 
-# %% ../../nbs/lib/stats/activation-stats.ipynb #014e414f
-import json
+# %% ../../nbs/lib/stats/activation-stats.ipynb #aba6b2f7
 import sys
 import warnings
-from functools import wraps
 from pathlib import Path
-from types import MethodType
 from typing import Any, Self
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
-from ..training.callback import HookCallback
-from .history import History, WeightHistory
-from ..hooks.hook import Hooks
-from ..hooks.occasions import innermost, step_hook
-from .live import LivePlot
-from .meters import MeterGroup, Weights
-from .moments import Scratch, in_a_row, main_tensor, measured, rows_of
-from .own_hook import HookHistory, OwnHookGroup
-from .plots import overview
-from .recording import no_numbers
-from .page import write_report
-from ..hooks.select import not_a_model, unwrap
 from ..hooks.copies import HookWarning
+from ..hooks.occasions import innermost
+from ..hooks.select import not_a_model
+from .live import LivePlot
+from .page import write_page
+from .recorder import StepRecorder
+from .records import Records, read_records
+from .step_end import StepEnd, several
+from .trainers import lightning_callback, transformers_callback
 
-# %% ../../nbs/lib/stats/activation-stats.ipynb #3b5b808f
-def _of_history(name):
-    "The method of `History` with that name, for the history of activations."
-    @wraps(getattr(History, name))
-    def method(self, *args, **kwargs): return getattr(self.history, name)(*args, **kwargs)
-    return method
+# %% ../../nbs/lib/stats/activation-stats.ipynb #90229ce8
+class Loop:
+    "Stands in for the learner in a loop of your own."
+    cleans_up, cbs, training, train_iter = True, (), True, 0
+    ended, was_due = 0, False  # how many steps have ended; was any of them due, according to `every`?
+    def __init__(self, model): self.model = model
+    def remove_cb(self, cb): cb.remove()
 
 
-class ActivationStats(HookCallback):
-    "Records the numbers of what layers return while a model trains, and of gradients on request."
-    order = -20
-    gradients = updates = None # The `History` of gradients; the one of updates
-    live_plot = None # The `LivePlot`, if one is wanted
-    end = None # What ends each step by itself, if that is wanted
-    unrecorded = "nothing has been watched yet; begin with stats.on(model), or give it to a learner." # Why there are no rows
-
-    def __init__(
-        self,
-        with_hist: bool = False, # Record histograms too: 40 bins from 0 to 10, every number counted
-        *,
-        grads: bool = False, # Record the gradients of outputs as well
-        counts: bool = False, # Record shares of NaN, Inf, numbers below 0, above 10 and around 0; a histogram brings them
-        hist_sample: int | None = None, # Count in a sample of at most so many numbers of each output, which is cheaper
-        max_rows: int = 4096, # How many steps to keep; of a longer run, evenly spaced ones
-        **options: Any, # As in `HookCallback`: `modules`, `every`, `remove_end`, `is_forward`, `include_paramless`, `cpu`
-    ):
-        if not isinstance(with_hist, int):
-            raise TypeError(f"ActivationStats got a {type(with_hist).__name__} for with_hist. It finds its learner by itself: Learner(…, cbs=ActivationStats()); "
-                            "layers are asked for with modules=")
-        if hist_sample is not None and hist_sample < 1: raise ValueError(f"hist_sample={hist_sample}: a sample has at least one number")
-        super().__init__(**options)
-        self.with_hist, self.grads, self.counts, self.hist_sample, self.max_rows = with_hist, grads, counts, hist_sample, max_rows
-        self.optimizer, self.scaler, self.scaled = None, None, False
-        self._off()
-        self.history = History([], rows_of(counts, with_hist), max_rows)
-
-    def hook(
-        self,
-        m: nn.Module, # The layer
-        i: Any, # Its inputs
-        o: Any, # Its output, or gradients of it
-    ) -> dict[str, Any] | None: # `mean`, `std`, `near_zero`, maybe `hist`; None where there is no tensor in `o`
-        "The numbers of one output. Write your own in a subclass, or pass `hook=f`: `stats` has what it returns."
-        if (x := main_tensor(o)) is None: return None
-        history = History([""], rows_of(False, self.with_hist))
-        history.add(measured(in_a_row(x)[None], with_hist=self.with_hist), 0)
-        wanted = "mean", "std", "near_zero", "hist"
-        return {what: number for what, number in history.stats[0][0].items() if what in wanted}
-
-    @property
-    def _has_own_hook(self) -> bool: return getattr(self.hook, "__func__", None) is not ActivationStats.hook
-
-    def _off(self): self.meters, self.weights = {}, None
-
-    # In a learner
-
-    def _register(self):
-        "Attach meters to the layers, and begin new records."
-        self._remove()
-        layers, model = self.layers(), unwrap(self.model)
-        counted = {"with_counts": self.counts, "with_hist": self.with_hist, "hist_sample": self.hist_sample, "scratch": Scratch()}
-        kinds = {"activations": "forward"} if self.is_forward else {}
-        if self.grads or not self.is_forward: kinds["gradients"] = "backward_pre"
-        records = {}
-        try:
-            if self._has_own_hook: records = self._own_records(layers, model)
-            else: self.hooks = None
-            for kind, hook in kinds.items() if not records else ():
-                self.meters[kind] = MeterGroup(layers, model, hook, scaler=self.scaler if kind == "gradients" else None, **counted)
-                records[kind] = self._new_history(kind, self.meters[kind])
-            if self.optimizer is not None: self.weights = Weights(model, *several(self.optimizer))
-        except BaseException:
-            self._remove()
-            raise
-        self.history = next(iter(records.values()))
-        self.gradients, self.updates = records.get("gradients"), None
-        if self.weights: self.updates = WeightHistory(self.weights.names, self.weights.rows, self.max_rows)
-        trainable = [name for name, m in layers.items() if any(p.requires_grad for p in m.parameters())]
-        for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
-
-    def _new_history(self, kind, meters):
-        names = [h.name for h in meters.hooks]
-        if isinstance(meters, OwnHookGroup): history = HookHistory(names, self.max_rows)
-        else: history = History(names, meters.rows, self.max_rows)
-        history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
-        return history
-
-    def _own_records(self, layers, model):
-        "Attach hooks that call a hook of the user's own, in the place of meters."
-        asked = [name for name in ("grads", "counts", "hist_sample") if getattr(self, name)]
-        if asked: raise TypeError(f"{type(self).__name__} has a hook of its own, and records what it returns, so {', '.join(f'{name}=' for name in asked)} "
-                                  "means nothing there. For gradients, is_forward=False has the hook called with them")
-        kind = "activations" if self.is_forward else "gradients"
-        self.meters[kind] = OwnHookGroup(layers, model, self._called(), self.is_forward, self.detach, self.cpu)
-        self.hooks = Hooks(self.meters[kind], None)
-        return {kind: self._new_history(kind, self.meters[kind])}
-
-    def _remove(self):
-        if self.meters and not self.steps: self.unrecorded = self._why_unrecorded()
-        self._take_off()
-
-    def _take_off(self):
-        for meters in self.meters.values(): meters.remove()
-        if self.end: self.end.remove()
-        self.end = None
-        if self.weights: self.weights.remove()
-        was_on = bool(self.meters)
-        self._off()
-        if was_on and self.live_plot: self.live_plot.close()
-
-    def before_fit(self): self._register()
-
-    def after_fit(self):
-        super().after_fit()
-        if self.remove_end: return
-        for meters in self.meters.values():  # they stay on the model, and measure nothing between fits
-            meters.switch(True)
-            meters.on = False
-
-    def before_batch(self): self._switch(self.training and self._is_due())
-
-    def after_batch(self):
-        if self.training: self._end_step(self.train_iter, self._is_due())
-
-    def _switch(self, on):
-        for meters in self.meters.values(): meters.switch(on and self.history.wants_next)
-        if self.weights: self.weights.on = on and self.history.wants_next
-
-    def _end_step(self, step, due):
-        "Move the numbers of the step that has ended to the records."
-        tables = {kind: meters.take() for kind, meters in self.meters.items()}
-        if not due or (self.history.wants_next and not any(t is not None for t in tables.values())): return
-        for kind, table in tables.items():
-            history = self.gradients if kind == "gradients" else self.history
-            history.add(self.meters[kind].nothing if table is None else table, step)
-        if self.weights: self.updates.add(self.weights.take(), step)
-        if self.live_plot: self.live_plot.update()
-
-    # In a loop of your own
-
+class InLoop(StepRecorder):
+    "Records in a loop of your own, in which you say when a step has ended."
     def on(
         self,
-        model: nn.Module, # What is trained; compiled or distributed, as it is called
-        optimizer: torch.optim.Optimizer | list | None = None, # Record too how far its steps move the parameters; one, or a list
-        scaler: torch.amp.GradScaler | None = None, # What the loss is multiplied with: gradients are recorded without it
+        model: nn.Module, # The model; if it is compiled or distributed, as you call it
+        optimizer: torch.optim.Optimizer | list | None = None, # Record how far its steps move parameters
+        scaler: torch.amp.GradScaler | None = None, # What scales the loss: gradients are recorded unscaled
         *,
-        auto: bool = False, # End a step by itself, after that of the optimizer; with a `scaler`, after its `update()`
-    ) -> "ActivationStats": # Itself, for a `with`
-        "Begin to record. Call `step()` whenever a step has ended, or let it end by itself with `auto=True`."
+        auto: bool = False, # End each step after the optimizer's; with a `scaler`, after its `update()`
+    ) -> Self: # Itself, for a `with`
+        "Start recording. Call `step()` at the end of each step, or have that done with `auto=True`."
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
         if auto and optimizer is None:
             raise ValueError("auto=True ends a step after that of the optimizer, and no optimizer was given; write "
@@ -195,34 +57,50 @@ class ActivationStats(HookCallback):
         self._switch(self._is_due())
         return self
 
+    def _go_on_at(self, step: int):
+        "Number the next step `step`, as in a run that is resumed."
+        self.learn.train_iter = step
+        self._switch(self._is_due())
+
     def step(self):
-        "A step has ended: what was measured since the last one is its row."
+        "End a step: what was measured since the last one becomes a row."
         if not self.meters: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
-        if self.end: raise RuntimeError("with auto=True a step ends by itself, after that of the optimizer; leave out step(), or begin without auto")
+        if self.end:
+            raise RuntimeError("with auto=True a step ends by itself, after that of the optimizer; leave out step(), "
+                               "or begin without auto")
         self._step()
 
     def _step(self):
         loop, due = self.learn, self._is_due()
         loop.ended, loop.was_due = loop.ended + 1, loop.was_due or due
         self._end_step(loop.train_iter, due)
-        loop.train_iter += 1
-        self._switch(self._is_due())
+        self._go_on_at(loop.train_iter + 1)
 
+# %% ../../nbs/lib/stats/activation-stats.ipynb #2e8029b6
+class Explains(InLoop):
+    "Ends the recording, and says why if nothing was recorded."
     def remove(self):
-        "Take everything off the model. What was recorded stays; if nothing was, a warning says why."
+        "Remove everything from the model. What was recorded stays; if there is nothing, a warning says why."
         self._close(report=sys.exc_info()[0] is None)
 
+    def __enter__(self) -> Self: return self
+
+    def __exit__(self, exc_type, *_): self._close(report=exc_type is None, in_context=True)
+
     def _close(self, report, in_context=False):
+        in_loop = isinstance(self.learn, Loop)
         if self.meters and not self.steps:
             self.unrecorded = why = self._why_unrecorded()
-            began = any(meters.began for meters in self.meters.values())
-            fired = any(h.fired for meters in self.meters.values() for h in meters.hooks)
-            if report and isinstance(self.learn, Loop) and (fired or not began):  # else it is told of each layer
+            began, fired = self._began(), self._fired()
+            if report and in_loop and (fired or not began):  # otherwise each layer is reported
                 warnings.warn(f"Nothing was recorded: {why}", HookWarning, stacklevel=3)
                 report = fired
         for meters in self.meters.values(): meters.close(report, in_context)
         self._take_off()
-        if isinstance(self.learn, Loop): self._learn = self.optimizer = self.scaler = None  # what was recorded holds no model
+        if in_loop: self._learn = self.optimizer = self.scaler = None  # records must not keep a model alive
+
+    def _began(self) -> bool: return any(meters.began for meters in self.meters.values())
+    def _fired(self) -> bool: return any(h.fired for meters in self.meters.values() for h in meters.hooks)
 
     def _why_unrecorded(self) -> str:
         "Why there are no rows."
@@ -230,27 +108,44 @@ class ActivationStats(HookCallback):
         groups, loop = self.meters.values(), self.learn
         if isinstance(loop, Loop) and loop.ended and not loop.was_due:
             return f"with every={self.every}, none of the {loop.ended} steps was due."
-        if not any(meters.began or any(h.fired for h in meters.hooks) for meters in groups):
+        if not self._began() and not self._fired():
             return "the model was not called. Was a copy of it trained, or another model?"
         if any(meters.pending for meters in groups):
-            if not self.end: return "the model ran in train mode, and step() was not called after that. Call it at the end of each step of the loop."
-            return ("the model ran in train mode, and " + ("the scaler was not updated" if self.scaled else "the optimizer made no step")
-                    + " after that. Is it the one that was given to on()?")
+            if not self.end:
+                return ("the model ran in train mode, and step() was not called after that. "
+                        "Call it at the end of each step of the loop.")
+            missing = "the scaler was not updated" if self.scaled else "the optimizer made no step"
+            return f"the model ran in train mode, and {missing} after that. Is it the one that was given to on()?"
         if any(meters.trained or (not meters.began and meters.root.training) for meters in groups):
-            return "the model ran in train mode, and no " + ("number" if self.is_forward else "gradient") + " came out of the layers that were watched."
-        return "the model was in eval mode whenever it was called, and only train mode is recorded. Call model.train() before the loop."
+            what = "number" if self.is_forward else "gradient"
+            return f"the model ran in train mode, and no {what} came out of the layers that were watched."
+        return ("the model was in eval mode whenever it was called, and only train mode is recorded. "
+                "Call model.train() before the loop.")
 
-    def _nothing(self) -> str: # Empty if there is something
-        "Why there is nothing to read."
-        if self.history.is_meta: return no_numbers
-        return "" if self.steps else self._why_unrecorded()
+# %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8081
+class ActivationStats(Explains):
+    "Records statistics of the outputs of layers while a model trains, and of gradients on request."
+    def live(
+        self,
+        every_seconds: float = 5., # The shortest time between two pictures
+    ) -> Self: # Itself
+        "In Jupyter, show `plot()` under the cell that trains, and redraw it from time to time."
+        self.live_plot = LivePlot(self, every_seconds)
+        return self
+
+    def report(
+        self,
+        path: str | Path, # The file to write, run.html for instance
+        title: str = "A training run", # Its heading
+    ) -> Path: # The file
+        "Write a page with everything: a diagnosis, pictures and a table. It opens anywhere, also offline."
+        return write_page(self, path, title)
 
     def lightning(
         self,
         updates: bool = False, # Record too how far the optimizer moves the parameters
     ) -> Any: # A `lightning.pytorch.Callback`
         "A callback that has this follow a Lightning `Trainer`."
-        from hooklab.stats.trainers import lightning_callback
         return lightning_callback(self, updates)
 
     def transformers(
@@ -258,208 +153,27 @@ class ActivationStats(HookCallback):
         updates: bool = False, # Record too how far the optimizer moves the parameters
     ) -> Any: # A `transformers.TrainerCallback`
         "A callback that has this follow a `Trainer` of Hugging Face."
-        from hooklab.stats.trainers import transformers_callback
         return transformers_callback(self, updates)
-
-    def __enter__(self) -> Self: return self
-
-    def __exit__(self, exc_type, *_): self._close(report=exc_type is None, in_context=True)
-
-    # What was recorded
-
-    @property
-    def names(self) -> list[str]:
-        "The layers."
-        return self.history.names
-
-    @property
-    def steps(self) -> list[int]:
-        "Which step each row is of."
-        return self.history.steps
-
-    @property
-    def stats(self) -> list[list[dict]]:
-        "One row for each recorded step, and in it a dict for each layer: `mean`, `std`, `near_zero`, maybe `hist`."
-        return self.history.stats
-
-    @property
-    def stats_tensor(self) -> Tensor:
-        "Means and deviations: number, layer, step."
-        return self.history.stats_tensor
-
-    layer_stats, hist = map(_of_history, ("layer_stats", "hist"))
-
-    # To look at
-
-    def plot(
-        self,
-        fig: Any = None, # A figure to draw in
-    ) -> list: # The axes
-        "The most telling pictures of the run, side by side."
-        return overview(self.histories, fig)
-
-    plot_layer_stats, color_dim, plot_hist, dead_chart, plot_all = map(_of_history, ("plot_layer_stats", "color_dim", "plot_hist", "dead_chart", "plot_all"))
-
-    def live(
-        self,
-        every_seconds: float = 5., # How long a picture stays, at least
-    ) -> "ActivationStats": # Itself
-        "In Jupyter, show `plot()` under the cell that trains, and draw it anew from time to time."
-        self.live_plot = LivePlot(self, every_seconds)
-        return self
-
-    def report(
-        self,
-        path: str | Path, # The file to write, run.html for instance
-        title: str = "A training run", # What stands above it
-    ) -> Path: # The file
-        "Write one page that says all of it, with pictures and a diagnosis. It opens anywhere, also without a network."
-        return write_report(self, path, title)
-
-    @property
-    def histories(self) -> dict[str, History]:
-        "All that was recorded, by what it is of."
-        found = [self.history, *(h for h in (self.gradients, self.updates) if h is not None)]
-        return {h.kind: h for h in found}
-
-    @property
-    def skipped(self) -> list[int]:
-        "The steps that a `GradScaler` has skipped, as it does when gradients are not finite."
-        if not self.scaled or self.gradients is None: return []
-        bad = (~self.gradients.values("mean").isfinite() & (self.gradients.values("n") > 0)).any(0)
-        return [step for step, is_bad in zip(self.gradients.steps, bad.tolist()) if is_bad]
-
-    def combine(self) -> "ActivationStats":
-        "Merge the records of all processes of a distributed run, exactly. All must call it; afterwards all have the same."
-        for kind, history in self.histories.items():
-            if kind != "updates": history.combine()  # parameters are the same everywhere
-        return self
-
-    def table(self) -> list[dict[str, Any]]:
-        "A row for each layer in each recorded step: what `pandas.DataFrame` takes."
-        return [{"kind": kind, **row} for kind, history in self.histories.items() for row in history.table()]
-
-    def save(
-        self,
-        path: str | Path, # A file; its name ends in .safetensors by custom
-    ):
-        "Write what was recorded to a file."
-        facts = {kind: {"names": h.names, "rows": h.rows, "steps": h.steps, "trainable": h.trainable, "followed": h.followed}
-                 for kind, h in self.histories.items()}
-        about = {"facts": facts, "hist_sample": self.hist_sample, "scaled": self.scaled, "unrecorded": self._nothing()}
-        save_file({kind: h.tables().cpu().contiguous() for kind, h in self.histories.items()}, path, {"hooklab": json.dumps(about)})
 
     @classmethod
     def load(
         cls,
         path: str | Path, # What `save` has written
-    ) -> "ActivationStats": # To read; it records nothing until it is attached anew
+    ) -> Self: # To read; it records nothing until it is attached again
         "Read what was recorded from a file."
-        with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {}).get("hooklab", "null"))
-            if about is None: raise ValueError(f"{path} has no statistics that ActivationStats has saved")
-            histories = {}
-            for kind, facts in about["facts"].items():
-                histories[kind] = history = (WeightHistory if kind == "updates" else History)(facts["names"], facts["rows"])
-                history.kind, history.sampled = kind, about["hist_sample"]
-                history.trainable, history.followed = facts.get("trainable"), facts.get("followed", {})  # older files have neither
-                history.fill(facts["steps"], file.get_tensor(kind))
-        new = cls(hist_sample=about["hist_sample"], grads="gradients" in histories, is_forward="activations" in histories)
-        new.scaled, new.unrecorded = about["scaled"], about.get("unrecorded") or "the file has no steps."
-        new.history = next(iter(histories.values()))
-        new.gradients, new.updates = histories.get("gradients"), histories.get("updates")
+        found: Records = read_records(path)
+        histories = found.histories
+        new = cls(hist_sample=found.hist_sample, grads="gradients" in histories, is_forward="activations" in histories)
+        new._hold(histories)
+        new.scaled, new.unrecorded = found.scaled, found.unrecorded
         new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows
         return new
 
-    def to_tensorboard(
-        self,
-        writer: Any, # A `SummaryWriter`
-    ):
-        "Write every series as scalars."
-        for row in self.table():
-            for what in row.keys() - {"kind", "step", "layer"}: writer.add_scalar(f"{row['kind']}/{row['layer']}/{what}", row[what], row["step"])
-
     def __getstate__(self):
-        "A copy or a pickle has what was recorded, and nothing that is attached."
-        learn = None if isinstance(self.learn, Loop) else self.learn
-        return vars(self) | {"meters": {}, "weights": None, "end": None, "optimizer": None, "scaler": None, "_learn": learn}
+        "A copy or a pickle has the records, but nothing that is attached."
+        attached = {"meters": {}, "weights": None, "end": None, "optimizer": None, "scaler": None}
+        return vars(self) | attached | {"_learn": None if isinstance(self.learn, Loop) else self.learn}
 
-    def __repr__(self): return f"{type(self).__name__}: {self.history!r}{', recording' if self.meters else ''}"
-
-# %% ../../nbs/lib/stats/activation-stats.ipynb #74588362
-class Loop:
-    "What a callback finds instead of a learner when it is used in a loop."
-    cleans_up, cbs, training, train_iter = True, (), True, 0
-    ended, was_due = 0, False  # how many steps have ended; was any of them one that `every` asks for?
-    def __init__(self, model): self.model = model
-    def remove_cb(self, cb): cb.remove()
-
-# %% ../../nbs/lib/stats/activation-stats.ipynb #b5e0279c
-_passes_on = (nn.Identity, nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd, nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd,
-              nn.modules.pooling._AdaptiveMaxPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd)  # numbers below zero stay below zero
-
-
-def followed(
-    model: nn.Module, # The model
-    layers: dict[str, nn.Module], # Some of its layers, by name
-) -> dict[str, str]: # The name of a class for each layer of which it is known
-    "What takes in what a layer returns, where a `Sequential` says so and torch knows the class."
-    found = {}
-    _note_followers(unwrap(model), None, found)
-    return {name: after for name, m in layers.items() if (after := found.get(unwrap(m)))}
-
-
-def _note_followers(m, then, found):
-    "Note what comes after `m`, and return what somebody meets who comes to it."
-    m = unwrap(m)
-    if isinstance(m, torch.jit.ScriptModule): return None  # its class cannot be asked
-    found[m] = then if m not in found else None  # called from two places
-    if type(m).forward is nn.Sequential.forward:
-        for child in reversed(list(m.children())): then = _note_followers(child, then, found)
-        return then
-    inner = [_note_followers(child, None, found) for child in m.children()]
-    if isinstance(m, _passes_on): return then
-    return type(m).__name__ if not inner and type(m).__module__.startswith("torch.nn.modules.") else None
-
-# %% ../../nbs/lib/stats/activation-stats.ipynb #41d9e06f
-class StepEnd:
-    "Ends a step when each of the optimizers has made its own; with a scaler, when that is updated, because it skips some."
-    def __init__(self, optimizers, scaler, then):
-        self.optimizers, self.then, self.done = optimizers, then, set()
-        self.hooks = [ScalerUpdate(scaler, then)] if scaler is not None else [step_hook(o, self.made) for o in optimizers]
-
-    def made(self, optimizer, *_):
-        self.done.add(optimizer)
-        if len(self.done) < len(self.optimizers): return
-        self.done.clear()
-        self.then()
-
-    def remove(self):
-        for hook in self.hooks: hook.remove()
-
-# %% ../../nbs/lib/stats/activation-stats.ipynb #ad3c58e7
-def several(optimizer) -> list:
-    "One optimizer, or a list of them, as a list."
-    if isinstance(optimizer, list | tuple) and optimizer: return list(optimizer)
-    return [optimizer]
-
-# %% ../../nbs/lib/stats/activation-stats.ipynb #6b8f02da
-class ScalerUpdate:
-    "Stands in the place of `scaler.update`, for which torch has no hook: calls it, and then a function. Copies do not have it."
-    __slots__ = "scaler", "inner", "then"
-    def __init__(self, scaler, then):
-        self.scaler, self.inner, self.then = scaler, scaler.update, then
-        scaler.update = self
-
-    def __call__(self, *args, **kwargs):
-        self.inner(*args, **kwargs)
-        if self.then is not None: self.then()
-
-    def remove(self):
-        self.then = None  # another one may have been put on top
-        if vars(self.scaler).get("update") is not self: return
-        if isinstance(self.inner, ScalerUpdate): self.scaler.update = self.inner
-        else: del self.scaler.update
-
-    def __deepcopy__(self, memo): return MethodType(type(self.scaler).update, memo.get(id(self.scaler), self.scaler))
-    def __reduce__(self): return getattr, (self.scaler, "update")
+    def __repr__(self):
+        recording = ", recording" if self.meters else ""
+        return f"{type(self).__name__}: {self.history!r}{recording}"

@@ -5,83 +5,63 @@
 # %% auto #0
 __all__ = ['Finding', 'Diagnosis', 'diagnose']
 
-# %% ../../nbs/lib/stats/diagnosis.ipynb #7f519b3c
+# %% ../../nbs/lib/stats/diagnosis.ipynb #14dc8a7d
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 
-import torch
-from torch import Tensor
-
-from .history import History
-from .moments import rows_of
 from ..hooks.select import first_few
-from .activation_stats import ActivationStats
+from . import layer_faults, run_faults
+from .evidence import LASTS, SOON, Run, Seen
+from .records import Recorded
 
-# %% ../../nbs/lib/stats/diagnosis.ipynb #41115b22
-lasts = 5  # rows: what is to be seen in fewer may be chance, or how a run begins
-mostly = .9  # so large a share of the rows is all of them, but for outliers
-closed = .99  # share of numbers that a ReLU would make zero: hardly a unit is left that learns
-sparse = .95  # healthy layers whose numbers are not small had up to 0.69
-opens = .2  # a layer whose numbers are smaller than this is not closed, but weak: 0.05 is near zero for it
-constant = 1e-6  # deviation to mean: 32 bits round at 6e-8
-flat = .1  # mean slope of a tanh, which is 1 at zero: down to 0.53
-flat_sigmoid = .02  # and of a sigmoid, which is 0.25 at zero
-by_depth = 100  # size of outputs, first layers to last: healthy runs had up to 14, those of layers with parameters up to 3.2
-by_depth_gradients = 1e3  # length of gradients: up to 21
-clearly = 10  # times a limit: no longer a matter of taste
-growth, large_outputs = 100, 100  # of outputs over time, and how large they must be then: branches that begin at zero grew by 123, to less than 5
-soon = 20  # rows: what grows so fast is pushed
-ratio_large = .1  # length of a step to that of the parameter: up to 0.051 in the first steps, up to 0.032 in the middle of a run
-ratio_small = 1e-5  # down to 0.0011
-still = .005  # relative change of what layers return, from the first third of a run to the last
-thinned = .3  # length of gradients, compared with those of later layers: behind a ReLU that is open for 5 % of them it is 0.22
-half_large = 65504/4  # a quarter of the largest number that 16 bits of float16 hold
-
-# %% ../../nbs/lib/stats/diagnosis.ipynb #3d5d3267
-def short(x: float | Tensor) -> str:
-    "A number with as many digits as one reads."
-    return f"{x:,.0f}" if 10 <= abs(x) < 1e6 else f"{x:.2g}"
-
-
-# %% ../../nbs/lib/stats/diagnosis.ipynb #bd28b989
+# %% ../../nbs/lib/stats/diagnosis.ipynb #74a950af
 @dataclass(frozen=True)
 class Finding:
-    "Something that is wrong with a run, or may be."
+    "Something that is wrong with a run, or may be wrong."
     what: str # Its name, one of those in the table below
-    layers: list[str] # Where it was seen; parameters, where it is about them; empty where it is about the whole model
+    layers: list[str] # Where it was seen: layers or parameters; empty if it is about the whole model
     steps: tuple[int, int] # The first and the last step in which it was seen
     sure: str # `certain`, `likely` or `possible`
-    evidence: str # What was seen, with the numbers
-    advice: str # What people usually do about it
+    evidence: str # What was seen, with numbers
+    advice: str # What usually helps
 
     @property
     def where(self) -> str:
         "Layers and steps, in words."
         first, last = self.steps
         if last < first: return ""  # no step was recorded
-        return (f"in {first_few(self.layers, 4)} " if self.layers else "") + (f"(steps {first} to {last})" if first < last else f"(step {first})")
+        layers = f"in {first_few(self.layers, 4)} " if self.layers else ""
+        return layers + (f"(steps {first} to {last})" if first < last else f"(step {first})")
 
     def __str__(self): return f"{self.sure}: {self.what} {self.where}\n  {self.evidence}\n  What helps: {self.advice}"
 
-# %% ../../nbs/lib/stats/diagnosis.ipynb #837ffc25
+# %% ../../nbs/lib/stats/diagnosis.ipynb #3f333621
+def counted(n: int, noun: str) -> str: return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def as_html(finding: Finding) -> str:
+    return (f"<li>{finding.sure}: <b>{escape(finding.what)}</b> {escape(finding.where)}<br>"
+            f"{escape(finding.evidence)}<br><i>What helps:</i> {escape(finding.advice)}</li>")
+
+# %% ../../nbs/lib/stats/diagnosis.ipynb #13c01aba
 class Diagnosis:
-    """What `diagnose` has found. It is false where there is nothing to find, and `"dead units" in diagnosis` asks for one fault.
-    A run of which nothing was recorded is no healthy run: it has the finding `nothing recorded`."""
+    """What `diagnose` has found. It is false if that is nothing, and `"dead units" in diagnosis` asks for one fault.
+    A run of which nothing was recorded is not a healthy run: it has the finding `nothing recorded`."""
     def __init__(
         self,
-        findings: list[Finding], # The surest first
+        findings: list[Finding], # The most certain first
         n_steps: int, # How many rows were looked at
         n_layers: int, # Of how many layers
-        unknown: list[str], # What could not be judged, and what to record for it
+        unknown: list[str], # What could not be judged, and what to record so that it can
     ):
         self.findings, self.n_steps, self.n_layers, self.unknown = findings, n_steps, n_layers, unknown
 
     @property
     def title(self) -> str:
         if "nothing recorded" in self: return f"Nothing was recorded: {self.findings[0].evidence}"
-        of = f"{self.n_steps} step{'s'*(self.n_steps != 1)} of {self.n_layers} layer{'s'*(self.n_layers != 1)}"
-        return f"{len(self.findings)} finding{'s'*(len(self.findings) > 1)} in {of}" if self.findings else f"Nothing unusual in {of}"
+        of = f"{counted(self.n_steps, 'step')} of {counted(self.n_layers, 'layer')}"
+        return f"{counted(len(self), 'finding')} in {of}" if self.findings else f"Nothing unusual in {of}"
 
     def __len__(self): return len(self.findings)
     def __iter__(self): return iter(self.findings)
@@ -89,304 +69,87 @@ class Diagnosis:
 
     def __repr__(self):
         if "nothing recorded" in self: return f"{self.title}\n  What helps: {self.findings[0].advice}"
-        notes = [f"Not judged: {text}" for text in self.unknown]
-        return "\n\n".join([self.title, *map(str, self.findings), *(["\n".join(notes)] if notes else [])])
+        notes = "\n".join(f"Not judged: {text}" for text in self.unknown)
+        return "\n\n".join(part for part in (self.title, *map(str, self.findings), notes) if part)
 
     def _repr_html_(self):
-        if "nothing recorded" in self: return f"<p><b>{escape(self.title)}</b><br><i>What helps:</i> {escape(self.findings[0].advice)}</p>"
-        rows = [f"<li>{f.sure}: <b>{escape(f.what)}</b> {escape(f.where)}<br>{escape(f.evidence)}<br><i>What helps:</i> {escape(f.advice)}</li>" for f in self]
+        if "nothing recorded" in self:
+            return f"<p><b>{escape(self.title)}</b><br><i>What helps:</i> {escape(self.findings[0].advice)}</p>"
+        rows = "".join(map(as_html, self))
         notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in self.unknown]
-        return f"<p><b>{self.title}</b></p>" + (f"<ul>{''.join(rows)}</ul>" if rows else "") + "".join(notes)
+        return f"<p><b>{self.title}</b></p>" + (f"<ul>{rows}</ul>" if rows else "") + "".join(notes)
 
-# %% ../../nbs/lib/stats/diagnosis.ipynb #61b79312
-class Series:
-    "A history as numbers to compare: a row for each layer, a number for each recorded step, NaN where a layer did not run."
-    def __init__(self, history: History | None, steps: list[int]):
-        if history is None or history.steps != steps: history, shape = History([], rows_of(False, False)), (0, len(steps))
-        else: shape = (len(history.names), len(steps))
-        def read(what): return history.values(what).detach().double().cpu().reshape(shape)
-        self.names, self.steps, self.followed = history.names, steps, history.followed
-        self.untrainable = set() if history.trainable is None else set(history.names) - set(history.trainable)
-        self.n, self.mean, self.std, self.near_zero = map(read, ("n", "mean", "std", "near_zero"))
-        self.under = read("under") if "under" in history.rows else None
-        self.hist = history.values("hist").detach().double().cpu() if history.has_hist else None
-        self.ran, self.finite = self.n > 0, self.mean.isfinite()
-        self.bad = self.ran & ~self.finite
-        self.size = (self.mean**2 + self.std.nan_to_num(0)**2).sqrt()  # of one number, usually
-        self.norm = self.size*self.n.sqrt()
-
-    def named(self, chosen: Tensor) -> list[str]: return [name for name, is_chosen in zip(self.names, chosen.tolist()) if is_chosen]
-    def span(self, row: int) -> tuple[int, int]: return self.steps[row], self.steps[-1]
-
-
-class Run:
-    "What a diagnosis is made from."
-    def __init__(self, stats: ActivationStats):
-        found = stats.histories
-        steps = next(iter(found.values())).steps
-        self.steps, self.scaled, self.recorded = steps, stats.scaled, set(found)
-        self.outputs, self.grads = Series(found.get("activations"), steps), Series(found.get("gradients"), steps)
-        bad = self.grads.bad.any(0)
-        fine = ~(bad | self.outputs.bad.any(0))
-        # gradients that are NaN spoil all that follows if a step is made of them
-        self.skipped = bad & (after(fine) > 0) if not self.scaled else bad & ~self.outputs.bad.any(0)
-        self.updates = found["updates"] if "updates" in found and found["updates"].steps == steps else None
-
-    @property
-    def update(self) -> Tensor: # Without skipped steps
-        return self.updates.values("update").double().cpu()[:, ~self.skipped]
-
-    @property
-    def ratio(self) -> Tensor:
-        "The middle of all ratios in each step. Parameters that began at zero have none that says anything."
-        data = self.updates.values("data").double().cpu()[:, ~self.skipped]
-        ratio = (self.update/data)[(data[:, :1] > 0).flatten()] if data.shape[1] else data
-        return ratio.nanquantile(.5, 0) if ratio.numel() else ratio.new_zeros(0)
-
-
-def after(x: Tensor) -> Tensor: # In each place, how many are true from there on
-    return x.long().flip(-1).cumsum(-1).flip(-1)
-
-
-def lasting(bad: Tensor, known: Tensor, least: int = lasts) -> Tensor: # For each row the first column; -1 if there is none
-    "From where on `bad` is true almost always, as far as is known."
-    bad = bad & known
-    found = bad & (after(bad) >= mostly*after(known)) & (after(bad) >= least)
-    found = torch.cat([found, torch.zeros_like(found[..., :1]) if found.shape[-1] else found.new_zeros(*found.shape[:-1], 1)], -1)
-    return torch.where(found.any(-1), found.int().argmax(-1), -1)
-
-
-Seen = Iterator[tuple[list[str], tuple[int, int], str, str]]  # layers, steps, how sure, evidence
-
-# %% ../../nbs/lib/stats/diagnosis.ipynb #301bef28
-def not_finite(run: Run) -> Seen:
-    for series, rows, origin, kind in ((run.grads, run.grads.bad.any(0) & ~run.skipped, -1, "gradients"), (run.outputs, run.outputs.bad.any(0), 0, "outputs")):
-        if not rows.any(): continue
-        row = rows.int().argmax().item()
-        if kind == "gradients" and run.outputs.bad[:, :row + 1].any(): continue  # they come from outputs that were not finite
-        layers = series.named(series.bad[:, row])
-        only_inf = kind == "outputs" and series.mean[series.bad].isinf().all() and not series.bad[-1].any()  # such as a mask
-        again = rows[row + 1:].sum().item()
-        yield ([layers[origin]], run.outputs.span(row) if again else (run.steps[row],)*2, "possible" if only_inf else "certain",
-               f"The {kind} of {len(layers)} of {len(series.names)} layers are not finite in step {run.steps[row]}, and in {again} of the "
-               f"{len(rows) - row - 1} recorded steps that follow. The {'first' if origin == 0 else 'last'} of these layers is {layers[origin]}.")
-
-
-def steps_skipped(run: Run) -> Seen:
-    later = run.skipped[len(run.steps)//2:]  # a scaler begins with a scale that is too large
-    if len(run.steps) < soon or later.double().mean() <= .5: return
-    rows = run.skipped.nonzero().flatten().tolist()
-    yield [], (run.steps[rows[0]], run.steps[rows[-1]]), "certain", f"In {len(rows)} of {len(run.steps)} recorded steps gradients were not finite, and the step was skipped."
-
-
-def float16_limit(run: Run) -> Seen:
-    if not run.scaled: return
-    bad = (run.outputs.size > half_large) & run.outputs.finite
-    if bad.any(): yield (run.outputs.named(bad.any(1)), run.outputs.span(bad.any(0).int().argmax().item()), "likely",
-                         f"Outputs are {short(run.outputs.size[bad].max())} in size, as the root of the mean square; float16 ends at 65,504.")
-
-# %% ../../nbs/lib/stats/diagnosis.ipynb #5d6758b2
-def never_ran(run: Run) -> Seen:
-    ran = run.outputs.ran.any(1)
-    if ran.any() and not ran.all(): yield run.outputs.named(~ran), run.outputs.span(0), "certain", f"No output in any of {len(run.steps)} recorded steps."
-
-
-def not_trained(run: Run) -> Seen:
-    outputs, grads, told = run.outputs, run.grads, set(never for names, *_ in never_ran(run) for never in names)
-    moved = run.updates.names if run.updates else []
-    if grads.ran.any(0).sum() >= lasts:
-        got, ran = grads.ran.any(1), (outputs.ran if outputs.names == grads.names else grads.ran).any(1)
-        inner = got.int().cumsum(0) > 0  # what comes before the first layer that gets gradients may be frozen, or prepare data
-        trained = torch.tensor([bool(parameters_of(name, moved)) for name in grads.names])
-        meant = torch.tensor([name in grads.untrainable for name in grads.names])  # frozen, or without parameters
-        none, since = ran & ~got & (trained | (inner & ~meant)), lasting(grads.norm == 0, grads.ran)
-        zero = since >= 0
-        told.update(grads.named(none | zero))
-        if none.any(): yield grads.named(none), grads.span(0), "certain" if (none & trained).any() else "likely", f"They run, and got no gradient in {len(run.steps)} recorded steps."
-        if zero.any(): yield grads.named(zero), grads.span(since[zero].min().item()), "certain", "All gradients of their outputs are exactly zero: what comes after them lets nothing through."
-    if run.updates is None or run.update.shape[1] < lasts: return
-    rests = (run.update == 0).all(1)
-    if not rests.all() and run.ratio.nanmedian() < ratio_small: return  # small steps are lost when they are added to large numbers
-    known = {p for name in told for p in parameters_of(name, moved)}
-    resting = [name for name, rest in zip(moved, rests.tolist()) if rest and name not in known]
-    if resting: yield (resting, run.outputs.span(0), "certain",
-                       f"{'No parameter moves' if rests.all() else 'These parameters do not move, while others do'}: all {run.update.shape[1]} updates are exactly zero.")
-
-
-def parameters_of(layer: str, parameters: list[str]) -> list[str]: return [p for p in parameters if p.startswith(f"{layer}.")]
-
-# %% ../../nbs/lib/stats/diagnosis.ipynb #e6430ea8
-def shut(run: Run, share: float) -> Tensor: # layer, row
-    "Are so many numbers below zero or zero, and not because all are small?"
-    o = run.outputs
-    return (o.near_zero >= share) & ((o.under >= share) | ((o.under == 0) & (o.size >= opens)) if o.under is not None else o.size >= opens)
-
-
-def dead_units(run: Run) -> Seen:
-    o, g = run.outputs, run.grads
-    whole, part = lasting(shut(run, closed), o.finite), lasting(shut(run, sparse), o.finite)
-    found = {}
-    for i in range(len(o.names) - 1):  # nothing that could close stands behind the last layer
-        row, behind = max(whole[i].item(), part[i].item()), o.followed.get(o.names[i])
-        if row < 0 or behind not in (None, *closes, *closes_softly): continue  # a LeakyReLU or a normalization lets negative numbers through
-        limit = constant if whole[i] >= 0 else thinned
-        if g.names == o.names and (g.norm[i, row:] <= limit*g.norm[i + 1:, row:].nanmedian()).double().mean() < mostly: continue  # it learns
-        found.setdefault(why_dead(whole[i] >= 0, behind, g.names == o.names), []).append((i, row))
-    for (sure, why), rows in found.items():
-        shares = ", ".join(f"{o.near_zero[i, row:].nanmean():.1%} ({o.near_zero[i, 0]:.0%} at the start)" for i, row in rows[:4])
-        yield [o.names[i] for i, _ in rows], o.span(min(row for _, row in rows)), sure, f"Negative or zero outputs: {shares}. {why}"
-
-
-closes, closes_softly = ("ReLU", "ReLU6", "Threshold"), ("GELU", "SiLU", "Mish", "Hardswish", "Softplus")
-
-
-def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
-    "How sure it is that such a layer is dead, and why. What stands behind it is named only where it is known."
-    if whole and grads: return "certain", "Their gradients are zero."
-    if not whole and behind in closes: return "possible", f"Behind the {behind} that follows, few units still say something, or each does so rarely."
-    if not whole: return "possible", "If a ReLU follows, few units still say something, or each does so rarely."
-    if behind in closes: return "likely", f"The {behind} behind them returns nothing but zeros."
-    if behind: return "possible", f"The {behind} behind them may return next to nothing; gradients, with grads=True, would tell."
-    return "possible", "If a ReLU follows, it returns nothing but zeros; gradients, with grads=True, would tell."
-
-
-def constant_output(run: Run) -> Seen:
-    o = run.outputs
-    since = lasting((o.std <= constant*o.mean.abs()), o.finite & (o.n > 1))
-    closed_before = torch.zeros(len(o.names), dtype=torch.bool)
-    closed_before[1:] = (lasting(shut(run, closed), o.finite) >= 0)[:-1]
-    found = (since >= 0) & ~(closed_before & (o.size[:, -1] == 0))  # what a closed ReLU returns is told with its layer
-    if found.any(): yield (o.named(found), o.span(since[found].min().item()), "certain",
-                           f"All numbers that such a layer returns are the same: {', '.join(f'{v:.3g}' for v in o.mean[found][:4, -1])}.")
-
-
-def saturated(run: Run) -> Seen:
-    "Outputs between -1 and 1 tell the slope of the tanh that has made them: 1 - y²; those between 0 and 1 that of a sigmoid."
-    o = run.outputs
-    if o.hist is None: return
-    bounded = (o.hist[:, 5:].sum(1) == 0) & (o.size <= 1)
-    square = o.size**2
-    tanh, sigmoid = 1 - square, o.mean - square
-    both_ends = (o.mean > .1) & (o.mean < .9)  # small outputs of a ReLU are near one end only
-    bad = bounded & torch.where(o.under > 0, tanh < flat, (sigmoid < flat_sigmoid) & both_ends)
-    since = lasting(bad, o.finite)
-    found = since >= 0
-    found[:1] = found[-1:] = False  # data, and probabilities that are sure
-    if found.any():
-        slopes = ", ".join(f"{v:.2g}" for v in torch.where(o.under > 0, tanh, sigmoid*4)[found][:4].nanmean(1))
-        yield o.named(found), o.span(since[found].min().item()), "likely", f"Outputs lie close to the ends of tanh or sigmoid. The mean slope there, compared with that in the middle: {slopes}."
-
-# %% ../../nbs/lib/stats/diagnosis.ipynb #257747eb
-def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the first third of its numbers to the last
-    "How sizes change with depth, where they do so steadily; 0 where they do not."
-    def of(column):
-        column = column[column.isfinite()]
-        if len(column) < 4: return torch.nan
-        third = len(column)//3
-        places = torch.stack([column.argsort().argsort().double(), torch.arange(len(column)).double()])
-        return (column[-third:].mean() - column[:third].mean()).item()*(places.corrcoef()[0, 1].abs() >= .8).item()
-    return torch.tensor([of(column) for column in sizes.log10().T], dtype=torch.double)
-
-
-def through_depth(series: Series, sizes: Tensor, sign: int, backward: bool) -> Seen:
-    limit, number = (by_depth_gradients, "Length of gradients") if backward else (by_depth, "Size of outputs")
-    times = 10**(trend(sizes)*sign)
-    bad = times > limit
-    if not bad.any() or bad.sum() < min(2, len(times)): return  # training may mend it within a few steps
-    rows, third = bad.nonzero().flatten(), max(len(sizes)//3, 1)
-    first, last = (sizes[i, bad].nanmedian() for i in (0, -1))
-    yield (series.names[:third] if backward else series.names[-third:], (series.steps[rows[0]], series.steps[rows[-1]]), "likely" if len(rows) >= lasts and times[bad].median() > clearly*limit else "possible",
-           f"{number}: {short(first)} in {series.names[0]}, {short(last)} in {series.names[len(sizes) - 1]}, and steadily so in between.")
-
-
-def activations_vanish(run: Run) -> Seen: return through_depth(run.outputs, run.outputs.size[:-1], -1, backward=False)
-def activations_explode(run: Run) -> Seen: return through_depth(run.outputs, run.outputs.size[:-1], 1, backward=False)
-def gradients_vanish(run: Run) -> Seen: return through_depth(run.grads, run.grads.norm, 1, backward=True)
-def gradients_explode(run: Run) -> Seen: return through_depth(run.grads, run.grads.norm, -1, backward=True)
-
-# %% ../../nbs/lib/stats/diagnosis.ipynb #e3e2e8ce
-def grown(run: Run) -> tuple[Tensor, Tensor]: # Of outputs: how many times larger than at the start; is that too much?
-    size = run.outputs.size
-    times = size/size[:, :3].nanquantile(.5, 1, keepdim=True) if size.numel() else size
-    return times, times.isfinite() & (times > growth) & (size > large_outputs)
-
-
-def blows_up(run: Run) -> Seen:
-    times, bad = grown(run)
-    if not bad[:-1].any(): return  # the last layer may have to learn large numbers
-    row = bad.any(0).int().argmax().item()
-    still_so = bad[:, -1].any() or run.outputs.bad[:, -1].any()
-    yield (run.outputs.named(bad.any(1)), run.outputs.span(row), "likely" if still_so else "possible",
-           f"Outputs are up to {short(times[bad].max())} times as large as in the first steps: {short(run.outputs.size[bad].max())}.")
-
-
-def rate_too_large(run: Run) -> Seen:
-    if run.updates is None:
-        _, bad = grown(run)
-        early = bad[:, :soon].any(1)
-        if early.double().mean() > .5:
-            row = bad.any(0).int().argmax().item()
-            yield [], run.outputs.span(row), "possible", f"{early.sum()} of {len(early)} layers return numbers {growth} times larger than at the start, within {row} recorded steps."
-        return
-    ratio = run.ratio
-    often = len(ratio) >= lasts and (ratio > ratio_large).double().mean() > .5
-    if often or (ratio > clearly*ratio_large).any():
-        yield [], run.outputs.span(0), "likely", f"A step moves parameters by {short(ratio.nanmedian())} of their length, and by up to {short(ratio.nan_to_num(0).max())}. About 0.001 is usual."
-
-
-def rate_too_small(run: Run) -> Seen:
-    if run.updates is not None:
-        ratio = run.ratio[run.ratio > 0]
-        warming_up = len(ratio) and ratio[-1] > 1.5*ratio[len(ratio)//2]
-        if len(ratio) >= lasts and not warming_up and ratio.quantile(mostly) < ratio_small:
-            yield [], run.outputs.span(0), "likely" if len(ratio) >= soon else "possible", f"A step moves parameters by {short(ratio.median())} of their length. About 0.001 is usual."
-        return
-    o, third = run.outputs, len(run.steps)//3
-    if not o.names or third*3 < soon or not o.finite.all(): return
-    first, last = (torch.stack([t[:, rows] for t in (o.mean, o.std)]) for rows in (slice(third), slice(-third, None)))
-    noise = ((first.var(-1) + last.var(-1))/third).sqrt()
-    change = (last.mean(-1) - first.mean(-1)).abs()
-    if (change <= torch.maximum(still*o.size.mean(1), 3*noise)).all():
-        yield [], o.span(0), "possible", f"Between the first and the last third of {len(run.steps)} recorded steps, outputs have changed by no more than batches differ: it hardly trains, or has learned what it can."
-
-# %% ../../nbs/lib/stats/diagnosis.ipynb #1b945bf6
-faults: dict[str, tuple[Callable[[Run], Seen], str]] = {
-    "nothing recorded": (lambda run: (), "Record the model that is trained, in train mode, and see that each step ends: with step(), or with auto=True."),
-    "NaN or Inf": (not_finite, "Put `find_nan(model)` around the loop: it names the layer that makes the first one, and from what. Often a division, logarithm or root, or a step that was too long."),
-    "skipped steps": (steps_skipped, "Look for the layer whose gradients overflow, with `find_nan`; or train in bfloat16, which needs no scaler."),
-    "float16 limit": (float16_limit, "Use bfloat16, normalize before this layer, or run it in float32."),
-    "never ran": (never_ran, "Look at `forward`: is the layer called there? Remove it, or call it."),
-    "not trained": (not_trained, "Look for `detach`, `no_grad`, `requires_grad=False` or a result that the loss does not use; and for an optimizer that was given other parameters, or is not called."),
-    "dead units": (dead_units, "A lower learning rate or warm-up, a fresh start with Kaiming initialization and no negative bias, normalization before the activation, or LeakyReLU as the activation."),
-    "constant output": (constant_output, "Do not begin with all weights zero: units that are alike get the same gradients and stay alike. If it came later, look for dead units before this layer."),
-    "saturated": (saturated, "Begin with smaller weights (Xavier), scale the inputs, normalize before the activation, or use ReLU or GELU."),
-    "activations vanish": (activations_vanish, "Begin with larger weights: Kaiming for ReLU, Xavier for tanh; or add normalization or residual connections."),
-    "activations explode": (activations_explode, "Begin with smaller weights: Kaiming for ReLU, Xavier for tanh; or add normalization."),
-    "gradients vanish": (gradients_vanish, "ReLU or GELU in place of sigmoid, a start that fits the activation, normalization, residual connections, or fewer layers."),
-    "gradients explode": (gradients_explode, "Begin with smaller weights, add normalization, and clip gradients with `gradient_clipper`."),
-    "outputs blow up": (blows_up, "A lower learning rate, warm-up, `gradient_clipper`; look at the batch with which it begins."),
-    "learning rate too large": (rate_too_large, "Divide it by 10 until it is not found any more; with Adam, or at the start only, warm up."),
-    "learning rate too small": (rate_too_small, "Multiply it by 10 until the loss falls faster. See that the optimizer has the parameters of this model, and that neither schedule nor clipping brings its steps to nothing."),
+# %% ../../nbs/lib/stats/diagnosis.ipynb #0534cc20
+FAULTS: dict[str, tuple[Callable[[Run], Iterator[Seen]], str]] = {
+    "nothing recorded": (lambda run: (),
+        "Record the model that is trained, in train mode, and see that each step ends: with step(), or with "
+        "auto=True."),
+    "NaN or Inf": (layer_faults.not_finite,
+        "Put `find_nan(model)` around the loop: it names the layer that makes the first one, and from what. Often a"
+        " division, logarithm or root, or a step that was too long."),
+    "skipped steps": (layer_faults.steps_skipped,
+        "Look for the layer whose gradients overflow, with `find_nan`; or train in bfloat16, which needs no scaler."),
+    "float16 limit": (layer_faults.float16_limit,
+        "Use bfloat16, normalize before this layer, or run it in float32."),
+    "never ran": (layer_faults.never_ran,
+        "Look at `forward`: is the layer called there? Remove it, or call it."),
+    "not trained": (layer_faults.not_trained,
+        "Look for `detach`, `no_grad`, `requires_grad=False` or a result that the loss does not use; and for an "
+        "optimizer that was given other parameters, or is not called."),
+    "dead units": (layer_faults.dead_units,
+        "A lower learning rate or warm-up, a fresh start with Kaiming initialization and no negative bias, "
+        "normalization before the activation, or LeakyReLU as the activation."),
+    "constant output": (layer_faults.constant_output,
+        "Do not begin with all weights zero: units that are alike get the same gradients and stay alike. If it came"
+        " later, look for dead units before this layer."),
+    "saturated": (layer_faults.saturated,
+        "Begin with smaller weights (Xavier), scale the inputs, normalize before the activation, or use ReLU or "
+        "GELU."),
+    "activations vanish": (run_faults.activations_vanish,
+        "Begin with larger weights: Kaiming for ReLU, Xavier for tanh; or add normalization or residual "
+        "connections."),
+    "activations explode": (run_faults.activations_explode,
+        "Begin with smaller weights: Kaiming for ReLU, Xavier for tanh; or add normalization."),
+    "gradients vanish": (run_faults.gradients_vanish,
+        "ReLU or GELU in place of sigmoid, a start that fits the activation, normalization, residual connections, "
+        "or fewer layers."),
+    "gradients explode": (run_faults.gradients_explode,
+        "Begin with smaller weights, add normalization, and clip gradients with `gradient_clipper`."),
+    "outputs blow up": (run_faults.blows_up,
+        "A lower learning rate, warm-up, `gradient_clipper`; look at the batch with which it begins."),
+    "learning rate too large": (run_faults.rate_too_large,
+        "Divide it by 10 until it is not found any more; with Adam, or at the start only, warm up."),
+    "learning rate too small": (run_faults.rate_too_small,
+        "Multiply it by 10 until the loss falls faster. See that the optimizer has the parameters of this model, "
+        "and that neither schedule nor clipping brings its steps to nothing."),
 }
 
-# %% ../../nbs/lib/stats/diagnosis.ipynb #0a61b29d
+# %% ../../nbs/lib/stats/diagnosis.ipynb #c84ac1cb
+def not_judged(run: Run) -> list[str]:
+    "What was not recorded, and how to record it."
+    n = len(run.steps)
+    missing = {
+        "outputs; record them with is_forward=True": "activations" not in run.recorded,
+        "gradients; record them with ActivationStats(grads=True)": "gradients" not in run.recorded,
+        "the size of steps; record it with on(model, optimizer=optimizer)": run.updates is None,
+        "saturation; record it with ActivationStats(with_hist=True, include_paramless=True)": run.outputs.hist is None,
+        f"what takes time to show; there are {n} recorded steps, and {SOON} tell more": n < LASTS}
+    return [text for text, is_missing in missing.items() if is_missing]
+
+# %% ../../nbs/lib/stats/diagnosis.ipynb #98c5211d
 def diagnose(
-    stats: ActivationStats, # What was recorded, during the run, after it, or read from a file
+    stats: Recorded, # An `ActivationStats`: during the run, after it, or read from a file
 ) -> Diagnosis: # To print, or to show in a notebook
     "Say in words what the statistics of a run show."
-    if not isinstance(stats, ActivationStats):
-        hint = f"diagnose({type(stats).__name__.lower()}.activation_stats)" if hasattr(stats, "activation_stats") else "diagnose(s)"
-        raise TypeError(f"diagnose reads what an ActivationStats has recorded, and got a {type(stats).__name__}; record a run, "
+    if not isinstance(stats, Recorded):
+        kind = type(stats).__name__
+        hint = f"diagnose({kind.lower()}.activation_stats)" if hasattr(stats, "activation_stats") else "diagnose(s)"
+        raise TypeError(f"diagnose reads what an ActivationStats has recorded, and got a {kind}; record a run, "
                         f"with ActivationStats().on(model) as s: …, and then write {hint}")
-    if why := stats._nothing(): return Diagnosis([Finding("nothing recorded", [], (0, -1), "certain", why, faults["nothing recorded"][1])],
-                                                 0, len(stats.names), [])
+    if why := stats._why_nothing_to_read():
+        finding = Finding("nothing recorded", [], (0, -1), "certain", why, FAULTS["nothing recorded"][1])
+        return Diagnosis([finding], 0, len(stats.names), [])
     run = Run(stats)
-    findings = [Finding(what, *seen, advice) for what, (look, advice) in faults.items() for seen in look(run)]
+    findings = [Finding(what, *seen, advice) for what, (look, advice) in FAULTS.items() for seen in look(run)]
     findings.sort(key=lambda f: ("certain", "likely", "possible").index(f.sure))
-    unknown = []
-    if "activations" not in run.recorded: unknown.append("what layers return; record it with is_forward=True")
-    if "gradients" not in run.recorded: unknown.append("gradients; record them with ActivationStats(grads=True)")
-    if run.updates is None: unknown.append("the size of steps; record it with on(model, optimizer=optimizer)")
-    if run.outputs.hist is None: unknown.append("saturation; record it with ActivationStats(with_hist=True, include_paramless=True)")
-    if len(run.steps) < lasts: unknown.append(f"what takes time to show; there are {len(run.steps)} recorded steps, and {soon} tell more")
-    return Diagnosis(findings, len(run.steps), len(run.outputs.names or run.grads.names), unknown)
+    return Diagnosis(findings, len(run.steps), len(run.outputs.names or run.grads.names), not_judged(run))

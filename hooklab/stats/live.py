@@ -6,34 +6,35 @@
 __all__ = ['LivePlot']
 
 # %% ../../nbs/lib/stats/live.ipynb #ce4bb602
-import sys
 import time
 import warnings
-from io import BytesIO
 from typing import Any
 
+from ..drawing import as_png, in_jupyter
 from .plots import overview
 
 # %% ../../nbs/lib/stats/live.ipynb #ede03eba
 class LivePlot:
-    "An overview that is drawn anew while a model trains. `ActivationStats.live` makes one."
-    share = .05 # So much of the time may be spent on drawing
+    "An overview that is redrawn while a model trains. `ActivationStats.live` makes one."
+    share = .05 # The share of the time that may be spent on drawing
 
     def __init__(
         self,
         stats: Any, # The `ActivationStats`
-        every_seconds: float = 5., # How long a picture stays, at least
+        every_seconds: float = 5., # The shortest time between two pictures
     ):
         self.stats, self.every_seconds, self.handle, self.due = stats, every_seconds, None, 0.
         self.on = in_jupyter()
-        if not self.on: warnings.warn("a live figure needs Jupyter; here, look at plot() when the run has ended, or write a page with report(\"run.html\")", stacklevel=3)
+        if not self.on:
+            warnings.warn("a live figure needs Jupyter; here, look at plot() when the run has ended, or write a page "
+                          "with report(\"run.html\")", stacklevel=3)
 
     def update(self):
-        "A step has ended. Draw, if it is time to."
+        "Draw if it is time to; called at the end of each step."
         if self.on and time.monotonic() >= self.due: self.draw()
 
     def draw(self):
-        "Show how things are now."
+        "Show the current state."
         begun = time.monotonic()
         try:
             from IPython.display import Image, display
@@ -42,27 +43,21 @@ class LivePlot:
             else: self.handle.update(image)
         except Exception as e:
             self.on = False
-            warnings.warn(f"the live figure could not be drawn and has been given up: {type(e).__name__}: {e}", stacklevel=2)
+            reason = f"{type(e).__name__}: {e}"
+            warnings.warn(f"the live figure could not be drawn and has been given up: {reason}", stacklevel=2)
         now = time.monotonic()
         self.due = now + max(self.every_seconds, (now - begun)/self.share)
 
     def close(self):
-        "The run has ended: show all of it. The next one has a figure of its own."
+        "Show the whole run, which has ended. The next one gets a figure of its own."
         if self.on and self.stats.steps: self.draw()
         self.handle, self.due = None, 0.
 
     def __getstate__(self): return vars(self) | {"handle": None}  # a copy draws a figure of its own
 
 # %% ../../nbs/lib/stats/live.ipynb #5b0e6c1d
-def in_jupyter() -> bool:
-    "Is there a notebook to show something in?"
-    return "IPython" in sys.modules and hasattr(sys.modules["IPython"].get_ipython(), "kernel")
-
-
 def picture(stats) -> bytes: # A PNG
     "The overview, drawn without pyplot: no window opens, and no figure is left open."
     from matplotlib.figure import Figure
-    file = BytesIO()
     overview(stats.histories, fig := Figure())
-    fig.savefig(file, format="png", dpi=80)
-    return file.getvalue()
+    return as_png(fig, dpi=80)

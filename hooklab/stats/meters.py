@@ -13,16 +13,14 @@ from torch import Tensor, nn
 
 from ..hooks.calls import GradientHook, listen
 from ..hooks.group import Group, has_compiled
-from ..hooks.occasions import innermost, step_hook
-from .moments import Batch, Numbers, Scratch, in_a_row, main_tensor, measure, measured, merged, numbers, rows_of
-from ..hooks.select import unwrap
+from .moments import BASICS, Batch, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names
 from ..hooks.copies import HookWarning, stands_for_many
 from ..hooks.tree import tensors, unreadable
 
 # %% ../../nbs/lib/stats/meters.ipynb #7c94813d
-small = {"cpu": 65_536}  # so many numbers at most are copied rather than measured at once
-small_elsewhere = 1_048_576  # small calls keep a GPU waiting even more
-most_calls = 64  # of a layer in a step, before they are merged
+SMALL = {"cpu": 65_536}  # so many numbers at most are copied rather than measured at once
+SMALL_ELSEWHERE = 1_048_576  # small calls keep a GPU waiting even more
+MOST_CALLS = 64  # of a layer in a step, before they are merged
 
 
 class Place:
@@ -77,7 +75,7 @@ class Meter(GradientHook):
     def measure(self, value):
         "Take the numbers of `value`, now or at the end of the step. What cannot be measured is left out."
         g = self.group
-        if self.n_calls == most_calls: g.carry()
+        if self.n_calls == MOST_CALLS: g.carry()
         call = self.n_calls
         try:
             x = value if type(value) is Tensor else main_tensor(value)
@@ -148,7 +146,7 @@ class MeterGroup(SwitchedGroup):
         super().__init__(kind, root=model)
         self.port = kind
         self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
-        self.rows, self.scratch = rows_of(with_counts, with_hist), scratch or Scratch()
+        self.rows, self.scratch = row_names(with_counts, with_hist), scratch or Scratch()
         self.n_meters, self.traced, self.tables, self.stacks, self.new_places, self.carried = 0, False, [], [], False, None
         # A guess, until the first output says where the model computes: parameters may be kept elsewhere.
         self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
@@ -186,19 +184,19 @@ class MeterGroup(SwitchedGroup):
         row = in_a_row(x)[None]
         if not self.hist_sample or row.shape[1] <= self.hist_sample: place.column.copy_(self._measured(row, self.with_counts, self.with_hist))
         else:
-            place.column[:len(numbers)].copy_(self._measured(row, False, False))
+            place.column[:len(BASICS)].copy_(self._measured(row, False, False))
             sample = row[:, ::_stride(row.shape[1], self.hist_sample)]
             if place.sample is not None and place.shape == x.shape:
                 place.sample.copy_(sample[0])
                 place.full = True
-            else: place.column[len(numbers):].copy_(self._measured(sample.contiguous(), self.with_counts, self.with_hist)[len(numbers):])
+            else: place.column[len(BASICS):].copy_(self._measured(sample.contiguous(), self.with_counts, self.with_hist)[len(BASICS):])
         if place.shape is None and x.layout == torch.strided and not (x.is_nested or x.is_quantized or stands_for_many(x)):
             place.shape, place.dtype = x.shape, x.dtype
 
     def _measured(self, x, with_counts, with_hist):
         if not x.is_cpu or not x.shape[1]: return measured(x, with_counts, with_hist)
-        out, work = torch.empty(len(rows_of(with_counts, with_hist)), len(x)), self.scratch.like(x)
-        measure(x, out, work, Numbers([x.shape[1]], work))
+        out, work = torch.empty(len(row_names(with_counts, with_hist)), len(x)), self.scratch.like(x)
+        measure(x, out, work, RowSizes([x.shape[1]], work))
         return out
 
     @property
@@ -231,7 +229,7 @@ class MeterGroup(SwitchedGroup):
         "Make room for what the new places get."
         self.new_places = False
         new = [p for h in self.hooks for p in h.places if p.row is None and p.sample is None and p.shape is not None]
-        limit = small.get(self.device.type, small_elsewhere)
+        limit = SMALL.get(self.device.type, SMALL_ELSEWHERE)
         counted = {"with_counts": self.with_counts, "with_hist": self.with_hist}
         with torch.inference_mode(False):
             for call in sorted({place.call for place in new}): self._stack_call([p for p in new if p.call == call], limit, counted)
@@ -246,7 +244,7 @@ class MeterGroup(SwitchedGroup):
         if not sampled: return
         strides = [_stride(p.shape.numel(), self.hist_sample) for p in sampled]
         sizes = [len(range(0, p.shape.numel(), stride)) for p, stride in zip(sampled, strides)]
-        self.stacks.append(stack := Stack(sampled, sizes, len(numbers), device=self.device, **counted))
+        self.stacks.append(stack := Stack(sampled, sizes, len(BASICS), device=self.device, **counted))
         for place, t, stride in zip(sampled, stack.batch.tensors, strides):
             if place.row is None: place.sample = t
             else: stack.copies.append((t, place.row.view(-1)[::stride]))
@@ -261,73 +259,9 @@ class MeterGroup(SwitchedGroup):
         x = torch.atleast_1d(x.float())[None]  # in the shape that it has: to flatten it may mean to copy it
         if self.hist_sample and x.numel() > self.hist_sample:
             sample = x.reshape(1, -1)[:, ::_stride(x.numel(), self.hist_sample)]
-            column = torch.cat([measured(x), measured(sample, self.with_counts, self.with_hist)[len(numbers):]])
+            column = torch.cat([measured(x), measured(sample, self.with_counts, self.with_hist)[len(BASICS):]])
         else: column = measured(x, self.with_counts, self.with_hist)
         meter.own.copy_(merged(torch.stack([meter.own, column])))
 
 
 def _stride(n: int, size: int) -> int: return -(-n//size)
-
-# %% ../../nbs/lib/stats/meters.ipynb #ec703381
-class Weights:
-    "Compares parameters before and after each step of an optimizer, or of several."
-    rows = ["update", "data"]
-
-    def __init__(self, model: nn.Module, *optimizers: torch.optim.Optimizer):
-        names = {id(p): name for name, p in unwrap(model).named_parameters()}
-        self.moves = [Moves(optimizer) for optimizer in optimizers]
-        self.params = [p for moves in self.moves for p in moves.params]
-        self.names, self.hooks = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)], []
-        try:
-            for moves in self.moves:
-                self.hooks.append(step_hook(moves.optimizer, moves.before_step, before=True))
-                self.hooks.append(step_hook(moves.optimizer, moves.after_step))
-        except BaseException:
-            self.remove()
-            raise
-
-    @property
-    def on(self) -> bool: return self.moves[0].on
-
-    @on.setter
-    def on(self, on: bool):
-        for moves in self.moves: moves.on = on
-
-    def take(self) -> Tensor: # The length of the step and of the parameter before it, for each parameter
-        "The numbers of the step that ends here."
-        tables = [moves.take() for moves in self.moves]
-        return torch.cat([table.to(tables[0].device) for table in tables], 1)
-
-    def remove(self):
-        for hook in self.hooks: hook.remove()
-        for moves in self.moves: moves.before = []
-
-# %% ../../nbs/lib/stats/meters.ipynb #7d05ce91
-class Moves:
-    "How far the last step of one optimizer has moved its parameters."
-    def __init__(self, optimizer: torch.optim.Optimizer):
-        self.optimizer = innermost(optimizer)
-        self.params = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
-        self.on, self.before, self.table = True, [], None
-
-    @torch.no_grad()
-    def before_step(self, *_):
-        if not self.on or not self.params: return
-        if not self.before: self.before = [torch.empty_like(p) for p in self._local()]
-        torch._foreach_copy_(self.before, self._local())
-
-    def _local(self): return [p.to_local() if hasattr(p, "to_local") else p for p in self.params]  # of a sharded one, what is here
-
-    @torch.no_grad()
-    def after_step(self, *_):
-        if not self.on or not self.before: return
-        data = torch.stack(torch._foreach_norm(self.before))
-        torch._foreach_sub_(self.before, self._local())
-        self.table = torch.stack([torch.stack(torch._foreach_norm(self.before)), data]).float()
-
-    def take(self) -> Tensor:
-        "An optimizer that was not called has moved nothing."
-        device = self.params[0].device if self.params else None
-        table = torch.zeros(2, len(self.params), device=device) if self.table is None else self.table
-        self.table = None
-        return table

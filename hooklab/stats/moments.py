@@ -13,32 +13,35 @@ from ..hooks.copies import is_wrapper, stands_for_many
 from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/stats/moments.ipynb #6bc802d2
-numbers = "n", "mean", "m2", "near_zero"
-counts = "nan", "inf", "under", "over", "around_zero"  # under 0, over 10, and |x| near zero
-near, bins, low, high = .05, 40, 0., 10.
+BASICS = "n", "mean", "m2", "near_zero"
+COUNTS = "nan", "inf", "under", "over", "around_zero"  # under 0, over 10, and |x| near zero
+NEAR, BINS, LOW, HIGH = .05, 40, 0., 10.  # what is near zero; the histogram's bins, and where they begin and end
 
 
-def rows_of(with_counts: bool, with_hist: bool) -> list[str]:
-    "What the numbers of a column are."
-    return [*numbers, *(counts if with_counts or with_hist else ()), *([f"bin{i}" for i in range(bins)] if with_hist else ())]
+def row_names(with_counts: bool, with_hist: bool) -> list[str]:
+    "The names of the numbers in a column."
+    names = [*BASICS]
+    if with_counts or with_hist: names += COUNTS
+    if with_hist: names += [f"bin{i}" for i in range(BINS)]
+    return names
 
 # %% ../../nbs/lib/stats/moments.ipynb #444ec83f
 def main_tensor(value) -> Tensor | None:
-    "The tensor whose numbers stand for what a layer returned."
+    "The tensor that is measured in the output of a layer."
     if type(value) is Tensor: return value
     x = value if isinstance(value, Tensor) else next(iter(tensors(value)), None)
     return None if x is None else plain(x)
 
 
 def plain(x: Tensor) -> Tensor:
-    """The tensor inside a subclass that only adds behaviour to torch's functions, which would also get in the way of measuring.
-    Subclasses with a `__torch_dispatch__`, such as sharded or quantised ones, may have no numbers of their own, and stay."""
+    """The tensor inside a subclass that only adds behaviour to torch's functions, which would get in the way here.
+    Those with a `__torch_dispatch__`, such as sharded or quantised ones, stay: their own numbers may mean nothing."""
     if type(x) is Tensor or is_wrapper(x): return x
     with torch._C.DisableTorchFunctionSubclass(): return x.detach().as_subclass(Tensor)
 
 
 def in_a_row(x: Tensor) -> Tensor:
-    "All numbers of `x` as real numbers in one dimension: without a copy where they lie together in memory, in whatever order."
+    "All numbers of `x` as real ones in one dimension, in any order; without a copy if they lie together in memory."
     while stands_for_many(x): x = torch._C._functorch.get_unwrapped(x)
     x = x.detach()
     if x.is_nested: x = x.values() if x.layout == torch.jagged else torch.cat([t.reshape(-1) for t in x.unbind()])
@@ -53,28 +56,29 @@ def in_a_row(x: Tensor) -> Tensor:
 # %% ../../nbs/lib/stats/moments.ipynb #4c94b36b
 def measured(
     x: Tensor, # One row for each tensor to measure, float32; a row may have any shape
-    with_counts: bool = False, # Count what is not finite, out of the histogram's range or close to zero
-    with_hist: bool = False, # Count what falls in each bin
+    with_counts: bool = False, # Count numbers that are not finite, outside the histogram or near zero
+    with_hist: bool = False, # Count the numbers in each bin
 ) -> Tensor: # A column for each row
     "The numbers of each row of `x`."
     n = x.numel()//len(x)
-    if not n: return x.new_zeros(len(rows_of(with_counts, with_hist)), len(x))
+    if not n: return x.new_zeros(len(row_names(with_counts, with_hist)), len(x))
     rest = tuple(range(1, x.dim()))
-    if torch.compiler.is_compiling():  # the compiler makes few loops of this, and slow ones of `var_mean`
+    if torch.compiler.is_compiling():  # the compiler turns this into few loops, and `var_mean` into slow ones
         mean = x.sum(rest)/n
         m2 = (x - mean.view(-1, *[1]*len(rest))).square().sum(rest)
     else:
         var, mean = torch.var_mean(x, rest, correction=0)
         m2 = var*n
     def count(where): return where.sum(rest, dtype=torch.float32)
-    found = [torch.full_like(mean, n), mean, m2, count(x <= near)]
-    if with_counts or with_hist: found += [count(x.isnan()), count(x.isinf()), count(x < low), count(x > high), count(x.abs() <= near)]
+    found = [torch.full_like(mean, n), mean, m2, count(x <= NEAR)]
+    if with_counts or with_hist:
+        found += [count(x.isnan()), count(x.isinf()), count(x < LOW), count(x > HIGH), count(x.abs() <= NEAR)]
     if not with_hist: return torch.stack(found)
-    return torch.cat([torch.stack(found), torch.stack([row.histc(bins, low, high) for row in x], 1)])
+    return torch.cat([torch.stack(found), torch.stack([row.histc(BINS, LOW, HIGH) for row in x], 1)])
 
 # %% ../../nbs/lib/stats/moments.ipynb #a4057599
 class Scratch:
-    "Memory for steps in between, used again and again. It is as large as the largest tensor that was measured."
+    "Memory for intermediate steps, used again and again. It is as large as the largest tensor measured so far."
     def __init__(self): self.floats = torch.empty(0)
 
     def like(self, x: Tensor) -> Tensor:
@@ -82,59 +86,68 @@ class Scratch:
         return self.floats[:x.numel()].view(x.shape)
 
 
-class Numbers:
-    "How many numbers each row has, and where the padding of the rows lies in a copy of them."
+class RowSizes:
+    "How many numbers each row has, and where the padding of the rows is in the working memory."
     def __init__(self, sizes: list[int], work: Tensor):
         self.n = torch.tensor(sizes, dtype=torch.float32, device=work.device)
         self.share = 1/self.n
         self.padding = [work[i, size:] for i, size in enumerate(sizes) if size < work.shape[1]]
 
-
-_near, _minus_near, _low, _high, _per_unit = map(torch.tensor, (near, -near, low, high, bins/(high - low)))  # quicker than numbers
-codes = bins + 5  # padding, below, the bins, from 10 to the end of the bin that would follow, above, NaN
+# %% ../../nbs/lib/stats/moments.ipynb #f3bd49f5
+_NEAR, _MINUS_NEAR, _LOW, _HIGH = map(torch.tensor, (NEAR, -NEAR, LOW, HIGH))  # tensors are quicker than numbers
 
 
 def measure(
     x: Tensor, # One row for each tensor to measure, float32
-    out: Tensor, # Where the columns go: as many numbers as `rows_of` says, a column for each row of `x`
+    out: Tensor, # Where the columns go: as many numbers as `row_names` says, a column for each row of `x`
     work: Tensor, # Memory to work in, as large as `x`
-    known: Numbers, # The sizes of the rows
+    sizes: RowSizes, # The sizes of the rows
 ):
     "What `measured` does, written into `out`."
     def summed(work, out):
-        if known.padding: torch._foreach_zero_(known.padding)
+        if sizes.padding: torch._foreach_zero_(sizes.padding)
         return torch.sum(work, 1, out=out)
     n, mean, m2, near_zero = out[:4].unbind()
-    n.copy_(known.n)
-    torch.sum(x, 1, out=mean).mul_(known.share)
+    n.copy_(sizes.n)
+    torch.sum(x, 1, out=mean).mul_(sizes.share)
     summed(torch.sub(x, mean[:, None], out=work).square_(), m2)  # `dot` and norms lose digits of millions of numbers
-    summed(torch.le(x, _near, out=work), near_zero)
+    summed(torch.le(x, _NEAR, out=work), near_zero)
     if len(out) == 4: return
     nan, inf, under, over, around_zero = out[4:9].unbind()
-    finite = x.is_cpu and bool(mean.isfinite().all())  # a GPU is not asked, for it would have to be waited for
-    if finite: nan.zero_(), inf.zero_()
-    else: nan.copy_(x.isnan().sum(1)), inf.copy_(x.isinf().sum(1))
-    summed(torch.lt(x, _minus_near, out=work), around_zero)  # among those that are at most `near`
+    finite = x.is_cpu and bool(mean.isfinite().all())  # a GPU is not asked, because that means waiting for it
+    if finite:
+        nan.zero_()
+        inf.zero_()
+    else:
+        nan.copy_(x.isnan().sum(1))
+        inf.copy_(x.isinf().sum(1))
+    summed(torch.lt(x, _MINUS_NEAR, out=work), around_zero)  # among those that are at most `NEAR`
     torch.sub(near_zero, around_zero, out=around_zero)
-    if len(out) > 9: return _bin(x, out, work, known, finite)
-    summed(torch.lt(x, _low, out=work), under)
-    summed(torch.gt(x, _high, out=work), over)
+    if len(out) > 9: return count_bins(x, out, work, sizes, finite)
+    summed(torch.lt(x, _LOW, out=work), under)
+    summed(torch.gt(x, _HIGH, out=work), over)
+
+# %% ../../nbs/lib/stats/moments.ipynb #bc19e06e
+_PER_UNIT = torch.tensor(BINS/(HIGH - LOW))
+CODES = BINS + 5  # padding, below, the bins, from 10 to the end of the bin that would follow, above, NaN
 
 
-def _bin(x, out, work, known, finite):
-    code = torch.mul(x, _per_unit, out=work).floor_().clamp_(-1, bins + 1).add_(2)
-    if not finite: code.nan_to_num_(nan=bins + 4.)
-    if known.padding: torch._foreach_zero_(known.padding)
-    if len(x) > 1: code.add_(torch.arange(len(x), device=x.device)[:, None], alpha=codes)
+def count_bins(x: Tensor, out: Tensor, work: Tensor, sizes: RowSizes, finite: bool):
+    "The histogram, and what lies below and above it, written into `out`."
+    code = torch.mul(x, _PER_UNIT, out=work).floor_().clamp_(-1, BINS + 1).add_(2)
+    if not finite: code.nan_to_num_(nan=BINS + 4.)
+    if sizes.padding: torch._foreach_zero_(sizes.padding)
+    if len(x) > 1: code.add_(torch.arange(len(x), device=x.device)[:, None], alpha=CODES)
     code = code.to(torch.int32).view(-1)
-    # on a GPU `bincount` would have to wait for the device, to know how many different numbers there are
-    counted = code.bincount(minlength=len(x)*codes) if x.is_cpu else x.new_zeros(len(x)*codes).index_add_(0, code, x.new_ones(1).expand(code.shape))
-    counted = counted.view(len(x), codes).T
+    if x.is_cpu: counted = code.bincount(minlength=len(x)*CODES)
+    else:  # here `bincount` would wait for the device, to know how many different numbers there are
+        counted = x.new_zeros(len(x)*CODES).index_add_(0, code, x.new_ones(1).expand(code.shape))
+    counted = counted.view(len(x), CODES).T
     out[6].copy_(counted[1])
-    torch.add(counted[bins + 2], counted[bins + 3], out=out[7])
-    out[9:].copy_(counted[2:bins + 2])
-    if x.is_cpu and not counted[bins + 2].any(): return
-    ten = (x == high).sum(1)  # 10 itself belongs to the last bin
+    torch.add(counted[BINS + 2], counted[BINS + 3], out=out[7])
+    out[9:].copy_(counted[2:BINS + 2])
+    if x.is_cpu and not counted[BINS + 2].any(): return
+    ten = (x == HIGH).sum(1)  # 10 itself belongs to the last bin
     out[-1] += ten
     out[7] -= ten
 
@@ -142,7 +155,7 @@ def _bin(x, out, work, known, finite):
 def merged(
     tables: Tensor, # Columns of the same things, stacked along the first dimension
 ) -> Tensor: # One table
-    "The numbers of all that was measured for `tables`, together."
+    "The numbers of everything measured in `tables`, together."
     n, mean, m2 = tables[:, 0], tables[:, 1], tables[:, 2]
     total = n.sum(0)
     share = torch.where(n > 0, n/total, 0)
@@ -151,7 +164,7 @@ def merged(
     return torch.cat([torch.stack([total, middle, spread]), tables[:, 3:].sum(0)])
 
 # %% ../../nbs/lib/stats/moments.ipynb #282c4a3d
-row_length = 2048
+ROW_LENGTH = 2048  # numbers; a longer tensor takes several rows
 
 
 class Batch:
@@ -163,22 +176,24 @@ class Batch:
         with_counts: bool = False, # As in `measured`
         with_hist: bool = False, # As in `measured`
     ):
-        blocks = [-(-size//row_length) for size in sizes]
-        self.matrix = torch.zeros(sum(blocks), row_length, device=device)
-        starts = [sum(blocks[:i])*row_length for i in range(len(sizes))]
+        blocks = [-(-size//ROW_LENGTH) for size in sizes]
+        self.matrix = torch.zeros(sum(blocks), ROW_LENGTH, device=device)
+        starts = [sum(blocks[:i])*ROW_LENGTH for i in range(len(sizes))]
         self.tensors = [self.matrix.view(-1)[start:start + size] for start, size in zip(starts, sizes)]  # to be filled
         self.work = torch.empty_like(self.matrix)
-        lengths = [min(row_length, size - i*row_length) for size, count in zip(sizes, blocks) for i in range(count)]
-        self.known, self.total = Numbers(lengths, self.work), torch.tensor(sizes, dtype=torch.float32, device=device)
+        lengths = [min(ROW_LENGTH, size - i*ROW_LENGTH) for size, count in zip(sizes, blocks) for i in range(count)]
+        self.sizes = RowSizes(lengths, self.work)
+        self.total = torch.tensor(sizes, dtype=torch.float32, device=device)
         self.owner = torch.tensor([i for i, count in enumerate(blocks) for _ in range(count)], device=device)
-        self.columns = torch.empty(len(rows_of(with_counts, with_hist)), len(lengths), device=device)
+        self.columns = torch.empty(len(row_names(with_counts, with_hist)), len(lengths), device=device)
 
     def measured(self) -> Tensor: # A column for each tensor
-        "The numbers of what has been copied into `tensors`."
-        measure(self.matrix, self.columns, self.work, self.known)
+        "The numbers of everything copied into `tensors`."
+        measure(self.matrix, self.columns, self.work, self.sizes)
         if len(self.owner) == len(self.tensors): return self.columns.clone()
         n, mean, m2 = self.columns[:3]
         middle = torch.zeros_like(self.total).index_add_(0, self.owner, n*mean).div_(self.total)
         m2.addcmul_(n, (mean - middle[self.owner]).square_())
-        rest = self.columns.new_zeros(len(self.columns) - 2, len(self.total)).index_add_(1, self.owner, self.columns[2:])
+        rest = self.columns.new_zeros(len(self.columns) - 2, len(self.total))
+        rest.index_add_(1, self.owner, self.columns[2:])
         return torch.cat([self.total[None], middle[None], rest])

@@ -85,8 +85,15 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
         return row if ran else None
 
 # %% ../../nbs/lib/stats/own-hook.ipynb #a1c0e5da
-class HookHistory(History):
-    "What a hook of your own returned: `stats` has it as it is, and its numbers can be asked for by name."
+def parts_of(given: Any) -> Mapping: return given if isinstance(given, Mapping) else {}
+
+
+def is_number(x: Any) -> bool:
+    return isinstance(x, int | float) or (isinstance(x, Tensor) and x.numel() == 1 and not x.is_complex())
+
+
+class HookRows(History):
+    "A row for each step: what a hook of your own returned for each layer, None for one that did not run."
     def __init__(
         self,
         names: list[str], # The layers
@@ -96,57 +103,65 @@ class HookHistory(History):
         self.kept = [] # A row for each step
 
     def _keep(self, row): self.kept.append(row)
-
-    def _thin_out(self): self.steps, self.kept, self.stride = self.steps[::2], self.kept[::2], 2*self.stride
+    def _keep_every_second(self): self.kept = self.kept[::2]
 
     @property
     def stats(self) -> list[list[Any]]:
-        "One row for each recorded step, and in it what the hook returned for each layer; None for one that did not run."
+        "One row for each recorded step: what the hook returned for each layer, None for one that did not run."
         return [list(row) for row in self.kept]
 
     @property
     def whats(self) -> list[str]:
         "The names of the numbers that the hook returned."
-        found = [part for row in self.kept for given in row for part in _parts(given).items()]
-        return list(dict.fromkeys(name for name, value in found if _is_number(value)))
+        found = [part for row in self.kept for given in row for part in parts_of(given).items()]
+        return list(dict.fromkeys(name for name, value in found if is_number(value)))
 
     @property
-    def has_hist(self) -> bool: return any("hist" in _parts(given) for row in self.kept for given in row)
-
-    def values(
-        self,
-        what: str, # A name that the hook has given to a number, or `hist`
-    ) -> Tensor: # A row for each layer, a number for each recorded step, NaN where there is none; for `hist` the bins come between
-        "The history of one number, for all layers."
-        if self.kept and not (self.has_hist if what == "hist" else what in self.whats): raise LookupError(self._lacks(f"{what!r} was not recorded"))
-        found = [[_parts(given).get(what) for given in row] for row in self.kept]
-        if what != "hist":
-            numbers = [[float(x) if _is_number(x) else torch.nan for x in row] for row in found]
-            return torch.tensor(numbers).reshape(len(found), len(self.names)).T
-        if not found: return torch.zeros(len(self.names), 40, 0)
-        nothing = torch.zeros_like(next(x for row in found for x in row if x is not None))
-        hists = torch.stack([torch.stack([nothing if x is None else x for x in row]) for row in found])
-        return (hists.cpu() if self.cpu else hists).permute(1, 2, 0)
-
-    def _numbers(self, what):
-        values = self.values(what).double().numpy()
-        shown = np.array([[what in _parts(given) for given in row] for row in self.kept], bool).reshape(len(self), len(self.names)).T
-        return np.where(np.isfinite(values), values, np.nan), shown & ~np.isfinite(values)
-
-    def _ran(self): return np.array([[given is not None for given in row] for row in self.kept], bool).reshape(len(self), len(self.names)).T
+    def has_hist(self) -> bool: return any("hist" in parts_of(given) for row in self.kept for given in row)
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer in each recorded step, with the numbers that have a name: what `pandas.DataFrame` takes."
-        return [{"step": step, "layer": name, **{k: float(v) for k, v in _parts(given).items() if _is_number(v)}}
+        def numbers(given): return {name: float(value) for name, value in parts_of(given).items() if is_number(value)}
+        return [{"step": step, "layer": name} | numbers(given)
                 for step, row in zip(self.steps, self.kept) for name, given in zip(self.names, row)]
 
+# %% ../../nbs/lib/stats/own-hook.ipynb #587931e1
+class HookHistory(HookRows):
+    "What a hook of your own returned: `stats` has it as it is, and its numbers can be asked for by name."
+    def values(
+        self,
+        what: str, # A name that the hook has given to a number, or `hist`
+    ) -> Tensor: # A row for each layer, a number for each step or NaN; for `hist` the bins come between
+        "The history of one number, for all layers."
+        known = self.has_hist if what == "hist" else what in self.whats
+        if self.kept and not known: raise LookupError(self._lacks(f"{what!r} was not recorded"))
+        found = [[parts_of(given).get(what) for given in row] for row in self.kept]
+        if what == "hist": return self._hists(found)
+        numbers = [[float(x) if is_number(x) else torch.nan for x in row] for row in found]
+        return torch.tensor(numbers).reshape(len(found), len(self.names)).T
+
+    def _hists(self, found):
+        if not found: return torch.zeros(len(self.names), 40, 0)
+        nothing = torch.zeros_like(next(x for row in found for x in row if x is not None))
+        hists = torch.stack([torch.stack([nothing if x is None else x for x in row]) for row in found])
+        return self._placed(hists).permute(1, 2, 0)
+
+    def _numbers(self, what):
+        values, shown = self.values(what).double().numpy(), self._where(lambda given: what in parts_of(given))
+        return np.where(np.isfinite(values), values, np.nan), shown & ~np.isfinite(values)
+
+    def _ran(self): return self._where(lambda given: given is not None)
+
+    def _where(self, is_so: Callable) -> np.ndarray: # layer, step
+        rows = [[is_so(given) for given in row] for row in self.kept]
+        return np.array(rows, bool).reshape(len(self), len(self.names)).T
+
     def combine(self): raise TypeError(self._lacks("there is nothing that could be merged"))
-    def tables(self): raise TypeError(self._lacks("there are no tables to save") + "; torch.save(s.stats, path) keeps what it returned")
+
+    def tables(self):
+        why = self._lacks("there are no tables to save")
+        raise TypeError(f"{why}; torch.save(s.stats, path) keeps what it returned")
 
     def _lacks(self, what):
-        return (f"{what}: your hook returned {', '.join(self.whats) or 'no number with a name'}. diagnose(), report(), save() and combine() need "
-                "the numbers of an ActivationStats without a hook of its own")
-
-
-def _parts(given) -> Mapping: return given if isinstance(given, Mapping) else {}
-def _is_number(x) -> bool: return isinstance(x, int | float) or (isinstance(x, Tensor) and x.numel() == 1 and not x.is_complex())
+        return (f"{what}: your hook returned {', '.join(self.whats) or 'no number with a name'}. diagnose(), report(), "
+                "save() and combine() need the numbers of an ActivationStats without a hook of its own")

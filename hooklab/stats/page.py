@@ -5,175 +5,115 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/page.ipynb #6642bcfc
-from base64 import b64encode
+# %% ../../nbs/lib/stats/page.ipynb #0ea79b90
 from datetime import datetime
-from functools import partial
 from html import escape
-from io import BytesIO
 from pathlib import Path
 from platform import python_version
-from typing import Any
 
-import numpy as np
 import torch
 
 from .. import __version__
-from .moments import bins
-from .plots import Plots, height_for, label_of, thinned
+from .diagnosis import Diagnosis, diagnose
+from .page_parts import drawn, pictures_of, table_of
+from .records import Recorded
 
-# %% ../../nbs/lib/stats/page.ipynb #7dff21fe
-def pictures(histories: dict[str, Plots]):
-    "What to draw, with the size of the figure, a caption and a text in its place."
-    for kind, history in histories.items():
-        over_time, flow = (6.4, min(height_for(len(history.names)), 6.4)), (6.4, 4)
-        if kind == "activations":
-            yield partial(history.plot, "std"), over_time, "Deviation of the outputs. Healthy layers stay within a factor of ten of each other; a fan that opens from layer to layer is a start that does not suit the depth.", in_words(history, "std")
-            yield partial(history.plot, "mean"), over_time, "Mean of the outputs. It may drift; a mean many times the deviation leaves little for the next layer to tell inputs apart by.", in_words(history, "mean")
-            yield history.dead_chart, over_time, "Share of outputs at most 0.05. After a ReLU, half is usual, and a share near 100 % that stays is a dead layer.", in_words(history, "near_zero")
-        if kind == "gradients":
-            yield history.plot_flow, flow, "Gradients from layer to layer. They flow from right to left, and should arrive at the left about as large as they began.", in_words(history, "std")
-            yield partial(history.plot, "std"), over_time, "Deviation of the gradients over time.", in_words(history, "std")
-        if kind == "updates":
-            yield history.plot, over_time, "How far a step moves each parameter, in relation to its length. About one in a thousand is usual; far more is a learning rate that is too high.", in_words(history, "ratio")
-
-
-def in_words(history: Plots, what: str) -> str:
-    "A picture of one number over time, for those who cannot see it."
-    values, broken = history._numbers(what)
-    text = f"{label_of(history, what)}, {len(history.names)} lines or rows"
-    if history.steps: text += f", steps {history.steps[0]} to {history.steps[-1]}"
-    last = last_of(values)
-    if np.isfinite(last).any():
-        least, most = np.nanargmin(last), np.nanargmax(last)
-        text += f". In the end the lowest is {last[least]:.3g} in {history.names[least]}, the highest {last[most]:.3g} in {history.names[most]}"
-    return text + f". {broken.any(1).sum()} with numbers that are not finite."
-
-
-def last_of(values: np.ndarray) -> np.ndarray:
-    "The last number of each row, NaN where there is none."
-    return np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values])
-
-
-def drawn(draw, size) -> str: # An address with the picture itself in it
-    "What `draw` draws, as a PNG on white."
-    from matplotlib import style
-    from matplotlib.figure import Figure
-    from PIL import Image
-    with style.context(["default", {"font.size": 11, "axes.labelsize": 10}]):
-        fig, file = Figure(figsize=size, layout="constrained"), BytesIO()
-        draw(ax=fig.add_subplot())
-        fig.savefig(file, dpi=115, format="png")
-    return as_address(Image.open(file).convert("RGB").quantize(256, dither=Image.Dither.NONE))  # much smaller, and looks the same
-
-
-def as_address(image: Any) -> str:
-    image.save(file := BytesIO(), "png", optimize=True)
-    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
-
-# %% ../../nbs/lib/stats/page.ipynb #72cb7b7e
-def sparkline(steps: list[int], series: np.ndarray, bottom: float, top: float) -> str:
-    "A line without axes. It breaks where there is no number."
-    x, y = thinned(np.asarray(steps, float), series, 50)
-    left, width, tall = steps[0], (steps[-1] - steps[0]) or 1, (top - bottom) or 1
-    points = [f"{(a - left)/width*196 + 2:.0f},{44 - (b - bottom)/tall*40:.0f}" if np.isfinite(b) else "" for a, b in zip(x, y)]
-    path = "".join(f"{'L' if before else 'M'}{now}" for before, now in zip(["", *points], points) if now)
-    return f'<svg viewBox="0 0 200 48" aria-hidden="true"><path d="{path}"/></svg>' if path else ""
-
-
-def histogram(name: str, counts: np.ndarray) -> str:
-    "The colourful dimension of a layer, small."
-    from matplotlib import colormaps
-    from PIL import Image
-    counts = np.log1p(counts[::-1, np.linspace(0, counts.shape[1] - 1, min(counts.shape[1], 100)).astype(int)])
-    image = Image.fromarray((counts/(counts.max() or 1)*31).astype(np.uint8))
-    image.putpalette((colormaps["viridis"](np.linspace(0, 1, 32))[:, :3]*255).astype(np.uint8).tobytes())
-    return f'<img class="small" src="{as_address(image)}" alt="Histogram of {escape(name)} over time" height="{bins}">'
-
-
-def table(histories: dict[str, Plots]) -> str:
-    "A row for each layer."
-    columns = [(h, what, f"{label_of(h, what).capitalize()}") for kind, h in histories.items() if kind != "updates"
-               for what in (("mean", "std", "near_zero") if kind == "activations" else ("std",))]
-    if not columns or not columns[0][0].steps: return "<p>Nothing was recorded.</p>"
-    main = columns[0][0]
-    with_hist = main.has_hist and main.kind == "activations"
-    hists = main.values("hist").cpu().numpy() if with_hist else None
-    cells = {name: [] for name in main.names}
-    for history, what, _ in columns:
-        values, broken = history._numbers(what)
-        for name, series, bad in zip(history.names, values, broken):
-            there = series[np.isfinite(series)]
-            if not there.size: cells[name].append("<td>not finite</td>" if bad.any() else "<td>did not run</td>")
-            else:
-                show = "{:.0%}" if what == "near_zero" else "{:.3g}"
-                span = (0, 1) if what == "near_zero" else (there.min(), there.max())
-                ends = f"{show.format(there[0])} → {show.format(there[-1])}"
-                alarm = f'<br><b>not finite</b> at step {history.steps[bad.argmax()]}' if bad.any() else ""
-                cells[name].append(f"<td>{ends}{sparkline(history.steps, series, *span)}{alarm}</td>")
-    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in [*(title for _, _, title in columns), *["Histogram, 0 to 10"]*with_hist])
-    rows = [f'<tr><th scope="row">{escape(name).replace(".", ".<wbr>")}</th>{"".join(cells[name])}{f"<td>{histogram(name, hists[i])}</td>" if with_hist else ""}</tr>' for i, name in enumerate(main.names)]
-    return f'<div class="wide" tabindex="0" role="region" aria-label="Table of layers"><table><thead><tr><th scope="col">Layer</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-
-# %% ../../nbs/lib/stats/page.ipynb #c38e265d
-look = """
-:root { color-scheme: light dark; --paper: #fdfcfa; --ink: #22282d; --muted: #5a646c; --line: #e3dfd7; --accent: #0b6661; --soft: #e6f1ef }
-@media (prefers-color-scheme: dark) { :root { --paper: #15191c; --ink: #dde3e6; --muted: #9aa8b0; --line: #2e373d; --accent: #6fcbc1; --soft: #1a2f2f } figure img { filter: brightness(.92) } }
+# %% ../../nbs/lib/stats/page.ipynb #67113fe0
+LOOK = """
+:root { color-scheme: light dark;
+  --paper: #fdfcfa; --ink: #22282d; --muted: #5a646c; --line: #e3dfd7; --accent: #0b6661; --soft: #e6f1ef }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #15191c; --ink: #dde3e6; --muted: #9aa8b0; --line: #2e373d; --accent: #6fcbc1; --soft: #1a2f2f }
+  figure img { filter: brightness(.92) }
+}
 * { box-sizing: border-box }
-body { margin: 0 auto; max-width: 76rem; padding: 1.5rem clamp(.9rem, 3vw, 2.5rem) 3rem; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere }
-h1 { margin: 0 0 .2rem; font-size: 1.9rem; line-height: 1.2 } h2 { margin: 2.4rem 0 .6rem; font-size: 1.3rem } p, li, dd { max-width: 72ch }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 1rem 0 } dt { color: var(--muted) } dd { margin: 0 }
-.diagnosis { border-left: 4px solid var(--accent); background: var(--soft); padding: .4rem 1.2rem; border-radius: 0 8px 8px 0 } .diagnosis li { margin-bottom: .7rem }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1.4rem; align-items: start }
-figure { margin: 0 } figure img { width: 100%; height: auto; background: #fff; border: 1px solid var(--line); border-radius: 8px; padding: .4rem } figcaption { color: var(--muted); font-size: .93rem; margin-top: .3rem }
-.wide { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums }
-th, td { text-align: left; vertical-align: top; padding: .45rem 1rem .45rem 0; border-bottom: 1px solid var(--line); white-space: nowrap } thead th { white-space: normal; color: var(--muted); font-weight: 500; min-width: 8rem; vertical-align: bottom }
-tbody th { position: sticky; left: 0; background: var(--paper); font-weight: 600; min-width: 7rem; max-width: 18rem; white-space: normal; overflow-wrap: normal } td b { color: #b34a00 } @media (prefers-color-scheme: dark) { td b { color: #efa674 } }
-svg { display: block; width: 100px; height: 24px } path { fill: none; stroke: var(--accent); stroke-width: 3; stroke-linecap: round; stroke-linejoin: round } img.small { width: 120px; height: 40px; image-rendering: pixelated; border-radius: 3px }
+body { margin: 0 auto; max-width: 76rem; padding: 1.5rem clamp(.9rem, 3vw, 2.5rem) 3rem;
+  background: var(--paper); color: var(--ink); overflow-wrap: anywhere;
+  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif }
+h1 { margin: 0 0 .2rem; font-size: 1.9rem; line-height: 1.2 }
+h2 { margin: 2.4rem 0 .6rem; font-size: 1.3rem }
+p, li, dd { max-width: 72ch }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 1rem 0 }
+dt { color: var(--muted) }
+dd { margin: 0 }
+.diagnosis { border-left: 4px solid var(--accent); background: var(--soft); padding: .4rem 1.2rem;
+  border-radius: 0 8px 8px 0 }
+.diagnosis li { margin-bottom: .7rem }
+.pictures { display: grid; gap: 1.4rem; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)) }
+figure { margin: 0 }
+figure img { width: 100%; height: auto; background: #fff; border: 1px solid var(--line); border-radius: 8px;
+  padding: .4rem }
+figcaption { color: var(--muted); font-size: .93rem; margin-top: .3rem }
+.wide { overflow-x: auto }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums }
+th, td { text-align: left; vertical-align: top; padding: .45rem 1rem .45rem 0; white-space: nowrap;
+  border-bottom: 1px solid var(--line) }
+thead th { white-space: normal; color: var(--muted); font-weight: 500; min-width: 8rem; vertical-align: bottom }
+tbody th { position: sticky; left: 0; background: var(--paper); font-weight: 600; min-width: 7rem; max-width: 18rem;
+  white-space: normal; overflow-wrap: normal }
+td b { color: #b34a00 }
+@media (prefers-color-scheme: dark) { td b { color: #efa674 } }
+svg { display: block; width: 100px; height: 24px }
+path { fill: none; stroke: var(--accent); stroke-width: 3; stroke-linecap: round; stroke-linejoin: round }
+img.small { width: 120px; height: 40px; image-rendering: pixelated; border-radius: 3px }
 @media print { .wide { overflow: visible } figure, tr { break-inside: avoid } }
 """
 
+# %% ../../nbs/lib/stats/page.ipynb #4edf10f7
+def facts_about(stats: Recorded) -> dict[str, str]:
+    "What was recorded, in a few lines."
+    histories = stats.histories
+    main, steps = next(iter(histories.values())), stats.steps
+    recorded = [f"{kind} of {len(history.names)} {'parameters' if kind == 'updates' else 'layers'}"
+                for kind, history in histories.items()]
+    facts = {"Steps": span_of(steps), "Recorded": ", ".join(recorded), "Histograms": "not recorded"}
+    if main.has_hist:
+        sample = f"a sample of {main.sampled:,} numbers of each output" if main.sampled else "all numbers"
+        facts["Histograms"] = f"of {sample}"
+    if stats.skipped:
+        more = ", …" if len(stats.skipped) > 20 else ""
+        facts["Skipped by the scaler"] = f"{len(stats.skipped)} steps: {', '.join(map(str, stats.skipped[:20]))}{more}"
+    versions = f"hooklab {__version__}, torch {torch.__version__}, Python {python_version()}"
+    return facts | {"Written": f"{datetime.now():%Y-%m-%d %H:%M}, with {versions}"}
 
-def facts_of(stats, histories) -> dict[str, str]:
-    "What was recorded."
-    main, nouns = next(iter(histories.values())), {"activations": "layers", "gradients": "layers", "updates": "parameters"}
-    steps = main.steps
-    every = f", of which every {steps[1] - steps[0]} was kept" if len(steps) > 1 and steps[1] - steps[0] > 1 else ""
-    rows = {"Steps": f"{len(steps):,} recorded, from {steps[0]:,} to {steps[-1]:,}{every}" if steps else "none recorded",
-            "Recorded": ", ".join(f"{kind} of {len(h.names)} {nouns[kind]}" for kind, h in histories.items()),
-            "Histograms": f"of a sample of {main.sampled:,} numbers of each output" if main.has_hist and main.sampled else "of all numbers" if main.has_hist else "not recorded"}
-    if stats.skipped: rows["Skipped by the scaler"] = f"{len(stats.skipped)} steps: {', '.join(map(str, stats.skipped[:20]))}{', …'*(len(stats.skipped) > 20)}"
-    return rows | {"Written": f"{datetime.now():%Y-%m-%d %H:%M}, with hooklab {__version__}, torch {torch.__version__}, Python {python_version()}"}
+
+def span_of(steps: list[int]) -> str:
+    if not steps: return "none recorded"
+    every = steps[1] - steps[0] if len(steps) > 1 else 1
+    kept = f", of which every {every} was kept" if every > 1 else ""
+    return f"{len(steps):,} recorded, from {steps[0]:,} to {steps[-1]:,}{kept}"
 
 
-def page(stats, title: str) -> str:
-    "The page."
-    from hooklab.stats.diagnosis import diagnose
+def page_of(stats: Recorded, title: str) -> str:
+    "The page. If nothing was recorded, it says so, and why."
     histories, diagnosis = stats.histories, diagnose(stats)
-    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts_of(stats, histories).items())
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts_about(stats).items())
     if "nothing recorded" in diagnosis: return framed(title, facts, diagnosis)
-    figures = [f'<figure><img src="{drawn(draw, size)}" alt="{escape(words)}"><figcaption>{escape(caption)}</figcaption></figure>' for draw, size, caption, words in pictures(histories)]
-    return framed(title, facts, diagnosis, f"""<h2>Pictures</h2><div class="pictures">{"".join(figures)}</div>
-<h2>Layers</h2><p>Numbers of the first and the last recorded step, and the way from one to the other.</p>{table(histories)}
+    return framed(title, facts, diagnosis, f"""<h2>Pictures</h2>
+<div class="pictures">{"".join(map(drawn, pictures_of(histories)))}</div>
+<h2>Layers</h2>
+<p>Numbers of the first and the last recorded step, and the way from one to the other.</p>{table_of(histories)}
 """)
 
 
-def framed(title: str, facts: str, diagnosis: Any, rest: str = "") -> str:
-    "What stands on every page, and below it the rest."
+def framed(title: str, facts: str, diagnosis: Diagnosis, rest: str = "") -> str:
+    "What every page has, and below it the rest."
     return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{look}</style></head>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title><style>{LOOK}</style></head>
 <body><main><h1>{escape(title)}</h1><dl>{facts}</dl>
 <h2>Diagnosis</h2><div class="diagnosis">{diagnosis._repr_html_()}</div>
 {rest}</main></body></html>
 """
 
 
-def write_report(
-    stats: Any, # An `ActivationStats`
+def write_page(
+    stats: Recorded, # What was recorded
     path: str | Path, # The file
-    title: str, # What stands above the page
+    title: str, # The heading of the page
 ) -> Path: # The file
-    "What `ActivationStats.report` does."
+    "Write the page about a run, as `ActivationStats.report` does."
     path = Path(path)
-    path.write_text(page(stats, title), encoding="utf-8")
+    path.write_text(page_of(stats, title), encoding="utf-8")
     return path

@@ -12,327 +12,122 @@ from typing import Any
 
 import numpy as np
 
-from .moments import bins, high, low
+from ..drawing import ALARM, MOST_LINES, axes_for, image_over_time, ink, line_colours, name_ticks, say_instead
+from ..drawing import shortened, size_in_inches, thinned
+from .moments import BINS, HIGH, LOW
+from .over_time import IN_LOGS, NOUNS, OverTime, Pictured, label_of
 
-# %% ../../nbs/lib/stats/plots.ipynb #d862bdc8
-class Plots:
-    "Pictures of a `History`. Each draws on the axes it is given, or in a figure of its own, and returns them."
-    def _numbers(self, what: str) -> tuple[np.ndarray, np.ndarray]: # Numbers, with NaN where there are none; where a number is that should be finite and is not
-        values = self.values(what).detach().cpu().double().numpy()
-        if self.kind == "updates": broken = ~(self.values("update") + self.values("data")).isfinite().cpu().numpy()
-        else: broken = (self._ran() & ~self.values("mean").isfinite().cpu().numpy()) | np.isinf(values)
-        return np.where(np.isfinite(values), values, np.nan), broken
-
-    def _ran(self) -> np.ndarray: return (self.values("n") > 0).cpu().numpy()
-
-    def _chosen(self, layers): return range(len(self.names)) if layers is None else [self.index(layer) for layer in layers]
-
-    def _row(self, step):
-        "The row of the recorded step that is nearest to `step`; a negative one counts from the end."
-        return max(len(self) + step, 0) if step < 0 else int(np.abs(np.asarray(self.steps) - step).argmin())
-
-    def plot(
-        self,
-        what: str | None = None, # As in `values`; by default `std`, and `ratio` of updates
-        layers: Iterable[int | str] | None = None, # Numbers or names; by default all
-        ax: Any = None, # Where to draw
-    ) -> Any: # The axes
-        "One number of each layer over time: up to eight layers as lines, more as the rows of an image."
-        what = what or ("ratio" if self.kind == "updates" else "std")
-        chosen = list(self._chosen(layers))
-        values, broken = (x[chosen] for x in self._numbers(what))
-        many = len(chosen) > _lines
-        ax = _figure(ax, (8, height_for(len(chosen))))
-        if not len(self) or not chosen: return _say(ax, f"No {self.kind} were recorded yet.")
-        names, label = [self.names[i] for i in chosen], label_of(self, what)
-        if not (np.isfinite(values) | broken).any(): return _say(ax, f"There is no {label}: {self._why_nothing(chosen)}.")
-        (self._rows_of_an_image if many else self._draw_lines)(ax, what, label, names, values, broken)
-        ax.set_xlabel("step")
-        return ax
-
-    def _why_nothing(self, chosen):
-        if self.kind == "updates": return "no step was made"
-        return "it takes more than one number" if self._ran()[chosen].any() else "nothing of this ran"
-
-    def _draw_lines(self, ax, what, label, names, values, broken):
-        steps, colours = np.asarray(self.steps), _colours(ax, len(names))
-        for series, colour in zip(values, colours):
-            x, y = thinned(steps, series)
-            ax.plot(x, y, color=colour, lw=1.5)
-            there = np.pad(np.isfinite(y), 1)
-            alone = there[1:-1] & ~there[:-2] & ~there[2:]  # no line leads to it
-            if alone.any(): ax.plot(x[alone], y[alone], "o", color=colour, ms=3)
-        if what in _in_logs and (values > 0).any(): ax.set_yscale("log")
-        if label.startswith("share"): _in_percent(ax.yaxis), ax.set_ylim(-.03, 1.03)
-        if what == "ratio":
-            ax.axhline(_guide, color=_ink(), lw=1, ls="--")
-            ax.annotate("usual, about 1e-3", (1, _guide), (-3, 3), xycoords=("axes fraction", "data"), textcoords="offset points", ha="right", fontsize="small")
-        if broken.any():
-            ax.axvline(steps[broken.any(0).argmax()], color=_alarm, lw=1.5, ls=":")
-            self._tell_broken(ax, names, broken)
-        ax.set_ylabel(label)
-        ax.spines[["top", "right"]].set_visible(False)
-        if len(steps) > 1: ax.set_xlim(steps[0], steps[-1])
-        if len(names) > 1: _label_ends(ax, names, steps, values, colours)
-
-    def _tell_broken(self, ax, names, broken):
-        at = broken.any(0).argmax()
-        ax.set_title(f"orange: not finite, first in {_short(names[broken[:, at].argmax()])} at step {self.steps[at]}", fontsize="small", loc="left")
-
-    def _rows_of_an_image(self, ax, what, label, names, values, broken):
-        from matplotlib.colors import CenteredNorm, ListedColormap, LogNorm, Normalize, TwoSlopeNorm
-        steps, share = self.steps, label.startswith("share")
-        if what == "ratio": values, norm, cmap = np.log10(np.where(values > 0, values, 1e-12)) + 0*values, TwoSlopeNorm(-3, -6, 0), "PuOr_r"
-        elif what == "mean": norm, cmap = CenteredNorm(0, np.nanquantile(np.abs(values), .98) or 1) if np.isfinite(values).any() else None, "PuOr_r"
-        elif what in _in_logs and (values > 0).any(): values, norm, cmap = np.where(values > 0, values, np.nanmin(values[values > 0])) + 0*values, LogNorm(), "viridis"
-        else: norm, cmap = Normalize(0, 1) if share else None, "viridis"
-        image = _image(ax, values, steps, len(names) - .5, -.5, norm=norm, cmap=cmap)
-        bar = ax.figure.colorbar(image, ax=ax, label=label, extend="both" if what in ("ratio", "mean") else "neither")
-        if share: _in_percent(bar.ax.yaxis)
-        if what == "ratio": bar.ax.set_yticks(range(-6, 1), [f"1e{i}" for i in range(-6, 0)] + ["1"])
-        if broken.any():
-            _image(ax, np.where(broken, 1., np.nan), steps, len(names) - .5, -.5, cmap=ListedColormap([_alarm])).set_zorder(2)
-            self._tell_broken(ax, names, broken)
-        _name_ticks(ax.yaxis, names, _inches(ax)[1])
-
-    def plot_layer_stats(
-        self,
-        layer: int | str, # Its number or its name
-        ax: Any = None, # Three axes to draw on
-    ) -> Any: # The axes
-        "Mean, deviation and share near zero of one layer over time."
-        axes, name = _figure(ax, (12, 3), 3), self.names[self.index(layer)]
-        for what, title, a in zip(("mean", "std", "near_zero"), ("mean", "std", "% near zero"), axes):
-            self.plot(what, [layer], a).set_title(title)
-            if what != "near_zero": a.set(yscale="linear", ylabel=f"{_nouns[self.kind]} of {_short(name)}")
-        return axes
-
-    def dead_chart(
-        self,
-        layers: Iterable[int | str] | None = None, # Numbers or names; by default all
-        ax: Any = None, # Where to draw
-    ) -> Any: # The axes
-        "What share of each layer's output is near zero, over time."
-        return self.plot("near_zero", layers, ax)
-
+# %% ../../nbs/lib/stats/plots.ipynb #e299281f
+class HistogramPlots(Pictured):
+    "Pictures of a `History` that show histograms."
     def color_dim(
         self,
         layer: int | str, # Its number or its name
         figsize: tuple[float, float] = (10, 5), # In inches, of a figure of its own
         ax: Any = None, # Where to draw
     ) -> Any: # The axes
-        "The colourful dimension: a histogram for each step, side by side. Bright is many."
-        counts, i = self.values("hist").cpu().numpy(), self.index(layer)
-        ax = _figure(ax, figsize)
-        if not (ran := counts[i].any(0) | self._ran()[i]).any(): return _say(ax, f"{self.names[i]} did not run." if len(self) else "Nothing was recorded yet.")
-        image = _image(ax, np.where(ran, np.log1p(counts[i]), np.nan), self.steps, low, high, origin="lower", cmap="viridis", vmin=0)
-        bar, most = ax.figure.colorbar(image, ax=ax, label=f"numbers in a bin of {(high - low)/bins:g}"), counts[i].max()
-        ticks = [0, *(10**k for k in range(int(np.log10(max(most, 1))) + 1))]
+        "The colourful dimension: the histograms of all steps side by side. Bright means many."
+        i = self.index(layer)
+        counts, ran = self.values("hist").cpu().numpy()[i], self._ran()[i]
+        ax, ran = axes_for(ax, figsize), counts.any(0) | ran
+        if not len(self): return say_instead(ax, "Nothing was recorded yet.")
+        if not ran.any(): return say_instead(ax, f"{self.names[i]} did not run.")
+        shown = np.where(ran, np.log1p(counts), np.nan)
+        image = image_over_time(ax, shown, self.steps, LOW, HIGH, origin="lower", cmap="viridis", vmin=0)
+        bar = ax.figure.colorbar(image, ax=ax, label=f"numbers in a bin of {(HIGH - LOW)/BINS:g}")
+        ticks = [0, *(10**k for k in range(int(np.log10(max(counts.max(), 1))) + 1))]
         bar.set_ticks(np.log1p(ticks), labels=[f"{tick:,}" for tick in ticks])
-        ax.set(xlabel="step", ylabel=f"value of the {_nouns[self.kind]}")
+        ax.set(xlabel="step", ylabel=f"value of the {NOUNS[self.kind]}")
         self._title(ax, i, slice(None))
         return ax
 
     def plot_hist(
         self,
         layer: int | str, # Its number or its name
-        step: int = -1, # The recorded step that is nearest to this one; -1 is the last
+        step: int = -1, # The nearest recorded step is shown; -1 is the last
         ax: Any = None, # Where to draw
     ) -> Any: # The axes
         "The histogram of one step."
         counts, i = self.values("hist").cpu().numpy(), self.index(layer)
-        ax = _figure(ax, (6, 3.2))
-        if not len(self): return _say(ax, "Nothing was recorded yet.")
-        row = self._row(step)
-        if not self._ran()[i, row]: return _say(ax, f"{self.names[i]} did not run in step {self.steps[row]}.")
-        width = (high - low)/bins
-        ax.bar(low + width*np.arange(bins), counts[i, :, row], width, align="edge", color=_colours(ax, 1)[0], edgecolor=ax.get_facecolor(), lw=.5)
-        ax.set(xlabel=f"value of the {_nouns[self.kind]}", ylabel="numbers", xlim=(low, high))
+        ax = axes_for(ax, (6, 3.2))
+        if not len(self): return say_instead(ax, "Nothing was recorded yet.")
+        row, width = self._row(step), (HIGH - LOW)/BINS
+        if not self._ran()[i, row]: return say_instead(ax, f"{self.names[i]} did not run in step {self.steps[row]}.")
+        ax.bar(LOW + width*np.arange(BINS), counts[i, :, row], width, align="edge", color=line_colours(ax, 1)[0],
+               edgecolor=ax.get_facecolor(), lw=.5)
+        ax.set(xlabel=f"value of the {NOUNS[self.kind]}", ylabel="numbers", xlim=(LOW, HIGH))
         if counts[i, :, row].any(): ax.set_yscale("log")
         ax.spines[["top", "right"]].set_visible(False)
         self._title(ax, i, slice(row, row + 1), f", step {self.steps[row]}")
         return ax
 
     def _title(self, ax, i, rows, more=""):
-        "The layer, and what its histogram does not show."
-        def share(what): return np.nan_to_num(self._numbers(what)[0][i, rows]).mean()
-        outside = [f"{share(what):.0%} {where}" for what, where in (("under", "below 0"), ("over", "above 10"), ("nan", "NaN")) if what in self.whats and share(what) >= .005]
-        ax.set_title(f"{_short(self.names[i], 40)}{more}", loc="left")
-        ax.set_title(", ".join(outside + ([f"sample of {self.sampled:,}"] if self.sampled else [])), loc="right", fontsize="small")
+        "Titles: the layer on the left, and on the right what its histogram does not show."
+        places = {"under": "below 0", "over": "above 10", "nan": "NaN"}
+        shares = {what: np.nan_to_num(self._numbers(what)[0][i, rows]).mean() for what in places if what in self.whats}
+        notes = [f"{share:.0%} {places[what]}" for what, share in shares.items() if share >= .005]
+        if self.sampled: notes.append(f"sample of {self.sampled:,}")
+        ax.set_title(f"{shortened(self.names[i], 40)}{more}", loc="left")
+        ax.set_title(", ".join(notes), loc="right", fontsize="small")
 
+# %% ../../nbs/lib/stats/plots.ipynb #ff7d0930
+class FlowPlots(Pictured):
+    "A picture of a `History` with layers from left to right."
     def plot_flow(
         self,
-        steps: Iterable[int] | None = None, # The recorded steps nearest to these; -1 is the last. By default the first, one in the middle and the last
+        steps: Iterable[int] | None = None, # The nearest recorded steps, -1 the last; by default first, middle and last
         ax: Any = None, # Where to draw
     ) -> Any: # The axes
         "From layer to layer: deviation and absolute mean, the input on the left and the output on the right."
-        ax = _figure(ax, (min(max(6, 2 + .2*len(self.names)), 14), 4))
-        if not len(self) or not self.names: return _say(ax, f"No {self.kind} were recorded yet.")
-        rows = sorted({self._row(step) for step in steps} if steps is not None else {0, len(self)//2, len(self) - 1})
+        ax = axes_for(ax, (min(max(6, 2 + .2*len(self.names)), 14), 4))
+        if not len(self) or not self.names: return say_instead(ax, f"No {self.kind} were recorded yet.")
+        if steps is None: rows = sorted({0, len(self)//2, len(self) - 1})
+        else: rows = sorted({self._row(step) for step in steps})
         (std, _), (mean, broken) = self._numbers("std"), self._numbers("mean")
-        x, noun = np.arange(len(self.names)), _nouns[self.kind]
-        for row, colour in zip(rows, _colours(ax, len(rows))):
-            for series, look in (std, "o-"), (np.abs(mean), "x:"):
-                y = np.where(series[:, row] > 0, series[:, row], np.nan)
-                ax.plot(x, y, look, color=colour, ms=4, lw=1.5)
-            ax.plot([], color=colour, label=f"step {self.steps[row]}")
-        for look, label in ("o-", "deviation"), ("x:", "|mean|"): ax.plot([], [], look, color=_ink(), ms=4, label=label)
-        if (bad := x[broken[:, rows].any(1)]).size: ax.plot(bad, np.ones(len(bad)), "X", color=_alarm, ms=5, transform=ax.get_xaxis_transform(), clip_on=False, label="not finite")
+        self._draw_flow(ax, rows, std, np.abs(mean))
+        if (bad := np.flatnonzero(broken[:, rows].any(1))).size:
+            ax.plot(bad, np.ones(len(bad)), "X", color=ALARM, ms=5, transform=ax.get_xaxis_transform(), clip_on=False,
+                    label="not finite")
         if (positive := std[:, rows][std[:, rows] > 0]).size:
             ax.set_yscale("log")
-            ax.set_ylim(bottom=max(ax.get_ylim()[0], positive.min()/100))  # a mean may be zero but for rounding
-        ax.set(xlabel="layer, from input to output", ylabel=f"{noun}, deviation and |mean|", xlim=(-.5, len(x) - .5))
-        _name_ticks(ax.xaxis, self.names, _inches(ax)[0])
-        if .08*sum(map(len, map(_short, self.names))) > _inches(ax)[0]: ax.tick_params("x", rotation=90)
+            ax.set_ylim(bottom=max(ax.get_ylim()[0], positive.min()/100))  # a mean may be zero up to rounding
+        ax.set(xlabel="layer, from input to output", ylabel=f"{NOUNS[self.kind]}, deviation and |mean|",
+               xlim=(-.5, len(self.names) - .5))
+        self._name_layers(ax)
         ax.legend(loc="center left", bbox_to_anchor=(1, .5), frameon=False, fontsize="small")
         ax.spines[["top", "right"]].set_visible(False)
         return ax
 
-    def plot_all(
-        self,
-        fig: Any = None, # A figure to draw in
-    ) -> Any: # The axes, one for each layer
-        "A small picture of each layer: its histogram over time, if there is one, else mean and deviation; the deviation of gradients, the ratio of updates."
-        import matplotlib.pyplot as plt
-        columns = min(4, max(len(self.names), 1))
-        rows = max(-(-len(self.names)//columns), 1)
-        height = .7 + 1.5*rows
-        if fig is None: fig = plt.figure(figsize=(3*columns, height), layout="none")  # layouts take seconds where there are many axes
-        margins = {"left": .85/(3*columns), "right": 1 - .1/(3*columns), "bottom": .55/height, "top": 1 - .3/height, "hspace": .35, "wspace": .08}
-        axes = fig.subplots(rows, columns, squeeze=False, gridspec_kw=margins)
-        for ax in axes.flat[max(len(self.names), 1):]: ax.remove()
-        if not len(self) or not self.names: return _say(axes.flat[0], f"No {self.kind} were recorded yet.") and axes
-        what = {"activations": "mean", "gradients": "std", "updates": "ratio"}[self.kind]
-        as_image = self.has_hist and what == "mean"  # those of gradients would show one bin
-        (values, broken), steps, noun = self._numbers(what), np.asarray(self.steps), _nouns[self.kind]
-        spread = self._numbers("std")[0] if what == "mean" else 0*values
-        hists = np.log1p(self.values("hist").cpu().numpy()) if as_image else [None]*len(values)
-        shown, every = np.isfinite(values), max(1, len(steps)//200)
-        bottom, top = (low, high) if as_image else _span(np.concatenate([values - np.nan_to_num(spread), values + np.nan_to_num(spread)]), what in _in_logs)
-        for i, (ax, name, hist, y, d, here, bad) in enumerate(zip(axes.flat, self.names, hists, values, spread, shown, broken)):
-            if as_image: _image(ax, np.where(here | bad, hist, np.nan), steps, low, high, origin="lower", cmap="viridis")
-            else:
-                x, thin = thinned(steps, y, 300)
-                ax.plot(x, thin, color=_colours(ax, 1)[0], lw=1.2, marker="." if len(x) == 1 else None)
-                ax.fill_between(steps[::every], (y - d)[::every], (y + d)[::every], color=_colours(ax, 1)[0], alpha=.25, lw=0)
-            if bad.any(): ax.axvline(steps[bad.argmax()], color=_alarm, lw=1.5, ls=":")
-            if not (here | bad).any(): ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
-            ax.set_title(_short(name, 32), fontsize="small", loc="left", pad=3)
-            if what in _in_logs: ax.set_yscale("log")
-            ax.set_ylim(bottom, top)
-            if len(steps) > 1: ax.set_xlim(steps[0], steps[-1])
-            if i + columns < len(values): ax.set_xticks([])  # shared axes do the same, but take seconds
-            if i % columns: ax.set_yticks([]), ax.set_yticks([], minor=True)
-        fig.supxlabel("step" + "; orange: not finite from here on"*bool(broken.any()), fontsize="medium")
-        fig.supylabel(f"value of the {noun}" if as_image else f"mean ± deviation of the {noun}" if what == "mean" else label_of(self, what), fontsize="medium")
-        return axes
+    def _draw_flow(self, ax, rows, std, size_of_mean):
+        x, looks = np.arange(len(self.names)), (("o-", "deviation", std), ("x:", "|mean|", size_of_mean))
+        for row, colour in zip(rows, line_colours(ax, len(rows))):
+            for look, _, values in looks:
+                y = np.where(values[:, row] > 0, values[:, row], np.nan)
+                ax.plot(x, y, look, color=colour, ms=4, lw=1.5)
+            ax.plot([], color=colour, label=f"step {self.steps[row]}")
+        for look, label, _ in looks: ax.plot([], [], look, color=ink(), ms=4, label=label)
 
-# %% ../../nbs/lib/stats/plots.ipynb #f969c8da
-_labels = {"mean": "mean of the {}", "std": "standard deviation of the {}", "near_zero": "share of numbers ≤ 0.05", "n": "numbers in the {}",
-           "nan": "share of NaN", "inf": "share of Inf", "under": "share of numbers < 0", "over": "share of numbers > 10",
-           "around_zero": "share of numbers from -0.05 to 0.05", "ratio": "length of update / length of parameter",
-           "update": "length of the update", "data": "length of the parameter"}
-_nouns = {"activations": "output", "gradients": "gradient", "updates": "update"}
-_in_logs = "std", "ratio", "update", "data"
-_alarm, _absent = "#d55e00", "#b4b4b4"  # what is not finite; what is not there
-_guide = 1e-3  # an update of this share of the parameter is usual
-_columns = 800  # more of them are narrower than a dot
-_lines = 8  # more of them are a tangle, and become the rows of an image
+    def _name_layers(self, ax):
+        width = size_in_inches(ax)[0]
+        name_ticks(ax.xaxis, self.names, width)
+        if .08*sum(len(shortened(name)) for name in self.names) > width: ax.tick_params("x", rotation=90)
 
-
-def _figure(ax, size, n=1):
-    "The axes that are given, or `n` in a new figure."
-    if ax is not None: return ax
+# %% ../../nbs/lib/stats/plots.ipynb #d958f278
+def grid_of_axes(fig: Any, n: int) -> np.ndarray: # Of axes, in rows and columns; surplus ones are removed
+    "Axes for `n` small pictures, at most four side by side."
     import matplotlib.pyplot as plt
-    return plt.subplots(1, n, figsize=size, layout="constrained")[1]
+    columns = min(4, n)
+    rows = -(-n//columns)
+    height = .7 + 1.5*rows
+    if fig is None: fig = plt.figure(figsize=(3*columns, height), layout="none")  # layouts take seconds for many axes
+    margins = {"left": .85/(3*columns), "right": 1 - .1/(3*columns), "bottom": .55/height, "top": 1 - .3/height,
+               "hspace": .35, "wspace": .08}
+    axes = fig.subplots(rows, columns, squeeze=False, gridspec_kw=margins)
+    for ax in axes.flat[n:]: ax.remove()
+    return axes
 
 
-def _say(ax, sentence):
-    "Words where there is nothing to draw."
-    ax.text(.5, .5, sentence, ha="center", va="center", transform=ax.transAxes, wrap=True, in_layout=False)
-    ax.set(xticks=[], yticks=[])
-    return ax
-
-
-def height_for(n: int) -> float: # In inches
-    "As lines or as an image."
-    return min(2 + .17*n, 12) if n > _lines else 3.2
-
-
-def label_of(history: "Plots", what: str) -> str: return _labels.get(what, what).format(_nouns[history.kind])
-def _short(name, length=28): return name if len(name) <= length else f"{name[:length//3]}…{name[-(length - length//3 - 1):]}"
-
-
-def _colours(ax, n):
-    "From dark to light, as far as they can be told from the background: also without seeing colours."
-    from matplotlib import colormaps
-    from matplotlib.colors import to_rgb
-    first, last = (0, .8) if sum(to_rgb(ax.get_facecolor())) > 1.5 else (.35, 1)
-    return colormaps["viridis"](np.linspace(first, last, n)) if n > 1 else [("#0b5c8a" if first == 0 else "#85c3ee")]
-
-
-def _name_ticks(axis, names, length):
-    "Names at the ticks of an axis: all that `length` inches have room for."
-    every = max(1, int(np.ceil(len(names)*.17/length)))
-    axis.set_ticks(range(0, len(names), every), [_short(name) for name in names[::every]], fontsize="small")
-
-
-def _inches(ax): return ax.get_position().size*ax.figure.get_size_inches()
-
-
-def _label_ends(ax, names, steps, values, colours):
-    "The name of each line where it ends, on the right and so far apart that they can be read."
-    ends = [(series[at[-1]], steps[at[-1]], name, colour) for name, series, colour in zip(names, values, colours) if len(at := np.flatnonzero(np.isfinite(series)))]
-    gap = .16/_inches(ax)[1]
-    heights = [ax.transAxes.inverted().transform(ax.transData.transform((step, y)))[1] for y, step, *_ in ends]
-    heights = [min(max(h, 0), 1) if np.isfinite(h) else 0 for h in heights]  # zero lies far below a logarithmic axis
-    order, placed = np.argsort(heights, kind="stable"), [*heights]
-    for lower, upper in [*zip(order, order[1:])]*50:
-        if (missing := gap - (placed[upper] - placed[lower])) > 0: placed[lower], placed[upper] = placed[lower] - missing/2, placed[upper] + missing/2
-    for (_, _, name, colour), end, height in zip(ends, heights, placed):
-        ax.annotate(_short(name), (1, end), (1.04, height), xycoords="axes fraction", textcoords="axes fraction", va="center", fontsize="small",
-                    arrowprops={"arrowstyle": "-", "color": colour, "lw": 1.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, .5)})
-
-
-def thinned(x, y, points=1000):
-    "Where a picture cannot show more, the lowest and the highest of each few numbers."
-    size = -(-2*len(x)//points)
-    if size <= 2: return x, y
-    rest = -len(x) % size
-    groups = np.pad(y, (0, rest), constant_values=np.nan).reshape(-1, size)
-    found = [np.where(np.isnan(groups), filling, groups) for filling in (np.inf, -np.inf)]
-    kept = np.sort(np.stack([found[0].argmin(1), found[1].argmax(1)], 1), 1) + np.arange(len(groups))[:, None]*size
-    kept = np.minimum(kept.ravel(), len(x) - 1)
-    return x[kept], y[kept]
-
-
-def _spaced(table, steps):
-    "The columns of an image, evenly spaced in time: empty where steps are missing. And the steps between which it lies."
-    every = int(np.diff(steps).min()) if len(steps) > 1 else 1
-    every = max(every, 1, -(-(steps[-1] - steps[0])//8192))
-    grid = np.arange(steps[0], steps[-1] + every, every)
-    if len(grid) != len(steps) or (grid != steps).any():
-        at = np.searchsorted(steps, grid, "right") - 1
-        table = np.where(np.asarray(steps)[at] > grid - every, table[..., at], np.nan)
-    return table, (steps[0] - every/2, grid[-1] + every/2)
-
-
-def _image(ax, table, steps, bottom, top, **options):
-    "An image over time. Where there is no number it is grey; where there are more steps than can be shown it has their means."
-    ax.set_facecolor(_absent)
-    table, (left, right) = _spaced(table, steps)
-    columns = table.shape[-1]
-    group = -(-columns//_columns)
-    table = np.pad(table, ((0, 0), (0, -columns % group)), constant_values=np.nan).reshape(len(table), -1, group)
-    n = np.isfinite(table).sum(-1)
-    table = np.where(n > 0, np.nansum(table, -1)/np.maximum(n, 1), np.nan)
-    end = left + (right - left)/columns*group*table.shape[1]
-    image = ax.imshow(np.ma.masked_invalid(table), aspect="auto", extent=(left, end, bottom, top), interpolation="nearest", **options)
-    ax.set_xlim(left, right)
-    return image
-
-# %% ../../nbs/lib/stats/plots.ipynb #2b524765
-def _span(values, in_logs):
+def limits(values: np.ndarray, in_logs: bool) -> tuple[float, float]:
     "From the lowest to the highest, with a margin."
     values = values[np.isfinite(values) & (values > 0 if in_logs else True)]
     if not values.size: return (.1, 1) if in_logs else (0, 1)
@@ -342,31 +137,90 @@ def _span(values, in_logs):
     return least - margin, most + margin
 
 
+def draw_band(ax: Any, steps: np.ndarray, middle: np.ndarray, spread: np.ndarray):
+    "A line, and a band around it."
+    colour, every = line_colours(ax, 1)[0], max(1, len(steps)//200)
+    x, y = thinned(steps, middle, 300)
+    ax.plot(x, y, color=colour, lw=1.2, marker="." if len(x) == 1 else None)
+    lower, upper = (middle - spread)[::every], (middle + spread)[::every]
+    ax.fill_between(steps[::every], lower, upper, color=colour, alpha=.25, lw=0)
+
+# %% ../../nbs/lib/stats/plots.ipynb #fc99b175
+class SmallPlots(Pictured):
+    "A picture of a `History` with a small one for each layer."
+    def plot_all(
+        self,
+        fig: Any = None, # A figure to draw in
+    ) -> Any: # The axes, one for each layer
+        """A small picture of each layer over time: of outputs the histogram, or else mean and deviation; of gradients
+        the deviation; of updates the ratio."""
+        axes = grid_of_axes(fig, max(len(self.names), 1))
+        fig = axes.flat[0].figure
+        if not len(self) or not self.names:
+            say_instead(axes.flat[0], f"No {self.kind} were recorded yet.")
+            return axes
+        what = {"activations": "mean", "gradients": "std", "updates": "ratio"}[self.kind]
+        values, broken = self._numbers(what)
+        if self.has_hist and what == "mean": label = self._draw_small_images(axes, np.isfinite(values) | broken)
+        else: label = self._draw_small_lines(axes, what, values)  # histograms of gradients would show one bin
+        for ax, name, series, bad in zip(axes.flat, self.names, values, broken):
+            if bad.any(): ax.axvline(self.steps[bad.argmax()], color=ALARM, lw=1.5, ls=":")
+            if not (np.isfinite(series) | bad).any():
+                ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
+            ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3)
+        self._share_axes(axes)
+        fig.supxlabel("step; orange: not finite from here on" if broken.any() else "step", fontsize="medium")
+        fig.supylabel(label, fontsize="medium")
+        return axes
+
+    def _draw_small_images(self, axes, here) -> str: # What the vertical axes are
+        hists = np.log1p(self.values("hist").cpu().numpy())
+        for ax, hist, ran in zip(axes.flat, hists, here):
+            image_over_time(ax, np.where(ran, hist, np.nan), self.steps, LOW, HIGH, origin="lower", cmap="viridis")
+            ax.set_ylim(LOW, HIGH)
+        return f"value of the {NOUNS[self.kind]}"
+
+    def _draw_small_lines(self, axes, what, values) -> str: # What the vertical axes are
+        spread, steps = self._numbers("std")[0] if what == "mean" else 0*values, np.asarray(self.steps)
+        ends = np.nan_to_num(spread)
+        bottom, top = limits(np.concatenate([values - ends, values + ends]), what in IN_LOGS)
+        for ax, series, around in zip(axes.flat, values, spread):
+            draw_band(ax, steps, series, around)
+            if what in IN_LOGS: ax.set_yscale("log")
+            ax.set_ylim(bottom, top)
+        return f"mean ± deviation of the {NOUNS[self.kind]}" if what == "mean" else label_of(self, what)
+
+    def _share_axes(self, axes):
+        "Label steps only at the bottom, and values only on the left. matplotlib could do it, but takes seconds."
+        columns = axes.shape[1]
+        for i, ax in enumerate(axes.flat[:len(self.names)]):
+            if len(self.steps) > 1: ax.set_xlim(self.steps[0], self.steps[-1])
+            if i + columns < len(self.names): ax.set_xticks([])
+            if i % columns:
+                ax.set_yticks([])
+                ax.set_yticks([], minor=True)
+
+# %% ../../nbs/lib/stats/plots.ipynb #ab3e18f1
+class Plots(OverTime, HistogramPlots, FlowPlots, SmallPlots):
+    "All pictures of a `History`. Each draws on the given axes, or in a new figure, and returns the axes."
+
+
 def overview(
-    histories: dict[str, Plots], # As `ActivationStats.histories` has them
+    histories: dict[str, Plots], # As in `ActivationStats.histories`
     fig: Any = None, # A figure to draw in
 ) -> list: # The axes
     "The most telling pictures of a run, side by side."
     import matplotlib.pyplot as plt
-    pictures = []
+    draws = []
     for kind, history in histories.items():
-        if kind == "activations": pictures += [partial(history.plot, what) for what in ("mean", "std", "near_zero")]
-        if kind == "gradients": pictures += [history.plot_flow]
-        if kind == "updates": pictures += [history.plot]
-    columns = 3 if len(pictures) > 4 or len(pictures) == 3 else min(len(pictures), 2)
-    rows, height = -(-len(pictures)//columns), 3 if all(len(h.names) <= _lines for h in histories.values()) else 4.2
+        if kind == "activations": draws += [partial(history.plot, what) for what in ("mean", "std", "near_zero")]
+        if kind == "gradients": draws.append(history.plot_flow)
+        if kind == "updates": draws.append(history.plot)
+    columns = 3 if len(draws) > 4 or len(draws) == 3 else min(len(draws), 2)
+    rows = -(-len(draws)//columns)
+    height = 3 if all(len(h.names) <= MOST_LINES for h in histories.values()) else 4.2
     if fig is None: fig = plt.figure()
     fig.set(figwidth=5*columns, figheight=height*rows, layout_engine="constrained")
-    axes = [fig.add_subplot(rows, columns, i + 1) for i in range(len(pictures))]
-    for draw, ax in zip(pictures, axes): draw(ax=ax)
+    axes = [fig.add_subplot(rows, columns, i + 1) for i in range(len(draws))]
+    for draw, ax in zip(draws, axes): draw(ax=ax)
     return axes
-
-
-def _in_percent(axis):
-    from matplotlib.ticker import PercentFormatter
-    axis.set_major_formatter(PercentFormatter(1))
-
-
-def _ink():
-    import matplotlib
-    return matplotlib.rcParams["text.color"]

@@ -10,39 +10,39 @@ import sys
 from functools import cache, wraps
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .activation_stats import ActivationStats
+if TYPE_CHECKING: from hooklab.stats.activation_stats import ActivationStats
 
 # %% ../../nbs/lib/stats/trainers.ipynb #c80c8bf6
 class Follower:
-    "Has statistics follow a trainer."
+    "Lets statistics follow a trainer."
     def __init__(self, stats, updates): self.stats, self.updates = stats, updates
 
     def begin(self, model, step, optimizers, scaler):
-        "Record from this step on. Rows are numbered as the trainer does, also when it resumes a run."
-        if self.updates and not optimizers: raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
+        "Start recording at this step. Rows have the trainer's numbers, also when it resumes a run."
+        if self.updates and not optimizers:
+            raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
         self.stats.on(model, optimizers if self.updates else None, scaler)
-        self.stats.learn.train_iter = step
-        self.stats._switch(self.stats._is_due())
+        self.stats._go_on_at(step)
 
     def step(self):
-        if self.stats.meters: self.stats.step()  # nobody has called stats.remove() in the meantime
+        if self.stats.meters: self.stats.step()  # stats.remove() was not called in the meantime
 
     def end(self, *_, **__): self.stats.remove()
 
 # %% ../../nbs/lib/stats/trainers.ipynb #f2bf6387
 def library(*names: str, install: str) -> ModuleType:
-    "A library under one of its names: the one that is imported already, or else the first that is installed."
+    "A library under one of its names: the one already imported, or else the first one installed."
     for name in sorted(names, key=lambda name: name not in sys.modules):
         try: return import_module(name)
         except ModuleNotFoundError as e:
-            if not f"{name}.".startswith(f"{e.name}."): raise  # it is there, and something it needs is not
+            if not f"{name}.".startswith(f"{e.name}."): raise  # it is installed, but something it needs is not
     raise ImportError(f"{' or '.join(names)} is not installed. Run: python -m pip install {install}")
 
 # %% ../../nbs/lib/stats/trainers.ipynb #2baade23
 def lightning_callback(
-    stats: ActivationStats, # What records
+    stats: "ActivationStats", # What records
     updates: bool = False, # Record too how far the optimizer moves the parameters
 ) -> Any: # A `lightning.pytorch.Callback`, or one of `pytorch_lightning` if that is what you use
     "Has `stats` follow a Lightning `Trainer`."
@@ -52,7 +52,7 @@ def lightning_callback(
             self.begin(module, self.steps, trainer.optimizers, getattr(trainer.precision_plugin, "scaler", None))
 
         def on_train_batch_end(self, trainer, *_):
-            if trainer.global_step > self.steps: self.step()  # else the batch was one of several of a step
+            if trainer.global_step > self.steps: self.step()  # otherwise the step takes several batches
             self.steps = trainer.global_step
 
         on_train_end = on_exception = Follower.end
@@ -62,7 +62,7 @@ def lightning_callback(
 # %% ../../nbs/lib/stats/trainers.ipynb #6c84d2e5
 @cache
 def end_however(trainer_class: type):
-    "Have `train` of this class end our callbacks in any case: Transformers has no event for a run that fails."
+    "Make `train` of this class always end our callbacks: Transformers has no event for a run that fails."
     train = trainer_class.train
     @wraps(train)
     def train_and_end(self, *args, **kwargs):
@@ -74,7 +74,7 @@ def end_however(trainer_class: type):
 
 # %% ../../nbs/lib/stats/trainers.ipynb #98f4f46f
 def transformers_callback(
-    stats: ActivationStats, # What records
+    stats: "ActivationStats", # What records
     updates: bool = False, # Record too how far the optimizer moves the parameters
 ) -> Any: # A `transformers.TrainerCallback`
     "Has `stats` follow a `Trainer` of Hugging Face."
@@ -83,7 +83,8 @@ def transformers_callback(
 
     class TransformersStats(Follower, transformers.TrainerCallback):
         def on_train_begin(self, args, state, control, model, optimizer, **_):
-            self.begin(model, state.global_step, [optimizer], getattr(optimizer, "scaler", None))  # which accelerate knows
+            scaler = getattr(optimizer, "scaler", None)  # accelerate's optimizers know theirs
+            self.begin(model, state.global_step, [optimizer], scaler)
 
         def on_step_end(self, *_, **__): self.step()
 

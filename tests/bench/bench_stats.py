@@ -90,10 +90,10 @@ def compiled(rounds):
 record = """
 import os, sys, time, torch
 from hooklab.stats.history import History
-from hooklab.stats.moments import rows_of
+from hooklab.stats.moments import row_names
 steps, layers = map(int, sys.argv[1:])
-table = torch.rand(len(rows_of(False, True)), layers)
-history = History([f"layer {i}" for i in range(layers)], rows_of(False, True))
+table = torch.rand(len(row_names(False, True)), layers)
+history = History([f"layer {i}" for i in range(layers)], row_names(False, True))
 def resident(): return int(open('/proc/self/statm').read().split()[1])*os.sysconf('SC_PAGE_SIZE')  # Linux
 before = resident()
 for step in range(steps): history.add(table, step)

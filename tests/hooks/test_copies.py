@@ -12,13 +12,12 @@ from torch import nn
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
 from hooklab.training.callback import Callback, HookCallback
-from hooklab.stats.history import History, WeightHistory
+from hooklab.stats.history import History, Recording, WeightHistory
 from hooklab.training.learner import Learner, TrainEvalCallback, synth_learner
 from hooklab.stats.live import LivePlot
-from hooklab.stats.moments import rows_of
+from hooklab.stats.moments import row_names
 from hooklab.stats.own_hook import HookHistory
 from hooklab.training.progress import ProgressCallback, Recorder
-from hooklab.stats.recording import Recording
 from hooklab.stats.activation_stats import ActivationStats, Loop
 
 torch.set_num_threads(1)
@@ -65,8 +64,8 @@ fresh = {"stats": ActivationStats, "all": partial(ActivationStats, with_hist=Tru
          "own hook": Largest, "function": partial(ActivationStats, hook=largest), "gradients": partial(ActivationStats, is_forward=False)}
 kinds = {**fresh, "Callback": Callback, "HookCallback": Calls, "Recorder": Recorder, "ProgressCallback": ProgressCallback, "TrainEvalCallback": TrainEvalCallback,
          "Learner": partial(synth_learner, cbs=[ActivationStats, Calls], device="cpu"), "LivePlot": lambda: live().live_plot,
-         "History": lambda: History(["a"], rows_of(False, True)), "WeightHistory": lambda: WeightHistory(["a"], ["update", "data"]),
-         "HookHistory": lambda: HookHistory(["a"]), "Recording": lambda: Recording(["a"], rows_of(False, False)),
+         "History": lambda: History(["a"], row_names(False, True)), "WeightHistory": lambda: WeightHistory(["a"], ["update", "data"]),
+         "HookHistory": lambda: HookHistory(["a"]), "Recording": lambda: Recording(["a"], row_names(False, False)),
          "Timeline": lambda: hl.Timeline(net()), "Hook": lambda: hl.hook_output(net()[0]), "Hooks": lambda: hl.hook_outputs(net()),
          "FeatureExtractor": lambda: hl.FeatureExtractor(net(), ["0"]), "Summary": lambda: hl.summary(net(), torch.ones(1, 1))}
 

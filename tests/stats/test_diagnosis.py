@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import hooklab as hl
-from hooklab.stats.diagnosis import Diagnosis, diagnose, faults
+from hooklab.stats.diagnosis import FAULTS, Diagnosis, diagnose
 from hooklab.stats.history import History, WeightHistory
-from hooklab.stats.moments import rows_of
+from hooklab.stats.moments import row_names
 from hooklab.stats.activation_stats import ActivationStats
 
 from support.runs import adam, broken, full, healthy, mlp, record, sgd, shallow, steps, train, usual
@@ -189,7 +189,7 @@ def test_where_nobody_knows_what_follows():
     s = pushed_down(nn.ReLU, wired=True)
     assert s.history.followed == {}
     ((sure, evidence),) = dead(s)
-    assert sure == "possible" and evidence.endswith("If a ReLU follows, it returns nothing but zeros; gradients, with grads=True, would tell.")
+    assert sure == "possible" and evidence.endswith("If a ReLU follows, it returns only zeros; gradients, with grads=True, would tell.")
     ((sure, evidence),) = dead(pushed_down(nn.ReLU, wired=True, grads=True))
     assert sure == "certain" and "ReLU" not in evidence
     for options in ({"grads": True}, {"grads": True, "with_hist": True}): assert not dead(pushed_down(partial(nn.LeakyReLU, .4), wired=True, **options))
@@ -246,7 +246,7 @@ def test_steps_that_a_scaler_skips_are_no_fault(n_skipped, scaled):
 def made(names, outputs, grads=None):
     "A record with these means and deviations: layer, step, of 64 numbers each."
     def history(kind, mean, std):
-        h = History(names, rows_of(False, False))
+        h = History(names, row_names(False, False))
         h.kind, n = kind, 64
         table = torch.stack([torch.full_like(mean, n), mean, std**2*(n - 1), n*torch.special.ndtr((.05 - mean)/std)])
         h.fill(list(range(mean.shape[1])), table.permute(2, 0, 1))
@@ -320,7 +320,7 @@ def test_nothing_recorded():
 
 
 @pytest.mark.parametrize("given, hint", [(nn.Linear(1, 1), r"a Linear; record a run, with ActivationStats\(\).on\(model\) as s: …, and then write diagnose\(s\)"),
-                                         ("run.safetensors", "a str; record a run"), (History([], rows_of(False, False)), "a History; record a run")])
+                                         ("run.safetensors", "a str; record a run"), (History([], row_names(False, False)), "a History; record a run")])
 def test_what_is_no_record(given, hint):
     with pytest.raises(TypeError, match=f"diagnose reads what an ActivationStats has recorded, and got {hint}"): diagnose(given)
 
@@ -331,15 +331,15 @@ def test_a_learner_is_told_where_its_record_is():
 
 
 def test_advice_is_there_for_every_fault():
-    assert {what for what, *_ in broken.values()} == set(faults) - {"nothing recorded"}
-    assert all(advice.endswith(".") for _, advice in faults.values())
+    assert {what for what, *_ in broken.values()} == set(FAULTS) - {"nothing recorded"}
+    assert all(advice.endswith(".") for _, advice in FAULTS.values())
 
 
 def test_gradients_alone():
     torch.manual_seed(0)
     model = mlp(*shallow)
     d = diagnose(train(model, sgd(model.parameters(), lr=.02), is_forward=False))
-    assert not d and "what layers return" in str(d)
+    assert not d and "outputs; record them" in str(d)
 
 
 def test_file(tmp_path):
@@ -374,7 +374,7 @@ def records(draw):
     n_layers, n_steps = draw(st.integers(0, 7)), draw(st.sampled_from([0, 1, 2, 3, 5, 6, 12, 25, 36]))
     names = [f"layer{i}" for i in range(n_layers)]
     kinds = draw(st.sets(st.sampled_from(["gradients", "updates"])))
-    rows = rows_of(draw(st.booleans()), draw(st.booleans()))
+    rows = row_names(draw(st.booleans()), draw(st.booleans()))
 
     def table(n_rows, n_columns, first):
         pool = torch.tensor(draw(st.lists(odd, min_size=1, max_size=6)))
@@ -405,6 +405,6 @@ def test_any_record_can_be_diagnosed(s):
     d = diagnose(s)
     assert d.n_steps == len(s.steps) and d.n_layers == len(s.names)
     for f in d:
-        assert f.what in faults and f.sure in ("certain", "likely", "possible") and (f.steps[0] <= f.steps[1]) == bool(s.steps)
+        assert f.what in FAULTS and f.sure in ("certain", "likely", "possible") and (f.steps[0] <= f.steps[1]) == bool(s.steps)
         assert set(f.layers) <= {*s.names, *(s.updates.names if s.updates else ())}
     assert str(d) and d._repr_html_()

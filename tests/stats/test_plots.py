@@ -17,16 +17,15 @@ import matplotlib.pyplot as plt
 
 import hooklab as hl
 import hooklab.stats.live
-from hooklab.stats import plots
+from hooklab.drawing import label_ends, thinned
 from hooklab.stats.history import WeightHistory
-from hooklab.stats.moments import rows_of
-from hooklab.stats.plots import thinned
+from hooklab.stats.moments import row_names
 
 
 def history(layers=3, steps=10, kind="activations", with_hist=True, first=0, every=1, spoil=None):
     "A history as a run would leave it, with numbers of our own; `spoil` changes them: step, number, layer."
     torch.manual_seed(0)
-    h = hl.History([f"encoder.block{i}.linear" for i in range(layers)], rows_of(with_hist, with_hist))
+    h = hl.History([f"encoder.block{i}.linear" for i in range(layers)], row_names(with_hist, with_hist))
     h.kind = kind
     tables = torch.rand(steps, len(h.rows), layers)
     tables[:, 0] = 100
@@ -407,6 +406,6 @@ def test_a_line_that_ends_at_zero_on_a_logarithmic_axis_has_its_name_beside_the_
     ax.set_yscale("log")
     values = np.array([[1., 0.], [1., 1e-3]])
     ax.plot([0, 1], values.T)
-    plots._label_ends(ax, ["a", "b"], np.array([0, 1]), values, ["black", "red"])
+    label_ends(ax, ["a", "b"], np.array([0, 1]), values, ["black", "red"])
     assert all(-.2 <= label.xyann[1] <= 1.2 and 0 <= label.xy[1] <= 1 for label in ax.texts) and len(ax.texts) == 2
     plt.close(fig)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.stats import meters, moments
-from hooklab.stats.recording import Recording
+from hooklab.stats.history import Recording
 
 
 def net(**bn): return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16, **bn), nn.ReLU(inplace=True), nn.Linear(16, 4))
@@ -82,7 +82,7 @@ def test_large_and_small_layers():
     xs = torch.randn(4, 8, 3, 16, 16)
     model(xs[0])
     twin = copy.deepcopy(model)
-    assert 8*40*16*16 > meters.small["cpu"]
+    assert 8*40*16*16 > meters.SMALL["cpu"]
     for options in ({"with_hist": True}, {"with_hist": True, "hist_sample": 1000}):
         with hl.ActivationStats(**options).on(model) as s: train(model, xs, s, lr=0)
         right = seen_by_hand(twin, xs, s.names, lr=0)
@@ -146,7 +146,7 @@ def test_deviation_far_from_zero():
 def test_many_numbers(n):
     x = torch.rand(n)
     out, work = torch.empty(4, 1), torch.empty(1, n)
-    moments.measure(x[None], out, work, moments.Numbers([n], work))
+    moments.measure(x[None], out, work, moments.RowSizes([n], work))
     assert out[1].item() == pytest.approx(x.double().mean().item(), rel=1e-5)
     assert (out[2]/n).item() == pytest.approx(x.double().var(correction=0).item(), rel=1e-4)
 
@@ -164,8 +164,8 @@ def bin_edges():
 
 def test_bins_at_their_edges():
     x = torch.cat([bin_edges(), torch.tensor([float("inf"), -float("inf"), float("nan"), 1e30, -1e30, 10.])])[None]
-    out, work = torch.empty(len(moments.rows_of(True, True)), 1), torch.empty_like(x)
-    moments.measure(x, out, work, moments.Numbers([x.shape[1]], work))
+    out, work = torch.empty(len(moments.row_names(True, True)), 1), torch.empty_like(x)
+    moments.measure(x, out, work, moments.RowSizes([x.shape[1]], work))
     assert torch.equal(out[-40:, 0], x.histc(40, 0, 10))
     plain = moments.measured(x, with_hist=True)
     assert torch.equal(out[3:], plain[3:])
@@ -307,7 +307,7 @@ def test_counts():
             model(x)
             s.step()
     for (found,) in s.stats:
-        assert {k: found[k]*8 for k in moments.counts} == {"nan": 1, "inf": 2, "under": 2, "over": 2, "around_zero": 2}
+        assert {k: found[k]*8 for k in moments.COUNTS} == {"nan": 1, "inf": 2, "under": 2, "over": 2, "around_zero": 2}
 
 
 def test_shapes_that_change():
@@ -375,7 +375,7 @@ def test_a_step_that_does_not_end():
     xs = batches(500, 2)
     with hl.ActivationStats(with_hist=True).on(model) as s:
         for x in xs: model(x)
-        assert len(s.meters["activations"].tables) == meters.most_calls
+        assert len(s.meters["activations"].tables) == meters.MOST_CALLS
         s.step()
         model(xs[0])
         s.step()
@@ -413,7 +413,7 @@ def test_evaluation_is_not_recorded():
 
 @pytest.mark.parametrize("rows, steps", [(2, 50), (5, 100), (10, 25), (300, 2000)])
 def test_bounded(rows, steps):
-    history = Recording(["a", "b"], moments.rows_of(False, True), rows)
+    history = Recording(["a", "b"], moments.row_names(False, True), rows)
     for step in range(steps):
         assert history.wants_next == (step % history.stride == 0)
         history.add(torch.full((len(history.rows), 2), float(step)), step)

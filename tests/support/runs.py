@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hooklab.stats.activation_stats import ActivationStats
-from hooklab.stats.diagnosis import diagnose, faults
+from hooklab.stats.diagnosis import FAULTS, diagnose
 from hooklab.stats.history import History
-from hooklab.stats.moments import rows_of
+from hooklab.stats.moments import row_names
 from hooklab.training.callback import leaves
 from hooklab.training.data import digits
 
@@ -232,7 +232,7 @@ def usual(name: str, seed: int, n: int = steps) -> ActivationStats:
     "What would have been recorded of the first steps by default: no gradients, histograms, updates or layers without parameters."
     full, names = record(name, seed)
     s = ActivationStats()
-    s.scaled, s.history = full.scaled, part(full.history, n, rows_of(False, False), names)
+    s.scaled, s.history = full.scaled, part(full.history, n, row_names(False, False), names)
     return s
 
 
@@ -245,11 +245,11 @@ def full(name: str, seed: int, n: int = steps) -> ActivationStats:
 
 def confusion(names: Iterable[str], seeds: Iterable[int], look: Callable[[str, int], ActivationStats] = full) -> str:
     "In how many of the runs each fault is found: the letter of a column is that of its row above the table."
-    letters = {what: chr(ord("A") + i) for i, what in enumerate(faults)}
+    letters = {what: chr(ord("A") + i) for i, what in enumerate(FAULTS)}
     lines = [f"{letter}  {what}" for what, letter in letters.items()] + ["", f"{'':34}" + "  ".join(letters.values())]
     for name in names:
         found = [diagnose(look(name, seed)) for seed in seeds]
-        counts = {what: sum(what in d for d in found) for what in faults}
+        counts = {what: sum(what in d for d in found) for what in FAULTS}
         built_in = broken[name][0] if name in broken else None
         lines.append(f"{name:34}" + "  ".join(str(n) if n else "-" if what == built_in else "." for what, n in counts.items()))
     return "\n".join(lines)
