@@ -138,7 +138,7 @@ def run_lessons(args: Namespace) -> None:
     if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")
     if folder.resolve() == files[0].parent.resolve(): sys.exit(f"hooklab: {folder} holds the originals; {other}")
     if folder.exists() and not folder.is_dir(): sys.exit(f"hooklab: {folder} is a file; {other}")
-    from hooklab.exercises.checking import learner_notebook
+    from hooklab.exercises.notebooks import learner_notebook
     try:
         folder.mkdir(parents=True, exist_ok=True)
         print(f"Lessons in {folder}:")

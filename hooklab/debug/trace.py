@@ -20,7 +20,8 @@ from torch.nn.parameter import is_lazy
 from ..drawing import axes_for, ink
 from ..hooks.gradient import GradientCall
 from ..hooks.group import Group, has_compiled, none_ran
-from ..hooks.hook import Hook, Hooks, _check
+from ..hooks.calls import GradientHook, listen
+from ..hooks.hook import Hooks
 from ..hooks.parameters import parameter_hooks, _refuse_sharded
 from ..hooks.select import layers, outermost, runs, unwrap
 from ..profiling.shapes import as_leaves, asks_for_gradients, put_aside
@@ -140,14 +141,14 @@ class Timeline:
         *what: str | type | Callable, # Which layers, as `layers` understands it; if nothing is asked for, all and the model itself
     ):
         named = layers(model, *what) if what else layers(model) | {"(model)": unwrap(model)}
-        _check(list(named.items()))
         self.rows: list[Event] = []
         write = self.rows.append  # the hooks must not hold `self`
-        self.events = events = Group(lambda *event: write(Event(*event)), root=unwrap(model) if what and runs(unwrap(model)) else None)
-        events.kind, self.names = "timeline", [name for name in named if name != "(model)"]
+        root = unwrap(model) if what and runs(unwrap(model)) else None
+        self.events = events = Group("timeline", lambda *event: write(Event(*event)), root)
+        self.names = [name for name in named if name != "(model)"]
         with ExitStack() as attached:
             attached.callback(events.close, report=False)  # what did not fire can be seen
-            events.attach([LayerEvents.__new__(LayerEvents)._become(name, m, events) for name, m in named.items()])
+            listen(LayerEvents, named, events)
             if any(p.requires_grad for m in named.values() for p in m.parameters()):
                 hooks = parameter_hooks(model, lambda name, p: write(Event("accumulated", name, shape_text(p))), list(what) or None, kind="post_accumulate")
                 attached.callback(hooks.group.close, report=False)
@@ -212,29 +213,28 @@ class Event(NamedTuple):
     again: bool = False # Did checkpointing run the layer a second time?
 
 
-class LayerEvents(Hook):
+class LayerEvents(GradientHook):
     "Tells the timeline when a call of a layer begins and ends, in both directions."
-    def _tell(self, kind, value):
-        again = kind.startswith("forward") and torch._C._current_graph_task_id() != -1
+    def tell(self, kind, value, again=False):
         if self.removed: return
         try: shapes = shape_text(value)
-        except Exception as e: shapes = self._left_alone(e) or "?"
+        except Exception as e: shapes = self.left_alone(e) or "?"
         self.group.f(kind, self.name, shapes, again)
 
-    def _enters(self, given):
-        self._tell("forward pre", given)
-        super()._enters(given)
+    def enters(self, given, rerun):
+        self.tell("forward pre", given, rerun)
+        super().enters(given, rerun)
 
-    def _left(self, out):
-        raised = out is None and sys.exc_info()[0] is not None
-        if not raised: self._tell("forward", out)
+    def left(self, output, rerun):
+        raised = output is None and sys.exc_info()[0] is not None
+        if not raised: self.tell("forward", output, rerun)
         try:
-            if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(out)):
-                GradientCall(out, lambda call, grad_out: self._tell("backward pre", grad_out))
-        except Exception as e: self._left_alone(e)
-        super()._left(out)
+            if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(output)):
+                GradientCall(output, lambda call, grad_out: self.tell("backward pre", grad_out))
+        except Exception as e: self.left_alone(e)
+        super().left(output, rerun)
 
-    def _gradients(self, call, grad_in, grad_out): self._tell("backward", grad_in)
+    def gradients(self, call, grad_in, grad_out): self.tell("backward", grad_in)
 
 
 _looks = {"forward": ("#0072B2", ""), "forward again": ("#56B4E9", "////"), "backward": ("#D55E00", "")}  # for all kinds of colour vision

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..hooks.hook import Hooks
 from ..hooks.select import unwrap
 from .history import History, WeightHistory
-from .meters import Meters
+from .meters import MeterGroup
 from .moments import Scratch, in_a_row, main_tensor, measured, row_names
-from .own_hook import HookHistory, HooksOf, OwnHooks
+from .own_hook import HookHistory, OwnHookGroup
 from .records import Recorded
 from .step_end import several
 from .updates import Weights
@@ -122,9 +123,9 @@ class Attaches(Measures):
         self.hooks = None
         counted = {"with_counts": self.counts, "with_hist": self.with_hist, "hist_sample": self.hist_sample}
         counted["scratch"] = Scratch()
-        if self.is_forward: self.meters["activations"] = Meters(layers, model, "forward", **counted)
+        if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, "forward", **counted)
         if self.grads or not self.is_forward:
-            self.meters["gradients"] = Meters(layers, model, "backward_pre", scaler=self.scaler, **counted)
+            self.meters["gradients"] = MeterGroup(layers, model, "backward_pre", scaler=self.scaler, **counted)
 
     def _attach_own(self, layers, model):
         asked = [f"{name}=" for name in ("grads", "counts", "hist_sample") if getattr(self, name)]
@@ -132,13 +133,13 @@ class Attaches(Measures):
             raise TypeError(f"{type(self).__name__} has a hook of its own, and records what it returns, so "
                             f"{', '.join(asked)} means nothing there. For gradients, is_forward=False has the hook "
                             "called with them")
-        own = OwnHooks(layers, model, self._called(), self.is_forward, self.detach, self.cpu)
+        own = OwnHookGroup(layers, model, self._called(), self.is_forward, self.detach, self.cpu)
         self.meters["activations" if self.is_forward else "gradients"] = own
-        self.hooks = HooksOf(own)
+        self.hooks = Hooks(own, None)
 
     def _new_history(self, kind, meters):
         names = [h.name for h in meters.hooks]
-        if isinstance(meters, OwnHooks): history = HookHistory(names, self.max_rows)
+        if isinstance(meters, OwnHookGroup): history = HookHistory(names, self.max_rows)
         else: history = History(names, meters.rows, self.max_rows)
         history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
         return history

@@ -11,7 +11,6 @@ from torchvision.models import resnet18
 
 import hooklab as hl
 from hooklab.training.callback import leaves
-
 from tests.bench.measure import ratios
 
 
