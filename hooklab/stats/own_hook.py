@@ -17,11 +17,11 @@ from ..hooks.calls import check_layers
 from ..hooks.keeping import HookGroup
 from .history import History
 from ..hooks.hook import Hooks, MemberHook
-from .meters import SwitchedGroup
+from .switched import SwitchedGroup
 
 # %% ../../nbs/lib/stats/own-hook.ipynb #a1c0e5d6
 class OwnHook(MemberHook):
-    "Calls the function while the model is trained, and remembers whether there is something new."
+    "Calls the function while the model is trained, and remembers whether there is a new result."
     fresh = False
 
     def _listens(self) -> bool:
@@ -45,15 +45,15 @@ class OwnHook(MemberHook):
         self.fresh = False
         super().clear()
 
-
+# %% ../../nbs/lib/stats/own-hook.ipynb #12efdad6
 class OwnHookGroup(SwitchedGroup, HookGroup):
-    "The hooks of one `ActivationStats`, in the place of its meters: instead of a table of numbers, they give a row."
+    "The hooks of one `ActivationStats`, instead of meters: they give a row of results, not a table of numbers."
     rows = ()
 
     def __init__(
         self,
         layers: dict[str, nn.Module], # What to hook, by name
-        model: nn.Module, # Whose mode says whether it is being trained
+        model: nn.Module, # Its mode says whether it is being trained
         f: Callable, # The function
         is_forward: bool, # As in `Hooks`
         detach: bool, # As in `Hooks`
@@ -79,7 +79,7 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
         return [None]*len(self.hooks)
 
     def take(self) -> list | None: # None if no layer has run
-        "What the hook returned last for each layer in the step that ends here; None for a layer that did not run."
+        "End the step: the last result of the hook for each layer, None for a layer that did not run."
         row, ran = [h.stored if h.fresh else None for h in self.hooks], self.pending
         for h in self.hooks: h.fresh = False
         return row if ran else None

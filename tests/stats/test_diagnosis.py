@@ -173,9 +173,9 @@ def test_no_dead_units_where_no_relu_follows(act, options):
 
 
 @pytest.mark.parametrize("act, followed, sure, words", [
-    (nn.ReLU, "ReLU", "likely", "The ReLU behind them returns nothing but zeros."),
-    (nn.GELU, "GELU", "possible", "The GELU behind them may return next to nothing; gradients, with grads=True, would tell."),
-    (lambda: nn.Sequential(nn.Identity(), nn.ReLU6()), "ReLU6", "likely", "The ReLU6 behind them returns nothing but zeros."),
+    (nn.ReLU, "ReLU", "likely", "The ReLU behind them returns only zeros."),
+    (nn.GELU, "GELU", "possible", "The GELU behind them may return hardly anything; gradients, with grads=True, would tell."),
+    (lambda: nn.Sequential(nn.Identity(), nn.ReLU6()), "ReLU6", "likely", "The ReLU6 behind them returns only zeros."),
 ])
 def test_dead_units_behind_what_closes(act, followed, sure, words):
     s = pushed_down(act)
