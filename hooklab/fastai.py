@@ -11,13 +11,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .training.callback import HookCallback, leaves
+from .training.callback import HookCallback
 from .hooks.hook import Hook, Hooks, hook_output, hook_outputs
-from .profiling.shapes import dummy_eval, has_params, model_sizes, num_features_model, total_params, undisturbed
+from .profiling.shapes import dummy_eval, has_params, model_sizes, num_features_model, total_params
 from .stats.activation_stats import ActivationStats
-from .profiling.summaries import _inputs
 from .profiling.summaries import module_summary as summary_of_learner
+from .hooks.select import leaves
 from .hooks.tree import map_tensors
+from .hooks.undisturbed import undisturbed
+from .profiling.inputs import learner_inputs
 
 # %% ../nbs/lib/fastai.ipynb #fa57a1d5
 _all_ = ["Hook", "hook_output", "Hooks", "hook_outputs", "dummy_eval", "model_sizes", "num_features_model", "has_params", "HookCallback",
@@ -29,7 +31,7 @@ def rows_of_five(
     *xb: Any, # Inputs; by default those of its first batch
 ) -> list[tuple]: # Type, parameters, whether they are trained, size of the output, whether it is that of the input
     "What each layer without layers inside makes of one sample, in the columns of fastai."
-    args, kwargs = map_tensors(lambda t: t[:1], _inputs(learn, xb))
+    args, kwargs = map_tensors(lambda t: t[:1], learner_inputs(learn, xb))
     with undisturbed(learn.model, (args, kwargs)) as model:
         hooks = Hooks(leaves(model), _five, root=model)
         try:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..hooks.hook import Hooks
-from ..hooks.parameters import parameter_hooks, _refuse_sharded
+from ..hooks.parameters import parameter_hooks, refuse_sharded
 
 # %% ../../nbs/lib/edit/clip.ipynb #392f9c4c
 def _clipped(g: Tensor, val: float, by: str) -> Tensor:
@@ -38,7 +38,7 @@ def clipped_gradients(
     "Clip the gradients of all parameters, or of those in some layers, for the length of a `with`."
     if by not in ("value", "norm"): raise ValueError(f"by={by!r} is not one of value, norm")
     if not val > 0: raise ValueError(f"val={val}: gradients can be clipped at a number above 0 only")
-    if not accumulated: _refuse_sharded(model, "clip what has been accumulated, with accumulated=True")
+    if not accumulated: refuse_sharded(model, "clip what has been accumulated, with accumulated=True")
 
     def clip_gradient(name, g): return _clipped(g, val, by)
     def clip_accumulated(name, p): p.grad = _clipped(p.grad, val, by)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from .extractor import FeatureExtractor, is_sharded
-from ..hooks.select import nearest, not_a_model, unwrap
+from .extractor import FeatureExtractor
+from ..hooks.select import is_sharded, nearest, not_a_model, unwrap
 from .shards import (CutOff, compare, fingerprint, in_all, in_shards, open_folder, open_shard, read_index, sample_plan, shard_file,
                             started_together, what_is_in, write_file)
 from ..hooks.tree import map_tensors, named_tensors, tensors

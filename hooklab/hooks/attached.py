@@ -47,6 +47,15 @@ def hooks_on(
         rows.append(Attached(name, type(where).__name__ if where is not None else "every layer", kind, function, isinstance(f, Port)))
     return rows
 
+# %% ../../nbs/lib/hooks/attached.ipynb #819920c6
+def _function_name(f) -> str:
+    return getattr(f, "__qualname__", None) or type(f).__name__
+
+
+def name_of(f) -> str:
+    "The short name of a function, also of one inside a `partial`; of another object that of its class."
+    return getattr(getattr(f, "func", f), "__name__", type(f).__name__)
+
 # %% ../../nbs/lib/hooks/attached.ipynb #a87a76a9
 _kinds = {"_forward_pre_hooks": "forward_pre", "_forward_hooks": "forward",
           "_backward_pre_hooks": "backward_pre", "_backward_hooks": "backward",
@@ -70,10 +79,6 @@ def _everything(model: nn.Module) -> Iterator[tuple[str, Any, str, Any]]:
     for attribute in vars(torch_module):
         if attribute.startswith("_global") and attribute.endswith("_hooks"):
             for f in getattr(torch_module, attribute).values(): yield "*", None, attribute[len("_global_"):-len("_hooks")], f
-
-
-def _function_name(f) -> str:
-    return getattr(f, "__qualname__", None) or type(f).__name__
 
 
 class AttachedList(list):

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..hooks.group import Group
 from ..hooks.hook import Hook, _check
-from .shapes import put_aside
+from ..hooks.undisturbed import put_aside
 from ..hooks.tree import map_tensors, shape_text, tensors
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #768466c4

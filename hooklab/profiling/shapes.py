@@ -6,19 +6,16 @@
 __all__ = ['has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes', 'num_features_model']
 
 # %% ../../nbs/lib/profiling/shapes.ipynb #f66a669c
-import copy
-from collections.abc import Callable, Iterable
-from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedBuffer, is_lazy
+from torch.nn.parameter import is_lazy
 
-from ..hooks.group import has_compiled
 from ..hooks.hook import Hooks
-from ..hooks.select import not_a_model, outermost, refuse_opaque, refuse_scripted, unwrap
-from ..hooks.tree import map_tensors, tensors
+from ..hooks.select import not_a_model, outermost, refuse_opaque, unwrap
+from ..hooks.tree import map_tensors
+from ..hooks.undisturbed import run_undisturbed
 
 # %% ../../nbs/lib/profiling/shapes.ipynb #75df023e
 def has_params(
@@ -88,84 +85,6 @@ def dummy_batch(
     elif isinstance(first, nn.RNNBase | nn.MultiheadAttention): shape = (1, size[0], n) if first.batch_first else (size[0], 1, n)
     else: shape = 1, n
     return made_up(shape).to(weight.device, weight.dtype if weight.is_floating_point() else torch.float32)
-
-# %% ../../nbs/lib/profiling/shapes.ipynb #5b64a762
-def own_tensors(modules: Iterable[nn.Module]) -> list[Tensor]:
-    "The parameters and buffers of these modules alone; much quicker than `parameters()`, which keeps books of names."
-    return [t for m in modules for store in (m._parameters, m._buffers) for t in store.values() if t is not None]
-
-
-@contextmanager
-def put_aside(leaves: Iterable[Tensor]):
-    "Without the gradients that `leaves` have, and without the hooks that wait for new ones."
-    kept = [(p, p.grad, p._post_accumulate_grad_hooks, dict(p._post_accumulate_grad_hooks or {})) for p in leaves]
-    try:
-        for p, _, hooks, _ in kept:
-            p.grad = None
-            if hooks: hooks.clear()
-        yield
-    finally:
-        for p, grad, hooks, waiting in kept:
-            p.grad = grad
-            if waiting: hooks.update(waiting)
-
-
-@contextmanager
-def undisturbed(model: nn.Module, inputs: Any, train: bool = False, meta: bool = False, gradients: bool = False):
-    "`model`, or for lazy layers a copy of it, to run: its buffers are stand-ins, and if `meta`, all its tensors are, without numbers."
-    refuse_opaque(model)
-    modules = list(model.modules())  # asked for once: it takes its time
-    if any(isinstance(m, torch.jit.ScriptModule) for m in modules):
-        for name, m in model.named_modules(): refuse_scripted(m, name)
-    state = own_tensors(modules)
-    if any(map(is_lazy, state)):
-        # torch can copy lazy parameters, but not lazy buffers
-        model = copy.deepcopy(model, {id(t): UninitializedBuffer(t.requires_grad, t.device, t.dtype) for t in state if isinstance(t, UninitializedBuffer)})
-        modules = list(model.modules())
-    modes = [(m, m.training) for m in modules]
-    gpus = {t.device for t in [*state, *tensors(inputs)] if t.is_cuda}
-    uncompiled = torch.compiler.set_stance("force_eager") if has_compiled() else nullcontext()
-    fast_attention = torch.backends.mha.get_fastpath_enabled()
-
-    needed = [(t, t.requires_grad) for t in tensors(inputs) if t.is_leaf]
-    aside = put_aside([p for m in modules for p in m._parameters.values() if p is not None]) if gradients else nullcontext()
-    owners = [(store, dict(store)) for m in modules for store in ([m._buffers, m._parameters] if meta else [m._buffers])]
-    stand_ins = {}  # by the tensor, for one may have several owners
-    try:
-        for store, own in owners:
-            for name, t in own.items():
-                if t is None or is_lazy(t): continue
-                if id(t) not in stand_ins: stand_ins[id(t)] = torch.empty_like(t, device="meta").requires_grad_(t.requires_grad) if meta else t.detach().clone()
-                store[name] = stand_ins[id(t)]
-        torch.backends.mha.set_fastpath_enabled(False)  # it computes whole blocks at once, past the layers in them
-        model.train(train)
-        with aside, torch.set_grad_enabled(gradients), torch.random.fork_rng(gpus), uncompiled: yield model
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_attention)
-        for store, own in owners: store.update(own)
-        for m, mode in modes: m.training = mode
-        for t, before in needed:
-            if t.requires_grad != before: t.requires_grad_(before)
-
-
-def asks_for_gradients(error: Exception) -> bool:
-    "Did a run without gradients fail because the model takes some in its forward? Not if they are off around it, too."
-    return torch.is_grad_enabled() and "grad" in str(error)
-
-
-def as_leaves(x: Any) -> Any:
-    "Inputs whose gradients go nowhere else."
-    return map_tensors(lambda t: t.detach().requires_grad_(t.requires_grad), x)
-
-
-def run_undisturbed(model: nn.Module, inputs: Any, run: Callable, train: bool = False, meta: bool = False) -> Any:
-    "What `run(model, inputs)` returns: without gradients, or for a model that asks for some, with them."
-    try:
-        with undisturbed(model, inputs, train, meta) as m: return run(m, inputs)
-    except Exception as error:
-        if not asks_for_gradients(error): raise
-    inputs = as_leaves(inputs)
-    with undisturbed(model, inputs, train, meta, gradients=True) as m: return run(m, inputs)
 
 # %% ../../nbs/lib/profiling/shapes.ipynb #ca878df1
 def dummy_eval(

@@ -17,7 +17,7 @@ from functools import partial
 from torch import nn
 
 from ..hooks.hook import Hooks
-from ..hooks.select import has_children, layers, named_layers, refuse_opaque, runs, unwrap
+from ..hooks.select import layers, leaves, named_layers, unwrap
 
 # %% ../../nbs/lib/training/callback.ipynb #1cc0005a
 events = """after_create before_fit before_epoch before_train before_batch after_pred after_loss before_backward
@@ -126,18 +126,6 @@ def _unwatch(learn, leaving):
     if any(isinstance(cb, Callback) and cb is not leaving for cb in learn.cbs): return
     for method in _fitting:
         if getattr(vars(learn).get(method), "func", None) is _then_clean_up: delattr(learn, method)
-
-# %% ../../nbs/lib/training/callback.ipynb #f271cb84
-def leaves(model: nn.Module) -> dict[str, nn.Module]:
-    "The layers that compute something themselves, by name; the model itself if it has no layers."
-    refuse_opaque(model)
-    def lends(m): return not runs(m) or isinstance(m, nn.modules.linear.NonDynamicallyQuantizableLinear)  # another layer uses its weights
-    def idle(name, m): return name == "parametrizations" or (lends(m) and not has_children(m))
-    found = {}
-    for name, m in named_layers(model):
-        if lends(m) or "parametrizations" in name.split("."): continue
-        if all(idle(*child) for child in m.named_children()): found.setdefault(id(m), (name, m))  # a shared layer has several names
-    return dict(found.values()) or {type(unwrap(model)).__name__: model}
 
 # %% ../../nbs/lib/training/callback.ipynb #31fa7c91
 class HookCallback(Callback):

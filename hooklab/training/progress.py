@@ -12,6 +12,7 @@ import torch
 from tqdm import tqdm
 
 from .callback import Callback
+from ..hooks.attached import name_of
 from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/training/progress.ipynb #538e0ee5
@@ -69,7 +70,6 @@ class Recorder(Callback):
         return "\n".join([_line(names)] + [_line(row.get(name, "") for name in names) for row in self.rows])
 
 # %% ../../nbs/lib/training/progress.ipynb #7d41f0aa
-def name_of(f) -> str: return getattr(getattr(f, "func", f), "__name__", type(f).__name__)
 def _floats(seen): return torch.stack([value for value, _ in seen]).tolist() if seen else []
 def _line(cells): return "".join(f"{c:>12.6f}" if isinstance(c, float) else f"{c:>{12 if i else 5}}" for i, c in enumerate(cells))
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hooklab.training.callback import leaves
+from hooklab.hooks.select import leaves
 from hooklab.training.data import digits
 from hooklab.stats.diagnosis import diagnose, faults
 from hooklab.stats.history import History
