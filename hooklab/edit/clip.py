@@ -19,7 +19,8 @@ def _clipped(g: Tensor, val: float, by: str) -> Tensor:
     "`g` within bounds, in memory of its own."
     if g.layout == torch.sparse_coo:
         g = g.coalesce()
-        return torch.sparse_coo_tensor(g.indices(), _clipped(g.values(), val, by), g.shape, is_coalesced=True, check_invariants=False)
+        values = _clipped(g.values(), val, by)
+        return torch.sparse_coo_tensor(g.indices(), values, g.shape, is_coalesced=True, check_invariants=False)
     if by == "value":
         return torch.view_as_complex(torch.view_as_real(g).clamp(-val, val)) if g.is_complex() else g.clamp(-val, val)
     wide = g.to(torch.promote_types(g.dtype, torch.float32))  # half precision would overflow
@@ -30,7 +31,7 @@ def _clipped(g: Tensor, val: float, by: str) -> Tensor:
 def clipped_gradients(
     model: nn.Module, # The model
     val: float, # The largest absolute value, or the largest norm of one parameter's gradient
-    names: str | type | Callable | list | None = None, # Only in these layers and what is in them, as `layers` understands it
+    names: str | type | Callable | list | None = None, # Only in these layers and those inside, as in `layers`
     *,
     by: str = "value", # `value` or `norm`
     accumulated: bool = False, # Clip the sum in `.grad` after each backward pass, instead of what the pass contributes
@@ -50,11 +51,11 @@ def clipped_gradients(
 def gradient_clipper(
     model: nn.Module, # The model
     val: float, # The largest absolute value, or the largest norm of one parameter's gradient
-    names: str | type | Callable | list | None = None, # Only in these layers and what is in them, as `layers` understands it
+    names: str | type | Callable | list | None = None, # Only in these layers and those inside, as in `layers`
     *,
     by: str = "value", # `value` or `norm`
     accumulated: bool = False, # Clip the sum in `.grad` after each backward pass, instead of what the pass contributes
-) -> nn.Module: # The very model; its gradients are clipped until `remove_hooks(model)`
+) -> nn.Module: # The model itself; its gradients are clipped until `remove_hooks(model)`
     "Clip the gradients of all parameters, or of those in some layers, from now on."
     clipped_gradients(model, val, names, by=by, accumulated=accumulated)
     return model

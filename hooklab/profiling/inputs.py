@@ -32,7 +32,8 @@ def made_inputs(
     if isinstance(input_size, Mapping):
         if not isinstance(dtypes, Mapping): dtypes = dict.fromkeys(input_size, dtypes)
         return {name: made_inputs(model, size, dtypes.get(name)) for name, size in input_size.items()}
-    if not isinstance(input_size, list | tuple): raise TypeError(f"a size is a tuple such as (1, 3, 224, 224), not {input_size!r}")
+    if not isinstance(input_size, list | tuple):
+        raise TypeError(f"a size is a tuple such as (1, 3, 224, 224), not {input_size!r}")
     several = isinstance(dtypes, list | tuple)
     if is_size(input_size):
         if not several: return _made(model, tuple(input_size), dtypes)
@@ -51,7 +52,8 @@ def _made(model: nn.Module, size: tuple[int, ...], dtype: torch.dtype | None) ->
     "One input, where the weights are, and of a dtype that the first layer takes."
     weight = next((t for t in own_tensors(model.modules()) if t.is_floating_point()), torch.empty(0))
     if dtype is None: dtype = torch.long if _takes_words(model) else weight.dtype
-    if not isinstance(dtype, torch.dtype): raise TypeError(f"dtypes= takes number formats such as torch.long, not {dtype!r}")
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtypes= takes number formats such as torch.long, not {dtype!r}")
     device = torch.device("cpu") if weight.is_meta and comes_later(model) else weight.device
     if device.type == "meta": return torch.empty(size, dtype=dtype, device="meta")
     if not dtype.is_floating_point: return torch.zeros(size, dtype=dtype, device=device)
@@ -64,10 +66,11 @@ def _takes_words(model: nn.Module) -> bool:
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #31add14b
 def comes_later(model: nn.Module) -> bool:
-    "Are weights on meta, and something stands before layers that may put real ones there, as offloading does?"
+    "Are weights on meta, and may something bring real ones before a layer runs, as offloading does?"
     modules = list(model.modules())
     if not any(t.is_meta for t in own_tensors(modules)): return False
-    return any("forward" in vars(m) or any(not isinstance(hook, Port) for hook in m._forward_pre_hooks.values()) for m in modules)
+    def someone_else_hooks(m): return any(not isinstance(hook, Port) for hook in m._forward_pre_hooks.values())
+    return any("forward" in vars(m) or someone_else_hooks(m) for m in modules)
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #30d1edbe
 def meant_as_size(model: nn.Module, args: tuple) -> str | None:
@@ -77,8 +80,9 @@ def meant_as_size(model: nn.Module, args: tuple) -> str | None:
     if not (sizes and all(map(is_size, sizes))): return None
     sizes = [_with_batch(model, tuple(size)) for size in sizes]
     shown = sizes[0] if len(sizes) == 1 else sizes
-    return (f"a {type(model).__name__} was called with {', '.join(map(repr, args))}, which it cannot take; if this is the size of "
-            f"an input, write summary(model, input_size={shown}), with the batch in front")
+    given = ", ".join(map(repr, args))
+    return (f"a {type(model).__name__} was called with {given}, which it cannot take; if this is the size of an input, "
+            f"write summary(model, input_size={shown}), with the batch in front")
 
 
 def _with_batch(model: nn.Module, size: tuple[int, ...]) -> tuple[int, ...]:
@@ -89,7 +93,7 @@ def _with_batch(model: nn.Module, size: tuple[int, ...]) -> tuple[int, ...]:
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #9bd111e4
 def first_batch(loader: Iterable) -> Any:
-    "The first batch. The loader's random order stays as it is, and so do all other random numbers."
+    "The first batch. The order of the loader and all other random numbers stay as they are."
     if isinstance(loader, Iterator):
         raise TypeError("the loader can be looped over only once, and a summary would take its first batch")
     order, numpy = getattr(loader, "generator", None), sys.modules.get("numpy")
@@ -126,7 +130,8 @@ def needs_input(model: nn.Module) -> bool:
     "Is it impossible to call `model` without an input?"
     if not runs(model): return True
     variable = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
-    return any(p.default is Parameter.empty and p.kind not in variable for p in signature(model.forward).parameters.values())
+    taken = signature(model.forward).parameters.values()
+    return any(p.default is Parameter.empty and p.kind not in variable for p in taken)
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #cae317ef
 def learner_inputs(

@@ -16,10 +16,11 @@ from torch.nn.parameter import is_lazy
 from ..hooks.select import first_few, runs
 from ..hooks.tree import tensors
 from ..hooks.undisturbed import own_tensors
+from .columns import Row, chosen, shapes_text
 from .inputs import Inputs
 from .multiply_adds import MultiplyAdds
 from .rows import Clock, Walk, count_parameters, layer_rows, packed_numbers, shapes_of, watched
-from .table import Row, Summary, chosen, shapes_text, text_table
+from .table import Summary, text_table
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #1086a5e9
 def add_up_containers(rows: list[Row], of_layer: dict[nn.Module, Row]):
@@ -89,7 +90,8 @@ def of_one_pass(
     args, kwargs = inputs
     try:
         with counter if "multiply_adds" in columns else nullcontext(): out = model(*args, **kwargs)
-        if not meta and any(t.is_meta for t in tensors(out)): raise RuntimeError("weights are on meta, and no real ones came")
+        if not meta and any(t.is_meta for t in tensors(out)):
+            raise RuntimeError("weights are on meta, and no real ones came")
     except Exception as error:
         count_parameters(of_layer)
         _explain(error, walk, rows, title, columns)

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ..hooks.group import takes
 from .one_pass import of_one_pass, without_input
-from .table import Shapes, Summary, chosen
+from .columns import Shapes, chosen
+from .table import Summary
 from .inputs import Inputs, comes_later, learner_inputs, made_inputs, meant_as_size, needs_input, ways_to_call
 from ..hooks.attached import name_of
 from ..hooks.select import has_children, leaves, not_a_model, refuse_opaque, unwrap
@@ -29,7 +30,7 @@ from ..hooks.tree import map_tensors, tensors
 def summary(
     model: nn.Module | Callable[[], nn.Module], # The model, or a function that makes it
     *args: Any, # What it is called with, or a data loader or a batch of one
-    input_size: Any = None, # Instead of inputs: a size such as `(1, 3, 224, 224)`, or several in a list, or in a dict by name
+    input_size: Any = None, # Instead of inputs: a size such as `(1, 3, 224, 224)`, or a list or dict of sizes
     dtypes: Any = None, # Of inputs made from sizes: one, or one for each; by default what the first layer takes
     device: str | torch.device | None = None, # Where a function makes the model; on `"meta"`, any model, shapes only
     train: bool = False, # Run in train mode; by default as a prediction is made
@@ -75,13 +76,14 @@ def _made_by(make: Any) -> nn.Module:
     "The model that a function makes."
     if not callable(make): raise TypeError(not_a_model(make))
     if not takes(make, 0):
-        raise TypeError(f"{not_a_model(make)} that cannot be called without arguments; give the model, or `lambda: …`, which makes it")
+        raise TypeError(f"{not_a_model(make)} that cannot be called without arguments; give the model, or `lambda: …`, "
+                        "which makes it")
     try: model = make()
     except Exception as error:
-        if isinstance(make, type | partial) or inspect.isroutine(make): raise  # a function that makes a model, and failed
+        if isinstance(make, type | partial) or inspect.isroutine(make): raise  # it makes a model, and failed
         raise TypeError(not_a_model(make)) from error  # such as a compiled artifact
-    if not isinstance(model, nn.Module): raise TypeError(f"the function that was given makes no model: {not_a_model(model)}")
-    return model
+    if isinstance(model, nn.Module): return model
+    raise TypeError(f"the function that was given makes no model: {not_a_model(model)}")
 
 
 def _add_made_inputs(model: nn.Module, args: tuple, kwargs: dict, input_size: Any, dtypes: Any) -> Inputs:
@@ -95,7 +97,8 @@ def _add_made_inputs(model: nn.Module, args: tuple, kwargs: dict, input_size: An
 # %% ../../nbs/lib/profiling/summaries.ipynb #bcbc5053
 def _is_on_meta(model: nn.Module, device: Any, inputs: Any) -> bool | None:
     "Is this a run on the meta device? None if a run has to show it."
-    if device is not None and torch.device(device).type == "meta" or any(t.is_meta for t in tensors(inputs)): return True
+    if device is not None and torch.device(device).type == "meta": return True
+    if any(t.is_meta for t in tensors(inputs)): return True
     return None if comes_later(model) else any(t.is_meta for t in own_tensors(model.modules()))
 
 
@@ -111,7 +114,7 @@ def layer_info(
     learn: Any, # A learner: hooklab's or fastai's
     *xb: Any, # Inputs; by default those of its first batch
 ) -> list[tuple]: # Type, number of parameters, whether any is trained, and the shape of the output
-    "What each layer without layers inside makes of one sample."
+    "The output of each layer without layers inside, for one sample."
     args, kwargs = map_tensors(lambda t: t[:1], learner_inputs(learn, xb))
     told = summary(learn.model, *args, columns=["output"], **kwargs)
     rows = [told[name] for name in leaves(learn.model)] if has_children(learn.model) else told.rows
