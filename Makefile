@@ -3,13 +3,14 @@
 export OMP_NUM_THREADS ?= 1
 unexport VIRTUAL_ENV  # of another environment that is active in the shell, which would make IPython warn
 run = .venv/bin
-pytest = $(run)/python -m pytest -n 2 --dist loadfile  # two files of tests at a time
+pytest = $(run)/python -m pytest -n 2 --dist loadfile  # two at a time, the longest first: tests/support/sharing.py
 
-.PHONY: help site serve test test-all lab refresh refresh-more bench export clean
+.PHONY: help site serve check test test-all lab refresh refresh-more bench export clean
 
 help:
 	@echo "make site      the site, in _docs"
 	@echo "make serve     show the site in a browser, at an address of this machine"
+	@echo "make check     in a minute: lint, export, the rule, and the notebooks and tests that a change touches"
 	@echo "make test      everything that a change can break: notebooks, library, site, browser"
 	@echo "make test-all  what is left out there because it is slow or compares with other libraries"
 	@echo "make lab       JupyterLab on the lessons"
@@ -26,6 +27,10 @@ site:
 
 serve: site
 	@$(run)/python tools/site.py --serve
+
+check:
+	@tools/venv.sh dev
+	@$(run)/python tests/support/check.py
 
 test:
 	@tools/venv.sh dev
@@ -49,10 +54,9 @@ export:
 	@$(run)/python tools/readme.py
 	@echo "hooklab/ and README.md are what the notebooks say. Next: make test"
 
-# A process for each notebook: what one sets, the next must not find.
 refresh:
 	@tools/venv.sh dev
-	@find nbs -name '*.ipynb' -not -path '*/.*' | sort | xargs -P 2 -I {} $(run)/nbdev-test {} --save --n-workers 0
+	@$(run)/python tests/support/refresh.py
 	@$(run)/nbdev-clean
 	@$(run)/nbdev-export
 	@$(run)/python tools/readme.py
@@ -61,7 +65,7 @@ refresh:
 # What needs the extra `bench`: notebooks that say `skip_exec: true`.
 refresh-more:
 	@tools/venv.sh bench
-	@$(run)/python tests/support/refresh_more.py
+	@$(run)/python tests/support/refresh.py --more
 	@echo "Their outputs are saved. Look at: git diff --stat; then: make test-all"
 
 bench:

@@ -38,8 +38,8 @@ def run_report(args: Namespace) -> None:
 
 def run_lessons(args: Namespace) -> None:
     "`hooklab lessons`"
-    from hooklab.exercises.checking import learner_notebook
     from hooklab.exercises.folder import lesson_files, write_lesson
+    from hooklab.exercises.notebooks import learner_notebook
     files, folder = lesson_files(), args.folder
     other = f"name another folder: {called()} lessons FOLDER"
     if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")

@@ -1,5 +1,6 @@
 """Fixtures that every test may ask for, and who runs where."""
 import fcntl
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-REPO = Path(__file__).parent.parent
+from support.checks import REPO
 
 # A busy machine is slow, and not wrong.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,10 +32,26 @@ def site(repo) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
+def quick_garbage_collection():
+    "A test that collects garbage looks at what its file has made, and not at a million objects of imported libraries."
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
 def compiled_for_this_file():
     "What the tests of a file have compiled is not used by those of the next: torch keeps it by the class of a layer."
     yield
     if "torch._dynamo" in sys.modules: sys.modules["torch._dynamo"].reset()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    "With `-n 2 --dist loadfile`, who runs what is said in support/sharing.py."
+    if config.getvalue("dist") != "loadfile": return None
+    from support.sharing import LongestFirst
+    return LongestFirst(config, log)
 
 
 def pytest_collection_modifyitems(items):

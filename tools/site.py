@@ -13,12 +13,12 @@ import shutil
 import subprocess
 import sys
 from configparser import ConfigParser
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import yaml
-
 from site_pages import finish_pages, problems, read_pages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,7 +67,7 @@ def check_notebooks():
 def listed(entry: str | list | dict) -> list[str]:
     "The files and patterns in a part of the sidebar."
     if isinstance(entry, str): return [entry]
-    if isinstance(entry, dict): return listed(entry.get("href") or entry.get("contents") or [])
+    if isinstance(entry, dict): return listed(entry.get("href") or []) + listed(entry.get("contents") or [])
     return [name for part in entry for name in listed(part)]
 
 
@@ -88,7 +88,7 @@ def process_notebooks(everything: bool):
     except Exception as error:  # whatever a cell raises: nbdev runs imports and exported cells
         shutil.rmtree(PROC, ignore_errors=True)  # a page that was begun would count as done
         sys.exit(f"A notebook cannot be made into a page ({' '.join(str(error).split())[:300]}): "
-                 "run `nbdev-test` to see which cell fails, mend it, then `make site`")
+                 "run `nbdev-test` to see which cell fails, fix it, then `make site`")
 
 
 def spaced(signature: re.Match) -> str:
@@ -99,7 +99,8 @@ def spaced(signature: re.Match) -> str:
 
 
 def tidy_pages():
-    "Mends what nbdev wrote: a link within a link, source links to a repository, signatures without spaces and with long types."
+    """Fixes what nbdev wrote: a link within a link, source links to a repository, signatures without spaces and with long
+    types."""
     for file in (f for f in PROC.rglob("*.ipynb") if "_docs" not in f.parts):
         nb = json.loads(file.read_text(encoding="utf-8"))
         for cell in nb["cells"]:
@@ -133,15 +134,15 @@ def render():
     shutil.copyfile(ROOT/"_quarto.yml", PROC/"_quarto.yml")
     shutil.rmtree(PROC/"_docs", ignore_errors=True)
     done = subprocess.run([*renderer, "render", str(PROC)], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode: sys.exit(f"{done.stdout}{done.stderr}\nThe pages cannot be rendered: mend what is named above, then `make site`")
+    if done.returncode: sys.exit(f"{done.stdout}{done.stderr}\nThe pages cannot be rendered: fix what is named above, then `make site`")
 
 
 def write_learner_notebooks(docs: Path):
     "Puts beside each lesson the notebook that its page offers: the learner's version."
-    from hooklab.exercises.checking import learner_notebook
+    from hooklab.exercises.notebooks import learner_notebook
     for file in sorted((NBS/"lessons").glob("*.ipynb")):
         try: nb = learner_notebook(json.loads(file.read_text(encoding="utf-8")))
-        except ValueError as error: sys.exit(f"{file.relative_to(ROOT)}: {error} Mend it with `make lab`, then `make site`")
+        except ValueError as error: sys.exit(f"{file.relative_to(ROOT)}: {error} Fix it with `make lab`, then `make site`")
         (docs/"lessons"/file.name).write_text(json.dumps(nb, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -166,7 +167,8 @@ def build():
     finish_pages(PROC/"_docs", pages, facts)
     write_learner_notebooks(PROC/"_docs")
     if found := problems(PROC/"_docs", pages):
-        sys.exit("\n".join([*found, f"The site has {len(found)} problem{'s'*(len(found) > 1)}: mend what is named above, then `make site`"]))
+        problem = "problem" if len(found) == 1 else "problems"
+        sys.exit("\n".join([*found, f"The site has {len(found)} {problem}: fix what is named above, then `make site`"]))
     shutil.rmtree(DOCS, ignore_errors=True)
     shutil.move(PROC/"_docs", DOCS)
     STAMP.write_text(stamp)
@@ -196,8 +198,7 @@ def serve(port: int):
         if error.errno not in (errno.EADDRINUSE, errno.EACCES): raise
         sys.exit(f"Port {port} is in use or not allowed: try another with `python tools/site.py --serve --port {port + 1}`")
     print(f"hooklab is at http://127.0.0.1:{server.server_port}/ (Ctrl-C stops it)", flush=True)
-    try: server.serve_forever()
-    except KeyboardInterrupt: pass
+    with suppress(KeyboardInterrupt): server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ FOLD = '#| code-fold: true\n#| code-summary: "Source"\n'
 class show_code(Processor):
     "Folds exported code under the symbols it documents, shows it where it documents none, and leaves imports out."
     def begin(self):
-        cells = []
+        cells, at = [], 0
         for cell in self.nb.cells:
             if getattr(cell, "has_sd", False):  # nbdev puts symbols right after their code, the last one first
                 cells.insert(at, cell)

@@ -3,11 +3,15 @@ import base64
 import json
 import os
 import re
+from collections.abc import Iterator
+from copy import copy
+from functools import cache
 from html import escape
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from bs4 import BeautifulSoup, Comment, Tag
+from bs4.element import PreformattedString
 from latex2mathml.converter import convert
 from nbdev.doclinks import NbdevLookup
 
@@ -34,9 +38,20 @@ def read(file: Path) -> BeautifulSoup:
     return BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
 
 
-def fragment(text: str) -> Tag:
-    "The first element of a piece of HTML."
+@cache
+def parsed(text: str) -> Tag:
+    "The first element of a piece of HTML, to be copied."
     return BeautifulSoup(text, "html.parser").find()
+
+
+def fragment(text: str) -> Tag:
+    "The first element of a piece of HTML, read once however often it is needed."
+    return copy(parsed(text))
+
+
+def tags(top: Tag) -> Iterator[Tag]:
+    "All elements below one, which `find_all` finds several times more slowly."
+    return (part for part in top.descendants if isinstance(part, Tag))
 
 
 def read_pages(docs: Path) -> dict[Path, BeautifulSoup]:
@@ -61,8 +76,8 @@ def finish_pages(docs: Path, pages: dict[Path, BeautifulSoup], facts: dict):
         finish_head(soup, file, "../"*name.count("/"))
         finish_frame(soup, file, facts)
         if name.startswith("source/"): finish_source(soup.main)
-        else: finish_main(soup, name.removesuffix(".html"), facts["modules"])
         if name != "404.html": sections += page_sections(soup, name)
+        if not name.startswith("source/"): finish_main(soup, name.removesuffix(".html"), facts["modules"])
         file.write_text(str(soup), encoding="utf-8")
     # a script, not JSON: a page opened from the disk may load scripts but not fetch files
     (docs/"assets"/"search.js").write_text(f"window.siteSections = {json.dumps(sections, ensure_ascii=False)};\n", encoding="utf-8")
@@ -75,7 +90,7 @@ def finish_figures(soup: BeautifulSoup, file: Path):
     for image in soup.main.find_all("img"):
         if image["src"].startswith("data:image/png;base64,") and (picture := known.get(base64.b64decode(image["src"].partition(",")[2]))):
             image.attrs |= {"src": picture.relative_to(file.parent).as_posix(), "loading": "lazy"}
-        if not (picture := file.parent/image["src"]).suffix == ".png" or not picture.exists(): continue
+        if (picture := file.parent/image["src"]).suffix != ".png" or not picture.exists(): continue
         width, height = (str(int.from_bytes(picture.read_bytes()[i:i+4])) for i in (16, 20))
         image.attrs |= {"width": width, "height": height}  # so that its place is kept until it is there
         if not image.find_parent("a"): image.wrap(soup.new_tag("a", href=image["src"], title="Full size"))
@@ -105,7 +120,7 @@ def hang_gallery(docs: Path, pages: dict[Path, BeautifulSoup]):
         gallery.extend([heading, row])
 
 
-def ids(soup: BeautifulSoup) -> set[str]: return {tag["id"] for tag in soup.find_all(id=True)}
+def ids(soup: BeautifulSoup) -> set[str]: return {tag.attrs["id"] for tag in tags(soup) if "id" in tag.attrs}
 
 
 def target(file: Path, url: SplitResult) -> Path:
@@ -149,14 +164,17 @@ def finish_frame(soup: BeautifulSoup, file: Path, facts: dict):
     header, sidebar = soup.find(id="quarto-header"), soup.find(id="quarto-sidebar") or soup.new_tag("nav")
     header.find(class_="navbar-container").append(tools)
     for image in header.find_all(class_="navbar-logo"): image["role"] = "presentation"  # the name stands beside it
-    for section in sidebar.select(".sidebar-item-section"):
-        if not section.select("ul a[href]"): section.decompose()  # a folder that has no page yet
-    for link in sidebar.select("a[href]"):  # texts speak of lessons by number
-        if lesson := LESSON.search(link["href"]): link.insert(0, fragment(f'<span class="lesson-number">{lesson[1]}</span>'))
+    for section in [tag for tag in tags(sidebar) if "sidebar-item-section" in tag.get("class", ())]:
+        if not any(link.name == "a" for part in section.find_all("ul", recursive=False) for link in tags(part)):
+            section.decompose()  # a folder that has no page yet
+    for tag in [*tags(sidebar)]:
+        if "href" in tag.attrs and (lesson := LESSON.search(tag["href"])):  # texts speak of lessons by number
+            tag.insert(0, fragment(f'<span class="lesson-number">{lesson[1]}</span>'))
+        if tag.get("data-bs-toggle") == "collapse" and "href" not in tag.attrs: tag.attrs |= {"role": "button", "tabindex": "0"}
+        if "sidebar-item-toggle" in tag.get("class", ()) and not tag.find_previous_sibling("a", href=True):
+            tag["tabindex"] = "-1"  # does what the name beside it does
     if lesson := LESSON.search(file.name):
         for crumb in soup.select(".breadcrumb-item:first-child a"): crumb.string = f"Lesson {lesson[1]}"
-    for toggle in sidebar.select("[data-bs-toggle=collapse]:not([href])"): toggle.attrs |= {"role": "button", "tabindex": "0"}
-    for toggle in sidebar.select(".sidebar-item-toggle"): toggle["tabindex"] = "-1"  # does what the name beside it does
     for nav, label in ((sidebar, "Pages"), (soup.find("nav", class_="page-navigation"), "Previous and next page"), (soup.find(id="TOC"), "On this page")):
         if nav: nav["aria-label"] = label
     markdown = f' · <a href="{twin(file).name}">This page as Markdown</a>' if twin(file).exists() else ""
@@ -180,7 +198,8 @@ def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
         tex = re.sub(r"^\\[\[(]|\\[\])]$", "", span.get_text().strip())
         span.clear()
         span.append(fragment(convert(tex, display="block" if display else "inline")))
-    for code in main.select(".code-copy-outer-scaffold code"): wrap_code(code)
+    for block in main.find_all(class_="code-copy-outer-scaffold"):
+        for code in block.find_all("code"): wrap_code(code)
     for table in main.find_all("table"):
         if table.find_parent(class_="table-scroll") is None: table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
     for text in [text for code in main.select("td code") for text in code.find_all(string=re.compile(r"[\w.]{25}"))]:
@@ -201,12 +220,17 @@ def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
         header.append(short)
 
 
+class Finished(PreformattedString):
+    "HTML that is written as it is, and not read again."
+    PREFIX = SUFFIX = ""
+
+
 def wrap_code(code: Tag):
     "Makes a box of each line, so that what does not fit goes on below, further in than the line began."
     one_line_each = re.sub(r"(<span[^>]*>)([^<]*)</span>", lambda token: token[1] + token[2].replace("\n", f"</span>\n{token[1]}") + "</span>", code.decode_contents())
     boxes = "\n".join(f'<span class="code-line" style="--indent: {len(line) - len(line.lstrip(" "))}ch">{line}</span>' for line in one_line_each.splitlines())
     code.clear()
-    code.extend(list(fragment(f"<pre>{boxes}</pre>").children))  # only within a pre does the parser keep all spaces
+    code.append(Finished(boxes))
 
 
 def page_sections(soup: BeautifulSoup, name: str) -> list[dict]:
@@ -245,7 +269,7 @@ def problems(docs: Path, pages: dict[Path, BeautifulSoup]) -> list[str]:
 def dead_links(file: Path, soup: BeautifulSoup, anchors: dict[Path, set[str]]) -> list[str]:
     "Links within the site that lead nowhere."
     found = []
-    for tag, attribute in ((tag, a) for tag in soup.find_all(True) for a in ("href", "src") if a in tag.attrs and tag.name != "use"):
+    for tag, attribute in ((tag, a) for tag in tags(soup) for a in ("href", "src") if a in tag.attrs and tag.name != "use"):
         url = urlsplit(tag[attribute])
         if url.scheme or url.netloc: continue
         place = target(file, url)
@@ -262,7 +286,7 @@ def raw_links(soup: BeautifulSoup) -> list[str]:
 
 
 def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:
-    "Pictures that say nothing to somebody who cannot see them."
+    "Pictures without a text for readers who cannot see them."
     pictures = [p for p in soup.find_all(["img", "svg"]) if p.find_parent("svg") is None
                 and p.get("aria-hidden") != "true" and p.get("role") != "presentation"]
     return [f"picture {n} of the page has no alternative text: add `#| fig-alt: …` to its cell"
@@ -271,8 +295,9 @@ def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:
 
 def remote_loads(soup: BeautifulSoup) -> list[str]:
     "What the page would load from another host. A link that the reader may follow is not loaded."
-    urls = [tag[a] for tag in soup.find_all(list(LOADS)) for a in LOADS[tag.name] if REMOTE.match(tag.get(a, ""))]
-    for style in (*soup.find_all("style"), *soup.find_all(style=True)):
-        urls += CSS_REMOTE.findall(style.get("style") or style.get_text())
-    for script in soup.find_all("script", src=False): urls += JS_REMOTE.findall(script.get_text())
+    every = [*tags(soup)]
+    urls = [tag[a] for tag in every for a in LOADS.get(tag.name, ()) if REMOTE.match(tag.get(a, ""))]
+    for tag in every:
+        if tag.name == "style" or "style" in tag.attrs: urls += CSS_REMOTE.findall(tag.get("style") or tag.get_text())
+        if tag.name == "script" and "src" not in tag.attrs: urls += JS_REMOTE.findall(tag.get_text())
     return [f"loads {url} from the network: keep a copy in nbs/assets, or do without" for url in urls]

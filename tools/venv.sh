@@ -79,7 +79,7 @@ if ! usable; then
     echo "Making .venv with $("$python" --version 2>&1)."
     rm -rf .venv
     if has uv; then uv venv --quiet --python "$python" .venv; else "$python" -m venv .venv; fi ||
-        fail "Could not make .venv (see above). When that is mended, run the same command again."
+        fail "Could not make .venv (see above). Fix that, then run the same command again."
     echo "$made_for" > .venv/made-for
 fi
 if ! installed; then
@@ -92,6 +92,6 @@ if ! installed; then
     fi
     echo "Installing hooklab[$level] in .venv: once, and some minutes with a slow line, for torch is large."
     $tool $quiet --editable ".[$level]" ${torch:+"torch==$torch"} ||
-        fail "Could not install hooklab[$level] (see above). When that is mended, run the same command again."
+        fail "Could not install hooklab[$level] (see above). Fix that, then run the same command again."
     echo "$facts" > ".venv/installed-$level"
 fi

@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 from .nan_blame import Call, LeftOut, blame_backward, blame_forward, closer, described, facts, norm, numbers_of, read, word, worst
 from ..hooks.gradient import Entrance, GradientCall
 from ..hooks.group import Group, none_ran
-from ..hooks.hook import Hook, _check
+from ..hooks.calls import LayerHook, listen
 from ..hooks.select import layers, named_layers, runs, unwrap
 from ..hooks.copies import HookWarning
 from ..hooks.tree import tensors
@@ -44,31 +44,32 @@ class NonFiniteError(FloatingPointError):
         self.kind, self.layer, self.direction, self.n_pass, self.n_call, self.carriers = kind, layer, direction, n_pass, n_call, carriers
 
 # %% ../../nbs/lib/debug/nan-watch.ipynb #24568991
-class CallHook(Hook):
+class WatchedLayer(LayerHook):
     "Tells the watch when a call of a layer begins and ends."
-    __slots__ = "last",
-    def _enters(self, given):
-        if not self.removed: self.group.enters(self, given)
+    last, recorded = None, None  # the last call, and whether it recorded a graph
+    n_calls = 0
 
-    def _left(self, out): self.group.left(self, out)
+    def clear(self): self.n_calls = 0
+
+    def enters(self, given, rerun):
+        if not self.removed: self.group.enters(self, given, rerun)
+
+    def left(self, output, rerun): self.group.left(self, output, rerun)
 
 # %% ../../nbs/lib/debug/nan-watch.ipynb #63c3e582
 class NanWatch(Group):
     "What `find_nan` returns."
     def __init__(self, model: nn.Module, on_find: Callable | None, inf: bool, gradients: bool):
-        super().__init__(on_find or NonFiniteError, with_kwargs=True)
-        named = list(layers(model).items())
-        self.kind, self.model, self.on_find, self.inf, self.gradients = "watch", unwrap(model), on_find, inf, gradients
+        super().__init__("watch", on_find or NonFiniteError, with_kwargs=True)
+        named = layers(model)
+        self.model, self.on_find, self.inf, self.gradients = unwrap(model), on_find, inf, gradients
         self.model_type = type(self.model).__name__
         self.n_pass, self.top, self.told, self.spoiled, self.uncompiled = 0, None, set(), set(), ExitStack()
         self.calls, self.arrived, self.weights, self.known, self.open, self.left_out = [], [], [], {}, {}, LeftOut()
         self.seen = set()  # how many calls a whole pass had
-        if runs(self.model): named.insert(0, ("(model)", self.model))
-        _check(named)
-        hooks = [CallHook.__new__(CallHook)._become(name, m, self) for name, m in named]
-        for h in hooks: h.last = None
+        if runs(self.model): named = {"(model)": self.model} | named
+        listen(WatchedLayer, named, self)
         if "torch._dynamo" in sys.modules: self.uncompiled.enter_context(torch.compiler.set_stance("force_eager"))
-        self.attach(hooks)
 
     def close(self, report, in_context=False):
         "Take everything off."
@@ -95,29 +96,28 @@ class NanWatch(Group):
     def __exit__(self, exc_type, *_): self.close(report=exc_type is None, in_context=True)
     def __repr__(self): return f"NanWatch on {self.model_type}: {self.n_pass} passes{', removed' if self.closed else ''}"
 
-    def enters(self, hook, given):
+    def enters(self, hook, given, rerun):
         "A call of a layer begins."
-        again = torch._C._current_graph_task_id() != -1  # activation checkpointing
         stack = self.open.setdefault(get_ident(), [])
-        if hook is self.hooks[0] and not again: stack.clear()  # Ctrl-C leaves calls that never end
-        if not stack and not again: self._begin_pass()
-        call = copy(hook.last) if again and hook.last else Call(hook, stack[-1] if stack else None, self.n_pass)
+        if hook is self.hooks[0] and not rerun: stack.clear()  # Ctrl-C leaves calls that never end
+        if not stack and not rerun: self._begin_pass()
+        call = copy(hook.last) if rerun and hook.last else Call(hook, stack[-1] if stack else None, self.n_pass)
         call.entrance = None
         try: call.entrance = Entrance(*given) if self.gradients and torch.is_grad_enabled() else None
-        except Exception as e: hook._left_alone(e)
-        if not again: call.inputs = numbers_of(given, self.known, self.left_out)
+        except Exception as e: hook.left_alone(e)
+        if not rerun: call.inputs = numbers_of(given, self.known, self.left_out)
         stack.append(call)
 
-    def left(self, hook, out):
+    def left(self, hook, out, rerun):
         "A call of a layer ends."
         if not (stack := self.open.get(get_ident())): return
-        call, again, recorded = stack.pop(), torch._C._current_graph_task_id() != -1, torch.is_grad_enabled()
+        call, recorded = stack.pop(), torch.is_grad_enabled()
         try:
-            if call.entrance and not (again and hook.recorded) and any(t.requires_grad for t in tensors(out)):
+            if call.entrance and not (rerun and hook.recorded) and any(t.requires_grad for t in tensors(out)):
                 GradientCall(out, partial(self._came, call), call.entrance)
-        except Exception as e: hook._left_alone(e)
+        except Exception as e: hook.left_alone(e)
         call.entrance = None
-        if again: return
+        if rerun: return
         raised = sys.exc_info()[1] if out is None else None
         call.outputs = call.inputs if raised else numbers_of(out, self.known, self.left_out)  # if what it got made it raise, it passed that on
         hook.last, hook.recorded = call, recorded

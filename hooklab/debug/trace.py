@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ..drawing import axes_for, ink
 from ..hooks.gradient import GradientCall
 from ..hooks.group import Group, none_ran
-from ..hooks.hook import Hook, Hooks, _check
+from ..hooks.calls import GradientHook, listen
+from ..hooks.hook import Hooks
 from ..hooks.parameters import parameter_hooks, refuse_sharded
 from ..hooks.select import layers, outermost, runs, unwrap
 from ..hooks.undisturbed import run_undisturbed
@@ -127,14 +129,14 @@ class Timeline:
         *what: str | type | Callable, # Which layers, as `layers` understands it; if nothing is asked for, all and the model itself
     ):
         named = layers(model, *what) if what else layers(model) | {"(model)": unwrap(model)}
-        _check(list(named.items()))
         self.rows: list[Event] = []
         write = self.rows.append  # the hooks must not hold `self`
-        self.events = events = Group(lambda *event: write(Event(*event)), root=unwrap(model) if what and runs(unwrap(model)) else None)
-        events.kind, self.names = "timeline", [name for name in named if name != "(model)"]
+        root = unwrap(model) if what and runs(unwrap(model)) else None
+        self.events = events = Group("timeline", lambda *event: write(Event(*event)), root)
+        self.names = [name for name in named if name != "(model)"]
         with ExitStack() as attached:
             attached.callback(events.close, report=False)  # what did not fire can be seen
-            events.attach([LayerEvents.__new__(LayerEvents)._become(name, m, events) for name, m in named.items()])
+            listen(LayerEvents, named, events)
             if any(p.requires_grad for m in named.values() for p in m.parameters()):
                 hooks = parameter_hooks(model, lambda name, p: write(Event("accumulated", name, shape_text(p))), list(what) or None, kind="post_accumulate")
                 attached.callback(hooks.group.close, report=False)
@@ -162,9 +164,8 @@ class Timeline:
         ax=None, # Where to draw; by default in a figure of its own, high enough for all lanes
     ): # The axes
         "Draw a lane for each layer: bars from the beginning of a call to its end, diamonds for gradients of parameters."
-        import matplotlib.pyplot as plt
         lanes = {name: y for y, name in enumerate(dict.fromkeys(e.name for e in self.rows if e.kind != "accumulated"))}
-        if ax is None: ax = plt.subplots(figsize=(8, 1.2 + 0.24*len(lanes)), layout="constrained")[1]
+        ax = axes_for(ax, (8, 1.2 + 0.24*len(lanes)))
         bars, begun, diamonds = {look: [] for look in _looks}, {}, []
         for x, e in enumerate(self.rows):
             if e.kind == "accumulated":
@@ -174,7 +175,7 @@ class Timeline:
             y, look = lanes[e.name], e.kind.removesuffix(" pre") + " again"*e.again
             if e.kind.endswith("pre"): begun.setdefault((y, look), []).append(x)
             else: bars[look].append((y, x, begun[y, look].pop()))
-        shown, ink, size = [], plt.rcParams["text.color"], 4.5 if len(self.rows) < 100 else 2.5
+        shown, size = [], 4.5 if len(self.rows) < 100 else 2.5
         for look, (colour, hatch) in _looks.items():
             if not bars[look]: continue
             ys, ends, starts = map(list, zip(*bars[look]))
@@ -182,7 +183,7 @@ class Timeline:
             shown.append(ax.barh(ys, widths, left=starts, height=0.6, color=colour, hatch=hatch, edgecolor="white", linewidth=0, label=look))
         unfinished = [(x, y) for (y, _), xs in begun.items() for x in xs]
         for points, marker, label in (diamonds, "D", "gradient of a parameter"), (unfinished, "x", "did not finish"):
-            if points: shown += ax.plot(*zip(*points), marker, color=ink, markersize=size, label=label)
+            if points: shown += ax.plot(*zip(*points), marker, color=ink(), markersize=size, label=label)
         ax.set(yticks=range(len(lanes)), yticklabels=lanes, ylim=(len(lanes) - 0.4, -0.6), xlabel="hooks that fired, in order")
         ax.spines[["top", "right", "left"]].set_visible(False)
         ax.tick_params(left=False)
@@ -200,29 +201,28 @@ class Event(NamedTuple):
     again: bool = False # Did checkpointing run the layer a second time?
 
 
-class LayerEvents(Hook):
+class LayerEvents(GradientHook):
     "Tells the timeline when a call of a layer begins and ends, in both directions."
-    def _tell(self, kind, value):
-        again = kind.startswith("forward") and torch._C._current_graph_task_id() != -1
+    def tell(self, kind, value, again=False):
         if self.removed: return
         try: shapes = shape_text(value)
-        except Exception as e: shapes = self._left_alone(e) or "?"
+        except Exception as e: shapes = self.left_alone(e) or "?"
         self.group.f(kind, self.name, shapes, again)
 
-    def _enters(self, given):
-        self._tell("forward pre", given)
-        super()._enters(given)
+    def enters(self, given, rerun):
+        self.tell("forward pre", given, rerun)
+        super().enters(given, rerun)
 
-    def _left(self, out):
-        raised = out is None and sys.exc_info()[0] is not None
-        if not raised: self._tell("forward", out)
+    def left(self, output, rerun):
+        raised = output is None and sys.exc_info()[0] is not None
+        if not raised: self.tell("forward", output, rerun)
         try:
-            if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(out)):
-                GradientCall(out, lambda call, grad_out: self._tell("backward pre", grad_out))
-        except Exception as e: self._left_alone(e)
-        super()._left(out)
+            if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(output)):
+                GradientCall(output, lambda call, grad_out: self.tell("backward pre", grad_out))
+        except Exception as e: self.left_alone(e)
+        super().left(output, rerun)
 
-    def _gradients(self, call, grad_in, grad_out): self._tell("backward", grad_in)
+    def gradients(self, call, grad_in, grad_out): self.tell("backward", grad_in)
 
 
 _looks = {"forward": ("#0072B2", ""), "forward again": ("#56B4E9", "////"), "backward": ("#D55E00", "")}  # for all kinds of colour vision

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..hooks.tree import _is_one_of, _parts, map_tensors, named_tensors, shape_text
+from ..hooks.tree import is_one_of, map_tensors, named_tensors, parts_of, shape_text
 
 # %% ../../nbs/lib/edit/changes.ipynb #a0433473
 def _other_class(old, new, around=()):
     "The container in `old` that is of another class in `new`, if there is one."
-    if old is new or isinstance(old, Tensor) or _is_one_of(old, around): return None
+    if old is new or isinstance(old, Tensor) or is_one_of(old, around): return None
     if type(old) is not type(new): return old
-    pairs = zip((_parts(old) or ((), ()))[1], (_parts(new) or ((), ()))[1])
+    pairs = zip((parts_of(old) or ((), ()))[1], (parts_of(new) or ((), ()))[1])
     return next((odd for pair in pairs if (odd := _other_class(*pair, (*around, old))) is not None), None)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hooks.books import register
-from ..hooks.group import Group, Port, takes
-from ..hooks.hook import Hook, Hooks, _check
+from ..hooks.calls import check_layers
+from ..hooks.group import Group, takes
+from ..hooks.hook import Hooks, MemberHook
 from ..hooks.select import layers
 from ..hooks.tree import named_tensors, shape_text
 from .changes import Change
@@ -47,23 +47,19 @@ def edit_input(
     return Edits(m, f, True, names, call, with_kwargs, prepend)
 
 # %% ../../nbs/lib/edit/edits.ipynb #9ed11958
-class Replace(Port):
-    "A hook whose answer torch uses."
-    __slots__ = ()
-    def __call__(self, m, *given): return self.hook._edited(m, given)
-
-
 def _call_of(f) -> str: return f"{getattr(f, '__name__', type(f).__name__)}{inspect.signature(f, follow_wrapped=False)}"
 
 
-class Editing(Group):
+class EditGroup(Group):
     "What the edits of one `edit_input` or `edit_output` have in common."
+    due = True
+
     def __init__(self, f, is_input, root, call, with_kwargs, prepend):
         of_one = isinstance(f, Change)  # such an edit of an input may be meant for a keyword argument
         if of_one: with_kwargs = is_input
-        super().__init__(f, kind="forward_pre" if is_input else "forward", root=root, with_kwargs=with_kwargs, prepend=prepend)
-        self.kind, self.is_input = "edit_input" if is_input else "edit_output", is_input
-        self.of_one, self.with_kwargs, self.call = of_one, with_kwargs, call
+        super().__init__("edit_input" if is_input else "edit_output", f, root, with_kwargs=with_kwargs, prepend=prepend)
+        self.is_input, self.of_one, self.with_kwargs, self.call = is_input, of_one, with_kwargs, call
+        self.port = "new_input" if is_input else "new_output"
         kwargs = ", kwargs" if with_kwargs else ""
         self.called = "a function of one tensor" if of_one else f"f(layer, inputs{kwargs}{'' if is_input else ', output'})"
         if not of_one and not takes(f, n := self.called.count(",") + 1):
@@ -104,20 +100,16 @@ _on_nested = ("it got a nested tensor, which few operations of torch take (nn.Tr
               "mode); torch.backends.mha.set_fastpath_enabled(False) has it work on padded ones")
 
 
-class Edit(Hook):
+class Edit(MemberHook):
     "Replaces what one layer gets or returns."
     note = None # what to say if a layer stumbles over the edit
 
-    def register(self, **options) -> list:
-        m = self.module
-        return [register(m, {"forward_pre" if self.group.is_input else "forward": Replace(self)}, options)]
-
-    def _edited(self, m, given):
-        g, compiling, number = self.group, torch.compiler.is_compiling(), self.n_calls
+    def answer(self, m, given, compiling, rerun):
+        g, number = self.group, self.n_calls
         if self.removed: return None  # by another hook on this layer, while torch was calling them all
-        again = not compiling and torch._C._current_graph_task_id() != -1  # checkpointing runs the layer a second time
-        if again and g.call is not None: raise RuntimeError("call= does not go with checkpointing, which runs calls again without saying which")
-        if not again: self.n_calls = 1 if compiling and not g.rooted else number + 1  # see Hook._add
+        if rerun and g.call is not None:
+            raise RuntimeError("call= does not go with checkpointing, which runs calls again without saying which")
+        if not rerun: self.n_calls = 1 if compiling and not g.rooted else number + 1  # see Results.add
         if g.call is not None and g.call != number: return None
         self.fired = True
         if compiling: return g.new(m, given)
@@ -135,13 +127,11 @@ class Edit(Hook):
         changed = f"{self.group.kind} of {self.name}: what was {_described(before)} became {_described(after)}"
         self.note = changed if before != after else None
 
-    def _why_silent(self) -> str:
-        if not self.n_calls: return super()._why_silent()
+    def why_silent(self) -> str:
+        if not self.n_calls: return super().why_silent()
         return f"ran {self.n_calls} times in the last pass, so call={self.group.call} never came (calls are counted from 0)"
 
-    def __repr__(self):
-        state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
-        return f"{self.group.kind} of {self.name}: {self._layer_type}, {state}"
+    def __repr__(self): return f"{self.group.kind} of {self.name}: {self.layer_type}, {self.state}"
 
 
 class Edits(Hooks):
@@ -151,9 +141,10 @@ class Edits(Hooks):
         if names is not None and not isinstance(names, list | tuple): names = [names]
         if names is None: named, root = {type(m).__name__: m}, None
         else: named, root = layers(m, *names) if names else {}, m  # no name must not mean all layers
-        _check(list(named.items()))
-        group = Editing(f, is_input, root, call, with_kwargs, prepend)
-        self._hold(group, [Edit.__new__(Edit)._become(name, layer, group) for name, layer in named.items()])
+        check_layers(list(named.items()))
+        group = EditGroup(f, is_input, root, call, with_kwargs, prepend)
+        group.attach([Edit(name, layer, group) for name, layer in named.items()])
+        super().__init__(group, None)
 
     def __exit__(self, exc_type, exc, *_):
         if isinstance(exc, Exception):

@@ -8,15 +8,14 @@ __all__ = ['FeatureExtractor']
 # %% ../../nbs/lib/features/extractor.ipynb #e02ff268
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..hooks.books import register
-from ..hooks.group import Group, Port, last_given
-from ..hooks.hook import Hook, _check
+from ..hooks.calls import LayerHook, check_layers
+from ..hooks.group import place
+from ..hooks.keeping import HookGroup, last_given
 from ..hooks.select import is_sharded, layers, named_layers, not_a_model, unwrap
 from ..hooks.copies import HookWarning, Live, current_level, versions
 from ..hooks.tree import map_tensors
@@ -49,8 +48,8 @@ class FeatureExtractor(nn.Module):
         "Call the model with what is given. The features come in the order in which the calls finished."
         stop = self.stop and not self.wanted.model_output
         if self.stop: _check_mode(self.model)
-        taking = Taking(self.wanted, self.detach, stop, self.device, self.dtype)
-        takers = [Taker.__new__(Taker)._become(name, layer_at(self.model, name), taking) for name in self.wanted.numbers]
+        taking = TakingGroup(self.wanted, self.detach, stop, self.device, self.dtype)
+        takers = [Taker(name, layer_at(self.model, name), taking) for name in self.wanted.numbers]
         taking.attach(takers)
         try:
             output = self.model(*args, **kwargs)
@@ -74,13 +73,13 @@ class FeatureExtractor(nn.Module):
         for key in self.wanted.must_come:
             if self.wanted.key(key) in taking.found: continue
             h = calls[key if key in calls else key.rsplit("#", 1)[0]]
-            why = h._why_silent()
-            if h.fired: why = f"{h.name} ran {h.ran} time{'s' * (h.ran != 1)}, and calls are counted from 0"
+            why = h.why_silent()
+            if h.fired: why = f"{h.name} ran {'once' if h.n_ran == 1 else f'{h.n_ran} times'}, and calls are counted from 0"
             raise RuntimeError(f"{key} was asked for and did not run in this pass: {why}")
         silent = [h for h in takers if not h.fired]
         if not silent or self._said: return
         self._said = True
-        warnings.warn(f"{', '.join(h.name for h in silent)}: {silent[0]._why_silent()}", HookWarning, stacklevel=5)
+        warnings.warn(f"{', '.join(h.name for h in silent)}: {silent[0].why_silent()}", HookWarning, stacklevel=5)
 
     def __repr__(self):
         told = [f"{option}=True" for option in ("detach", "stop") if getattr(self, option)]
@@ -123,7 +122,7 @@ class Wanted:
             for name in found:
                 if number not in self.numbers.setdefault(name, []): self.numbers[name].append(number)
             if isinstance(which, str) and which in known: self.must_come.append(what)
-        if self.numbers: _check([(name, layer_at(model, name)) for name in self.numbers])
+        if self.numbers: check_layers([(name, layer_at(model, name)) for name in self.numbers])
 
     def _rename(self, what, found, number, new):
         if len(found) > 1:
@@ -195,17 +194,14 @@ class Ended(BaseException):
     def __init__(self, taking): self.taking = taking
 
 
-_backward_pass = torch._C._current_graph_task_id
-
-
-class Taking(Group):
+class TakingGroup(HookGroup):
     "What the hooks of one pass have in common."
     def __init__(self, wanted, detach, stop, device, dtype):
         super().__init__(last_given, detach=detach)
         self.wanted, self.device, self.dtype = wanted, device, dtype
         self.uncopied = {}  # what could not be copied or moved, and why
         self.found, self.missing, self.ended = {}, set(wanted.first()) if stop else None, False
-        self.place = None if torch.compiler.is_compiling() else (get_ident(), _backward_pass())
+        self.place = None if torch.compiler.is_compiling() else place()
         self.level = current_level()  # a caller inside `vmap` gets features that belong there
 
     def placed(self, t: Tensor) -> Tensor:
@@ -231,20 +227,13 @@ class Taking(Group):
         return [key for key, kept in live.items() if kept.versions != versions(kept.value)]
 
 
-class Returned(Port):
-    "After a layer has run."
-    __slots__ = ()
-    def __call__(self, m, i, output):
-        # another thread may run the same model, and checkpointing runs layers again in a backward pass: no calls of this pass
-        if torch.compiler.is_compiling() or self.hook.group.place in (None, (get_ident(), _backward_pass())): self.hook.returned(output)
-
-
-class Taker(Hook):
+class Taker(LayerHook):
     "Takes the calls of one layer that were asked for."
-    __slots__ = ()
-    def register(self, **options): return [register(self.module, {"forward": Returned(self)}, options)]
+    n_ran = 0
+    port = "forward_always"  # the pass may itself be in a backward pass
 
-    def returned(self, output):
-        if self.group.ended: return
-        number, self.ran, self.fired = self.ran, self.ran + 1, True
-        if keys := self.group.wanted.keys(self.name, number): self.group.take(keys, output)
+    def saw(self, layer, given, compiling):
+        # another thread may run the same model, and checkpointing runs layers again: these are not calls of this pass
+        if self.group.ended or not compiling and self.group.place not in (None, place()): return
+        number, self.n_ran, self.fired = self.n_ran, self.n_ran + 1, True
+        if keys := self.group.wanted.keys(self.name, number): self.group.take(keys, given[-1])

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules.module import _WrappedHook  # around what is called before a state dict is loaded
 
 from .group import Begin, End, Enter, Port
-from .hook import Hook
+from .calls import LayerHook
 from .select import named_layers, not_a_model, unwrap
 
 # %% ../../nbs/lib/hooks/attached.ipynb #47d4ded6
@@ -42,7 +42,7 @@ def hooks_on(
         if getattr(f, "__func__", None) is nullcontext.__exit__: continue  # a port that other code has copied: it does nothing
         if isinstance(f, Port):
             owner = f.hook
-            kind, function = ("pass", "begin") if isinstance(f, Begin) else (owner.group.kind, _function_name(owner.group.f))
+            kind, function = ("pass", "begin") if isinstance(f, Begin) else (owner.group.kind, _function_name(owner.group.f or type(owner)))
         else: function = _function_name(f)
         rows.append(Attached(name, type(where).__name__ if where is not None else "every layer", kind, function, isinstance(f, Port)))
     return rows
@@ -57,11 +57,11 @@ def name_of(f) -> str:
     return getattr(getattr(f, "func", f), "__name__", type(f).__name__)
 
 # %% ../../nbs/lib/hooks/attached.ipynb #a87a76a9
-_kinds = {"_forward_pre_hooks": "forward_pre", "_forward_hooks": "forward",
+KINDS_ON_LAYERS = {"_forward_pre_hooks": "forward_pre", "_forward_hooks": "forward",
           "_backward_pre_hooks": "backward_pre", "_backward_hooks": "backward",
           "_state_dict_pre_hooks": "state_dict_pre", "_state_dict_hooks": "state_dict_post",
           "_load_state_dict_pre_hooks": "load_state_dict_pre", "_load_state_dict_post_hooks": "load_state_dict_post"}
-_parameter_kinds = {"_backward_hooks": "tensor", "_post_accumulate_grad_hooks": "post_accumulate"}
+KINDS_ON_PARAMETERS = {"_backward_hooks": "tensor", "_post_accumulate_grad_hooks": "post_accumulate"}
 
 
 def _everything(model: nn.Module) -> Iterator[tuple[str, Any, str, Any]]:
@@ -70,10 +70,10 @@ def _everything(model: nn.Module) -> Iterator[tuple[str, Any, str, Any]]:
     names = {id(m): name for name, m in reversed(named_layers(model))} | {id(inner): ""}
     for m in model.modules():
         name = names.get(id(m), "")  # the wrappers around a model stand for the model
-        for attribute, kind in _kinds.items():
+        for attribute, kind in KINDS_ON_LAYERS.items():
             for f in getattr(m, attribute).values(): yield name, m, kind, f.hook if isinstance(f, _WrappedHook) else f
         for parameter_name, p in m._parameters.items():
-            for attribute, kind in _parameter_kinds.items():
+            for attribute, kind in KINDS_ON_PARAMETERS.items():
                 for f in (getattr(p, attribute, None) or {}).values(): yield f"{name}.{parameter_name}".lstrip("."), p, kind, f
     torch_module = torch.nn.modules.module
     for attribute in vars(torch_module):
@@ -92,6 +92,6 @@ def remove_hooks(
     "Take all hooks of ours off `model`; those of others stay."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     ours = {id(f.hook): f.hook for _, _, _, f in _everything(model) if isinstance(f, Port)}
-    groups = {id(h.group if isinstance(h, Hook) else h): h.group if isinstance(h, Hook) else h for h in ours.values()}
+    groups = {id(group): group for h in ours.values() for group in [h.group if isinstance(h, LayerHook) else h]}
     for group in groups.values(): group.close(report=False)
-    return sum(isinstance(h, Hook) for h in ours.values())
+    return sum(isinstance(h, LayerHook) for h in ours.values())

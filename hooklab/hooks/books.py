@@ -42,7 +42,8 @@ def entered(state: dict, name: str, number: int, f: Any) -> Book:
     else:
         state[name] = book = Book(plain) if plain else Book()
         book.ours, book.plain = {number}, plain
-        for other in plain: plain[other] = StandIn(book, other)
+        if plain:
+            for other in plain: plain[other] = StandIn(book, other)
     book[number] = f
     return book
 
@@ -93,7 +94,7 @@ def register(
             name, method, torchs, notes = _kinds[kind]
             if getattr(layer_type, method) is torchs and method not in state:
                 places.append((name, book := entered(state, name, number, port), number))
-                for option, wanted in options.items():
+                for option, wanted in options.items() if options else ():
                     if not wanted: continue
                     if option == "prepend": book.move_to_end(number, last=False)
                     elif option in notes: places.append((notes[option], entered(state, notes[option], number, True), number))

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
 from .copies import is_wrapper
-from .tree import _parts, _is_one_of, map_tensors, tensors
+from .tree import is_one_of, parts_of, map_tensors, tensors
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #bffb0bfc
 class Entrance:
@@ -54,7 +54,7 @@ def _outline(x, around=()):
     "The containers in `x`, to put gradients in."
     if isinstance(x, Tensor): return _empty
     # nothing else is kept: it may hold tensors, and these the graph, which holds the hook that holds the outline
-    if x is None or around and _is_one_of(x, around) or (taken := _parts(x)) is None: return None
+    if x is None or around and is_one_of(x, around) or (taken := parts_of(x)) is None: return None
     _, parts, rebuild = taken
     if type(x) is not tuple: around = (*around, x)
     return rebuild([_outline(part, around) for part in parts])

@@ -10,14 +10,14 @@ import inspect
 import sys
 import warnings
 from contextlib import nullcontext
+from threading import get_ident
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .books import register
+from .copies import HookWarning
 from .select import first_few, not_a_model, refuse_opaque
-from .copies import HookWarning, Live, gathered, own_copy, shares_memory, stands_for_many
-from .tree import map_tensors, tensors
 
 # %% ../../nbs/lib/hooks/group.ipynb #0b60546d
 _nothing = nullcontext().__exit__  # takes any arguments, returns None, and can be pickled
@@ -35,40 +35,58 @@ class Port:
 _graph_task, _is_compiling = torch._C._current_graph_task_id, torch.compiler.is_compiling  # asked in every call
 
 
+def place() -> tuple[int, int]:
+    "This thread, and the backward pass that it is in, or -1."
+    return get_ident(), _graph_task()
+
+
 class Look(Port):
-    "A forward or forward pre hook."
+    "A forward or forward pre hook: calls `saw`, but not for a rerun."
     __slots__ = ()
     def __call__(self, m, *given):
-        # A forward call inside a backward pass is activation checkpointing that runs the layer again: not another call.
         compiling = _is_compiling()
-        if compiling or _graph_task() == -1: self.hook._saw(m, given, compiling)
+        if compiling or _graph_task() == -1: self.hook.saw(m, given, compiling)
+
+
+class LookAlways(Port):
+    "A forward hook that decides itself which calls count."
+    __slots__ = ()
+    def __call__(self, m, *given): self.hook.saw(m, given, _is_compiling())
+
+
+class Answer(Port):
+    "A forward or forward pre hook whose answer torch uses."
+    __slots__ = ()
+    def __call__(self, m, *given):
+        compiling = _is_compiling()
+        return self.hook.answer(m, given, compiling, not compiling and _graph_task() != -1)
 
 
 class Enter(Port):
-    "The first half of a backward hook: remembers where the inputs hang in the graph."
+    "Before the layer runs: the first half of what hears of a whole call."
     __slots__ = ()
     def __call__(self, m, *given):
-        if torch.compiler.is_compiling():
+        if _is_compiling():
             from hooklab.hooks.uncompiled import enters  # imported while torch compiles, and only then
             enters(self.hook, given)
-        else: self.hook._enters(given)
+        else: self.hook.enters(given, _graph_task() != -1)
 
 
 class Leave(Port):
-    "The second half, all there is of a backward pre hook: listens where the gradients will come by."
+    "After the layer has run, or has raised: the second half."
     __slots__ = ()
     def __call__(self, m, *given):
-        if torch.compiler.is_compiling():
+        if _is_compiling():
             from hooklab.hooks.uncompiled import left
             left(self.hook, given[-1])
-        else: self.hook._left(given[-1])
+        else: self.hook.left(given[-1], _graph_task() != -1)
 
-
+# %% ../../nbs/lib/hooks/group.ipynb #e34dd293
 class Begin(Port):
-    "Before the root runs: a pass begins."
+    "Before the root runs: a pass begins, unless checkpointing runs the root again."
     __slots__ = ()
     def __call__(self, m, *given):
-        if torch.compiler.is_compiling() or _graph_task() == -1: self.hook._begin()  # and not when checkpointing runs it again
+        if _is_compiling() or _graph_task() == -1: self.hook.begin_pass()
 
 
 class End(Port):
@@ -77,56 +95,30 @@ class End(Port):
     def __call__(self, m, *given): self.hook.running = False
 
 # %% ../../nbs/lib/hooks/group.ipynb #18f80406
-_kinds = "forward", "forward_pre", "backward", "backward_pre"
-
-
-def last_given(m, *given):
-    "The function of `hook_output`: keep what the layer returned, or the gradients of it."
-    return given[-1]
-
-
 class Group:
-    "What the hooks of one `Hook` or `Hooks` have in common."
-    level = 0 # the transforms, such as `torch.vmap`, that copies are for the inside of: hooks are read outside of all
-    def __init__(self, f, is_forward=True, detach=True, cpu=False, gather=False, *, kind=None, root=None, keep=None,
-                 with_kwargs=False, prepend=False, always_call=False):
-        self.kind = kind or ("forward" if is_forward else "backward")
-        if self.kind not in _kinds: raise ValueError(f"kind={kind!r} is not one of {', '.join(_kinds)}")
-        if not callable(f): raise TypeError(f"hook_func must be a function of (layer, inputs, output), got {type(f).__name__}")
-        if keep is not None and keep < 1: raise ValueError(f"keep={keep}: how many calls to keep must be at least 1")
+    "The life of hooks that were attached together."
+    port = None  # which port its hooks have, where they do not say so themselves
+    due = False  # is it worth a warning if one of the hooks never fires?
+    keep = None  # how many calls each hook keeps; None for those of the pass, or the last one without a root
+
+    def __init__(self, kind, f=None, root=None, *, with_kwargs=False, prepend=False, always_call=False):
+        if f is not None and not callable(f): raise TypeError(f"what {kind} calls must be a function, not a {type(f).__name__}")
         if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
         if root is not None: refuse_opaque(root)
-        if always_call and self.kind != "forward": raise ValueError("always_call=True is for forward hooks")
-        if not isinstance(detach, bool): raise TypeError(f"detach is True or False, not {detach!r}; which layers of a model are meant is said with names=")
-        self.f, self.detach, self.cpu, self.gather, self.keep = f, detach, cpu, gather, keep
-        self.root, self.rooted = root, root is not None  # `rooted` because compiled code must not look at the model itself
+        self.kind, self.f, self.root = kind, f, root
+        self.rooted = root is not None  # because compiled code must not look at the model itself
         asked = {"with_kwargs": with_kwargs, "prepend": prepend, "always_call": always_call}
         self.options = {name: True for name, wanted in asked.items() if wanted}
-        self.show = Tensor.detach if detach and not (cpu or gather) else self._show
-        self.plain_store = f is last_given and detach and not (cpu or gather)
-        self.hooks, self.handles, self.said, self.closed = [], [], False, False
+        self.hooks, self.handles, self.closed = [], [], False
         self.running = self.began = False  # running: the root is, right now
+        self.said = False  # that compiled code is split
 
-    def _show(self, t: Tensor) -> Tensor:
-        "`t` as the hook function gets it."
-        if self.detach: t = t.detach()
-        if self.gather: t = gathered(t)
-        return t.cpu() if self.cpu else t
-
-    def own(self, value, given):
-        "`value` as it is stored: with copies of the tensors that share memory with what torch gave."
-        if not self.detach: return Live(value)
-        if torch.compiler.is_compiling(): return map_tensors(lambda t: t.detach().clone(), value)
-        if value is None or isinstance(value, float): return value
-        given = tensors(given)
-        return map_tensors(lambda t: own_copy(t, self.level) if stands_for_many(t) or any(shares_memory(t, s) for s in given) else t, value)
-
-    def attach(self, hooks: list["Hook"]):
+    def attach(self, hooks: list["LayerHook"]):
         "Attach all `hooks`, or none of them."
         _let_compiled_code_see_hooks()
         self.hooks = hooks
         try:
-            for h in hooks: h.handles = h.register(**self.options)
+            for h in hooks: h.handles = h.register()
             if self.root is not None:
                 self.handles.append(register(self.root, {"forward_pre": Begin(self)}, {"prepend": True}))
                 self.handles.append(register(self.root, {"forward": End(self)}, {"always_call": True}))
@@ -134,7 +126,7 @@ class Group:
             self.close(report=False)
             raise
 
-    def _begin(self):
+    def begin_pass(self):
         self.running = self.began = True
         self.clear()
 
@@ -148,24 +140,30 @@ class Group:
         if self.closed: return
         silent = self.silent(in_context) if report else []
         message = _silence(silent) if silent else ""
-        for h in self.hooks: h._detach()
+        for h in self.hooks: h.detach()
         self.detach_root()
-        # what was stored stays with the hooks; the function, the model and the way from here to the hooks are let go
-        self.hooks, self.f, self.show, self.root, self.closed = [], None, None, None, True
+        self.let_go()
         if message: warnings.warn(message, HookWarning, stacklevel=4)
 
     def detach_root(self):
         while self.handles: self.handles.pop().remove()
 
-    def silent(self, in_context) -> list["Hook"]:
+    def let_go(self):
+        "Hold neither the function, nor the model, nor the hooks, which keep what was stored."
+        self.hooks, self.f, self.root, self.closed = [], None, None, True
+
+    def silent(self, in_context) -> list["LayerHook"]:
         "The hooks that did not fire although they were due."
+        if not self.due: return []
         unseen = [h for h in self.hooks if not h.fired and not h.removed]
         if len(unseen) < len(self.hooks) or in_context or (self.began and "backward" not in self.kind): return unseen
-        return unseen if has_compiled() else []  # nobody is known to have called the layers: only compiled code makes that odd
+        # It is not known whether the layers were called at all: only compiled code makes that odd.
+        return unseen if has_compiled() else []
 
 # %% ../../nbs/lib/hooks/group.ipynb #fbd74547
 def has_compiled() -> bool:
-    convert_frame = sys.modules.get("torch._dynamo.convert_frame")  # slow to import, so asked only where it is there already
+    "Has torch compiled anything in this process?"
+    convert_frame = sys.modules.get("torch._dynamo.convert_frame")  # slow to import, so asked only if it was imported already
     return convert_frame is not None and len(convert_frame.input_codes.seen) > 0
 
 
@@ -177,20 +175,20 @@ def _let_compiled_code_see_hooks():
 
 
 def none_ran(names: list[str]) -> str:
-    "What to say when the model ran, and not one of its layers that somebody looks at."
-    return (f"the model ran, but none of its layers did ({first_few(names)}): a layer can be skipped, and a CUDA graph or a model compiled "
-            "ahead of time replays without its layers")
+    "What to say when the model ran, but none of the layers that have hooks."
+    return (f"the model ran, but none of its layers did ({first_few(names)}): a layer can be skipped, and a CUDA graph "
+            "or a model compiled ahead of time replays without its layers")
 
 
-def _silence(silent: list["Hook"]) -> str:
+def _silence(silent: list["LayerHook"]) -> str:
     reasons = {}
-    for h in silent: reasons.setdefault(h._why_silent(), []).append(h.name)
+    for h in silent: reasons.setdefault(h.why_silent(), []).append(h.name)
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
 
 # %% ../../nbs/lib/hooks/group.ipynb #6c915fb2
 def takes(f, n: int) -> bool:
-    "Can `f` be called with `n` arguments, as far as anybody can tell?"
-    try: signature = inspect.signature(f, follow_wrapped=False)  # what a decorator made of it is called, not what it was made from
+    "Can `f` be called with `n` arguments, as far as its signature tells?"
+    try: signature = inspect.signature(f, follow_wrapped=False)  # a decorator's result is called, not what it wraps
     except (TypeError, ValueError): return True
     try: signature.bind(*range(n))
     except TypeError: return False

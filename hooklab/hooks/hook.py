@@ -6,29 +6,20 @@
 __all__ = ['Hook', 'hook_output', 'Hooks', 'hook_outputs']
 
 # %% ../../nbs/lib/hooks/hook.ipynb #b0880cde
-import warnings
-import weakref
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from threading import get_ident
 from typing import Any, Self, overload
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from .books import register
-from .gradient import Entrance, GradientCall
-from .group import Begin, End, Enter, Group, Leave, Look, Port, has_compiled, last_given
-from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, refuse_scripted, runs
-from .copies import HookWarning, Live, own_copy, versions
-from .tree import map_tensors, shape_text, tensors
+from .calls import check_layers
+from .group import Group
+from .keeping import HookGroup, KeepingHook, last_given
+from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, runs
+from .tree import shape_text
 
 # %% ../../nbs/lib/hooks/hook.ipynb #5d4ad7aa
-class Hook:
+class Hook(KeepingHook):
     "Call `hook_func` whenever `m` runs, and keep what it returns in `stored`."
-    __slots__ = ("name", "group", "handles", "removed", "fired", "ran", "recorded", "n_calls",
-                 "_module", "_calls", "_order", "_entrances", "_said", "_blind", "__weakref__")
 
     def __init__(
         self,
@@ -40,55 +31,18 @@ class Hook:
         gather: bool = False, # Join what the processes of a distributed run saw
         *,
         kind: str | None = None, # `forward`, `forward_pre`, `backward` or `backward_pre`, instead of `is_forward`
-        name: str | None = None, # How to call the layer in messages
+        name: str | None = None, # What messages call the layer
         root: nn.Module | None = None, # The model: each time it is called, a pass begins
         keep: int | None = None, # How many calls to keep; by default those of this pass, or the last one if there is no `root`
         **options: bool, # `with_kwargs`, `prepend` and `always_call`, as in torch
     ):
-        group = Group(hook_func, is_forward, detach, cpu, gather, kind=kind, root=root, keep=keep, **options)
-        _check([(name or type(m).__name__, m)])
-        self._become(name or type(m).__name__, m, group)
+        group = HookGroup(hook_func, is_forward, detach, cpu, gather, kind=kind, root=root, keep=keep, **options)
+        super().__init__(name or type(m).__name__, m, group)
+        check_layers([(self.name, m)])
         group.attach([self])
-
-    def _become(self, name, m, group):
-        self.name, self._module, self.group = name, m, group
-        self.handles, self.removed, self.fired, self.ran, self.n_calls = (), False, False, 0, 0
-        self._calls, self._order, self._entrances, self._said, self._blind = [], None, None, False, None
-        return self
-
-    def register(self, **options: bool) -> list:
-        "Put the ports on the layer."
-        m, kind = self._module, self.group.kind
-        if kind == "forward" or kind == "forward_pre": return [register(m, {kind: Look(self)}, options)]
-        self._entrances, self.recorded = {}, True
-        ports = {"forward": Leave(self)} if kind == "backward_pre" else {"forward_pre": Enter(self), "forward": Leave(self)}
-        return [register(m, ports, {**options, **_always} if options else _always)]
 
     @property
     def hook(self): return self.handles[0] if self.handles else None
-
-    @property
-    def module(self) -> nn.Module | None:
-        "The layer. A hook that is off does not hold it: None once the layer is gone."
-        return self._module() if type(self._module) is weakref.ref else self._module
-
-    @property
-    def _layer_type(self) -> str: return "a layer that is gone" if self.module is None else type(self.module).__name__
-
-    @property
-    def calls(self) -> list:
-        "What `hook_func` returned in each call of this pass that is kept, in the order of the calls."
-        return [c.read(self.name) if type(c) is Live else c for c in self._calls]
-
-    @property
-    def stored(self) -> Any:
-        "What `hook_func` returned last; None if the layer has not run in this pass."
-        if not self._calls: return None
-        return c.read(self.name) if type(c := self._calls[-1]) is Live else c
-
-    def clear(self):
-        "Forget what was stored; a pass begins."
-        self._calls, self._order, self.n_calls = [], None, 0
 
     def hook_fn(
         self,
@@ -97,110 +51,7 @@ class Hook:
     ):
         "Show `given` to `hook_func` and keep what it returns, as for a call of the layer."
         if self.removed: raise RuntimeError(f"{self!r}: a hook that is off has let go of its function; make a new one")
-        self._add(self._kept(module, *given))
-
-    def _kept(self, module, *given):
-        "What `hook_func` returns for `given`, with copies of what belongs to the layer."
-        g = self.group
-        if self.removed: return None  # by another hook on this layer, while torch was calling them all
-        self.fired = True
-        if g.f is last_given: given = given[-1:]
-        if torch.compiler.is_compiling():  # not `g.show`, which may be `Tensor.detach` itself: before torch 2.9 it can't be compiled
-            return g.own(g.f(module, *map_tensors(g._show, given)), given)
-        try: shown, before = map_tensors(g.show, given), versions(given)
-        except Exception as e: return self._left_alone(e)
-        value = g.f(module, *shown)
-        if before != versions(given):
-            warnings.warn(f"the hook function of {self.name} changed a tensor in place that it was only shown, and the model "
-                          "computes on with it; work on a copy, or use edit_output", HookWarning, stacklevel=4)
-        if self.removed: return None  # by its own function
-        try: return g.own(value, given)
-        except Exception as e: return self._left_alone(e)
-
-    def _left_alone(self, e):
-        "What cannot be looked at does not stop the model. Said once."
-        if self.group.gather: raise e  # the other processes wait for this one
-        if self._said: return
-        self._said = True
-        warnings.warn(f"{self.name}: what it was given or returned cannot be looked at, and is left alone "
-                      f"({type(e).__name__}: {e})", HookWarning, stacklevel=5)
-
-    def _saw(self, m, given, compiling):
-        "A forward call."
-        out = given[-1]
-        if compiling or not self.group.plain_store or not isinstance(out, Tensor): value = self._kept(m, *given)
-        else:  # as `_kept` does, sooner
-            try: value = own_copy(out)
-            except Exception as e: value = self._left_alone(e)
-        self._add(value, compiling=compiling)
-
-    def _enters(self, given):
-        "The layer of a backward hook is about to run."
-        entered = self._entrances.setdefault(get_ident(), [])  # threads may run the layer at the same time
-        entrance = None
-        if torch.is_grad_enabled():
-            try: entrance = Entrance(*given)
-            except Exception as e: self._left_alone(e)
-        entered.append(entrance)
-
-    def _left(self, out):
-        "The layer of a backward hook has run."
-        entered, recorded = self._entrances.get(get_ident()), torch.is_grad_enabled()
-        entrance = entered.pop() if entered else None
-        if torch._C._current_graph_task_id() == -1: self.recorded = recorded
-        elif self.recorded: return  # activation checkpointing runs the layer again, and its first run is listened to already
-        self.ran = number = self.ran + 1
-        if not recorded: return
-        try:
-            found = tensors(out)
-            if not any(t.requires_grad for t in found):
-                if not found: self._blind = type(out).__name__
-                return
-            call = GradientCall(out, partial(_arrived, weakref.ref(self)), entrance)
-        except Exception as e: return self._left_alone(e)
-        call.number, call.in_pass = number, self.group.running
-
-    def _gradients(self, call, *given):
-        "The gradients of one call are there."
-        if not self.removed: self._add(self._kept(self._module, *given), call.number, call.in_pass)
-
-    def _add(self, value, number=None, in_pass=None, compiling=False):
-        g = self.group
-        self.fired = True
-        if self.removed: return  # by its own function
-        if in_pass is None: in_pass = g.running
-        limit = g.keep or (None if in_pass else 1)
-        if number is not None: self._insert(value, number)
-        elif limit == 1: self._calls = [value]
-        else: self._calls.append(value)
-        if limit and len(self._calls) > limit: self._forget_first(limit)
-        # compiled code is compiled anew for each value of a counter: without a root, which begins at 0, it only says "once"
-        self.n_calls = 1 if compiling and not g.rooted else self.n_calls + 1
-
-    def _insert(self, value, number):
-        "Gradients arrive last call first; they are kept in the order of the calls."
-        if self._order is None: self._order = []
-        i = bisect_left(self._order, number)
-        if i < len(self._order) and self._order[i] == number: self._calls[i] = value  # a second backward pass
-        else:
-            self._calls.insert(i, value)
-            self._order.insert(i, number)
-
-    def _forget_first(self, limit):
-        del self._calls[:-limit]
-        if self._order: del self._order[:-limit]
-
-    def remove(self):
-        "Take the hook off the layer. What it stored stays, until `clear()`."
-        if self.removed: return
-        if all(h is self or h.removed for h in self.group.hooks): self.group.remove()
-        else: self._detach()
-
-    def _detach(self):
-        if self.removed: return
-        for handle in self.handles: handle.remove()
-        self.handles, self.removed, self._entrances = (), True, {}  # of a call that Ctrl-C ended, an entrance is left
-        if self._module is not None: self._module = weakref.ref(self._module)
+        self.add(self.kept(module, *given))
 
     def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
@@ -212,45 +63,19 @@ class Hook:
         seen = shape_text(getattr(self._calls[-1], "value", self._calls[-1])) if self._calls else "nothing yet"
         if self.removed and not self._calls: seen = "nothing stored"
         removed = ["removed"] if self.removed else []
-        return f"Hook {self.name}: {', '.join([self._layer_type, self.group.kind, *removed, calls, seen])}"
+        return f"Hook {self.name}: {', '.join([self.layer_type, self.group.kind, *removed, calls, seen])}"
 
-    def _why_silent(self) -> str:
-        if "backward" in self.group.kind and self.ran:
-            if self._blind: return f"ran, but what it returned ({self._blind}) holds no tensor that can be found, so no gradient can be seen"
-            return "ran, but no gradient reached it (was backward called before the hook was removed? does its output need gradients?)"
-        compiled = ". If it was compiled before it was hooked, torch._dynamo.reset() has it compiled again, with the hook." if has_compiled() else ""
-        return ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, some layers, such as "
-                "MultiheadAttention.out_proj, only lend their weights, and a CUDA graph or a model compiled ahead of time "
-                "replays without its layers)" + compiled)
-
-
-_always = {"always_call": True}  # if the layer raises, `Enter` is undone
-
-
-def _arrived(hook: weakref.ref, call, *given):
-    "The gradients of a call are there. The graph does not hold the hook: it may have been dropped since."
-    if (h := hook()) is not None: h._gradients(call, *given)
+# %% ../../nbs/lib/hooks/hook.ipynb #99e97e18
+class MemberHook(Hook):
+    "A hook in a group that is there already, which attaches it."
+    def __init__(self, name: str, m: Any, group: Group): KeepingHook.__init__(self, name, m, group)
 
 
 def _removed(name: str) -> Hook:
     "A hook that is off: what the copy of a hook is."
-    h = Hook.__new__(Hook)._become(name, None, Group(last_given))
+    h = MemberHook(name, None, HookGroup(last_given))
     h.removed, h.group.closed = True, True
     return h
-
-
-def _check(named: list[tuple[str, nn.Module]]):
-    "Say what cannot be hooked, before anything is."
-    if not named: raise ValueError("there are no layers to hook")
-    first = {}
-    for name, m in named: first.setdefault(type(m), (name, m))  # a model has many layers of few types
-    for name, m in first.values():
-        if not isinstance(m, nn.Module): raise TypeError(f"{name}: {not_a_model(m)}")
-        refuse_scripted(m, name)
-        if not runs(m): raise TypeError(f"{name}: a {type(m).__name__} has no forward of its own and is never called; hook the layers in it")
-    if len({m for _, m in named}) == len(named): return
-    name, again = next((n, o) for i, (o, m) in enumerate(named) for n, other in named[:i] if other is m)
-    raise ValueError(f"{name} and {again} are the same layer; hook it once and read its calls")
 
 # %% ../../nbs/lib/hooks/hook.ipynb #bec9185f
 def hook_output(
@@ -268,8 +93,8 @@ class Hooks:
     "A `Hook` on each of several layers."
     def __init__(
         self,
-        ms: nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module], # The layers: a list, a `Sequential`, a dict with names; or a model, with `names`
-        hook_func: Callable, # As in `Hook`
+        ms: nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module] | Group, # Layers: a list, a `Sequential`, a dict; a model, with `names`; or a group
+        hook_func: Callable | None, # As in `Hook`; None for a group
         is_forward: bool = True, # False for gradients
         detach: bool = True, # Show detached tensors and store copies; False keeps the graph
         cpu: bool = False, # Show and store tensors on the CPU
@@ -278,16 +103,9 @@ class Hooks:
         root: nn.Module | None = None, # Each time it is called, a pass begins; by default `ms`, where it is a model or a `Sequential`
         **options: Any, # As in `Hook`: `gather`, `kind`, `keep`, `with_kwargs`, `prepend`, `always_call`
     ):
-        if isinstance(ms, nn.Module): refuse_opaque(ms)
-        named = _named(ms, names, root)
-        if root is None and isinstance(ms, nn.Module) and runs(ms): root = ms
-        _check(named)
-        group = Group(hook_func, is_forward, detach, cpu, root=root, **options)
-        self._hold(group, [Hook.__new__(Hook)._become(name, m, group) for name, m in named])
-
-    def _hold(self, group, hooks):
-        self.group, self.hooks = group, hooks
-        group.attach(hooks)
+        if isinstance(ms, Group): self.group = ms
+        else: self.group = _attached(ms, hook_func, is_forward, detach, cpu, names=names, root=root, **options)
+        self.hooks = self.group.hooks
 
     @property
     def stored(self) -> list:
@@ -333,9 +151,20 @@ class Hooks:
 
 def _removed_hooks(names: list[str]) -> Hooks:
     "Hooks that are off: what the copy of `Hooks` is."
-    hooks = Hooks.__new__(Hooks)
-    hooks.group, hooks.hooks = Group(last_given), [_removed(name) for name in names]
-    return hooks
+    group = HookGroup(last_given)
+    group.hooks = [_removed(name) for name in names]
+    return Hooks(group, None)
+
+# %% ../../nbs/lib/hooks/hook.ipynb #fcdba471
+def _attached(ms, hook_func, is_forward, detach, cpu, *, names, root, **options) -> HookGroup:
+    "A hook on each of the layers that were asked for."
+    if isinstance(ms, nn.Module): refuse_opaque(ms)
+    named = _named(ms, names, root)
+    if root is None and isinstance(ms, nn.Module) and runs(ms): root = ms
+    check_layers(named)
+    group = HookGroup(hook_func, is_forward, detach, cpu, root=root, **options)
+    group.attach([MemberHook(name, m, group) for name, m in named])
+    return group
 
 
 def _named(ms, names, root) -> list[tuple[str, nn.Module]]:
@@ -345,7 +174,8 @@ def _named(ms, names, root) -> list[tuple[str, nn.Module]]:
         return list(layers(ms, *what).items()) if what else []
     if isinstance(ms, Mapping | nn.ModuleDict): return list(ms.items())
     if isinstance(ms, nn.Module) and not isinstance(ms, Iterable):
-        raise TypeError(f"which layers of this {type(ms).__name__}? Hooks(model, f, names=\"*\") takes all of them; Hook(layer, f) hooks one")
+        raise TypeError(f"which layers of this {type(ms).__name__}? Hooks(model, f, names=\"*\") takes all of them; "
+                        "Hook(layer, f) hooks one")
     if not isinstance(ms, Iterable): raise TypeError(not_a_model(ms))
     if isinstance(ms, nn.Module): return list(ms._modules.items())  # a Sequential may have names for its items
     ms = list(ms)

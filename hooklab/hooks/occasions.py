@@ -22,7 +22,8 @@ from torch.optim import Optimizer
 from .books import in_books
 from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, Port, has_compiled
-from .hook import Hook
+from .hook import Hook, MemberHook
+from .keeping import HookGroup
 from .select import not_a_model
 from .copies import versions
 from .tree import shape_text, tensors
@@ -49,16 +50,14 @@ class Occasion(Port):
     def __call__(self, *given): return self.hook.called(*given)
 
 
-class OccasionHook(Hook):
+class OccasionHook(MemberHook):
     "Calls its function on an occasion that may come or not."
-    __slots__ = ("where",)
     def __init__(self, owner, f, kind, where):
         if not callable(f): raise TypeError(f"a {kind} hook calls a function, not a {type(f).__name__}")
-        group = Group(f)
-        group.kind, self.where = kind, where
-        self._become("(model)" if isinstance(owner, nn.Module) else type(owner).__name__, owner, group)
-        self.fired = True  # nobody has said that the occasion would come, so silence is no news
-        group.attach([self])
+        name = "(model)" if isinstance(owner, nn.Module) else type(owner).__name__
+        super().__init__(name, owner, Group(kind, f))
+        self.where = where
+        self.group.attach([self])
 
     def register(self) -> list: return [self.where(Occasion(self))]
 
@@ -66,13 +65,11 @@ class OccasionHook(Hook):
         self.n_calls += 1
         return self.group.f(*given)
 
-    def _detach(self):
-        super()._detach()
+    def detach(self):
+        super().detach()
         self.where = None
 
-    def __repr__(self):
-        state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
-        return f"Hook {self._layer_type}: {self.group.kind}, {state}"
+    def __repr__(self): return f"Hook {self.layer_type}: {self.group.kind}, {self.state}"
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #e42acbbc
 def step_hook(
@@ -114,14 +111,12 @@ def global_hook(
     **options: Any, # As in `Hook`: `detach`, `cpu`, `gather`, `root`, `keep`, and for `forward` `with_kwargs` and `always_call`
 ) -> Hook: # For a `with`: on from its beginning to its end
     "Look at every layer of every model."
-    if kind in _registrations:
+    if kind in REGISTRATIONS:
         if options: raise TypeError(f"a hook for registrations has no {', '.join(options)}")
-        group = Group(f)
-        group.kind = kind
-        return RegistrationHook(group)
+        return RegistrationHook(Group(kind, f))
     if options.get("prepend") or options.get("with_kwargs") and kind != "forward":
         raise ValueError("torch's global hooks always come first, and see keyword arguments after the forward only")
-    return GlobalHook(Group(f, kind=kind, **options))
+    return GlobalHook(HookGroup(f, kind=kind, **options))
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #03f29eef
 class EnterAny(Enter):
@@ -136,11 +131,10 @@ class LeaveAny(Leave):
     def __call__(self, m, *given): super().__call__(m, (m, given[-1]))
 
 
-class GlobalHook(Hook):
+class GlobalHook(MemberHook):
     "A hook on every layer, in a `with`."
-    __slots__ = ("unrecorded",)
     def __init__(self, group):
-        self._become("every layer", None, group)
+        super().__init__("every layer", None, group)
         self.unrecorded = weakref.WeakSet()  # the layers that ran without a graph last time
 
     def __enter__(self) -> Self:
@@ -149,58 +143,57 @@ class GlobalHook(Hook):
         self.group.attach([self])
         return self
 
-    def register(self, **options) -> list:
-        kind, before, after = self.group.kind, torch_module.register_module_forward_pre_hook, torch_module.register_module_forward_hook
-        if kind == "forward": return [after(Look(self), **options)]
+    def register(self) -> list:
+        before, after = torch_module.register_module_forward_pre_hook, torch_module.register_module_forward_hook
+        kind = self.group.kind
+        if kind == "forward": return [after(Look(self), **self.group.options)]
         if kind == "forward_pre": return [before(Look(self))]
-        self._entrances = {}
+        self.entrances = {}
         self.handles = [after(LeaveAny(self), always_call=True)]  # known already if the next line raises
         return self.handles if kind == "backward_pre" else [before(EnterAny(self)), *self.handles]
 
-    def _enters(self, given):
+    def enters(self, given, rerun):
+        layer, *given = given
         entrance = None
-        try: entrance = Entrance(*given[1:]) if torch.is_grad_enabled() else None
-        except Exception as e: self._left_alone(e)
-        self._entrances.setdefault(threading.get_ident(), []).append((given[0], entrance))
+        try: entrance = Entrance(*given) if torch.is_grad_enabled() else None
+        except Exception as e: self.left_alone(e)
+        self.entrances.setdefault(threading.get_ident(), []).append((layer, entrance))
 
-    def _left(self, given):
-        m, out = given
-        entrance, recorded = self._entrance_of(m), torch.is_grad_enabled()
-        if torch._C._current_graph_task_id() == -1: (self.unrecorded.discard if recorded else self.unrecorded.add)(m)
-        elif m not in self.unrecorded: return  # activation checkpointing runs it again, and its first run is listened to already
-        self.ran = number = self.ran + 1
+    def left(self, given, rerun):
+        layer, output = given
+        entrance, recorded = self._entrance_of(layer), torch.is_grad_enabled()
+        if rerun and layer not in self.unrecorded: return  # its first run is listened to already
+        if not rerun: (self.unrecorded.discard if recorded else self.unrecorded.add)(layer)
+        self.n_ran = number = self.n_ran + 1
         try:
-            if not recorded or not any(t.requires_grad for t in tensors(out)): return
-            call = GradientCall(out, partial(self._came, m), entrance)
-        except Exception as e: return self._left_alone(e)
+            if not recorded or not any(t.requires_grad for t in tensors(output)): return
+            call = GradientCall(output, partial(self._came, layer), entrance)
+        except Exception as e: return self.left_alone(e)
         call.number, call.in_pass = number, self.group.running
 
-    def _entrance_of(self, m):
+    def _entrance_of(self, layer):
         "Where the call that ends now began; calls that Ctrl-C has ended are still above it."
-        entered = self._entrances.get(threading.get_ident(), [])
+        entered = self.entrances.get(threading.get_ident(), [])
         while entered:
-            layer, entrance = entered.pop()
-            if layer is m: return entrance
+            entered_layer, entrance = entered.pop()
+            if entered_layer is layer: return entrance
 
-    def _came(self, m, call, *given):
-        if not self.removed: self._add(self._kept(m, *given), call.number, call.in_pass)
+    def _came(self, layer, call, *given):
+        if not self.removed: self.add(self.kept(layer, *given), call.number, call.in_pass)
 
-    def __repr__(self):
-        state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
-        return f"GlobalHook: {self.group.kind}, {state}"
+    def __repr__(self): return f"GlobalHook: {self.group.kind}, {self.state}"
+
+# %% ../../nbs/lib/hooks/occasions.ipynb #e562af00
+REGISTRATIONS = "module_registration", "parameter_registration", "buffer_registration"
 
 
 class RegistrationHook(GlobalHook):
     "A hook on what becomes a part of any module, in a `with`."
-    __slots__ = ()
     def register(self) -> list: return [getattr(torch_module, f"register_module_{self.group.kind}_hook")(Occasion(self))]
 
     def called(self, m, name, part):
-        self._add(None)
+        self.add(None)
         self.group.f(m, name, part)
-
-
-_registrations = "module_registration", "parameter_registration", "buffer_registration"
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #19afa468
 @contextmanager

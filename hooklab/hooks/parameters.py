@@ -22,7 +22,6 @@ from .tensor import TensorGroup, TensorHook, hooks_of
 # %% ../../nbs/lib/hooks/parameters.ipynb #32dcab2f
 class ParameterHook(TensorHook):
     "A hook on a parameter, which tells its function the name."
-    __slots__ = ()
     def _call(self, given): return self.group.f(self.name, given)
 
     def overlooked(self):
@@ -48,7 +47,7 @@ class ParameterGroup(TensorGroup):
                 if p is not None and p.requires_grad: found.setdefault(id(p), (f"{name}.{own_name}".lstrip("."), p))
         return dict(found.values())
 
-    def make(self, named): return [ParameterHook.__new__(ParameterHook)._become(name, p, self) for name, p in named.items()]
+    def make(self, named): return [ParameterHook(p, self, name) for name, p in named.items()]
 
     def attach(self, hooks):
         model = self.model()

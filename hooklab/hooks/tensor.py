@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .group import Group, Port
-from .hook import Hook, Hooks
+from .hook import Hooks, MemberHook
 from .copies import HookWarning, own_copy
 from .tree import shape_text
 
@@ -25,15 +25,15 @@ class OnTensor(Port):
     "A tensor hook, or one that is called when a gradient has been added to what is there."
     __slots__ = ()
     __torch_unserializable__ = True  # pickles are without it, which is no news
-    def __call__(self, given): return self.hook._given(given)
+    def __call__(self, given): return self.hook.given(given)
 
 
 class TensorGroup(Group):
     "Hooks on tensors that were made together."
     def __init__(self, f, kind, quiet=False):
         if f is not None and not callable(f): raise TypeError(f"a hook on a tensor calls a function with the gradient; a {type(f).__name__} is none")
-        super().__init__(f or own_copy)
-        self.kind, self.keeps, self.quiet = kind, f is None, quiet
+        super().__init__(kind, f or own_copy)
+        self.keeps, self.quiet = f is None, quiet
 
     def silent(self, in_context):
         # nobody knows whether backward was called, so `remove()` reports only what is surely wrong
@@ -41,20 +41,14 @@ class TensorGroup(Group):
         return [h for h in self.hooks if not h.removed and (h.overlooked() or due and not h.fired)]
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #4bc0fc6d
-class TensorHook(Hook):
+class TensorHook(MemberHook):
     "A hook on one tensor: `stored` is the last gradient if it was made without a function, `n_calls` counts."
-    __slots__ = ("tensor", "had_grad")
 
-    def __init__(self, t: Tensor, f: Callable | None, kind: str, name: str | None = None):
-        group = TensorGroup(f, kind)
-        self._become(name or f"{type(t).__name__} {shape_text(t)}", t, group)
-        group.attach([self])
-
-    def _become(self, name, t, group):
-        if not isinstance(t, Tensor): raise TypeError(f"expected a tensor, got a {type(t).__name__}; for a layer there is Hook(layer, f, is_forward=False)")
-        super()._become(name, None, group)
+    def __init__(self, t: Tensor, group: TensorGroup, name: str | None = None):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"expected a tensor, got a {type(t).__name__}; for a layer there is Hook(layer, f, is_forward=False)")
+        super().__init__(name or f"{type(t).__name__} {shape_text(t)}", None, group)
         self.tensor, self.had_grad = weakref.ref(t), t.is_leaf and t.grad is not None
-        return self
 
     def register(self) -> list:
         t, accumulated = self.tensor(), self.group.kind == "post_accumulate"
@@ -65,10 +59,10 @@ class TensorHook(Hook):
             raise ValueError(f"{self.name} was computed from others, so nothing is accumulated in it: tensor_hook sees its gradient")
         return [(t.register_post_accumulate_grad_hook if accumulated else t.register_hook)(OnTensor(self))]
 
-    def _given(self, t):
+    def given(self, t):
         "The gradient, or the parameter that it has been added to."
         keep, accumulated = self.group.keeps, self.group.kind == "post_accumulate"
-        self._add(own_copy(t.grad if accumulated else t) if keep else None)
+        self.add(own_copy(t.grad if accumulated else t) if keep else None)
         if keep: return
         if accumulated: self._call(t)
         else: return self._edited(t)
@@ -96,12 +90,17 @@ class TensorHook(Hook):
         if t.is_leaf and t.grad is not None and not self.had_grad:
             return "its gradient came, but not past the hook (sharded parameters: use post_accumulate)"
 
-    def _why_silent(self):
+    def why_silent(self):
         return self.overlooked() or "no gradient came (was backward called before the hook was removed? does the loss depend on it?)"
 
     def __repr__(self):
-        state = "removed" if self.removed else f"{self.n_calls} call{'s' * (self.n_calls != 1)}"
-        return f"{type(self).__name__} {self.name}: {self.group.kind}, {state}"
+        return f"{type(self).__name__} {self.name}: {self.group.kind}, {self.state}"
+
+
+def _on_one(t: Tensor, group: TensorGroup, name: str | None) -> TensorHook:
+    hook = TensorHook(t, group, name)
+    group.attach([hook])
+    return hook
 
 
 def _looks(t: Tensor) -> str: return f"{shape_text(t)} {t.dtype} {t.layout} on {t.device}".replace("torch.", "")
@@ -119,7 +118,7 @@ def tensor_hook(
     name: str | None = None, # How to call it in messages
 ) -> TensorHook: # On until its `with` ends, or until `remove()`
     "Look at the gradient of `t` when it is complete, or replace it."
-    return TensorHook(t, f, "tensor", name)
+    return _on_one(t, TensorGroup(f, "tensor"), name)
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #56250bd1
 def post_accumulate(
@@ -129,7 +128,7 @@ def post_accumulate(
     name: str | None = None, # How to call it in messages
 ) -> TensorHook: # On until its `with` ends, or until `remove()`
     "Be called after a gradient was added to `p.grad`."
-    return TensorHook(p, f, "post_accumulate", name)
+    return _on_one(p, TensorGroup(f, "post_accumulate"), name)
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #7ede1717
 class Pass:
@@ -139,9 +138,8 @@ class Pass:
 
 class TogetherHook(TensorHook):
     "One of several tensors whose gradients are wanted together."
-    __slots__ = ()
-    def _given(self, g):
-        self._add(None)
+    def given(self, g):
+        self.add(None)
         group, task, first = self.group, torch._C._current_graph_task_id(), False
         if (this := group.passes.get(task)) is None:
             this, first = Pass(len(group.hooks)), True
@@ -165,9 +163,8 @@ class TogetherGroup(TensorGroup):
 
 def hooks_of(group: TensorGroup, each: list[TensorHook]) -> Hooks:
     "The hooks of a group as a collection."
-    hooks = Hooks.__new__(Hooks)
-    hooks._hold(group, each)
-    return hooks
+    group.attach(each)
+    return Hooks(group, None)
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #66c56f20
 def multi_grad_hook(
@@ -179,4 +176,4 @@ def multi_grad_hook(
     named = ts if isinstance(ts, dict) else {str(i): t for i, t in enumerate(ts)}
     if not named: raise ValueError("there are no tensors to hook")
     group = TogetherGroup(f, mode)
-    return hooks_of(group, [TogetherHook.__new__(TogetherHook)._become(name, t, group) for name, t in named.items()])
+    return hooks_of(group, [TogetherHook(t, group, name) for name, t in named.items()])

@@ -18,14 +18,14 @@ _uncompiled = torch._dynamo.disable(reason="hooks for gradients split the graph:
 def enters(hook, given):
     "The layer of a backward hook is about to run."
     _say_once(hook.group)
-    hook._enters(given)
+    hook.enters(given, False)
 
 
 @_uncompiled
 def left(hook, out):
     "The layer of a backward hook has run."
     _say_once(hook.group)
-    hook._left(out)
+    hook.left(out, False)
 
 
 def _say_once(group):

@@ -21,17 +21,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
-from ..hooks.hook import Hook, _check
 from ..hooks.undisturbed import put_aside
 from ..hooks.tree import map_tensors, shape_text, tensors
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #768466c4
-class CallHook(Hook):
+class Turn(LayerHook):
     "Tells when a call of a layer begins and ends."
-    __slots__ = ()
-    def _enters(self, given): self.group.enters(self.name)
-    def _left(self, out): self.group.left(self.name, out)
+    def enters(self, given, rerun): self.group.enters(self.name, rerun)
+    def left(self, output, rerun): self.group.left(self.name, output)
 
 
 nobody = "", ()
@@ -40,11 +39,9 @@ nobody = "", ()
 class Turns(Group):
     "Knows whose turn it is: a direction, and the names of the layers that are at work, each inside the one before."
     def __init__(self, named: dict[str, nn.Module]):
-        _check(list(named.items()))
-        super().__init__(tuple)  # a function that is never called: `CallHook` shows nothing to anyone
-        self.kind = "cost"
+        super().__init__("cost")
         self.begin(None)
-        self.attach([CallHook.__new__(CallHook)._become(name, m, self) for name, m in named.items()])
+        listen(Turn, named, self)
 
     def begin(self, changed: Callable[[tuple, tuple], Any] | None):
         "A step begins. `changed` is called with the turn that ends and the turn that begins."
@@ -55,10 +52,10 @@ class Turns(Group):
         self.changed(self.now, turn)
         self.now = turn
 
-    def enters(self, name):
+    def enters(self, name, rerun):
         before = self.now
         self.pass_to(nobody)  # the time that is spent here is no layer's
-        if torch._C._current_graph_task_id() == -1:
+        if not rerun:
             path = self.paths[name] = *before[1], name
             turn, self.calls[name], self.raised_in = ("forward", path), self.calls[name] + 1, None
         else:  # activation checkpointing runs the layer again, which is work of the backward pass

@@ -15,8 +15,8 @@ from torch import ScriptObject, Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
+from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
-from ..hooks.hook import Hook
 from .columns import Row, Shapes
 from .multiply_adds import packed_tensors
 from ..hooks.select import named_layers, runs
@@ -65,10 +65,17 @@ def packed_numbers(m: nn.Module) -> int | None:
     return sum(t.numel() for t in found.values()) if found else None
 
 # %% ../../nbs/lib/profiling/rows.ipynb #71cd8e9d
-class LayerCalls(Hook):
+class LayerCalls(LayerHook):
     "Tells when a call of a layer begins and ends."
-    def _enters(self, given): self.group.f.enter(self.module, *given)
-    def _left(self, out): self.group.f.leave(self.module, out)
+    def enters(self, given, rerun): self.group.look.enter(self.module, *given)
+    def left(self, output, rerun): self.group.look.leave(self.module, output)
+
+
+class LookGroup(Group):
+    "Hooks that tell `look`."
+    def __init__(self, look: "Walk | Clock"):
+        super().__init__("summary", with_kwargs=True)
+        self.look = look
 
 
 class Walk:
@@ -80,7 +87,6 @@ class Walk:
             if runs(m): row.calls = row.multiply_adds = row.memory = 0
         self._new_bytes(given)
 
-    def __call__(self): pass  # what a Group wants of its function
     def add(self, n: int): self.stack[-1][1] += n
 
     def enter(self, m, args, kwargs):
@@ -118,8 +124,6 @@ class Clock:
     def __init__(self, of_layer: dict[nn.Module, Row], wait: Callable[[], Any]):
         self.of_layer, self.wait, self.began = of_layer, wait, []
 
-    def __call__(self): pass
-
     def enter(self, m, *given):
         self.wait()
         self.began.append(perf_counter())
@@ -141,7 +145,6 @@ def _shape(t) -> tuple[int, ...]: return (t.size(0),) if t.is_nested else tuple(
 
 def watched(of_layer: dict[nn.Module, Row], look: Walk | Clock) -> Group:
     "Hooks on all layers that run, which tell `look`."
-    calls = Group(look, with_kwargs=True)
-    calls.kind = "calls"
-    calls.attach([LayerCalls.__new__(LayerCalls)._become(row.name, m, calls) for m, row in of_layer.items() if runs(m)])
-    return calls
+    group = LookGroup(look)
+    listen(LayerCalls, {row.name: m for m, row in of_layer.items() if runs(m)}, group)
+    return group

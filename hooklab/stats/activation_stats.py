@@ -21,11 +21,12 @@ from torch import Tensor, nn
 
 from ..training.callback import HookCallback
 from .history import History, WeightHistory
+from ..hooks.hook import Hooks
 from ..hooks.occasions import innermost, step_hook
 from .live import LivePlot
-from .meters import Meters, Weights
+from .meters import MeterGroup, Weights
 from .moments import Scratch, in_a_row, main_tensor, measured, rows_of
-from .own_hook import HookHistory, HooksOf, OwnHooks
+from .own_hook import HookHistory, OwnHookGroup
 from .plots import overview
 from .recording import no_numbers
 from .page import write_report
@@ -100,7 +101,7 @@ class ActivationStats(HookCallback):
             if self._has_own_hook: records = self._own_records(layers, model)
             else: self.hooks = None
             for kind, hook in kinds.items() if not records else ():
-                self.meters[kind] = Meters(layers, model, hook, scaler=self.scaler if kind == "gradients" else None, **counted)
+                self.meters[kind] = MeterGroup(layers, model, hook, scaler=self.scaler if kind == "gradients" else None, **counted)
                 records[kind] = self._new_history(kind, self.meters[kind])
             if self.optimizer is not None: self.weights = Weights(model, *several(self.optimizer))
         except BaseException:
@@ -114,7 +115,7 @@ class ActivationStats(HookCallback):
 
     def _new_history(self, kind, meters):
         names = [h.name for h in meters.hooks]
-        if isinstance(meters, OwnHooks): history = HookHistory(names, self.max_rows)
+        if isinstance(meters, OwnHookGroup): history = HookHistory(names, self.max_rows)
         else: history = History(names, meters.rows, self.max_rows)
         history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
         return history
@@ -125,8 +126,8 @@ class ActivationStats(HookCallback):
         if asked: raise TypeError(f"{type(self).__name__} has a hook of its own, and records what it returns, so {', '.join(f'{name}=' for name in asked)} "
                                   "means nothing there. For gradients, is_forward=False has the hook called with them")
         kind = "activations" if self.is_forward else "gradients"
-        self.meters[kind] = OwnHooks(layers, model, self._called(), self.is_forward, self.detach, self.cpu)
-        self.hooks = HooksOf(self.meters[kind])
+        self.meters[kind] = OwnHookGroup(layers, model, self._called(), self.is_forward, self.detach, self.cpu)
+        self.hooks = Hooks(self.meters[kind], None)
         return {kind: self._new_history(kind, self.meters[kind])}
 
     def _remove(self):

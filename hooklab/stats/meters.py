@@ -11,8 +11,8 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from ..hooks.group import Group, has_compiled, last_given
-from ..hooks.hook import Hook, _check
+from ..hooks.calls import GradientHook, listen
+from ..hooks.group import Group, has_compiled
 from ..hooks.occasions import innermost, step_hook
 from .moments import Batch, Numbers, Scratch, in_a_row, main_tensor, measure, measured, merged, numbers, rows_of
 from ..hooks.select import unwrap
@@ -52,20 +52,26 @@ class Stack:
         table.index_copy_(1, self.where, found)
 
 # %% ../../nbs/lib/stats/meters.ipynb #a5511947
-class Meter(Hook):
+class Meter(GradientHook):
     "Keeps the numbers of what the layer returns, or of its gradients, instead of the tensor."
-    __slots__ = "index", "places", "own", "left_out"
+    n_calls, left_out = 0, False
 
-    def _saw(self, m, given, compiling):
+    def __init__(self, name, module, group):
+        super().__init__(name, module, group)
+        self.index, self.places = group.n_meters, []
+        self.own = torch.zeros(len(group.rows), 1, device=group.device)
+        group.n_meters += 1
+
+    def saw(self, m, given, compiling):
         self.fired, g = True, self.group
         if compiling: g.trace(self, given[-1])
         elif g.on and not self.removed and g.root.training: self.measure(given[-1])
 
-    def _left(self, out):
+    def left(self, output, rerun):
         self.fired, g = True, self.group
-        if g.on and not self.removed and g.root.training: super()._left(out)
+        if g.on and not self.removed and g.root.training: super().left(output, rerun)
 
-    def _gradients(self, call, *given):
+    def gradients(self, call, *given):
         if not self.removed: self.measure(given[-1])
 
     def measure(self, value):
@@ -104,11 +110,30 @@ class Meter(Hook):
     def clear(self): self.n_calls = 0
 
     def __repr__(self):
-        return f"Meter {self.name}: {self._layer_type}, {self.group.kind}{', removed' if self.removed else ''}"
+        return f"Meter {self.name}: {self.layer_type}, {self.group.kind}{', removed' if self.removed else ''}"
 
 # %% ../../nbs/lib/stats/meters.ipynb #075fde0b
-class Meters(Group):
+class SwitchedGroup(Group):
+    "Hooks that can be off for a while."
+    on = attached = True
+    trained = False  # has the model run in train mode?
+
+    def switch(self, on: bool):
+        "Measure from now on, or do not. Even an idle hook costs time, so it is removed, unless that would trigger recompilation."
+        self.on = on
+        if on == self.attached or has_compiled(): return
+        self.attached = on
+        if on: return self.attach(self.hooks)
+        for h in self.hooks:
+            for handle in h.handles: handle.remove()
+            h.handles = ()
+        self.detach_root()
+
+
+class MeterGroup(SwitchedGroup):
     "The meters of one kind on a model, and the numbers of the current step."
+    due = True
+
     def __init__(
         self,
         layers: dict[str, nn.Module], # What to measure, by name
@@ -120,35 +145,18 @@ class Meters(Group):
         scaler: torch.amp.GradScaler | None = None, # What gradients are to be divided by
         scratch: Scratch | None = None, # Memory to work in, maybe shared with other groups
     ):
-        super().__init__(last_given, kind=kind, root=model)
+        super().__init__(kind, root=model)
+        self.port = kind
         self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
         self.rows, self.scratch = rows_of(with_counts, with_hist), scratch or Scratch()
-        self.on, self.traced, self.tables, self.stacks, self.new_places, self.carried = True, False, [], [], False, None
-        _check(list(layers.items()))
+        self.n_meters, self.traced, self.tables, self.stacks, self.new_places, self.carried = 0, False, [], [], False, None
         # A guess, until the first output says where the model computes: parameters may be kept elsewhere.
         self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
-        self.trained = False  # has the model run in train mode?
-        meters = [Meter.__new__(Meter)._become(name, m, self) for name, m in layers.items()]
-        for index, meter in enumerate(meters):
-            meter.index, meter.places, meter.left_out = index, [], False
-            meter.own = torch.zeros(len(self.rows), 1, device=self.device)
-        self.attach(meters)
-        self.attached = True
+        listen(Meter, layers, self)
 
-    def _begin(self):
+    def begin_pass(self):
         self.running = self.began = True
         if self.root.training: self.trained = True
-
-    def switch(self, on: bool):
-        "Measure from now on, or do not. A hook that is off costs a little too, so it is taken off, except where code is compiled anew for that."
-        self.on = on
-        if on == self.attached or has_compiled(): return
-        self.attached = on
-        if on: return self.attach(self.hooks)
-        for h in self.hooks:
-            for handle in h.handles: handle.remove()
-            h.handles = ()
-        self.detach_root()
 
     @property
     def pending(self) -> bool:

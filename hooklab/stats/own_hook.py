@@ -13,39 +13,40 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..hooks.group import Group
+from ..hooks.calls import check_layers
+from ..hooks.keeping import HookGroup
 from .history import History
-from ..hooks.hook import Hook, Hooks, _check
-from .meters import Meters
+from ..hooks.hook import Hooks, MemberHook
+from .meters import SwitchedGroup
 
 # %% ../../nbs/lib/stats/own-hook.ipynb #a1c0e5d6
-class OwnHook(Hook):
+class OwnHook(MemberHook):
     "Calls the function while the model is trained, and remembers whether there is something new."
-    __slots__ = ("fresh",)
+    fresh = False
 
     def _listens(self) -> bool:
         self.fired = True
         return self.group.on and self.group.root.training
 
-    def _saw(self, m, given, compiling):
-        if self._listens(): super()._saw(m, given, compiling)
+    def saw(self, m, given, compiling):
+        if self._listens(): super().saw(m, given, compiling)
 
-    def _enters(self, given):
-        if self._listens(): super()._enters(given)
+    def enters(self, given, rerun):
+        if self._listens(): super().enters(given, rerun)
 
-    def _left(self, out):
-        if self._listens(): super()._left(out)
+    def left(self, output, rerun):
+        if self._listens(): super().left(output, rerun)
 
-    def _add(self, *args, **kwargs):
+    def add(self, *args, **kwargs):
         self.fresh = True
-        super()._add(*args, **kwargs)
+        super().add(*args, **kwargs)
 
     def clear(self):
         self.fresh = False
         super().clear()
 
 
-class OwnHooks(Meters):
+class OwnHookGroup(SwitchedGroup, HookGroup):
     "The hooks of one `ActivationStats`, in the place of its meters: instead of a table of numbers, they give a row."
     rows = ()
 
@@ -58,18 +59,14 @@ class OwnHooks(Meters):
         detach: bool, # As in `Hooks`
         cpu: bool, # As in `Hooks`
     ):
-        Group.__init__(self, f, is_forward, detach, cpu, root=model)
-        _check(list(layers.items()))
-        self.on = self.attached = True
-        self.trained = False  # has the model been called in train mode?
-        hooks = [OwnHook.__new__(OwnHook)._become(name, m, self) for name, m in layers.items()]
-        for h in hooks: h.fresh = False
-        self.attach(hooks)
+        super().__init__(f, is_forward, detach, cpu, root=model)
+        check_layers(list(layers.items()))
+        self.attach([OwnHook(name, m, self) for name, m in layers.items()])
 
-    def _begin(self):
+    def begin_pass(self):
         if not self.root.training: return
         self.trained = True
-        Group._begin(self)
+        super().begin_pass()
 
     @property
     def pending(self) -> bool:
@@ -86,11 +83,6 @@ class OwnHooks(Meters):
         row, ran = [h.stored if h.fresh else None for h in self.hooks], self.pending
         for h in self.hooks: h.fresh = False
         return row if ran else None
-
-
-class HooksOf(Hooks):
-    "The hooks of a group that is there already."
-    def __init__(self, group: Group): self.group, self.hooks = group, group.hooks
 
 # %% ../../nbs/lib/stats/own-hook.ipynb #a1c0e5da
 class HookHistory(History):

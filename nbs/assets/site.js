@@ -56,7 +56,7 @@
       <small>${snippet(entry.text, words)}</small></a></li>`)));
   };
   const open = () => {
-    if (!window.siteSections && !$("script[data-search]")) {   // loaded when somebody searches, not with each page
+    if (!window.siteSections && !$("script[data-search]")) {   // loaded with the first search, not with each page
       const script = Object.assign(document.createElement("script"), { src: new URL("assets/search.js", top), onload: show });
       script.dataset.search = "";
       document.head.append(script);
@@ -100,6 +100,10 @@
     $("main").append(label);
   }
   tick();
+
+  // ---- the sidebar is long: it begins at the page that is open
+  const sidebar = $("#quarto-sidebar"), current = $("#quarto-sidebar a.active");
+  if (current) sidebar.scrollTop = current.getBoundingClientRect().top - sidebar.getBoundingClientRect().top - sidebar.clientHeight / 3;
 
   // ---- things that look like buttons answer to the keyboard like buttons
   document.addEventListener("keydown", (e) => {

@@ -1,4 +1,5 @@
 """Outputs of layers of resnet50, batches of 8 pictures of 96 by 96, in eval mode and without gradients, to the plain model."""
+import nnsight  # after fastai, which cannot be imported once this one is
 import torch
 from fastai.callback.hook import hook_outputs
 from torchhook import HookManager
@@ -6,8 +7,6 @@ from torchvision.models import resnet50
 from torchvision.models.feature_extraction import create_feature_extractor
 
 import hooklab as hl
-import nnsight  # after fastai, which cannot be imported once this one is
-
 from tests.bench.measure import ratios
 
 torch.manual_seed(0)

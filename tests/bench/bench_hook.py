@@ -5,7 +5,6 @@ from torch import nn
 from torchhook import HookManager
 
 import hooklab as hl
-
 from tests.bench.measure import ratios
 
 

@@ -10,7 +10,6 @@ from fastai.test_utils import synth_learner
 from torchvision.models import resnet18, resnet152
 
 import hooklab as hl
-
 from tests.bench.measure import ratios
 
 

@@ -19,30 +19,12 @@ from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
 from hooklab import HookWarning
-from hooklab.hooks import books
-from hooklab.edit import edits as edit_module
+from hooklab.hooks import books, calls
 from hooklab.edit.changes import Change, ablate, patch, scale, steer
 from hooklab.edit.edits import edit_input, edit_output
+from support.nets import Net, Returns, all_equal, step
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
-
-
-class Net(nn.Module):
-    "Residual, in-place, reused."
-    def __init__(self):
-        super().__init__()
-        self.a, self.act, self.b = nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4)
-
-    def forward(self, x): return x + self.b(self.act(self.a(x) + 1)) + self.act(self.b(x))
-
-
-class Returns(nn.Module):
-    "Returns its input, wrapped."
-    def __init__(self, wrap):
-        super().__init__()
-        self.wrap = wrap
-
-    def forward(self, *args, **kwargs): return self.wrap(*args, **kwargs)
 
 
 @pytest.fixture
@@ -55,18 +37,6 @@ def net():
 def x():
     torch.manual_seed(1)
     return torch.randn(2, 4, requires_grad=True)
-
-
-def step(net, x):
-    "Output and all gradients of one step, from scratch."
-    net.zero_grad(set_to_none=True)
-    x.grad = None
-    y = net(x)
-    y.pow(2).sum().backward()
-    return [y.detach(), x.grad, *(p.grad for p in net.parameters())]
-
-
-def same(a, b): return len(a) == len(b) and all(torch.equal(s, t) for s, t in zip(a, b))
 
 
 def times(factor):
@@ -97,15 +67,15 @@ def test_nothing_is_left(net, x, edit, error, where):
     except (ValueError, KeyboardInterrupt): assert error
     if foreign: foreign.remove()
     assert not hl.hooks_on(net) and edits.removed and net.training == mode
-    assert same(list(net.state_dict().values()), list(state.values())) and torch.equal(rng, torch.get_rng_state())
-    assert same(step(net, x), before)
+    assert all_equal(list(net.state_dict().values()), list(state.values())) and torch.equal(rng, torch.get_rng_state())
+    assert all_equal(step(net, x), before)
 
 
 def test_attaching_is_all_or_nothing(net, monkeypatch):
     def fails_at_b(m, *given):
         if m is net.b: raise KeyboardInterrupt
         return books.register(m, *given)
-    monkeypatch.setattr(edit_module, "register", fails_at_b)
+    monkeypatch.setattr(calls, "register", fails_at_b)
     with pytest.raises(KeyboardInterrupt): edit_output(net, scale(2), names="*")
     assert not hl.hooks_on(net)
 
@@ -128,7 +98,7 @@ def test_any_nesting_leaves_nothing(data):
             step(net, x)
             if data.draw(st.booleans()): raise ValueError
     except ValueError: pass
-    assert not hl.hooks_on(net) and same(step(net, x), before)
+    assert not hl.hooks_on(net) and all_equal(step(net, x), before)
 
 
 def test_copies_are_not_edited(net, x):
@@ -357,7 +327,7 @@ def test_gradients_flow_through_edits(net, x):
 def test_an_edit_in_place(net, x):
     def clip(m, i, o): return o.clamp_(max=0)
     with edit_output(net.a, clip): edited = step(net, x)
-    with edit_output(net.a, lambda m, i, o: o.clamp(max=0)): assert same(step(net, x), edited)
+    with edit_output(net.a, lambda m, i, o: o.clamp(max=0)): assert all_equal(step(net, x), edited)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -373,7 +343,7 @@ def test_checkpointing(net, x, reentrant):
     wrapped = Checkpointed()
     with edit_output(plain, ablate(2), names="0.*"): expected = step(plain, x)
     with edit_output(wrapped, ablate(2), names="inner.0.*") as edits:
-        assert same(step(wrapped, x), expected)
+        assert all_equal(step(wrapped, x), expected)
         assert [e.n_calls for e in edits] == [1, 2, 2]
     with edit_output(wrapped, ablate(2), names="inner.0.b", call=1):
         with pytest.raises(RuntimeError, match="call= does not go with checkpointing"): step(wrapped, x)
@@ -419,17 +389,17 @@ def test_compiled(net, x, backend, first):
     before = step(net, x)
     for make in edits:
         with make(): expected = step(net, x)
-        assert not same(expected, before)
+        assert not all_equal(expected, before)
         if first == "compile":
             compiled = torch.compile(net, backend=backend, fullgraph=True)
-            assert same(step(compiled, x), before)
+            assert all_equal(step(compiled, x), before)
             on = make()
         else:
             on = make()
             compiled = torch.compile(net, backend=backend, fullgraph=True)
         for _ in range(12): assert all(torch.allclose(a, b) for a, b in zip(step(compiled, x), expected))
         on.remove()
-        assert same(step(compiled, x), before)
+        assert all_equal(step(compiled, x), before)
     torch._dynamo.reset()
 
 

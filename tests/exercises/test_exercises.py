@@ -12,8 +12,10 @@ import pytest
 import torch
 
 import hooklab
-from conftest import REPO
-from hooklab.exercises.checking import NotYet, _checks, check, learner_notebook, lesson_exercises
+import hooklab.exercises
+from hooklab.exercises.checking import CHECKS, NotYet, check
+from hooklab.exercises.notebooks import learner_notebook, lesson_exercises
+from support.checks import REPO
 
 lessons = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
 exercises = {id: parts for nb in lessons.values() for id, parts in lesson_exercises(nb).items()}
@@ -80,9 +82,9 @@ def test_any_error_of_an_answer_is_told(raised, expected):
 
 
 def test_lessons_checks_and_mistakes_belong_together():
-    for module in pkgutil.iter_modules(hooklab.__path__):
+    for module in pkgutil.iter_modules(hooklab.exercises.__path__):
         if re.fullmatch(r"lesson_\d\d", module.name): importlib.import_module(f"hooklab.exercises.{module.name}")
-    assert set(exercises) == set(_checks) == set(mistakes)
+    assert set(exercises) == set(CHECKS) == set(mistakes)
 
 
 @pytest.mark.parametrize("name", lessons)
@@ -98,7 +100,7 @@ def test_learner_gets_no_solution(name):
     assert json.dumps(lessons[name]) == lesson, "the lesson itself was changed"
     nbformat.validate(nbformat.from_dict(nb))
     text = "\n".join("".join(cell["source"]) for cell in nb["cells"])
-    for id, parts in lesson_exercises(lessons[name]).items():
+    for parts in lesson_exercises(lessons[name]).values():
         assert "".join(parts["solution"]["source"]) not in text
         assert "".join(parts["check"]["source"]) in text and "".join(parts["hint"]["source"]) in text
     assert not re.search(r"^#\|", text, re.M), "a setting of the site"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from conftest import REPO
+from support.checks import REPO
 
 pages = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
 each = pytest.mark.parametrize("name", pages)

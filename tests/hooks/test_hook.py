@@ -20,17 +20,9 @@ from torch.utils.checkpoint import checkpoint
 import hooklab as hl
 from hooklab import HookWarning
 from hooklab.hooks import books
+from support.nets import Net, Returns, all_equal, step
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
-
-
-class Net(nn.Module):
-    "Residual, in-place, reused: what breaks naive hooks."
-    def __init__(self):
-        super().__init__()
-        self.a, self.act, self.b = nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4)
-
-    def forward(self, x): return x + self.b(self.act(self.a(x) + 1)) + self.act(self.b(x))
 
 
 @pytest.fixture
@@ -43,18 +35,6 @@ def net():
 def x():
     torch.manual_seed(1)
     return torch.randn(2, 4, requires_grad=True)
-
-
-def step(net, x):
-    "Output and all gradients of one step, from scratch."
-    net.zero_grad(set_to_none=True)
-    x.grad = None
-    y = net(x)
-    y.pow(2).sum().backward()
-    return [y.detach(), x.grad, *(p.grad for p in net.parameters())]
-
-
-def same(a, b): return len(a) == len(b) and all(torch.equal(s, t) for s, t in zip(a, b))
 
 
 def n_hooks(net): return sum(len(getattr(m, d)) for m in net.modules() for d in vars(m) if d.endswith("_hooks"))
@@ -82,7 +62,7 @@ def test_nothing_is_left(net, x, kind, error, where):
     except (ValueError, KeyboardInterrupt): assert error
     if foreign: foreign.remove()
     assert n_hooks(net) == 0 and hooks.removed and list(net.state_dict()) == keys
-    assert same(step(net, x), before)
+    assert all_equal(step(net, x), before)
 
 
 def test_attaching_is_all_or_nothing(net, monkeypatch):
@@ -112,8 +92,8 @@ def test_what_was_stored_stays(net, x):
     hooks.remove()
     assert hooks.removed and n_hooks(net) == 0
     stored, calls, n_calls = inside
-    assert same(hooks.stored, stored) and [h.n_calls for h in hooks] == n_calls == [1, 2]
-    assert all(same(h.calls, before) for h, before in zip(hooks, calls)) and len(calls[1]) == 2
+    assert all_equal(hooks.stored, stored) and [h.n_calls for h in hooks] == n_calls == [1, 2]
+    assert all(all_equal(h.calls, before) for h, before in zip(hooks, calls)) and len(calls[1]) == 2
     assert torch.equal(hooks.by_name["b"], calls[1][1]) and "removed, 2 calls, " in repr(hooks["b"])
     net(x)
     assert hooks["b"].n_calls == 2  # it is off
@@ -215,7 +195,7 @@ def test_bit_identical(net, x, kind, detach):
     before, rng = step(net, x), torch.get_rng_state()
     with hl.Hooks(net, lambda m, *given: given[-1], detach=detach, kind=kind, names="*"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert same(step(net, x), before)
+        assert all_equal(step(net, x), before)
     assert torch.equal(torch.get_rng_state(), rng)
 
 
@@ -250,14 +230,6 @@ Pair = namedtuple("Pair", "left right")
 class Output:
     logits: Tensor
     extra: dict
-
-
-class Returns(nn.Module):
-    def __init__(self, make):
-        super().__init__()
-        self.make = make
-
-    def forward(self, *args, **kwargs): return self.make(*args, **kwargs)
 
 
 @pytest.mark.parametrize("make", [
@@ -355,7 +327,7 @@ def test_checkpointing_is_not_another_call(net, x, reentrant):
     model = Checkpointed()
     before = step(model, x)
     with hl.hook_outputs(model, names="net.*") as forward, hl.hook_outputs(model, names="net.*", grad=True) as backward:
-        assert same(step(model, x), before)
+        assert all_equal(step(model, x), before)
         assert [h.n_calls for h in forward] == [h.n_calls for h in backward] == [1, 2, 2]
 
 
@@ -675,7 +647,7 @@ def test_a_look_at_an_odd_container_stops_no_model(make, kind, detach, x):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "^0.b: ran, but no gradient reached it")  # and it did not need one
         hooks = hl.global_hook(see, kind.split()[1], detach=detach) if " " in kind else hl.Hooks(model, see, kind=kind, detach=detach, names="*")
-        with hooks: assert same(before, odd_step(model, x))
+        with hooks: assert all_equal(before, odd_step(model, x))
     assert {m for m, _ in seen} - {nn.Sequential} == {Makes, Takes, nn.Linear}
 
 
@@ -683,12 +655,12 @@ def test_a_look_at_an_odd_container_stops_no_model(make, kind, detach, x):
 def test_what_is_in_an_odd_container_is_seen(make, x):
     model = odd_net(make)
     with hl.hook_output(model[0]) as h, hl.hook_output(model[0].a) as a, hl.hook_output(model[0].b) as b: odd_step(model, x)
-    assert same(hl.tensors(h.stored), [a.stored, b.stored])
+    assert all_equal(hl.tensors(h.stored), [a.stored, b.stored])
     def keep(m, grad_in, grad_out): return grad_out
     for options in ({"kind": "backward"}, {"kind": "backward_pre"}):
         f = keep if options["kind"] == "backward" else lambda m, grad_out: grad_out
         with hl.Hook(model[0], f, **options) as h, hl.hook_output(model[0].a, grad=True) as a: odd_step(model, x)
-        assert same(hl.tensors(h.stored), a.stored), "nothing came for b"
+        assert all_equal(hl.tensors(h.stored), a.stored), "nothing came for b"
 
 
 @pytest.mark.parametrize("make", odd.values(), ids=odd)
@@ -697,8 +669,8 @@ def test_all_that_looks_takes_an_odd_container(make, x):
     before = odd_step(model, x)
     for options in ({}, {"detach": True}):
         found = hl.FeatureExtractor(model, ["0", "0.a", "0.b"], **options)(x)
-        assert same(hl.tensors(found["0"]), [found["0.a"], found["0.b"]])
-    with hl.find_nan(model), hl.Timeline(model) as t: assert same(before, odd_step(model, x))
+        assert all_equal(hl.tensors(found["0"]), [found["0.a"], found["0.b"]])
+    with hl.find_nan(model), hl.Timeline(model) as t: assert all_equal(before, odd_step(model, x))
     assert [e.name for e in t.rows if e.kind == "forward"] == ["0.a", "0.b", "0", "1", "(model)"]
     assert hl.execution_order(model, x) == ["0.a", "0.b", "0", "1"]
 
@@ -707,10 +679,10 @@ def test_all_that_looks_takes_an_odd_container(make, x):
 def test_all_that_looks_takes_a_container_in_itself(look, x):
     model = odd_net(endless)
     before = odd_step(model, x)
-    with look(model): assert same(before, odd_step(model, x))
+    with look(model): assert all_equal(before, odd_step(model, x))
     for options in ({}, {"detach": True}):
         found = hl.FeatureExtractor(model, ["0", "0.a", "0.b", "1"], **options)(x)
-        assert same(found["0"][:2], [found["0.a"], found["0.b"]]) and torch.equal(found["1"], before[0])
+        assert all_equal(found["0"][:2], [found["0.a"], found["0.b"]]) and torch.equal(found["1"], before[0])
 
 
 objects = {"own class": lambda t: type("Own", (), {"t": t})(), "SimpleNamespace": lambda t: SimpleNamespace(t=t), "set": lambda t: {t},
@@ -760,7 +732,7 @@ def test_a_tensor_that_cannot_be_copied_stops_no_model_and_that_is_said_once(kin
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         with hooks:
-            for _ in range(3): assert same(before[:1], odd_step(model, x)[:1])
+            for _ in range(3): assert all_equal(before[:1], odd_step(model, x)[:1])
     assert len(said) == (0 if "forward" in kind and not detach else 1), [str(w.message) for w in said]
     if "forward" in kind and detach: assert "cannot be looked at, and is left alone (NotImplementedError: no aten." in str(said[0].message)
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 import hooklab as hl
-from test_hook_models import same_calls
+from support.whole_models import same_calls
 from support.traces import difference, ours, run, same
 
 # inductor needs a C++ compiler and takes its time; the quick tests go through all ways once and through the other backend where it may differ

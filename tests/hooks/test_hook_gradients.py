@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from test_hook_models import check_gradients, check_untouched, same_calls
+from support.whole_models import check_gradients, check_untouched, same_calls
 from support.traces import buffers, difference, loss, ours, run, same
 
 

@@ -909,7 +909,7 @@ def test_global_gradients_after_a_layer_that_failed(x, error):
         assert h.n_calls == 1 and torch.equal(h.stored, torch.full_like(x, 2))
         if error is ValueError:
             with pytest.raises(ValueError): Fails()(x)
-        assert not any(h._entrances.values())
+        assert not any(h.entrances.values())
 
 
 def test_global_hooks_and_threads(x):

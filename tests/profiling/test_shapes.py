@@ -7,7 +7,7 @@ from torchvision.models import resnet18
 
 import hooklab as hl
 from hooklab.profiling.shapes import first_layer
-from support.traces import ours, same
+from support.traces import untouched
 
 image, words = torch.float32, torch.int64
 
@@ -26,24 +26,6 @@ class Plain(nn.Module):
 
 class Dict(nn.Module):
     def forward(self, x): return {"mean": x.mean(), "all": x}
-
-
-def untouched(model, act):
-    "Run `act`, and see that the model is what it was."
-    model.train()
-    for m in list(model.modules())[1::2]: m.training = False
-    state, modes, rng, places = {name: t.clone() for name, t in model.state_dict().items() if not is_lazy(t)}, [m.training for m in model.modules()], torch.get_rng_state(), {k: id(v) for k, v in vars(model).items()}
-    tensors = {name: t for name, t in [*model.named_parameters(), *model.named_buffers()]}
-    versions = {name: t._version for name, t in tensors.items() if not is_lazy(t)}
-    fast = torch.backends.mha.get_fastpath_enabled()
-    try: return act(model)
-    finally:
-        assert modes == [m.training for m in model.modules()] and torch.equal(rng, torch.get_rng_state()) and not ours(model)
-        after = {name: t for name, t in [*model.named_parameters(), *model.named_buffers()]}
-        assert all(after[name] is t and t.grad is None for name, t in tensors.items()) and all(tensors[name]._version == n for name, n in versions.items())
-        now = {name: t for name, t in model.state_dict().items() if not is_lazy(t)}
-        assert now.keys() == state.keys() and all(same(t, state[name]) for name, t in now.items())
-        assert torch.backends.mha.get_fastpath_enabled() == fast and places == {k: id(v) for k, v in vars(model).items()}
 
 
 def conv(*channels, stride=1): return nn.Sequential(nn.Conv2d(*channels, 3, stride, padding=1), nn.BatchNorm2d(channels[1]), nn.ReLU())

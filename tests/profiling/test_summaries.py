@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchvision.models import resnet18
 
 import hooklab as hl
-from test_hook_models import ARCHITECTURES, text_model
-from test_shapes import untouched
+from support.architectures import ARCHITECTURES, text_model
+from support.traces import untouched
 
 GOLDEN = Path(__file__).parent/"golden"
 

@@ -14,14 +14,13 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hooklab import __version__, cli
 from hooklab.debug import bug_report
 from hooklab.debug.bug_report import global_hooks, report
 from hooklab.exercises import folder as learners_folder
-from hooklab.exercises.checking import learner_notebook
+from hooklab.exercises.notebooks import learner_notebook
 
 
 def shell(*args, **kwargs):

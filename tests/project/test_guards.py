@@ -81,6 +81,45 @@ def test_false_assertion(tree, notebook):
     assert message.startswith(f"{notebook}, cell {number}: AssertionError: 3 is not 4. ") and "assert n == 4" in message
 
 
+def write(tree, notebook, *sources):
+    "A notebook of these cells in the place of one that is there."
+    edit(tree/notebook, lambda nb: nb.update(cells=[nb["cells"][0], *map(code, sources)]))
+
+
+def test_a_notebook_that_does_not_end(tree, notebook):
+    write(tree, notebook, "import time\ntime.sleep(600)")
+    assert only(failure(tree, notebook, timeout=3)) == f"{notebook} did not end within 0.05 minutes"
+    write(tree, notebook, "1 + 1")
+    assert failure(tree, notebook) == [], "the next notebook does not run"
+
+
+def test_a_notebook_that_takes_its_process_along(tree, notebook):
+    write(tree, notebook, "import os, sys\nprint('the last words', file=sys.__stderr__, flush=True)\nos.abort()")
+    message = only(failure(tree, notebook))
+    assert message.startswith(f"{notebook} could not be run") and "the last words" in message
+
+
+def test_a_notebook_uses_the_library_of_its_tree(tree, notebook):
+    ask = "import hooklab\nprint(hooklab.__file__)"
+    here = f"{ask}\nassert hooklab.__file__ == {str(tree/'hooklab/__init__.py')!r}"
+    there = f"import subprocess, sys\nsaid = subprocess.check_output([sys.executable, '-c', {ask!r}], text=True)"
+    write(tree, notebook, here, f"{there}\nassert said.strip() == hooklab.__file__")
+    assert failure(tree, notebook) == []
+
+
+def test_what_a_notebook_does_ends_with_it(tree, notebook):
+    here = ("import os, sys, torch\nimport matplotlib.pyplot as plt\n"
+            "now = (torch.get_default_dtype(), torch.relu(torch.tensor(-1.)).item(), os.environ.get('OURS'),\n"
+            "       'ours' in sys.modules, len(plt.get_fignums()), torch.get_num_threads(), 'hooklab' in sys.modules,\n"
+            "       os.getcwd())\n"
+            f"assert now == (torch.float32, 0., None, False, 0, 1, False, {str((tree/notebook).parent)!r}), now")
+    spoil = ("torch.set_default_dtype(torch.float64)\ntorch.relu = lambda x: x\nos.environ['OURS'] = '1'\n"
+             "sys.modules['ours'] = os\nplt.figure()\ntorch.set_num_threads(2)\nimport hooklab.all\nos.chdir('/')")
+    for _ in range(2):
+        write(tree, notebook, here, spoil)
+        assert failure(tree, notebook) == []
+
+
 def test_outputs_that_were_not_saved(tree, notebook, tmp_path):
     fresh = copy_tree(tree, tmp_path/"fresh")
     showing = [number for number, kind in kinds(tree/notebook).items() if kind][0]

@@ -1,16 +1,16 @@
 """Every notebook runs, is clean, and shows the outputs of its code."""
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
-from support.checks import copy_tree, failure, notebooks, outdated_outputs, skipped, unclean
-from conftest import REPO
+from support.checks import REPO, copy_tree, failure, notebooks, outdated_outputs, skipped, unclean
 
-def each(paths): return pytest.mark.parametrize("notebook", paths, ids=lambda path: str(path.relative_to("nbs").with_suffix("")))
+
+def each(paths):
+    return pytest.mark.parametrize("notebook", paths, ids=lambda path: str(path.relative_to("nbs").with_suffix("")))
 
 
 each_notebook = each(notebooks(REPO))
-each_that_runs = each([path for path in notebooks(REPO) if not skipped(REPO/path)])  # the others: test_notebooks_more.py
+# The others run in test_notebooks_more.py.
+each_that_runs = each([path for path in notebooks(REPO) if not skipped(REPO/path)])
 
 
 def stop(problems):
@@ -18,25 +18,28 @@ def stop(problems):
 
 
 @pytest.fixture(scope="session")
-def runs(request, repo, tmp_path_factory):
-    "The notebooks that are to be tested, run in a copy of the tree: each in its own process, two at a time."
-    tree = copy_tree(repo, tmp_path_factory.mktemp("runs")/"tree")
-    chosen = {item.callspec.params["notebook"]: None for item in request.session.items if "runs" in getattr(item, "fixturenames", ())}
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        yield tree, {notebook: pool.submit(failure, tree, notebook) for notebook in chosen}
-        pool.shutdown(cancel_futures=True)  # when pytest stops early, so do they
+def runs(repo, tmp_path_factory):
+    "A copy of the tree to run notebooks in, and what went wrong in each notebook that has run."
+    return copy_tree(repo, tmp_path_factory.mktemp("runs")/"tree"), {}
 
 
-@each_that_runs
-def test_runs(runs, notebook):
-    stop(runs[1][notebook].result())
-
-
-@each_that_runs
-def test_outputs_are_saved(runs, repo, notebook):
+@pytest.fixture
+def failed(runs, notebook):
+    "What goes wrong when the notebook runs, which it does once for all its tests."
     tree, done = runs
-    if done[notebook].result(): pytest.skip("it does not run")
-    stop(outdated_outputs(repo, tree, notebook))
+    if notebook not in done: done[notebook] = failure(tree, notebook)
+    return done[notebook]
+
+
+@each_that_runs
+def test_runs(failed, notebook):
+    stop(failed)
+
+
+@each_that_runs
+def test_outputs_are_saved(runs, failed, repo, notebook):
+    if failed: pytest.skip("it does not run")
+    stop(outdated_outputs(repo, runs[0], notebook))
 
 
 @each_notebook

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from support.checks import copy_tree, notebooks, outdated_outputs, run_skipped, skipped
-from conftest import REPO
+from support.checks import REPO, copy_tree, notebooks, outdated_outputs, run_skipped, skipped
 
 pages = [notebook for notebook in notebooks(REPO) if skipped(REPO/notebook)]
 

@@ -15,9 +15,10 @@ from urllib.request import urlopen
 import pytest
 from bs4 import BeautifulSoup
 
-REPO = Path(__file__).parents[2]
+from support.checks import REPO
+
 sys.path.insert(0, str(REPO/"tools"))
-import site_pages
+import site_pages  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -64,6 +65,18 @@ def test_the_sidebar_has_the_reference_in_its_order(pages, repo):
     listed = [file.relative_to(repo/"nbs").with_suffix("").as_posix() for pattern in patterns for file in sorted((repo/"nbs").glob(pattern))]
     links = [a["href"] for a in pages["index.html"].select("#quarto-sidebar a[href^=lib]")]
     assert links == [f"{name}.html" for name in listed]
+
+
+def test_the_page_of_a_wing_lists_its_rooms_in_their_order(repo):
+    reference = next(part for part in site_builder.sidebar() if part.get("section") == "Reference")
+    wings = [part for part in reference["contents"] if isinstance(part, dict) and "href" in part]
+    assert {Path(wing["href"]).parent.name for wing in wings} == {path.parent.name for path in (repo/"nbs/lib").glob("*/index.ipynb")}
+    for wing in wings:
+        index = repo/"nbs"/wing["href"]
+        rooms = [path.name for name in wing["contents"] for path in sorted((repo/"nbs").glob(name))]
+        cells = ["".join(cell["source"]) for cell in json.loads(index.read_text(encoding="utf-8"))["cells"]]
+        table = next(cell for cell in cells if "| room | what it is for |" in cell)
+        assert re.findall(r"^\| \[\w+\]\(([\w-]+\.ipynb)\)", table, re.M) == rooms, index
 
 
 def test_no_page_shows_where_it_was_made(site, repo):

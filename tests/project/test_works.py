@@ -93,7 +93,7 @@ def test_wrong_and_silent_is_no_outcome():
     more = works.Run(works.Net(), x=torch.ones(5, 4))
     with pytest.raises(AssertionError): works.outcome(works.USES["summary"], more)
     with pytest.raises(AssertionError): works.outcome(works.USES["find_nan"], works.Run(works.Net(), fault="last"))
-    with pytest.raises(AssertionError, match="nobody was told"): works.outcome(lambda run: False, works.eager())
+    with pytest.raises(AssertionError, match="no warning told it"): works.outcome(lambda run: False, works.eager())
 
 
 # --- layers that never run, because something replays: all that listens says so

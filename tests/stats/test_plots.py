@@ -74,6 +74,7 @@ each_single = pytest.mark.parametrize("name", single)
 @pytest.fixture(autouse=True)
 def nothing_said_nothing_left():
     "Drawing says nothing, and leaves no figure open that it was not asked for."
+    plt.close("all")  # those of other files
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ResourceWarning)  # of what an earlier test has left to be collected

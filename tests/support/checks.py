@@ -1,6 +1,6 @@
 """What must hold of the project, as functions of a tree: the tests call them on this one, test_guards.py on broken copies.
 
-Each returns what is wrong, in words that name the command that mends it, or an empty list.
+Each returns what is wrong, in words that name the command that fixes it, or an empty list.
 """
 import json
 import re
@@ -9,15 +9,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nbdev.clean import clean_nb
 from fastcore.nbio import nb2str, read_nb
+from nbdev.clean import clean_nb
 
-built = shutil.ignore_patterns(".git", ".venv", "_docs", "_proc", "build", "dist", "*.egg-info", "__pycache__", ".*_c*")
+from support.runner import run_notebook
+
+REPO = Path(__file__).resolve().parents[2]
+BUILT = shutil.ignore_patterns(".git", ".venv", "_docs", "_proc", "build", "dist", "*.egg-info", "__pycache__", ".*_c*", ".hypothesis")
 
 
 def copy_tree(repo: Path, to: Path) -> Path:
     "A copy of the project without what was built, to run and to break things in."
-    return Path(shutil.copytree(repo, to, ignore=built, symlinks=True))
+    return Path(shutil.copytree(repo, to, ignore=BUILT, symlinks=True))
 
 
 def notebooks(tree: Path) -> list[Path]:
@@ -61,16 +64,15 @@ def unclean(tree: Path, notebook: Path) -> list[str]:
     return [f"{notebook} is not clean: run `make refresh`, or .venv/bin/nbdev-clean --fname {notebook}"]
 
 
-def failure(tree: Path, notebook: Path) -> list[str]:
+def failure(tree: Path, notebook: Path, timeout: float = 900) -> list[str]:
     "Runs a notebook in a process of its own and saves its outputs in the tree: hand it a copy."
-    try: done = command(tree, "nbdev-test", notebook, "--save", "--n-workers", 0, timeout=900)
-    except subprocess.TimeoutExpired: return [f"{notebook} did not come to an end within 15 minutes"]
-    if not done.returncode: return []
-    said = done.stderr
+    succeeded, said = run_notebook(tree, notebook, timeout)
+    if succeeded: return []
+    if succeeded is None: return [f"{notebook} did not end within {timeout/60:g} minutes"]
     number = re.search(r"While Executing Cell #(\d+)", said)
     if not number: return [f"{notebook} could not be run:\n{said[-3000:]}"]
     cell = read_nb(tree/notebook).cells[int(number[1]) - 1].source.strip()
-    return [f"{notebook}, cell {number[1]}: {error(said)}. Mend it with `make lab`, then run `make refresh`\n\n{cell}\n"]
+    return [f"{notebook}, cell {number[1]}: {error(said)}. Fix it with `make lab`, then run `make refresh`\n\n{cell}\n"]
 
 
 SKIP = "\n- skip_exec: true"

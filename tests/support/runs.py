@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 from hooklab.hooks.select import leaves
 from hooklab.training.data import digits
+from hooklab.stats.activation_stats import ActivationStats
 from hooklab.stats.diagnosis import diagnose, faults
 from hooklab.stats.history import History
 from hooklab.stats.moments import rows_of
-from hooklab.stats.activation_stats import ActivationStats
 
 steps = 40
 everything = {"with_hist": True, "grads": True, "include_paramless": True}

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 import hooklab as hl
 
@@ -59,3 +60,25 @@ def same(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def ours(model: nn.Module) -> list: return [one for one in hl.hooks_on(model) if one.ours]
+
+
+def untouched(model: nn.Module, act: Callable) -> Any:
+    "Run `act` on a model, half of which is in eval mode, and see that the model is what it was."
+    model.train()
+    for m in list(model.modules())[1::2]: m.training = False
+    modes, random_state = [m.training for m in model.modules()], torch.get_rng_state()
+    tensors = dict([*model.named_parameters(), *model.named_buffers()])
+    versions = {name: t._version for name, t in tensors.items() if not is_lazy(t)}
+    state = {name: t.clone() for name, t in model.state_dict().items() if not is_lazy(t)}
+    attributes = {name: id(value) for name, value in vars(model).items()}
+    fast = torch.backends.mha.get_fastpath_enabled()
+    try: return act(model)
+    finally:
+        assert modes == [m.training for m in model.modules()] and torch.equal(random_state, torch.get_rng_state())
+        assert not ours(model) and torch.backends.mha.get_fastpath_enabled() == fast
+        assert attributes == {name: id(value) for name, value in vars(model).items()}
+        after = dict([*model.named_parameters(), *model.named_buffers()])
+        assert all(after[name] is t and t.grad is None for name, t in tensors.items())
+        assert all(tensors[name]._version == version for name, version in versions.items())
+        now = {name: t for name, t in model.state_dict().items() if not is_lazy(t)}
+        assert now.keys() == state.keys() and all(same(t, state[name]) for name, t in now.items())

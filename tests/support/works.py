@@ -9,10 +9,11 @@ import functools
 import json
 import tempfile
 import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -74,7 +75,7 @@ def loss_of(y: Tensor) -> Tensor: return y.float().pow(2).sum()
 class Run:
     "A model, and how this kind of run calls it."
     model: Any  # what hooklab is given
-    twin: nn.Module = field(default_factory=Net)  # the same model, which nobody hooks
+    twin: nn.Module = field(default_factory=Net)  # the same model, without hooks
     call: Callable = lambda f, x: f(x)  # runs `f`, which is the model or something around it
     step: Callable | None = None  # the same with a backward pass
     truth: Callable = by_hand  # (twin, x, factor) -> {layer: output}
@@ -242,7 +243,7 @@ def outcome(use: Callable, run: Run) -> tuple[str, Any]:
         except Exception as e: return "refused", e
     said = "; ".join(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, hl.HookWarning)))
     if saw: return "works", said
-    assert said, "nothing was seen, and nobody was told"
+    assert said, "nothing was seen, and no warning told it"
     return "reported", said
 
 
@@ -600,7 +601,10 @@ def lightning():
     import lightning.pytorch as pl
 
     class Module(pl.LightningModule):
-        def __init__(self, f): super().__init__(); self.f = f
+        def __init__(self, f):
+            super().__init__()
+            self.f = f
+
         def training_step(self, batch, i):
             self.y = self.f(batch)
             return loss_of(last_of(self.y)) + 0*sum(p.sum() for p in self.parameters())  # features may be detached

@@ -21,6 +21,7 @@ from hooklab.training.callback import (Callback, CancelBatchException, CancelEpo
 from hooklab.training.data import synth_data
 from hooklab.training.learner import Learner, RegModel, synth_learner
 from hooklab.hooks.copies import HookWarning
+from support.nets import Raises
 
 torch.set_num_threads(1)
 
@@ -328,17 +329,6 @@ def test_a_layer_that_never_runs_is_reported_and_not_on_top_of_an_error(ours):
 
 
 # However a fit ends
-
-class Raises(Callback):
-    "Raises at the n-th occurrence of an event."
-    def __init__(self, event, error, order=0, n=0):
-        self.order, self.error, self.left = order, error, n
-        setattr(self, event, self.act)
-
-    def act(self):
-        self.left -= 1
-        if self.left == -1: raise self.error
-
 
 @pytest.mark.parametrize("options", [{}, {"every": 2}, {"every": 2, "remove_end": False}, {"is_forward": False}], ids=repr)
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

@@ -18,6 +18,7 @@ from hooklab.training import callback
 from hooklab.training.data import DataLoaders, synth_data
 from hooklab.training.learner import Learner, RegModel, synth_learner
 from hooklab.training.progress import Recorder
+from support.nets import Raises
 
 torch.set_num_threads(1)
 parts = "Backward", "Step", "Batch", "Train", "Valid", "Epoch", "Fit"
@@ -40,17 +41,6 @@ class Listener(Callback):
     def __call__(self, event):
         self.heard.append(event)
         super().__call__(event)
-
-
-class Raises(Callback):
-    "Raises at the n-th occurrence of an event, in training or validation alike."
-    def __init__(self, event, error, order=0, n=0):
-        self.order, self.error, self.left = order, error, n
-        setattr(self, event, self.act)
-
-    def act(self):
-        self.left -= 1
-        if self.left == -1: raise self.error
 
 
 one_batch = "before_batch after_pred after_loss before_backward after_backward before_step after_step after_batch".split()

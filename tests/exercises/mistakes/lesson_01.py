@@ -4,22 +4,22 @@ mistakes = {
     "01a": [
         ("hook.stored.shape", "hook.stored", "the tensor itself"),
         ("return hook.stored.shape", "hook.stored.shape", "Is the `return` missing?"),
-        ("return hook.stored.shape", "return model(x).shape", "shape of what the whole model makes"),
+        ("return hook.stored.shape", "return model(x).shape", "shape of the whole model's output"),
         ("model(x)", "layer(x)", "run the whole model on `x`"),
         ("as hook: model(x)", "as hook: pass\n    model(x)", "unless the model ran while it was on"),
         ("def layer_shape(model, layer, x):\n    shapes = []\n    layer.register_forward_hook(lambda m, i, o: shapes.append(o.shape))\n"
          "    model(x)\n    return shapes[0]", "a hook stays on the model when"),
         ("def layer_shape(model, layer, x):\n    shapes = []\n    h = layer.register_forward_hook(lambda m, i, o: shapes.append(i[0].shape))\n"
-         "    model(x)\n    h.remove()\n    return shapes[0]", "is the shape of what `stem` takes"),
+         "    model(x)\n    h.remove()\n    return shapes[0]", "is the shape of the input of `stem`"),
         ("def layer_shape(model, layer, x):\n    shapes = {}\n    layer.register_forward_hook(lambda m, i, o: shapes.setdefault(0, o.shape))\n"
          "    model(x)\n    return shapes[0]", "replaces the layer's output"),
         ("def layer_shape(model, layer, x):\n    shapes = []\n    layer.register_forward_hook(lambda m, o: shapes.append(o.shape))\n"
          "    model(x)\n    return shapes[0]", "with three arguments"),
-        ("hook.stored.shape", "[hook.stored.shape]", "take it out, `[0]`"),
+        ("hook.stored.shape", "[hook.stored.shape]", "take it out with `[0]`"),
         ("def layer_shape(model, layer, x):\n    with hl.Hooks(layer, lambda m, i, o: o.shape) as hooks:\n        model(x)\n        return hooks.stored", "hooks the layer itself"),
     ],
     "01b": [
-        (" if not list(m.children())", "", "without layers of their own"),
+        (" if not list(m.children())", "", "only layers without layers inside"),
         ("named_modules", "named_children", "sees the top level only"),
         ("dict.fromkeys(leaves.values(), 0)", "__import__('collections').Counter()", "let every count start at 0"),
         ("counts[leaves[m]] += 1", "counts[leaves[m]] = 1", "`act` runs twice"),
@@ -28,7 +28,7 @@ mistakes = {
          "    counts = dict.fromkeys(names, 0)\n    handles = []\n    for name in names:\n"
          "        def count(m, i, o): counts[name] += 1\n"
          "        handles.append(model.get_submodule(name).register_forward_hook(count))\n"
-         "    model(x)\n    for h in handles: h.remove()\n    return counts", "Fix it with `name=name`"),
+         "    model(x)\n    for h in handles: h.remove()\n    return counts", "Bind it with `name=name`"),
         ("dict.fromkeys(leaves.values(), 0)", "{}", "Let every count start at 0"),
         ("    counts = dict.fromkeys(leaves.values(), 0)\n    def count(m, i, o): counts[leaves[m]] += 1", "    counts = dict.fromkeys(leaves, 0)\n    def count(m, i, o): counts[m] += 1",
          "should be the names"),
@@ -38,17 +38,17 @@ mistakes = {
     "01c": [
         ("o.std() / i[0].std()", "i[0].std() / o.std()", "Upside down"),
         ("o.std() / i[0].std()", "o.std() / i.std()", "the tensor is `i[0]`"),
-        ("o.std() / i[0].std()", "o.std()", "divide by the spread of what the layer took"),
-        ("o.std() / i[0].std()", "o.std() / x.std()", "each layer has its own"),
-        ("hooks.stored]", "hooks.stored[:1]]", "One number for each of the 3 layers"),
+        ("o.std() / i[0].std()", "o.std()", "divide by that of the layer's input"),
+        ("o.std() / i[0].std()", "o.std() / x.std()", "Each layer has its own"),
+        ("hooks.stored]", "hooks.stored[:1]]", "one number for each of the 3 layers"),
         ("def gains(model, x):\n    got = []\n    hs = [m.register_forward_hook(lambda m, i, o: got.append(o.std() / i[0].std())) for m in model]\n"
          "    model(x)\n    for h in hs: h.remove()\n    return got", "But when the model fails"),
         ("def gains(model, x):\n    got = []\n    for m in model: m.register_forward_hook(lambda m, i, o: got.append(o.std() / i[0].std()))\n"
          "    model(x)\n    return got", "a hook stays on the model when"),
         ("def gains(model, x):\n    with hl.Hooks(model, lambda m, i, o: o.std() / i[0].std()) as hooks:\n        try: model(x)\n"
-         "        except Exception: return []\n        return hooks.stored", "your function hides it"),
+         "        except Exception: return []\n        return hooks.stored", "your function hides the error"),
         ("[gain.item() for gain in hooks.stored]", "hooks.by_name", "not dict"),
         ("o.std() / i[0].std()", "o.var() / i[0].var()", "ratios of variances"),
-        ("def gains(model, x): return model(x).std() / x.std()", "A list with one number for each layer"),
+        ("def gains(model, x): return model(x).std() / x.std()", "a list with one number for each layer"),
     ],
 }

@@ -2,10 +2,10 @@
 
 mistakes = {
     "07a": [
-        ("o.abs() > 0.97", "o > 0.97", "Only the upper end"),
-        ("> 0.97", "< 0.97", "those that are not saturated"),
-        ("hl.hook_outputs(model, names=kind)", "hl.Hooks(model, lambda m, i, o: i[0].clone(), names=kind)", "what the tanhs take"),
-        ("names=kind", "names='*'", "One number for each of the 4 tanhs"),
+        ("o.abs() > 0.97", "o > 0.97", "only the upper end"),
+        ("> 0.97", "< 0.97", "values that are not saturated"),
+        ("hl.hook_outputs(model, names=kind)", "hl.Hooks(model, lambda m, i, o: i[0].clone(), names=kind)", "the inputs of the tanhs"),
+        ("names=kind", "names='*'", "one number for each of the 4 tanhs"),
         ("model, names=kind", "[m for m in model.children() if isinstance(m, kind)]", "there are no layers to hook"),
         (".float().mean().item()", "", "tensors of comparisons"),
         (".float().mean().item()", ".sum().item()", "These are counts"),
@@ -17,8 +17,8 @@ mistakes = {
     ],
     "07b": [
         ("def gain_of(act, z):\n    return (1/act(z).square().mean().sqrt()).item()", "Right for ReLU"),
-        ("def gain_of(act, z):\n    return act(z).square().mean().sqrt().item()", "1 divided by it"),
-        ("def gain_of(act, z):\n    return (1/act(z).square().mean()).item()", "size is its square root"),
+        ("def gain_of(act, z):\n    return act(z).square().mean().sqrt().item()", "1 divided by that size"),
+        ("def gain_of(act, z):\n    return (1/act(z).square().mean()).item()", "the size is its square root"),
         ("def gain_of(act, z):\n    return (1/act(z).std()).item()", "You made the deviation 1"),
         ("    return middle", "", "Is the `return` missing?"),
         ("mean() < 1", "mean() > 1", "With your gain of"),
@@ -28,10 +28,10 @@ mistakes = {
         ("act(middle * z)", "(middle * act(z))", "Right for ReLU"),
     ],
     "07c": [
-        ("        return o / std\n", "", "they were set for what they got before"),
+        ("        return o / std\n", "", "they were scaled for their old inputs"),
         ("        m.bias.data /= std\n", "", "divide it too"),
         ("        m.weight.data /= std\n        m.bias.data /= std\n", "", "The weights are as they were"),
-        ("        m.weight.data /= std\n", "        m.weight = type(m.weight)(m.weight.data / std)\n", "There are new parameters"),
+        ("        m.weight.data /= std\n", "        m.weight = type(m.weight)(m.weight.data / std)\n", "The model has new parameters"),
         ("m.weight.data /= std", "m.weight /= std", "Autograd does not let you"),
         ("def set_deviations(model, kind, x):\n    with torch.no_grad():\n        for m in model.modules():\n            if not isinstance(m, kind): continue\n"
          "            with hl.hook_output(m) as hook:\n                model(x)\n                m.weight /= hook.stored.std()\n            m.bias.zero_()\n    return model", "biases are zero now"),

@@ -2,13 +2,13 @@
 
 mistakes = {
     "10a": [
-        ("not o.isfinite().all()", "o.isnan().any()", "not for NaN alone"),
+        ("not o.isfinite().all()", "o.isnan().any()", "not only for NaN"),
         ("not o.isfinite().all()", "o.isfinite().all()", "`first` is fine"),
         ("def first_bad(model, x):\n    bad, handles = [], []\n    for name, layer in model.named_modules():\n"
          "        def look(m, i, o):\n            if not o.isfinite().all(): bad.append(name)\n        handles.append(layer.register_forward_hook(look))\n"
-         "    model(x)\n    for handle in handles: handle.remove()\n    return bad[0] if bad else ''", "fix it with `name=name`"),
-        ("bad[0] if bad", "bad[-1] if bad", "`last` runs after the layer that is bad"),
-        ("bad[0] if bad", "bad if bad", "A name was asked for"),
+         "    model(x)\n    for handle in handles: handle.remove()\n    return bad[0] if bad else ''", "bind it with `name=name`"),
+        ("bad[0] if bad", "bad[-1] if bad", "`last` runs after the bad layer"),
+        ("bad[0] if bad", "bad if bad", "should be a name"),
         ("else \"\"", "else None", "returns nothing"),
         ("with hl.Hooks(model, look, names=\"*\"): model(x)", "hl.Hooks(model, look, names='*'); model(x)", "a hook stays on the model when"),
         ("names=\"*\"", "names=['first', 'middle', 'last']", "only the container"),
@@ -16,7 +16,7 @@ mistakes = {
          "        return next((h.name for h in hooks if h.stored), '')", "in the order in which layers finish"),
         ("def first_bad(model, x):\n    handles = [m.register_forward_hook(lambda m, i, o: o.isfinite().all()) for m in model.modules()]\n    model(x)",
          "that replaces the layer's output"),
-        ("not o.isfinite().all()", "not o.isfinite()", "`.all()` makes one answer"),
+        ("not o.isfinite().all()", "not o.isfinite()", "`.all()` combines them into one"),
         (" if bad else \"\"", "", "return the empty string then"),
     ],
     "10b": [
@@ -26,16 +26,16 @@ mistakes = {
         ("for t in i)", "for t in i[0])", "look at all of `i`"),
         ("named_modules", "named_children", "only the container"),
         ("            given = all(t.isfinite().all() for t in i)\n            if given and not o.isfinite().all()",
-         "            if o.isnan().any() and not any(t.isnan().any() for t in i)", "`last` was given an Inf"),
+         "            if o.isnan().any() and not any(t.isnan().any() for t in i)", "An input of `last` is Inf"),
         ("    for handle in handles: handle.remove()\n", "", "a hook stays on the model when"),
         ("all(t.isfinite().all() for t in i)", "i.isfinite().all()", "`go` are tuples"),
-        ("(m, i, o, name=name)", "(m, i, o)", "fix it with `name=name`"),
+        ("(m, i, o, name=name)", "(m, i, o)", "bind it with `name=name`"),
         ("all(t.", "any(t.", "look at all of `i`"),
     ],
     "10c": [
         ("fine(go) and not fine(gi)", "not fine(gi)", "`go` must be finite"),
-        ("fine(go) and not fine(gi)", "fine(gi) and not fine(go)", "was given a gradient that was bad already"),
-        (" if g is not None", "", "its `gi` holds None"),
+        ("fine(go) and not fine(gi)", "fine(gi) and not fine(go)", "got was already bad"),
+        (" if g is not None", "", "its `gi` contains None"),
         ("not list(m.children()) and ", "", "only the container"),
         ("kind=\"backward\", ", "", "finds nothing"),
         ("loss().backward()", "loss()", "finds nothing"),
@@ -44,6 +44,6 @@ mistakes = {
         ("def gradient_maker(model, loss):\n    loss().backward()\n    return next(n for n, p in model.named_parameters() if not p.grad.isfinite().all())",
          "is a parameter"),
         ("fine(go) and not fine(gi)", "fine(go)", "whose gradients are all finite"),
-        ("g.isfinite().all() for", "not g.isnan().any() for", "was given a gradient that was bad already"),
+        ("g.isfinite().all() for", "not g.isnan().any() for", "got was already bad"),
     ],
 }

@@ -2,41 +2,41 @@
 
 mistakes = {
     "15a": [
-        ("for t in [x, *model.parameters()]", "for t in [*model.parameters()]", "`x` is among what you count"),
-        ("for t in [x, *model.parameters()]", "for t in [x]", "Parameters are among what you count"),
-        ("for t in [x, *model.parameters()]", "for t in []", "`x` and the parameters are among what you count"),
+        ("for t in [x, *model.parameters()]", "for t in [*model.parameters()]", "You also count `x`, which"),
+        ("for t in [x, *model.parameters()]", "for t in [x]", "You also count parameters"),
+        ("for t in [x, *model.parameters()]", "for t in []", "You also count `x` and the parameters"),
         ("= memory.nbytes()", "= t.nbytes", "A slice holds the whole memory behind it"),
         ("sum(kept.values())", "kept", "not dict"),
         ("with hl.saved_tensors(look): output = model(x)", "output = model(x)", "Nothing was seen"),
         ("def kept_bytes(model, x):\n    kept = []\n    with hl.saved_tensors(kept.append): out = model(x)\n    return sum(t.nbytes for t in kept)",
          "You count the same memory twice"),
-        ("def kept_bytes(model, x):\n    kept = []\n    with hl.saved_tensors(kept.append): out = model(x)\n    return len(kept)", "their bytes were asked for"),
+        ("def kept_bytes(model, x):\n    kept = []\n    with hl.saved_tensors(kept.append): out = model(x)\n    return len(kept)", "return their bytes"),
         ("= memory.nbytes()", "= memory.nbytes() // 4", "each has four bytes"),
         ("def kept_bytes(model, x):\n    total = 0\n    def look(t): total += t.nbytes\n    with hl.saved_tensors(look): out = model(x)\n    return total",
          "cannot do `total += …`"),
-        ("if memory.data_ptr() not in given", "if t not in [x, *model.parameters()]", "recognise a memory by its `data_ptr()`"),
+        ("if memory.data_ptr() not in given", "if t not in [x, *model.parameters()]", "recognise memory by its `data_ptr()`"),
     ],
     "15b": [
-        (" if t.is_floating_point() else t)", ")", "You convert whole numbers, too"),
+        (" if t.is_floating_point() else t)", ")", "You also convert whole numbers"),
         ("packed[0].to(packed[1])", "packed[0]", "A tensor came back in another dtype"),
         ("packed[0].to(packed[1])", "packed[0].float() if packed[0].is_floating_point() else packed[0]", "A tensor came back in another dtype"),
-        ("model.zero_grad(), ", "", "The gradients that were there before are in yours"),
+        ("    model.zero_grad()\n", "", "include those that were there before"),
         ("with hl.saved_tensors(pack, unpack): output = model(x)", "output = model(x)", "an ordinary step"),
         ("t.to(dtype) if", "t if", "an ordinary step"),
         ("p.grad for", "p.detach() for", "These are the parameters"),
         ("{name: p.grad for name, p in model.named_parameters()}", "[p.grad for p in model.parameters()]", "not list"),
-        (", loss(output).backward()", "", "was `backward` called"),
+        ("    loss(output).backward()\n", "", "was `backward` called"),
         ("def unpack(packed): return packed[0].to(packed[1])", "def unpack(t, kind): return t.to(kind)", "a pair is one tuple"),
-        ("output = model(x)\n    model.zero_grad(), loss(output).backward()", "output = loss(model(x))\n    model.zero_grad(), output.backward()", "The loss is inside the `with`"),
+        ("output = model(x)\n    model.zero_grad()\n    loss(output).backward()", "output = loss(model(x))\n    model.zero_grad()\n    output.backward()", "The loss is also inside the `with`"),
         ("def slim_gradients(model, loss, x, dtype):\n    model.to(dtype).zero_grad()\n    loss(model(x.to(dtype))).backward()\n"
          "    return {name: p.grad for name, p in model.named_parameters()}", "The model itself has another dtype"),
     ],
     "15c": [
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes[1:]) / repeat", "These are means: one slow pass"),
-        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes) / len(passes)", "of the first pass as well"),
+        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes) / len(passes)", "include the first pass"),
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes[1:])", "sums of all passes"),
-        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "passes[0][name]", "times of the first pass"),
-        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "[p[name] for p in passes[1:]]", "One number for each layer"),
+        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "passes[0][name]", "the times of the first pass"),
+        ("sorted(p[name] for p in passes[1:])[repeat // 2]", "[p[name] for p in passes[1:]]", "one number for each layer"),
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "min(p[name] for p in passes[1:])", "the fastest passes"),
         ("range(1 + repeat)", "range(repeat)", "ran the model 5 times"),
         ("def layer_times(model, x, clock, repeat):\n    times, handles = {}, []\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
@@ -49,9 +49,9 @@ mistakes = {
         (" if not list(m.children())", "", "Containers are among your layers"),
         ("named_modules() if not list(m.children())", "named_children()", "Layers inside layers are missing"),
         ("    finally:\n        for handle in handles: handle.remove()\n", "    finally: pass\n", "hooks stay on the model"),
-        ("    try:\n        for _ in range(1 + repeat): passes.append(dict.fromkeys(names.values(), 0)), model(x)\n"
+        ("    try:\n        for _ in range(1 + repeat):\n            passes.append(dict.fromkeys(names.values(), 0))\n            model(x)\n"
          "    finally:\n        for handle in handles: handle.remove()\n",
-         "    for _ in range(1 + repeat): passes.append(dict.fromkeys(names.values(), 0)), model(x)\n"
+         "    for _ in range(1 + repeat):\n            passes.append(dict.fromkeys(names.values(), 0))\n            model(x)\n"
          "    for handle in handles: handle.remove()\n", "When the model fails, the hooks stay on"),
     ],
 }

@@ -2,22 +2,22 @@
 
 mistakes = {
     "16a": [
-        ("(found * mask).sum(1) / mask.sum(1)", "found.mean(1)", "Padding is in your mean"),
-        ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).mean(1)", "You add up real tokens, and divide by all"),
+        ("(found * mask).sum(1) / mask.sum(1)", "found.mean(1)", "Your mean includes padding"),
+        ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).mean(1)", "You add up the real tokens, but divide by the number of all"),
         ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).sum(1)", "That is the sum over the tokens"),
         ("(found * mask).sum(1) / mask.sum(1)", "found.sum(1) / mask.sum(1)", "multiply by the mask first"),
-        ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).sum(0) / mask.sum(0)", "One row for each token"),
-        ("(found * mask).sum(1) / mask.sum(1)", "found * mask", "One vector for each token"),
-        ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).sum((0, 1)) / mask.sum()", "One vector in all"),
+        ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).sum(0) / mask.sum(0)", "one row for each token"),
+        ("(found * mask).sum(1) / mask.sum(1)", "found * mask", "one vector for each token"),
+        ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).sum((0, 1)) / mask.sum()", "one vector in all"),
         ("(found * mask).sum(1) / mask.sum(1)", "found[:, 0]", "the first token of each sentence"),
         ("    mask = inputs[\"attention_mask\"][..., None]\n    return (found * mask).sum(1) / mask.sum(1)",
          "    return torch.stack([tokens[real].mean(0) for tokens, real in zip(found, inputs.attention_mask)])", "index with `mask.bool()`"),
         ("[..., None]", "", "must match the size of tensor"),
-        ("model(**inputs)", "model(inputs['input_ids'])", "`model(**inputs)` hands on everything"),
+        ("model(**inputs)", "model(inputs['input_ids'])", "`model(**inputs)` passes on everything"),
         ("    if isinstance(found, tuple): found = found[0]\n", "", "where the layer returns a tuple"),
-        ("if isinstance(found, tuple): found = found[0]", "found = found[0]", "all made of the first sentence"),
+        ("if isinstance(found, tuple): found = found[0]", "found = found[0]", "all come from the first sentence"),
         ("def sentence_vectors(model, layer, inputs):\n    found = model(**inputs).last_hidden_state\n    mask = inputs['attention_mask'][..., None]\n"
-         "    return (found * mask).sum(1) / mask.sum(1)", "what the whole model returns"),
+         "    return (found * mask).sum(1) / mask.sum(1)", "the output of the whole model"),
         ("def sentence_vectors(model, layer, inputs):\n    got = []\n    layer.register_forward_hook(lambda m, i, o: got.append(o))\n    model(**inputs)\n"
          "    found = got[-1][0] if isinstance(got[-1], tuple) else got[-1]\n    mask = inputs.attention_mask[..., None]\n    return (found * mask).sum(1) / mask.sum(1)",
          "a hook stays on the model when"),
@@ -26,15 +26,15 @@ mistakes = {
         ("diagonal(-1, 2, 3)", "diagonal(1, 2, 3)", "takes from the one after it"),
         ("diagonal(-1, 2, 3)", "diagonal(-1, 3, 2)", "takes from the one after it"),
         ("return (weights.diagonal(-1, 2, 3) * real).sum((0, 2)) / real.sum()", "return weights.diagonal(0, 2, 3).mean((0, 2))", "takes from itself"),
-        ("return (weights.diagonal(-1, 2, 3) * real).sum((0, 2)) / real.sum()", "return weights.diagonal(-1, 2, 3).mean((0, 2))", "Rows of padding are in your mean"),
-        ("[:, None, 1:]", "[:, None, :-1]", "Your mask is one off"),
+        ("return (weights.diagonal(-1, 2, 3) * real).sum((0, 2)) / real.sum()", "return weights.diagonal(-1, 2, 3).mean((0, 2))", "includes rows of padding"),
+        ("[:, None, 1:]", "[:, None, :-1]", "Your mask is off by one"),
         ("/ real.sum()", "/ inputs['attention_mask'].sum()", "has none before it"),
-        ("/ real.sum()", "/ real.numel()", "You add up real tokens, and divide by all"),
+        ("/ real.sum()", "/ real.numel()", "You add up the real tokens, but divide by the number of all"),
         ("def looks_back(model, attention, inputs):\n    with hl.hook_output(attention) as hook:\n        model(**inputs)\n        _, w = hook.stored\n"
          "    shares = [w[s, :, t, t - 1] for s in range(len(w)) for t in range(inputs.attention_mask[s].sum())]\n    return sum(shares) / len(shares)",
          "Begin with token 1"),
-        (".sum((0, 2)) / real.sum()", ".sum() / real.sum()", "One number in all"),
-        (".sum((0, 2)) / real.sum()", ".sum(2) / real.sum(2)", "One number for each head of each sentence"),
+        (".sum((0, 2)) / real.sum()", ".sum() / real.sum()", "one number in all"),
+        (".sum((0, 2)) / real.sum()", ".sum(2) / real.sum(2)", "one number for each head of each sentence"),
         (".sum((0, 2)) / real.sum()", ".sum(2).div(real.sum(2)).mean(0)", "short sentences weigh too much"),
         ("hook.stored[1]", "hook.stored[0]", "the weights are its second part"),
         ("hook.stored[1]", "hook.stored", "the weights are its second part"),
@@ -44,9 +44,9 @@ mistakes = {
         ("vector = (found if part is None else found[part])[:, p]", "vector = (found if part is None else found[part])[:, q]", "You take position `q` of `a`"),
         ("at=(slice(None), q)", "at=(slice(None), p)", "You put it at position `p`"),
         ("hl.patch(vector, part=part, at=(slice(None), q))", "hl.patch(vector[:, None], part=part)", "You patched all tokens"),
-        ("last_hidden_state[:, q]", "last_hidden_state", "Vectors of all tokens"),
-        ("last_hidden_state[:, q]", "last_hidden_state[:, p]", "what became of another token"),
-        ("return model(**b).last_hidden_state[:, q]", "return model(**b)", "all that the model returns"),
+        ("last_hidden_state[:, q]", "last_hidden_state", "the vectors of all tokens"),
+        ("last_hidden_state[:, q]", "last_hidden_state[:, p]", "another token's vector"),
+        ("return model(**b).last_hidden_state[:, q]", "return model(**b)", "everything that the model returns"),
         ("return model(**b)", "return model(**a)", "with one vector from `a`"),
         ("part=part, ", "", "where the layer returns a tuple"),
         ("    part = 0 if isinstance(found, tuple) else None\n    vector = (found if part is None else found[part])[:, p]\n",
@@ -55,7 +55,7 @@ mistakes = {
         ("def carried(model, layer, a, b, p, q):\n    kept = []\n    def look(m, i, o): kept.append(o[0] if isinstance(o, tuple) else o)\n"
          "    with layer.register_forward_hook(look): model(**a)\n    def put(m, i, o):\n        new = (o[0] if isinstance(o, tuple) else o).clone()\n"
          "        new[:, q] = kept[0][:, p]\n        return new\n    with layer.register_forward_hook(put): return model(**b).last_hidden_state[:, q]",
-         "a hook of your own returns a tuple again"),
+         "a hook of your own must return a tuple again"),
         ("def carried(model, layer, a, b, p, q):\n    with hl.hook_output(layer) as hook:\n        model(**b)\n        found = hook.stored\n"
          "    part = 0 if isinstance(found, tuple) else None\n    vector = (found if part is None else found[part])[:, q]\n"
          "    with hl.edit_output(layer, hl.patch(vector, part=part, at=(slice(None), p))):\n        return model(**a).last_hidden_state[:, p]", "The other way round"),

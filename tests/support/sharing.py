@@ -1,0 +1,45 @@
+"""Who runs what when two processes test: a file of tests or one notebook at a time, what takes longest first.
+
+    python tests/support/sharing.py junit.xml   writes costs.json from a run with `--junitxml junit.xml`
+"""
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+from xdist.scheduler import LoadFileScheduling
+
+COSTS = Path(__file__).with_name("costs.json")
+FORGOTTEN = 2  # seconds: a file or notebook that takes less is not listed
+
+
+def unit(file: str, test: str) -> str:
+    "What one process runs as a whole: a file of tests, or all tests of one notebook."
+    notebook = re.search(r"\[(.+)\]$", test)
+    return f"{file}[{notebook[1]}]" if file.endswith("test_notebooks.py") and notebook else file
+
+
+class LongestFirst(LoadFileScheduling):
+    "Hands out what takes longest first, so that the processes end at about the same time."
+    costs = json.loads(COSTS.read_text(encoding="utf-8"))
+
+    def _split_scope(self, nodeid): return unit(*nodeid.split("::", 1))
+
+    def _assign_work_unit(self, node):
+        longest = max(self.workqueue, key=lambda name: self.costs.get(name, FORGOTTEN))
+        self.workqueue.move_to_end(longest, last=False)
+        super()._assign_work_unit(node)
+
+
+def measured(report: Path) -> dict[str, int]:
+    "Seconds of each unit, from a report of pytest's."
+    costs = Counter()
+    for case in ElementTree.parse(report).iter("testcase"):
+        file = case.get("classname").replace(".", "/") + ".py"
+        costs[unit(file, case.get("name"))] += float(case.get("time"))
+    return {name: round(seconds) for name, seconds in costs.most_common() if seconds >= FORGOTTEN}
+
+
+if __name__ == "__main__": COSTS.write_text(json.dumps(measured(sys.argv[1]), indent=0) + "\n", encoding="utf-8")
