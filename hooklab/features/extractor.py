@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..hooks.calls import LayerHook, check_layers
 from ..hooks.group import place
 from ..hooks.keeping import HookGroup, last_given
-from ..hooks.select import layers, named_layers, not_a_model, unwrap
+from ..hooks.select import is_sharded, layers, named_layers, not_a_model, unwrap
 from ..hooks.copies import HookWarning, Live, current_level, versions
 from ..hooks.tree import map_tensors
 
@@ -96,12 +96,6 @@ def _check_mode(model):
                            "too (batch statistics, gradients); call model.eval(), or leave stop=True out")
     if is_sharded(model):
         raise RuntimeError("stop=True does not go with FSDP: layers that are left early would keep their gathered weights")
-
-
-def is_sharded(model: nn.Module) -> bool:
-    "Are its weights shared out between processes?"
-    classes = {c for kind in set(map(type, model.modules())) for c in kind.__mro__}
-    return any(c.__module__.startswith("torch.distributed.fsdp") for c in classes)
 
 # %% ../../nbs/lib/features/extractor.ipynb #29f155e4
 class Wanted:

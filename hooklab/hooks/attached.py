@@ -47,6 +47,15 @@ def hooks_on(
         rows.append(Attached(name, type_name, kind, function, isinstance(f, Port)))
     return rows
 
+# %% ../../nbs/lib/hooks/attached.ipynb #819920c6
+def _function_name(f) -> str:
+    return getattr(f, "__qualname__", None) or type(f).__name__
+
+
+def name_of(f) -> str:
+    "The short name of a function, also of one inside a `partial`; of another object that of its class."
+    return getattr(getattr(f, "func", f), "__name__", type(f).__name__)
+
 # %% ../../nbs/lib/hooks/attached.ipynb #a87a76a9
 KINDS_ON_LAYERS = {"_forward_pre_hooks": "forward_pre", "_forward_hooks": "forward",
           "_backward_pre_hooks": "backward_pre", "_backward_hooks": "backward",
@@ -72,10 +81,6 @@ def _everything(model: nn.Module) -> Iterator[tuple[str, Any, str, Any]]:
         if attribute.startswith("_global") and attribute.endswith("_hooks"):
             kind = attribute.removeprefix("_global_").removesuffix("_hooks")
             for f in getattr(torch_module, attribute).values(): yield "*", None, kind, f
-
-
-def _function_name(f) -> str:
-    return getattr(f, "__qualname__", None) or type(f).__name__
 
 
 class AttachedList(list):

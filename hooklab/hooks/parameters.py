@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .books import in_books
 from .group import End
 from .hook import Hooks
-from .select import layers, named_layers, not_a_model, unwrap
+from .select import is_sharded, layers, named_layers, not_a_model, unwrap
 from .tensor import TensorGroup, TensorHook, hooks_of
 
 # %% ../../nbs/lib/hooks/parameters.ipynb #32dcab2f
@@ -81,15 +81,13 @@ class Loaded(End):
     __slots__ = ()
     def __call__(self, m, keys): self.hook.follow()
 
-# %% ../../nbs/lib/hooks/parameters.ipynb #5adb2c9b
-def _refuse_sharded(model, instead: str):
+# %% ../../nbs/lib/hooks/parameters.ipynb #87a48638
+def refuse_sharded(model: nn.Module, instead: str):
     "torch calls tensor hooks on a whole parameter only."
-    if not isinstance(model, nn.Module): return
-    classes = {c.__name__ for m in model.modules() for c in type(m).__mro__}
-    if "FSDPModule" not in classes: return
-    raise ValueError(f"torch calls no tensor hook on sharded parameters: {instead}")
+    if isinstance(model, nn.Module) and is_sharded(model, each_parameter=True):
+        raise ValueError(f"torch calls no tensor hook on sharded parameters: {instead}")
 
-
+# %% ../../nbs/lib/hooks/parameters.ipynb #5adb2c9b
 def parameter_hooks(
     model: nn.Module, # The model
     f: Callable[[str, Tensor], Any] | None = None, # Called with a parameter's name, and with its gradient or itself
@@ -101,7 +99,7 @@ def parameter_hooks(
     "A hook on each parameter that is trained."
     if kind not in ("tensor", "post_accumulate"):
         raise ValueError(f"kind={kind!r} is not one of tensor, post_accumulate")
-    if kind == "tensor": _refuse_sharded(model, 'hook them after accumulation, with kind="post_accumulate"')
+    if kind == "tensor": refuse_sharded(model, 'hook them after accumulation, with kind="post_accumulate"')
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     root = unwrap(model)
     if isinstance(root, torch.jit.ScriptModule):

@@ -149,6 +149,26 @@ def outermost(
         if runs(m) and no_parent_runs(name): found.setdefault(m, name)  # a layer with two names comes once
     return {name: m for m, name in found.items()}
 
+# %% ../../nbs/lib/hooks/select.ipynb #8f1e70d2
+def leaves(model: nn.Module) -> dict[str, nn.Module]:
+    "The layers that compute something themselves, by name; the model itself if it has no layers."
+    refuse_opaque(model)
+    found = {}
+    for name, m in named_layers(model):
+        if _only_lends(m) or "parametrizations" in name.split("."): continue
+        if all(_idle(*child) for child in m.named_children()): found.setdefault(id(m), (name, m))  # a shared layer has several names
+    return dict(found.values()) or {type(unwrap(model)).__name__: model}
+
+
+def _only_lends(m: nn.Module) -> bool:
+    "Does `m` only hold layers, or weights that another layer uses?"
+    return not runs(m) or isinstance(m, nn.modules.linear.NonDynamicallyQuantizableLinear)
+
+
+def _idle(name: str, m: nn.Module) -> bool:
+    "A child that computes nothing of its own: its parent is a leaf all the same."
+    return name == "parametrizations" or (_only_lends(m) and not has_children(m))
+
 # %% ../../nbs/lib/hooks/select.ipynb #f1faae4a
 def forward_source(
     m: nn.Module, # A layer
@@ -160,3 +180,13 @@ def forward_source(
     try: return textwrap.dedent(inspect.getsource(m.forward))
     except (OSError, TypeError) as e:
         raise LookupError(f"the source of {type(m).__name__}.forward is not in a file that Python can read") from e
+
+# %% ../../nbs/lib/hooks/select.ipynb #1d973ca8
+def is_sharded(
+    model: nn.Module, # The model
+    each_parameter: bool = False, # Ask for `fully_shard` only
+) -> bool: # False for a wrapper that keeps whole weights in each process
+    "Are its weights shared out between processes?"
+    classes = {c for kind in set(map(type, model.modules())) for c in kind.__mro__}
+    if each_parameter: return any(c.__name__ == "FSDPModule" for c in classes)
+    return any(c.__module__.startswith("torch.distributed.fsdp") for c in classes)
