@@ -11,7 +11,7 @@ from torch import nn
 
 from ..edit.changes import patch
 from ..edit.edits import edit_output
-from .checking import NotYet, check, exercise, require
+from .checking import NotYet, exercise, require
 from ..hooks.hook import hook_output
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #760ab0ad

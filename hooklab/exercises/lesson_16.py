@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..edit.changes import patch
 from ..edit.edits import edit_output
-from .checking import NotYet, check, exercise, require
+from .checking import NotYet, exercise, require
 from ..hooks.hook import hook_output
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #b1183ccd

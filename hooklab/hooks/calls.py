@@ -18,7 +18,7 @@ from torch import nn
 from .books import register
 from .copies import HookWarning
 from .gradient import Entrance, GradientCall
-from .group import Answer, Enter, Group, Leave, Look, LookAlways, has_compiled
+from .group import Replace, Enter, Group, Leave, Look, LookAlways, has_compiled
 from .select import not_a_model, refuse_scripted, runs
 from .tree import tensors
 
@@ -27,7 +27,7 @@ _ALWAYS = {"always_call": True}  # after an error in the layer, `left` is called
 PORTS = {  # for each port, what torch is to call and when, and the options that this needs
     "forward": ([("forward", Look)], {}), "forward_pre": ([("forward_pre", Look)], {}),
     "forward_always": ([("forward", LookAlways)], {}),
-    "new_output": ([("forward", Answer)], {}), "new_input": ([("forward_pre", Answer)], {}),
+    "new_output": ([("forward", Replace)], {}), "new_input": ([("forward_pre", Replace)], {}),
     "calls": ([("forward_pre", Enter), ("forward", Leave)], _ALWAYS),
     "backward": ([("forward_pre", Enter), ("forward", Leave)], _ALWAYS),
     "backward_pre": ([("forward", Leave)], _ALWAYS)}

@@ -54,7 +54,7 @@ class LookAlways(Port):
     def __call__(self, m, *given): self.hook.saw(m, given, _is_compiling())
 
 
-class Answer(Port):
+class Replace(Port):
     "A forward or forward pre hook whose answer torch uses."
     __slots__ = ()
     def __call__(self, m, *given):
@@ -67,8 +67,8 @@ class Enter(Port):
     __slots__ = ()
     def __call__(self, m, *given):
         if _is_compiling():
-            from hooklab.hooks.uncompiled import enters  # imported while torch compiles, and only then
-            enters(self.hook, given)
+            from hooklab.hooks.uncompiled import enter  # imported while torch compiles, and only then
+            enter(self.hook, given)
         else: self.hook.enters(given, _graph_task() != -1)
 
 
@@ -77,8 +77,8 @@ class Leave(Port):
     __slots__ = ()
     def __call__(self, m, *given):
         if _is_compiling():
-            from hooklab.hooks.uncompiled import left
-            left(self.hook, given[-1])
+            from hooklab.hooks.uncompiled import leave
+            leave(self.hook, given[-1])
         else: self.hook.left(given[-1], _graph_task() != -1)
 
 # %% ../../nbs/lib/hooks/group.ipynb #e34dd293
@@ -95,7 +95,7 @@ class End(Port):
     def __call__(self, m, *given): self.hook.running = False
 
 # %% ../../nbs/lib/hooks/group.ipynb #d1531dd9
-class Passes:
+class RootPasses:
     "The passes of a root, which some hooks follow."
     def __init__(self, root: nn.Module | None):
         if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
@@ -120,7 +120,7 @@ class Passes:
         for h in self.hooks: h.clear()
 
 # %% ../../nbs/lib/hooks/group.ipynb #18f80406
-class Group(Passes):
+class Group(RootPasses):
     "The life of hooks that were attached together."
     port = None  # which port its hooks have, where they do not say so themselves
     due = False  # is it worth a warning if one of the hooks never fires?
@@ -136,7 +136,7 @@ class Group(Passes):
         self.options = {name: True for name, wanted in asked.items() if wanted}
         self.closed = False
 
-    def attach(self, hooks: list["LayerHook"]):
+    def attach(self, hooks: list):
         "Attach all `hooks`, or none of them."
         _let_compiled_code_see_hooks()
         self.hooks = hooks
@@ -163,7 +163,7 @@ class Group(Passes):
         "Hold neither the function, nor the model, nor the hooks, which keep what was stored."
         self.hooks, self.f, self.root, self.closed = [], None, None, True
 
-    def silent(self, in_context) -> list["LayerHook"]:
+    def silent(self, in_context) -> list:
         "The hooks that did not fire although they were due."
         if not self.due: return []
         unseen = [h for h in self.hooks if not h.fired and not h.removed]
@@ -191,7 +191,7 @@ def none_ran(names: list[str]) -> str:
             "or a model compiled ahead of time replays without its layers")
 
 
-def _silence(silent: list["LayerHook"]) -> str:
+def _silence(silent: list) -> str:
     reasons = {}
     for h in silent: reasons.setdefault(h.why_silent(), []).append(h.name)
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
