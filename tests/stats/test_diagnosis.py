@@ -141,7 +141,7 @@ def test_files_of_before_can_be_diagnosed(tmp_path):
 
 
 class Wired(nn.Module):
-    "The same network without a `Sequential`, so that nobody knows what follows a layer."
+    "The same network without a `Sequential`, so what follows a layer is unknown."
     def __init__(self, layers, act):
         super().__init__()
         self.layers, self.act = nn.ModuleList(m for m in layers if isinstance(m, nn.Linear)), act
@@ -196,7 +196,7 @@ def test_where_nobody_knows_what_follows():
 
 
 def test_a_part_of_the_units():
-    "A ReLU that is open for one number in thirty, and the same layer before a LeakyReLU; gradients tell them apart where nobody knows."
+    "A ReLU that is open for one number in thirty, and the same layer before a LeakyReLU; gradients tell them apart where what follows is unknown."
     def part(act, wired=False, **options):
         torch.manual_seed(0)
         model = mlp(64, 256, 256, 10, act=act)

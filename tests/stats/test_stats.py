@@ -235,7 +235,7 @@ class Picky(torch.Tensor):
 
 
 class Opaque(torch.Tensor):
-    "Has its numbers in another tensor, and tells nobody."
+    "Has its numbers in another tensor, without saying so."
     @staticmethod
     def __new__(cls, inner): return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
     def __init__(self, inner): self.inner = inner
@@ -597,7 +597,7 @@ class Imitates:
 
 
 class Ahead(torch.optim.Optimizer):
-    "Has books of hooks that nobody reads, and another name for its optimizer."
+    "Has dictionaries of hooks that are never read, and another name for its optimizer."
     def __init__(self, base):
         self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = {}, {}
         self._base, self.param_groups, self.defaults, self.state = base, base.param_groups, base.defaults, base.state
@@ -943,7 +943,7 @@ def test_no_pass_on_a_gpu_waits_for_it(fake, options):
     with hl.ActivationStats(grads=True, **options).on(model) as s:
         for _ in range(4):
             model(torch.randn(4, 3, 16, 16))
-            if s.history.wants_next:  # without a GPU there is no backward pass, so gradients come by hand
+            if s.history.wants_next:  # without a GPU there is no backward pass, so gradients are set by hand
                 for h, shape in zip(s.meters["gradients"].hooks, ((4, 8, 14, 14), (4, 8, 14, 14), (4, 10))): h.measure(torch.randn(shape))
             s.step()
         assert s.meters["activations"].stacks and s.meters["activations"].device.type == "cuda"
@@ -975,7 +975,7 @@ def test_save_and_load(tmp_path):
         mine = again.histories[kind]
         assert torch.equal(mine.tables(), history.tables()) and mine.names == history.names and mine.steps == history.steps and type(mine) is type(history)
     assert again.table() == s.table() and torch.equal(again.hist(0), s.hist(0))
-    with again.on(model): train(model, batches(2), again)  # it records anew
+    with again.on(model): train(model, batches(2), again)  # it records again
     torch.save({}, tmp_path/"other")
     from safetensors.torch import save_file
     save_file({"x": torch.ones(1)}, tmp_path/"other.safetensors")
