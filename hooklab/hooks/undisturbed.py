@@ -114,8 +114,8 @@ def undisturbed(
         modules = list(model.modules())
     gpus = {t.device for t in [*state, *tensors(inputs)] if t.is_cuda}
     parameters = [p for m in modules for p in m._parameters.values() if p is not None] if gradients else []
-    with (requirements_kept(inputs), modes_kept(modules), lent_tensors(modules, meta), no_fast_attention(), put_aside(parameters),
-          torch.set_grad_enabled(gradients), torch.random.fork_rng(gpus), uncompiled()):
+    with (requirements_kept(inputs), modes_kept(modules), lent_tensors(modules, meta), no_fast_attention(),
+          put_aside(parameters), torch.set_grad_enabled(gradients), torch.random.fork_rng(gpus), uncompiled()):
         if train is not None: model.train(train)
         yield model
 
@@ -123,7 +123,8 @@ def undisturbed(
 def _lazy_copy(model: nn.Module, state: list[Tensor]) -> nn.Module:
     "torch can copy lazy parameters, but not lazy buffers."
     lazy = [t for t in state if isinstance(t, UninitializedBuffer)]
-    return copy.deepcopy(model, {id(t): UninitializedBuffer(t.requires_grad, t.device, t.dtype) for t in lazy})
+    copies = {id(t): UninitializedBuffer(t.requires_grad, t.device, t.dtype) for t in lazy}
+    return copy.deepcopy(model, copies)
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #8def9b02
 def asks_for_gradients(error: Exception) -> bool:
