@@ -138,9 +138,9 @@ def _leaks(answer):
         raise Planted("run fails on purpose")
 
     try: got = answer(model, run)
-    except Planted: require(False,
-                            "`run` failed on purpose, and your function failed with it: catch the error, for "
-                            "this is when a leak is likely.")
+    except Planted:
+        require(False, "`run` failed on purpose, and your function failed with it: catch the error, for this is when "
+                       "a leak is likely.")
     for handle in handles[2:]: handle.remove()
     require(len(handles) > 2, "`run` was never called.")
     require(isinstance(got, (list, tuple, set)) and all(isinstance(name, str) for name in got),

@@ -88,8 +88,9 @@ def _interrupted(answer, *args):
     learn.writes.stop_at = 12  # in the first batch of validation
     try: answer(learn, *args)
     except KeyboardInterrupt: pass
-    else: require(False,
-                  "When Ctrl-C is pressed, your function goes on as if nothing had happened: let the interrupt pass.")
+    else:
+        require(False, "When Ctrl-C is pressed, your function goes on as if nothing had happened: "
+                       "let the interrupt pass.")
     require(not hooks_on(learn.model),
             "Right, as long as the fit is not interrupted. If it is, a hook stays. A `HookCallback` always removes its "
             "hooks, and so does `with`.")

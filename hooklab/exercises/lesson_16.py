@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..edit.edits import edit_output, patch
+from ..edit.changes import patch
+from ..edit.edits import edit_output
 from .checking import NotYet, check, exercise, require
 from ..hooks.hook import hook_output
 

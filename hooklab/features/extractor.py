@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..hooks.calls import LayerHook, check_layers
 from ..hooks.group import place
 from ..hooks.keeping import HookGroup, last_given
-from ..hooks.select import layers, named_layers, not_a_model, unwrap
+from ..hooks.select import is_sharded, layers, named_layers, not_a_model, unwrap
 from ..hooks.copies import HookWarning, Live, current_level, versions
 from ..hooks.tree import map_tensors
 
@@ -96,12 +96,6 @@ def _check_mode(model):
                            "too (batch statistics, gradients); call model.eval(), or leave stop=True out")
     if is_sharded(model):
         raise RuntimeError("stop=True does not go with FSDP: layers that are left early would keep their gathered weights")
-
-
-def is_sharded(model: nn.Module) -> bool:
-    "Are its weights shared out between processes?"
-    classes = {c for kind in set(map(type, model.modules())) for c in kind.__mro__}
-    return any(c.__module__.startswith("torch.distributed.fsdp") for c in classes)
 
 # %% ../../nbs/lib/features/extractor.ipynb #29f155e4
 class Wanted:
@@ -204,6 +198,7 @@ class TakingGroup(HookGroup):
     "What the hooks of one pass have in common."
     def __init__(self, wanted, detach, stop, device, dtype):
         super().__init__(last_given, detach=detach)
+        self.port = "forward_always"  # the pass may itself be in a backward pass
         self.wanted, self.device, self.dtype = wanted, device, dtype
         self.uncopied = {}  # what could not be copied or moved, and why
         self.found, self.missing, self.ended = {}, set(wanted.first()) if stop else None, False
@@ -236,7 +231,6 @@ class TakingGroup(HookGroup):
 class Taker(LayerHook):
     "Takes the calls of one layer that were asked for."
     n_ran = 0
-    port = "forward_always"  # the pass may itself be in a backward pass
 
     def saw(self, layer, given, compiling):
         # another thread may run the same model, and checkpointing runs layers again: these are not calls of this pass

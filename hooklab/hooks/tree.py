@@ -18,19 +18,20 @@ from torch.utils import _pytree as pytree
 
 # %% ../../nbs/lib/hooks/tree.ipynb #c1053931
 def is_one_of(x: Any, containers: tuple) -> bool:
-    "Is `x` one of the containers around it? A list may be in itself, and is gone through once; a tuple is so only by way of others."
-    return not torch.compiler.is_compiling() and any(x is container for container in containers)  # it cannot ask a tuple who it is
+    "Is `x` one of the containers around it? A list may hold itself, directly or through others; it is visited once."
+    if torch.compiler.is_compiling(): return False  # torch's compiler cannot compare tuples by identity
+    return any(x is container for container in containers)
 
 
 def parts_of(
     x: Any, # Anything
-) -> tuple[list, list, Callable] | None: # Names of the parts, the parts, and a function that makes the same container from new parts
+) -> tuple[list, list, Callable] | None: # Names of the parts, the parts, and a function that builds it from new parts
     "Take a container apart; None for what is not a container."
     kind = type(x)
     if kind is tuple or kind is list: return range(len(x)), x, kind
     if kind is dict: return list(x), list(x.values()), lambda parts: dict(zip(x, parts))
     if isinstance(x, PackedSequence): return ["data"], [x.data], lambda parts: x._replace(data=parts[0])
-    if torch.compiler.is_compiling(): return _special_parts(x)  # torch's compiler can follow what is made, not what is tried
+    if torch.compiler.is_compiling(): return _special_parts(x)  # torch's compiler cannot follow a `try`
     try: taken = _special_parts(x)
     except Exception: return None  # what cannot be read is not a container
     if taken is None: return None
@@ -41,7 +42,7 @@ def parts_of(
 def _special_parts(x) -> tuple[list, list, Callable] | None:
     "The same for classes that are not Python's own."
     kind, has_fields = type(x), dataclasses.is_dataclass(x) and not isinstance(x, type)
-    if isinstance(x, dict) and has_fields:  # a ModelOutput: what torch has been taught of it forgets the fields that are None
+    if isinstance(x, dict) and has_fields:  # a ModelOutput: torch's own way to take it apart drops fields that are None
         return list(x), list(x.values()), lambda parts: _filled(x, dict(zip(x, parts)), _set_item)
     if kind in pytree.SUPPORTED_NODES:  # whatever torch or another library has taught torch: OrderedDict, caches
         node = pytree.SUPPORTED_NODES[kind]
@@ -49,10 +50,12 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
         names = list(x) if isinstance(x, Mapping) else range(len(parts))
         return names, parts, lambda new: node.unflatten_fn(new, context)
     if isinstance(x, tuple) and hasattr(x, "_fields"): return x._fields, list(x), kind._make
-    if isinstance(x, Mapping): return list(x), list(x.values()), lambda parts: _filled(x, dict(zip(x, parts)), _set_item)
+    if isinstance(x, Mapping):
+        return list(x), list(x.values()), lambda parts: _filled(x, dict(zip(x, parts)), _set_item)
     if has_fields:
         fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x) if hasattr(x, f.name)}
-        return list(fields), list(fields.values()), lambda parts: _filled(x, dict(zip(fields, parts)), object.__setattr__)
+        def rebuild(parts): return _filled(x, dict(zip(fields, parts)), object.__setattr__)
+        return list(fields), list(fields.values()), rebuild
     if isinstance(x, list | tuple): return range(len(x)), list(x), kind
     return None
 
@@ -71,8 +74,10 @@ def _like(x, names, parts: list, new: list, make: Callable) -> Any:
     "A container like `x` around the parts `new`, or a plain one where `x` cannot be made again."
     try: made = make(new)
     except Exception: made = None
-    if any(now is b and now is not a for now, a, b in zip(_special_parts(x)[1], parts, new)):  # a copy that shares its parts with `x`
-        for name, part in zip(names, parts): (_set_item if isinstance(x, Mapping) else object.__setattr__)(x, name, part)
+    shares_parts = any(now is b and now is not a for now, a, b in zip(_special_parts(x)[1], parts, new))
+    if shares_parts:  # the copy has changed `x` too
+        put = _set_item if isinstance(x, Mapping) else object.__setattr__
+        for name, part in zip(names, parts): put(x, name, part)
     elif type(made) is type(x) and _holds(made, new): return made
     if isinstance(x, Mapping) or dataclasses.is_dataclass(x): return dict(zip(names, new))
     return tuple(new) if isinstance(x, tuple) else list(new)
@@ -118,7 +123,8 @@ def named_tensors(
 def _named(x, prefix, around):
     if isinstance(x, Tensor): yield prefix, x
     elif x is not None and not is_one_of(x, around) and (taken := parts_of(x)) is not None:
-        for name, part in zip(*taken[:2]): yield from _named(part, f"{prefix}.{name}" if prefix else str(name), (*around, x))
+        for name, part in zip(*taken[:2]):
+            yield from _named(part, f"{prefix}.{name}" if prefix else str(name), (*around, x))
 
 # %% ../../nbs/lib/hooks/tree.ipynb #f90d9212
 def tensors(

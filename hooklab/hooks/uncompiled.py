@@ -32,4 +32,5 @@ def _say_once(group):
     if group.said: return
     group.said = True
     from hooklab.hooks.copies import HookWarning
-    warnings.warn("hooks for gradients split the compiled graph at each layer they are on: right, but slower", HookWarning, stacklevel=2)
+    warnings.warn("hooks for gradients split the compiled graph at each layer they are on: right, but slower",
+                  HookWarning, stacklevel=2)
