@@ -87,7 +87,8 @@ def test_healthy_run_is_left_alone(name, seed):
 def test_frozen_layers_are_no_fault():
     torch.manual_seed(0)
     model = mlp(*shallow)
-    model[1].requires_grad_(False), model[3].requires_grad_(False)
+    model[1].requires_grad_(False)
+    model[3].requires_grad_(False)
     d = diagnose(train(model, sgd(model.parameters(), lr=.02), grads=True))
     assert not d
 
@@ -98,7 +99,8 @@ class Lora(nn.Module):
         super().__init__()
         self.start = nn.Flatten()
         self.query, self.key, self.value, self.drop, self.head = *(nn.Linear(64, 64) for _ in range(3)), nn.Dropout(.1), nn.Linear(64, 10)
-        self.key.requires_grad_(not frozen), self.value.requires_grad_(not frozen)
+        self.key.requires_grad_(not frozen)
+        self.value.requires_grad_(not frozen)
 
     def forward(self, x):
         x = self.start(x)

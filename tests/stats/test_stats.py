@@ -99,7 +99,8 @@ def test_a_sample_is_like_the_whole():
     with exact.on(model), sample.on(model):
         for x in batches(3)*5:
             model(x)
-            exact.step(), sample.step()
+            exact.step()
+            sample.step()
     whole, part = exact.history.values("hist"), sample.history.values("hist")
     assert part.sum(1).max() <= 4096
     assert ((whole/whole.sum(1, keepdim=True) - part/part.sum(1, keepdim=True)).abs() < .03).all()
@@ -512,7 +513,8 @@ def test_copies_of_a_watched_model():
         twin, stored = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
         buffer = io.BytesIO()
         torch.save(model, buffer)
-        train(twin, batches(2)), train(stored, batches(2))
+        train(twin, batches(2))
+        train(stored, batches(2))
         assert len(s.stats) == 2 and not any(h.n_calls for m in s.meters.values() for h in m.hooks)
 
 
