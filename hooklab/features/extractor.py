@@ -47,7 +47,7 @@ class FeatureExtractor(Complete):
     def __init__(
         self,
         model: nn.Module, # Any model; it stays as it is
-        layer_names: str | type | Callable | Iterable, # As in `layers`; `"relu#1"` is the second call of `relu`; see below
+        layer_names: str | type | Callable | Iterable, # As in `layers`; `"relu#1"` is the second call of `relu`
         *,
         detach: bool = False, # Copies without history, instead of the layers' own tensors in the graph
         stop: bool = False, # End the pass after the first call of each layer; in eval mode only

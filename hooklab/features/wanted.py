@@ -85,8 +85,8 @@ class Wanted:
     def _rename(self, what, found, number, new):
         if len(found) > 1:
             some = ", ".join(list(found)[:3])
-            raise ValueError(f"{what!r} fits {len(found)} layers ({some} …), and a new name is for one; give each its own, "
-                             f"in place of {new!r}")
+            raise ValueError(f"{what!r} fits {len(found)} layers ({some} …), and a new name is for one; give each its "
+                             f"own, in place of {new!r}")
         asked = _of_call(next(iter(found)), number)
         if asked in self.called: raise ValueError(f"{asked} is given two names, {self.called[asked]!r} and {new!r}")
         self.called[asked] = new

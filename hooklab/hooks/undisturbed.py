@@ -128,7 +128,7 @@ def _lazy_copy(model: nn.Module, state: list[Tensor]) -> nn.Module:
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #8def9b02
 def asks_for_gradients(error: Exception) -> bool:
-    "Did a run without gradients fail because the model computes some in its forward? Not if they are off around it, too."
+    "Did a run without gradients fail because the model computes some in its forward? Not if they are off around it."
     return torch.is_grad_enabled() and "grad" in str(error)
 
 
