@@ -98,9 +98,6 @@ class Answer:
 # %% ../../nbs/lib/exercises/checking.ipynb #4119b1d3
 CHECKS = {}  # by the id of an exercise; filled as the rooms of the lessons are imported
 
-# %% ../../nbs/lib/exercises/checking.ipynb #306b8b54
-CHECKS = {}  # by the id of an exercise; filled as the rooms of the lessons are imported
-
 # %% ../../nbs/lib/exercises/checking.ipynb #5e7758b7
 def exercise(
     id: str, # The number of the lesson and a letter, such as "01a"
