@@ -1,12 +1,28 @@
-"""Learn PyTorch hooks by experiment, and use them in real work: `import hooklab as hl`."""
+"""Learn PyTorch hooks by experiment, and use them in real work: `import hooklab as hl`.
+
+The map, from the ground floor up; a wing imports only from lower floors:
+
+    hooks       the engine: puts something of ours on a model, and takes it off again
+    drawing     axes, labels and images that several wings use
+    edit        changes inputs, outputs and gradients
+    features    layer outputs as features: of one batch, or of a dataset and stored in files
+    debug       follows a run call by call, and finds the layer that made a NaN
+    profiling   what a model consists of and what it costs
+    training    a small training loop with callbacks, and data
+    stats       records a training run, draws it, and says what is wrong
+    exercises   checks of the lessons' exercises
+    cli         the command `hooklab`
+    fastai      exactly the names of fastai.callback.hook
+    all         the list of public names
+"""
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING: from .all import *  # what type checkers and editors know
 else:
-    # Names are looked up when they are used: `hooklab --help` does not wait for torch, nor a script that wants one module.
-    # A type checker must not see this, or it would take any name for right.
+    # Names are looked up when they are used, so `hooklab --help` does not wait for torch, nor does a script that wants
+    # one module. Type checkers must not see this function: to them, any name would be right.
     def __getattr__(name):
         from importlib import import_module
         everything = import_module("hooklab.all")

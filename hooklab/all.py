@@ -49,6 +49,7 @@ _all_ = [
 
 # %% ../nbs/lib/all.ipynb #60287d62
 from .edit.edits import *
+from .edit.changes import *
 from .edit.clip import *
 
 _all_ = [
@@ -115,7 +116,7 @@ _all_ = [
 
 # %% ../nbs/lib/all.ipynb #cc1db92a
 from .exercises import check, lesson_style
-from .cli import report
+from .debug.bug_report import report
 
 _all_ = [
     "check", "lesson_style",

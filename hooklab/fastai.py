@@ -11,25 +11,27 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .training.callback import HookCallback, leaves
+from .training.callback import HookCallback
 from .hooks.hook import Hook, Hooks, hook_output, hook_outputs
-from .profiling.shapes import dummy_eval, has_params, model_sizes, num_features_model, total_params, undisturbed
+from .profiling.shapes import dummy_eval, has_params, model_sizes, num_features_model, total_params
 from .stats.activation_stats import ActivationStats
-from .profiling.summaries import _inputs
 from .profiling.summaries import module_summary as summary_of_learner
+from .hooks.select import leaves
 from .hooks.tree import map_tensors
+from .hooks.undisturbed import undisturbed
+from .profiling.inputs import learner_inputs
 
 # %% ../nbs/lib/fastai.ipynb #fa57a1d5
-_all_ = ["Hook", "hook_output", "Hooks", "hook_outputs", "dummy_eval", "model_sizes", "num_features_model", "has_params", "HookCallback",
-         "total_params", "layer_info", "module_summary", "ActivationStats"]
+_all_ = ["Hook", "hook_output", "Hooks", "hook_outputs", "dummy_eval", "model_sizes", "num_features_model",
+         "has_params", "HookCallback", "total_params", "layer_info", "module_summary", "ActivationStats"]
 
 # %% ../nbs/lib/fastai.ipynb #fa57a1d7
 def rows_of_five(
     learn: Any, # A learner: fastai's or hooklab's
     *xb: Any, # Inputs; by default those of its first batch
 ) -> list[tuple]: # Type, parameters, whether they are trained, size of the output, whether it is that of the input
-    "What each layer without layers inside makes of one sample, in the columns of fastai."
-    args, kwargs = map_tensors(lambda t: t[:1], _inputs(learn, xb))
+    "The output of each layer without layers inside, for one sample, in the columns of fastai."
+    args, kwargs = map_tensors(lambda t: t[:1], learner_inputs(learn, xb))
     with undisturbed(learn.model, (args, kwargs)) as model:
         hooks = Hooks(leaves(model), _five, root=model)
         try:
@@ -59,7 +61,8 @@ def text_summary(
 ) -> str: # It prints as a table
     "What the model of a learner is made of, as text."
     told = summary_of_learner(learn, *xb)
-    totals = {"Total params": told.params, "Total trainable params": told.trainable, "Total non-trainable params": told.params - told.trainable}
+    totals = {"Total params": told.params, "Total trainable params": told.trainable,
+              "Total non-trainable params": told.params - told.trainable}
     return Text("\n".join([repr(told), "", *(f"{name}: {n:,}" for name, n in totals.items()), ""]))
 
 

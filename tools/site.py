@@ -19,7 +19,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import yaml
-from site_pages import finish_pages, problems, read_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS, PROC, DOCS, STAMP = (ROOT/name for name in ("nbs", "_proc", "_docs", "_proc/.built"))
@@ -158,6 +157,7 @@ def build():
     if built == stamp and DOCS.exists(): return print(f"The site is up to date. {done}")
     check_notebooks()
     check_sidebar()
+    from site_pages import finish_pages, problems, read_pages  # only now: to be up to date should take no time
     # a changed library or builder changes any page
     process_notebooks(everything=not built.startswith(code))
     tidy_pages()

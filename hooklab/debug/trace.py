@@ -8,7 +8,6 @@ __all__ = ['execution_order', 'VerboseExecution', 'ForwardCheck', 'checked_gradi
 # %% ../../nbs/lib/debug/trace.ipynb #01f33a75
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, Self, TextIO
 
@@ -16,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..hooks.group import has_compiled, none_ran
+from ..hooks.group import none_ran
 from ..hooks.hook import Hooks
-from ..hooks.parameters import parameter_hooks, _refuse_sharded
+from ..hooks.parameters import parameter_hooks, refuse_sharded
 from ..hooks.select import layers, outermost
-from ..profiling.shapes import as_leaves, asks_for_gradients, put_aside
+from ..hooks.undisturbed import run_undisturbed
 from ..hooks.copies import HookWarning
-from ..hooks.tree import named_tensors, tensors
+from ..hooks.tree import named_tensors
 
 # %% ../../nbs/lib/debug/trace.ipynb #4c678275
 def execution_order(
@@ -35,28 +34,16 @@ def execution_order(
     state = [*model.parameters(), *model.buffers()]
     if any(map(is_lazy, state)): raise ValueError(f"{type(model).__name__} has lazy layers, which the first run would change for ever; run it once before")
     names = {id(m): name for name, m in named.items()}
-    gpus = {t.device for t in [*state, *tensors([args, kwargs])] if t.is_cuda}
-    uncompiled = torch.compiler.set_stance("force_eager") if has_compiled() else nullcontext()
-    needed = [(t, t.requires_grad) for t in tensors([args, kwargs]) if t.is_leaf]
 
-    def run(args, kwargs):
+    def run(model, inputs):
         order.clear()
-        torch.func.functional_call(model, {name: b.clone() for name, b in model.named_buffers()}, args, kwargs)
-        if named and not order: warnings.warn(none_ran(list(named)), HookWarning, stacklevel=3)
+        args, kwargs = inputs
+        model(*args, **kwargs)
 
     hooks = Hooks(named, lambda m, i, o: order.append(names[id(m)]))
-    try:
-        with torch.random.fork_rng(gpus), uncompiled:
-            try:
-                with torch.no_grad(): run(args, kwargs)
-                return order
-            except Exception as error:
-                if not asks_for_gradients(error): raise
-            with put_aside(model.parameters()): run(*as_leaves((args, kwargs)))
-    finally:
-        for t, before in needed:
-            if t.requires_grad != before: t.requires_grad_(before)
-        hooks.group.close(report=False)  # a layer that did not run is not missing: that is the answer
+    try: run_undisturbed(model, (args, kwargs), run, train=None)
+    finally: hooks.group.close(report=False)  # a layer that did not run is not missing: that is the answer
+    if named and not order: warnings.warn(none_ran(list(named)), HookWarning, stacklevel=2)
     return order
 
 # %% ../../nbs/lib/debug/trace.ipynb #5baf8719
@@ -114,7 +101,7 @@ def checked_gradients(
     file: TextIO | Callable[[str], Any] | None = None, # Where the lines go; by default they are printed
 ) -> Hooks: # On until its `with` ends, or until `remove()`
     "Print the mean of each parameter's gradient when the backward pass reaches it, until the `with` ends."
-    _refuse_sharded(model, 'look at them after accumulation, with parameter_hooks(model, f, kind="post_accumulate")')
+    refuse_sharded(model, 'look at them after accumulation, with parameter_hooks(model, f, kind="post_accumulate")')
     write = _line_writer(file)
     return parameter_hooks(model, lambda name, g: write(f"{name},{_mean(g)}"))
 

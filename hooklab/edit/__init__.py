@@ -1,1 +1,1 @@
-"""Changes what a layer gets or returns, and clips gradients, for as long as a `with` lasts."""
+"""Changes what a layer gets or returns, and clips gradients, as long as a `with` lasts."""

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from ..hooks.hook import Hooks
-from ..hooks.parameters import parameter_hooks, _refuse_sharded
+from ..hooks.parameters import parameter_hooks, refuse_sharded
 
 # %% ../../nbs/lib/edit/clip.ipynb #392f9c4c
 def _clipped(g: Tensor, val: float, by: str) -> Tensor:
     "`g` within bounds, in memory of its own."
     if g.layout == torch.sparse_coo:
         g = g.coalesce()
-        return torch.sparse_coo_tensor(g.indices(), _clipped(g.values(), val, by), g.shape, is_coalesced=True, check_invariants=False)
+        values = _clipped(g.values(), val, by)
+        return torch.sparse_coo_tensor(g.indices(), values, g.shape, is_coalesced=True, check_invariants=False)
     if by == "value":
         return torch.view_as_complex(torch.view_as_real(g).clamp(-val, val)) if g.is_complex() else g.clamp(-val, val)
     wide = g.to(torch.promote_types(g.dtype, torch.float32))  # half precision would overflow
@@ -30,7 +31,7 @@ def _clipped(g: Tensor, val: float, by: str) -> Tensor:
 def clipped_gradients(
     model: nn.Module, # The model
     val: float, # The largest absolute value, or the largest norm of one parameter's gradient
-    names: str | type | Callable | list | None = None, # Only in these layers and what is in them, as `layers` understands it
+    names: str | type | Callable | list | None = None, # Only in these layers and those inside, as in `layers`
     *,
     by: str = "value", # `value` or `norm`
     accumulated: bool = False, # Clip the sum in `.grad` after each backward pass, instead of what the pass contributes
@@ -38,7 +39,7 @@ def clipped_gradients(
     "Clip the gradients of all parameters, or of those in some layers, for the length of a `with`."
     if by not in ("value", "norm"): raise ValueError(f"by={by!r} is not one of value, norm")
     if not val > 0: raise ValueError(f"val={val}: gradients can be clipped at a number above 0 only")
-    if not accumulated: _refuse_sharded(model, "clip what has been accumulated, with accumulated=True")
+    if not accumulated: refuse_sharded(model, "clip what has been accumulated, with accumulated=True")
 
     def clip_gradient(name, g): return _clipped(g, val, by)
     def clip_accumulated(name, p): p.grad = _clipped(p.grad, val, by)
@@ -50,11 +51,11 @@ def clipped_gradients(
 def gradient_clipper(
     model: nn.Module, # The model
     val: float, # The largest absolute value, or the largest norm of one parameter's gradient
-    names: str | type | Callable | list | None = None, # Only in these layers and what is in them, as `layers` understands it
+    names: str | type | Callable | list | None = None, # Only in these layers and those inside, as in `layers`
     *,
     by: str = "value", # `value` or `norm`
     accumulated: bool = False, # Clip the sum in `.grad` after each backward pass, instead of what the pass contributes
-) -> nn.Module: # The very model; its gradients are clipped until `remove_hooks(model)`
+) -> nn.Module: # The model itself; its gradients are clipped until `remove_hooks(model)`
     "Clip the gradients of all parameters, or of those in some layers, from now on."
     clipped_gradients(model, val, names, by=by, accumulated=accumulated)
     return model

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, check, exercise, require
+from .checking import NotYet, Planted, exercise, require
 
 # %% ../../nbs/lib/exercises/lesson-01.ipynb #1f27d7a2
 class _Reader(nn.Module):

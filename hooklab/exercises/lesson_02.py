@@ -11,7 +11,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from .checking import NotYet, check, exercise, require
+from .checking import NotYet, exercise, require
 from ..debug.timeline import Timeline
 
 # %% ../../nbs/lib/exercises/lesson-02.ipynb #cc87f5b9

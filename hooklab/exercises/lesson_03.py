@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..hooks.attached import hooks_on
-from .checking import NotYet, Planted, check, exercise, require
+from .checking import NotYet, Planted, exercise, require
 
 # %% ../../nbs/lib/exercises/lesson-03.ipynb #8dc24692
 def _of_others(m, i, o): pass

@@ -11,7 +11,7 @@ import builtins
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, check, exercise, require
+from .checking import NotYet, Planted, exercise, require
 
 # %% ../../nbs/lib/exercises/lesson-04.ipynb #df45d7de
 class _Own(nn.Linear): pass

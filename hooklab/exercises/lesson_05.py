@@ -12,7 +12,7 @@ import weakref
 import torch
 from torch import nn
 
-from .checking import check, exercise, require
+from .checking import exercise, require
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #de8b57b1
 @exercise("05a")

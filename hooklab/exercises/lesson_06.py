@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ..hooks.attached import hooks_on
 from ..training.callback import Callback
-from .checking import NotYet, check, exercise, require
+from .checking import NotYet, exercise, require
 from ..training.learner import Learner
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #35f1bbfa

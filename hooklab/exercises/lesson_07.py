@@ -11,7 +11,7 @@ import math
 import torch
 from torch import nn
 
-from .checking import NotYet, check, exercise, require
+from .checking import NotYet, exercise, require
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #98474487
 def _deep(act=nn.Tanh, biases=(.0,)*4):

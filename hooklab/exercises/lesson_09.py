@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .checking import NotYet, check, exercise, require
+from .checking import NotYet, exercise, require
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #c7c3cedf
 def _ratio(new, old): return ((new - old).norm()/old.norm()).item()

@@ -9,7 +9,7 @@ __all__ = []
 import torch
 from torch import nn
 
-from .checking import NotYet, check, exercise, require
+from .checking import NotYet, exercise, require
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #32224fb8
 class _Log(nn.Module):

@@ -12,7 +12,7 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
-from .checking import NotYet, check, exercise, require
+from .checking import NotYet, exercise, require
 
 # %% ../../nbs/lib/exercises/lesson-11.ipynb #5f4c09cf
 def _reader():

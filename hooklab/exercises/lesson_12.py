@@ -9,7 +9,7 @@ __all__ = []
 import torch
 from torch import Tensor, nn
 
-from .checking import NotYet, check, exercise, require
+from .checking import NotYet, exercise, require
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #bab88f1e
 class _Mean(nn.Module):

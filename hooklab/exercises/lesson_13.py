@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .checking import NotYet, check, exercise, require
+from .checking import NotYet, exercise, require
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #c5539290
 def _net():

@@ -12,7 +12,7 @@ from numbers import Number
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, check, exercise, require
+from .checking import NotYet, Planted, exercise, require
 from ..hooks.occasions import saved_tensors
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #b58f9298

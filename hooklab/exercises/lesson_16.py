@@ -12,8 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..edit.edits import edit_output, patch
-from .checking import NotYet, check, exercise, require
+from ..edit.changes import patch
+from ..edit.edits import edit_output
+from .checking import NotYet, exercise, require
 from ..hooks.hook import hook_output
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #b1183ccd

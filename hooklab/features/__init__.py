@@ -1,1 +1,1 @@
-"""Layer outputs as features: of one batch, or of a data set and stored in files."""
+"""Layer outputs as features: of one batch, or of a dataset and stored in files."""

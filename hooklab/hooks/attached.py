@@ -34,18 +34,27 @@ class Attached(NamedTuple):
 def hooks_on(
     model: nn.Module, # The model
 ) -> list[Attached]: # One line for each hook: where, when, what it calls, and whether it is ours
-    "Everything that is attached to `model`, its layers and its parameters, and the global hooks, which are on every model."
+    "Everything attached to `model`, its layers and its parameters, and the global hooks, which are on every model."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     rows = AttachedList()
     for name, where, kind, f in _everything(model):
         if isinstance(f, Enter | End): continue  # each is one half of a pair
-        if getattr(f, "__func__", None) is nullcontext.__exit__: continue  # a port that other code has copied: it does nothing
-        if isinstance(f, Port):
-            owner = f.hook
-            kind, function = ("pass", "begin") if isinstance(f, Begin) else (owner.group.kind, _function_name(owner.group.f or type(owner)))
+        if getattr(f, "__func__", None) is nullcontext.__exit__: continue  # the copy of a port: it does nothing
+        if isinstance(f, Begin): kind, function = "pass", "begin"
+        elif isinstance(f, Port): kind, function = f.hook.group.kind, _function_name(f.hook.group.f or type(f.hook))
         else: function = _function_name(f)
-        rows.append(Attached(name, type(where).__name__ if where is not None else "every layer", kind, function, isinstance(f, Port)))
+        type_name = "every layer" if where is None else type(where).__name__
+        rows.append(Attached(name, type_name, kind, function, isinstance(f, Port)))
     return rows
+
+# %% ../../nbs/lib/hooks/attached.ipynb #819920c6
+def _function_name(f) -> str:
+    return getattr(f, "__qualname__", None) or type(f).__name__
+
+
+def name_of(f) -> str:
+    "The short name of a function, also of one inside a `partial`; of another object that of its class."
+    return getattr(getattr(f, "func", f), "__name__", type(f).__name__)
 
 # %% ../../nbs/lib/hooks/attached.ipynb #a87a76a9
 KINDS_ON_LAYERS = {"_forward_pre_hooks": "forward_pre", "_forward_hooks": "forward",
@@ -65,15 +74,13 @@ def _everything(model: nn.Module) -> Iterator[tuple[str, Any, str, Any]]:
             for f in getattr(m, attribute).values(): yield name, m, kind, f.hook if isinstance(f, _WrappedHook) else f
         for parameter_name, p in m._parameters.items():
             for attribute, kind in KINDS_ON_PARAMETERS.items():
-                for f in (getattr(p, attribute, None) or {}).values(): yield f"{name}.{parameter_name}".lstrip("."), p, kind, f
+                for f in (getattr(p, attribute, None) or {}).values():
+                    yield f"{name}.{parameter_name}".lstrip("."), p, kind, f
     torch_module = torch.nn.modules.module
     for attribute in vars(torch_module):
         if attribute.startswith("_global") and attribute.endswith("_hooks"):
-            for f in getattr(torch_module, attribute).values(): yield "*", None, attribute[len("_global_"):-len("_hooks")], f
-
-
-def _function_name(f) -> str:
-    return getattr(f, "__qualname__", None) or type(f).__name__
+            kind = attribute.removeprefix("_global_").removesuffix("_hooks")
+            for f in getattr(torch_module, attribute).values(): yield "*", None, kind, f
 
 
 class AttachedList(list):

@@ -28,15 +28,18 @@ class Book(OrderedDict):
 class StandIn:
     "In the plain dictionary for somebody else's hook: deleting it there takes the hook out of the book."
     __slots__ = "book", "number", "f", "__weakref__"
-    def __init__(self, book: Book, number: int): self.book, self.number, self.f = weakref.ref(book), number, book[number]
-    def __call__(self, *args, **kwargs): return self.f(*args, **kwargs)  # a shallow copy of the layer may share the dictionary
+    def __init__(self, book: Book, number: int):
+        self.book, self.number, self.f = weakref.ref(book), number, book[number]
+
+    # Called where a shallow copy of the layer shares the dictionary.
+    def __call__(self, *args, **kwargs): return self.f(*args, **kwargs)
 
     def __del__(self):
         if (book := self.book()) is not None: book.pop(self.number, None)
 
 # %% ../../nbs/lib/hooks/books.ipynb #824e283c
 def entered(state: dict, name: str, number: int, f: Any) -> Book:
-    "Write one of ours into the dictionary `name` of a layer, for which a book stands in from now on. `state` is the layer's `__dict__`."
+    "Write one of ours into a book that stands in for the dictionary `name` of a layer, whose `__dict__` is `state`."
     book = plain = state[name]
     if type(plain) is Book: book.ours.add(number)
     else:
@@ -52,7 +55,7 @@ def left(state: dict, name: str, book: Book):
     "Give the layer its plain dictionary back: none of ours is in the book any more."
     plain = book.plain
     if state.get(name) is not book: return
-    if book and not book.keys() <= plain.keys(): return  # others came while it was in use: their handles know the book, so it stays
+    if book and not book.keys() <= plain.keys(): return  # hooks of others came meanwhile: their handles know the book
     for number in list(plain) if plain else ():
         if number in book: plain[number] = book[number]
         else: del plain[number]  # it was taken out of the book by other ways
@@ -68,7 +71,8 @@ _kinds = {  # what torch calls the dictionary and the function for a kind, that 
 class Entry:
     "What is ours in the books of a layer."
     __slots__ = "m", "places"
-    def __init__(self, m: nn.Module): self.m, self.places = weakref.ref(m), []  # a place: the name of a book, the book, and a number in it
+    def __init__(self, m: nn.Module):
+        self.m, self.places = weakref.ref(m), []  # a place: the name of a book, the book, and a number in it
 
     def remove(self):
         "Take it out, and give the layer its own dictionaries back if it was the last one."
@@ -97,7 +101,8 @@ def register(
                 for option, wanted in options.items() if options else ():
                     if not wanted: continue
                     if option == "prepend": book.move_to_end(number, last=False)
-                    elif option in notes: places.append((notes[option], entered(state, notes[option], number, True), number))
+                    elif option in notes:
+                        places.append((notes[option], entered(state, notes[option], number, True), number))
             else:  # a class that wants to know of its hooks
                 known = {option: wanted for option, wanted in options.items() if option in notes or option == "prepend"}
                 places += in_books(m, lambda: getattr(m, method)(port, **known), name, *notes.values()).places

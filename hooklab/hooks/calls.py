@@ -18,7 +18,7 @@ from torch import nn
 from .books import register
 from .copies import HookWarning
 from .gradient import Entrance, GradientCall
-from .group import Answer, Enter, Group, Leave, Look, LookAlways, has_compiled
+from .group import Replace, Enter, Group, Leave, Look, LookAlways, has_compiled
 from .select import not_a_model, refuse_scripted, runs
 from .tree import tensors
 
@@ -27,11 +27,12 @@ _ALWAYS = {"always_call": True}  # after an error in the layer, `left` is called
 PORTS = {  # for each port, what torch is to call and when, and the options that this needs
     "forward": ([("forward", Look)], {}), "forward_pre": ([("forward_pre", Look)], {}),
     "forward_always": ([("forward", LookAlways)], {}),
-    "new_output": ([("forward", Answer)], {}), "new_input": ([("forward_pre", Answer)], {}),
+    "new_output": ([("forward", Replace)], {}), "new_input": ([("forward_pre", Replace)], {}),
     "calls": ([("forward_pre", Enter), ("forward", Leave)], _ALWAYS),
-    "backward": ([("forward_pre", Enter), ("forward", Leave)], _ALWAYS), "backward_pre": ([("forward", Leave)], _ALWAYS)}
+    "backward": ([("forward_pre", Enter), ("forward", Leave)], _ALWAYS),
+    "backward_pre": ([("forward", Leave)], _ALWAYS)}
 
-
+# %% ../../nbs/lib/hooks/calls.ipynb #e72cfc1c
 class LayerHook:
     "One of ours on one layer. Its `port` says when it is called; a subclass says what it does then."
     port = "calls"
@@ -87,11 +88,12 @@ class LayerHook:
 # %% ../../nbs/lib/hooks/calls.ipynb #88682d28
 def never_called() -> str:
     "Why a layer that has a hook may not have been called."
-    text = ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, some layers, such as "
-            "MultiheadAttention.out_proj, only lend their weights, and a CUDA graph or a model compiled ahead of time "
-            "replays without its layers)")
+    text = ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, some layers, such "
+            "as MultiheadAttention.out_proj, only lend their weights, and a CUDA graph or a model compiled ahead of "
+            "time replays without its layers)")
     if not has_compiled(): return text
-    return text + ". If it was compiled before it was hooked, torch._dynamo.reset() has it compiled again, with the hook."
+    return text + (". If it was compiled before it was hooked, torch._dynamo.reset() has it compiled again, "
+                   "with the hook.")
 
 # %% ../../nbs/lib/hooks/calls.ipynb #1de939e8
 class GradientHook(LayerHook):

@@ -37,7 +37,7 @@ def current_level() -> int: return 0 if torch.compiler.is_compiling() else funct
 
 
 def shares_memory(a: Tensor, b: Tensor) -> bool:
-    if a is b or is_wrapper(a) or is_wrapper(b): return True  # a wrapper's own memory is empty, so it may share what it wraps
+    if a is b or is_wrapper(a) or is_wrapper(b): return True  # a wrapper has no memory of its own: it may share any
     return a.layout == b.layout == torch.strided and torch._C._is_alias_of(a, b)
 
 
@@ -76,6 +76,7 @@ class Live:
 
     def read(self, name):
         if self.versions is not None and self.versions != versions(self.value):
-            warnings.warn(f"{name}: what was stored has been changed in place since; detach=True stores a copy", HookWarning, stacklevel=4)
+            warnings.warn(f"{name}: what was stored has been changed in place since; detach=True stores a copy",
+                          HookWarning, stacklevel=4)
             self.versions = None  # said once
         return self.value

@@ -74,7 +74,7 @@ def _readers(
     outputs: list[Tensor], # What the layer returned
     entrance: Entrance, # Where its inputs hang
     returned: set, # The edges of the outputs
-) -> dict: # For each node that reads inputs: an input's number, its position in the node, and where the input lies in what is there
+) -> dict: # For each node that reads inputs: an input's number, its position in the node, its window in what is there
     "The nodes that a layer made and that read its inputs."
     wanted, bases = {}, {}
     for number, edge in enumerate(entrance.inputs):
@@ -87,7 +87,8 @@ def _readers(
         seen.add(node)
         for position, edge in enumerate(node.next_functions):
             read = wanted.get(edge, [])
-            if position == 0 and edge in bases and node.name().endswith("CopySlices"): read = read + bases[edge]  # in place
+            in_place = position == 0 and edge in bases and node.name().endswith("CopySlices")
+            if in_place: read = read + bases[edge]
             if read: found.setdefault(node, []).extend((number, position, window) for number, window in read)
             else: todo.append(edge[0])
     return found
@@ -126,8 +127,67 @@ class _Changes:
 
     def __bool__(self): return self.counter._version != self.before
 
+# %% ../../nbs/lib/hooks/gradient.ipynb #90d799c7
+class Collected:
+    "Puts the gradients of one call together as they pass, and hands them over once all are there."
+    def if_so(self, changed, if_changed, f, places, *given):
+        if bool(changed) == if_changed: f(places, *given)
+
+    def at_output(self, places, grad_outputs):
+        self._next()
+        for number, position, same in places:
+            self.grad_out[number] = g = grad_outputs[position]
+            for i in same: self._add(i, g)
+        self._arrived()
+
+    def at_base(self, place, grad_outputs):
+        self._next()
+        number, position, laid_out, window, viewed = place
+        if (g := grad_outputs[position]) is not None:
+            g = laid_out(g)
+            self.grad_out[number] = window(g)
+            for i, window_of_input in viewed: self.grad_in[i] = window_of_input(g) if window_of_input else g
+        self._arrived()
+
+    def at_end(self, places, grad_inputs, grad_outputs):
+        self._next()
+        self._arrived()
+
+    def at_input(self, places, grad_inputs, grad_outputs):
+        self._next()
+        for number, position, window in places:
+            g = grad_inputs[position]
+            self._add(number, window(g) if window and g is not None else g)
+        self._arrived()
+
+    def _add(self, number, g):
+        if g is not None: self.grad_in[number] = g if self.grad_in[number] is None else self.grad_in[number] + g
+
+    def _next(self):
+        "Start afresh when this is the first arrival of another backward pass."
+        if self.task == (task := torch._C._current_graph_task_id()): return
+        self.task = task
+        self.missing = self.expected + sum(bool(changed) == if_changed for changed, if_changed in self.either)
+        self.grad_in, self.grad_out = [None]*self.n_in, [None]*self.n_out
+        if self.missing > 1:  # a part that is not needed in this pass never comes: do not wait for it for ever
+            torch.autograd.Variable._execution_engine.queue_callback(partial(self._finish_late, task))
+
+    def _arrived(self):
+        self.missing -= 1
+        if not self.missing: self._finish()
+
+    def _finish_late(self, task):
+        if self.task == task and self.missing: self._finish()
+
+    def _finish(self):
+        self.missing = 0
+        while self.leaves: self.leaves.pop()[1].remove()
+        grad_in, grad_out = iter(self.grad_in), iter(self.grad_out)
+        self.grad_in = self.grad_out = None
+        self.done(self, *[_filled(outline, grad_in) for outline in self.outlines], _filled(self.out_outline, grad_out))
+
 # %% ../../nbs/lib/hooks/gradient.ipynb #ee5d0e73
-class GradientCall:
+class GradientCall(Collected):
     "The gradients of one call of a layer: put together as they come by, handed over once all are there."
     def __init__(
         self,
@@ -149,91 +209,40 @@ class GradientCall:
             else: exits.setdefault(node, []).append((number, output_nr, same))
         computed = {t.grad_fn for t in outputs}
         for node, places in exits.items():
-            handle = self._listen(node.register_prehook, self._at_output, places)
+            handle = self._listen(node.register_prehook, self.at_output, places)
             if node not in computed: self.leaves.append((node, handle))
         if not entrance: return
         readers = _readers(outputs, entrance, returned)
         for node, places in readers.items():
-            if node in views: self._listen(node.register_hook, self._at_input, places, views[node][0], False)
-            else: self._listen(node.register_hook, self._at_input, places)
+            if node in views: self._listen(node.register_hook, self.at_input, places, views[node][0], False)
+            else: self._listen(node.register_hook, self.at_input, places)
         if readers: return
         # no gradient of an input will come: wait until the hooks that see only the outputs have had their turn
         for node in exits:
-            handle = self._listen(node.register_hook, self._at_end, ())
+            handle = self._listen(node.register_hook, self.at_end, ())
             if node not in computed: self.leaves.append((node, handle))
         for node, (changed, base) in views.items():
-            self._listen(node.register_hook, self._at_end, (), changed, False)
-            self._listen(base.register_hook, self._at_end, (), changed, True)
+            self._listen(node.register_hook, self.at_end, (), changed, False)
+            self._listen(base.register_hook, self.at_end, (), changed, True)
 
     def _listen(self, register, f, places, changed=None, if_changed=False):
-        # hooks on nodes go away with the graph, so there is nothing to remove. Only the node of a tensor that nothing computed, such as
-        # a parameter that a layer returns, is not the graph's: it may outlive it, or it is not in a graph yet and must be held
+        # Hooks on nodes go away with the graph, so there is nothing to remove. Only the node of a tensor that nothing
+        # computed, such as a parameter that a layer returns, is not the graph's: it may outlive the graph, or it is in
+        # no graph yet and must be held.
         if changed is None:
             self.expected += 1
             return register(partial(f, places))
         self.either.append((changed, if_changed))
-        return register(partial(self._if_so, changed, if_changed, f, places))
+        return register(partial(self.if_so, changed, if_changed, f, places))
 
     def _listen_at_view(self, t, place, entrance):
         "Listen at the node of the view `t`, and at that of its base, which is asked if the view was overwritten."
         changed, (base, base_nr) = _Changes(t), _edge(t._base)
-        viewed = [(i, None) for i, e in enumerate(entrance.inputs) if e == (base, base_nr)] if entrance else []  # `t` is a view of an input
-        if entrance: viewed += [(i, window) for i, e, window in entrance.windows if e == (base, base_nr)]
-        self._listen(t.grad_fn.register_prehook, self._at_output, [place], changed, False)
-        self._listen(base.register_prehook, self._at_base, (place[0], base_nr, _laid_out_as(t._base), _window(t), viewed), changed, True)
+        viewed = []
+        if entrance:  # `t` may be a view of an input
+            viewed += [(i, None) for i, e in enumerate(entrance.inputs) if e == (base, base_nr)]
+            viewed += [(i, window) for i, e, window in entrance.windows if e == (base, base_nr)]
+        at_base = place[0], base_nr, _laid_out_as(t._base), _window(t), viewed
+        self._listen(t.grad_fn.register_prehook, self.at_output, [place], changed, False)
+        self._listen(base.register_prehook, self.at_base, at_base, changed, True)
         return changed, base
-
-    def _if_so(self, changed, if_changed, f, places, *given):
-        if bool(changed) == if_changed: f(places, *given)
-
-    def _at_output(self, places, grad_outputs):
-        self._next()
-        for number, position, same in places:
-            self.grad_out[number] = g = grad_outputs[position]
-            for i in same: self._add(i, g)
-        self._arrived()
-
-    def _at_base(self, place, grad_outputs):
-        self._next()
-        number, position, laid_out, window, viewed = place
-        if (g := grad_outputs[position]) is not None:
-            g = laid_out(g)
-            self.grad_out[number] = window(g)
-            for i, window_of_input in viewed: self.grad_in[i] = window_of_input(g) if window_of_input else g
-        self._arrived()
-
-    def _at_end(self, places, grad_inputs, grad_outputs):
-        self._next()
-        self._arrived()
-
-    def _at_input(self, places, grad_inputs, grad_outputs):
-        self._next()
-        for number, position, window in places:
-            g = grad_inputs[position]
-            self._add(number, window(g) if window and g is not None else g)
-        self._arrived()
-
-    def _add(self, number, g):
-        if g is not None: self.grad_in[number] = g if self.grad_in[number] is None else self.grad_in[number] + g
-
-    def _next(self):
-        "Start afresh when this is the first arrival of another backward pass."
-        if self.task == (task := torch._C._current_graph_task_id()): return
-        self.task, self.missing = task, self.expected + sum(bool(changed) == if_changed for changed, if_changed in self.either)
-        self.grad_in, self.grad_out = [None]*self.n_in, [None]*self.n_out
-        if self.missing > 1:  # a part that is not needed in this pass never comes: do not wait for it for ever
-            torch.autograd.Variable._execution_engine.queue_callback(partial(self._finish_late, task))
-
-    def _arrived(self):
-        self.missing -= 1
-        if not self.missing: self._finish()
-
-    def _finish_late(self, task):
-        if self.task == task and self.missing: self._finish()
-
-    def _finish(self):
-        self.missing = 0
-        while self.leaves: self.leaves.pop()[1].remove()
-        grad_in, grad_out = iter(self.grad_in), iter(self.grad_out)
-        self.grad_in = self.grad_out = None
-        self.done(self, *[_filled(outline, grad_in) for outline in self.outlines], _filled(self.out_outline, grad_out))

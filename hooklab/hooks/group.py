@@ -54,7 +54,7 @@ class LookAlways(Port):
     def __call__(self, m, *given): self.hook.saw(m, given, _is_compiling())
 
 
-class Answer(Port):
+class Replace(Port):
     "A forward or forward pre hook whose answer torch uses."
     __slots__ = ()
     def __call__(self, m, *given):
@@ -67,8 +67,8 @@ class Enter(Port):
     __slots__ = ()
     def __call__(self, m, *given):
         if _is_compiling():
-            from hooklab.hooks.uncompiled import enters  # imported while torch compiles, and only then
-            enters(self.hook, given)
+            from hooklab.hooks.uncompiled import enter  # imported while torch compiles, and only then
+            enter(self.hook, given)
         else: self.hook.enters(given, _graph_task() != -1)
 
 
@@ -77,8 +77,8 @@ class Leave(Port):
     __slots__ = ()
     def __call__(self, m, *given):
         if _is_compiling():
-            from hooklab.hooks.uncompiled import left
-            left(self.hook, given[-1])
+            from hooklab.hooks.uncompiled import leave
+            leave(self.hook, given[-1])
         else: self.hook.left(given[-1], _graph_task() != -1)
 
 # %% ../../nbs/lib/hooks/group.ipynb #e34dd293
@@ -94,37 +94,23 @@ class End(Port):
     __slots__ = ()
     def __call__(self, m, *given): self.hook.running = False
 
-# %% ../../nbs/lib/hooks/group.ipynb #18f80406
-class Group:
-    "The life of hooks that were attached together."
-    port = None  # which port its hooks have, where they do not say so themselves
-    due = False  # is it worth a warning if one of the hooks never fires?
-    keep = None  # how many calls each hook keeps; None for those of the pass, or the last one without a root
-
-    def __init__(self, kind, f=None, root=None, *, with_kwargs=False, prepend=False, always_call=False):
-        if f is not None and not callable(f): raise TypeError(f"what {kind} calls must be a function, not a {type(f).__name__}")
+# %% ../../nbs/lib/hooks/group.ipynb #d1531dd9
+class RootPasses:
+    "The passes of a root, which some hooks follow."
+    def __init__(self, root: nn.Module | None):
         if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
         if root is not None: refuse_opaque(root)
-        self.kind, self.f, self.root = kind, f, root
-        self.rooted = root is not None  # because compiled code must not look at the model itself
-        asked = {"with_kwargs": with_kwargs, "prepend": prepend, "always_call": always_call}
-        self.options = {name: True for name, wanted in asked.items() if wanted}
-        self.hooks, self.handles, self.closed = [], [], False
+        self.root, self.rooted = root, root is not None  # `rooted`: compiled code must not look at the model itself
+        self.hooks, self.handles = [], []  # handles: of the ports on the root
         self.running = self.began = False  # running: the root is, right now
-        self.said = False  # that compiled code is split
 
-    def attach(self, hooks: list["LayerHook"]):
-        "Attach all `hooks`, or none of them."
-        _let_compiled_code_see_hooks()
-        self.hooks = hooks
-        try:
-            for h in hooks: h.handles = h.register()
-            if self.root is not None:
-                self.handles.append(register(self.root, {"forward_pre": Begin(self)}, {"prepend": True}))
-                self.handles.append(register(self.root, {"forward": End(self)}, {"always_call": True}))
-        except BaseException:
-            self.close(report=False)
-            raise
+    def attach_root(self):
+        if self.root is None: return
+        self.handles.append(register(self.root, {"forward_pre": Begin(self)}, {"prepend": True}))
+        self.handles.append(register(self.root, {"forward": End(self)}, {"always_call": True}))
+
+    def detach_root(self):
+        while self.handles: self.handles.pop().remove()
 
     def begin_pass(self):
         self.running = self.began = True
@@ -133,7 +119,33 @@ class Group:
     def clear(self):
         for h in self.hooks: h.clear()
 
-    def remove(self): self.close(report=sys.exc_info()[0] is None)
+# %% ../../nbs/lib/hooks/group.ipynb #18f80406
+class Group(RootPasses):
+    "The life of hooks that were attached together."
+    port = None  # which port its hooks have, where they do not say so themselves
+    due = False  # is it worth a warning if one of the hooks never fires?
+    keep = None  # how many calls each hook keeps; None for those of the pass, or the last one without a root
+    said = False  # that compiled code is split
+
+    def __init__(self, kind, f=None, root=None, *, with_kwargs=False, prepend=False, always_call=False):
+        if f is not None and not callable(f):
+            raise TypeError(f"what {kind} calls must be a function, not a {type(f).__name__}")
+        super().__init__(root)
+        self.kind, self.f = kind, f
+        asked = {"with_kwargs": with_kwargs, "prepend": prepend, "always_call": always_call}
+        self.options = {name: True for name, wanted in asked.items() if wanted}
+        self.closed = False
+
+    def attach(self, hooks: list):
+        "Attach all `hooks`, or none of them."
+        _let_compiled_code_see_hooks()
+        self.hooks = hooks
+        try:
+            for h in hooks: h.handles = h.register()
+            self.attach_root()
+        except BaseException:
+            self.close(report=False)
+            raise
 
     def close(self, report, in_context=False):
         "Take everything off, and say which hooks saw nothing although they should have."
@@ -145,25 +157,24 @@ class Group:
         self.let_go()
         if message: warnings.warn(message, HookWarning, stacklevel=4)
 
-    def detach_root(self):
-        while self.handles: self.handles.pop().remove()
+    def remove(self): self.close(report=sys.exc_info()[0] is None)
 
     def let_go(self):
         "Hold neither the function, nor the model, nor the hooks, which keep what was stored."
         self.hooks, self.f, self.root, self.closed = [], None, None, True
 
-    def silent(self, in_context) -> list["LayerHook"]:
+    def silent(self, in_context) -> list:
         "The hooks that did not fire although they were due."
         if not self.due: return []
         unseen = [h for h in self.hooks if not h.fired and not h.removed]
-        if len(unseen) < len(self.hooks) or in_context or (self.began and "backward" not in self.kind): return unseen
-        # It is not known whether the layers were called at all: only compiled code makes that odd.
-        return unseen if has_compiled() else []
+        called = len(unseen) < len(self.hooks) or in_context or (self.began and "backward" not in self.kind)
+        # If it is not known whether the layers were called at all, only compiled code makes silence odd.
+        return unseen if called or has_compiled() else []
 
 # %% ../../nbs/lib/hooks/group.ipynb #fbd74547
 def has_compiled() -> bool:
     "Has torch compiled anything in this process?"
-    convert_frame = sys.modules.get("torch._dynamo.convert_frame")  # slow to import, so asked only if it was imported already
+    convert_frame = sys.modules.get("torch._dynamo.convert_frame")  # slow to import, so not imported for this
     return convert_frame is not None and len(convert_frame.input_codes.seen) > 0
 
 
@@ -180,7 +191,7 @@ def none_ran(names: list[str]) -> str:
             "or a model compiled ahead of time replays without its layers")
 
 
-def _silence(silent: list["LayerHook"]) -> str:
+def _silence(silent: list) -> str:
     reasons = {}
     for h in silent: reasons.setdefault(h.why_silent(), []).append(h.name)
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())

@@ -17,6 +17,9 @@ from .keeping import HookGroup, KeepingHook, last_given
 from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, runs
 from .tree import shape_text
 
+# %% ../../nbs/lib/hooks/hook.ipynb #25f8470b
+Layers = nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module]  # of which a hook is wanted on each
+
 # %% ../../nbs/lib/hooks/hook.ipynb #5d4ad7aa
 class Hook(KeepingHook):
     "Call `hook_func` whenever `m` runs, and keep what it returns in `stored`."
@@ -24,7 +27,7 @@ class Hook(KeepingHook):
     def __init__(
         self,
         m: nn.Module, # The layer
-        hook_func: Callable, # `f(layer, inputs, output)`; for gradients `f(layer, gradients of inputs, gradients of outputs)`
+        hook_func: Callable, # `f(layer, inputs, output)`; for gradients `f(layer, of inputs, of outputs)`
         is_forward: bool = True, # False for gradients
         detach: bool = True, # Show `hook_func` detached tensors and store copies; False keeps the graph
         cpu: bool = False, # Show and store tensors on the CPU
@@ -33,7 +36,7 @@ class Hook(KeepingHook):
         kind: str | None = None, # `forward`, `forward_pre`, `backward` or `backward_pre`, instead of `is_forward`
         name: str | None = None, # What messages call the layer
         root: nn.Module | None = None, # The model: each time it is called, a pass begins
-        keep: int | None = None, # How many calls to keep; by default those of this pass, or the last one if there is no `root`
+        keep: int | None = None, # How many calls to keep; by default those of this pass, or without `root` the last
         **options: bool, # `with_kwargs`, `prepend` and `always_call`, as in torch
     ):
         group = HookGroup(hook_func, is_forward, detach, cpu, gather, kind=kind, root=root, keep=keep, **options)
@@ -94,14 +97,14 @@ class Hooks:
     "A `Hook` on each of several layers."
     def __init__(
         self,
-        ms: nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module] | Group, # Layers: a list, a `Sequential`, a dict; a model, with `names`; or a group
+        ms: Layers | Group, # A list of layers, a `Sequential`, a dict; a model, with `names`; or an attached group
         hook_func: Callable | None, # As in `Hook`; None for a group
         is_forward: bool = True, # False for gradients
         detach: bool = True, # Show detached tensors and store copies; False keeps the graph
         cpu: bool = False, # Show and store tensors on the CPU
         *,
         names: str | type | Callable | list | None = None, # Which layers of the model `ms`, as `layers` understands it
-        root: nn.Module | None = None, # Each time it is called, a pass begins; by default `ms`, where it is a model or a `Sequential`
+        root: nn.Module | None = None, # Each time it is called, a pass begins; by default `ms`, if it is a model
         **options: Any, # As in `Hook`: `gather`, `kind`, `keep`, `with_kwargs`, `prepend`, `always_call`
     ):
         if isinstance(ms, Group): self.group = ms
@@ -149,7 +152,7 @@ class Hooks:
     def __reduce__(self): return _removed_hooks, ([h.name for h in self.hooks],)
     def __repr__(self): return "\n".join(map(repr, self.hooks))
 
-
+# %% ../../nbs/lib/hooks/hook.ipynb #c46b5975
 def _removed_hooks(names: list[str]) -> Hooks:
     "Hooks that are off: what the copy of `Hooks` is."
     group = HookGroup(last_given)
@@ -183,12 +186,13 @@ def _named(ms, names, root) -> list[tuple[str, nn.Module]]:
     if root is None: return [(str(i), m) for i, m in enumerate(ms)]
     known = {id(m): name for name, m in reversed(named_layers(root))}
     for m in ms:
-        if id(m) not in known: raise ValueError(f"a {type(m).__name__} among the layers is not a part of the model that was given as root")
+        if id(m) in known: continue
+        raise ValueError(f"a {type(m).__name__} among the layers is not a part of the model that was given as root")
     return [(known[id(m)], m) for m in ms]
 
 # %% ../../nbs/lib/hooks/hook.ipynb #2ab83561
 def hook_outputs(
-    modules: nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module], # The layers, or a model with `names`, as in `Hooks`
+    modules: Layers, # The layers, or a model with `names`, as in `Hooks`
     detach: bool = True, # Store copies without history; False keeps the graph
     cpu: bool = False, # Store on the CPU
     grad: bool = False, # Store the gradients of the outputs instead

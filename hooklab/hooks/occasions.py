@@ -38,7 +38,8 @@ def state_dict_hook(
 ) -> Hook: # On until its `with` ends, or until `remove()`
     "Be called when `m` writes or loads its part of a state dict."
     if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
-    if isinstance(m, torch.jit.ScriptModule): raise TypeError("a scripted module takes no hooks; hook the one it was made from")
+    if isinstance(m, torch.jit.ScriptModule):
+        raise TypeError("a scripted module takes no hooks; hook the one it was made from")
     kind = f"{'load_' if load else ''}state_dict_{'pre' if before else 'post'}"
     book = f"_{kind.removesuffix('_post')}_hooks" if kind == "state_dict_post" else f"_{kind}_hooks"
     return OccasionHook(m, f, kind, lambda port: in_books(m, lambda: getattr(m, f"register_{kind}_hook")(port), book))
@@ -74,7 +75,7 @@ class OccasionHook(MemberHook):
 # %% ../../nbs/lib/hooks/occasions.ipynb #e42acbbc
 def step_hook(
     optimizer: Optimizer, # The optimizer, or what accelerate, Fabric or Lightning put around it
-    f: Callable[[Optimizer, tuple, dict], Any], # `f(optimizer, args, kwargs)`: what `step` is called with, the optimizer included
+    f: Callable[[Optimizer, tuple, dict], Any], # `f(optimizer, args, kwargs)`: what `step` is called with
     *,
     before: bool = False, # Before the step; then `f` may return other arguments for it, as a pair of a tuple and a dict
 ) -> Hook: # On until its `with` ends, or until `remove()`
@@ -91,11 +92,13 @@ def innermost(
     layer, seen = [optimizer], []
     while layer:
         for x in layer:
-            if isinstance(x, Optimizer) and getattr(type(x).step, "hooked", False) and "_optimizer_step_post_hooks" in vars(x): return x
+            hooked = isinstance(x, Optimizer) and getattr(type(x).step, "hooked", False)
+            if hooked and "_optimizer_step_post_hooks" in vars(x): return x
         seen += layer
         inside = [part for x in layer for part in _parts_of(x)]
         layer = [x for i, x in enumerate(inside) if not any(x is other for other in seen + inside[:i])]
-    raise TypeError(f"expected a torch optimizer, or an object with one as its .optimizer, got a {type(optimizer).__name__}")
+    raise TypeError("expected a torch optimizer, or an object with one as its .optimizer, "
+                    f"got a {type(optimizer).__name__}")
 
 
 def _parts_of(x):
@@ -107,8 +110,8 @@ def _parts_of(x):
 # %% ../../nbs/lib/hooks/occasions.ipynb #02a63760
 def global_hook(
     f: Callable, # `f(layer, inputs, output)` as in `Hook`; for registrations `f(module, name, part)`
-    kind: str = "forward", # `forward`, `forward_pre`, `backward`, `backward_pre`; or `module_registration`, `parameter_registration`, `buffer_registration`
-    **options: Any, # As in `Hook`: `detach`, `cpu`, `gather`, `root`, `keep`, and for `forward` `with_kwargs` and `always_call`
+    kind: str = "forward", # As in `Hook`; or `module_registration`, `parameter_registration`, `buffer_registration`
+    **options: Any, # As in `Hook`: `detach`, `cpu`, `gather`, `root`, `keep`; `with_kwargs`, `always_call` if forward
 ) -> Hook: # For a `with`: on from its beginning to its end
     "Look at every layer of every model."
     if kind in REGISTRATIONS:
@@ -130,7 +133,7 @@ class LeaveAny(Leave):
     __slots__ = ()
     def __call__(self, m, *given): super().__call__(m, (m, given[-1]))
 
-
+# %% ../../nbs/lib/hooks/occasions.ipynb #bda8ed7d
 class GlobalHook(MemberHook):
     "A hook on every layer, in a `with`."
     def __init__(self, group):
@@ -189,7 +192,8 @@ REGISTRATIONS = "module_registration", "parameter_registration", "buffer_registr
 
 class RegistrationHook(GlobalHook):
     "A hook on what becomes a part of any module, in a `with`."
-    def register(self) -> list: return [getattr(torch_module, f"register_module_{self.group.kind}_hook")(Occasion(self))]
+    def register(self) -> list:
+        return [getattr(torch_module, f"register_module_{self.group.kind}_hook")(Occasion(self))]
 
     def called(self, m, name, part):
         self.add(None)
@@ -198,7 +202,7 @@ class RegistrationHook(GlobalHook):
 # %% ../../nbs/lib/hooks/occasions.ipynb #19afa468
 @contextmanager
 def saved_tensors(
-    f: Callable[[Tensor], Any], # Called with each tensor that is saved; with `unpack`, what it returns is saved in its place
+    f: Callable[[Tensor], Any], # Called with each tensor that is saved; with `unpack`, its result is saved instead
     unpack: Callable[[Any], Tensor] | None = None, # Makes the tensor again from what was saved
 ) -> Iterator[None]: # While its `with` lasts
     "See what is saved for the backward pass, or save something else."
@@ -206,7 +210,8 @@ def saved_tensors(
         own = t.detach()  # saved as it is, a result would hold its own graph
         packed = f(own)
         if unpack is None: return own, [t._version]
-        return packed, None if torch.compiler.is_compiling() else versions(packed)  # while torch compiles, only `t` counts its changes
+        # while torch compiles, only `t` counts its changes
+        return packed, None if torch.compiler.is_compiling() else versions(packed)
 
     def unpacked(saved):
         packed, before = saved

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .books import in_books
 from .group import End
 from .hook import Hooks
-from .select import layers, named_layers, not_a_model, unwrap
+from .select import is_sharded, layers, named_layers, not_a_model, unwrap
 from .tensor import TensorGroup, TensorHook, hooks_of
 
 # %% ../../nbs/lib/hooks/parameters.ipynb #32dcab2f
@@ -25,7 +25,8 @@ class ParameterHook(TensorHook):
     def _call(self, given): return self.group.f(self.name, given)
 
     def overlooked(self):
-        if self.group.now.get(self.name, id(self.tensor())) != id(self.tensor()): return "another parameter has taken its place, without a hook"
+        now = id(self.tensor())
+        if self.group.now.get(self.name, now) != now: return "another parameter has taken its place, without a hook"
         if not self.handles: return "it was not trained yet when the hooks were attached"
         return super().overlooked()
 
@@ -51,8 +52,8 @@ class ParameterGroup(TensorGroup):
 
     def attach(self, hooks):
         model = self.model()
-        loaded = in_books(model, lambda: model.register_load_state_dict_post_hook(Loaded(self)), "_load_state_dict_post_hooks")
-        self.handles.append(loaded)
+        def loaded(): return model.register_load_state_dict_post_hook(Loaded(self))
+        self.handles.append(in_books(model, loaded, "_load_state_dict_post_hooks"))
         super().attach(hooks)
 
     def follow(self):
@@ -80,27 +81,31 @@ class Loaded(End):
     __slots__ = ()
     def __call__(self, m, keys): self.hook.follow()
 
-# %% ../../nbs/lib/hooks/parameters.ipynb #5adb2c9b
-def _refuse_sharded(model, instead: str):
+# %% ../../nbs/lib/hooks/parameters.ipynb #87a48638
+def refuse_sharded(model: nn.Module, instead: str):
     "torch calls tensor hooks on a whole parameter only."
-    if not isinstance(model, nn.Module) or not any(c.__name__ == "FSDPModule" for m in model.modules() for c in type(m).__mro__): return
-    raise ValueError(f"torch calls no tensor hook on sharded parameters: {instead}")
+    if isinstance(model, nn.Module) and is_sharded(model, each_parameter=True):
+        raise ValueError(f"torch calls no tensor hook on sharded parameters: {instead}")
 
-
+# %% ../../nbs/lib/hooks/parameters.ipynb #5adb2c9b
 def parameter_hooks(
     model: nn.Module, # The model
-    f: Callable[[str, Tensor], Any] | None = None, # Called with the name of a parameter, and with its gradient or itself
-    names: str | type | Callable | list | None = None, # Only in these layers and what is in them, as `layers` understands it
+    f: Callable[[str, Tensor], Any] | None = None, # Called with a parameter's name, and with its gradient or itself
+    names: str | type | Callable | list | None = None, # Only in these layers, as `layers` understands it
     *,
     kind: str = "tensor", # As in `tensor_hook`, or `post_accumulate`
     quiet: bool = False, # Is it no news that a parameter had no gradient?
 ) -> Hooks: # By name; on until its `with` ends, or until `remove()`
     "A hook on each parameter that is trained."
-    if kind not in ("tensor", "post_accumulate"): raise ValueError(f"kind={kind!r} is not one of tensor, post_accumulate")
-    if kind == "tensor": _refuse_sharded(model, 'hook them after accumulation, with kind="post_accumulate"')
+    if kind not in ("tensor", "post_accumulate"):
+        raise ValueError(f"kind={kind!r} is not one of tensor, post_accumulate")
+    if kind == "tensor": refuse_sharded(model, 'hook them after accumulation, with kind="post_accumulate"')
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     root = unwrap(model)
-    if isinstance(root, torch.jit.ScriptModule): raise TypeError("the model is scripted and takes no hooks; hook the model it was made from")
+    if isinstance(root, torch.jit.ScriptModule):
+        raise TypeError("the model is scripted and takes no hooks; hook the model it was made from")
     group = ParameterGroup(root, names, f, kind, quiet)
-    if not (found := group.found()): raise ValueError(f"none of the parameters asked for in this {type(root).__name__} is trained: no gradient will come")
+    if not (found := group.found()):
+        raise ValueError(f"none of the parameters asked for in this {type(root).__name__} is trained: "
+                         "no gradient will come")
     return hooks_of(group, group.make(found))

@@ -35,7 +35,7 @@ def unwrap(
 # %% ../../nbs/lib/hooks/select.ipynb #8c3a120b
 def named_layers(
     model: nn.Module, # The model
-) -> list[tuple[str, nn.Module]]: # Pairs of a name and a layer, parents before children; a layer with two names comes twice
+) -> list[tuple[str, nn.Module]]: # Names and layers, parents before children; a layer with two names comes twice
     "All layers of `model`, without the model itself, under their names without wrapper prefixes."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     found = []
@@ -43,7 +43,8 @@ def named_layers(
     return found
 
 
-def _visit(parent, prefix, found):  # not a function in the function: it would refer to itself, and hold the layers until the next collection
+# Not a function in the function above: it would refer to itself, and hold the layers until the next collection.
+def _visit(parent, prefix, found):
     for name, child in parent._modules.items():  # named_children() hides the second name of a shared layer
         if child is None: continue
         found.append((prefix + name, child := unwrap(child)))
@@ -66,13 +67,14 @@ def refuse_scripted(m: nn.Module, name: str = "the model"):
 def refuse_opaque(model: nn.Module):
     "Say it of a model that torch runs as one piece, without calling its layers."
     refuse_scripted(model := unwrap(model))
-    if isinstance(model, torch.fx.GraphModule) and "train" in vars(model):  # torch.export makes train() an error in this way
-        raise TypeError("an exported program runs as one graph in which layers are not called; hook the model it was made from")
+    if isinstance(model, torch.fx.GraphModule) and "train" in vars(model):  # torch.export puts it there
+        raise TypeError("an exported program runs as one graph in which layers are not called; "
+                        "hook the model it was made from")
 
 # %% ../../nbs/lib/hooks/select.ipynb #6ce39b3f
 def layers(
     model: nn.Module, # The model to pick from
-    *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns such as `layer?.*.conv*`, types, functions of (name, layer); what fits any of them is picked
+    *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns (`layer?.*.conv*`), types, functions
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
     "The layers of `model` that `what` asks for; all that can run if it asks for nothing."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
@@ -93,7 +95,8 @@ def _test(what) -> Callable[[str, nn.Module], bool]:
     if isinstance(what, str): return lambda name, m: name == what or (runs(m) and fnmatchcase(name, what))
     if isinstance(what, type): return lambda name, m: isinstance(m, what)
     if callable(what) and not isinstance(what, nn.Module): return what
-    given = f"a layer ({type(what).__name__})" if isinstance(what, nn.Module) else repr(what)  # a model's repr has many lines
+    # a model's repr has many lines
+    given = f"a layer ({type(what).__name__})" if isinstance(what, nn.Module) else repr(what)
     raise TypeError(f"layers are asked for by name, pattern, type or a function of (name, layer), not by {given}")
 
 # %% ../../nbs/lib/hooks/select.ipynb #d409bbda
@@ -111,7 +114,8 @@ def _no_layer(what, named, model) -> str:
     if isinstance(what, type): close = sorted({type(m).__name__ for _, m in named})
     else: close = nearest(what, names) if isinstance(what, str) else []
     hint = f"; it has {', '.join(close)}" if close else f"; `layers(model)` lists its {len(names)} layers"
-    return f"no layer of this {type(unwrap(model)).__name__} fits {what.__name__ if isinstance(what, type) else repr(what)}{hint}"
+    asked = what.__name__ if isinstance(what, type) else repr(what)
+    return f"no layer of this {type(unwrap(model)).__name__} fits {asked}{hint}"
 
 
 def not_a_model(x) -> str:
@@ -145,6 +149,26 @@ def outermost(
         if runs(m) and no_parent_runs(name): found.setdefault(m, name)  # a layer with two names comes once
     return {name: m for m, name in found.items()}
 
+# %% ../../nbs/lib/hooks/select.ipynb #8f1e70d2
+def leaves(model: nn.Module) -> dict[str, nn.Module]:
+    "The layers that compute something themselves, by name; the model itself if it has no layers."
+    refuse_opaque(model)
+    found = {}
+    for name, m in named_layers(model):
+        if _only_lends(m) or "parametrizations" in name.split("."): continue
+        if all(_idle(*child) for child in m.named_children()): found.setdefault(id(m), (name, m))  # a shared layer has several names
+    return dict(found.values()) or {type(unwrap(model)).__name__: model}
+
+
+def _only_lends(m: nn.Module) -> bool:
+    "Does `m` only hold layers, or weights that another layer uses?"
+    return not runs(m) or isinstance(m, nn.modules.linear.NonDynamicallyQuantizableLinear)
+
+
+def _idle(name: str, m: nn.Module) -> bool:
+    "A child that computes nothing of its own: its parent is a leaf all the same."
+    return name == "parametrizations" or (_only_lends(m) and not has_children(m))
+
 # %% ../../nbs/lib/hooks/select.ipynb #f1faae4a
 def forward_source(
     m: nn.Module, # A layer
@@ -156,3 +180,13 @@ def forward_source(
     try: return textwrap.dedent(inspect.getsource(m.forward))
     except (OSError, TypeError) as e:
         raise LookupError(f"the source of {type(m).__name__}.forward is not in a file that Python can read") from e
+
+# %% ../../nbs/lib/hooks/select.ipynb #1d973ca8
+def is_sharded(
+    model: nn.Module, # The model
+    each_parameter: bool = False, # Ask for `fully_shard` only
+) -> bool: # False for a wrapper that keeps whole weights in each process
+    "Are its weights shared out between processes?"
+    classes = {c for kind in set(map(type, model.modules())) for c in kind.__mro__}
+    if each_parameter: return any(c.__name__ == "FSDPModule" for c in classes)
+    return any(c.__module__.startswith("torch.distributed.fsdp") for c in classes)

@@ -31,7 +31,8 @@ class OnTensor(Port):
 class TensorGroup(Group):
     "Hooks on tensors that were made together."
     def __init__(self, f, kind, quiet=False):
-        if f is not None and not callable(f): raise TypeError(f"a hook on a tensor calls a function with the gradient; a {type(f).__name__} is none")
+        if f is not None and not callable(f):
+            raise TypeError(f"a hook on a tensor calls a function with the gradient; a {type(f).__name__} is none")
         super().__init__(kind, f or own_copy)
         self.keeps, self.quiet = f is None, quiet
 
@@ -46,17 +47,19 @@ class TensorHook(MemberHook):
 
     def __init__(self, t: Tensor, group: TensorGroup, name: str | None = None):
         if not isinstance(t, Tensor):
-            raise TypeError(f"expected a tensor, got a {type(t).__name__}; for a layer there is Hook(layer, f, is_forward=False)")
+            raise TypeError(f"expected a tensor, got a {type(t).__name__}; "
+                            "for a layer there is Hook(layer, f, is_forward=False)")
         super().__init__(name or f"{type(t).__name__} {shape_text(t)}", None, group)
         self.tensor, self.had_grad = weakref.ref(t), t.is_leaf and t.grad is not None
 
     def register(self) -> list:
         t, accumulated = self.tensor(), self.group.kind == "post_accumulate"
         if not t.requires_grad:
-            raise ValueError(f"{self.name} needs no gradient, so none will come by: t.requires_grad_() before it is used, "
-                             "and not under torch.no_grad()")
+            raise ValueError(f"{self.name} needs no gradient, so none will come: call t.requires_grad_() before it is "
+                             "used, and not under torch.no_grad()")
         if accumulated and t.grad_fn is not None:
-            raise ValueError(f"{self.name} was computed from others, so nothing is accumulated in it: tensor_hook sees its gradient")
+            raise ValueError(f"{self.name} was computed from others, so nothing is accumulated in it: "
+                             "tensor_hook sees its gradient")
         return [(t.register_post_accumulate_grad_hook if accumulated else t.register_hook)(OnTensor(self))]
 
     def given(self, t):
@@ -74,9 +77,11 @@ class TensorHook(MemberHook):
         if new is None:
             if mine._version != version: _warn_unreturned(self.name)
         elif not isinstance(new, Tensor):
-            raise TypeError(f"the function on {self.name} returned a {type(new).__name__}; it must return None, or a gradient to put in place of the one it got")
+            raise TypeError(f"the function on {self.name} returned a {type(new).__name__}; it must return None, or a "
+                            "gradient to put in place of the one it got")
         elif _looks(new) != _looks(g):
-            raise ValueError(f"the function on {self.name} must return a gradient like the one it got, {_looks(g)}; this is {_looks(new)}")
+            raise ValueError(f"the function on {self.name} must return a gradient like the one it got, {_looks(g)}; "
+                             f"this is {_looks(new)}")
         return new
 
     def _call(self, given): return self.group.f(given)
@@ -85,18 +90,19 @@ class TensorHook(MemberHook):
         "Why it cannot have worked, if that is so."
         if self.fired: return None
         if (t := self.tensor()) is None:
-            return ("the tensor is gone, and no gradient came by (a parametrised `layer.weight` is computed anew each time it is "
-                    "read: hook what is in `layer.parametrizations`)")
+            return ("the tensor is gone, and no gradient came (a parametrised `layer.weight` is computed again each "
+                    "time it is read: hook what is in `layer.parametrizations`)")
         if t.is_leaf and t.grad is not None and not self.had_grad:
             return "its gradient came, but not past the hook (sharded parameters: use post_accumulate)"
 
     def why_silent(self):
-        return self.overlooked() or "no gradient came (was backward called before the hook was removed? does the loss depend on it?)"
+        return self.overlooked() or ("no gradient came (was backward called before the hook was removed? "
+                                     "does the loss depend on it?)")
 
     def __repr__(self):
         return f"{type(self).__name__} {self.name}: {self.group.kind}, {self.state}"
 
-
+# %% ../../nbs/lib/hooks/tensor.ipynb #6b2c895e
 def _on_one(t: Tensor, group: TensorGroup, name: str | None) -> TensorHook:
     hook = TensorHook(t, group, name)
     group.attach([hook])
@@ -107,13 +113,13 @@ def _looks(t: Tensor) -> str: return f"{shape_text(t)} {t.dtype} {t.layout} on {
 
 
 def _warn_unreturned(name):
-    warnings.warn(f"the function on {name} changed its gradient in place and did not return it, so nothing came of it; return the gradient",
-                  HookWarning, stacklevel=4)
+    warnings.warn(f"the function on {name} changed its gradient in place and did not return it, so nothing came of it; "
+                  "return the gradient", HookWarning, stacklevel=4)
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #4d82eb69
 def tensor_hook(
     t: Tensor, # Any tensor that needs a gradient
-    f: Callable[[Tensor], Tensor | None] | None = None, # Called with the gradient; what it returns takes its place. Without it, the gradient is kept in `stored`
+    f: Callable[[Tensor], Tensor | None] | None = None, # Its result replaces the gradient; without `f`, `stored` has it
     *,
     name: str | None = None, # How to call it in messages
 ) -> TensorHook: # On until its `with` ends, or until `remove()`
@@ -143,7 +149,7 @@ class TogetherHook(TensorHook):
         group, task, first = self.group, torch._C._current_graph_task_id(), False
         if (this := group.passes.get(task)) is None:
             this, first = Pass(len(group.hooks)), True
-            group.passes[task] = this  # weakly: only the callback holds it, so it goes with the pass, even if that fails
+            group.passes[task] = this  # weakly: the callback alone holds it, so it goes with the pass
             torch.autograd.Variable._execution_engine.queue_callback(partial(group.ends, this))
         if group.mode == "all": this.gradients[group.hooks.index(self)] = g.clone()
         elif first: group.f(g.clone())
@@ -169,7 +175,7 @@ def hooks_of(group: TensorGroup, each: list[TensorHook]) -> Hooks:
 # %% ../../nbs/lib/hooks/tensor.ipynb #66c56f20
 def multi_grad_hook(
     ts: list[Tensor] | dict[str, Tensor], # The tensors
-    f: Callable, # Called with a list of their gradients, None where there is none; for `any` with the first gradient that comes
+    f: Callable, # Called with a list of their gradients, None where there is none; for `any` with the first to come
     mode: str = "all", # `all` or `any`
 ) -> Hooks: # One hook for each tensor; on until its `with` ends, or until `remove()`
     "Be called once in a backward pass: at its end with the gradients of all `ts`, or with the first that comes."

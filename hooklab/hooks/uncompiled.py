@@ -15,21 +15,22 @@ _uncompiled = torch._dynamo.disable(reason="hooks for gradients split the graph:
 
 
 @_uncompiled
-def enters(hook, given):
+def enter(hook, given):
     "The layer of a backward hook is about to run."
     _say_once(hook.group)
     hook.enters(given, False)
 
 
 @_uncompiled
-def left(hook, out):
+def leave(hook, output):
     "The layer of a backward hook has run."
     _say_once(hook.group)
-    hook.left(out, False)
+    hook.left(output, False)
 
 
 def _say_once(group):
     if group.said: return
     group.said = True
     from hooklab.hooks.copies import HookWarning
-    warnings.warn("hooks for gradients split the compiled graph at each layer they are on: right, but slower", HookWarning, stacklevel=2)
+    warnings.warn("hooks for gradients split the compiled graph at each layer they are on: right, but slower",
+                  HookWarning, stacklevel=2)

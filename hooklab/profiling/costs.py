@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .cost_meters import Clock, Memory, Step, Turns, means
-from .cost_table import Costs, rows_of
+from .cost_meters import Memory, Step, StepClock, Turns, means
+from .cost_table import Costs, layer_costs
 from ..hooks.group import has_compiled
 from ..hooks.select import layers, not_a_model, refuse_opaque, unwrap
 from ..hooks.tree import tensors
@@ -24,35 +24,41 @@ from ..hooks.tree import tensors
 def cost(
     model: nn.Module, # The model, which runs in the mode it is in
     *args: Any, # What it is called with
-    loss: Callable[[Any], Tensor] | None = None, # One number from what the model returns; by default its `.loss` if it has one, else the means of its outputs, added up
-    backward: bool = True, # Go backward too?
+    loss: Callable[[Any], Tensor] | None = None, # From the output; by default its `.loss`, or the means of its tensors
+    backward: bool = True, # Run the backward pass too?
     warmup: int = 2, # Steps that are not timed
-    repeat: int = 5, # Steps that are timed; what is told is the median
+    repeat: int = 5, # Steps that are timed; the median is reported
     **kwargs: Any, # What the model is called with, by name
 ) -> Costs: # A table that can be printed, drawn and read
-    "Time and memory of each layer in a training step, without the step of the optimizer."
+    "Time and memory of each layer in a training step, without the optimizer's step."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     refuse_opaque(model)
-    if warmup < 0 or repeat < 1: raise ValueError(f"warmup={warmup}, repeat={repeat}: at least no warm-up and one step to time")
+    if warmup < 0 or repeat < 1:
+        raise ValueError(f"warmup={warmup}, repeat={repeat}: at least no warm-up and one step to time")
     compiled = any(type(m).__name__ == "OptimizedModule" or m._compiled_call_impl for m in model.modules())
     model = unwrap(model)
     state = [*model.parameters(), *model.buffers()]
-    if any(map(is_lazy, state)): raise ValueError(f"{type(model).__name__} has lazy layers, which the first run would change for ever; run it once before")
+    if any(map(is_lazy, state)):
+        raise ValueError(f"{type(model).__name__} has lazy layers, which the first run would change for good; "
+                         "run it once before")
     devices = {t.device for t in [*state, *tensors([args, kwargs])]} - {torch.device("cpu")}
     meta, named = torch.device("meta") in devices, {"(model)": model} | layers(model)
     gpu = next(iter(devices)) if len(devices) == 1 and any(d.type == "cuda" for d in devices) else None
-    clocks, turns = [Clock(devices, gpu) for _ in range(0 if meta else warmup + repeat)], Turns(named)
+    clocks = [] if meta else [StepClock(devices, gpu) for _ in range(warmup + repeat)]
+    turns = Turns(named)
     try:
         step, memory = Step(model, turns, (args, kwargs), loss or means, backward), Memory(turns, gpu)
         with ExitStack() as around:
             around.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
-            if any(d.type == "mps" for d in devices): around.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
+            if any(d.type == "mps" for d in devices):
+                around.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
             if compiled or has_compiled(): around.enter_context(torch.compiler.set_stance("force_eager"))
             for meter in [*clocks, memory]: step.run(meter)
     except Exception as e:
         turns.explain(e)
         raise
-    finally: turns.close(report=False)  # that a layer did not run is for the table to tell
-    notes = ["compiled code has no layers to tell apart: this is the model uncompiled"]*compiled + step.notes
+    finally: turns.close(report=False)  # the table tells which layers did not run
+    notes = step.notes
+    if compiled: notes = ["compiled code has no layers to tell apart: this is the model uncompiled", *notes]
     if meta: notes.append("nothing is computed on the meta device: no times, and memory by the sizes of tensors")
-    return Costs(rows_of(named, turns.calls, [c.spent for c in clocks[warmup:]], memory), notes)
+    return Costs(layer_costs(named, turns.calls, [c.spent for c in clocks[warmup:]], memory), notes)

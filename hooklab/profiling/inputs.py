@@ -18,28 +18,42 @@ from torch.utils.data import DataLoader
 
 from ..hooks.group import Port
 from ..hooks.select import runs
-from .shapes import first_layer, made_up, own_tensors
+from ..hooks.tree import map_tensors
+from ..hooks.undisturbed import own_tensors
+from .shapes import first_layer, made_up
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #a12309dc
-def made_inputs(model: nn.Module, size: Any, dtype: Any = None) -> Any:
-    "Made-up inputs in the containers that sizes come in: a tuple of numbers is a size."
-    if isinstance(size, Mapping): return {name: made_inputs(model, s, dtype.get(name) if isinstance(dtype, Mapping) else dtype) for name, s in size.items()}
-    if not isinstance(size, list | tuple): raise TypeError(f"a size is a tuple such as (1, 3, 224, 224), not {size!r}")
-    dtypes = list(dtype) if isinstance(dtype, list | tuple) else [dtype]
-    if is_size(size) and len(dtypes) == 1: return _made(model, tuple(size), dtypes[0])
-    if not isinstance(dtype, list | tuple): dtypes *= len(size)
-    if is_size(size): raise ValueError(f"one size, {tuple(size)}, and {len(dtypes)} dtypes: give one dtype")
-    if len(dtypes) != len(size): raise ValueError(f"{len(size)} sizes and {len(dtypes)} dtypes: give one dtype for all, or one for each")
-    return [made_inputs(model, s, d) for s, d in zip(size, dtypes)]
+def made_inputs(
+    model: nn.Module, # The model
+    input_size: Any, # A tuple of numbers is a size; lists and dicts hold several
+    dtypes: Any = None, # One for all, or one for each
+) -> Any: # Tensors, in the containers of `input_size`
+    "Made-up inputs of these sizes."
+    if isinstance(input_size, Mapping):
+        if not isinstance(dtypes, Mapping): dtypes = dict.fromkeys(input_size, dtypes)
+        return {name: made_inputs(model, size, dtypes.get(name)) for name, size in input_size.items()}
+    if not isinstance(input_size, list | tuple):
+        raise TypeError(f"a size is a tuple such as (1, 3, 224, 224), not {input_size!r}")
+    several = isinstance(dtypes, list | tuple)
+    if is_size(input_size):
+        if not several: return _made(model, tuple(input_size), dtypes)
+        if len(dtypes) == 1: return _made(model, tuple(input_size), dtypes[0])
+        raise ValueError(f"one size, {tuple(input_size)}, and {len(dtypes)} dtypes: give one dtype")
+    dtypes = list(dtypes) if several else [dtypes]*len(input_size)
+    if len(dtypes) != len(input_size):
+        raise ValueError(f"{len(input_size)} sizes and {len(dtypes)} dtypes: give one dtype for all, or one for each")
+    return [made_inputs(model, size, dtype) for size, dtype in zip(input_size, dtypes)]
 
 
 def is_size(x: Any) -> bool: return isinstance(x, list | tuple) and len(x) > 0 and all(type(n) is int for n in x)
 
-
-def _made(model, size, dtype) -> Tensor:
+# %% ../../nbs/lib/profiling/inputs.ipynb #1c5334ba
+def _made(model: nn.Module, size: tuple[int, ...], dtype: torch.dtype | None) -> Tensor:
+    "One input, where the weights are, and of a dtype that the first layer takes."
     weight = next((t for t in own_tensors(model.modules()) if t.is_floating_point()), torch.empty(0))
     if dtype is None: dtype = torch.long if _takes_words(model) else weight.dtype
-    if not isinstance(dtype, torch.dtype): raise TypeError(f"dtypes= takes number formats such as torch.long, not {dtype!r}")
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtypes= takes number formats such as torch.long, not {dtype!r}")
     device = torch.device("cpu") if weight.is_meta and comes_later(model) else weight.device
     if device.type == "meta": return torch.empty(size, dtype=dtype, device="meta")
     if not dtype.is_floating_point: return torch.zeros(size, dtype=dtype, device=device)
@@ -50,34 +64,38 @@ def _takes_words(model: nn.Module) -> bool:
     try: return isinstance(first_layer(model), nn.Embedding | nn.EmbeddingBag)
     except ValueError: return False
 
-
+# %% ../../nbs/lib/profiling/inputs.ipynb #31add14b
 def comes_later(model: nn.Module) -> bool:
-    "Are weights on meta, and something stands before layers that may put real ones there, as offloading does?"
+    "Are weights on meta, and may something bring real ones before a layer runs, as offloading does?"
     modules = list(model.modules())
     if not any(t.is_meta for t in own_tensors(modules)): return False
-    return any("forward" in vars(m) or any(not isinstance(hook, Port) for hook in m._forward_pre_hooks.values()) for m in modules)
+    def someone_else_hooks(m): return any(not isinstance(hook, Port) for hook in m._forward_pre_hooks.values())
+    return any("forward" in vars(m) or someone_else_hooks(m) for m in modules)
 
-
+# %% ../../nbs/lib/profiling/inputs.ipynb #30d1edbe
 def meant_as_size(model: nn.Module, args: tuple) -> str | None:
-    "How to ask for inputs of the sizes that were given in the place of inputs, as some other tools take them."
+    "How to ask for inputs of these sizes, if `args` are sizes instead of inputs, as some other tools take them."
     if len(args) == 1 and isinstance(args[0], list | tuple) and args[0] and all(map(is_size, args[0])): args = args[0]
     sizes = [args] if is_size(args) else args
     if not (sizes and all(map(is_size, sizes))): return None
     sizes = [_with_batch(model, tuple(size)) for size in sizes]
-    return (f"a {type(model).__name__} was called with {', '.join(map(repr, args))}, which it cannot take; if this is the size of an input, "
-            f"write summary(model, input_size={sizes[0] if len(sizes) == 1 else sizes}), with the batch in front")
+    shown = sizes[0] if len(sizes) == 1 else sizes
+    given = ", ".join(map(repr, args))
+    return (f"a {type(model).__name__} was called with {given}, which it cannot take; if this is the size of an input, "
+            f"write summary(model, input_size={shown}), with the batch in front")
 
 
-def _with_batch(model, size) -> tuple[int, ...]:
+def _with_batch(model: nn.Module, size: tuple[int, ...]) -> tuple[int, ...]:
     try: first = first_layer(model)
     except ValueError: return 1, *size
-    if isinstance(first, nn.modules.conv._ConvNd): return size if len(size) > len(first.kernel_size) + 1 else (1, *size)
-    return size if len(size) > 1 else (1, *size)
+    has_batch = len(size) > (len(first.kernel_size) + 1 if isinstance(first, nn.modules.conv._ConvNd) else 1)
+    return size if has_batch else (1, *size)
 
-
+# %% ../../nbs/lib/profiling/inputs.ipynb #9bd111e4
 def first_batch(loader: Iterable) -> Any:
-    "The first batch, without moving the loader's random order, or anybody's random numbers."
-    if isinstance(loader, Iterator): raise TypeError("the loader can be looped over only once, and a summary would take its first batch")
+    "The first batch. The order of the loader and all other random numbers stay as they are."
+    if isinstance(loader, Iterator):
+        raise TypeError("the loader can be looped over only once, and a summary would take its first batch")
     order, numpy = getattr(loader, "generator", None), sys.modules.get("numpy")
     states = order and order.get_state(), random.getstate(), numpy and numpy.random.get_state()
     try:
@@ -89,22 +107,45 @@ def first_batch(loader: Iterable) -> Any:
         random.setstate(states[1])
         if numpy: numpy.random.set_state(states[2])
 
+# %% ../../nbs/lib/profiling/inputs.ipynb #657feaba
+Inputs = tuple[tuple, dict] # Positional ones, and those by name
 
-def ways_to_call(model, args, kwargs) -> Iterator[tuple[tuple, dict]]:
+
+def ways_to_call(model: nn.Module, args: tuple, kwargs: dict) -> Iterator[Inputs]:
     "The inputs as they are, and how else a batch from a loader can be meant."
     if len(args) == 1 and isinstance(args[0], DataLoader): args = (first_batch(args[0]),)
     yield args, kwargs
     if len(args) != 1 or kwargs: return
     taken = signature(model.forward).parameters.values()
     if type(args[0]) in (list, tuple):
-        needed = [p for p in taken if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) and p.default is Parameter.empty]
+        positional = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+        needed = [p for p in taken if p.kind in positional and p.default is Parameter.empty]
         if 1 <= len(needed) <= len(args[0]): yield tuple(args[0][:len(needed)]), {}
     elif isinstance(args[0], Mapping):
         anything = any(p.kind is Parameter.VAR_KEYWORD for p in taken)
         yield (), {name: x for name, x in args[0].items() if anything or name in {p.name for p in taken}}
 
-
+# %% ../../nbs/lib/profiling/inputs.ipynb #79e3b908
 def needs_input(model: nn.Module) -> bool:
-    "Can `model` not be called without an input?"
+    "Is it impossible to call `model` without an input?"
     if not runs(model): return True
-    return any(p.default is Parameter.empty and p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in signature(model.forward).parameters.values())
+    variable = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
+    taken = signature(model.forward).parameters.values()
+    return any(p.default is Parameter.empty and p.kind not in variable for p in taken)
+
+# %% ../../nbs/lib/profiling/inputs.ipynb #cae317ef
+def learner_inputs(
+    learn: Any, # A learner: hooklab's or fastai's
+    xb: tuple, # Inputs; if there are none, those of its first batch
+) -> Inputs: # On the model's device
+    "What a learner calls its model with."
+    if not isinstance(getattr(learn, "model", None), nn.Module):
+        instead = "; for a model, write summary(model, inputs)" if isinstance(learn, nn.Module) else ""
+        raise TypeError(f"expected a learner with its .model, got {type(learn).__name__}{instead}")
+    batch, n = xb, len(xb)
+    if not xb:
+        batch = first_batch(learn.dls.train)
+        if isinstance(batch, Tensor): batch = (batch,)
+        n = getattr(learn.dls, "n_inp", max(len(batch) - 1, 1))
+    if state := own_tensors(learn.model.modules()): batch = map_tensors(lambda t: t.to(state[0].device), batch)
+    return ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch[:n]), {})

@@ -14,178 +14,108 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
-from ..training.callback import leaves
 from ..hooks.group import takes
-from .rows import Clock, Walk, count_parameters, layer_rows, packed_numbers, shapes_of, watched
-from .table import Shapes, Summary, chosen, shapes_text, text_table
-from .inputs import comes_later, first_batch, made_inputs, meant_as_size, needs_input, ways_to_call
-from .multiply_adds import MultiplyAdds
-from ..training.progress import name_of
-from ..hooks.select import first_few, has_children, not_a_model, refuse_opaque, runs, unwrap
-from .shapes import dummy_batch, own_tensors, run_undisturbed
+from .one_pass import of_one_pass, without_input
+from .columns import Shapes, chosen
+from .table import Summary
+from .inputs import Inputs, comes_later, learner_inputs, made_inputs, meant_as_size, needs_input, ways_to_call
+from ..hooks.attached import name_of
+from ..hooks.select import has_children, leaves, not_a_model, refuse_opaque, unwrap
+from ..hooks.undisturbed import own_tensors, run_undisturbed
+from .shapes import dummy_batch
 from ..hooks.tree import map_tensors, tensors
 
 # %% ../../nbs/lib/profiling/summaries.ipynb #6bca6101
 def summary(
     model: nn.Module | Callable[[], nn.Module], # The model, or a function that makes it
     *args: Any, # What it is called with, or a data loader or a batch of one
-    input_size: Any = None, # Instead of inputs: a size such as `(1, 3, 224, 224)`, or sizes in a list, or in a dict by name
+    input_size: Any = None, # Instead of inputs: a size such as `(1, 3, 224, 224)`, or a list or dict of sizes
     dtypes: Any = None, # Of inputs made from sizes: one, or one for each; by default what the first layer takes
-    device: str | torch.device | None = None, # Where a function makes the model; `"meta"` is for any model, and computes shapes only
+    device: str | torch.device | None = None, # Where a function makes the model; on `"meta"`, any model, shapes only
     train: bool = False, # Run in train mode; by default as a prediction is made
-    columns: Iterable[str] = ("output", "params", "multiply_adds"), # Also `type`, `input`, `own`, `trainable`, `memory`, `time`, `calls`
+    columns: Iterable[str] = ("output", "params", "multiply_adds"), # See below for all of them
     depth: int | None = 3, # How many levels to show; None for all
     n: int | None = None, # Width of the table; by default that of the terminal
     **kwargs: Any, # What the model is called with, by name
 ) -> Summary: # It prints as a table; `rows` has all of it
     "Run `model` once and say what it is made of. The model is left as it was."
-    chosen(columns, [])  # a wrong name is said before the run
-    if not isinstance(model, nn.Module):
-        with torch.device(device) if device is not None else nullcontext(): model = _built(model)
-    elif device is not None and (here := {t.device.type for t in own_tensors(model.modules())}) and torch.device(device).type not in here | {"meta"}:
-        raise ValueError(f"the model is there already, and not on {device}: move it, or give a function that makes it")
-    model = unwrap(model)
+    columns = [columns] if isinstance(columns, str) else list(columns)
+    chosen(columns, [])  # a wrong name is an error before the run
+    model = unwrap(_given_or_made(model, device))
     refuse_opaque(model)
-    meta = device is not None and torch.device(device).type == "meta" or any(t.is_meta for t in tensors([args, kwargs]))
-    if not meta: meta = None if comes_later(model) else any(t.is_meta for t in own_tensors(model.modules()))  # None: to be found out
-    if input_size is not None:
-        if args or set(input_size if isinstance(input_size, Mapping) else ()) & set(kwargs): raise TypeError("give inputs or input_size, not both")
-        made = made_inputs(model, input_size, dtypes)
-        if isinstance(made, Mapping): kwargs = {**made, **kwargs}
-        else: args = (made,) if isinstance(made, Tensor) else tuple(made)
-    names = [columns] if isinstance(columns, str) else list(columns)
-    if not (args or kwargs) and needs_input(model): return _without_input(model, names, depth, n)
+    if input_size is not None: args, kwargs = _add_made_inputs(model, args, kwargs, input_size, dtypes)
+    if not (args or kwargs) and needs_input(model): return without_input(model, columns, depth, n)
 
-    def run(given, meta):
-        if meta: given = map_tensors(lambda t: t.to("meta"), given)
-        return run_undisturbed(model, given, partial(_described, meta=meta, names=names, depth=depth, n=n, train=train), train, meta)
+    def run(inputs, meta):
+        if meta: inputs = map_tensors(lambda t: t.to("meta"), inputs)
+        one_pass = partial(of_one_pass, columns=columns, depth=depth, n=n, train=train, meta=meta)
+        return run_undisturbed(model, inputs, one_pass, train, meta)
 
-    first = None
-    for given in ways_to_call(model, args, kwargs):
-        try: return _first_that_works(run, given) if meta is None else run(given, meta)
+    meta, first_error = _is_on_meta(model, device, [args, kwargs]), None
+    for inputs in ways_to_call(model, args, kwargs):
+        try: return _with_numbers_or_on_meta(run, inputs) if meta is None else run(inputs, meta)
         except Exception as error:
-            first = first or error
+            first_error = first_error or error
             if not getattr(error, "nothing_ran", False): raise
-    if hint := meant_as_size(model, args): raise TypeError(hint) from first
-    raise first
+    if hint := meant_as_size(model, args): raise TypeError(hint) from first_error
+    raise first_error
 
-
-def _built(make) -> nn.Module:
-    "The model that a function makes."
-    if not callable(make): raise TypeError(not_a_model(make))
-    if not takes(make, 0): raise TypeError(f"{not_a_model(make)} that cannot be called without arguments; give the model, or `lambda: …`, which makes it")
-    try: model = make()
-    except Exception as error:
-        if isinstance(make, type | partial) or inspect.isroutine(make): raise  # a function that makes a model, and failed
-        raise TypeError(not_a_model(make)) from error  # such as a compiled artifact
-    if not isinstance(model, nn.Module): raise TypeError(f"the function that was given makes no model: {not_a_model(model)}")
+# %% ../../nbs/lib/profiling/summaries.ipynb #eb53400b
+def _given_or_made(model: nn.Module | Callable[[], nn.Module], device: Any) -> nn.Module:
+    "The model that was given, or the one that a function makes on `device`."
+    if not isinstance(model, nn.Module):
+        with torch.device(device) if device is not None else nullcontext(): return _made_by(model)
+    here = {t.device.type for t in own_tensors(model.modules())} if device is not None else ()
+    if here and torch.device(device).type not in here | {"meta"}:
+        raise ValueError(f"the model is there already, and not on {device}: move it, or give a function that makes it")
     return model
 
 
-def _first_that_works(run, given) -> Summary:
-    "With numbers, or on meta, for a model whose weights are on meta, and may come when they are needed."
-    try: return run(given, False)
-    except Exception as error: with_numbers = error
-    try: return run(given, True)
-    except Exception as error: raise error if "meta" in str(with_numbers) else with_numbers
-
-
-def _without_input(model, names, depth, n) -> Summary:
-    rows, of_layer = layer_rows(model)
-    told = Summary(f"{type(model).__name__}, without an input", rows, [c for c in names if c not in ("multiply_adds", "output")], depth, n, count_parameters(of_layer))
-    told.more += _packed(of_layer)
-    return told
-
-
-def _described(model, way, meta, names, depth, n, train) -> Summary:
-    "A summary of one pass."
-    rows, of_layer = layer_rows(model)
-    args, kwargs = way
-    title = f"{type(model).__name__}, input {shapes_text(shapes_of(args, kwargs))}" + ", train mode"*train + ", on meta"*bool(meta)
-    lazy = [row for m, row in of_layer.items() if any(p is not None and is_lazy(p) for p in m._parameters.values())]
-    walk = Walk(of_layer, tensors(way) + [t for t in own_tensors(of_layer) if not is_lazy(t)])
-    counter, calls = MultiplyAdds(walk.add), watched(of_layer, walk)
-    try:
-        with counter if "multiply_adds" in names else nullcontext(): out = model(*args, **kwargs)
-        if not meta and any(t.is_meta for t in tensors(out)): raise RuntimeError("weights are on meta, and no real ones came")
+def _made_by(make: Any) -> nn.Module:
+    "The model that a function makes."
+    if not callable(make): raise TypeError(not_a_model(make))
+    if not takes(make, 0):
+        raise TypeError(f"{not_a_model(make)} that cannot be called without arguments; give the model, or `lambda: …`, "
+                        "which makes it")
+    try: model = make()
     except Exception as error:
-        count_parameters(of_layer)
-        _add_note(error, walk, rows, title, names, model)
-        raise
-    finally: calls.close(report=False)
-    if "time" in names:
-        calls = watched(of_layer, Clock(of_layer, _wait_for(model, way)))
-        try: model(*args, **kwargs)
-        finally: calls.close(report=False)
-    size = count_parameters(of_layer)
-    if "multiply_adds" not in names:
-        for row in rows: row.multiply_adds = None
-    _finish(rows, of_layer, lazy)
-    packed = _packed(of_layer)
-    told = Summary(title, rows, names, depth, n, size)
-    if torch.is_grad_enabled(): told.more.append("its forward takes gradients, and what that costs is counted too")
-    told.more += packed
-    for names, why in (counter.nested, "because of nested tensors"), (counter.unknown, "because no formula is known"):
-        if names: told.more.append(f"not counted, {why}: {', '.join(sorted(names))}")
-    return told
+        if isinstance(make, type | partial) or inspect.isroutine(make): raise  # it makes a model, and failed
+        raise TypeError(not_a_model(make)) from error  # such as a compiled artifact
+    if isinstance(model, nn.Module): return model
+    raise TypeError(f"the function that was given makes no model: {not_a_model(model)}")
 
 
-def _packed(of_layer) -> list[str]:
-    "What quantised layers hold in the place of parameters."
-    by_name, total, names = {row.name: row for row in of_layer.values()}, 0, {}
-    for m, row in of_layer.items():
-        if (n := packed_numbers(m)) is None: continue
-        total, name = total + n, row.name
-        while name and not by_name[name].calls: name = name.rpartition(".")[0]  # the layer that uses it
-        names[name or row.name] = True
-        if row.note == "not called": row.note = "packed weights"
-    if not names: return []
-    return [f"{total:,} numbers in packed weights, which are no parameters: {first_few(list(names))}"]
+def _add_made_inputs(model: nn.Module, args: tuple, kwargs: dict, input_size: Any, dtypes: Any) -> Inputs:
+    "What to call the model with, when sizes were given."
+    named = set(input_size) if isinstance(input_size, Mapping) else set()
+    if args or named & set(kwargs): raise TypeError("give inputs or input_size, not both")
+    made = made_inputs(model, input_size, dtypes)
+    if isinstance(made, Mapping): return args, {**made, **kwargs}
+    return (made,) if isinstance(made, Tensor) else tuple(made), kwargs
+
+# %% ../../nbs/lib/profiling/summaries.ipynb #bcbc5053
+def _is_on_meta(model: nn.Module, device: Any, inputs: Any) -> bool | None:
+    "Is this a run on the meta device? None if a run has to show it."
+    if device is not None and torch.device(device).type == "meta": return True
+    if any(t.is_meta for t in tensors(inputs)): return True
+    return None if comes_later(model) else any(t.is_meta for t in own_tensors(model.modules()))
 
 
-def _wait_for(model, way) -> Callable:
-    "A function that waits until the device has done its work."
-    kinds = {t.device.type for t in [*own_tensors(model.modules()), *tensors(way)]}
-    here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.accelerator.synchronize if here is not None and here.type in kinds else lambda: None
-
-
-def _finish(rows, of_layer, lazy):
-    "Sums of containers that only hold layers, and what is special about a row."
-    by_name, idle = {row.name: row for row in rows}, {row.name for m, row in of_layer.items() if not runs(m)}
-    for row in reversed(rows):
-        parent = by_name.get(row.name.rpartition(".")[0])
-        if row.name and parent.name in idle:
-            for what in "multiply_adds", "memory":
-                if (value := getattr(row, what)) is not None: setattr(parent, what, (getattr(parent, what) or 0) + value)
-    for row in of_layer.values():
-        notes = [row.note]*bool(row.note)
-        if any(row is one for one in lazy): notes.append("lazy")
-        if row.calls == 0: notes = ["its parent uses its weights" if row.type == "NonDynamicallyQuantizableLinear" else "not called"]
-        if (row.calls or 0) > 1: notes.insert(0, f"{row.calls} calls")
-        if row.own and not row.trainable: notes.append("frozen")
-        elif row.own and row.trainable < row.params and row.params == row.own: notes.append("partly frozen")
-        row.note = ", ".join(notes)
-
-
-def _add_note(error, walk, rows, title, names, model):
-    "Tell who failed, and what came before."
-    row = walk.failed or rows[0]
-    error.nothing_ran = not any(r.output is not None for r in rows)
-    done = rows[:rows.index(row) + 1]
-    where = f"{row.name} ({row.type})" if row.name else f"the forward of {row.type} itself"
-    got = f", which got {shapes_text(row.input)}" if row.input is not None else ""
-    error.add_note(f"\nIt happened in {where}{got}. The table up to there:\n\n" + "\n".join([title, *text_table(done, chosen(names, done), None, None)]))
+def _with_numbers_or_on_meta(run: Callable[[Inputs, bool], Summary], inputs: Inputs) -> Summary:
+    "With numbers; if that fails, on meta."
+    try: return run(inputs, False)
+    except Exception as error: with_numbers = error
+    try: return run(inputs, True)
+    except Exception as error: raise error if "meta" in str(with_numbers) else with_numbers
 
 # %% ../../nbs/lib/profiling/summaries.ipynb #0673102c
 def layer_info(
     learn: Any, # A learner: hooklab's or fastai's
     *xb: Any, # Inputs; by default those of its first batch
 ) -> list[tuple]: # Type, number of parameters, whether any is trained, and the shape of the output
-    "What each layer without layers inside makes of one sample."
-    args, kwargs = map_tensors(lambda t: t[:1], _inputs(learn, xb))
+    "The output of each layer without layers inside, for one sample."
+    args, kwargs = map_tensors(lambda t: t[:1], learner_inputs(learn, xb))
     told = summary(learn.model, *args, columns=["output"], **kwargs)
     rows = [told[name] for name in leaves(learn.model)] if has_children(learn.model) else told.rows
     return [(row.type, row.params, row.trainable > 0, _listed(row.output)) for row in rows]
@@ -194,20 +124,6 @@ def layer_info(
 def _listed(shapes: Shapes) -> list | None:
     return [list(shape) for shape in shapes.values()] if isinstance(shapes, dict) else shapes and list(shapes)
 
-
-def _inputs(learn, xb) -> tuple[tuple, dict]:
-    "The inputs that a learner gives its model, on the model's device."
-    if not isinstance(getattr(learn, "model", None), nn.Module):
-        instead = "; for a model, write summary(model, inputs)" if isinstance(learn, nn.Module) else ""
-        raise TypeError(f"expected a learner with its .model, got {type(learn).__name__}{instead}")
-    batch, n = xb, len(xb)
-    if not xb:
-        batch = first_batch(learn.dls.train)
-        if isinstance(batch, Tensor): batch = (batch,)
-        n = getattr(learn.dls, "n_inp", max(len(batch) - 1, 1))
-    if state := own_tensors(learn.model.modules()): batch = map_tensors(lambda t: t.to(state[0].device), batch)
-    return ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch[:n]), {})
-
 # %% ../../nbs/lib/profiling/summaries.ipynb #e0c76be3
 def module_summary(
     learn: Any, # A learner: hooklab's or fastai's
@@ -215,10 +131,13 @@ def module_summary(
     **options: Any, # As in `summary`: `columns`, `depth`, `n`
 ) -> Summary: # It prints as a table
     "What the model of a learner is made of, and what it is trained with. `Learner.summary` is the same."
-    args, kwargs = _inputs(learn, xb)
-    told = summary(learn.model, *args, **{"columns": ["output", "params", "trainable"], "depth": None, **options}, **kwargs)
+    args, kwargs = learner_inputs(learn, xb)
+    options = {"columns": ["output", "params", "trainable"], "depth": None} | options
+    told = summary(learn.model, *args, **options, **kwargs)
     frozen = [f"{row.name or 'the model itself'} ({row.type})" for row in told.rows if "frozen" in row.note]
-    told.more += [f"frozen layers: {', '.join(frozen)}"]*bool(frozen) + ["", f"Optimizer: {name_of(learn.opt_func)}", f"Loss: {name_of(learn.loss_func)}", f"Callbacks: {', '.join(type(cb).__name__ for cb in learn.cbs)}"]
+    if frozen: told.more.append(f"frozen layers: {', '.join(frozen)}")
+    told.more += ["", f"Optimizer: {name_of(learn.opt_func)}", f"Loss: {name_of(learn.loss_func)}",
+                  f"Callbacks: {', '.join(type(cb).__name__ for cb in learn.cbs)}"]
     return told
 
 # %% ../../nbs/lib/profiling/summaries.ipynb #f71420dd

@@ -8,107 +8,49 @@ __all__ = ['Summary']
 # %% ../../nbs/lib/profiling/table.ipynb #d895e38a
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from html import escape
 from shutil import get_terminal_size
 
 from hooklab.hooks.select import first_few
-
-# %% ../../nbs/lib/profiling/table.ipynb #9e6b0de2
-Shapes = tuple[int, ...] | dict[str, tuple[int, ...]] | None
-
-
-@dataclass
-class Row:
-    "What is known about one layer. What is not known is None."
-    name: str # With dots; empty for the model itself
-    type: str # The name of its class
-    input: Shapes = None # In its first call: a shape, or shapes by name
-    output: Shapes = None # The same for what it returned
-    own: int = 0 # Numbers in parameters of this layer itself that no row above has
-    params: int = 0 # Numbers in all parameters of this layer and of those inside it
-    trainable: int = 0 # How many of `params` are trained
-    multiply_adds: int | None = None # In all calls of this layer, with those inside it
-    memory: int | None = None # Bytes of the new tensors that this layer and those inside it returned
-    time: float | None = None # Seconds a call, with those inside it
-    calls: int | None = None # How often it ran
-    note: str = "" # What is special about it
-
-    @property
-    def depth(self) -> int: return self.name.count(".") + 1 if self.name else 0
-
-    @property
-    def label(self) -> str: return f"{self.name.rpartition('.')[2]}: {self.type}" if self.name else self.type
-
-# %% ../../nbs/lib/profiling/table.ipynb #8140804f
-def shapes_text(shapes: Shapes) -> str:
-    "Such as `2×10`, or `logits 2×10, loss scalar`. Positions in tuples need no name."
-    if shapes is None: return ""
-    if isinstance(shapes, dict):
-        return ", ".join(f"{'' if name.replace('.', '').isdigit() else name + ' '}{shapes_text(shape)}" for name, shape in shapes.items()) or "no tensor"
-    return "×".join(map(str, shapes)) or "scalar"
-
-
-def short(n: float | None, unit: str = "") -> str:
-    "Three digits and a prefix, such as `1.81 G`."
-    if n is None: return ""
-    prefixes = ["", " k", " M", " G", " T", " P", " E"]
-    while n >= 999.5 and len(prefixes) > 1: n, prefixes = n/1000, prefixes[1:]
-    digits = f"{n:.0f}" if n >= 99.95 or n == int(n) else f"{n:.3g}" if n >= 1 else f"{n:.2g}"
-    return digits + (prefixes[0] + unit if prefixes[0] else f" {unit}" if unit else "")
-
-# %% ../../nbs/lib/profiling/table.ipynb #7198986d
-columns = {
-    "name": ("layer", lambda row: row.label),
-    "type": ("type", lambda row: row.type),
-    "input": ("input", lambda row: shapes_text(row.input)),
-    "output": ("output", lambda row: shapes_text(row.output)),
-    "own": ("own parameters", lambda row: f"{row.own:,}" if row.own else ""),
-    "params": ("parameters", lambda row: f"{row.params:,}" if row.params else ""),
-    "trainable": ("trainable", lambda row: f"{row.trainable:,}" if row.params else ""),
-    "multiply_adds": ("multiply-adds", lambda row: short(row.multiply_adds) if row.multiply_adds else ""),
-    "memory": ("activations", lambda row: short(row.memory, "B") if row.memory else ""),
-    "time": ("time a call", lambda row: "" if row.time is None else f"{1000*row.time:,.3f} ms"),
-    "calls": ("calls", lambda row: "" if row.calls is None else f"{row.calls}"),
-    "note": ("", lambda row: row.note),
-}
-_texts = "name", "type", "input", "output", "note"
-
-
-def chosen(names: Iterable[str] | str, rows: list[Row]) -> list[str]:
-    "Names of columns; the layer comes first, and what is special last."
-    names = [names] if isinstance(names, str) else list(names)
-    for name in names:
-        if name not in columns: raise ValueError(f"there is no column {name!r}; there are {', '.join(columns)}")
-    names = ["name"] + [name for name in names if name not in ("name", "note")]
-    return names + ["note"]*any(row.note for row in rows)
+from hooklab.profiling.columns import COLUMNS, Row, chosen, with_prefix
 
 # %% ../../nbs/lib/profiling/table.ipynb #f1fdee42
-def text_table(rows: list[Row], names: list[str], depth: int | None, width: int | None) -> list[str]:
-    "Lines of a table, with two spaces for each level."
+def text_table(rows: list[Row], columns: list[str], depth: int | None, n: int | None) -> list[str]:
+    "Lines of a table, `n` characters wide, with two spaces for each level."
     shown = [row for row in rows if depth is None or row.depth <= depth]
-    cells = [[columns[name][0] for name in names]] + [[columns[name][1](row) for name in names] for row in shown]
-    for line, row in zip(cells[1:], shown): line[0] = "  "*row.depth + line[0]
-    texts = [i for i, name in enumerate(names) if name in _texts]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    excess = sum(widths) + 2*(len(names) - 1) - (width or get_terminal_size().columns)
-    while excess > 0 and max(widths[i] for i in texts) > 12:  # the widest text gives way
-        i = max(texts, key=lambda i: widths[i])
-        widths[i], excess = widths[i] - 1, excess - 1
-    lines = ["  ".join(_fit(cell, w, name in _texts) for cell, w, name in zip(line, widths, names)).rstrip() for line in cells]
-    if hidden := len(rows) - len(shown): lines.append(f"and {hidden:,} layer{'s'*(hidden > 1)} further inside (depth=None shows all)")
+    cells = [[COLUMNS[column].text(row) for column in columns] for row in shown]
+    for line, row in zip(cells, shown): line[0] = "  "*row.depth + line[0]
+    cells.insert(0, [COLUMNS[column].title for column in columns])
+    widths = _widths(cells, columns, n or get_terminal_size().columns)
+    lines = ["  ".join(map(_fit, line, widths, columns)).rstrip() for line in cells]
+    hidden = len(rows) - len(shown)
+    if hidden == 1: lines.append("and 1 layer further inside (depth=None shows all)")
+    if hidden > 1: lines.append(f"and {hidden:,} layers further inside (depth=None shows all)")
     return [lines[0], "─"*max(map(len, lines)), *lines[1:]]
 
 
-def _fit(cell, width, left):
+def _widths(cells: list[list[str]], columns: list[str], n: int) -> list[int]:
+    "As wide as the cells; if that is too wide, the widest column of text is made narrower."
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    texts = [i for i, column in enumerate(columns) if not COLUMNS[column].is_number]
+    excess = sum(widths) + 2*(len(columns) - 1) - n
+    while excess > 0 and max(widths[i] for i in texts) > 12:
+        i = max(texts, key=lambda i: widths[i])
+        widths[i], excess = widths[i] - 1, excess - 1
+    return widths
+
+
+def _fit(cell: str, width: int, column: str) -> str:
     if len(cell) > width: cell = cell[:width - 1] + "…"
-    return f"{cell:{'<' if left else '>'}{width}}"
+    return cell.rjust(width) if COLUMNS[column].is_number else cell.ljust(width)
 
 # %% ../../nbs/lib/profiling/table.ipynb #420e74c4
-_style = """<style>
+STYLE = """<style>
 .hl-layers {font: 13px/1.5 ui-monospace, monospace; overflow-x: auto; color: inherit}
-.hl-layers details, .hl-layers details > summary, .hl-layers details[open] > summary {margin: 0; padding: 0; border: 0; background: none; font: inherit; color: inherit}
-.hl-layers .hl-row {display: grid; grid-template-columns: var(--hl-columns); column-gap: 1.2em; width: max-content; min-width: 100%; white-space: nowrap; border-bottom: 1px solid rgba(128, 128, 128, .25)}
+.hl-layers details, .hl-layers details > summary, .hl-layers details[open] > summary {margin: 0; padding: 0; \
+border: 0; background: none; font: inherit; color: inherit}
+.hl-layers .hl-row {display: grid; grid-template-columns: var(--hl-columns); column-gap: 1.2em; width: max-content; \
+min-width: 100%; white-space: nowrap; border-bottom: 1px solid rgba(128, 128, 128, .25)}
 .hl-layers .hl-row:hover {background: rgba(128, 128, 128, .15)}
 .hl-layers .hl-head {font-weight: bold}
 .hl-layers .hl-row > span {overflow: hidden; text-overflow: ellipsis}
@@ -121,18 +63,15 @@ _style = """<style>
 </style>"""
 
 
-def html_table(rows: list[Row], names: list[str], depth: int | None) -> str:
+def html_table(rows: list[Row], columns: list[str], depth: int | None) -> str:
     "A tree of rows; those above `depth` are open."
-    texts = [[columns[name][1](row) for name in names] for row in rows]
-    wide = [max([len(columns[name][0]), *(len(line[i]) + 2*row.depth*(i == 0) for line, row in zip(texts, rows))]) for i, name in enumerate(names)]
-    template = " ".join(f"{min(w, 40) + 2*(i == 0)}ch" for i, w in enumerate(wide))
+    texts = [[COLUMNS[column].text(row) for column in columns] for row in rows]
     children = {}
     for i, row in enumerate(rows[1:], 1): children.setdefault(row.name.rpartition(".")[0], []).append(i)
 
     def line(i, kind="", tag="div"):
-        cells = [f'<span class="{"hl-name" if c == 0 else "" if name in _texts else "hl-number"}"{f" style=padding-left:{2*rows[i].depth}ch" if c == 0 else ""} title="{escape(text)}">{escape(text)}</span>'
-                 for c, (name, text) in enumerate(zip(names, texts[i]))]
-        return f'<{tag} class="hl-row {kind}">{"".join(cells)}</{tag}>'
+        cells = "".join(_cell(column, text, rows[i].depth) for column, text in zip(columns, texts[i]))
+        return f'<{tag} class="hl-row {kind}">{cells}</{tag}>'
 
     def branch(i):
         inside = children.get(rows[i].name, ())
@@ -140,20 +79,37 @@ def html_table(rows: list[Row], names: list[str], depth: int | None) -> str:
         opened = " open" if depth is None or rows[i].depth < depth else ""
         return f'<details{opened}>{line(i, tag="summary")}{"".join(map(branch, inside))}</details>'
 
-    head = "".join(f'<span class="{"" if name in _texts else "hl-number"}">{columns[name][0]}</span>' for name in names)
-    return f'{_style}<div class="hl-layers" style="--hl-columns: {template}"><div class="hl-row hl-head">{head}</div>{branch(0) if rows else ""}</div>'
+    shown = [COLUMNS[column] for column in columns]
+    head = "".join(f'<span class="{"hl-number" if column.is_number else ""}">{column.title}</span>' for column in shown)
+    return (f'{STYLE}<div class="hl-layers" style="--hl-columns: {_grid(rows, columns, texts)}">'
+            f'<div class="hl-row hl-head">{head}</div>{branch(0) if rows else ""}</div>')
+
+# %% ../../nbs/lib/profiling/table.ipynb #6c373043
+def _cell(column: str, text: str, depth: int) -> str:
+    look, indent = "hl-number" if COLUMNS[column].is_number else "", ""
+    if column == "name": look, indent = "hl-name", f" style=padding-left:{2*depth}ch"
+    return f'<span class="{look}"{indent} title="{escape(text)}">{escape(text)}</span>'
+
+
+def _grid(rows: list[Row], columns: list[str], texts: list[list[str]]) -> str:
+    "Widths in characters, as CSS has them."
+    widths = []
+    for i, column in enumerate(columns):
+        is_name = column == "name"
+        lengths = [len(line[i]) + (2*row.depth if is_name else 0) for row, line in zip(rows, texts)]
+        widths.append(min(max([len(COLUMNS[column].title), *lengths]), 40) + (2 if is_name else 0))
+    return " ".join(f"{width}ch" for width in widths)
 
 # %% ../../nbs/lib/profiling/table.ipynb #5f8218aa
 def as_json(rows: list[Row], **more) -> str:
-    "The rows as they are, and what else is to be said."
+    "The rows, and whatever else is given, as JSON."
     return json.dumps({**more, "layers": [vars(row) for row in rows]}, indent=1)
 
 # %% ../../nbs/lib/profiling/table.ipynb #a73ba591
-class Summary:
-    "What a model is: rows about its layers, and their totals. It prints as a table."
-    def __init__(self, title: str, rows: list[Row], columns: Iterable[str], depth: int | None, n: int | None, size: int):
-        self.title, self.rows, self.columns, self.depth, self.n, self.size = title, rows, chosen(columns, rows), depth, n, size
-        self.more = [] # Lines to print after the totals
+class Totals:
+    "Rows about the layers of a model, and what they add up to."
+    def __init__(self, rows: list[Row], size: int):
+        self.rows, self.size = rows, size
 
     @property
     def params(self) -> int:
@@ -178,19 +134,45 @@ class Summary:
     def __getitem__(self, name: str) -> Row:
         for row in self.rows:
             if row.name == name: return row
-        raise LookupError(f"no layer {name!r} in this summary; its rows are {', '.join(row.name for row in self.rows[1:6])} …")
+        some = ", ".join(row.name for row in self.rows[1:6])
+        raise LookupError(f"no layer {name!r} in this summary; its rows are {some} …")
+
+    def parameters_text(self) -> str:
+        "How many numbers are in the parameters, and how many of them are trained."
+        if not self.params: return "no parameters"
+        frozen = self.params - self.trainable
+        kinds = f"{self.trainable:,} trainable, {frozen:,} frozen" if frozen else "all trainable"
+        return f"{self.params:,} parameters ({with_prefix(self.size, 'B')}), {kinds}"
+
+    def not_called(self) -> list[str]:
+        "The layers that did not run, without the layers inside them."
+        idle = {row.name for row in self.rows if row.note == "not called"}
+        return [row.name for row in self.rows if row.name in idle and row.name.rpartition(".")[0] not in idle]
+
+# %% ../../nbs/lib/profiling/table.ipynb #de2cb11a
+class Summary(Totals):
+    "What a model is: rows about its layers, and their totals. It prints as a table."
+    def __init__(
+        self,
+        title: str, # The line above the table
+        rows: list[Row], # The model first, then its layers, parents before children
+        columns: Iterable[str], # Which columns to show
+        depth: int | None, # Levels to show; in HTML the deeper ones are there, but closed
+        n: int | None, # Width
+        size: int, # Bytes of all parameters
+    ):
+        super().__init__(rows, size)
+        self.title, self.columns, self.depth, self.n = title, chosen(columns, rows), depth, n
+        self.more = [] # Lines to print after the totals
 
     def totals(self) -> list[str]:
         "What the table adds up to."
-        frozen = self.params - self.trainable
-        lines = [f"{self.params:,} parameters ({short(self.size, 'B')}), " + ("all trainable" if not frozen else f"{self.trainable:,} trainable, {frozen:,} frozen")
-                 if self.params else "no parameters"]
+        lines = [self.parameters_text()]
         if self.memory is not None:
-            counted = [f"{short(self.multiply_adds)} multiply-adds"]*("multiply_adds" in self.columns) + [f"{short(self.memory, 'B')} of activations"]
-            lines.append(", ".join(counted))
-        idle = {row.name for row in self.rows if row.note == "not called"}
-        if names := [row.name for row in self.rows if row.name in idle and row.name.rpartition(".")[0] not in idle]:
-            lines.append(f"not called: {first_few(names)}")
+            activations = f"{with_prefix(self.memory, 'B')} of activations"
+            counted = "multiply_adds" in self.columns
+            lines.append(f"{with_prefix(self.multiply_adds)} multiply-adds, {activations}" if counted else activations)
+        if names := self.not_called(): lines.append(f"not called: {first_few(names)}")
         return lines + self.more
 
     def text(
@@ -200,12 +182,16 @@ class Summary:
         n: int | None = None, # Width; by default that of the terminal
     ) -> str: # Lines
         "The table for a terminal or a file."
-        names = self.columns if columns is None else chosen(columns, self.rows)
-        return "\n".join([self.title, *text_table(self.rows, names, depth, n), "", *self.totals()])
+        columns = self.columns if columns is None else chosen(columns, self.rows)
+        return "\n".join([self.title, *text_table(self.rows, columns, depth, n), "", *self.totals()])
 
     def json(self) -> str:
-        "All that is known, for programs."
-        return as_json(self.rows, model=self.title, parameters=self.params, trainable=self.trainable, parameter_bytes=self.size, multiply_adds=self.multiply_adds, activation_bytes=self.memory)
+        "Everything that is known, as JSON."
+        return as_json(self.rows, model=self.title, parameters=self.params, trainable=self.trainable,
+                       parameter_bytes=self.size, multiply_adds=self.multiply_adds, activation_bytes=self.memory)
 
     def __repr__(self): return self.text(self.columns, self.depth, self.n)
-    def _repr_html_(self): return f"<p>{self.title}</p>{html_table(self.rows, self.columns, self.depth)}<p>{'<br>'.join(self.totals())}</p>"
+
+    def _repr_html_(self):
+        table = html_table(self.rows, self.columns, self.depth)
+        return f"<p>{self.title}</p>{table}<p>{'<br>'.join(self.totals())}</p>"

@@ -7,51 +7,34 @@ __all__ = []
 
 # %% ../../nbs/lib/stats/meters.ipynb #943fa956
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..hooks.calls import GradientHook, listen
-from ..hooks.group import Group, has_compiled
-from .moments import BASICS, Batch, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names
 from ..hooks.copies import HookWarning, stands_for_many
 from ..hooks.tree import tensors, unreadable
+from .moments import BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names
+from .stacks import SMALL, SMALL_ELSEWHERE, Place, Stack, stride_for
+from .switched import SwitchedGroup
 
-# %% ../../nbs/lib/stats/meters.ipynb #7c94813d
-SMALL = {"cpu": 65_536}  # so many numbers at most are copied rather than measured at once
-SMALL_ELSEWHERE = 1_048_576  # small calls keep a GPU waiting even more
+# %% ../../nbs/lib/stats/meters.ipynb #32c2b420
 MOST_CALLS = 64  # of a layer in a step, before they are merged
 
 
-class Place:
-    "Where the numbers of one call of one layer go."
-    __slots__ = "column", "index", "call", "shape", "dtype", "row", "sample", "full"
-    def __init__(self, column: Tensor, index: int, call: int):
-        self.column, self.index, self.call = column, index, call
-        self.shape = self.dtype = self.row = self.sample = None  # row, sample: where to copy the tensor, or a sample of it
-        self.full = False  # has anything been copied in this step?
-
-
-class Stack:
-    "A batch of tensors, or of samples of them, and where its numbers go."
-    def __init__(self, places: list[Place], sizes: list[int], first: int, **options):
-        self.places, self.call, self.first, self.batch = places, places[0].call, first, Batch(sizes, **options)
-        self.where = torch.tensor([place.index for place in places], device=self.batch.matrix.device)
-        self.copies = []  # pairs of a tensor of the batch and what is to be copied to it before it is measured
-
-    def measure(self, table: Tensor):
-        "Write the numbers into `table`, without those before number `first`."
-        if not any(place.full for place in self.places): return
-        if self.copies: torch._foreach_copy_(*map(list, zip(*self.copies)))
-        found = self.batch.measured()[self.first:]
-        table = table[self.first:self.first + len(found)]
-        for i, place in enumerate(self.places):
-            if not place.full: found[:, i].copy_(table[:, place.index])  # what the batch has is of an earlier step
-        table.index_copy_(1, self.where, found)
+def why_left_out(name: str, value: Any, error: Exception, gradient: bool) -> str:
+    "What to say when the output of a layer, or the gradient of it, cannot be measured."
+    try: found = next(iter(tensors(value)), value)
+    except Exception: found = value
+    what = "the gradient of its output" if gradient else "its output"
+    reason = (str(error) or "no reason given").splitlines()[0]
+    return (f"{name}: {what}, a {type(found).__name__}, cannot be measured and is left out of the statistics "
+            f"({type(error).__name__}: {reason})")
 
 # %% ../../nbs/lib/stats/meters.ipynb #a5511947
 class Meter(GradientHook):
-    "Keeps the numbers of what the layer returns, or of its gradients, instead of the tensor."
+    "Keeps the numbers of an output or a gradient of its layer, instead of the tensor."
     n_calls, left_out = 0, False
 
     def __init__(self, name, module, group):
@@ -92,63 +75,45 @@ class Meter(GradientHook):
         except Exception as e: self._leave_out(value, call, e)
 
     def _leave_out(self, value, call, error):
-        "A model runs on, whatever it returns. What was not understood is no call, and is told once."
+        "The model goes on, whatever a layer returns. What cannot be measured is no call, and is reported once."
         self.n_calls = call
         for place in self.places[call:call + 1]:
             place.column.zero_()
             place.full = False
         if self.left_out: return
         self.left_out = True
-        try: found = next(iter(tensors(value)), value)
-        except Exception: found = value
-        what = "the gradient of its output" if "backward" in self.group.kind else "its output"
-        warnings.warn(f"{self.name}: {what}, a {type(found).__name__}, cannot be measured and is left out of the statistics "
-                      f"({type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]})", HookWarning, stacklevel=2)
+        gradient = "backward" in self.group.kind
+        warnings.warn(why_left_out(self.name, value, error, gradient), HookWarning, stacklevel=2)
 
     def clear(self): self.n_calls = 0
 
     def __repr__(self):
-        return f"Meter {self.name}: {self.layer_type}, {self.group.kind}{', removed' if self.removed else ''}"
+        removed = ", removed" if self.removed else ""
+        return f"Meter {self.name}: {self.layer_type}, {self.group.kind}{removed}"
 
-# %% ../../nbs/lib/stats/meters.ipynb #075fde0b
-class SwitchedGroup(Group):
-    "Hooks that can be off for a while."
-    on = attached = True
-    trained = False  # has the model run in train mode?
-
-    def switch(self, on: bool):
-        "Measure from now on, or do not. Even an idle hook costs time, so it is removed, unless that would trigger recompilation."
-        self.on = on
-        if on == self.attached or has_compiled(): return
-        self.attached = on
-        if on: return self.attach(self.hooks)
-        for h in self.hooks:
-            for handle in h.handles: handle.remove()
-            h.handles = ()
-        self.detach_root()
-
-
-class MeterGroup(SwitchedGroup):
-    "The meters of one kind on a model, and the numbers of the current step."
+# %% ../../nbs/lib/stats/meters.ipynb #e61f644f
+class MeterTables(SwitchedGroup):
+    "Meters of one kind on a model, and where their numbers go."
     due = True
 
     def __init__(
         self,
         layers: dict[str, nn.Module], # What to measure, by name
-        model: nn.Module, # Whose mode says whether it is being trained
+        model: nn.Module, # Its mode says whether it is being trained
         kind: str = "forward", # or `backward_pre`, for the gradients of outputs
         with_counts: bool = False, # As in `measured`
         with_hist: bool = False, # As in `measured`
-        hist_sample: int | None = None, # Count in a sample of at most so many numbers
-        scaler: torch.amp.GradScaler | None = None, # What gradients are to be divided by
-        scratch: Scratch | None = None, # Memory to work in, maybe shared with other groups
+        hist_sample: int | None = None, # Count only a sample of this many numbers
+        scaler: torch.amp.GradScaler | None = None, # Its scale is divided out of gradients
+        scratch: Scratch | None = None, # Memory to work in, which groups may share
     ):
         super().__init__(kind, root=model)
         self.port = kind
         self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
         self.rows, self.scratch = row_names(with_counts, with_hist), scratch or Scratch()
-        self.n_meters, self.traced, self.tables, self.stacks, self.new_places, self.carried = 0, False, [], [], False, None
-        # A guess, until the first output says where the model computes: parameters may be kept elsewhere.
+        self.tables, self.stacks = [], []  # a table for each first, second … call of the layers in a step
+        self.n_meters, self.traced, self.new_places, self.carried = 0, False, False, None
+        # A guess, until the first output shows where the model computes: parameters may be kept elsewhere.
         self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
         listen(Meter, layers, self)
 
@@ -161,6 +126,11 @@ class MeterGroup(SwitchedGroup):
         "Has anything been measured in the step that has not ended yet?"
         return self.traced or self.carried is not None or any(h.n_calls for h in self.hooks)
 
+    @property
+    def nothing(self) -> Tensor:
+        "The table of a step in which no layer ran."
+        return torch.zeros(len(self.rows), len(self.hooks), device=self.device)
+
     def place(
         self,
         meter: Meter, # The meter of the layer
@@ -170,7 +140,7 @@ class MeterGroup(SwitchedGroup):
         call = len(meter.places)
         with torch.inference_mode(False):
             if not self.tables and not self.traced and device != self.device: self._move(device)
-            if call == len(self.tables): self.tables.append(torch.zeros(len(self.rows), len(self.hooks), device=self.device))
+            if call == len(self.tables): self.tables.append(self.nothing)
         meter.places.append(Place(self.tables[call][:, meter.index:meter.index + 1], meter.index, call))
         self.new_places = True
         return meter.places[-1]
@@ -179,19 +149,27 @@ class MeterGroup(SwitchedGroup):
         self.device = device
         for h in self.hooks: h.own = h.own.new_zeros(h.own.shape, device=device)
 
+# %% ../../nbs/lib/stats/meters.ipynb #121f8fe0
+class MeasuringGroup(MeterTables):
+    "How meters measure: at once, in a sample, in compiled code."
     def measure_now(self, place: Place, x: Tensor):
-        "The numbers of `x`, which is large, or new here."
+        "Measure `x`, which is large, or new here."
         row = in_a_row(x)[None]
-        if not self.hist_sample or row.shape[1] <= self.hist_sample: place.column.copy_(self._measured(row, self.with_counts, self.with_hist))
+        if not self.hist_sample or row.shape[1] <= self.hist_sample:
+            place.column.copy_(self._measured(row, self.with_counts, self.with_hist))
         else:
             place.column[:len(BASICS)].copy_(self._measured(row, False, False))
-            sample = row[:, ::_stride(row.shape[1], self.hist_sample)]
-            if place.sample is not None and place.shape == x.shape:
-                place.sample.copy_(sample[0])
-                place.full = True
-            else: place.column[len(BASICS):].copy_(self._measured(sample.contiguous(), self.with_counts, self.with_hist)[len(BASICS):])
-        if place.shape is None and x.layout == torch.strided and not (x.is_nested or x.is_quantized or stands_for_many(x)):
-            place.shape, place.dtype = x.shape, x.dtype
+            self._measure_sample(place, row[:, ::stride_for(row.shape[1], self.hist_sample)], x.shape)
+        plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized or stands_for_many(x))
+        if place.shape is None and plain: place.shape, place.dtype = x.shape, x.dtype
+
+    def _measure_sample(self, place, sample, shape):
+        if place.sample is not None and place.shape == shape:
+            place.sample.copy_(sample[0])
+            place.full = True
+        else:
+            found = self._measured(sample.contiguous(), self.with_counts, self.with_hist)
+            place.column[len(BASICS):].copy_(found[len(BASICS):])
 
     def _measured(self, x, with_counts, with_hist):
         if not x.is_cpu or not x.shape[1]: return measured(x, with_counts, with_hist)
@@ -199,19 +177,33 @@ class MeterGroup(SwitchedGroup):
         measure(x, out, work, RowSizes([x.shape[1]], work))
         return out
 
-    @property
-    def nothing(self) -> Tensor:
-        "The table of a step in which no layer ran."
-        return torch.zeros(len(self.rows), len(self.hooks), device=self.device)
+    def trace(self, meter: Meter, value):
+        "Measure `value`, in compiled code."
+        x = value if type(value) is Tensor else main_tensor(value)
+        if x is None or not self.root.training: return
+        self.traced = True
+        x = x.detach()
+        if x.is_complex(): x = x.abs()
+        x = torch.atleast_1d(x.float())[None]  # in its own shape: flattening may mean copying
+        if self.hist_sample and x.numel() > self.hist_sample:
+            sample = x.reshape(1, -1)[:, ::stride_for(x.numel(), self.hist_sample)]
+            column = torch.cat([measured(x), measured(sample, self.with_counts, self.with_hist)[len(BASICS):]])
+        else: column = measured(x, self.with_counts, self.with_hist)
+        meter.own.copy_(merged(torch.stack([meter.own, column])))
 
+# %% ../../nbs/lib/stats/meters.ipynb #8304733e
+class MeterGroup(MeasuringGroup):
+    "The meters of one kind on a model, and the numbers of the current step."
     def take(self) -> Tensor | None: # A column for each layer; None if no layer has run
-        "The numbers of the step that ends here; a new one begins."
+        "End the step, return its numbers, and begin a new one."
         used = max(h.n_calls for h in self.hooks)
         for stack in self.stacks: stack.measure(self.tables[stack.call])
-        tables = self.tables[:used] + ([torch.cat([h.own for h in self.hooks], 1)] if self.traced else [])
+        tables = self.tables[:used]
+        if self.traced: tables.append(torch.cat([h.own for h in self.hooks], 1))
         if self.carried is not None: tables.append(self.carried)
         self.carried = None
-        taken = merged(torch.stack(tables)) if len(tables) > 1 else tables[0].clone() if tables else None
+        taken = None
+        if tables: taken = merged(torch.stack(tables)) if len(tables) > 1 else tables[0].clone()
         for t in self.tables[:used]: t.zero_()
         if self.traced: torch._foreach_zero_([h.own for h in self.hooks])
         self.traced = False
@@ -222,46 +214,35 @@ class MeterGroup(SwitchedGroup):
         return taken
 
     def carry(self):
-        "Merge what was measured so far in this step: nobody knows when it will end, and each call of a layer needs room."
+        "Merge what was measured so far in this step. Each call of a layer takes memory, and the step may be long."
         self.carried = self.take()
 
     def _stack(self):
-        "Make room for what the new places get."
+        "Make stacks for the small outputs, and the samples, of new places."
         self.new_places = False
-        new = [p for h in self.hooks for p in h.places if p.row is None and p.sample is None and p.shape is not None]
-        limit = SMALL.get(self.device.type, SMALL_ELSEWHERE)
-        counted = {"with_counts": self.with_counts, "with_hist": self.with_hist}
+        places = [place for h in self.hooks for place in h.places]
+        new = [p for p in places if p.row is None and p.sample is None and p.shape is not None]
         with torch.inference_mode(False):
-            for call in sorted({place.call for place in new}): self._stack_call([p for p in new if p.call == call], limit, counted)
+            for call in sorted({p.call for p in new}): self._stack_call([p for p in new if p.call == call])
 
-    def _stack_call(self, new, limit, counted):
+    def _stack_call(self, new):
+        limit = SMALL.get(self.device.type, SMALL_ELSEWHERE)
         rows = [p for p in new if 0 < p.shape.numel() <= limit and not p.dtype.is_complex]
+        counted = {"with_counts": self.with_counts, "with_hist": self.with_hist}
         if rows:
             sizes = [p.shape.numel() for p in rows]
-            self.stacks.append(stack := Stack(rows, sizes, 0, device=self.device, **({} if self.hist_sample else counted)))
+            stack = Stack(rows, sizes, 0, device=self.device, **({} if self.hist_sample else counted))
+            self.stacks.append(stack)
             for place, t in zip(rows, stack.batch.tensors): place.row = t.view(place.shape)
-        sampled = rows + [p for p in new if p not in rows and p.shape.numel() > self.hist_sample] if self.hist_sample else []
-        if not sampled: return
-        strides = [_stride(p.shape.numel(), self.hist_sample) for p in sampled]
+        if not self.hist_sample: return
+        sampled = rows + [p for p in new if p not in rows and p.shape.numel() > self.hist_sample]
+        if sampled: self._stack_samples(sampled, counted)
+
+    def _stack_samples(self, sampled, counted):
+        strides = [stride_for(p.shape.numel(), self.hist_sample) for p in sampled]
         sizes = [len(range(0, p.shape.numel(), stride)) for p, stride in zip(sampled, strides)]
-        self.stacks.append(stack := Stack(sampled, sizes, len(BASICS), device=self.device, **counted))
+        stack = Stack(sampled, sizes, len(BASICS), device=self.device, **counted)
+        self.stacks.append(stack)
         for place, t, stride in zip(sampled, stack.batch.tensors, strides):
             if place.row is None: place.sample = t
             else: stack.copies.append((t, place.row.view(-1)[::stride]))
-
-    def trace(self, meter: Meter, value):
-        "The numbers of `value`, in compiled code."
-        x = value if type(value) is Tensor else main_tensor(value)
-        if x is None or not self.root.training: return
-        self.traced = True
-        x = x.detach()
-        if x.is_complex(): x = x.abs()
-        x = torch.atleast_1d(x.float())[None]  # in the shape that it has: to flatten it may mean to copy it
-        if self.hist_sample and x.numel() > self.hist_sample:
-            sample = x.reshape(1, -1)[:, ::_stride(x.numel(), self.hist_sample)]
-            column = torch.cat([measured(x), measured(sample, self.with_counts, self.with_hist)[len(BASICS):]])
-        else: column = measured(x, self.with_counts, self.with_hist)
-        meter.own.copy_(merged(torch.stack([meter.own, column])))
-
-
-def _stride(n: int, size: int) -> int: return -(-n//size)

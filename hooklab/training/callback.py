@@ -17,21 +17,21 @@ from functools import partial
 from torch import nn
 
 from ..hooks.hook import Hooks
-from ..hooks.select import has_children, layers, named_layers, refuse_opaque, runs, unwrap
+from ..hooks.select import layers, leaves, named_layers, unwrap
 
 # %% ../../nbs/lib/training/callback.ipynb #1cc0005a
-events = """after_create before_fit before_epoch before_train before_batch after_pred after_loss before_backward
+EVENTS = """after_create before_fit before_epoch before_train before_batch after_pred after_loss before_backward
     after_cancel_backward after_backward before_step after_cancel_step after_step after_cancel_batch after_batch
     after_cancel_train after_train before_validate after_cancel_validate after_validate after_cancel_epoch after_epoch
     after_cancel_fit after_fit""".split()
-_batch_events = events[events.index("before_batch"):events.index("after_batch") + 1]
+BATCH_EVENTS = EVENTS[EVENTS.index("before_batch"):EVENTS.index("after_batch") + 1]
 
 # %% ../../nbs/lib/training/callback.ipynb #c2a9e87b
-class Cancel(Exception): "What all exceptions that end a part of the loop have in common."
+class Cancel(Exception): "The base of all exceptions that end a part of the loop."
 
 # %% ../../nbs/lib/training/callback.ipynb #f9b24fcb
 class CancelBackwardException(Cancel): "Skip the backward pass, and go on with `after_backward`."
-class CancelStepException(Cancel): "Skip the optimizer's step, and go on with `after_step`. Gradients are set to zero all the same."
+class CancelStepException(Cancel): "Skip the optimizer's step, not the reset of gradients, and go on with `after_step`."
 class CancelBatchException(Cancel): "Skip the rest of this batch, and go on with `after_batch`."
 class CancelTrainException(Cancel): "Skip the rest of the training of this epoch, and go on with `after_train`."
 class CancelValidException(Cancel): "Skip the rest of the validation, and go on with `after_validate`."
@@ -41,7 +41,7 @@ class CancelFitException(Cancel): "End the fit, and go on with `after_fit`."
 # %% ../../nbs/lib/training/callback.ipynb #187c604b
 @contextmanager
 def understood_by(learn):
-    "Raise a `Cancel` as the exception of that name in the learner's own library, because other learners do not know ours."
+    "Raise a `Cancel` as the learner's own exception of that name, because other learners do not know ours."
     try: yield
     except Cancel as cancel:
         modules = [sys.modules.get(kind.__module__) for kind in type(learn).__mro__]
@@ -52,10 +52,10 @@ def understood_by(learn):
 
 # %% ../../nbs/lib/training/callback.ipynb #e60014e7
 class Callback:
-    "Something to do at some of the events."
+    "Something to do at certain events."
     _learn = None
     order = 0 # Callbacks with a smaller number are called first
-    run = run_train = run_valid = True # Listen at all; to the batches of training; to those of validation
+    run = run_train = run_valid = True # Listen at all, to training batches, to validation batches
 
     @property
     def learn(self): return self._learn
@@ -70,7 +70,7 @@ class Callback:
 
     @property
     def name(self) -> str:
-        "How its learner calls it: the name of the class without `Callback`, `activation_stats` for `ActivationStats`."
+        "Its name in a learner: that of the class without `Callback`, such as `activation_stats` for `ActivationStats`."
         name = re.sub("Callback$", "", type(self).__name__) or "callback"
         return re.sub("([a-z0-9])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)).lower()
 
@@ -78,14 +78,14 @@ class Callback:
         self,
         event: str, # Its name
     ):
-        "Do what is to be done at an event."
+        "Call the method with the name of the event, if there is one."
         listens = self.run_train if getattr(self, "training", True) else self.run_valid
-        if self.run and (listens or event not in _batch_events) and (act := getattr(self, event, None)):
+        if self.run and (listens or event not in BATCH_EVENTS) and (act := getattr(self, event, None)):
             with understood_by(self.learn): act()
         if event == "after_fit": self.run = True
 
     def clean_up(self):
-        "Leave nothing behind. Called when a fit has ended, even where `after_fit` has failed, and when the callback is removed."
+        "Leave nothing behind. Called after each fit, even if `after_fit` failed, and when the callback is removed."
 
     def __getattr__(self, name):
         if name.startswith("__") or self.learn is None:
@@ -94,17 +94,18 @@ class Callback:
 
     def __setattr__(self, name, value):
         if self.learn is not None and name in vars(self.learn) and not isinstance(vars(self.learn)[name], Callback):
-            warnings.warn(f"this hides the learner's {name} from {self!r}; to change it there, write self.learn.{name} = …", stacklevel=2)
+            instead = f"to change it there, write self.learn.{name} = …"
+            warnings.warn(f"this hides the learner's {name} from {self!r}; {instead}", stacklevel=2)
         super().__setattr__(name, value)
 
     def __repr__(self): return type(self).__name__
 
 # %% ../../nbs/lib/training/callback.ipynb #6b784d88
-_fitting = "fit", "validate", "get_preds"
+FITTING = "fit", "validate", "get_preds"
 
 
 def _then_clean_up(learn, method, *args, **kwargs):
-    "Call a method of a learner that knows no `clean_up`."
+    "Call a method of a learner that does not know `clean_up`, and clean up."
     finished = False
     try:
         result = getattr(type(learn), method)(learn, *args, **kwargs)
@@ -118,55 +119,27 @@ def _then_clean_up(learn, method, *args, **kwargs):
 
 def _watch(learn):
     if getattr(learn, "cleans_up", False): return
-    for method in _fitting:
-        if hasattr(type(learn), method): vars(learn).setdefault(method, partial(_then_clean_up, learn, method))  # can be pickled
+    for method in FITTING:
+        # a `partial`, because it can be pickled
+        if hasattr(type(learn), method): vars(learn).setdefault(method, partial(_then_clean_up, learn, method))
 
 
 def _unwatch(learn, leaving):
     if any(isinstance(cb, Callback) and cb is not leaving for cb in learn.cbs): return
-    for method in _fitting:
+    for method in FITTING:
         if getattr(vars(learn).get(method), "func", None) is _then_clean_up: delattr(learn, method)
 
-# %% ../../nbs/lib/training/callback.ipynb #f271cb84
-def leaves(model: nn.Module) -> dict[str, nn.Module]:
-    "The layers that compute something themselves, by name; the model itself if it has no layers."
-    refuse_opaque(model)
-    def lends(m): return not runs(m) or isinstance(m, nn.modules.linear.NonDynamicallyQuantizableLinear)  # another layer uses its weights
-    def idle(name, m): return name == "parametrizations" or (lends(m) and not has_children(m))
-    found = {}
-    for name, m in named_layers(model):
-        if lends(m) or "parametrizations" in name.split("."): continue
-        if all(idle(*child) for child in m.named_children()): found.setdefault(id(m), (name, m))  # a shared layer has several names
-    return dict(found.values()) or {type(unwrap(model)).__name__: model}
-
-# %% ../../nbs/lib/training/callback.ipynb #31fa7c91
-class HookCallback(Callback):
-    "Hooks on layers while a learner trains. Write a method `hook(self, m, i, o)`, or pass a function."
-    hook = None
-    hooks = None # The `Hooks`, once a fit has begun
-
-    def __init__(
-        self,
-        modules: nn.Module | type | str | Callable | Iterable | None = None, # The layers, or what `layers` understands; by default those with parameters
-        every: int | None = None, # Only in each batch of training whose number can be divided by it
-        remove_end: bool = True, # Take the hooks off when the fit has ended, in whatever way
-        is_forward: bool = True, # False for gradients
-        detach: bool = True, # Show detached tensors and store copies; False keeps the graph
-        cpu: bool = True, # Show and store tensors on the CPU
-        include_paramless: bool = False, # By default, take layers without parameters too
-        *,
-        hook: Callable | None = None, # `f(layer, inputs, output)`, instead of a method
-        do_remove: bool | None = None, # What `remove_end` was called in fastai v1
-    ):
+# %% ../../nbs/lib/training/callback.ipynb #2b46c2b2
+class OnLayers(Callback):
+    "Knows which layers of its learner's model are meant."
+    def __init__(self, modules, include_paramless):
         if isinstance(getattr(modules, "model", None), nn.Module):
-            raise TypeError(f"{self!r} finds its learner by itself: Learner(…, cbs={self!r}(…)), or learn.fit(1, cbs={self!r}(…))")
+            raise TypeError(f"{self!r} finds its learner by itself: Learner(…, cbs={self!r}(…)), "
+                            f"or learn.fit(1, cbs={self!r}(…))")
         if isinstance(modules, nn.Module) and not isinstance(modules, Iterable):
-            raise TypeError(f"which layers of this {type(modules).__name__}? {self!r}([layer]) hooks one, {self!r}(\"*\") takes all of the model")
-        if every is not None and (not isinstance(every, int) or every < 1):
-            raise ValueError(f"every={every!r}: hooks can be on in every batch, every=1, or less often")
-        self.modules, self.every, self.remove_end = modules, every, remove_end if do_remove is None else do_remove
-        self.is_forward, self.detach, self.cpu, self.include_paramless = is_forward, detach, cpu, include_paramless
-        if hook is not None: self.hook = hook
+            raise TypeError(f"which layers of this {type(modules).__name__}? {self!r}([layer]) hooks one, "
+                            f"{self!r}(\"*\") takes all of the model")
+        self.modules, self.include_paramless = modules, include_paramless
 
     @property
     def modules(self) -> list[nn.Module]:
@@ -175,28 +148,45 @@ class HookCallback(Callback):
 
     @modules.setter
     def modules(self, modules):
-        self._modules = list(modules) if isinstance(modules, Iterable) and not isinstance(modules, str | type | Mapping) else modules
+        several = isinstance(modules, Iterable) and not isinstance(modules, str | type | Mapping)
+        self._modules = list(modules) if several else modules
 
     def layers(self) -> dict[str, nn.Module]:
-        "The layers by name. They are looked for in each fit, because the model may be another one."
+        "The layers by name. They are looked up in each fit, because the model may have been replaced."
         model, wanted = self.learn.model, self._modules
-        if wanted is None:
-            found = {name: m for name, m in leaves(model).items() if self.include_paramless or any(True for _ in m.parameters())}
-            if not found:
-                raise ValueError(f"no layer of this {type(model).__name__} has parameters; include_paramless=True takes those without too")
-            return found
+        if wanted is None: return self._with_parameters(model)
         if not isinstance(wanted, list | Mapping): return layers(model, wanted)
         if isinstance(wanted, list) and not all(isinstance(m, nn.Module) for m in wanted): return layers(model, *wanted)
         known = {id(m): name for name, m in reversed([(type(unwrap(model)).__name__, model), *named_layers(model)])}
         found = dict(wanted) if isinstance(wanted, Mapping) else {known.get(id(m)): m for m in wanted}
         for m in found.values():
             if id(m) in known: continue
-            raise ValueError(f"a {type(m).__name__} among the modules is not in the model that is trained; names find the layers of any model")
+            raise ValueError(f"a {type(m).__name__} among the modules is not in the model that is trained; "
+                             "names find the layers of any model")
         return found
 
+    def _with_parameters(self, model) -> dict[str, nn.Module]:
+        found = leaves(model)
+        if not self.include_paramless:
+            found = {name: m for name, m in found.items() if any(True for _ in m.parameters())}
+        if found: return found
+        raise ValueError(f"no layer of this {type(model).__name__} has parameters; include_paramless=True takes those "
+                         "without too")
+
+# %% ../../nbs/lib/training/callback.ipynb #87e40bdc
+class OnLayersInFits(OnLayers):
+    "Attaches something to layers when it is due in a fit, and removes it."
+    hooks = None # What is attached, once a fit has begun
+
+    def __init__(self, modules, every, remove_end, include_paramless):
+        super().__init__(modules, include_paramless)
+        if every is not None and (not isinstance(every, int) or every < 1):
+            raise ValueError(f"every={every!r}: hooks can be on in every batch, every=1, or less often")
+        self.every, self.remove_end = every, remove_end
+
     def before_fit(self):
-        self._remove()  # of a fit before that left them on
-        self.layers()  # what is wrong with them is said before training starts
+        self._remove()  # what an earlier fit left on
+        self.layers()  # an error in the choice of layers is raised before training starts
         if self.every is None: self._register()
 
     def before_batch(self):
@@ -214,18 +204,44 @@ class HookCallback(Callback):
         if self.remove_end or self.every is not None: self._remove()
 
     def _is_due(self) -> bool:
-        "Is the batch that begins one of those in which the hooks are on? Validation never is, when `every` is given."
+        "Are the hooks on in the batch that begins? With `every`, never in validation."
         return self.every is None or (self.training and self.train_iter % self.every == 0)
 
     def _register(self):
-        "Attach the hooks: in each fit, or with `every`, in each batch that is due."
+        "Attach what is to be attached, and keep it as `self.hooks`."
+        raise NotImplementedError
+
+    def _remove(self):
+        "Remove what `_register` attached; it does not matter if it is removed already."
+        if self.hooks is not None: self.hooks.remove()
+
+# %% ../../nbs/lib/training/callback.ipynb #31fa7c91
+class HookCallback(OnLayersInFits):
+    "Hooks on layers while a learner trains. Write a method `hook(self, m, i, o)`, or pass a function."
+    hook = None
+
+    def __init__(
+        self,
+        modules: nn.Module | type | str | Callable | Iterable | None = None, # Which layers; else those with parameters
+        every: int | None = None, # Only in training batches whose number is divisible by it
+        remove_end: bool = True, # Remove the hooks when the fit ends, however it ends
+        is_forward: bool = True, # False for gradients
+        detach: bool = True, # Show detached tensors and store copies; False keeps the graph
+        cpu: bool = True, # Show and store tensors on the CPU
+        include_paramless: bool = False, # By default, take layers without parameters too
+        *,
+        hook: Callable | None = None, # `f(layer, inputs, output)`, instead of a method
+        do_remove: bool | None = None, # What `remove_end` was called in fastai v1
+    ):
+        super().__init__(modules, every, remove_end if do_remove is None else do_remove, include_paramless)
+        self.is_forward, self.detach, self.cpu = is_forward, detach, cpu
+        if hook is not None: self.hook = hook
+
+    def _register(self):
         self.hooks = Hooks(self.layers(), self._called(), self.is_forward, self.detach, self.cpu, root=self.learn.model)
 
     def _called(self) -> Callable:
-        "The hook as it is called: what it cancels, the learner understands."
-        if self.hook is None: raise TypeError(f"{self!r} has nothing to call; give it a method hook(self, m, i, o), or pass hook=f")
+        "The hook, whose cancel exceptions become those of the learner."
+        if self.hook is None:
+            raise TypeError(f"{self!r} has nothing to call; give it a method hook(self, m, i, o), or pass hook=f")
         return self.hook if getattr(self.learn, "cleans_up", False) else understood_by(self.learn)(self.hook)
-
-    def _remove(self):
-        "Take off what `_register` has attached, once or again."
-        if self.hooks is not None: self.hooks.remove()

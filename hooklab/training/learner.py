@@ -6,23 +6,20 @@
 __all__ = ['TrainEvalCallback', 'Learner', 'RegModel', 'synth_learner']
 
 # %% ../../nbs/lib/training/learner.ipynb #244ffc31
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
-from operator import attrgetter, length_hint
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .callback import (Callback, CancelBackwardException, CancelBatchException, CancelEpochException, CancelFitException,
-                              CancelStepException, CancelTrainException, CancelValidException, events)
-from .data import DataLoaders, synth_data
-from .progress import ProgressCallback, Recorder
 from ..hooks.select import not_a_model
 from ..profiling.summaries import Summary, module_summary
-from ..hooks.tree import map_tensors
+from .callback import Callback
+from .data import DataLoaders, synth_data
+from .loop import Fits, as_list
+from .progress import ProgressCallback, Recorder
 
 # %% ../../nbs/lib/training/learner.ipynb #10852e2c
 class TrainEvalCallback(Callback):
@@ -44,7 +41,7 @@ class TrainEvalCallback(Callback):
         self.learn.training = False
 
 # %% ../../nbs/lib/training/learner.ipynb #f4bd20f9
-class Learner:
+class Learner(Fits):
     "Fits a model to data."
     cleans_up = True # Callbacks of hooklab ask whether their learner calls `clean_up`
 
@@ -56,22 +53,24 @@ class Learner:
         opt_func: Callable = torch.optim.Adam, # `f(parameters)`, or `f(parameters, lr=lr)` if there is an `lr`
         lr: float | None = None, # Learning rate; None is for the optimizer's own
         *,
-        metrics: Callable | Iterable[Callable] = (), # `f(prediction, *targets)`; their means over the validation data are recorded
+        metrics: Callable | Iterable[Callable] = (), # `f(prediction, *targets)`; their validation means are recorded
         cbs: Callback | type[Callback] | Iterable | None = None, # Callbacks
         device: str | torch.device | None = None, # Where to train; `cuda` where there is one, else `cpu`
         quiet: bool = False, # Print nothing
     ):
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
         if not hasattr(dls, "train"):
-            if not isinstance(dls, tuple): raise TypeError(f"dls is a pair (train, valid) or DataLoaders(train), not a {type(dls).__name__}")
+            if not isinstance(dls, tuple):
+                raise TypeError(f"dls is a pair (train, valid) or DataLoaders(train), not a {type(dls).__name__}")
             dls = DataLoaders(*dls)
-        self.dls, self.model, self.loss_func, self.opt_func, self.lr, self.metrics = dls, model, loss_func, opt_func, lr, _listed(metrics)
+        super().__init__()
+        self.dls, self.model, self.loss_func, self.opt_func, self.lr = dls, model, loss_func, opt_func, lr
+        self.metrics = as_list(metrics)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.training, self.n_epoch, self.epoch, self.train_iter, self.pct_train = False, 1, 0, 0, 0.
         self.dl, self.iter, self.n_iter = None, -1, None
         self._forget_batch()
-        self.cbs = []
-        self.add_cbs([TrainEvalCallback, Recorder] + [ProgressCallback]*(not quiet))
+        self.add_cbs([TrainEvalCallback, Recorder] if quiet else [TrainEvalCallback, Recorder, ProgressCallback])
         self.add_cbs(cbs)
         self("after_create")
 
@@ -79,195 +78,12 @@ class Learner:
     def model(self) -> nn.Module: return self._model
 
     @model.setter
-    def model(self, model): self._model, self.opt = model, None  # the optimizer would go on with the old one's parameters
-
-    @property
-    def x(self) -> Any: return self.xb[0] if len(self.xb) == 1 else self.xb
-
-    @property
-    def y(self) -> Any: return self.yb[0] if len(self.yb) == 1 else self.yb
-
-    def add_cb(
-        self,
-        cb: Callback | type[Callback], # A callback, or a class to make one of
-    ):
-        "From now on, call `cb`, also known as `learn.name_of_cb`."
-        if isinstance(cb, type): cb = cb()
-        if cb in self.cbs: return
-        if hasattr(self, cb.name) and getattr(self, cb.name) not in self.cbs: raise ValueError(f"a learner has a {cb.name} already; rename {cb!r}")
-        if cb.learn is not None: cb.learn.remove_cb(cb)
-        cb.learn = self
-        setattr(self, cb.name, cb)
-        self.cbs.append(cb)
-
-    def remove_cb(
-        self,
-        cb: Callback | type[Callback], # The callback, or a class: all callbacks of that class
-    ):
-        "Do not call `cb` any more."
-        for old in [c for c in self.cbs if c is cb or (isinstance(cb, type) and isinstance(c, cb))]:
-            self.cbs.remove(old)
-            if vars(self).get(old.name) is old: delattr(self, old.name)
-            old.learn = None
-
-    def add_cbs(self, cbs: Callback | type[Callback] | Iterable | None):
-        "`add_cb` for each."
-        for cb in _listed(cbs): self.add_cb(cb)
-
-    @contextmanager
-    def added_cbs(self, cbs: Callback | type[Callback] | Iterable | None):
-        "Callbacks for as long as the `with` lasts."
-        before = [*self.cbs]
-        try:
-            self.add_cbs(cbs)
-            yield self
-        finally:
-            for cb in [cb for cb in self.cbs if cb not in before]: self.remove_cb(cb)
-
-    def ordered_cbs(self) -> list[Callback]:
-        "The callbacks as they are called."
-        return sorted(self.cbs, key=attrgetter("order"))
-
-    def __call__(
-        self,
-        event: str, # Its name
-    ):
-        "Tell all callbacks that `event` has come."
-        if event not in events: raise ValueError(f"there is no event {event!r}; there are {', '.join(events)}")
-        for cb in self.ordered_cbs(): cb(event)
-
-    def _with_events(self, part, do, cancel):
-        "Do a part of the loop, between its events."
-        try:
-            self(f"before_{part}")
-            do()
-        except cancel: self(f"after_cancel_{part}")
-        self(f"after_{part}")
-
-    def fit(
-        self,
-        n_epoch: int, # How often to go through the training data
-        lr: float | None = None, # Learning rate of this fit
-        cbs: Callback | type[Callback] | Iterable | None = None, # Callbacks for this fit only
-    ):
-        "Train, and validate after each epoch. Where it fails, callbacks get `after_fit` all the same."
-        with self.added_cbs(cbs), self._mode_kept():
-            self.n_epoch = n_epoch
-            self._prepare(lr)
-            try:
-                try:
-                    self("before_fit")
-                    for self.epoch in range(n_epoch): self._with_events("epoch", self._one_epoch, CancelEpochException)
-                except CancelFitException: self("after_cancel_fit")
-            except BaseException as error:
-                self._end(error)
-                raise
-            self._end()
-            self._forget_batch()  # after an error, it is there to look at
-
-    def _end(self, error=None):
-        "Have all callbacks end, whatever goes wrong in one of them. The first error is raised, and tells of the others."
-        cbs, known = self.ordered_cbs(), error
-        for end in [*(partial(cb, "after_fit") for cb in cbs), *(cb.clean_up for cb in cbs)]:
-            try: end()
-            except BaseException as e:
-                if known is None: known = e
-                else: known.add_note(f"When the fit was ended after that, there was another error: {e!r}")
-        if known is not error: raise known
-
-    def _prepare(self, lr):
-        "Model and optimizer, ready to train."
-        self.model.to(self.device)
-        if self.opt is None: self.opt = self.opt_func(self.model.parameters(), **({} if self.lr is None else {"lr": self.lr}))
-        for group in self.opt.param_groups:
-            group.setdefault("initial_lr", group["lr"])  # where torch's schedulers look for it, too
-            group["lr"] = group["initial_lr"] if lr is None else lr
-
-    @contextmanager
-    def _mode_kept(self):
-        "Bring each layer back to the mode it is in, and the learner to where it is in the loop."
-        modes, here = [(m, m.training) for m in self.model.modules()], {name: getattr(self, name) for name in ("training", "dl", "n_iter", "iter")}
-        try: yield
-        finally:
-            vars(self).update(here)
-            for m, mode in modes: m.training = mode
-
-    def _one_epoch(self):
-        self._go_through(self.dls.train, "train", CancelTrainException)
-        if self.dls.valid is not None: self._validate(self.dls.valid)
-
-    def _validate(self, dl):
-        with torch.no_grad(): self._go_through(dl, "validate", CancelValidException)
-
-    def validate(
-        self,
-        dl: Iterable | None = None, # What to validate with; by default what the learner has for it
-    ) -> dict[str, float]: # The loss and the metrics
-        "How good is the model now?"
-        dl = self.dls.valid if dl is None else dl
-        if dl is None: raise ValueError("there is nothing to validate with; give validate() a loader")
-        self.model.to(self.device)
-        try:
-            with self._mode_kept(): self._validate(dl)
-        except BaseException:
-            for cb in self.cbs: cb.clean_up()
-            raise
-        self._forget_batch()
-        return self.recorder.validated
-
-    def _go_through(self, dl, part, cancel):
-        self.dl, self.n_iter = dl, length_hint(dl) or None  # a stream does not know its length
-        self._with_events(part, self._all_batches, cancel)
-
-    def _all_batches(self):
-        self.iter = -1
-        for self.iter, batch in enumerate(self.dl): self.one_batch(batch)
-        if self.training and self.iter < 0:
-            raise ValueError(f"there is nothing to train on in epoch {self.epoch}: the loader gave no batch (a generator gives them only once)")
-
-    def one_batch(
-        self,
-        batch: Any, # As a loader gives it
-    ):
-        "Train on a batch, or validate with it."
-        self._forget_batch()
-        self.xb, self.yb = self._split(batch, self.device)
-        self._with_events("batch", self._do_batch, CancelBatchException)
-
-    def _forget_batch(self): self.xb = self.yb = (); self.pred = self.loss = self.loss_grad = None
-
-    def __getstate__(self):
-        "A copy or a pickle has no batch, for torch copies no results that are still in the graph."
-        return vars(self) | {"xb": (), "yb": (), "pred": None, "loss": None, "loss_grad": None}
-
-    def _split(self, batch, device):
-        "The inputs and the targets of a batch, on the device."
-        batch = map_tensors(lambda t: t.to(device, non_blocking=True), batch)
-        if isinstance(batch, Mapping): return (batch,), (batch,)
-        if isinstance(batch, Tensor): return (batch,), ()
-        n = getattr(self.dls, "n_inp", max(len(batch) - 1, 1))
-        return tuple(batch[:n]), tuple(batch[n:])
-
-    def _predict(self, xb): return self.model(**xb[0]) if len(xb) == 1 and isinstance(xb[0], Mapping) else self.model(*xb)
-
-    def _do_batch(self):
-        self.pred = self._predict(self.xb)
-        self("after_pred")
-        if self.yb or self.training:
-            self.loss_grad = self.loss_func(self.pred, *self.yb)
-            self.loss = self.loss_grad.detach().clone()
-        self("after_loss")
-        if not self.training: return
-        self._with_events("backward", lambda: self.loss_grad.backward(), CancelBackwardException)
-        self._with_events("step", lambda: self.opt.step(), CancelStepException)
-        self.opt.zero_grad()
+    def model(self, model):
+        self._model, self.opt = model, None  # an optimizer belongs to the parameters of one model
 
     def summary(self) -> Summary:
-        "What the model is made of, as its first training batch goes through it, and what it is trained with. Nothing is changed by it."
+        "What the model is made of, and what it is trained with. Its first training batch runs, and nothing is changed."
         return module_summary(self)
-
-
-def _listed(x) -> list: return [] if x is None else [x] if callable(x) or not isinstance(x, Iterable) else list(x)
 
 # %% ../../nbs/lib/training/learner.ipynb #0d52456e
 class RegModel(nn.Module):
@@ -287,7 +103,7 @@ def synth_learner(
     model: nn.Module | None = None, # Another model than `RegModel`
     **options: Any, # As in `Learner`: `cbs`, `metrics`, `device`, `quiet`
 ) -> Learner: # It has not been fit yet
-    "A line to be found from points around it: `RegModel`, mean squared error, gradient descent with momentum."
+    "A line to fit to noisy points: `RegModel`, mean squared error, gradient descent with momentum."
     dls = synth_data(n_trn=n_trn, n_val=n_val) if data is None else data
     options = {"opt_func": partial(torch.optim.SGD, momentum=0.9)} | options
     return Learner(dls, RegModel() if model is None else model, F.mse_loss, lr=lr, **options)

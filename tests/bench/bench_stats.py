@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torchvision.models import resnet18
 
 import hooklab as hl
-from hooklab.training.callback import leaves
+from hooklab.hooks.select import leaves
 from tests.bench.measure import ratios
 
 

@@ -20,7 +20,8 @@ from torch.utils.checkpoint import checkpoint
 import hooklab as hl
 from hooklab import HookWarning
 from hooklab.hooks import books, calls
-from hooklab.edit.edits import Change, ablate, edit_input, edit_output, patch, scale, steer
+from hooklab.edit.changes import Change, ablate, patch, scale, steer
+from hooklab.edit.edits import edit_input, edit_output
 from support.nets import Net, Returns, all_equal, step
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
@@ -638,7 +639,7 @@ odd = {"tuple": (lambda x: Twins(x, x + 1), "0", "Twins"), "Mapping": (lambda x:
 @pytest.mark.parametrize("make,part,name", odd.values(), ids=odd)
 def test_a_container_that_cannot_be_made_again_is_named(make, part, name):
     x, change = torch.ones(2), hl.scale(2., part=part)
-    with pytest.raises(TypeError, match=rf"^a {name} cannot be made again around a new tensor.*write a function of the layer"): change(make(x))
+    with pytest.raises(TypeError, match=rf"^a {name} cannot be rebuilt around a new tensor.*write a function of the layer"): change(make(x))
     class Layer(nn.Module):
         def forward(self, x): return make(x)
     layer = Layer()

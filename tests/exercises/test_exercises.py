@@ -61,7 +61,7 @@ def test_stub_says_that_nothing_is_written(id):
     assert "Nothing is written here yet" in told(id, source(id, "stub"))
 
 
-@pytest.mark.filterwarnings("ignore:.*never called:hooklab.hooks.hook.HookWarning")  # from an answer that hides an error
+@pytest.mark.filterwarnings("ignore:.*never called:hooklab.HookWarning")  # from an answer that hides an error
 @pytest.mark.parametrize("id, mistake", [(id, mistake) for id in mistakes for mistake in mistakes[id]])
 def test_mistake_is_named(id, mistake):
     *change, expected = mistake

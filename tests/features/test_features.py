@@ -16,7 +16,8 @@ from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.models.feature_extraction import create_feature_extractor
 
 from hooklab.hooks.attached import hooks_on
-from hooklab.edit.edits import edit_output, scale
+from hooklab.edit.changes import scale
+from hooklab.edit.edits import edit_output
 from hooklab.features.extractor import FeatureExtractor
 from hooklab.hooks.hook import hook_outputs
 from hooklab.hooks.select import layers
@@ -475,9 +476,13 @@ def test_compiled_once(x):
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
     compiled = torch.compile(net, backend=backend)
     extract = FeatureExtractor(compiled, ["0", "2"])
-    for _ in range(2): compiled(x), extract(x)
+    for _ in range(2):
+        compiled(x)
+        extract(x)
     n = len(graphs)
-    for _ in range(20): compiled(x), extract(x)
+    for _ in range(20):
+        compiled(x)
+        extract(x)
     assert len(graphs) == n
 
 

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.profiling.cost_meters import Clock, Memory, Step, Turns, Watched
-from hooklab.profiling.cost_table import Costs, LayerCost, rows_of
+from hooklab.profiling.cost_meters import Memory, Step, StepClock, Turns, Watched
+from hooklab.profiling.cost_table import Costs, LayerCost, layer_costs
 from hooklab.profiling.costs import cost
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
@@ -161,7 +161,7 @@ def test_a_queue_is_not_waited_for_until_the_step_is_over(x, monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda gpu: None)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda gpu: (waits.append(gpu), done.extend(waits[1:])))
-    clock, net = Clock({"gpu"}, "gpu"), nn.Sequential(Sleeper(.01), nn.Tanh())
+    clock, net = StepClock({"gpu"}, "gpu"), nn.Sequential(Sleeper(.01), nn.Tanh())
     turns = Turns({"(model)": net} | hl.layers(net))
     Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(clock)
     turns.close(report=False)
@@ -172,7 +172,7 @@ def test_a_queue_is_not_waited_for_until_the_step_is_over(x, monkeypatch):
 def test_where_there_are_no_events_every_turn_is_waited_for(x, monkeypatch):
     waits = []
     monkeypatch.setattr(torch.accelerator, "synchronize", waits.append)
-    clock = Clock({"other"}, None)
+    clock = StepClock({"other"}, None)
     for i in range(3): clock(None, i)
     assert len(waits) == 3
 
@@ -317,7 +317,7 @@ def test_peak_as_an_allocator_counts_it(x, monkeypatch):
     memory = Memory(turns, "gpu")
     Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(memory)
     turns.close(report=False)
-    row = {r.name: r for r in rows_of({"(model)": net} | hl.layers(net), turns.calls, [], memory)}
+    row = {r.name: r for r in layer_costs({"(model)": net} | hl.layers(net), turns.calls, [], memory)}
     assert [row[name].forward_peak for name in ("(model)", "0", "1", "2")] == [80, 10, 80, 35]
     assert [row[name].backward_peak for name in ("(model)", "0", "1", "2")] == [30]*4
 

@@ -17,6 +17,9 @@ import torch
 from hypothesis import given, strategies as st
 
 from hooklab import __version__, cli
+from hooklab.debug import bug_report
+from hooklab.debug.bug_report import global_hooks, report
+from hooklab.exercises import folder as learners_folder
 from hooklab.exercises.notebooks import learner_notebook
 
 
@@ -49,7 +52,7 @@ def originals(tmp_path, monkeypatch):
     folder = tmp_path/"originals"
     save(notebook("x = 1", "x + 1"), folder/"01-one.ipynb")
     save(notebook("y = 'größer'"), folder/"02-two.ipynb")
-    monkeypatch.setattr(cli, "lesson_files", lambda: sorted(folder.glob("*.ipynb")))
+    monkeypatch.setattr(learners_folder, "lesson_files", lambda: sorted(folder.glob("*.ipynb")))
     (tmp_path/"cwd").mkdir()
     monkeypatch.chdir(tmp_path/"cwd")
     return folder
@@ -95,7 +98,7 @@ def test_a_module_is_the_command_too(module, tmp_path):
     done = as_module(module, "--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"hooklab {__version__}\n", "")
     done = as_module(module, "lessons", "here", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and len(os.listdir(tmp_path/"here")) == len(cli.lesson_files())
+    assert (done.returncode, done.stderr) == (0, "") and len(os.listdir(tmp_path/"here")) == len(learners_folder.lesson_files())
     done = as_module(module, "summary", "torch.nn:ReLU")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("ReLU")
 
@@ -243,16 +246,16 @@ def test_report_tells_nothing_about_its_user(tmp_path):
 
 def test_report_gives_the_versions_in_use():
     import numpy
-    text = cli.report()
+    text = report()
     for name, version in {"hooklab": __version__, "torch": torch.__version__.split("+")[0], "numpy": numpy.__version__,
                           "python": sys.version.split()[0]}.items():
         assert re.search(rf"^{name} +{re.escape(version)}", text, re.M)
 
 
 def test_report_of_a_package_that_is_not_there(monkeypatch):
-    def missing(name): raise cli.metadata.PackageNotFoundError(name)
-    monkeypatch.setattr(cli, "metadata", SimpleNamespace(version=missing, PackageNotFoundError=ModuleNotFoundError))
-    assert re.search("^torchvision +not installed$", cli.report(), re.M)
+    def missing(name): raise bug_report.metadata.PackageNotFoundError(name)
+    monkeypatch.setattr(bug_report, "metadata", SimpleNamespace(version=missing, PackageNotFoundError=ModuleNotFoundError))
+    assert re.search("^torchvision +not installed$", report(), re.M)
 
 
 def test_report_names_every_gpu(monkeypatch):
@@ -261,15 +264,15 @@ def test_report_names_every_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties",
                         lambda i: SimpleNamespace(name=f"Card {i}", total_memory=(i + 1) * 2**33))
-    assert re.search(r"^CUDA +13.9, Card 0 \(8 GiB\), Card 1 \(16 GiB\)$", cli.report(), re.M)
+    assert re.search(r"^CUDA +13.9, Card 0 \(8 GiB\), Card 1 \(16 GiB\)$", report(), re.M)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert re.search("^CUDA +13.9, no device$", cli.report(), re.M)
+    assert re.search("^CUDA +13.9, no device$", report(), re.M)
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
-    assert re.search("^CUDA +not in this build of torch$", cli.report(), re.M)
+    assert re.search("^CUDA +not in this build of torch$", report(), re.M)
 
 
 @pytest.mark.gpu
-def test_report_names_this_gpu(): assert torch.cuda.get_device_name(0) in cli.report()
+def test_report_names_this_gpu(): assert torch.cuda.get_device_name(0) in report()
 
 
 class Watcher:
@@ -286,18 +289,18 @@ def test_report_lists_each_kind_of_global_hook_while_it_is_on():
     assert len(register) >= 9
     with ExitStack() as stack:
         for f in register: stack.callback(f(Watcher().method).remove)
-        found = cli.global_hooks()
+        found = global_hooks()
         assert len(found) == len({*found}) == len(register)
         assert all(hook.endswith(f": {__name__}.Watcher.method") for hook in found)
-        assert all(hook in cli.report() for hook in found)
-    assert cli.global_hooks() == [] and re.search("^global hooks +none$", cli.report(), re.M)
+        assert all(hook in report() for hook in found)
+    assert global_hooks() == [] and re.search("^global hooks +none$", report(), re.M)
 
 
 @pytest.mark.parametrize("hook, name", [(Watcher(), f"{__name__}.Watcher"),
                                         (functools.partial(print), "functools.partial")])
 def test_a_hook_without_a_name_is_called_after_its_class(hook, name):
     handle = torch.nn.modules.module.register_module_forward_hook(hook)
-    try: assert cli.global_hooks() == [f"forward: {name}"]
+    try: assert global_hooks() == [f"forward: {name}"]
     finally: handle.remove()
 
 
@@ -307,26 +310,26 @@ def watch_me(module, inputs, output): pass
 def test_report_of_a_model_lists_its_hooks_and_leaves_them():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))
     handle = model[0].register_forward_hook(watch_me)
-    assert "watch_me" in cli.report(model) and "watch_me" not in cli.report()
+    assert "watch_me" in report(model) and "watch_me" not in report()
     assert len(model[0]._forward_hooks) == 1
     handle.remove()
-    assert "watch_me" not in cli.report(model) and cli.report(model).endswith("hooks on this Sequential:\nnone\n```")
+    assert "watch_me" not in report(model) and report(model).endswith("hooks on this Sequential:\nnone\n```")
 
 
 def test_a_global_hook_is_listed_once():
     handle = torch.nn.modules.module.register_module_forward_hook(watch_me)
-    try: assert cli.report(torch.nn.ReLU()).count("watch_me") == 1
+    try: assert report(torch.nn.ReLU()).count("watch_me") == 1
     finally: handle.remove()
 
 
 def test_report_of_something_else_than_a_model():
-    with pytest.raises(TypeError, match="Module"): cli.report(3)
+    with pytest.raises(TypeError, match="Module"): report(3)
 
 
 @pytest.mark.parametrize("file", ["run.html", Path("run.html")])
 def test_report_of_a_file_says_whose_report_writes_one(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(TypeError) as refused: cli.report(file)
+    with pytest.raises(TypeError) as refused: report(file)
     assert str(refused.value) == ("hl.report lists versions for a bug report; it takes a model or nothing, not 'run.html'. The page of "
                                   "a run comes from its statistics: s = hl.ActivationStats().on(model), and later s.report('run.html')")
     assert not os.listdir()
@@ -337,7 +340,7 @@ def test_report_of_a_file_says_whose_report_writes_one(file, tmp_path, monkeypat
 def test_real_lessons_arrive_as_learners_get_them(tmp_path):
     done = shell("lessons", "here", cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == ""
-    files = cli.lesson_files()
+    files = learners_folder.lesson_files()
     assert files and sorted(os.listdir(tmp_path)) == ["here"]
     assert sorted(os.listdir(tmp_path/"here")) == [file.name for file in files]
     for file in files:
@@ -439,9 +442,9 @@ def test_other_files_in_the_folder_stay(originals, lessons):
 def test_fingerprint_sees_people_and_not_jupyter(sources, i):
     whole, i = notebook(*sources), i % len(sources)
     split = {**whole, "cells": [{**c, "source": c["source"].splitlines(keepends=True)} for c in whole["cells"]]}
-    assert cli.fingerprint(whole) == cli.fingerprint(split)
+    assert learners_folder.fingerprint(whole) == learners_folder.fingerprint(split)
     typed = notebook(*sources[:i], sources[i] + "x", *sources[i+1:])
-    assert cli.fingerprint(whole) != cli.fingerprint(typed)
+    assert learners_folder.fingerprint(whole) != learners_folder.fingerprint(typed)
 
 
 @pytest.mark.parametrize("folder", ["Übungen für später", "レッスン", "with 'quotes' and spaces", "-dashed"])
@@ -451,11 +454,11 @@ def test_any_folder_name(originals, lessons, capsys, folder):
 
 
 def test_fingerprint_does_not_see_what_editors_tidy_but_sees_indentation():
-    written = cli.fingerprint(notebook("if x:\n    y"))
+    written = learners_folder.fingerprint(notebook("if x:\n    y"))
     for tidied in ("if x:  \n    y", "if x:\r\n    y", "if x:\n    y\n\n"):
-        assert cli.fingerprint(notebook(tidied)) == written
+        assert learners_folder.fingerprint(notebook(tidied)) == written
     for edited in ("if x:\ny", "if x:\n  y", "if x: y", "if x:\n\n    y"):
-        assert cli.fingerprint(notebook(edited)) != written
+        assert learners_folder.fingerprint(notebook(edited)) != written
 
 
 def test_folder_name_that_the_terminal_cannot_show(tmp_path):
@@ -464,13 +467,13 @@ def test_folder_name_that_the_terminal_cannot_show(tmp_path):
 
 
 def test_lessons_of_a_wheel_come_before_those_of_a_clone(tmp_path, monkeypatch, fails):
-    monkeypatch.setattr(cli, "resources", SimpleNamespace(files=lambda package: tmp_path/"site"/package))
+    monkeypatch.setattr(learners_folder, "resources", SimpleNamespace(files=lambda package: tmp_path/"site"/package))
     assert "no lessons" in fails("lessons", tmp_path/"out")
     assert not (tmp_path/"out").exists()
     save(notebook("clone"), tmp_path/"site/nbs/lessons/01-a.ipynb")
-    assert cli.lesson_files() == [tmp_path/"site/nbs/lessons/01-a.ipynb"]
+    assert learners_folder.lesson_files() == [tmp_path/"site/nbs/lessons/01-a.ipynb"]
     for name in ("02-b", "01-a"): save(notebook("wheel"), tmp_path/f"site/hooklab/lessons/{name}.ipynb")
-    assert cli.lesson_files() == [tmp_path/f"site/hooklab/lessons/{name}.ipynb" for name in ("01-a", "02-b")]
+    assert learners_folder.lesson_files() == [tmp_path/f"site/hooklab/lessons/{name}.ipynb" for name in ("01-a", "02-b")]
 
 
 def test_originals_are_never_written_over(originals, fails, tmp_path):

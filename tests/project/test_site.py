@@ -13,6 +13,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+import yaml
 from bs4 import BeautifulSoup
 
 from support.checks import REPO
@@ -68,15 +69,15 @@ def test_the_sidebar_has_the_reference_in_its_order(pages, repo):
 
 
 def test_the_page_of_a_wing_lists_its_rooms_in_their_order(repo):
-    reference = next(part for part in site_builder.sidebar() if part.get("section") == "Reference")
+    sidebar = yaml.safe_load((repo/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]
+    reference = next(part for part in sidebar if part.get("section") == "Reference")
     wings = [part for part in reference["contents"] if isinstance(part, dict) and "href" in part]
-    assert {Path(wing["href"]).parent.name for wing in wings} == {path.parent.name for path in (repo/"nbs/lib").glob("*/index.ipynb")}
+    assert {wing["href"] for wing in wings} == {f"lib/{path.parent.name}/index.ipynb" for path in repo.glob("nbs/lib/*/index.ipynb")}
     for wing in wings:
-        index = repo/"nbs"/wing["href"]
         rooms = [path.name for name in wing["contents"] for path in sorted((repo/"nbs").glob(name))]
-        cells = ["".join(cell["source"]) for cell in json.loads(index.read_text(encoding="utf-8"))["cells"]]
-        table = next(cell for cell in cells if "| room | what it is for |" in cell)
-        assert re.findall(r"^\| \[\w+\]\(([\w-]+\.ipynb)\)", table, re.M) == rooms, index
+        cells = json.loads((repo/"nbs"/wing["href"]).read_text(encoding="utf-8"))["cells"]
+        table = next(text for text in ("".join(cell["source"]) for cell in cells) if "| room | what it is for |" in text)
+        assert re.findall(r"^\| \[\w+\]\(([\w-]+\.ipynb)\)", table, re.M) == rooms, wing["href"]
 
 
 def test_no_page_shows_where_it_was_made(site, repo):
@@ -306,7 +307,7 @@ def project(tmp_path, repo):
     for name in ("hooklab", "nbs/lessons"): (tmp_path/name).mkdir()
     for name in ("hooklab/__init__.py", "nbs/404.qmd"): shutil.copy(repo/name, tmp_path/name)
     quarto = (tmp_path/"_quarto.yml").read_text(encoding="utf-8")
-    (tmp_path/"_quarto.yml").write_text(re.sub(r"\n *- (?:lib/.*|gallery\.ipynb)", "", quarto), encoding="utf-8")
+    (tmp_path/"_quarto.yml").write_text(re.sub(r"\n *(?:- |href: )(?:lib/.*|gallery\.ipynb)", "", quarto), encoding="utf-8")
     (tmp_path/"nbs/index.ipynb").write_text(notebook("# Home\n\n> of a small project", "Some text, $x^2$, and [what `layers` are](https://code.example)."))
     (tmp_path/"nbs/lessons/01-one.ipynb").write_text(notebook("# One\n\n> the first", "Some text."))
     return tmp_path

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations
 import hooklab.training.callback
 from hooklab.hooks.attached import hooks_on
 from hooklab.training.callback import (Callback, CancelBatchException, CancelEpochException, CancelFitException, CancelStepException, CancelTrainException,
-                              CancelValidException, HookCallback, events)
+                              CancelValidException, EVENTS, HookCallback)
 from hooklab.training.data import synth_data
 from hooklab.training.learner import Learner, RegModel, synth_learner
 from hooklab.hooks.copies import HookWarning
@@ -333,7 +333,7 @@ def test_a_layer_that_never_runs_is_reported_and_not_on_top_of_an_error(ours):
 @pytest.mark.parametrize("options", [{}, {"every": 2}, {"every": 2, "remove_end": False}, {"is_forward": False}], ids=repr)
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 @pytest.mark.parametrize("order", [-50, 0, 50])
-@pytest.mark.parametrize("event", [e for e in events if "cancel" not in e and e != "after_create"])
+@pytest.mark.parametrize("event", [e for e in EVENTS if "cancel" not in e and e != "after_create"])
 def test_an_error_in_any_event_leaves_no_hook(make, event, order, error, options):
     learn = make(n_trn=3, n_val=1, model=Net())
     learn.add_cb(HookCallback(hook=nothing, **options))
@@ -457,7 +457,7 @@ def test_hooklab_does_not_import_fastai():
 def test_events_are_those_of_fastai_in_the_same_order():
     from fastai.callback.core import _events, _inner_loop
     from fastai.learner import _loop
-    assert events == list(_events) and set(_inner_loop) <= set(hooklab.training.callback._batch_events)
+    assert EVENTS == list(_events) and set(_inner_loop) <= set(hooklab.training.callback.BATCH_EVENTS)
     for learn in synth_learner(n_trn=2, n_val=1, quiet=True), fastai_learner(n_trn=2, n_val=1):
         heard = []
         class Hears(Callback):
@@ -469,7 +469,7 @@ def test_events_are_those_of_fastai_in_the_same_order():
 
 @pytest.mark.peers
 @pytest.mark.parametrize("part", ["Backward", "Step", "Batch", "Train", "Valid", "Epoch", "Fit"])
-@pytest.mark.parametrize("event", [e for e in events if "cancel" not in e and e != "after_create"])
+@pytest.mark.parametrize("event", [e for e in EVENTS if "cancel" not in e and e != "after_create"])
 def test_what_is_cancelled_is_the_same(event, part):
     cancel, heard = getattr(hooklab.training.callback, f"Cancel{part}Exception"), {}
     for learn in synth_learner(n_trn=2, n_val=1, quiet=True), fastai_learner(n_trn=2, n_val=1):

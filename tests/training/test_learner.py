@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from hooklab.hooks.attached import hooks_on
-from hooklab.training.callback import Callback, HookCallback, events
+from hooklab.training.callback import EVENTS, Callback, HookCallback
 from hooklab.training import callback
 from hooklab.training.data import DataLoaders, synth_data
 from hooklab.training.learner import Learner, RegModel, synth_learner
@@ -66,7 +66,7 @@ def test_a_cancelled_part_ends_and_the_loop_goes_on(quiet, part):
 
 
 @pytest.mark.parametrize("part", parts)
-@pytest.mark.parametrize("event", [e for e in events if "cancel" not in e and e != "after_create"])
+@pytest.mark.parametrize("event", [e for e in EVENTS if "cancel" not in e and e != "after_create"])
 def test_cancelling_anywhere_is_as_in_the_nested_parts(quiet, event, part):
     "An exception that no part around the event knows comes out; all others are dealt with. Nothing is left in any case."
     learn = quiet(cbs=HookCallback(hook=lambda m, i, o: None))
@@ -205,7 +205,7 @@ def left(learn): return hooks_on(learn.model), [m.training for m in learn.model.
 
 @pytest.mark.parametrize("error", errors, ids=repr)
 @pytest.mark.parametrize("order", [-100, 0, 55, 100])
-@pytest.mark.parametrize("event", [e for e in events if e != "after_create"])
+@pytest.mark.parametrize("event", [e for e in EVENTS if e != "after_create"])
 def test_an_error_in_any_event_leaves_nothing(quiet, event, order, error):
     hooks, listener = HookCallback(hook=lambda m, i, o: None), Listener(order=1)
     learn = quiet(model=BreaksInForward(), cbs=[hooks, listener])
