@@ -92,8 +92,9 @@ class BackwardPass:
             read(new, left_out)
             if worst(new, self.watch.inf): described(new)
         for n in new: n.tensor = None
-        queue = torch.autograd.Variable._execution_engine.queue_callback
-        if not self.calls: queue(partial(queue, self._end))  # behind what others queue until the pass is over
+        if not self.calls:
+            queue = torch.autograd.Variable._execution_engine.queue_callback
+            queue(partial(queue, self._end))  # behind what others queue until the pass is over
         self.calls.append(call)
 
     def _end(self):
