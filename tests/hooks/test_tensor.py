@@ -233,7 +233,7 @@ def test_silence():
     with pytest.raises(ZeroDivisionError), hl.tensor_hook(a): 1/0
     h = hl.tensor_hook(a, name="a")
     a.grad = torch.ones(1)  # as sharding does: torch calls no hook
-    assert "past the hook" in warning_of(h.remove)
+    assert "did not pass the hook" in warning_of(h.remove)
     hl.tensor_hook(a).remove()  # this gradient is older than the hook
 
 
