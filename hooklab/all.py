@@ -67,6 +67,8 @@ _all_ = [
 
 # %% ../nbs/lib/all.ipynb #5aa91762
 from .debug.trace import *
+from .debug.timeline import *
+from .debug.nan_blame import *
 from .debug.nan_watch import *
 
 _all_ = [

@@ -111,7 +111,7 @@ def size(text: str) -> tuple[int, ...]:
     try: return tuple(map(int, text.split(",")))
     except ValueError:
         meant = "a size is whole numbers with commas between them, such as 1,3,224,224"
-        raise ArgumentTypeError(f"{meant}, and not {text!r}")
+        raise ArgumentTypeError(f"{meant}, and not {text!r}") from None
 
 
 def known(kind: str, names: Iterable[str]) -> Callable[[str], str]:

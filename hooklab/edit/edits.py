@@ -8,10 +8,8 @@ __all__ = ['edit_output', 'edit_input']
 # %% ../../nbs/lib/edit/edits.ipynb #fe427ee2
 import inspect
 from collections.abc import Callable
-from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..hooks.calls import check_layers
 from ..hooks.group import Group, takes
@@ -61,10 +59,12 @@ class EditGroup(Group):
         self.is_input, self.of_one, self.with_kwargs, self.call = is_input, of_one, with_kwargs, call
         self.port = "new_input" if is_input else "new_output"
         kwargs = ", kwargs" if with_kwargs else ""
-        self.called = "a function of one tensor" if of_one else f"f(layer, inputs{kwargs}{'' if is_input else ', output'})"
+        output = "" if is_input else ", output"
+        self.called = "a function of one tensor" if of_one else f"f(layer, inputs{kwargs}{output})"
         if not of_one and not takes(f, n := self.called.count(",") + 1):
             more = not with_kwargs and takes(f, n + 1)
-            instead = "keyword arguments come with with_kwargs=True" if more else "for a function of one tensor, write hl.Change(lambda value: …)"
+            instead = "for a function of one tensor, write hl.Change(lambda value: …)"
+            if more: instead = "keyword arguments come with with_kwargs=True"
             raise TypeError(f"{self.kind} calls {self.called}, and {_call_of(f)} was given; {instead}")
 
     def new(self, m, given):
@@ -78,14 +78,16 @@ class EditGroup(Group):
         new = f(m, *given)
         if new is None: return None
         if not self.with_kwargs: return new if isinstance(new, tuple) else (new,)
-        if isinstance(new, tuple) and len(new) == 2 and isinstance(new[0], tuple) and isinstance(new[1], dict): return new
-        raise TypeError("with with_kwargs=True an edit of inputs returns (tuple of inputs, dict of keyword arguments), or None")
+        pair = isinstance(new, tuple) and len(new) == 2
+        if pair and isinstance(new[0], tuple) and isinstance(new[1], dict): return new
+        raise TypeError("with with_kwargs=True an edit of inputs returns (tuple of inputs, dict of keyword arguments), "
+                        "or None")
 
 # %% ../../nbs/lib/edit/edits.ipynb #b38e8cf9
 def _form(x):
-    "The type of a value, and what can be told of the tensors in it: some cannot say their shape, and that must stop no model."
+    "The type of a value, and the shape, dtype and device of each tensor in it."
     try: return type(x).__name__, [(name, _shape(t), t.dtype, t.device) for name, t in named_tensors(x)]
-    except Exception: return type(x).__name__, None
+    except Exception: return type(x).__name__, None  # a tensor that cannot tell its shape must stop no model
 
 
 def _shape(t): return shape_text(t) if t.is_nested else tuple(t.shape)
@@ -96,10 +98,10 @@ def _described(form) -> str:
     return kind if parts is None else f"{kind}({', '.join(' '.join(map(str, part)).strip() for part in parts)})"
 
 
-_on_nested = ("it got a nested tensor, which few operations of torch take (nn.TransformerEncoder makes them from a padding mask in eval "
-              "mode); torch.backends.mha.set_fastpath_enabled(False) has it work on padded ones")
+ON_NESTED = ("it got a nested tensor, which few operations of torch take (nn.TransformerEncoder makes them from a "
+             "padding mask in eval mode); torch.backends.mha.set_fastpath_enabled(False) makes it work on padded ones")
 
-
+# %% ../../nbs/lib/edit/edits.ipynb #83b95709
 class Edit(MemberHook):
     "Replaces what one layer gets or returns."
     note = None # what to say if a layer stumbles over the edit
@@ -118,7 +120,7 @@ class Edit(MemberHook):
         try: new = g.new(m, given)
         except Exception as e:
             e.add_note(f"raised in {g.kind} of {self.name}; what it was given is called as {g.called}")
-            if any(isinstance(shape, str) for _, shape, *_ in before[1] or ()): e.add_note(_on_nested)
+            if any(isinstance(shape, str) for _, shape, *_ in before[1] or ()): e.add_note(ON_NESTED)
             raise
         if new is not None: self._compare(before, _form(new))
         return new
@@ -129,15 +131,17 @@ class Edit(MemberHook):
 
     def why_silent(self) -> str:
         if not self.n_calls: return super().why_silent()
-        return f"ran {self.n_calls} times in the last pass, so call={self.group.call} never came (calls are counted from 0)"
+        return (f"ran {self.n_calls} times in the last pass, so call={self.group.call} never came (calls are counted "
+                "from 0)")
 
     def __repr__(self): return f"{self.group.kind} of {self.name}: {self.layer_type}, {self.state}"
 
-
+# %% ../../nbs/lib/edit/edits.ipynb #7cdbd1b6
 class Edits(Hooks):
     "The edits of one `edit_input` or `edit_output`, to be used in a `with`."
     def __init__(self, m, f, is_input, names, call, with_kwargs, prepend):
-        if call is not None and names is None: raise ValueError("call= counts within a pass of the model: edit_output(model, f, names=…, call=1)")
+        if call is not None and names is None:
+            raise ValueError("call= counts within a pass of the model: edit_output(model, f, names=…, call=1)")
         if names is not None and not isinstance(names, list | tuple): names = [names]
         if names is None: named, root = {type(m).__name__: m}, None
         else: named, root = layers(m, *names) if names else {}, m  # no name must not mean all layers

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .checking import NotYet, exercise, require
-from ..debug.trace import Timeline
+from ..debug.timeline import Timeline
 
 # %% ../../nbs/lib/exercises/lesson-02.ipynb #cc87f5b9
 @exercise("02a")

@@ -7,32 +7,51 @@ __all__ = ['FeatureExtractor']
 
 # %% ../../nbs/lib/features/extractor.ipynb #e02ff268
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..hooks.calls import LayerHook, check_layers
+from .wanted import Wanted, layer_at
+from ..hooks.calls import LayerHook
 from ..hooks.group import place
 from ..hooks.keeping import HookGroup, last_given
-from ..hooks.select import is_sharded, layers, named_layers, not_a_model, unwrap
+from ..hooks.select import is_sharded, named_layers, unwrap
 from ..hooks.copies import HookWarning, Live, current_level, versions
 from ..hooks.tree import map_tensors
 
+# %% ../../nbs/lib/features/extractor.ipynb #8e860625
+class Complete(nn.Module):
+    "An extractor that checks whether everything it was asked for has come."
+    def _check_complete(self, taking, takers):
+        "Nothing that did not run goes unnoticed."
+        calls = {h.name: h for h in takers}
+        for key in self.wanted.must_come:
+            if self.wanted.key(key) in taking.found: continue
+            h = calls[key if key in calls else key.rsplit("#", 1)[0]]
+            why = h.why_silent()
+            times = "once" if h.n_ran == 1 else f"{h.n_ran} times"
+            if h.fired: why = f"{h.name} ran {times}, and calls are counted from 0"
+            raise RuntimeError(f"{key} was asked for and did not run in this pass: {why}")
+        silent = [h for h in takers if not h.fired]
+        if not silent or self._said: return
+        self._said = True
+        warnings.warn(f"{', '.join(h.name for h in silent)}: {silent[0].why_silent()}", HookWarning, stacklevel=5)
+
 # %% ../../nbs/lib/features/extractor.ipynb #e87f4657
-class FeatureExtractor(nn.Module):
+class FeatureExtractor(Complete):
     "Call a model, and get what the layers asked for returned."
     __call__: Callable[..., dict[str, Any]]  # what a call gives, for type checkers: a plain `nn.Module` says Any
 
     def __init__(
         self,
         model: nn.Module, # Any model; it stays as it is
-        layer_names: str | type | Callable | Iterable, # As in `layers`; `"relu#1"` is the second call of `relu`, `""` the model's output; a dict gives new names
+        layer_names: str | type | Callable | Iterable, # As in `layers`; `"relu#1"` is the second call of `relu`
         *,
         detach: bool = False, # Copies without history, instead of the layers' own tensors in the graph
         stop: bool = False, # End the pass after the first call of each layer; in eval mode only
-        to: torch.device | torch.dtype | str | tuple | None = None, # Device, dtype or both; only floating point changes its dtype
+        to: torch.device | torch.dtype | str | tuple | None = None, # Device, dtype (of floating point) or both
     ):
         super().__init__()
         self.wanted = Wanted(model, layer_names)
@@ -60,26 +79,11 @@ class FeatureExtractor(nn.Module):
         self._check_complete(taking, takers)
         if taking.uncopied and not self._uncopied:
             self._uncopied = True
-            told = "; ".join(f"{key}: what it returned cannot be copied, and comes as it is ({type(e).__name__}: {e})" for key, e in taking.uncopied.items())
-            warnings.warn(told, HookWarning, stacklevel=4)
+            warnings.warn(_cannot_be_copied(taking.uncopied), HookWarning, stacklevel=4)
         if changed := taking.overwritten():
             text = f"{', '.join(changed)}: changed in place later in this pass; detach=True keeps copies"
             warnings.warn(text, HookWarning, stacklevel=4)
         return {key: kept.value if type(kept) is Live else kept for key, kept in taking.found.items()}
-
-    def _check_complete(self, taking, takers):
-        "Nothing that did not run goes unnoticed."
-        calls = {h.name: h for h in takers}
-        for key in self.wanted.must_come:
-            if self.wanted.key(key) in taking.found: continue
-            h = calls[key if key in calls else key.rsplit("#", 1)[0]]
-            why = h.why_silent()
-            if h.fired: why = f"{h.name} ran {'once' if h.n_ran == 1 else f'{h.n_ran} times'}, and calls are counted from 0"
-            raise RuntimeError(f"{key} was asked for and did not run in this pass: {why}")
-        silent = [h for h in takers if not h.fired]
-        if not silent or self._said: return
-        self._said = True
-        warnings.warn(f"{', '.join(h.name for h in silent)}: {silent[0].why_silent()}", HookWarning, stacklevel=5)
 
     def __repr__(self):
         told = [f"{option}=True" for option in ("detach", "stop") if getattr(self, option)]
@@ -92,101 +96,16 @@ def _check_mode(model):
     inner = unwrap(model)
     if any(m.training for m in inner.modules()):
         name = next((name for name, m in [("the model", inner), *named_layers(inner)] if m.training), "a wrapper in it")
-        raise RuntimeError(f"stop=True is for eval mode, but {name} is in train mode, where the rest of the pass counts "
-                           "too (batch statistics, gradients); call model.eval(), or leave stop=True out")
+        raise RuntimeError(f"stop=True is for eval mode, but {name} is in train mode, where the rest of the pass "
+                           "counts too (batch statistics, gradients); call model.eval(), or leave stop=True out")
     if is_sharded(model):
-        raise RuntimeError("stop=True does not go with FSDP: layers that are left early would keep their gathered weights")
-
-# %% ../../nbs/lib/features/extractor.ipynb #29f155e4
-class Wanted:
-    "Which calls of which layers were asked for."
-    def __init__(
-        self,
-        model: nn.Module, # The model to take from
-        names: str | type | Callable | Iterable, # Names, patterns, types or tests; a name may end in the number of a call; a dict gives each a new name
-    ):
-        if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-        new_names = _new_names(names) if isinstance(names, Mapping) else {}
-        names = [names] if isinstance(names, str) or callable(names) else list(names)
-        if not names: raise ValueError("no layer is asked for; give names such as 'layer4' or patterns such as 'layer?.*'")
-        known = {name for name, _ in named_layers(model)}
-        self.model_output = "" in names
-        self.numbers = {}  # for each layer the numbers of its calls; None means all of them
-        self.must_come = []  # what was asked for by its full name
-        self.called = {"": new_names[""]} if "" in new_names else {}  # new names, by what was asked for
-        for what in names:
-            if isinstance(what, str) and not what: continue
-            which, number = _split(what, known)
-            found = layers(model, which)
-            if what in new_names: self._rename(what, found, number, new_names[what])
-            for name in found:
-                if number not in self.numbers.setdefault(name, []): self.numbers[name].append(number)
-            if isinstance(which, str) and which in known: self.must_come.append(what)
-        if self.numbers: check_layers([(name, layer_at(model, name)) for name in self.numbers])
-
-    def _rename(self, what, found, number, new):
-        if len(found) > 1:
-            some = ", ".join(list(found)[:3])
-            raise ValueError(f"{what!r} fits {len(found)} layers ({some} …), and a new name is for one; give each its own, in place of {new!r}")
-        asked = _of_call(next(iter(found)), number)
-        if asked in self.called: raise ValueError(f"{asked} is given two names, {self.called[asked]!r} and {new!r}")
-        self.called[asked] = new
-
-    def key(self, asked: str) -> str:
-        "The name under which the dict has what was asked for."
-        return self.called.get(asked, asked)
-
-    def keys(self, name: str, number: int) -> list[str]:
-        "The names under which the dict has call `number` of a layer."
-        asked, found = self.numbers[name], []
-        if None in asked: found.append(_of_call(self.key(name), number or None))
-        if number in asked: found.append(self.key(_of_call(name, number)))
-        return list(dict.fromkeys(found))
-
-    def asked(self) -> list[str]: return [_of_call(name, n) for name, numbers in self.numbers.items() for n in numbers]
-
-    def first(self) -> list[str]:
-        "What a pass that ends early has to wait for: the first call of each layer, and each call with a number."
-        return [self.key(what) for what in self.asked()]
-
-    def __repr__(self):
-        shown = [(what, what) for what in self.asked()]
-        if self.model_output: shown.append(("", "the output"))
-        return ", ".join(f"{text} as {self.called[what]}" if what in self.called else text for what, text in shown)
+        raise RuntimeError("stop=True does not go with FSDP: layers that are left early would keep their gathered "
+                           "weights")
 
 
-def _of_call(name: str, number: int | None) -> str: return name if number is None else f"{name}#{number}"
-
-
-def _new_names(names: Mapping) -> dict:
-    "What is to be called otherwise in the dict, as torchvision's `return_nodes` has it."
-    if all(isinstance(m, nn.Module) for m in names.values()): return {}  # from `layers`
-    for what, new in names.items():
-        if not isinstance(new, str): raise TypeError(f"a dict gives new names to layers; that of {what!r} is of type {type(new).__name__}, not a string")
-        if "#" in new: raise ValueError(f"{{{what!r}: {new!r}}}: # is for the number of a call, and no part of a new name")
-    twice = [new for new in names.values() if list(names.values()).count(new) > 1]
-    if twice: raise ValueError(f"{twice[0]!r} is the new name of {' and of '.join(repr(what) for what in names if names[what] == twice[0])}")
-    return dict(names)
-
-
-def _split(what, known: set[str]) -> tuple[Any, int | None]:
-    "What was asked for without the number of the call, and the number."
-    if not isinstance(what, str) or what in known or "#" not in what: return what, None
-    which, number = what.rsplit("#", 1)
-    if not number.isdecimal(): raise ValueError(f"{what!r}: # is followed by the number of a call, counted from 0")
-    return which, int(number)
-
-
-def layer_at(
-    model: nn.Module, # The model
-    name: str, # The name of a layer
-) -> nn.Module: # The layer that has this name now: it may have been replaced
-    "Look a layer up by its name without wrapper prefixes."
-    m = unwrap(model)
-    for part in name.split("."):
-        if part not in m._modules: raise LookupError(f"{name} was asked for and is not in the model any more")
-        m = unwrap(m._modules[part])
-    return m
+def _cannot_be_copied(uncopied: dict[str, Exception]) -> str:
+    why = "what it returned cannot be copied, and comes as it is"
+    return "; ".join(f"{key}: {why} ({type(e).__name__}: {e})" for key, e in uncopied.items())
 
 # %% ../../nbs/lib/features/extractor.ipynb #5f51433c
 class Ended(BaseException):

@@ -123,7 +123,8 @@ def undisturbed(
 def _lazy_copy(model: nn.Module, state: list[Tensor]) -> nn.Module:
     "A copy of a lazy model. torch can copy its lazy parameters, but not its lazy buffers."
     lazy = [t for t in state if isinstance(t, UninitializedBuffer)]
-    return copy.deepcopy(model, {id(t): UninitializedBuffer(t.requires_grad, t.device, t.dtype) for t in lazy})
+    copies = {id(t): UninitializedBuffer(t.requires_grad, t.device, t.dtype) for t in lazy}
+    return copy.deepcopy(model, copies)
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #8def9b02
 def asks_for_gradients(error: Exception) -> bool:

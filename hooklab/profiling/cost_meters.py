@@ -33,11 +33,11 @@ class Turn(LayerHook):
     def left(self, output, rerun): self.group.left(self.name, output)
 
 
-nobody = "", ()
+NO_LAYER = "", ()
 
 
 class Turns(Group):
-    "Knows whose turn it is: a direction, and the names of the layers that are at work, each inside the one before."
+    "Tracks whose turn it is: the direction, and the stack of layer names."
     def __init__(self, named: dict[str, nn.Module]):
         super().__init__("cost")
         self.begin(None)
@@ -45,7 +45,7 @@ class Turns(Group):
 
     def begin(self, changed: Callable[[tuple, tuple], Any] | None):
         "A step begins. `changed` is called with the turn that ends and the turn that begins."
-        self.changed, self.now, self.open, self.marks, self.paths = changed, nobody, [], [], {}
+        self.changed, self.now, self.open, self.marks, self.paths = changed, NO_LAYER, [], [], {}
         self.calls, self.raised_in, self.outside = Counter(), None, sys.exception()
 
     def pass_to(self, turn: tuple[str, tuple], *_):
@@ -54,7 +54,7 @@ class Turns(Group):
 
     def enters(self, name, rerun):
         before = self.now
-        self.pass_to(nobody)  # the time that is spent here is no layer's
+        self.pass_to(NO_LAYER)  # the time that is spent here is no layer's
         if not rerun:
             path = self.paths[name] = *before[1], name
             turn, self.calls[name], self.raised_in = ("forward", path), self.calls[name] + 1, None
@@ -66,27 +66,14 @@ class Turns(Group):
         self.pass_to(turn)
 
     def left(self, name, out):
-        self.pass_to(nobody)
+        self.pass_to(NO_LAYER)
         before, raised = self.open.pop(), out is None and sys.exception() is not self.outside
         # the error itself is not kept: it holds the tensors of the layers that it went through
         if before[0] != "backward": self.raised_in = (self.raised_in or name) if raised else None
         self.marks.append((torch._C._autograd._get_sequence_nr(), before))
         # reentrant checkpointing goes backward through nodes that were made just now
-        if before[0] == "backward" and not self.open and out is not None: self.listen(tensors(out))
+        if before[0] == "backward" and not self.open and out is not None: tell_turns(self, tensors(out))
         self.pass_to(before)
-
-    def listen(self, ends: list[Tensor]) -> list[Tensor]: # The leaves of the graph, such as parameters
-        "Let the nodes of the graph that ends in `ends` tell when their turn comes."
-        numbers, leaves, seen, todo = [n for n, _ in self.marks], [], set(), [t.grad_fn for t in ends]
-        while todo:
-            if (node := todo.pop()) is None or node in seen: continue
-            seen.add(node)
-            todo += [following for following, _ in node.next_functions]
-            if hasattr(node, "variable"): leaves.append(node.variable)
-            if not numbers[0] <= node._sequence_nr() < numbers[-1]: continue
-            _, path = self.marks[bisect_right(numbers, node._sequence_nr()) - 1][1]
-            if path: node.register_prehook(partial(self.pass_to, ("backward", path)))
-        return leaves
 
     def explain(self, e: Exception):
         "Say where in the step `e` was raised."
@@ -94,6 +81,23 @@ class Turns(Group):
         if self.raised_in: e.add_note(f"raised in {self.raised_in}, on the way forward")
         elif direction == "loss": e.add_note("raised in the loss")
         elif direction == "backward": e.add_note(f"raised in {path[-1] if path else 'the loss'}, on the way backward")
+
+# %% ../../nbs/lib/profiling/cost-meters.ipynb #e03a33e4
+def tell_turns(
+    turns: Turns, # Who is told
+    ends: list[Tensor], # Where the graph ends
+) -> list[Tensor]: # The leaves of the graph, such as parameters
+    "Let the nodes of a graph tell when their turn comes."
+    numbers, leaves, seen, todo = [n for n, _ in turns.marks], [], set(), [t.grad_fn for t in ends]
+    while todo:
+        if (node := todo.pop()) is None or node in seen: continue
+        seen.add(node)
+        todo += [following for following, _ in node.next_functions]
+        if hasattr(node, "variable"): leaves.append(node.variable)
+        if not numbers[0] <= node._sequence_nr() < numbers[-1]: continue
+        _, path = turns.marks[bisect_right(numbers, node._sequence_nr()) - 1][1]
+        if path: node.register_prehook(partial(turns.pass_to, ("backward", path)))
+    return leaves
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #515841bc
 def fresh(t: Tensor) -> Tensor:
@@ -135,11 +139,11 @@ class Step(nn.Module):
             why = "nothing in the output needs gradients" if torch.is_grad_enabled() else "gradients are switched off"
             self.notes.append(f"forward only: {why}")
             return
-        leaves = {id(p): p for p in [*self.parameters(), *self.turns.listen([total])]}
+        leaves = {id(p): p for p in [*self.parameters(), *tell_turns(self.turns, [total])]}
         with put_aside(leaves.values()), torch.autocast("cuda" if total.is_cuda else "cpu", enabled=False):
             self.turns.pass_to(("backward", ()))
             total.backward()
-            self.turns.pass_to(nobody)
+            self.turns.pass_to(NO_LAYER)
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #6ad902cf
 class StepClock:

@@ -65,19 +65,15 @@ def packed_numbers(m: nn.Module) -> int | None:
     return sum(t.numel() for t in found.values()) if found else None
 
 # %% ../../nbs/lib/profiling/rows.ipynb #71cd8e9d
-class LayerCalls(LayerHook):
-    "Tells when a call of a layer begins and ends."
-    def enters(self, given, rerun): self.group.look.enter(self.module, *given)
-    def left(self, output, rerun): self.group.look.leave(self.module, output)
+def shapes_of(x, named=()) -> Shapes:
+    if type(x) is tuple and len(x) == 1 and not named: x = x[0]
+    if isinstance(x, Tensor): return _shape(x)
+    return {name: _shape(t) for part in (x, dict(named)) for name, t in named_tensors(part)}
 
 
-class LookGroup(Group):
-    "Hooks that tell `look`."
-    def __init__(self, look: "Walk | Clock"):
-        super().__init__("summary", with_kwargs=True)
-        self.look = look
+def _shape(t) -> tuple[int, ...]: return (t.size(0),) if t.is_nested else tuple(t.shape)
 
-
+# %% ../../nbs/lib/profiling/rows.ipynb #c6158b6d
 class Walk:
     "Fills in the rows while the model runs."
     def __init__(self, of_layer: dict[nn.Module, Row], given: list[Tensor]):
@@ -118,7 +114,7 @@ class Walk:
                 total += storage.nbytes()
         return total
 
-
+# %% ../../nbs/lib/profiling/rows.ipynb #7f4b6957
 class Clock:
     "Adds up the time of the calls."
     def __init__(self, of_layer: dict[nn.Module, Row], wait: Callable[[], Any]):
@@ -133,14 +129,18 @@ class Clock:
         row = self.of_layer[m]
         row.time = (row.time or 0) + (perf_counter() - self.began.pop())/row.calls
 
+# %% ../../nbs/lib/profiling/rows.ipynb #52c6683b
+class LayerCalls(LayerHook):
+    "Tells when a call of a layer begins and ends."
+    def enters(self, given, rerun): self.group.look.enter(self.module, *given)
+    def left(self, output, rerun): self.group.look.leave(self.module, output)
 
-def shapes_of(x, named=()) -> Shapes:
-    if type(x) is tuple and len(x) == 1 and not named: x = x[0]
-    if isinstance(x, Tensor): return _shape(x)
-    return {name: _shape(t) for part in (x, dict(named)) for name, t in named_tensors(part)}
 
-
-def _shape(t) -> tuple[int, ...]: return (t.size(0),) if t.is_nested else tuple(t.shape)
+class LookGroup(Group):
+    "Hooks that tell `look`."
+    def __init__(self, look: "Walk | Clock"):
+        super().__init__("summary", with_kwargs=True)
+        self.look = look
 
 
 def watched(of_layer: dict[nn.Module, Row], look: Walk | Clock) -> Group:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..hooks.select import first_few
 from .moments import BINS, COUNTS, merged
 from .plots import Plots
 

@@ -202,8 +202,8 @@ class MeterGroup(MeasuringGroup):
         if self.traced: tables.append(torch.cat([h.own for h in self.hooks], 1))
         if self.carried is not None: tables.append(self.carried)
         self.carried = None
-        if len(tables) > 1: taken = merged(torch.stack(tables))
-        else: taken = tables[0].clone() if tables else None
+        taken = None
+        if tables: taken = merged(torch.stack(tables)) if len(tables) > 1 else tables[0].clone()
         for t in self.tables[:used]: t.zero_()
         if self.traced: torch._foreach_zero_([h.own for h in self.hooks])
         self.traced = False

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..hooks.calls import check_layers
 from ..hooks.keeping import HookGroup
 from .history import History
-from ..hooks.hook import Hooks, MemberHook
+from ..hooks.hook import MemberHook
 from .switched import SwitchedGroup
 
 # %% ../../nbs/lib/stats/own-hook.ipynb #a1c0e5d6
@@ -85,7 +85,7 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
         return row if ran else None
 
 # %% ../../nbs/lib/stats/own-hook.ipynb #a1c0e5da
-def as_mapping(given: Any) -> Mapping: return given if isinstance(given, Mapping) else {}
+def named_parts(given: Any) -> Mapping: return given if isinstance(given, Mapping) else {}
 
 
 def is_number(x: Any) -> bool:
@@ -113,15 +113,15 @@ class HookRows(History):
     @property
     def whats(self) -> list[str]:
         "The names of the numbers that the hook returned."
-        found = [part for row in self.kept for given in row for part in as_mapping(given).items()]
+        found = [part for row in self.kept for given in row for part in named_parts(given).items()]
         return list(dict.fromkeys(name for name, value in found if is_number(value)))
 
     @property
-    def has_hist(self) -> bool: return any("hist" in as_mapping(given) for row in self.kept for given in row)
+    def has_hist(self) -> bool: return any("hist" in named_parts(given) for row in self.kept for given in row)
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer in each recorded step, with the numbers that have a name: what `pandas.DataFrame` takes."
-        def numbers(given): return {name: float(value) for name, value in as_mapping(given).items() if is_number(value)}
+        def numbers(given): return {name: float(value) for name, value in named_parts(given).items() if is_number(value)}
         return [{"step": step, "layer": name} | numbers(given)
                 for step, row in zip(self.steps, self.kept) for name, given in zip(self.names, row)]
 
@@ -135,7 +135,7 @@ class HookHistory(HookRows):
         "The history of one number, for all layers."
         known = self.has_hist if what == "hist" else what in self.whats
         if self.kept and not known: raise LookupError(self._lacks(f"{what!r} was not recorded"))
-        found = [[as_mapping(given).get(what) for given in row] for row in self.kept]
+        found = [[named_parts(given).get(what) for given in row] for row in self.kept]
         if what == "hist": return self._hists(found)
         numbers = [[float(x) if is_number(x) else torch.nan for x in row] for row in found]
         return torch.tensor(numbers).reshape(len(found), len(self.names)).T
@@ -147,7 +147,7 @@ class HookHistory(HookRows):
         return self._placed(hists).permute(1, 2, 0)
 
     def _numbers(self, what):
-        values, shown = self.values(what).double().numpy(), self._where(lambda given: what in as_mapping(given))
+        values, shown = self.values(what).double().numpy(), self._where(lambda given: what in named_parts(given))
         return np.where(np.isfinite(values), values, np.nan), shown & ~np.isfinite(values)
 
     def _ran(self): return self._where(lambda given: given is not None)

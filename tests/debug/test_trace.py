@@ -11,7 +11,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.debug.trace import ForwardCheck, GradientCheck, Timeline, VerboseExecution, checked_gradients, execution_order
+from hooklab.debug.timeline import Timeline
+from hooklab.debug.trace import ForwardCheck, GradientCheck, VerboseExecution, checked_gradients, execution_order
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
 

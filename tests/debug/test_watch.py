@@ -679,7 +679,7 @@ def test_a_plain_tensor_that_could_not_be_looked_at_once_is_looked_at_again(x, m
         else: return total_norm(found, *args)
         raise RuntimeError("busy")
     total_norm = torch.nn.utils.get_total_norm
-    monkeypatch.setattr("hooklab.debug.nan_blame.get_total_norm", fails_once)
+    monkeypatch.setattr("hooklab.debug.nan_numbers.get_total_norm", fails_once)
     model[0].weight.data[0, 0] = nan
     assert names(fault(model, x))[:2] == ("parameters", "0") and failed
 

@@ -307,7 +307,7 @@ def project(tmp_path, repo):
     for name in ("hooklab", "nbs/lessons"): (tmp_path/name).mkdir()
     for name in ("hooklab/__init__.py", "nbs/404.qmd"): shutil.copy(repo/name, tmp_path/name)
     quarto = (tmp_path/"_quarto.yml").read_text(encoding="utf-8")
-    (tmp_path/"_quarto.yml").write_text(re.sub(r"\n *- (?:lib/.*|gallery\.ipynb)", "", quarto), encoding="utf-8")
+    (tmp_path/"_quarto.yml").write_text(re.sub(r"\n *(?:- |href: )(?:lib/.*|gallery\.ipynb)", "", quarto), encoding="utf-8")
     (tmp_path/"nbs/index.ipynb").write_text(notebook("# Home\n\n> of a small project", "Some text, $x^2$, and [what `layers` are](https://code.example)."))
     (tmp_path/"nbs/lessons/01-one.ipynb").write_text(notebook("# One\n\n> the first", "Some text."))
     return tmp_path

@@ -87,7 +87,8 @@ def test_healthy_run_is_left_alone(name, seed):
 def test_frozen_layers_are_no_fault():
     torch.manual_seed(0)
     model = mlp(*shallow)
-    model[1].requires_grad_(False), model[3].requires_grad_(False)
+    model[1].requires_grad_(False)
+    model[3].requires_grad_(False)
     d = diagnose(train(model, sgd(model.parameters(), lr=.02), grads=True))
     assert not d
 
@@ -98,7 +99,8 @@ class Lora(nn.Module):
         super().__init__()
         self.start = nn.Flatten()
         self.query, self.key, self.value, self.drop, self.head = *(nn.Linear(64, 64) for _ in range(3)), nn.Dropout(.1), nn.Linear(64, 10)
-        self.key.requires_grad_(not frozen), self.value.requires_grad_(not frozen)
+        self.key.requires_grad_(not frozen)
+        self.value.requires_grad_(not frozen)
 
     def forward(self, x):
         x = self.start(x)
@@ -141,7 +143,7 @@ def test_files_of_before_can_be_diagnosed(tmp_path):
 
 
 class Wired(nn.Module):
-    "The same network without a `Sequential`, so that nobody knows what follows a layer."
+    "The same network without a `Sequential`, so what follows a layer is unknown."
     def __init__(self, layers, act):
         super().__init__()
         self.layers, self.act = nn.ModuleList(m for m in layers if isinstance(m, nn.Linear)), act
@@ -196,7 +198,7 @@ def test_where_nobody_knows_what_follows():
 
 
 def test_a_part_of_the_units():
-    "A ReLU that is open for one number in thirty, and the same layer before a LeakyReLU; gradients tell them apart where nobody knows."
+    "A ReLU that is open for one number in thirty, and the same layer before a LeakyReLU; gradients tell them apart where what follows is unknown."
     def part(act, wired=False, **options):
         torch.manual_seed(0)
         model = mlp(64, 256, 256, 10, act=act)

@@ -99,7 +99,8 @@ def test_a_sample_is_like_the_whole():
     with exact.on(model), sample.on(model):
         for x in batches(3)*5:
             model(x)
-            exact.step(), sample.step()
+            exact.step()
+            sample.step()
     whole, part = exact.history.values("hist"), sample.history.values("hist")
     assert part.sum(1).max() <= 4096
     assert ((whole/whole.sum(1, keepdim=True) - part/part.sum(1, keepdim=True)).abs() < .03).all()
@@ -235,7 +236,7 @@ class Picky(torch.Tensor):
 
 
 class Opaque(torch.Tensor):
-    "Has its numbers in another tensor, and tells nobody."
+    "Has its numbers in another tensor, without saying so."
     @staticmethod
     def __new__(cls, inner): return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
     def __init__(self, inner): self.inner = inner
@@ -512,7 +513,8 @@ def test_copies_of_a_watched_model():
         twin, stored = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
         buffer = io.BytesIO()
         torch.save(model, buffer)
-        train(twin, batches(2)), train(stored, batches(2))
+        train(twin, batches(2))
+        train(stored, batches(2))
         assert len(s.stats) == 2 and not any(h.n_calls for m in s.meters.values() for h in m.hooks)
 
 
@@ -597,7 +599,7 @@ class Imitates:
 
 
 class Ahead(torch.optim.Optimizer):
-    "Has books of hooks that nobody reads, and another name for its optimizer."
+    "Has dictionaries of hooks that are never read, and another name for its optimizer."
     def __init__(self, base):
         self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = {}, {}
         self._base, self.param_groups, self.defaults, self.state = base, base.param_groups, base.defaults, base.state
@@ -943,7 +945,7 @@ def test_no_pass_on_a_gpu_waits_for_it(fake, options):
     with hl.ActivationStats(grads=True, **options).on(model) as s:
         for _ in range(4):
             model(torch.randn(4, 3, 16, 16))
-            if s.history.wants_next:  # without a GPU there is no backward pass, so gradients come by hand
+            if s.history.wants_next:  # without a GPU there is no backward pass, so gradients are set by hand
                 for h, shape in zip(s.meters["gradients"].hooks, ((4, 8, 14, 14), (4, 8, 14, 14), (4, 10))): h.measure(torch.randn(shape))
             s.step()
         assert s.meters["activations"].stacks and s.meters["activations"].device.type == "cuda"
@@ -975,7 +977,7 @@ def test_save_and_load(tmp_path):
         mine = again.histories[kind]
         assert torch.equal(mine.tables(), history.tables()) and mine.names == history.names and mine.steps == history.steps and type(mine) is type(history)
     assert again.table() == s.table() and torch.equal(again.hist(0), s.hist(0))
-    with again.on(model): train(model, batches(2), again)  # it records anew
+    with again.on(model): train(model, batches(2), again)  # it records again
     torch.save({}, tmp_path/"other")
     from safetensors.torch import save_file
     save_file({"x": torch.ones(1)}, tmp_path/"other.safetensors")

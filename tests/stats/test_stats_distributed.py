@@ -1,4 +1,4 @@
-"Statistics in two gloo processes: nobody waits in a step, and `combine` gives what one process would have seen."
+"Statistics in two gloo processes: neither waits in a step, and `combine` gives what one process would have seen."
 import pytest
 import torch
 import torch.distributed as dist
@@ -54,7 +54,7 @@ def gradients(rank):
 
 
 def no_step_waits(rank):
-    "One process does three more steps than the other: it would wait for ever."
+    "One process does three more steps than the other: it would wait forever."
     s = recorded(net(), [batch(i, rank) for i in range(steps + 3*rank)], hl.ActivationStats()).combine()
     assert s.steps == list(range(steps))  # what all have
 

@@ -442,7 +442,7 @@ def test_trainers_without_our_callback_are_what_they_were(tmp_path):
     assert "resume_from_checkpoint" in inspect.signature(Trainer.train).parameters
     s = ActivationStats()
     ran = in_transformers(folder=tmp_path)
-    with s.on(ran.net):  # somebody records by hand
+    with s.on(ran.net):  # recorded by hand
         ran()
         assert s.meters
 
