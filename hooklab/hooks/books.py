@@ -9,7 +9,6 @@ __all__ = []
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from torch import nn

@@ -75,7 +75,7 @@ class ParameterGroup(TensorGroup):
         late = self.make({name: p for name, p in now.items() if name not in known and p.grad is not None})
         return super().silent(in_context) + late
 
-
+# %% ../../nbs/lib/hooks/parameters.ipynb #478ff201
 class Loaded(End):
     "Called after a state dict has been loaded."
     __slots__ = ()
