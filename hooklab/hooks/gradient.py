@@ -19,7 +19,7 @@ from .tree import is_one_of, parts_of, map_tensors, tensors
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #bffb0bfc
 class Entrance:
-    "Where the inputs of one call hang in the graph, noted before the layer runs."
+    "Where the inputs of one call are attached to the graph, noted before the layer runs."
     def __init__(
         self,
         *given: Any, # The positional arguments as a tuple, and the keyword arguments as a dict if they are of interest
@@ -42,7 +42,7 @@ def _is_window(t: Tensor) -> bool:
 
 
 def _window(t: Tensor) -> Callable[[Tensor], Tensor]:
-    "A function that takes the gradient of a view out of the gradient of its base."
+    "A function that extracts the gradient of a view from the gradient of its base."
     size, stride, offset = t.size(), t.stride(), t.storage_offset() - t._base.storage_offset()
     return lambda g: g.as_strided(size, stride, g.storage_offset() + offset)
 
@@ -51,9 +51,9 @@ _empty = torch.empty(0)
 
 
 def _outline(x, around=()):
-    "The containers in `x`, to put gradients in."
+    "The containers in `x`, with places for gradients."
     if isinstance(x, Tensor): return _empty
-    # nothing else is kept: it may hold tensors, and these the graph, which holds the hook that holds the outline
+    # Nothing else is kept. It may hold tensors, tensors hold the graph, and the graph holds the hook with this outline.
     if x is None or around and is_one_of(x, around) or (taken := parts_of(x)) is None: return None
     _, parts, rebuild = taken
     if type(x) is not tuple: around = (*around, x)
@@ -63,7 +63,7 @@ def _outline(x, around=()):
 def _filled(outline, gradients: Iterator[Tensor | None]):
     "The next gradients in the containers of `outline`; one tensor becomes a tuple of one, as in torch."
     def fill(part): return map_tensors(lambda _: next(gradients), part) if tensors(part) else None
-    # what held no tensor has no gradient: a flag that was passed to a layer must not look like one
+    # A part without tensors has no gradient: a flag that was passed to a layer must not look like one.
     if isinstance(outline, Tensor): return (next(gradients),)
     if type(outline) is tuple: return tuple(map(fill, outline))
     if type(outline) is dict: return {name: fill(part) for name, part in outline.items()}
@@ -72,10 +72,10 @@ def _filled(outline, gradients: Iterator[Tensor | None]):
 # %% ../../nbs/lib/hooks/gradient.ipynb #516e133d
 def _readers(
     outputs: list[Tensor], # What the layer returned
-    entrance: Entrance, # Where its inputs hang
+    entrance: Entrance, # Where its inputs are attached
     returned: set, # The edges of the outputs
-) -> dict: # For each node that reads inputs: an input's number, its position in the node, its window in what is there
-    "The nodes that a layer made and that read its inputs."
+) -> dict: # For each node that reads inputs: numbers of inputs, their positions in the node, their windows
+    "The nodes, of those that a layer made, that read its inputs."
     wanted, bases = {}, {}
     for number, edge in enumerate(entrance.inputs):
         if edge is not None and edge not in returned: wanted.setdefault(edge, []).append((number, None))
@@ -95,14 +95,14 @@ def _readers(
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #fd909ffc
 def _is_whole_view(t: Tensor) -> bool:
-    "Does `t` show each number of another tensor once?"
+    "Does `t` show each element of another tensor once?"
     if not t._is_view() or is_wrapper(t) or (base := t._base).grad_fn is None: return False
     if t.dtype != base.dtype or t.layout != torch.strided or t.numel() != base.numel() or not t.numel(): return False
     return t.storage_offset() == base.storage_offset() and _is_dense(t) and _is_dense(base)
 
 
 def _is_dense(t: Tensor) -> bool:
-    "Do the numbers of `t` lie next to each other, each once?"
+    "Do the elements of `t` lie next to each other in memory, each once?"
     step = 1
     for stride, size in sorted(zip(t.stride(), t.shape)):
         if size == 1: continue
@@ -112,13 +112,13 @@ def _is_dense(t: Tensor) -> bool:
 
 
 def _laid_out_as(base: Tensor) -> Callable[[Tensor], Tensor]:
-    "A function that lays the gradient of `base` out in memory as `base` is, so that a window fits."
+    "A function that gives the gradient of `base` the memory layout of `base`, so that a window fits."
     size, stride = base.size(), base.stride()
     return lambda g: g if g.stride() == stride else g.new_empty_strided(size, stride).copy_(g)
 
 
 class _Changes:
-    "True once a tensor has been changed in place. It shares the counter of the tensor, and none of its memory."
+    "True once a tensor has been changed in place. It shares the tensor's counter, but none of its memory."
     __slots__ = "counter", "before"
     def __init__(self, t: Tensor):
         self.counter = t.detach()
@@ -129,7 +129,7 @@ class _Changes:
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #90d799c7
 class Collected:
-    "Puts the gradients of one call together as they pass, and hands them over once all are there."
+    "Collects the gradients of one call as they pass, and hands them over once all have arrived."
     def if_so(self, changed, if_changed, f, places, *given):
         if bool(changed) == if_changed: f(places, *given)
 
@@ -164,12 +164,12 @@ class Collected:
         if g is not None: self.grad_in[number] = g if self.grad_in[number] is None else self.grad_in[number] + g
 
     def _next(self):
-        "Start afresh when this is the first arrival of another backward pass."
+        "Start again at the first arrival of another backward pass."
         if self.task == (task := torch._C._current_graph_task_id()): return
         self.task = task
         self.missing = self.expected + sum(bool(changed) == if_changed for changed, if_changed in self.either)
         self.grad_in, self.grad_out = [None]*self.n_in, [None]*self.n_out
-        if self.missing > 1:  # a part that is not needed in this pass never comes: do not wait for it for ever
+        if self.missing > 1:  # a part that this pass does not need never arrives: wait until the pass ends, not longer
             torch.autograd.Variable._execution_engine.queue_callback(partial(self._finish_late, task))
 
     def _arrived(self):
@@ -188,12 +188,12 @@ class Collected:
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #ee5d0e73
 class GradientCall(Collected):
-    "The gradients of one call of a layer: put together as they come by, handed over once all are there."
+    "Finds the nodes where the gradients of one call of a layer pass, and collects the gradients there."
     def __init__(
         self,
         out: Any, # What the layer returned
         done: Callable, # Called as `done(self, gradients of what the entrance was given…, gradients of the output)`
-        entrance: Entrance | None = None, # Where the inputs hang; without it only gradients of the output are collected
+        entrance: Entrance | None = None, # Where the inputs are attached; without it, only gradients of the output
     ):
         outputs = tensors(out)
         self.done, self.outlines, self.out_outline = done, entrance.outlines if entrance else (), _outline(out)
@@ -217,7 +217,7 @@ class GradientCall(Collected):
             if node in views: self._listen(node.register_hook, self.at_input, places, views[node][0], False)
             else: self._listen(node.register_hook, self.at_input, places)
         if readers: return
-        # no gradient of an input will come: wait until the hooks that see only the outputs have had their turn
+        # no gradient of an input will arrive: wait until the hooks that see only the outputs have been called
         for node in exits:
             handle = self._listen(node.register_hook, self.at_end, ())
             if node not in computed: self.leaves.append((node, handle))
@@ -226,9 +226,9 @@ class GradientCall(Collected):
             self._listen(base.register_hook, self.at_end, (), changed, True)
 
     def _listen(self, register, f, places, changed=None, if_changed=False):
-        # Hooks on nodes go away with the graph, so there is nothing to remove. Only the node of a tensor that nothing
-        # computed, such as a parameter that a layer returns, is not the graph's: it may outlive the graph, or it is in
-        # no graph yet and must be held.
+        # Hooks on nodes go with the graph, so there is nothing to remove. The exception is the node of a tensor that
+        # was not computed, such as a parameter that a layer returns. Its node may outlive the graph, or belong to no
+        # graph yet, and is then held here.
         if changed is None:
             self.expected += 1
             return register(partial(f, places))
@@ -236,7 +236,7 @@ class GradientCall(Collected):
         return register(partial(self.if_so, changed, if_changed, f, places))
 
     def _listen_at_view(self, t, place, entrance):
-        "Listen at the node of the view `t`, and at that of its base, which is asked if the view was overwritten."
+        "Listen at the node of the view `t`, and at that of its base, which counts if the view was overwritten."
         changed, (base, base_nr) = _Changes(t), _edge(t._base)
         viewed = []
         if entrance:  # `t` may be a view of an input

@@ -18,7 +18,7 @@ from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, r
 from .tree import shape_text
 
 # %% ../../nbs/lib/hooks/hook.ipynb #25f8470b
-Layers = nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module]  # of which a hook is wanted on each
+Layers = nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module]  # the layers to hook
 
 # %% ../../nbs/lib/hooks/hook.ipynb #5d4ad7aa
 class Hook(KeepingHook):
@@ -27,16 +27,16 @@ class Hook(KeepingHook):
     def __init__(
         self,
         m: nn.Module, # The layer
-        hook_func: Callable, # `f(layer, inputs, output)`; for gradients `f(layer, of inputs, of outputs)`
+        hook_func: Callable, # `f(layer, inputs, output)`; for gradients, those of the inputs and of the output instead
         is_forward: bool = True, # False for gradients
         detach: bool = True, # Show `hook_func` detached tensors and store copies; False keeps the graph
         cpu: bool = False, # Show and store tensors on the CPU
         gather: bool = False, # Join what the processes of a distributed run saw
         *,
         kind: str | None = None, # `forward`, `forward_pre`, `backward` or `backward_pre`, instead of `is_forward`
-        name: str | None = None, # What messages call the layer
+        name: str | None = None, # The name of the layer in messages
         root: nn.Module | None = None, # The model: each time it is called, a pass begins
-        keep: int | None = None, # How many calls to keep; by default those of this pass, or without `root` the last
+        keep: int | None = None, # How many calls to keep; by default those of this pass; without `root`, the last
         **options: bool, # `with_kwargs`, `prepend` and `always_call`, as in torch
     ):
         group = HookGroup(hook_func, is_forward, detach, cpu, gather, kind=kind, root=root, keep=keep, **options)
@@ -70,12 +70,12 @@ class Hook(KeepingHook):
 
 # %% ../../nbs/lib/hooks/hook.ipynb #99e97e18
 class MemberHook(Hook):
-    "A hook in a group that is there already, which attaches it."
+    "A hook in an existing group, which attaches it."
     def __init__(self, name: str, m: Any, group: Group): KeepingHook.__init__(self, name, m, group)
 
 
 def _removed(name: str) -> Hook:
-    "A hook that is off: what the copy of a hook is."
+    "A removed hook: this is what the copy of a hook is."
     h = Hook.__new__(Hook)
     KeepingHook.__init__(h, name, None, HookGroup(last_given))
     h.removed, h.group.closed = True, True
@@ -88,7 +88,7 @@ def hook_output(
     cpu: bool = False, # Store on the CPU
     grad: bool = False, # Store the gradients of the output instead
     **options: Any, # As in `Hook`: `gather`, `name`, `root`, `keep`, `prepend`, `always_call`
-) -> Hook: # Its `stored` is the output, or the gradients of it
+) -> Hook: # Its `stored` is the output, or the gradients of the output
     "Keep what `module` returns."
     return Hook(module, last_given, detach=detach, cpu=cpu, kind="backward_pre" if grad else "forward", **options)
 
@@ -103,7 +103,7 @@ class Hooks:
         detach: bool = True, # Show detached tensors and store copies; False keeps the graph
         cpu: bool = False, # Show and store tensors on the CPU
         *,
-        names: str | type | Callable | list | None = None, # Which layers of the model `ms`, as `layers` understands it
+        names: str | type | Callable | list | None = None, # Which layers of the model `ms`, as in `layers`
         root: nn.Module | None = None, # Each time it is called, a pass begins; by default `ms`, if it is a model
         **options: Any, # As in `Hook`: `gather`, `kind`, `keep`, `with_kwargs`, `prepend`, `always_call`
     ):
@@ -125,11 +125,11 @@ class Hooks:
     def removed(self) -> bool: return all(h.removed for h in self.hooks)
 
     def clear(self):
-        "Forget what was stored; a pass begins."
+        "Forget what was stored; called when a pass begins."
         for h in self.hooks: h.clear()
 
     def remove(self):
-        "Take the hooks off. What they stored stays, until `clear()`."
+        "Remove the hooks. What they stored stays until `clear()`."
         self.group.remove()
 
     def __enter__(self) -> Self: return self
@@ -154,7 +154,7 @@ class Hooks:
 
 # %% ../../nbs/lib/hooks/hook.ipynb #c46b5975
 def _removed_hooks(names: list[str]) -> Hooks:
-    "Hooks that are off: what the copy of `Hooks` is."
+    "Removed hooks: this is what the copy of `Hooks` is."
     group = HookGroup(last_given)
     group.hooks = [_removed(name) for name in names]
     return Hooks(group, None)
@@ -197,6 +197,6 @@ def hook_outputs(
     cpu: bool = False, # Store on the CPU
     grad: bool = False, # Store the gradients of the outputs instead
     **options: Any, # As in `Hooks`: `names`, `root`, `gather`, `keep`, `prepend`, `always_call`
-) -> Hooks: # Its `stored` has the output of each layer, or the gradients of it
+) -> Hooks: # Its `stored` has the output of each layer, or the gradients of that
     "Keep what all `modules` return."
     return Hooks(modules, last_given, detach=detach, cpu=cpu, kind="backward_pre" if grad else "forward", **options)

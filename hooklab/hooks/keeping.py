@@ -23,14 +23,14 @@ KINDS = "forward", "forward_pre", "backward", "backward_pre"
 
 
 def last_given(m, *given):
-    "The function of `hook_output`: keep what the layer returned, or the gradients of it."
+    "The function of `hook_output`: keep what the layer returned, or the gradients of that."
     return given[-1]
 
 
 class HookGroup(Group):
     "Hooks that call one function, and what they show it."
     due = True
-    level = 0  # the transforms, such as `torch.vmap`, that copies are for the inside of: hooks are read outside of all
+    level = 0  # how many transforms, such as `torch.vmap`, surround the code that reads the copies: none
 
     def __init__(self, f, is_forward=True, detach=True, cpu=False, gather=False, *,
                  kind=None, root=None, keep=None, **options):
@@ -50,13 +50,13 @@ class HookGroup(Group):
         self.plain_store = f is last_given and detach and not (cpu or gather)
 
     def shown(self, t: Tensor) -> Tensor:
-        "`t` as the hook function gets it."
+        "`t` as it is passed to the hook function."
         if self.detach: t = t.detach()
         if self.gather: t = gathered(t)
         return t.cpu() if self.cpu else t
 
     def own(self, value, given):
-        "`value` as it is stored: with copies of the tensors that share memory with what torch gave."
+        "`value` as it is stored: with copies of the tensors that share memory with what torch passed."
         if not self.detach: return Live(value)
         if torch.compiler.is_compiling(): return map_tensors(lambda t: t.detach().clone(), value)
         if value is None or isinstance(value, float): return value
@@ -76,11 +76,11 @@ class HookGroup(Group):
 class Results(GradientHook):
     "Keeps a result for each call of the pass."
     n_calls = 0
-    _calls, _order = (), None  # the results; the numbers of their calls, for gradients, which come in another order
+    _calls, _order = (), None  # the results; for gradients, which arrive in reverse, the numbers of their calls
 
     @property
     def calls(self) -> list:
-        "What `hook_func` returned in each call of this pass that is kept, in the order of the calls."
+        "What `hook_func` returned in each kept call of this pass, in the order of the calls."
         return [c.read(self.name) if type(c) is Live else c for c in self._calls]
 
     @property
@@ -91,18 +91,18 @@ class Results(GradientHook):
 
     @property
     def state(self) -> str:
-        "As a word or two, for people."
+        "Whether it is removed, or else how often it was called, in words."
         if self.removed: return "removed"
         return "1 call" if self.n_calls == 1 else f"{self.n_calls} calls"
 
     def clear(self):
-        "Forget what was stored; a pass begins."
+        "Forget what was stored; called when a pass begins."
         self._calls, self._order, self.n_calls = (), None, 0
 
     def add(self, value, number=None, in_pass=None, compiling=False):
-        "Keep `value`; gradients come with the `number` of their call."
+        "Keep `value`; for gradients, `number` says of which call."
         self.fired = True
-        if self.removed: return  # by its own function
+        if self.removed: return  # its own function removed it
         g = self.group
         if in_pass is None: in_pass = g.running
         limit = g.keep or (None if in_pass else 1)
@@ -110,11 +110,12 @@ class Results(GradientHook):
         elif limit == 1 or not self._calls: self._calls = [value]
         else: self._calls.append(value)
         if limit and len(self._calls) > limit: self._forget_first(limit)
-        # code is compiled again for each value of a counter: without a root, which begins at 0, it only says "once"
+        # Compiled code is compiled again for each value of a counter. A root restarts the counter in each pass; without
+        # a root the counter only says "once".
         self.n_calls = 1 if compiling and not g.rooted else self.n_calls + 1
 
     def _insert(self, value, number):
-        "Gradients arrive last call first; they are kept in the order of the calls."
+        "Gradients of the last call arrive first; they are kept in the order of the calls."
         if self._order is None: self._order, self._calls = [], []
         i = bisect_left(self._order, number)
         if i < len(self._order) and self._order[i] == number: self._calls[i] = value  # a second backward pass
@@ -132,7 +133,7 @@ class KeepingHook(Results):
     def saw(self, layer, given, compiling):
         output = given[-1]
         if compiling or not self.group.plain_store or not isinstance(output, Tensor): value = self.kept(layer, *given)
-        else:  # as `kept` does, sooner
+        else:  # a shortcut for what `kept` does
             try: value = own_copy(output)
             except Exception as e: value = self.left_alone(e)
         self.add(value, compiling=compiling)
@@ -143,7 +144,7 @@ class KeepingHook(Results):
     def kept(self, module, *given):
         "What `hook_func` returns for `given`, with copies of what belongs to the layer."
         g = self.group
-        if self.removed: return None  # by another hook on this layer, while torch was calling them all
+        if self.removed: return None  # another hook on this layer removed it during this call
         self.fired = True
         if g.f is last_given: given = given[-1:]
         if torch.compiler.is_compiling():  # not `g.show`: before torch 2.9, `Tensor.detach` itself cannot be compiled
@@ -152,9 +153,10 @@ class KeepingHook(Results):
         except Exception as e: return self.left_alone(e)
         value = g.f(module, *shown)
         if before != versions(given):
-            warnings.warn(f"the hook function of {self.name} changed a tensor in place that it was only shown, and the "
-                          "model computes on with it; work on a copy, or use edit_output", HookWarning, stacklevel=4)
-        if self.removed: return None  # by its own function
+            warnings.warn(f"the hook function of {self.name} changed a tensor in place although it was only to look at "
+                          "it, and the model goes on with the changed tensor; work on a copy, or use edit_output",
+                          HookWarning, stacklevel=4)
+        if self.removed: return None  # its own function removed it
         try: return g.own(value, given)
         except Exception as e: return self.left_alone(e)
 

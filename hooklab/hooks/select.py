@@ -26,7 +26,7 @@ def unwrap(
     model: nn.Module, # A model, maybe inside wrappers
 ) -> nn.Module: # The model itself
     "The model inside the wrappers of `torch.compile`, data parallel training, checkpointing and Lightning Fabric."
-    # known by name, because importing torch's distributed or compiler code only to compare classes takes a second
+    # Wrappers are known by name: importing torch's distributed or compiler code to compare classes takes a second.
     packages = "torch", "lightning", "lightning_fabric"
     while type(model).__module__.split(".")[0] in packages and (inner := _wrapped_as.get(type(model).__name__)):
         model = getattr(model, inner)
@@ -35,7 +35,7 @@ def unwrap(
 # %% ../../nbs/lib/hooks/select.ipynb #8c3a120b
 def named_layers(
     model: nn.Module, # The model
-) -> list[tuple[str, nn.Module]]: # Names and layers, parents before children; a layer with two names comes twice
+) -> list[tuple[str, nn.Module]]: # Names and layers, parents before children; a layer with two names is listed twice
     "All layers of `model`, without the model itself, under their names without wrapper prefixes."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     found = []
@@ -43,7 +43,8 @@ def named_layers(
     return found
 
 
-# Not a function in the function above: it would refer to itself, and hold the layers until the next collection.
+# This is not nested in the function above: a closure that refers to itself would keep the layers alive until the next
+# garbage collection.
 def _visit(parent, prefix, found):
     for name, child in parent._modules.items():  # named_children() hides the second name of a shared layer
         if child is None: continue
@@ -55,7 +56,7 @@ def runs(
     m: nn.Module, # A layer
 ) -> bool: # False for `ModuleList` and `ModuleDict`, which only hold others and are never called
     "Does `m` have a `forward` of its own?"
-    if isinstance(m, torch.jit.ScriptModule): return True  # its class cannot be asked
+    if isinstance(m, torch.jit.ScriptModule): return True  # its class does not show it
     return type(m).forward is not nn.Module.forward or "forward" in vars(m)
 
 
@@ -65,7 +66,7 @@ def refuse_scripted(m: nn.Module, name: str = "the model"):
 
 
 def refuse_opaque(model: nn.Module):
-    "Say it of a model that torch runs as one piece, without calling its layers."
+    "Raise an error for a model that torch runs as one piece, without calling its layers."
     refuse_scripted(model := unwrap(model))
     if isinstance(model, torch.fx.GraphModule) and "train" in vars(model):  # torch.export puts it there
         raise TypeError("an exported program runs as one graph in which layers are not called; "
@@ -76,7 +77,7 @@ def layers(
     model: nn.Module, # The model to pick from
     *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns (`layer?.*.conv*`), types, functions
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
-    "The layers of `model` that `what` asks for; all that can run if it asks for nothing."
+    "The layers of `model` that fit any of `what`; without `what`, all that can run."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     refuse_opaque(model)
     named = named_layers(model)
@@ -91,20 +92,20 @@ def layers(
 
 
 def _test(what) -> Callable[[str, nn.Module], bool]:
-    "What `layers` was asked for, as a function of name and layer."
+    "One argument of `layers`, as a test of name and layer."
     if isinstance(what, str): return lambda name, m: name == what or (runs(m) and fnmatchcase(name, what))
     if isinstance(what, type): return lambda name, m: isinstance(m, what)
     if callable(what) and not isinstance(what, nn.Module): return what
-    # a model's repr has many lines
+    # The repr of a model has many lines, so its class stands for it.
     given = f"a layer ({type(what).__name__})" if isinstance(what, nn.Module) else repr(what)
     raise TypeError(f"layers are asked for by name, pattern, type or a function of (name, layer), not by {given}")
 
 # %% ../../nbs/lib/hooks/select.ipynb #d409bbda
 def nearest(
     name: str, # What was asked for
-    names: list[str], # What there is
+    names: list[str], # The names that exist
 ) -> list[str]: # At most five names: those that end in `name` first, then those spelled almost like it
-    "The names that somebody who asked for `name` may have meant."
+    "The names that may have been meant by `name`."
     ends = [n for n in names if n.endswith("." + name)]
     return (ends + [n for n in get_close_matches(name, names, n=5, cutoff=0.5) if n not in ends])[:5]
 
@@ -119,13 +120,13 @@ def _no_layer(what, named, model) -> str:
 
 
 def not_a_model(x) -> str:
-    "What to say to somebody who passed something else where a model belongs."
+    "The error message for something that was passed in place of a model."
     hint = " (pass its .model)" if isinstance(getattr(x, "model", None), nn.Module) else ""
     return f"expected a torch.nn.Module, got {type(x).__name__}{hint}"
 
 # %% ../../nbs/lib/hooks/select.ipynb #b97ecf77
 def first_few(names: list[str], most: int = 5) -> str:
-    "Names in a row, the first few of many."
+    "The names as one text; of many, only the first few."
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 # %% ../../nbs/lib/hooks/select.ipynb #c5b4be30
@@ -139,14 +140,14 @@ def has_children(
 def outermost(
     model: nn.Module, # The model
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
-    "The children of `model` that run; in place of a `ModuleList`, what is in it."
+    "The children of `model` that run; in place of a `ModuleList`, the layers in it."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     refuse_opaque(model)
     named = dict(named_layers(model))
     def no_parent_runs(name): return not any(runs(named[p]) for p in accumulate(name.split(".")[:-1], "{}.{}".format))
     found = {}
     for name, m in named.items():
-        if runs(m) and no_parent_runs(name): found.setdefault(m, name)  # a layer with two names comes once
+        if runs(m) and no_parent_runs(name): found.setdefault(m, name)  # a layer with two names is listed once
     return {name: m for m, name in found.items()}
 
 # %% ../../nbs/lib/hooks/select.ipynb #8f1e70d2
@@ -156,7 +157,8 @@ def leaves(model: nn.Module) -> dict[str, nn.Module]:
     found = {}
     for name, m in named_layers(model):
         if _only_lends(m) or "parametrizations" in name.split("."): continue
-        if all(_idle(*child) for child in m.named_children()): found.setdefault(id(m), (name, m))  # a shared layer has several names
+        idle = all(_idle(*child) for child in m.named_children())
+        if idle: found.setdefault(id(m), (name, m))  # a shared layer is listed once, under its first name
     return dict(found.values()) or {type(unwrap(model)).__name__: model}
 
 
@@ -166,7 +168,7 @@ def _only_lends(m: nn.Module) -> bool:
 
 
 def _idle(name: str, m: nn.Module) -> bool:
-    "A child that computes nothing of its own: its parent is a leaf all the same."
+    "Does this child compute nothing of its own? Its parent is then still a leaf."
     return name == "parametrizations" or (_only_lends(m) and not has_children(m))
 
 # %% ../../nbs/lib/hooks/select.ipynb #f1faae4a
@@ -186,7 +188,7 @@ def is_sharded(
     model: nn.Module, # The model
     each_parameter: bool = False, # Ask for `fully_shard` only
 ) -> bool: # False for a wrapper that keeps whole weights in each process
-    "Are its weights shared out between processes?"
+    "Are the weights of `model` split between processes?"
     classes = {c for kind in set(map(type, model.modules())) for c in kind.__mro__}
     if each_parameter: return any(c.__name__ == "FSDPModule" for c in classes)
     return any(c.__module__.startswith("torch.distributed.fsdp") for c in classes)

@@ -22,28 +22,28 @@ from .tree import shape_text
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #c992ae17
 class OnTensor(Port):
-    "A tensor hook, or one that is called when a gradient has been added to what is there."
+    "Called with the gradient of a tensor, or with a parameter once its gradient has been accumulated."
     __slots__ = ()
-    __torch_unserializable__ = True  # pickles are without it, which is no news
+    __torch_unserializable__ = True  # torch leaves it out of pickles, without a warning
     def __call__(self, given): return self.hook.given(given)
 
 
 class TensorGroup(Group):
-    "Hooks on tensors that were made together."
+    "Tensor hooks that were made together."
     def __init__(self, f, kind, quiet=False):
         if f is not None and not callable(f):
-            raise TypeError(f"a hook on a tensor calls a function with the gradient; a {type(f).__name__} is none")
+            raise TypeError(f"a hook on a tensor calls a function with the gradient, not a {type(f).__name__}")
         super().__init__(kind, f or own_copy)
         self.keeps, self.quiet = f is None, quiet
 
     def silent(self, in_context):
-        # nobody knows whether backward was called, so `remove()` reports only what is surely wrong
+        # Was backward called at all? `remove()` cannot know, so it reports only what is certainly wrong.
         due = in_context and not (self.quiet and any(h.fired for h in self.hooks))
         return [h for h in self.hooks if not h.removed and (h.overlooked() or due and not h.fired)]
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #4bc0fc6d
 class TensorHook(MemberHook):
-    "A hook on one tensor: `stored` is the last gradient if it was made without a function, `n_calls` counts."
+    "A hook on one tensor. Without a function, `stored` is the last gradient; `n_calls` counts the calls."
 
     def __init__(self, t: Tensor, group: TensorGroup, name: str | None = None):
         if not isinstance(t, Tensor):
@@ -63,7 +63,7 @@ class TensorHook(MemberHook):
         return [(t.register_post_accumulate_grad_hook if accumulated else t.register_hook)(OnTensor(self))]
 
     def given(self, t):
-        "The gradient, or the parameter that it has been added to."
+        "Take the gradient, or the parameter to which it has been added."
         keep, accumulated = self.group.keeps, self.group.kind == "post_accumulate"
         self.add(own_copy(t.grad if accumulated else t) if keep else None)
         if keep: return
@@ -78,7 +78,7 @@ class TensorHook(MemberHook):
             if mine._version != version: _warn_unreturned(self.name)
         elif not isinstance(new, Tensor):
             raise TypeError(f"the function on {self.name} returned a {type(new).__name__}; it must return None, or a "
-                            "gradient to put in place of the one it got")
+                            "gradient that replaces the one it got")
         elif _looks(new) != _looks(g):
             raise ValueError(f"the function on {self.name} must return a gradient like the one it got, {_looks(g)}; "
                              f"this is {_looks(new)}")
@@ -87,13 +87,13 @@ class TensorHook(MemberHook):
     def _call(self, given): return self.group.f(given)
 
     def overlooked(self) -> str | None:
-        "Why it cannot have worked, if that is so."
+        "Why the hook cannot have worked; None if it may have."
         if self.fired: return None
         if (t := self.tensor()) is None:
             return ("the tensor is gone, and no gradient came (a parametrised `layer.weight` is computed again each "
                     "time it is read: hook what is in `layer.parametrizations`)")
         if t.is_leaf and t.grad is not None and not self.had_grad:
-            return "its gradient came, but not past the hook (sharded parameters: use post_accumulate)"
+            return "its gradient was computed, but did not pass the hook (sharded parameters: use post_accumulate)"
 
     def why_silent(self):
         return self.overlooked() or ("no gradient came (was backward called before the hook was removed? "
@@ -113,8 +113,8 @@ def _looks(t: Tensor) -> str: return f"{shape_text(t)} {t.dtype} {t.layout} on {
 
 
 def _warn_unreturned(name):
-    warnings.warn(f"the function on {name} changed its gradient in place and did not return it, so nothing came of it; "
-                  "return the gradient", HookWarning, stacklevel=4)
+    warnings.warn(f"the function on {name} changed its gradient in place and did not return it, so the change had no "
+                  "effect; return the gradient", HookWarning, stacklevel=4)
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #4d82eb69
 def tensor_hook(
@@ -133,7 +133,7 @@ def post_accumulate(
     *,
     name: str | None = None, # How to call it in messages
 ) -> TensorHook: # On until its `with` ends, or until `remove()`
-    "Be called after a gradient was added to `p.grad`."
+    "Call `f` each time a gradient has been added to `p.grad`."
     return _on_one(p, TensorGroup(f, "post_accumulate"), name)
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #7ede1717
@@ -149,7 +149,7 @@ class TogetherHook(TensorHook):
         group, task, first = self.group, torch._C._current_graph_task_id(), False
         if (this := group.passes.get(task)) is None:
             this, first = Pass(len(group.hooks)), True
-            group.passes[task] = this  # weakly: the callback alone holds it, so it goes with the pass
+            group.passes[task] = this  # a weak reference: only the callback holds it, until the pass ends
             torch.autograd.Variable._execution_engine.queue_callback(partial(group.ends, this))
         if group.mode == "all": this.gradients[group.hooks.index(self)] = g.clone()
         elif first: group.f(g.clone())
@@ -168,17 +168,17 @@ class TogetherGroup(TensorGroup):
 
 
 def hooks_of(group: TensorGroup, each: list[TensorHook]) -> Hooks:
-    "The hooks of a group as a collection."
+    "Attach the hooks of a group, and return them as `Hooks`."
     group.attach(each)
     return Hooks(group, None)
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #66c56f20
 def multi_grad_hook(
     ts: list[Tensor] | dict[str, Tensor], # The tensors
-    f: Callable, # Called with a list of their gradients, None where there is none; for `any` with the first to come
+    f: Callable, # Called with a list of their gradients, None where there is none; for `any`, with the first one
     mode: str = "all", # `all` or `any`
 ) -> Hooks: # One hook for each tensor; on until its `with` ends, or until `remove()`
-    "Be called once in a backward pass: at its end with the gradients of all `ts`, or with the first that comes."
+    "Call `f` once in a backward pass: at its end with the gradients of all `ts`, or with the first that arrives."
     named = ts if isinstance(ts, dict) else {str(i): t for i, t in enumerate(ts)}
     if not named: raise ValueError("there are no tensors to hook")
     group = TogetherGroup(f, mode)

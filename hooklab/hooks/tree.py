@@ -26,25 +26,25 @@ def is_one_of(x: Any, containers: tuple) -> bool:
 def parts_of(
     x: Any, # Anything
 ) -> tuple[list, list, Callable] | None: # Names of the parts, the parts, and a function that builds it from new parts
-    "Take a container apart; None for what is not a container."
+    "Take a container apart; None for anything else."
     kind = type(x)
     if kind is tuple or kind is list: return range(len(x)), x, kind
     if kind is dict: return list(x), list(x.values()), lambda parts: dict(zip(x, parts))
     if isinstance(x, PackedSequence): return ["data"], [x.data], lambda parts: x._replace(data=parts[0])
     if torch.compiler.is_compiling(): return _special_parts(x)  # torch's compiler cannot follow a `try`
     try: taken = _special_parts(x)
-    except Exception: return None  # what cannot be read is not a container
+    except Exception: return None  # a value that cannot be read is not a container
     if taken is None: return None
     names, parts, make = taken
     return names, parts, lambda new: _like(x, names, parts, new, make)
 
 
 def _special_parts(x) -> tuple[list, list, Callable] | None:
-    "The same for classes that are not Python's own."
+    "As `parts_of`, for containers of other classes than `tuple`, `list` and `dict` themselves."
     kind, has_fields = type(x), dataclasses.is_dataclass(x) and not isinstance(x, type)
     if isinstance(x, dict) and has_fields:  # a ModelOutput: torch's own way to take it apart drops fields that are None
         return list(x), list(x.values()), lambda parts: _filled(x, dict(zip(x, parts)), _set_item)
-    if kind in pytree.SUPPORTED_NODES:  # whatever torch or another library has taught torch: OrderedDict, caches
+    if kind in pytree.SUPPORTED_NODES:  # what torch or another library has registered: OrderedDict, caches
         node = pytree.SUPPORTED_NODES[kind]
         parts, context = node.flatten_fn(x)
         names = list(x) if isinstance(x, Mapping) else range(len(parts))
@@ -64,18 +64,18 @@ def _set_item(container, name, value): container[name] = value
 
 
 def _filled(x, parts: dict, put: Callable):
-    "A copy of the container `x` with other parts: what is not a part, such as an attribute of a subclass, stays."
+    "A copy of the container `x` with other parts. The rest, such as an attribute of a subclass, stays."
     new = copy.copy(x)
     for name, part in parts.items(): put(new, name, part)
     return new
 
 # %% ../../nbs/lib/hooks/tree.ipynb #b30d2a51
 def _like(x, names, parts: list, new: list, make: Callable) -> Any:
-    "A container like `x` around the parts `new`, or a plain one where `x` cannot be made again."
+    "A container like `x` around the parts `new`, or a plain one if `x` cannot be rebuilt."
     try: made = make(new)
     except Exception: made = None
     shares_parts = any(now is b and now is not a for now, a, b in zip(_special_parts(x)[1], parts, new))
-    if shares_parts:  # the copy has changed `x` too
+    if shares_parts:  # the copy has changed `x` too, so its parts are put back
         put = _set_item if isinstance(x, Mapping) else object.__setattr__
         for name, part in zip(names, parts): put(x, name, part)
     elif type(made) is type(x) and _holds(made, new): return made
@@ -104,11 +104,11 @@ def map_tensors(
 
 def _mapped(f, x, around):
     if isinstance(x, Tensor): return f(x)
-    if type(x) is tuple: parts, rebuild = x, tuple  # the inputs of every call of every layer: no detour
+    if type(x) is tuple: parts, rebuild = x, tuple  # the inputs of every call are tuples: a shortcut
     elif x is None or around and is_one_of(x, around) or (taken := parts_of(x)) is None: return x
     else: (_, parts, rebuild), around = taken, (*around, x)
     new = [_mapped(f, part, around) for part in parts]
-    if torch.compiler.is_compiling(): return rebuild(new)  # torch's compiler cannot ask a tuple who it is
+    if torch.compiler.is_compiling(): return rebuild(new)  # torch's compiler cannot compare tuples by identity
     return x if all(a is b for a, b in zip(new, parts)) else rebuild(new)
 
 # %% ../../nbs/lib/hooks/tree.ipynb #995ff703

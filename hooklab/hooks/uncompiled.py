@@ -16,14 +16,14 @@ _uncompiled = torch._dynamo.disable(reason="hooks for gradients split the graph:
 
 @_uncompiled
 def enter(hook, given):
-    "The layer of a backward hook is about to run."
+    "Called before the layer of a backward hook runs."
     _say_once(hook.group)
     hook.enters(given, False)
 
 
 @_uncompiled
 def leave(hook, output):
-    "The layer of a backward hook has run."
+    "Called after the layer of a backward hook has run."
     _say_once(hook.group)
     hook.left(output, False)
 

@@ -300,7 +300,7 @@ def test_refuses_rows_of_different_shapes(folder, interrupted):
 def test_layers_that_do_not_run(net, data, folder):
     net.unused = nn.Linear(2, 2)
     with pytest.raises(RuntimeError, match="unused was asked for and did not run"): run(net, data, folder, ["b", "unused"])
-    # nothing has been written, so a call with other layers may begin anew
+    # nothing has been written, so a call with other layers may start again
     with pytest.warns(HookWarning, match="unused"): run(net, data, folder, nn.Linear)
     assert len(load_features(folder, "a")) == 57
 
@@ -559,12 +559,12 @@ def test_closed_folder(net, data, folder, tmp_path):
     run(net, data, folder)
     (folder/"features-00001.safetensors").unlink()
     folder.chmod(0o555)
-    def nobody():
+    def without_rights():
         if os.getuid() == 0: os.setuid(65534)  # root may write everywhere
         run(net, data, folder)
     for parent in folder.parents:  # pytest's own folders are closed to others
         if parent.is_relative_to(f"{tempfile.gettempdir()}/"): parent.chmod(parent.stat().st_mode | 0o055)
-    process, told = in_a_process(nobody)
+    process, told = in_a_process(without_rights)
     process.join()
     folder.chmod(0o755)
     assert "could not write" in (text := told.recv()) and "Permission denied" in text

@@ -1,4 +1,4 @@
-"""What is copied or pickled has what was recorded and nothing that is attached, and an object without its attributes says so."""
+"""A copy or a pickle has what was recorded and nothing that is attached; an object without its attributes says so."""
 import copy
 import io
 import pickle
@@ -161,7 +161,7 @@ class Copies(Callback):
     def act(self):
         if self.training and self.iter == 2:
             twin_of, self.twin_of = self.twin_of, None
-            vars(self).pop("after_backward", None), vars(self).pop("after_batch", None)
+            for event in ("after_backward", "after_batch"): vars(self).pop(event, None)
             self.twin = twin_of(self.learn)
 
 

@@ -141,7 +141,7 @@ def test_freed_with_the_hooks(x, kind, detach):
 @pytest.mark.parametrize("kind", ["forward", "forward_pre", "backward", "backward_pre"])
 @pytest.mark.parametrize("bare", [True, False])
 def test_removed_by_its_own_function(net, x, kind, bare):
-    "What the function returns after it has removed its hook is kept by nobody."
+    "What the function returns after it has removed its hook is not kept."
     refs = []
 
     def f(m, *given):
@@ -464,7 +464,7 @@ def test_meta_and_autocast(x):
 
 
 class NoCopies(torch.Tensor):
-    "What another library may make: a tensor that nobody can copy."
+    "What another library may make: a tensor that cannot be copied."
     @classmethod
     def __torch_function__(cls, f, types, args=(), kwargs=None):
         if f in (torch.Tensor.clone, torch.Tensor.detach): raise NotImplementedError("no copies of this")

@@ -215,7 +215,8 @@ def test_raising_function():
 
 @torch._dynamo.config.patch(skip_nnmodule_hook_guards=False)  # put back afterwards, whatever happens to it in here
 def test_silence_is_reported():
-    "Somebody tells torch not to look for hooks: what was compiled for one model runs the other, past its hooks. The warning says what to do."
+    """If torch is told not to check for hooks, code that was compiled for one model runs the other without its hooks.
+    The warning says what to do."""
     model, other = net(), net()
     with pytest.warns(hl.HookWarning, match=r"0\.a.*never called.*torch\._dynamo\.reset"), hl.hook_outputs(model, names="*") as hooks:
         torch._dynamo.config.skip_nnmodule_hook_guards = True

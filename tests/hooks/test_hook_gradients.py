@@ -27,7 +27,7 @@ def both(m, grad_in, grad_out): return grad_in, grad_out
 
 
 def as_torch_sees(model, inputs, forward=None) -> dict[str, list]:
-    "Per layer, what torch's full backward hooks are given, the calls in the order in which gradients come by."
+    "Per layer, what torch's full backward hooks are given, the calls in the order in which gradients arrive."
     seen, handles = {}, []
     for name, m in hl.layers(model).items():
         def look(m, grad_in, grad_out, name=name): seen.setdefault(name, []).append(hl.map_tensors(torch.clone, (grad_in, grad_out)))

@@ -108,7 +108,7 @@ def test_graph_is_freed_with_hooks_on(kind, with_kwargs):
 
 @pytest.mark.parametrize("backward", [True, False])
 def test_input_that_is_returned_is_freed(backward):
-    "The node of a tensor that nothing computed is held, as no graph may hold it yet; but not for ever."
+    "The node of a tensor that was not computed is held, because no graph may hold it yet, but not longer than needed."
     with hl.Hook(nn.Identity(), lambda m, *given: None, is_forward=False) as h:
         x = torch.ones(3, requires_grad=True)
         out, ref = h.module(x).sum(), weakref.ref(x)

@@ -1,6 +1,5 @@
 """Hooks where torch does something unusual: transforms, other modes and devices, copies, threads, scripted and exported models."""
 import copy
-import io
 import pickle
 import subprocess
 import sys

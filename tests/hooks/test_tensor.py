@@ -229,11 +229,11 @@ def test_silence():
     def run():
         with hl.tensor_hook(a, name="a"): pass
     assert warning_of(run).startswith("a: no gradient came")
-    hl.tensor_hook(a).remove()  # nobody knows whether backward was called, and removed at once is no mistake
+    hl.tensor_hook(a).remove()  # it is unknown whether backward was called, and removing at once is no mistake
     with pytest.raises(ZeroDivisionError), hl.tensor_hook(a): 1/0
     h = hl.tensor_hook(a, name="a")
     a.grad = torch.ones(1)  # as sharding does: torch calls no hook
-    assert "past the hook" in warning_of(h.remove)
+    assert "did not pass the hook" in warning_of(h.remove)
     hl.tensor_hook(a).remove()  # this gradient is older than the hook
 
 
@@ -489,7 +489,7 @@ def test_handles_of_others_work_whenever_they_were_made(net):
 
 
 class Tagged(torch.Tensor):
-    "A tensor class of somebody's own, as quantised weights are."
+    "A tensor class of another library, as for quantised weights."
 
 
 @pytest.mark.filterwarnings("error")

@@ -124,7 +124,7 @@ def test_median_and_number_of_runs(x):
 
 
 def test_turns(x):
-    "While a hook works it is nobody's turn."
+    "While a hook works, no layer has its turn."
     net, seen = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), []
     turns = Turns({"(model)": net} | hl.layers(net))
 
@@ -134,9 +134,10 @@ def test_turns(x):
 
     Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(Meter())
     turns.close(report=False)
-    nobody, model, first, second = ("", ()), ("forward", ("(model)",)), ("forward", ("0",)), ("forward", ("1",))
-    assert [turn for turn, _ in groupby(seen)] == [nobody, model, nobody, first, nobody, model, nobody, second, nobody, model, nobody,
-                    ("loss", ()), ("backward", ()), ("backward", ("1",)), ("backward", ("0",)), nobody]
+    none, model, first, second = ("", ()), ("forward", ("(model)",)), ("forward", ("0",)), ("forward", ("1",))
+    backward = [("backward", ()), ("backward", ("1",)), ("backward", ("0",))]
+    assert [turn for turn, _ in groupby(seen)] == [none, model, none, first, none, model, none, second, none, model, none,
+                                                   ("loss", ()), *backward, none]
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
@@ -265,7 +266,7 @@ def test_peak_of_a_step():
 
 @pytest.mark.parametrize("how", [None, False, True])
 def test_measuring_keeps_nothing_alive(x, how):
-    "The peak is that of a step that nobody looks at."
+    "The peak is that of a step that is not looked at."
     blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4), nn.Tanh()) for _ in range(3))
 
     def f(m, x):
@@ -301,7 +302,7 @@ def test_memory_is_the_same_each_time_and_on_meta():
 
 
 def test_peak_as_an_allocator_counts_it(x, monkeypatch):
-    "What CUDA would say, played by numbers: the memory in use, and the most since it began to count anew."
+    "What CUDA would say, played by numbers: the memory in use, and the most since the count was reset."
     in_use = SimpleNamespace(now=100, most=500)
 
     def use(m, x):

@@ -122,7 +122,7 @@ def test_grouped_queries(backend):
 
 
 def test_the_fast_path_of_attention_does_the_same_products():
-    "It runs as one operation, which nobody could look into; so it is off while a summary is made, and on again afterwards."
+    "It runs as one operation that cannot be looked into, so it is off while a summary is made, and on again afterwards."
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
     mask = torch.tensor([[False]*5, [False]*3 + [True]*2])
     told = summary(encoder, x(2, 5, 8), src_key_padding_mask=mask)

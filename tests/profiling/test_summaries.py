@@ -218,7 +218,7 @@ def test_memory_is_of_new_tensors():
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.ReLU(inplace=True), nn.Unflatten(1, (2, 4)), nn.Identity(), nn.Flatten())
     told = hl.summary(model, x)
     assert [row.memory for row in told.rows] == [128, 64, 64, 0, 0, 0, 0]
-    class Grows(nn.Module):  # memory of what nobody holds any more is used again, and counts again
+    class Grows(nn.Module):  # memory that is no longer held is used again, and counts again
         def __init__(self):
             super().__init__()
             self.act = nn.ReLU()
@@ -411,7 +411,7 @@ takes_models = {
 @pytest.mark.parametrize("kind", ["exported", "scripted", "traced", "frozen"])
 @pytest.mark.parametrize("entry", takes_models)
 def test_what_runs_as_one_piece_is_refused_by_all_in_the_same_words(entry, kind):
-    if entry in ("Learner", "HookCallback") and kind == "frozen": pytest.skip("a frozen model has no train mode, so nobody trains it")
+    if entry in ("Learner", "HookCallback") and kind == "frozen": pytest.skip("a frozen model has no train mode, so it is not trained")
     words = "an exported program runs as one graph" if kind == "exported" else "is scripted: torch runs it without hooks"
     with pytest.raises(TypeError, match=words + ".*; hook the model it was made from$"): takes_models[entry](opaque(kind))
 

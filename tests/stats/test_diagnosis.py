@@ -14,7 +14,7 @@ from hooklab.stats.history import History, WeightHistory
 from hooklab.stats.moments import row_names
 from hooklab.stats.activation_stats import ActivationStats
 
-from support.runs import adam, broken, full, healthy, mlp, record, sgd, shallow, steps, train, usual
+from support.runs import adam, broken, full, healthy, mlp, sgd, shallow, steps, train, usual
 
 seeds = [0, pytest.param(1, marks=pytest.mark.slow)]
 # What cannot be told from means and deviations of layers with parameters

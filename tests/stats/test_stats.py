@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
-from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.stats import meters, moments

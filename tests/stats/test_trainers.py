@@ -106,7 +106,7 @@ def in_lightning(stats=None, updates=False, accumulate=1, epochs=2, fault=None, 
 
 
 def in_transformers(stats=None, updates=False, accumulate=1, epochs=2, fault=None, scale=None, folder=None, **options):
-    from transformers import Trainer, TrainerCallback, TrainingArguments
+    from transformers import Trainer, TrainingArguments
 
     class InOrder(Trainer):
         def get_train_dataloader(self): return self.accelerator.prepare(DataLoader(self.train_dataset, bs, collate_fn=self.collate))

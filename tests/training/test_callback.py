@@ -106,7 +106,7 @@ def test_every(make, n_trn, every):
     learn = make(n_trn=n_trn, cbs=calls)
     for _ in range(2):
         learn.fit(1)
-        assert [number for _, training, number in calls.calls if training] == list(range(0, n_trn, every)), "the number starts anew in each fit"
+        assert [number for _, training, number in calls.calls if training] == list(range(0, n_trn, every)), "the number starts again in each fit"
         assert all(training for _, training, _ in calls.calls), "validation is left alone"
         assert not hooks_on(learn.model)
     learn.fit(2)
@@ -189,11 +189,11 @@ def test_hooks_that_stay_leave_a_model_that_was_replaced(make):
 
 
 @pytest.mark.parametrize("modules", [None, "?", nn.Linear, ["0", nn.BatchNorm1d], lambda name, m: name == "3"])
-def test_layers_are_found_anew_in_each_fit(make, modules):
+def test_layers_are_found_again_in_each_fit(make, modules):
     calls = Calls(modules)
     learn = make(n_trn=2, model=Net(), cbs=calls)
     learn.fit(1)
-    first, old, learn.model = calls.modules, learn.model, Net()
+    first, learn.model = calls.modules, Net()
     learn.opt = None
     learn.fit(1)
     assert len(calls.modules) == len(first) and not set(calls.modules) & set(first) and set(calls.modules) <= set(learn.model.modules())
@@ -456,7 +456,6 @@ def test_hooklab_does_not_import_fastai():
 @pytest.mark.peers
 def test_events_are_those_of_fastai_in_the_same_order():
     from fastai.callback.core import _events, _inner_loop
-    from fastai.learner import _loop
     assert EVENTS == list(_events) and set(_inner_loop) <= set(hooklab.training.callback.BATCH_EVENTS)
     for learn in synth_learner(n_trn=2, n_val=1, quiet=True), fastai_learner(n_trn=2, n_val=1):
         heard = []
@@ -541,7 +540,7 @@ def test_fastais_learner_is_what_it_was_when_the_last_callback_has_gone():
 
 @pytest.mark.peers
 def test_methods_of_fastai_that_fit():
-    import fastai.callback.schedule  # gives fit_one_cycle and lr_find to fastai's learner
+    import fastai.callback.schedule  # noqa: F401 (gives fit_one_cycle and lr_find to fastai's learner)
     learn = fastai_learner(n_trn=4, model=Net(), cbs=[HookCallback(hook=nothing), Raises("after_step", RuntimeError("on purpose"), n=6)])
     learn.fit_one_cycle(1, 0.01)
     with pytest.raises(RuntimeError, match="on purpose"): learn.fit_one_cycle(1, 0.01)

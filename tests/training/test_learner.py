@@ -1,6 +1,5 @@
 """Learner: events in fastai's order, what is recorded, and that a fit leaves nothing behind, however it ends."""
 import copy
-import io
 import math
 import pickle
 import random
@@ -212,7 +211,7 @@ def test_an_error_in_any_event_leaves_nothing(quiet, event, order, error):
     before = left(learn)
     cancelled = event.removeprefix("after_cancel_")
     others = []
-    if cancelled != event:  # somebody has to cancel first
+    if cancelled != event:  # something has to cancel first
         part = "Valid" if cancelled == "validate" else cancelled.capitalize()
         others.append(Raises(f"before_{cancelled}", cancel(part)(), order=150))
     with pytest.raises(type(error)) as raised: learn.fit(2, cbs=[Raises(event, error, order=order), *others])
