@@ -47,8 +47,8 @@ def judge(
     coming: Callable[[Call], int], # How bad what reaches a call is, from `FINE` to `NAN`
     leaving: Callable[[Call], int], # How bad what leaves it is
     inf_excuses: bool, # Does a `-inf` excuse a NaN even if no call is known to have made it?
-) -> tuple[list[Call], list[Call]]: # The calls that made something bad, and those that passed it on
-    "Tell those who made it from those who passed it on."
+) -> tuple[list[Call], list[Call]]: # The makers and the carriers
+    "Separate the calls that made something bad from those that passed it on."
     makers, carriers, made_inside, nan_inside = [], [], set(), set()
     for call in calls:
         before, after = coming(call), leaving(call)
@@ -65,7 +65,7 @@ class NonFiniteError(FloatingPointError):
     "The first NaN or Inf of a pass. As text it is the whole report."
     def __init__(
         self,
-        report: str, # What to tell people
+        report: str, # The text
         kind: str = "layer", # `layer`, or where no layer is at fault: `between layers`, `parameters`, `data`, `loss`
         layer: str = "", # The layer that made it, or whose parameters hold it; `(model)` is the model itself
         direction: str = "forward", # Or `backward`

@@ -52,7 +52,7 @@ class NanWatch(CallWatch):
         self,
         loss: Tensor, # What was computed from the output of the model
     ) -> Tensor: # The same
-        "Tell if the loss is NaN or Inf although nothing in the model was. This waits for the device."
+        "Report a loss that is NaN or Inf although nothing in the model was. This waits for the device."
         numbers = closer(loss, self.left_out)
         if worst(numbers, self.inf) and not (self.top and self.top.bad):
             head = f"{word(numbers)} in the loss (pass {self.n_pass}): no layer made it"
@@ -70,7 +70,7 @@ class NanWatch(CallWatch):
 # %% ../../nbs/lib/debug/nan-watch.ipynb #d8e413e0
 def find_nan(
     model: nn.Module, # The model
-    on_find: Callable[[NonFiniteError], Any] | None = None, # Gets what was found, e.g. `print`; by default it is raised
+    on_find: Callable[[NonFiniteError], Any] | None = None, # Called with what was found; by default that is raised
     *,
     inf: bool = True, # Is an Inf that a layer makes from finite numbers a fault, too?
     gradients: bool = True, # Watch the backward pass as well

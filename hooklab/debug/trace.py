@@ -28,11 +28,13 @@ def execution_order(
     model: nn.Module, # The model, which runs in the mode it is in
     *args: Any, # What it is called with
     **kwargs: Any, # What it is called with, by name
-) -> list[str]: # Names in the order in which calls finish: children before their parent, a layer that runs twice comes twice
-    "The layers that run when the model does; the model itself is left out."
+) -> list[str]: # Names in the order in which calls finish: children before parents, and each layer as often as it ran
+    "The layers that run in a call of the model, without the model itself."
     named, order = layers(model), []
     state = [*model.parameters(), *model.buffers()]
-    if any(map(is_lazy, state)): raise ValueError(f"{type(model).__name__} has lazy layers, which the first run would change for ever; run it once before")
+    if any(map(is_lazy, state)):
+        raise ValueError(f"{type(model).__name__} has lazy layers, which the first run would change for good; "
+                         "run the model once before")
     names = {id(m): name for name, m in named.items()}
 
     def run(model, inputs):

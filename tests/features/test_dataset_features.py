@@ -329,7 +329,7 @@ def test_refuses_other_weights_data_and_samples(net, data, folder):
 def test_refuses_shards_of_nobody_knows_what(net, data, folder):
     run(net, data, folder)
     (folder/"index.json").unlink()
-    with pytest.raises(ValueError, match="shards and no index.json"): run(net, data, folder)
+    with pytest.raises(ValueError, match="shards, but no index.json"): run(net, data, folder)
     with pytest.raises(FileNotFoundError, match="no index.json"): load_features(folder, "b")
 
 
