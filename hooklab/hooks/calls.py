@@ -44,7 +44,7 @@ class LayerHook:
         self.handles, self.removed, self.fired = (), False, False
 
     def saw(self, layer, given, compiling): "Called before or after the layer runs."
-    def answer(self, layer, given, compiling, rerun): "The same; torch uses what this returns."
+    def answer(self, layer, given, compiling, rerun): "Called like `saw`; torch uses what this returns."
     def enters(self, given, rerun): "Called before the layer runs."
     def left(self, output, rerun): "Called after the layer has run, or has raised an error: then `output` is None."
     def gradients(self, call, *given): "Called when the gradients of one call have arrived."
