@@ -121,7 +121,9 @@ class HookRows(History):
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer in each recorded step, with the numbers that have a name: what `pandas.DataFrame` takes."
-        def numbers(given): return {name: float(value) for name, value in named_parts(given).items() if is_number(value)}
+        def numbers(given):
+            return {name: float(value) for name, value in named_parts(given).items() if is_number(value)}
+
         return [{"step": step, "layer": name} | numbers(given)
                 for step, row in zip(self.steps, self.kept) for name, given in zip(self.names, row)]
 

@@ -64,7 +64,10 @@ runs["uneven"].steps[4:] = [step + 50 for step in runs["uneven"].steps[4:]]
 runs["sample"].sampled = 4096
 runs["long names"].names = ["model.text_encoder.encoder.layers.11.self_attention.output_projection"]*10
 # One layer and twelve, spoilt, are for the slow sweeps.
-each_run = pytest.mark.parametrize("h", [pytest.param(h, id=name, marks=[pytest.mark.slow]*name.endswith((", 1 layers", ", 12 layers"))) for name, h in runs.items()])
+def marks(name): return [pytest.mark.slow] if name.endswith((", 1 layers", ", 12 layers")) else []
+
+
+each_run = pytest.mark.parametrize("h", [pytest.param(h, id=name, marks=marks(name)) for name, h in runs.items()])
 single = {"plot": lambda h, ax: h.plot("std", ax=ax), "mean": lambda h, ax: h.plot("mean", ax=ax), "n": lambda h, ax: h.plot("n", ax=ax), "dead_chart": lambda h, ax: h.dead_chart(ax=ax),
           "plot_flow": lambda h, ax: h.plot_flow(ax=ax), "color_dim": lambda h, ax: h.color_dim(0, ax=ax), "plot_hist": lambda h, ax: h.plot_hist(0, ax=ax)}
 each_single = pytest.mark.parametrize("name", single)
