@@ -19,9 +19,9 @@ from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
 from hooklab import HookWarning
-from hooklab.hooks import books, calls
 from hooklab.edit.changes import Change, ablate, patch, scale, steer
 from hooklab.edit.edits import edit_input, edit_output
+from hooklab.hooks import books, calls
 from support.nets import Net, Returns, all_equal, step
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")

@@ -13,13 +13,21 @@ import pytest
 import torch
 from safetensors.torch import save
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 from tqdm import tqdm
 
 from hooklab.features import dataset as dataset_features
-from hooklab.hooks.attached import hooks_on
 from hooklab.features.dataset import extract, load_features
 from hooklab.features.extractor import FeatureExtractor
+from hooklab.hooks.attached import hooks_on
 from hooklab.hooks.copies import HookWarning
 
 torch.set_num_threads(1)

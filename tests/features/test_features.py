@@ -15,13 +15,13 @@ from torchvision.models import resnet18, resnet50, vit_b_16
 from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.models.feature_extraction import create_feature_extractor
 
-from hooklab.hooks.attached import hooks_on
 from hooklab.edit.changes import scale
 from hooklab.edit.edits import edit_output
 from hooklab.features.extractor import FeatureExtractor
+from hooklab.hooks.attached import hooks_on
+from hooklab.hooks.copies import HookWarning
 from hooklab.hooks.hook import hook_outputs
 from hooklab.hooks.select import layers
-from hooklab.hooks.copies import HookWarning
 
 torch.set_num_threads(1)
 

@@ -2,13 +2,13 @@
 import json
 import multiprocessing
 import os
-from pathlib import Path
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 import torch

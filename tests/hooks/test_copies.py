@@ -11,14 +11,14 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
-from hooklab.training.callback import Callback, HookCallback
+from hooklab.stats.activation_stats import ActivationStats, Loop
 from hooklab.stats.history import History, Recording, WeightHistory
-from hooklab.training.learner import Learner, TrainEvalCallback, synth_learner
 from hooklab.stats.live import LivePlot
 from hooklab.stats.moments import row_names
 from hooklab.stats.own_hook import HookHistory
+from hooklab.training.callback import Callback, HookCallback
+from hooklab.training.learner import Learner, TrainEvalCallback, synth_learner
 from hooklab.training.progress import ProgressCallback, Recorder
-from hooklab.stats.activation_stats import ActivationStats, Loop
 
 torch.set_num_threads(1)
 

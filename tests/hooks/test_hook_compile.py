@@ -10,8 +10,8 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 import hooklab as hl
-from support.whole_models import same_calls
 from support.traces import difference, ours, run, same
+from support.whole_models import same_calls
 
 # inductor needs a C++ compiler and takes its time; the quick tests go through all ways once and through the other backend where it may differ
 BACKENDS = ["eager", "aot_eager", "inductor"]

@@ -4,14 +4,13 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from support.whole_models import check_gradients, check_untouched, same_calls
 from support.traces import buffers, difference, loss, ours, run, same
+from support.whole_models import check_gradients, check_untouched, same_calls
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

@@ -4,16 +4,14 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 
 import hooklab as hl
+from hooklab.stats.activation_stats import ActivationStats
 from hooklab.stats.diagnosis import FAULTS, Diagnosis, diagnose
 from hooklab.stats.history import History, WeightHistory
 from hooklab.stats.moments import row_names
-from hooklab.stats.activation_stats import ActivationStats
-
 from support.runs import adam, broken, full, healthy, mlp, sgd, shallow, steps, train, usual
 
 seeds = [0, pytest.param(1, marks=pytest.mark.slow)]
@@ -128,6 +126,7 @@ def test_frozen_layers_behind_a_trained_one_are_no_fault(options, tmp_path):
 def test_files_of_before_can_be_diagnosed(tmp_path):
     "What a layer is followed by, and whether it was frozen, is not in them."
     import json
+
     from safetensors import safe_open
     from safetensors.torch import save_file
     s = full("bias of -10", 0)

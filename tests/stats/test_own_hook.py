@@ -9,9 +9,9 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
+from hooklab.stats.activation_stats import ActivationStats
 from hooklab.training.callback import CancelFitException, HookCallback
 from hooklab.training.learner import synth_learner
-from hooklab.stats.activation_stats import ActivationStats
 
 matplotlib.use("agg")
 torch.set_num_threads(1)

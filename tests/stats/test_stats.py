@@ -1082,8 +1082,8 @@ def test_another_model_in_the_next_fit():
 
 @pytest.mark.peers
 def test_real_tensorboard(tmp_path):
-    from torch.utils.tensorboard import SummaryWriter
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
     with hl.ActivationStats().on(model := net()) as s: train(model, batches(), s)
     with SummaryWriter(tmp_path) as writer: s.to_tensorboard(writer)
     read = EventAccumulator(str(tmp_path)).Reload()

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from hooklab.hooks.attached import hooks_on
+from hooklab.stats.activation_stats import ActivationStats
 from hooklab.training.callback import Callback
 from hooklab.training.data import digits, synth_data
-from hooklab.stats.activation_stats import ActivationStats
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:Using a non-full backward hook:FutureWarning", "ignore::DeprecationWarning",
                                                             "ignore:std\\(\\):UserWarning")]

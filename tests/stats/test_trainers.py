@@ -435,6 +435,7 @@ def test_a_run_that_is_resumed_goes_on_counting(tmp_path):
 def test_trainers_without_our_callback_are_what_they_were(tmp_path):
     "`train` of Transformers ends our callbacks and no others, and keeps its name and its arguments."
     import inspect
+
     from transformers import Trainer
     ActivationStats().transformers()
     ActivationStats().transformers()

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hooklab.hooks.select import leaves
-from hooklab.training.data import digits
 from hooklab.stats.activation_stats import ActivationStats
 from hooklab.stats.diagnosis import FAULTS, diagnose
 from hooklab.stats.history import History
 from hooklab.stats.moments import row_names
+from hooklab.training.data import digits
 
 steps = 40
 everything = {"with_hist": True, "grads": True, "include_paramless": True}

@@ -16,11 +16,20 @@ from torch.nn.utils import parametrizations
 
 import hooklab.training.callback
 from hooklab.hooks.attached import hooks_on
-from hooklab.training.callback import (Callback, CancelBatchException, CancelEpochException, CancelFitException, CancelStepException, CancelTrainException,
-                              CancelValidException, EVENTS, HookCallback)
+from hooklab.hooks.copies import HookWarning
+from hooklab.training.callback import (
+    EVENTS,
+    Callback,
+    CancelBatchException,
+    CancelEpochException,
+    CancelFitException,
+    CancelStepException,
+    CancelTrainException,
+    CancelValidException,
+    HookCallback,
+)
 from hooklab.training.data import synth_data
 from hooklab.training.learner import Learner, RegModel, synth_learner
-from hooklab.hooks.copies import HookWarning
 from support.nets import Raises
 
 torch.set_num_threads(1)
@@ -490,8 +499,8 @@ class Hears(Callback):
 @pytest.mark.peers
 def test_training_is_the_same():
     from fastai.data.core import DataLoaders as FastaiLoaders
-    from fastai.losses import MSELossFlat
     from fastai.learner import Learner as FastaiLearner
+    from fastai.losses import MSELossFlat
     from fastai.optimizer import SGD
     dls, model = synth_data(), Net()
     batches, losses = list(dls.train), {}

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from hooklab.hooks.attached import hooks_on
-from hooklab.training.callback import EVENTS, Callback, HookCallback
 from hooklab.training import callback
+from hooklab.training.callback import EVENTS, Callback, HookCallback
 from hooklab.training.data import DataLoaders, synth_data
 from hooklab.training.learner import Learner, RegModel, synth_learner
 from hooklab.training.progress import Recorder
