@@ -643,7 +643,8 @@ def test_a_container_that_cannot_be_made_again_is_named(make, part, name):
     class Layer(nn.Module):
         def forward(self, x): return make(x)
     layer = Layer()
-    with hl.edit_output(layer, change), pytest.raises(TypeError, match=f"a {name} cannot be rebuilt around a new tensor"): layer(x)
+    wanted = f"a {name} cannot be rebuilt around a new tensor"
+    with hl.edit_output(layer, change), pytest.raises(TypeError, match=wanted): layer(x)
     class Reads(nn.Module):
         def forward(self, pair): return pair
     with hl.edit_input(reads := Reads(), hl.scale(2., part=f"0.{part}")), pytest.raises(TypeError, match=f"a {name} cannot"): reads(make(x))
