@@ -1079,6 +1079,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'hooklab.hooks.keeping.KeepingHook.saw': ( 'lib/hooks/keeping.html#keepinghook.saw',
                                                                                   'hooklab/hooks/keeping.py'),
                                        'hooklab.hooks.keeping.Results': ('lib/hooks/keeping.html#results', 'hooklab/hooks/keeping.py'),
+                                       'hooklab.hooks.keeping.Results.__init__': ( 'lib/hooks/keeping.html#results.__init__',
+                                                                                   'hooklab/hooks/keeping.py'),
                                        'hooklab.hooks.keeping.Results._forget_first': ( 'lib/hooks/keeping.html#results._forget_first',
                                                                                         'hooklab/hooks/keeping.py'),
                                        'hooklab.hooks.keeping.Results._insert': ( 'lib/hooks/keeping.html#results._insert',

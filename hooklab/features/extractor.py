@@ -149,7 +149,6 @@ class TakingGroup(HookGroup):
 
 class Taker(LayerHook):
     "Takes the calls of one layer that were asked for."
-    n_ran = 0
 
     def saw(self, layer, given, compiling):
         # another thread may run the same model, and checkpointing runs layers again: these are not calls of this pass

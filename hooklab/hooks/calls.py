@@ -35,13 +35,17 @@ PORTS = {  # for each port, what torch calls and when, and the options that this
 # %% ../../nbs/lib/hooks/calls.ipynb #e72cfc1c
 class LayerHook:
     "The base of what is put on one layer. Its `port` says when it is called, and a subclass what it does then."
+    __slots__ = ("name", "group", "handles", "removed", "fired", "told", "n_ran", "recorded", "unreadable", "entrances",
+                 "_module", "__weakref__")
     port = "calls"
-    told = False  # whether the warning about something that cannot be looked at has been given
-    entrances = None  # by thread: what was noted at the start of calls that have not ended
 
     def __init__(self, name: str, module: nn.Module | None, group: Group):
         self.name, self._module, self.group = name, module, group
         self.handles, self.removed, self.fired = (), False, False
+        self.told = False  # whether the warning about something that cannot be looked at has been given
+        self.n_ran, self.recorded = 0, True  # how often the layer ran, and whether it recorded a graph
+        self.unreadable = None  # the type of an output in which no tensor was found
+        self.entrances = {}  # by thread: what was noted at the start of calls that have not ended
 
     def saw(self, layer, given, compiling): "Called before or after the layer runs."
     def answer(self, layer, given, compiling, rerun): "Called like `saw`; torch uses what this returns."
@@ -98,13 +102,11 @@ def never_called() -> str:
 # %% ../../nbs/lib/hooks/calls.ipynb #1de939e8
 class GradientHook(LayerHook):
     "Waits for the gradients of each call of its layer."
+    __slots__ = ()
     port = "backward"
-    n_ran, recorded = 0, True  # how often the layer ran, and whether it recorded a graph
-    unreadable = None  # the type of an output in which no tensor was found
 
     def enters(self, given, rerun):
-        # threads may run the layer at the same time, so the dictionary is made in one step
-        entered = self.__dict__.setdefault("entrances", {}).setdefault(get_ident(), [])
+        entered = self.entrances.setdefault(get_ident(), [])  # threads may run the layer at the same time
         entrance = None
         if torch.is_grad_enabled():
             try: entrance = Entrance(*given)
@@ -112,7 +114,7 @@ class GradientHook(LayerHook):
         entered.append(entrance)
 
     def left(self, output, rerun):
-        entered, recorded = self.entrances and self.entrances.get(get_ident()), torch.is_grad_enabled()
+        entered, recorded = self.entrances.get(get_ident()), torch.is_grad_enabled()
         entrance = entered.pop() if entered else None
         if not rerun: self.recorded = recorded
         elif self.recorded: return  # the hook has listened since the first run

@@ -23,6 +23,7 @@ Layers = nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module]  # the layers
 # %% ../../nbs/lib/hooks/hook.ipynb #5d4ad7aa
 class Hook(KeepingHook):
     "Call `hook_func` whenever `m` runs, and keep what it returns in `stored`."
+    __slots__ = ()
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class Hook(KeepingHook):
 # %% ../../nbs/lib/hooks/hook.ipynb #99e97e18
 class MemberHook(Hook):
     "A hook in an existing group, which attaches it."
+    __slots__ = ()
     def __init__(self, name: str, m: Any, group: Group): KeepingHook.__init__(self, name, m, group)
 
 

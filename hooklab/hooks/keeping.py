@@ -75,8 +75,13 @@ class HookGroup(Group):
 # %% ../../nbs/lib/hooks/keeping.ipynb #984efa3a
 class Results(GradientHook):
     "Keeps a result for each call of the pass."
-    n_calls = 0
-    _calls, _order = (), None  # the results; for gradients, which arrive in reverse, the numbers of their calls
+    __slots__ = "n_calls", "_calls", "_order"
+
+    def __init__(self, name, module, group):
+        super().__init__(name, module, group)
+        self.n_calls = 0
+        self._calls = ()
+        self._order = None  # the numbers of the calls, for gradients, which arrive in reverse
 
     @property
     def calls(self) -> list:
@@ -130,6 +135,8 @@ class Results(GradientHook):
 # %% ../../nbs/lib/hooks/keeping.ipynb #31c1c542
 class KeepingHook(Results):
     "Calls the function of its group, and keeps what it returns."
+    __slots__ = ()
+
     def saw(self, layer, given, compiling):
         output = given[-1]
         if compiling or not self.group.plain_store or not isinstance(output, Tensor): value = self.kept(layer, *given)

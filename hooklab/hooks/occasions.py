@@ -151,7 +151,6 @@ class GlobalHook(MemberHook):
         kind = self.group.kind
         if kind == "forward": return [after(Look(self), **self.group.options)]
         if kind == "forward_pre": return [before(Look(self))]
-        self.entrances = {}
         self.handles = [after(LeaveAny(self), always_call=True)]  # set first: the next line may raise
         return self.handles if kind == "backward_pre" else [before(EnterAny(self)), *self.handles]
 
