@@ -1054,6 +1054,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                     'hooklab.hooks.hook.MemberHook.__init__': ( 'lib/hooks/hook.html#memberhook.__init__',
                                                                                 'hooklab/hooks/hook.py'),
                                     'hooklab.hooks.hook._attached': ('lib/hooks/hook.html#_attached', 'hooklab/hooks/hook.py'),
+                                    'hooklab.hooks.hook._joining': ('lib/hooks/hook.html#_joining', 'hooklab/hooks/hook.py'),
                                     'hooklab.hooks.hook._named': ('lib/hooks/hook.html#_named', 'hooklab/hooks/hook.py'),
                                     'hooklab.hooks.hook._removed': ('lib/hooks/hook.html#_removed', 'hooklab/hooks/hook.py'),
                                     'hooklab.hooks.hook._removed_hooks': ('lib/hooks/hook.html#_removed_hooks', 'hooklab/hooks/hook.py'),

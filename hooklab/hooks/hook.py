@@ -76,10 +76,16 @@ class MemberHook(Hook):
     def __init__(self, name: str, m: Any, group: Group): KeepingHook.__init__(self, name, m, group)
 
 
+def _joining(name: str, m: nn.Module | None, group: Group) -> Hook:
+    "A plain `Hook` in an existing group. Its own constructor would make a group, and take longer."
+    h = Hook.__new__(Hook)
+    KeepingHook.__init__(h, name, m, group)
+    return h
+
+
 def _removed(name: str) -> Hook:
     "A removed hook: this is what the copy of a hook is."
-    h = Hook.__new__(Hook)
-    KeepingHook.__init__(h, name, None, HookGroup(last_given))
+    h = _joining(name, None, HookGroup(last_given))
     h.removed, h.group.closed = True, True
     return h
 
@@ -169,7 +175,7 @@ def _attached(ms, hook_func, is_forward, detach, cpu, *, names, root, **options)
     if root is None and isinstance(ms, nn.Module) and runs(ms): root = ms
     check_layers(named)
     group = HookGroup(hook_func, is_forward, detach, cpu, root=root, **options)
-    group.attach([MemberHook(name, m, group) for name, m in named])
+    group.attach([_joining(name, m, group) for name, m in named])
     return group
 
 
