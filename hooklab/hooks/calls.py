@@ -18,7 +18,7 @@ from torch import nn
 from .books import register
 from .copies import HookWarning
 from .gradient import Entrance, GradientCall
-from .group import Replace, Enter, Group, Leave, Look, LookAlways, has_compiled
+from .group import Enter, Group, Leave, Look, LookAlways, Replace, has_compiled
 from .select import not_a_model, refuse_scripted, runs
 from .tree import tensors
 
