@@ -69,6 +69,9 @@ class LayerHook:
     @property
     def layer_type(self) -> str: return "a layer that is gone" if self.module is None else type(self.module).__name__
 
+    def __deepcopy__(self, memo): return _removed(self.name)
+    def __reduce__(self): return _removed, (self.name,)
+
     def remove(self):
         "Remove the hook from the layer. What it stored stays until `clear()`."
         if self.removed: return
@@ -90,6 +93,13 @@ class LayerHook:
                       f"({type(error).__name__}: {error})", HookWarning, stacklevel=5)
 
 # %% ../../nbs/lib/hooks/calls.ipynb #88682d28
+def _removed(name: str) -> LayerHook:
+    "A removed hook: this is what the copy of a listener is."
+    hook = LayerHook(name, None, Group("removed"))
+    hook.removed, hook.group.closed = True, True
+    return hook
+
+
 def never_called() -> str:
     "Why a layer that has a hook may not have been called."
     text = ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, some layers, such "

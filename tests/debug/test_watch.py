@@ -768,3 +768,12 @@ def test_weights_that_wait_on_meta_are_not_reported(x):
         def forward(self, x): return nn.functional.linear(x, torch.ones(self.weight.shape))
     # the tests of this file turn warnings into errors
     with find_nan(model := nn.Sequential(Fetches(4, 4, device="meta"), nn.ReLU())): model(x)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda watch: pickle.loads(pickle.dumps(watch))])
+def test_the_copy_of_a_watch_watches_nothing(copied):
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    with find_nan(model) as watch:
+        hooks = copied(watch).hooks
+        model(torch.ones(2, 3))
+        assert hooks and all(h.removed for h in hooks) and not any(h.removed for h in watch.hooks)
