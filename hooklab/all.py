@@ -10,13 +10,14 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'edit_input', 'Change', 'scale', 'ablate', 'patch', 'steer', 'gradient_clipper', 'clipped_gradients',
            'FeatureExtractor', 'extract', 'StoredFeatures', 'load_features', 'execution_order', 'VerboseExecution',
            'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'find_nan', 'NanWatch', 'NonFiniteError',
-           'summary', 'Summary', 'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params',
-           'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'Costs',
-           'LayerCost', 'ActivationStats', 'History', 'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding',
-           'Learner', 'synth_learner', 'RegModel', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder',
-           'ProgressCallback', 'CancelBackwardException', 'CancelStepException', 'CancelBatchException',
-           'CancelTrainException', 'CancelValidException', 'CancelEpochException', 'CancelFitException', 'DataLoaders',
-           'tensor_loaders', 'digits', 'tabular', 'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
+           'compare', 'Comparison', 'Row', 'summary', 'Summary', 'model_summary', 'module_summary', 'layer_info',
+           'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes',
+           'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'History', 'WeightHistory',
+           'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'Learner', 'synth_learner', 'RegModel', 'Callback',
+           'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException',
+           'CancelStepException', 'CancelBatchException', 'CancelTrainException', 'CancelValidException',
+           'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders', 'digits', 'tabular',
+           'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -70,10 +71,12 @@ from .debug.trace import *
 from .debug.timeline import *
 from .debug.nan_blame import *
 from .debug.nan_watch import *
+from .debug.comparing import *
+from .debug.comparison import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients",
-    "find_nan", "NanWatch", "NonFiniteError",
+    "find_nan", "NanWatch", "NonFiniteError", "compare", "Comparison", "Row",
 ]
 
 # %% ../nbs/lib/all.ipynb #5999af34

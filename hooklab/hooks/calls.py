@@ -28,6 +28,7 @@ PORTS = {  # for each port, what torch calls and when, and the options that this
     "forward": ([("forward", Look)], {}), "forward_pre": ([("forward_pre", Look)], {}),
     "forward_always": ([("forward", LookAlways)], {}),
     "new_output": ([("forward", Replace)], {}), "new_input": ([("forward_pre", Replace)], {}),
+    "new_both": ([("forward_pre", Replace), ("forward", Replace)], {}),  # its `answer` is called twice in a call
     "calls": ([("forward_pre", Enter), ("forward", Leave)], _ALWAYS),
     "backward": ([("forward_pre", Enter), ("forward", Leave)], _ALWAYS),
     "backward_pre": ([("forward", Leave)], _ALWAYS)}
