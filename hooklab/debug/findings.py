@@ -29,7 +29,7 @@ class Verdict:
         "How much the outputs of a pair differ, as a share of the reference's, and whether they are equal bit for bit."
         stop = self.stops[pair]
         worst, equal = 0., True
-        if stop in self.faults and self.faults[stop] is None: return math.inf, False
+        if _not_comparable(stop): return math.inf, False
         for part in stop.exit:
             if part.a.key == part.b.key: continue
             one, other = part.for_b(self.shelf.get(part.a.key)), self.shelf.get(part.b.key)
@@ -39,10 +39,11 @@ class Verdict:
         return worst, equal
 
     def shapes(self) -> dict[Stop, None]:
-        "The first pair whose outputs cannot be compared, because they have other shapes."
+        "Who is to blame for the first outputs that cannot be compared, because they have other shapes."
         for stop in self.trial.stops:
-            a, b = ([v for v in call.output if v.is_float] for call in (stop.pair.a, stop.pair.b))
-            if a and b and not stop.exit: return {stop: None}
+            if not _not_comparable(stop): continue
+            while stop.parent is not None and _other_shapes_given(stop): stop = stop.parent
+            return {stop: None}
         return {}
 
     def rows(self) -> list[Row]:
@@ -78,6 +79,17 @@ class Verdict:
         if mine is None or (stop in self.faults and share.ratio <= FAULT): mine = share.plain  # it has rounded to fewer bits
         i = max((0, 1), key=lambda k: mine[k]/share.noise[k] if share.noise[k] else 0)
         return tuple(x[i]/whole[i] if whole[i] else float(x[i] > 0) for x in (mine, share.noise))
+
+# %% ../../nbs/lib/debug/findings.ipynb #222442ce
+def _not_comparable(stop: Stop) -> bool:
+    "Do both return numbers, of which none correspond?"
+    a, b = (any(v.is_float for v in call.output) for call in (stop.pair.a, stop.pair.b))
+    return a and b and not stop.exit
+
+
+def _other_shapes_given(stop: Stop) -> bool:
+    a, b = ({v.path: v.shape for v in call.inputs} for call in (stop.pair.a, stop.pair.b))
+    return any(a[path] != b[path] for path in a if path in b)
 
 # %% ../../nbs/lib/debug/findings.ipynb #7af4d09c
 def words(trial: Trial, stop: Stop, place: Place | None) -> str:

@@ -35,7 +35,11 @@ class Part:
 
     def for_b(self, t: Tensor) -> Tensor:
         "A tensor of the reference, as the candidate lays it out."
-        return (t if self.layout is None else t.permute(self.layout)).reshape(self.b.shape)
+        if self.layout is not None: t = t.permute(self.layout)
+        if t.numel() < torch.Size(self.b.shape).numel(): return t.expand(self.b.shape)
+        if t.numel() > torch.Size(self.b.shape).numel():  # equal rows, of which the candidate has one
+            return t[tuple(slice(0, n) for n in self.b.shape)]
+        return t.reshape(self.b.shape)
 
 
 @dataclass(eq=False)
@@ -45,7 +49,7 @@ class Stop:
     number: int # Its place in the order of the run
     entry: list[Part] = field(default_factory=list)
     exit: list[Part] = field(default_factory=list)
-    flags: dict[str, str] = field(default_factory=dict) # Other arguments of the reference by their names, and the candidate's
+    flags: list[str] = field(default_factory=list) # The names of arguments that are no activations
     parent: "Stop | None" = None # The innermost call of the candidate around it that has a partner
 
 # %% ../../nbs/lib/debug/forcing.ipynb #afec5e05
@@ -60,7 +64,8 @@ def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -
     "The tensors of floating point numbers that correspond: by path, else in their order; of equal shape, else of equal size."
     a, b = ([v for v in values if v.is_float and not (entry and is_mask(shelf.get(v.key)))] for values in (a, b))
     found, left = [], list(b)
-    for tests in ((_same_path, _same_shape), (_same_shape,), (_same_size,)):
+    def expands(one, other): return _expands(one, other) or _expands(other, one) and _equal_rows(shelf.get(one.key), other.shape)
+    for tests in ((_same_path, _same_shape), (_same_shape,), (_same_size,), (expands,)):
         for one in [v for v in a if all(v is not part.a for part in found)]:
             other = next((v for v in left if all(test(one, v) for test in tests)), None)
             if other is None: continue
@@ -72,6 +77,15 @@ def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -
 def _same_path(a, b): return a.path == b.path
 def _same_shape(a, b): return a.shape == b.shape
 def _same_size(a, b): return torch.Size(a.shape).numel() == torch.Size(b.shape).numel() > 1
+
+
+def _expands(a, b):
+    return len(a.shape) == len(b.shape) and a.shape != b.shape and all(n in (m, 1) for n, m in zip(a.shape, b.shape))
+
+
+def _equal_rows(t: Tensor, shape: tuple[int, ...]) -> bool:
+    "Is a tensor the same along each dimension in which `shape` has one?"
+    return torch.equal(t, t[tuple(slice(0, n) for n in shape)].expand(t.shape))
 
 
 def _layout(a: Value, b: Value, shelf: Shelf) -> tuple[int, ...] | None:
@@ -103,19 +117,20 @@ def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> list[Stop]:
     return found
 
 
-def _flags(stop: Stop) -> dict[str, str]:
-    "The arguments that are no activations, and exist in both calls."
-    a, b, parts = stop.pair.a, stop.pair.b, stop.entry
+def _flags(stop: Stop) -> list[str]:
+    "The arguments of both calls in which there are no activations."
     def others(call, used):
-        return {v.path for v in call.inputs if v not in used} | set(call.settings)
-    mine, theirs = others(a, [p.a for p in parts]), others(b, [p.b for p in parts])
-    return {name: name for name in mine & theirs}
+        taken = {v.path.partition(".")[0] for v in used}
+        return ({v.path.partition(".")[0] for v in call.inputs} | set(call.settings)) - taken
+    a, b = stop.pair.a, stop.pair.b
+    mine, theirs = others(a, [part.a for part in stop.entry]), others(b, [part.b for part in stop.entry])
+    return [name for name in a.arguments if name in mine and name in theirs]
 
 # %% ../../nbs/lib/debug/forcing.ipynb #52c2e422
 class Forcer(LayerHook):
     "Replaces what one layer is given and returns."
     __slots__ = ()
-    port = "new_both"
+    port, outermost = "new_both", True
 
     def answer(self, layer, given, compiling, rerun):
         if rerun: return None
@@ -166,12 +181,12 @@ class Forcing(Group):
         self.counts[name] += 1
         self.stack.append(stop)
         if stop is None: return None
+        named = arguments(layer, args, kwargs)
         if len(stop.exit) == 1 and self.skip(stop) and can_be_skipped(layer):
             self.stubs.append(layer)
             layer.__dict__["forward"] = partial(self._stub, stop)
-        named = arguments(layer, args, kwargs)
         new = self._replaced(stop, "entry", stop.entry, named)
-        if self.with_flags: new = self._with_flags(stop, new)
+        if self.with_flags and stop.flags: new = self._with_flags(stop, new)
         if new is named: return None
         values = list(new.values())
         return tuple(values[:len(args)]), dict(zip(list(new)[len(args):], values[len(args):]))
@@ -208,18 +223,16 @@ class Forcing(Group):
 
     def _with_flags(self, stop: Stop, named: dict[str, Any]) -> dict[str, Any]:
         "The arguments, with the reference's masks, positions and flags."
-        new = dict(named)
-        call, own = stop.pair.a, stop.pair.b
-        before = {v.path: v for v in call.inputs}
-        mine = {v.path: v for v in own.inputs}
+        new, call = dict(named), stop.pair.a
+        kept = {v.path: v for v in call.inputs}
         for name in stop.flags:
             if name not in new: continue
-            if not _equal_flags(new[name], self.shelf.get(before[name].key) if name in before else call.settings.get(name)):
-                self.with_flags(stop)
-            if name in before and (name not in mine or mine[name].shape == before[name].shape):
-                t = self.shelf.get(before[name].key)
-                new[name] = (widened(t) if self.wide else t).clone()
-            elif name in call.settings: new[name] = call.settings[name]
+            if name in kept: theirs = self.shelf.get(kept[name].key)
+            elif name in call.settings: theirs = call.settings[name]
+            else: continue  # a container or an object: each model has its own
+            if _equal_flags(new[name], theirs): continue
+            self.with_flags(stop)
+            new[name] = (widened(theirs) if self.wide else theirs).clone() if isinstance(theirs, Tensor) else theirs
         return new
 
     def let_go(self):
@@ -230,6 +243,7 @@ class Forcing(Group):
 # %% ../../nbs/lib/debug/forcing.ipynb #b0795c0e
 def _equal_flags(a: Any, b: Any) -> bool:
     if not isinstance(a, Tensor) or not isinstance(b, Tensor): return type(a) is type(b) and not isinstance(a, Tensor) and a == b
+    if a.dtype.is_floating_point != b.dtype.is_floating_point: return False  # numbers are added, and a bool is a choice
     return a.shape == b.shape and bool((a == b).all())
 
 # %% ../../nbs/lib/debug/forcing.ipynb #48c94741

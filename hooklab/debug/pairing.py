@@ -148,11 +148,20 @@ def _out_of_order(score: np.ndarray, pairs: list[tuple[int, int]]) -> list[tuple
     score = score.copy()
     for i, j in pairs: score[i], score[:, j] = 0, 0
     found = []
-    while score.size and score.max() >= 1.5*LEAST:
+    while score.size and score.max() >= 1.25*LEAST:
         i, j = np.unravel_index(score.argmax(), score.shape)
         found.append((int(i), int(j)))
         score[i], score[:, j] = 0, 0
     return found
+
+# %% ../../nbs/lib/debug/pairing.ipynb #cbd9f044
+def _by_name_and_weights(a: Features, b: Features) -> list[tuple[int, int]]:
+    "Calls of layers with the same name, class and parameters, in whatever order they ran."
+    spread = max(a.spread, b.spread, 1e-3)/100
+    places = {call.place: j for j, call in enumerate(b.calls)}
+    found = [(i, places[call.place]) for i, call in enumerate(a.calls) if call.name and call.place in places]
+    return [(i, j) for i, j in found if a.has_weights[i] and a.kind[i] == b.kind[j] and a.sizes[i] == b.sizes[j]
+            and abs(a.norm[i] - b.norm[j]) <= spread*a.norm[i]]
 
 # %% ../../nbs/lib/debug/pairing.ipynb #d1e86da8
 def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
@@ -160,6 +169,11 @@ def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
     score = fits(a, b)
     score[-1], score[:, -1] = 0, 0  # the models themselves are a pair
     score[score < LEAST] = 0
+    sure = _by_name_and_weights(a, b)
+    for i, j in sure:
+        value = score[i, j]
+        score[i], score[:, j] = 0, 0
+        score[i, j] = value
     pairs = aligned(score)
     pairs += _out_of_order(score, pairs)
     weight = defaultdict(float)

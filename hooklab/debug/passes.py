@@ -48,6 +48,7 @@ class Call:
     module: nn.Module
     parent: "Call | None" # The call in which it happened
     inputs: list[Value] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list) # The names of what it was given
     settings: dict[str, Any] = field(default_factory=dict) # What it was given beside tensors, by name
     output: list[Value] = field(default_factory=list)
     in_place: bool = False # Whether it returned a tensor that it was given
@@ -101,8 +102,8 @@ def plain_settings(given: dict[str, Any]) -> dict[str, Any]: return {n: v for n,
 # %% ../../nbs/lib/debug/passes.ipynb #c50d37bc
 class Watcher(LayerHook):
     "Notes each call of its layer."
-    __slots__ = ("stack", "values")
-    port = "calls"
+    __slots__ = ()
+    port, outermost = "calls", True  # what other hooks change is the work of the layer
 
     def enters(self, given, rerun):
         if rerun: return
@@ -111,7 +112,7 @@ class Watcher(LayerHook):
         call = Call(self.name, group.counts[self.name], self.module, group.stack[-1] if group.stack else None)
         group.counts[self.name] += 1
         named = arguments(self.module, args, kwargs)
-        call.settings = plain_settings(named)
+        call.arguments, call.settings = list(named), plain_settings(named)
         call.inputs = group.kept(call, "inputs", named)
         group.stack.append(call)
         group.given[call] = {id(t) for t in tensors(given)}

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/second-look.ipynb #aede0318
+# %% ../../nbs/lib/debug/second-look.ipynb #664d283b
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -27,7 +28,7 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]
 
     def arrived(place, part, t):
         share = trial.shares.get(place)
-        if share is None or share.lost is None: return
+        if share is None or share.lost is None or share.own is None or share.ratio <= FAULT: return
         expected = widened(shelf.get(part.a.key)) + shelf.get(share.lost)
         ratio = size_of(difference(part.for_b(expected), t)).over(share.noise)
         again[place.owner] = max(again.get(place.owner, 0), ratio)
@@ -37,7 +38,7 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]
     except Exception: return faults  # the candidate cannot be called with what the reference is called with
     found = {}
     for stop, place in faults.items():
-        if again.get(stop, 0) <= FAULT: stop = _who_gave(stop, other_flags)
+        if again.get(stop, math.inf) <= FAULT: stop = _who_gave(stop, other_flags)
         found.setdefault(stop, place)
     return found
 
@@ -101,36 +102,46 @@ def clear_by_result(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place
     inside = defaultdict(set)
     for stop in faults:
         for around in _upwards(stop): inside[around].add(stop)
-    blocks = sorted((b for b, suspects in inside.items() if len(suspects) > 1), key=lambda b: sum(1 for _ in _upwards(b)))
+    levels = defaultdict(list)
+    for block, suspects in inside.items():
+        if len(suspects) > 1 and block.exit and not _visibly_other(trial, block): levels[sum(1 for _ in _upwards(block))].append(block)
     cleared: set[Stop] = set()
-    for block in blocks:  # the outermost first
-        if inside[block] <= cleared or not block.exit: continue
-        if _same_result(trial, block): cleared |= inside[block]
+    for _, blocks in sorted(levels.items()):  # the outermost first
+        open_ones = [block for block in blocks if not inside[block] <= cleared]
+        for block in _same_results(trial, open_ones) if open_ones else (): cleared |= inside[block]
     return {stop: place for stop, place in faults.items() if stop not in cleared}
 
 
-def _same_result(trial: Trial, block: Stop) -> bool:
-    "Does the block return the same when only what goes into it, and what is around it, is forced?"
-    within = {s for s in trial.stops if s is not block and any(around is block for around in _upwards(s))}
-    stops = [s for s in trial.stops if s not in within]
-    found, lost = [], {}
+def _visibly_other(trial: Trial, block: Stop) -> bool:
+    "Was it given the same as the reference, bit for bit, and did it return something else by far?"
+    def apart(part):
+        one, other = part.for_b(trial.a.shelf.get(part.a.key)), trial.b.shelf.get(part.b.key)
+        whole = size_of(one).rms
+        return size_of(difference(one, other)).rms/whole if whole else 0.
+    given_same = block.pair.is_root or (block.entry and all(part.a.key == part.b.key for part in block.entry))
+    return bool(given_same) and max(map(apart, block.exit)) > NEAR*max(trial.precision.of(block))
+
+
+def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
+    "Which of these blocks return the same when only what goes into them, and what is around them, is forced?"
+    around = set(blocks)
+    stops = [s for s in trial.stops if s in around or not any(up in around for up in _upwards(s))]
+    worst, lost = defaultdict(float), {}
     shelf = trial.a.shelf
 
     def at_reference(place, part, t):
-        if place.stop is not block or place.where != "exit": return
-        lost[place] = difference(widened(shelf.get(part.a.key)), t)
+        if place.stop in around and place.where == "exit": lost[place] = difference(widened(shelf.get(part.a.key)), t)
 
     def at_candidate(place, part, t):
         if place not in lost: return
         own = size_of(difference(part.for_b(widened(shelf.get(part.a.key)) + lost[place]), t))
-        found.append(own.over(trial.noise(place, size_of(lost[place]))))
+        worst[place.stop] = max(worst[place.stop], own.over(trial.noise(place, size_of(lost[place]))))
 
-    def skip(stop): return stop is not block
     try:
-        trial.run("a", at_reference, stops, wide=True, skip=skip)
-        trial.run("b", at_candidate, stops, wide=True, skip=skip)
-    except Exception: return False
-    return bool(found) and max(found) <= FAULT
+        trial.run("a", at_reference, stops, wide=True, skip=lambda stop: stop not in around)
+        trial.run("b", at_candidate, stops, wide=True, skip=lambda stop: stop not in around)
+    except Exception: return []
+    return [block for block in blocks if block in worst and worst[block] <= FAULT]
 
 # %% ../../nbs/lib/debug/second-look.ipynb #660126c2
 def second_look(trial: Trial) -> dict[Stop, Place]:

@@ -53,10 +53,10 @@ def _word(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
 
 def in_settings(a: nn.Module, b: nn.Module) -> Iterator[str]:
     "Class, mode and plain attributes that differ, such as `eps`."
-    if a.training != b.training: yield f"the reference is in {_mode(a)} mode, and the candidate in {_mode(b)} mode"
-    if type(a) is not type(b) and type(a).__name__ != type(b).__name__:
+    if type(a).__name__ != type(b).__name__:
         yield f"a {type(b).__name__} where the reference has a {type(a).__name__}"
-    if type(a).__name__ != type(b).__name__: return
+        return
+    if a.training != b.training: yield f"the reference is in {_mode(a)} mode, and the candidate in {_mode(b)} mode"
     plain = (bool, int, float, str, tuple)
     for name in vars(a):
         if name.startswith("_") or name == "training" or name not in vars(b): continue

@@ -39,6 +39,7 @@ class LayerHook:
     __slots__ = ("name", "group", "handles", "removed", "fired", "told", "n_ran", "recorded", "unreadable", "entrances",
                  "_module", "__weakref__")
     port = "calls"
+    outermost = False  # before all other hooks of the layer when it begins, and after them when it ends
 
     def __init__(self, name: str, module: nn.Module | None, group: Group):
         self.name, self._module, self.group = name, module, group
@@ -60,7 +61,10 @@ class LayerHook:
         "Put the ports on the layer."
         (moments, needed), ports, options = PORTS[self.group.port or self.port], {}, self.group.options
         for moment, port in moments: ports[moment] = port(self)
-        return [register(self._module, ports, {**options, **needed} if needed else options)]
+        if needed: options = {**options, **needed}
+        if not self.outermost: return [register(self._module, ports, options)]
+        return [register(self._module, {moment: port}, {**options, "prepend": moment == "forward_pre"})
+                for moment, port in ports.items()]
 
     @property
     def module(self) -> nn.Module | None:
