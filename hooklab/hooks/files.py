@@ -25,10 +25,11 @@ from torch import Tensor
 # %% ../../nbs/lib/hooks/files.ipynb #488eac59
 @contextmanager
 def whole_file(
-    path: Path, # Where the file is to be
+    path: str | Path, # Where the file is to be
     then: str = "", # What to do after an error, for its text
 ) -> Iterator[BinaryIO]: # Open for writing
     "A file to write to. It has its name only after the `with` has ended without an error."
+    path = Path(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
         with open(unfinished, "wb") as f:
@@ -45,7 +46,7 @@ def whole_file(
 def _and(then: str) -> str: return f". {then}" if then else ""
 
 
-def write_file(path: Path, content: bytes, then: str = ""):
+def write_file(path: str | Path, content: bytes, then: str = ""):
     "Write a file so that it is there whole or not at all."
     with whole_file(path, then) as f: f.write(content)
 
@@ -55,7 +56,7 @@ class CutOff(ValueError):
 
 
 def open_tensors(
-    path: Path, # A safetensors file
+    path: str | Path, # A safetensors file
     kind: str = "safetensors file", # What it should be, for the text of an error
     if_cut_off: str = "write it again", # What to do then
     if_other: str = "give another file", # What to do if it is something else
@@ -113,7 +114,7 @@ def head_of(forms: dict[str, Form], facts: Any = None) -> bytes:
 
 # %% ../../nbs/lib/hooks/files.ipynb #62f1dc4a
 def write_tensors(
-    path: Path, # Where the file is to be
+    path: str | Path, # Where the file is to be
     forms: dict[str, Form], # The dtype and the shape of each tensor, by name
     fetch: Callable[[str], Tensor], # Gives the tensor of this name, when it is its turn
     facts: Any = None, # What else the file says: anything that JSON can hold
