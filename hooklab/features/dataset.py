@@ -21,10 +21,11 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from .extractor import FeatureExtractor
+from ..hooks.files import CutOff, tensors_hash, write_file
 from ..hooks.select import is_sharded, nearest, not_a_model, unwrap
 from .shards import (
-    Alone, CutOff, Together, in_all, in_shards, open_folder, open_shard, read_index, refuse_other_settings, sample_plan,
-    shard_file, started_together, tensors_hash, what_is_in, write_file)
+    GO_ON, Alone, Together, in_all, in_shards, open_folder, open_shard, read_index, refuse_other_settings, sample_plan,
+    shard_file, started_together, what_is_in)
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import modes_kept
 
@@ -185,7 +186,7 @@ def write_shards(
                 form = _same_form(form, parts[-1], samples)
                 bar.update(len(samples))
             whole = {name: torch.cat([part[name] for part in parts]).contiguous() for name in form}
-            write_file(folder/shard_file(i), save(whole))
+            write_file(folder/shard_file(i), save(whole), GO_ON)
 
 
 def _features(job: Job, batch: Any, n: int) -> dict[str, Tensor]:

@@ -6,20 +6,18 @@
 __all__ = []
 
 # %% ../../nbs/lib/features/shards.ipynb #bb704e7d
-import hashlib
 import json
 import operator
-import os
-from collections.abc import Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from safetensors import safe_open
 from torch.utils.data import (
     DataLoader, DistributedSampler, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+
+from ..hooks.files import open_tensors, write_file
 
 # %% ../../nbs/lib/features/shards.ipynb #b62a9509
 RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -82,15 +80,6 @@ def shard_file(i: int) -> str: return f"features-{i:05}.safetensors"
 
 ANY_SHARD = "features-*.safetensors"
 
-# %% ../../nbs/lib/features/shards.ipynb #cd4a29f9
-def tensors_hash(ts: Iterable[Tensor]) -> str:
-    "A hash of the dtypes, shapes and numbers of tensors."
-    digest = hashlib.sha256()
-    for t in ts:
-        digest.update(f"{t.dtype}{tuple(t.shape)}".encode())
-        digest.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
-
 # %% ../../nbs/lib/features/shards.ipynb #92e26c0f
 def refuse_other_settings(there: dict, here: dict, where: str):
     "An error that says what differs."
@@ -100,20 +89,7 @@ def refuse_other_settings(there: dict, here: dict, where: str):
     if differ: raise ValueError(f"{where} has other settings: {'; '.join(differ)}")
 
 # %% ../../nbs/lib/features/shards.ipynb #235523d4
-def write_file(path: Path, content: bytes):
-    "Write a file so that it is there whole or not at all."
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        with open(unfinished, "wb") as f:
-            f.write(content)
-            f.flush()
-            os.fsync(f.fileno())  # on the disk, before it has its name
-        os.replace(unfinished, path)
-    except OSError as e:
-        raise OSError(e.errno, f"could not write {path} ({e.strerror}). The shards that are there are complete; fix "
-                               "this, and call extract again to go on") from e
-    finally:
-        with suppress(OSError): unfinished.unlink()
+GO_ON = "The shards that are there are complete; fix this, and call extract again to go on"
 
 
 def read_index(folder: Path) -> dict:
@@ -132,27 +108,17 @@ def open_folder(folder: Path, index: dict):
     path = folder/"index.json"
     try: folder.mkdir(parents=True, exist_ok=True)
     except OSError as e: raise OSError(e.errno, f"could not make the folder {folder} ({e.strerror})") from e
-    if not any(folder.glob(ANY_SHARD)): return write_file(path, json.dumps(index).encode())
+    if not any(folder.glob(ANY_SHARD)): return write_file(path, json.dumps(index).encode(), GO_ON)
     if not path.exists():
         raise ValueError(f"{folder} has shards, but no index.json that says what is in them; choose another folder")
     begun = f"{folder} was begun otherwise (call as then, or choose another folder): it"
     refuse_other_settings(read_index(folder), index, begun)
 
 # %% ../../nbs/lib/features/shards.ipynb #085136c3
-class CutOff(ValueError):
-    "A shard that ends too early."
-
-
 def open_shard(path: Path) -> safe_open:
     "A shard to read from."
-    try: return safe_open(path, "pt")
-    except SafetensorError as e:
-        with open(path, "rb") as f: head = f.read(9)
-        if not any(head) or head[8:] in (b"", b"{"):  # begins as shards do, or with the zeros that a power loss leaves
-            raise CutOff(f"{path} was cut off ({e}): call extract again with the same arguments, and it writes this "
-                         "shard again") from e
-        raise ValueError(f"{path} is no shard of extract ({e}): delete it, and call extract again with the same "
-                         "arguments") from e
+    again = "call extract again with the same arguments"
+    return open_tensors(path, "shard of extract", f"{again}, and it writes this shard again", f"delete it, and {again}")
 
 
 def what_is_in(path: Path, rows: int, others: dict | None) -> dict:

@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+import hooklab
 from hooklab import __version__, cli
 from hooklab.debug import bug_report
 from hooklab.debug.bug_report import global_hooks, report
@@ -121,10 +122,11 @@ def test_what_to_type_is_said_as_it_was_typed(module, tmp_path):
 def test_alone_it_prints_the_help():
     done = shell()
     assert done.returncode == 0 and done.stderr == ""
-    assert re.findall(r"^ {4}(\w+)", done.stdout, re.M) == ["report", "lessons", "summary"]
+    assert re.findall(r"^ {4}(\w+)", done.stdout, re.M) == ["report", "lessons", "summary", "compare"]
 
 
-@pytest.mark.parametrize("args", [["--version"], ["--help"], [], ["lessons", "--help"], ["summary", "--help"], ["summary"], ["nonsense"]])
+@pytest.mark.parametrize("args", [["--version"], ["--help"], [], ["lessons", "--help"], ["summary", "--help"], ["summary"], ["nonsense"],
+                                  ["compare", "--help"], ["compare", "nowhere", "nowhere"]])
 def test_torch_is_imported_by_no_command_that_can_do_without(args):
     program = f"""import sys; from hooklab.cli import main
 try: main({args})
@@ -136,7 +138,8 @@ sys.exit("torch" in sys.modules)"""
 @pytest.mark.parametrize("args", [
     ["lesson"], ["lessons", "--frce"], ["lessons", "a", "b"], ["report", "x"], ["summary"], ["summary", "resnet18"], ["summary", "a:b", "--size", "1,x"],
     ["summary", "a:b", "--columns", "flops"], ["summary", "a:b", "--dtype", "int65"], ["summary", "a:b", "--depth", "-1"],
-    ["summary", "a:b", "--size", "1,2", "--dtype", "int64", "--dtype", "int64"]])
+    ["summary", "a:b", "--size", "1,2", "--dtype", "int64", "--dtype", "int64"],
+    ["compare"], ["compare", "a"], ["compare", "nowhere.safetensors", "nowhere.safetensors"], ["compare", ".", "."]])
 def test_wrong_usage_is_one_line_and_exit_code_2(args):
     done = shell(*args)
     assert done.returncode == 2 and done.stdout == ""
@@ -333,6 +336,89 @@ def test_report_of_a_file_says_whose_report_writes_one(file, tmp_path, monkeypat
     assert str(refused.value) == ("hl.report lists versions for a bug report; it takes a model or nothing, not 'run.html'. The page of "
                                   "a run comes from its statistics: s = hl.ActivationStats().on(model), and later s.report('run.html')")
     assert not os.listdir()
+
+
+# compare
+
+class Found:
+    "What a comparison of two runs has found."
+    def __init__(self, same): self.same = same
+    def __str__(self): return "nothing differs" if self.same else "They part first at 2.\nkind   a  b\nfault  2  2"
+
+
+@pytest.fixture
+def compared(tmp_path, monkeypatch, capsys):
+    "Calls `hooklab compare` where `compare` is a function that is given; gives the exit code, stdout and stderr."
+    monkeypatch.chdir(tmp_path)
+    for name in ("before.safetensors", "after it.safetensors"): Path(name).write_bytes(b"a run")
+    def call(compare, *files):
+        monkeypatch.setitem(sys.modules, "hooklab.debug.comparing", SimpleNamespace(compare=compare))
+        code = 0
+        try: cli.main(["compare", *(files or ["before.safetensors", "after it.safetensors"])])
+        except SystemExit as stopped: code = stopped.code
+        return code, *capsys.readouterr()
+    return call
+
+
+def test_compare_prints_the_verdict_and_exits_1_on_a_fault(compared):
+    asked = []
+    def compare(*paths):
+        asked.append(paths)
+        return Found(paths[0] == paths[1])
+    assert compared(compare, "before.safetensors", "before.safetensors") == (0, "nothing differs\n", "")
+    assert compared(compare) == (1, "They part first at 2.\nkind   a  b\nfault  2  2\n", "")
+    assert asked[-1] == (Path("before.safetensors"), Path("after it.safetensors"))
+
+
+@pytest.mark.parametrize("error, said", [
+    (ValueError("before.safetensors was cut off (header too small): record it again"),
+     "ValueError: before.safetensors was cut off (header too small): record it again"),
+    (RuntimeError("two lines\nthis is the second"), "RuntimeError: two lines"),
+    (PermissionError(errno.EACCES, "Permission denied", "before.safetensors"),
+     "PermissionError: [Errno 13] Permission denied: 'before.safetensors'")])
+def test_what_cannot_be_compared_is_one_line_and_exit_code_2(compared, error, said):
+    def refuse(*paths): raise error
+    assert compared(refuse) == (2, "", f"hooklab: {said}\n")
+
+
+def test_a_verdict_that_cannot_be_told_is_no_fault_found(compared):
+    class Untold(Found):
+        def __str__(self): raise ZeroDivisionError("no words")
+    assert compared(lambda *paths: Untold(False)) == (2, "", "hooklab: ZeroDivisionError: no words\n")
+
+
+def test_ctrl_c_while_comparing(compared):
+    def stop(*paths): raise KeyboardInterrupt
+    assert compared(stop) == (130, "", "")
+
+
+@pytest.mark.parametrize("files, said", [(("before.safetensors", "nowhere"), "CANDIDATE: nowhere does not exist"),
+                                         ((".", "before.safetensors"), "REFERENCE: . is a folder, and no file")])
+def test_files_that_are_not_there_are_named(compared, files, said):
+    assert compared(None, *files) == (2, "", f"hooklab: argument {said}. Try: hooklab compare --help\n")
+
+
+def test_compare_says_what_its_exit_codes_mean():
+    done = shell("compare", "--help", env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 0 and done.stderr == "" and "REFERENCE CANDIDATE" in done.stdout
+    assert "0 if nothing differs beyond noise, 1 if something does, and 2 if the files cannot be" in done.stdout
+
+
+@pytest.mark.skipif(not hasattr(hooklab, "record"), reason="needs hooklab.record")
+def test_compare_of_real_records(tmp_path):
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), torch.randn(3, 4)
+    hooklab.record(model, tmp_path/"before.safetensors", x)
+    hooklab.record(model, tmp_path/"again.safetensors", x)
+    with torch.no_grad(): model[2].weight[0] *= 1.5
+    hooklab.record(model, tmp_path/"after.safetensors", x)
+    half = (tmp_path/"after.safetensors").read_bytes()[:200]
+    (tmp_path/"half.safetensors").write_bytes(half)
+    done = {name: shell("compare", "before.safetensors", f"{name}.safetensors", cwd=tmp_path)
+            for name in ("again", "after", "half")}
+    assert {name: d.returncode for name, d in done.items()} == {"again": 0, "after": 1, "half": 2}
+    assert done["again"].stderr == done["after"].stderr == done["half"].stdout == "" and "2" in done["after"].stdout
+    assert re.fullmatch(r"hooklab: .*half\.safetensors was cut off.*\n", done["half"].stderr)
 
 
 # lessons
