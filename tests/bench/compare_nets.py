@@ -1,8 +1,9 @@
 """Small random networks of many kinds, on which `hl.compare` is tried.
 
-Each is a function `make(seed) -> (model, args, kwargs)`: a model in eval mode, in float32, and the inputs of a call. `nets` has them all by
-name, `large` those of which a pass takes 50 milliseconds or more. Random weights alone would leave norms trivial, so `stir` gives every
-parameter and every running statistic values that a trained model could have."""
+Each is a function `make(seed) -> (model, args, kwargs)`: a model in eval mode, in float32, and the inputs of a call.
+`nets` has them all by name, `large` the names of those whose pass takes about 50 milliseconds or more. Random weights
+alone would leave norms trivial, so `stir` gives every parameter and every running statistic a value that a trained
+model could have."""
 import math
 import warnings
 from collections.abc import Callable
@@ -32,7 +33,7 @@ def net(make):
 
 @torch.no_grad()
 def stir(model, args, kwargs):
-    "Random values for all parameters, of a size that keeps signals alive, and running statistics measured on the inputs, slightly off."
+    "Random parameters of a size that keeps signals alive; running statistics are measured on the inputs, and moved."
     for module in model.modules():
         kind = type(module).__name__
         for name, p in module.named_parameters(recurse=False):
@@ -49,6 +50,7 @@ def stir(model, args, kwargs):
     if norms: model(*args, **kwargs)
     for norm in norms:
         norm.eval().momentum = .1
+        norm.running_var.clamp_(min=.2*norm.running_var.mean().item())  # few values may be alike by chance
         norm.running_mean += .1*norm.running_var.sqrt()*torch.randn_like(norm.running_mean)
         norm.running_var *= 1 + .4*(torch.rand_like(norm.running_var) - .5)
     return model
@@ -69,24 +71,25 @@ def tokens(vocabulary: int, *shape: int) -> torch.Tensor: return torch.randint(3
 @net
 def llama(length=12, **options):
     from transformers import LlamaConfig, LlamaForCausalLM
-    config = dict(vocab_size=101, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
-                  max_position_embeddings=64, pad_token_id=0) | options
+    config = dict(vocab_size=101, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4,
+                  num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0) | options
     ids = tokens(config["vocab_size"], 3, length)
-    return LlamaForCausalLM(LlamaConfig(**config)), (), dict(input_ids=ids, attention_mask=padding(*ids.shape), use_cache=False)
+    inputs = dict(input_ids=ids, attention_mask=padding(*ids.shape), use_cache=False)
+    return LlamaForCausalLM(LlamaConfig(**config)), (), inputs
 
 
 @net
 def llama_large():
-    return llama.make(length=80, hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=4,
-                      max_position_embeddings=128, vocab_size=1000)
+    return llama.make(length=80, hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8,
+                      num_key_value_heads=4, max_position_embeddings=128, vocab_size=1000)
 
 
 @net
 def gpt2(**options):
     from transformers import GPT2Config, GPT2LMHeadModel
-    config = dict(vocab_size=97, n_embd=64, n_layer=3, n_head=4, n_positions=48, bos_token_id=1, eos_token_id=2) | options
-    ids = tokens(97, 3, 12)
-    return GPT2LMHeadModel(GPT2Config(**config)), (), dict(input_ids=ids, attention_mask=padding(3, 12), use_cache=False)
+    config = dict(vocab_size=97, n_embd=64, n_layer=3, n_head=4, n_positions=48, bos_token_id=1, eos_token_id=2)
+    inputs = dict(input_ids=tokens(97, 3, 12), attention_mask=padding(3, 12), use_cache=False)
+    return GPT2LMHeadModel(GPT2Config(**config | options)), (), inputs
 
 
 @net
@@ -99,10 +102,10 @@ def gpt2_eager():
 @net
 def bert():
     from transformers import BertConfig, BertModel
-    config = BertConfig(vocab_size=89, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128,
-                        max_position_embeddings=40)
-    ids = tokens(89, 3, 14)
-    return BertModel(config), (), dict(input_ids=ids, attention_mask=padding(3, 14), token_type_ids=(torch.arange(14) > 6).long().expand(3, 14))
+    config = BertConfig(vocab_size=89, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
+                        intermediate_size=128, max_position_embeddings=40)
+    second = (torch.arange(14) > 6).long().expand(3, 14)
+    return BertModel(config), (), dict(input_ids=tokens(89, 3, 14), attention_mask=padding(3, 14), token_type_ids=second)
 
 
 @net
@@ -119,8 +122,9 @@ def t5():
 def mistral():
     "With a window of attention that is shorter than the sequence."
     from transformers import MistralConfig, MistralForCausalLM
-    config = MistralConfig(vocab_size=79, hidden_size=48, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
-                           num_key_value_heads=2, max_position_embeddings=64, sliding_window=6, attn_implementation="eager")
+    config = MistralConfig(vocab_size=79, hidden_size=48, intermediate_size=96, num_hidden_layers=3,
+                           num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, sliding_window=6,
+                           attn_implementation="eager")
     return MistralForCausalLM(config), (tokens(79, 2, 16),), dict(use_cache=False)
 
 
@@ -128,26 +132,30 @@ def mistral():
 def qwen2():
     "With biases in attention, padding in front, and embeddings and head tied."
     from transformers import Qwen2Config, Qwen2ForCausalLM
-    config = Qwen2Config(vocab_size=103, hidden_size=48, intermediate_size=88, num_hidden_layers=3, num_attention_heads=4,
-                         num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=True)
-    return Qwen2ForCausalLM(config), (tokens(103, 3, 11),), dict(attention_mask=padding(3, 11, left=True), use_cache=False)
+    config = Qwen2Config(vocab_size=103, hidden_size=48, intermediate_size=88, num_hidden_layers=3,
+                         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+                         tie_word_embeddings=True)
+    mask = padding(3, 11, left=True)
+    return Qwen2ForCausalLM(config), (tokens(103, 3, 11),), dict(attention_mask=mask, use_cache=False)
 
 
 @net
 def vit():
     from transformers import ViTConfig, ViTForImageClassification
-    config = ViTConfig(hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96, image_size=32, patch_size=8,
-                       num_labels=10)
+    config = ViTConfig(hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96, image_size=32,
+                       patch_size=8, num_labels=10)
     return ViTForImageClassification(config), (torch.randn(3, 3, 32, 32),), {}
 
 
 @net
 def whisper():
     from transformers import WhisperConfig, WhisperModel
-    config = WhisperConfig(vocab_size=71, num_mel_bins=16, d_model=48, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
-                           decoder_attention_heads=4, encoder_ffn_dim=96, decoder_ffn_dim=96, max_source_positions=20,
-                           max_target_positions=24, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1)
-    return WhisperModel(config), (), dict(input_features=torch.randn(2, 16, 40), decoder_input_ids=tokens(71, 2, 8), use_cache=False)
+    config = WhisperConfig(vocab_size=71, num_mel_bins=16, d_model=48, encoder_layers=2, decoder_layers=2,
+                           encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=96, decoder_ffn_dim=96,
+                           max_source_positions=20, max_target_positions=24, pad_token_id=0, bos_token_id=1,
+                           eos_token_id=2, decoder_start_token_id=1)
+    inputs = dict(input_features=torch.randn(2, 16, 40), decoder_input_ids=tokens(71, 2, 8), use_cache=False)
+    return WhisperModel(config), (), inputs
 
 
 # torchvision
@@ -169,7 +177,8 @@ def mobilenet(): return torchvision.models.mobilenet_v3_small(num_classes=20), p
 
 @net
 def densenet():
-    return torchvision.models.DenseNet(growth_rate=12, block_config=(3, 4, 3), num_init_features=24, num_classes=20), pictures(), {}
+    model = torchvision.models.DenseNet(growth_rate=12, block_config=(3, 4, 3), num_init_features=24, num_classes=20)
+    return model, pictures(), {}
 
 
 @net
@@ -181,7 +190,7 @@ def convnext(): return torchvision.models.convnext_tiny(num_classes=20), picture
 
 
 @net
-def efficientnet(): return torchvision.models.efficientnet_b0(num_classes=20), pictures(1), {}
+def efficientnet(): return torchvision.models.efficientnet_b0(num_classes=20), pictures(), {}
 
 
 # Torch's own layers of layers
@@ -269,7 +278,8 @@ class Attend(nn.Module):
     "Additive attention of a decoder's state over the outputs of an encoder."
     def __init__(self, width: int):
         super().__init__()
-        self.query, self.key, self.score = nn.Linear(width, width), nn.Linear(2*width, width), nn.Linear(width, 1, bias=False)
+        self.query, self.key = nn.Linear(width, width), nn.Linear(2*width, width)
+        self.score = nn.Linear(width, 1, bias=False)
 
     def forward(self, state, outputs, mask):
         scores = self.score(torch.tanh(self.query(state)[:, None] + self.key(outputs))).squeeze(-1)
@@ -456,7 +466,8 @@ class ResidualCNN(nn.Module):
     def __init__(self, width: int = 16):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.GroupNorm(4, width), nn.SiLU(), nn.MaxPool2d(2))
-        self.stages = nn.Sequential(ResidualBlock(width, width), ResidualBlock(width, 2*width, 2), ResidualBlock(2*width, 2*width))
+        self.stages = nn.Sequential(ResidualBlock(width, width), ResidualBlock(width, 2*width, 2),
+                                    ResidualBlock(2*width, 2*width))
         self.pool = nn.AdaptiveAvgPool2d(2)
         self.neck = nn.Sequential(nn.Flatten(), nn.Linear(8*width, 32), nn.ReLU6(), nn.Dropout(.3))
         self.head = nn.Linear(32, 10)
@@ -502,8 +513,8 @@ def main():
                 model(*args, **kwargs)
                 times.append(time.perf_counter() - start)
         count = sum(p.numel() for p in model.parameters())
-        print(f"{name:<18} {1000*sorted(times)[2]:7.1f} ms a pass  {1000*made:6.0f} ms to make  {len(list(model.modules())):4} modules  "
-              f"{count:9,} parameters")
+        print(f"{name:<18} {1000*sorted(times)[2]:7.1f} ms a pass  {1000*made:6.0f} ms to make  "
+              f"{len(list(model.modules())):4} modules  {count:9,} parameters")
 
 
 if __name__ == "__main__": main()
