@@ -105,7 +105,8 @@ def bert():
     config = BertConfig(vocab_size=89, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
                         intermediate_size=128, max_position_embeddings=40)
     second = (torch.arange(14) > 6).long().expand(3, 14)
-    return BertModel(config), (), dict(input_ids=tokens(89, 3, 14), attention_mask=padding(3, 14), token_type_ids=second)
+    inputs = dict(input_ids=tokens(89, 3, 14), attention_mask=padding(3, 14), token_type_ids=second)
+    return BertModel(config), (), inputs
 
 
 @net
@@ -472,7 +473,7 @@ class ResidualCNN(nn.Module):
         self.neck = nn.Sequential(nn.Flatten(), nn.Linear(8*width, 32), nn.ReLU6(), nn.Dropout(.3))
         self.head = nn.Linear(32, 10)
 
-    def forward(self, x): return F.log_softmax(self.head(self.neck(self.pool(self.stages(self.stem(x)))*2)), dim=-1)
+    def forward(self, x): return F.log_softmax(self.head(self.neck(self.pool(self.stages(self.stem(x)))*8)), dim=-1)
 
 
 @net
