@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .passes import Call, Pass, Value
+from .passes import Call, Pass, Value, parameter_norms
 from ..hooks.select import nearest
 
 # %% ../../nbs/lib/debug/pairing.ipynb #f1a1e2f5
@@ -72,7 +72,7 @@ class Features:
         self.end = [c.name.rpartition(".")[2] for c in calls]
         self.digits = [tuple(part for part in c.name.split(".") if part.isdigit()) for c in calls]
         self.is_leaf = np.array([not c.inner for c in calls])
-        self.weights = [_weights(c) for c in calls]
+        self.weights = [parameter_norms(c) for c in calls]
         self.norm = np.array([sum(w for _, w in found)**.5 for found in self.weights])
         self.sizes = [tuple(sorted(n for n, _ in found)) for found in self.weights]
         self.has_weights = np.array([bool(found) for found in self.weights])
@@ -81,14 +81,6 @@ class Features:
 
 
 def _shape(values: list[Value]) -> tuple | None: return None if (v := main_value(values)) is None else v.shape
-
-
-def _weights(call: Call) -> list[tuple[int, float]]:
-    "The size and the squared norm of each parameter of a leaf, or of all in a container together."
-    parameters = call.module.parameters(recurse=bool(call.inner))
-    found = [(p.numel(), float(torch.linalg.vector_norm(p.detach().float()).item())**2) for p in parameters
-             if p.is_floating_point() and not p.is_meta]
-    return [(sum(n for n, _ in found), sum(w for _, w in found))] if call.inner and found else found
 
 # %% ../../nbs/lib/debug/pairing.ipynb #3f655c8f
 def _same(a: list, b: list) -> np.ndarray:

@@ -45,7 +45,8 @@ class Call:
     "One call of one layer."
     name: str # Of the layer; empty for the model itself
     number: int # Which call of this layer, from 0
-    module: nn.Module
+    kind: str # The class of the layer
+    module: nn.Module | None # The layer; None in a pass that was recorded
     parent: "Call | None" # The call in which it happened
     inputs: list[Value] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list) # The names of what it was given
@@ -53,9 +54,7 @@ class Call:
     output: list[Value] = field(default_factory=list)
     in_place: bool = False # Whether it returned a tensor that it was given
     inner: int = 0 # How many calls happened in it
-
-    @property
-    def kind(self) -> str: return type(self.module).__name__
+    norms: list[tuple[int, float]] | None = None # Size and squared norm of each parameter, if they are known already
 
     @property
     def place(self) -> tuple[str, int]: return self.name, self.number
@@ -63,6 +62,16 @@ class Call:
     def __repr__(self):
         came, went = (", ".join(f"{v.path} {list(v.shape)}".strip() for v in values) for values in (self.inputs, self.output))
         return f"{self.name or '(model)'}: {self.kind}, call {self.number}, {came} → {went}"
+
+
+def parameter_norms(call: Call) -> list[tuple[int, float]]:
+    "The size and the squared norm of each parameter of a leaf, or of all in a container together."
+    if call.norms is None:
+        parameters = call.module.parameters(recurse=bool(call.inner))
+        found = [(p.numel(), torch.linalg.vector_norm(p.detach().float()).item()**2) for p in parameters
+                 if p.is_floating_point() and not p.is_meta]
+        call.norms = [(sum(n for n, _ in found), sum(w for _, w in found))] if call.inner and found else found
+    return call.norms
 
 
 class Pass:
@@ -109,7 +118,7 @@ class Watcher(LayerHook):
         if rerun: return
         group = self.group
         args, kwargs = given
-        call = Call(self.name, group.counts[self.name], self.module, group.stack[-1] if group.stack else None)
+        call = Call(self.name, group.counts[self.name], self.layer_type, self.module, group.stack[-1] if group.stack else None)
         group.counts[self.name] += 1
         named = arguments(self.module, args, kwargs)
         call.arguments, call.settings = list(named), plain_settings(named)
