@@ -93,11 +93,11 @@ def described(m: nn.Module) -> dict[str, Any]:
 def _is_plain_setting(v: Any) -> bool:
     return isinstance(v, PLAIN) or type(v) is tuple and all(isinstance(part, PLAIN) for part in v)
 
-# %% ../../nbs/lib/debug/recording.ipynb #238a34be
+# %% ../../nbs/lib/debug/recording.ipynb #06722906
 class Notes:
     "All that a record says of a pass, apart from the numbers."
-    def __init__(self, seen: Pass, inputs: tuple[tuple, dict], named: dict[str, nn.Module], call: Callable | None):
-        self.seen, self.inputs, self.named, self.call = seen, inputs, named, call
+    def __init__(self, seen: Pass, inputs: tuple[tuple, dict], named: dict[str, nn.Module], call: Callable | None, some: bool):
+        self.seen, self.inputs, self.named, self.call, self.some = seen, inputs, named, call, some
         self.problems: list[str] = []
         self.alone = self._measured(local_losses)
         self.lost = self._measured(losses)
@@ -131,7 +131,11 @@ class Notes:
         try: return None if self.call else encoded(list(self.inputs), put)
         except TypeError: return None
 
-# %% ../../nbs/lib/debug/recording.ipynb #d9a04393
+    def hash_of_inputs(self) -> str:
+        "A hash of the tensors that the model itself was given."
+        return tensors_hash(t for v in self.seen.calls[-1].inputs if can_be_written(t := self.seen.shelf.get(v.key)))
+
+# %% ../../nbs/lib/debug/recording.ipynb #ae1087b8
 def facts_of_run(notes: Notes) -> dict[str, Any]:
     "All that is JSON in a record, but for the table of tensors."
     seen = notes.seen
@@ -141,7 +145,8 @@ def facts_of_run(notes: Notes) -> dict[str, Any]:
     return {"kind": "record", "version": 1, "model": type(seen.model).__name__,
             "versions": {"hooklab": __version__, "torch": torch.__version__, "python": platform.python_version()},
             "device": device, "threads": torch.get_num_threads(), "problems": notes.problems, "by_call": notes.call is not None,
-            "inputs": notes.arguments(), "modules": {name: described(m) for name, m in modules.items()},
+            "some": notes.some,
+            "inputs": notes.arguments(), "inputs_hash": notes.hash_of_inputs(), "modules": {name: described(m) for name, m in modules.items()},
             "calls": [notes.of_call(call, number) for call in seen.calls]}
 
 # %% ../../nbs/lib/debug/recording.ipynb #6505fda7
@@ -216,7 +221,7 @@ def _keys(x: Any) -> list[int]:
     if list(x) == ["tensor"]: return [x["tensor"]]
     return [key for part in x.values() for key in _keys(part)]
 
-# %% ../../nbs/lib/debug/recording.ipynb #c1b727b7
+# %% ../../nbs/lib/debug/recording.ipynb #919642c1
 def record(
     model: nn.Module, # The model; it stays as it is, and runs in the mode that it is in
     path: str | Path, # Where the file is to be, by convention with the suffix .safetensors
@@ -234,7 +239,7 @@ def record(
     named, inputs = watched(model, names), (args, kwargs)
     with Shelf() as shelf, seeded():
         seen = run_pass(model, inputs, shelf, named=named, call=call)
-        notes = Notes(seen, inputs, named, call)
+        notes = Notes(seen, inputs, named, call, some=names is not None)
         facts = facts_of_run(notes)
         contents = Contents(notes, facts, max_bytes, path)
         facts |= {"tensors": contents.about, "samples": contents.samples}
