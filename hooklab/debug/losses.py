@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/losses.ipynb #569dc394
+# %% ../../nbs/lib/debug/losses.ipynb #30baa9af
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .forcing import run_forced, stops_of
 from .judging import Size, difference, size_of
@@ -37,7 +38,7 @@ def seeded() -> Iterator[None]:
         if "numpy" in sys.modules: sys.modules["numpy"].random.seed(0)
         yield
 
-# %% ../../nbs/lib/debug/losses.ipynb #bceeaa63
+# %% ../../nbs/lib/debug/losses.ipynb #0f63c3b0
 class Measuring(Watching):
     "Measures how far each value is from that of a pass before, and keeps none."
     def __init__(self, seen: Pass):
@@ -50,7 +51,7 @@ class Measuring(Watching):
         for path, t in named_tensors(x):
             v = known.get(path)
             if v is None or not v.is_float or v.shape != tuple(t.shape): continue
-            self.sizes[v] = size_of(difference(widened(self.before.shelf.get(v.key)), t))
+            with _disable_current_modes(): self.sizes[v] = size_of(difference(widened(self.before.shelf.get(v.key)), t))
         return []
 
 
@@ -71,7 +72,7 @@ def losses(
 
     with same_chance(): return run_undisturbed(seen.model, inputs, run, train=None)
 
-# %% ../../nbs/lib/debug/losses.ipynb #e89ade45
+# %% ../../nbs/lib/debug/losses.ipynb #234ba472
 def local_losses(
     seen: Pass, # A pass of the model
     inputs: tuple[tuple, dict], # What it was called with
@@ -83,13 +84,14 @@ def local_losses(
     found = {}
 
     def arrived(stop, where, i, part, t):
-        lost = difference(widened(seen.shelf.get(part.a.key)), t)
-        size = size_of(lost)
-        found[part.a] = size, seen.shelf.put(_in_two_bytes(lost)) if size.most else None
+        with _disable_current_modes():  # to float64, in which the model runs
+            lost = difference(widened(seen.shelf.get(part.a.key)), t)
+            size = size_of(lost)
+            found[part.a] = size, seen.shelf.put(_in_two_bytes(lost)) if size.most else None
 
     stops = stops_of([Pair(one, one) for one in seen.calls], seen, seen)
     run_forced(seen, "a", inputs, named, stops, arrived, call=call, wide=True)
     return found
 
 
-def _in_two_bytes(t): return t.to(torch.complex64 if t.is_complex() else torch.bfloat16)
+def _in_two_bytes(t: Tensor) -> Tensor: return t.to(torch.complex64 if t.is_complex() else torch.bfloat16)

@@ -149,7 +149,7 @@ def facts_of_run(notes: Notes) -> dict[str, Any]:
             "inputs": notes.arguments(), "inputs_hash": notes.hash_of_inputs(), "modules": {name: described(m) for name, m in modules.items()},
             "calls": [notes.of_call(call, number) for call in seen.calls]}
 
-# %% ../../nbs/lib/debug/recording.ipynb #6505fda7
+# %% ../../nbs/lib/debug/recording.ipynb #aaedd337
 def tensor_facts(t: Tensor) -> dict[str, Any]:
     "What is said of a tensor beside its numbers."
     about = {"dtype": str(t.dtype), "shape": list(t.shape)}
@@ -180,7 +180,7 @@ class Contents:
         head = len(json.dumps(json.dumps(facts))) + sum(400 + 120*len(keys) for keys in self.lost.values())
         def size(key):
             each = self.shelf.form(key)[0].itemsize
-            return n[key], each, n[key]*each + sum(2*n[key] for _ in self.lost[key])
+            return n[key], each, n[key]*each + sum(n[key]*self.shelf.form(lost)[0].itemsize for lost in self.lost[key])
         sure = sum(size(key)[2] for key in self.whole if fits[key])
         sizes = [size(key) for key in n if key not in self.whole and fits[key]]
         k = most_kept(sizes, self.max_bytes - head - sure)

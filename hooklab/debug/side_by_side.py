@@ -81,7 +81,7 @@ def numbers(a: Any, b: Any, part: Part) -> tuple[Tensor, Tensor] | None:
     if part.a.sample is None or part.b.sample is None: return None
     return tuple(torch.from_numpy(v.sample[:-1]) for v in (part.a, part.b))
 
-# %% ../../nbs/lib/debug/side-by-side.ipynb #0432a61d
+# %% ../../nbs/lib/debug/side-by-side.ipynb #38e27172
 def in_order(stops: list[Stop]) -> Iterator[tuple[Stop, str]]:
     "Each place where a layer begins (`entry`) or ends (`exit`), when it is its turn."
     inside = defaultdict(list)
@@ -107,8 +107,8 @@ class SideBySide(Trial):
 
     def lost(self, side: Any, v: Value, whole: Size) -> Size:
         "What one side has lost at a value; a rough guess if it was not measured."
-        known = side.pushed if self.merged and v in side.pushed else side.lost
-        if v in known: return known[v]
+        if self.merged and v in side.pushed: return Size(*(2*x for x in side.pushed[v]))  # one push is one of many
+        if v in side.lost: return side.lost[v]
         return Size(*(ROUGH*eps(v.dtype)*x for x in whole))
 
     def compare_all(self):
