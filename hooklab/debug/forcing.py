@@ -200,7 +200,6 @@ class Forcing(Group):
         stop = self.stack.pop()
         if self.stubs and self.stubs[-1] is layer:
             del self.stubs.pop().__dict__["forward"]
-            return None
         if stop is None: return None
         given = {id(t) for t in tensors((args, kwargs))}
         new = self._replaced(stop, "exit", stop.exit, output, given)
