@@ -1489,6 +1489,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                             'hooklab/hooks/float64.py'),
                                        'hooklab.hooks.float64._draws': ('lib/hooks/float64.html#_draws', 'hooklab/hooks/float64.py'),
                                        'hooklab.hooks.float64._each': ('lib/hooks/float64.html#_each', 'hooklab/hooks/float64.py'),
+                                       'hooklab.hooks.float64._may_draw': ('lib/hooks/float64.html#_may_draw', 'hooklab/hooks/float64.py'),
                                        'hooklab.hooks.float64._narrowed': ('lib/hooks/float64.html#_narrowed', 'hooklab/hooks/float64.py'),
                                        'hooklab.hooks.float64._places_written': ( 'lib/hooks/float64.html#_places_written',
                                                                                   'hooklab/hooks/float64.py'),
