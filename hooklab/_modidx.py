@@ -532,6 +532,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                        'hooklab/debug/records.py'),
                                        'hooklab.debug.records.RecordShelf.get': ( 'lib/debug/records.html#recordshelf.get',
                                                                                   'hooklab/debug/records.py'),
+                                       'hooklab.debug.records._cannot_run': ( 'lib/debug/records.html#_cannot_run',
+                                                                              'hooklab/debug/records.py'),
                                        'hooklab.debug.records._dtype': ('lib/debug/records.html#_dtype', 'hooklab/debug/records.py'),
                                        'hooklab.debug.records._number': ('lib/debug/records.html#_number', 'hooklab/debug/records.py'),
                                        'hooklab.debug.records._stand_in': ('lib/debug/records.html#_stand_in', 'hooklab/debug/records.py'),

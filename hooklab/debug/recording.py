@@ -149,12 +149,12 @@ def facts_of_run(notes: Notes) -> dict[str, Any]:
             "inputs": notes.arguments(), "inputs_hash": notes.hash_of_inputs(), "modules": {name: described(m) for name, m in modules.items()},
             "calls": [notes.of_call(call, number) for call in seen.calls]}
 
-# %% ../../nbs/lib/debug/recording.ipynb #aaedd337
+# %% ../../nbs/lib/debug/recording.ipynb #50883f02
 def tensor_facts(t: Tensor) -> dict[str, Any]:
     "What is said of a tensor beside its numbers."
     about = {"dtype": str(t.dtype), "shape": list(t.shape)}
     if t.layout == torch.strided and not t.is_contiguous(): about["strides"] = list(torch.empty_like(t, device="meta").stride())
-    if t.dtype.is_floating_point and t.numel(): about["range"] = [x.item() for x in t.float().aminmax()]
+    if t.dtype.is_floating_point and t.numel() and is_plain(t): about["range"] = [x.item() for x in t.float().aminmax()]
     return about
 
 

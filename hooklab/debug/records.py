@@ -115,7 +115,7 @@ class Record:
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
 def _number(v: Value) -> int: return int(v.key[1].partition(" ")[2])
 
-# %% ../../nbs/lib/debug/records.ipynb #454f2f8d
+# %% ../../nbs/lib/debug/records.ipynb #c7776e60
 def stand_ins(modules: dict[str, dict]) -> nn.Module:
     "A model without numbers, with layers of these names, classes, modes and settings."
     root = _stand_in(modules[""])
@@ -129,8 +129,11 @@ def stand_ins(modules: dict[str, dict]) -> nn.Module:
     return root
 
 
+def _cannot_run(self, *args: Any, **kwargs: Any): raise RuntimeError(f"this {type(self).__name__} was recorded, and cannot run")
+
+
 def _stand_in(about: dict[str, Any]) -> nn.Module:
-    m = type(about["kind"], (nn.Module,), {"__module__": "recorded"})()
+    m = type(about["kind"], (nn.Module,), {"__module__": "recorded", "forward": _cannot_run})()
     m.training = about["training"]
     for name, v in about["settings"].items(): m.__dict__[name] = tuple(v) if isinstance(v, list) else v
     for name, said in about["tensors"].items():
