@@ -514,8 +514,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                   'hooklab/debug/records.py'),
                                        'hooklab.debug.records.Record._call': ( 'lib/debug/records.html#record._call',
                                                                                'hooklab/debug/records.py'),
-                                       'hooklab.debug.records.Record._samples': ( 'lib/debug/records.html#record._samples',
-                                                                                  'hooklab/debug/records.py'),
                                        'hooklab.debug.records.Record._value': ( 'lib/debug/records.html#record._value',
                                                                                 'hooklab/debug/records.py'),
                                        'hooklab.debug.records.Record.about': ( 'lib/debug/records.html#record.about',
