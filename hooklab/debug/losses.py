@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/losses.ipynb #5020de62
+# %% ../../nbs/lib/debug/losses.ipynb #fe7dd459
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +20,6 @@ from .forcing import run_forced, stops_of
 from .judging import Size, difference, size_of
 from .pairing import Pair
 from .passes import Call, Pass, Value, Watcher, Watching, copied, same_chance
-from .spill import Shelf
 from ..hooks.calls import listen
 from ..hooks.float64 import in_float64, widened
 from ..hooks.tree import map_tensors, named_tensors

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/record-trial.ipynb #d6f5e3b4
+# %% ../../nbs/lib/debug/record-trial.ipynb #3ebb4e27
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .fingerprints import parameter_facts_of
 from .forcing import Part, Stop
 from .judging import FAULT, NEAR, Place, Share, Size, Trial, difference, size_of
 from .losses import losses
@@ -21,7 +22,7 @@ from .pairing import Pair
 from .passes import Pass
 from .records import Record
 from .second_look import clear_by_flags
-from .side_by_side import Live, SideBySide, fingerprints
+from .side_by_side import LiveSide, SideBySide
 from ..hooks.float64 import widened
 
 # %% ../../nbs/lib/debug/record-trial.ipynb #a6e264e1
@@ -93,7 +94,7 @@ class MeasuredTrial(RecordTrial):
             if place in self.shares: told(place, part, t)
         self.run("b", arrived, wide=True, skip=lambda stop: stop not in exits, **options)
 
-# %% ../../nbs/lib/debug/record-trial.ipynb #9cbe741d
+# %% ../../nbs/lib/debug/record-trial.ipynb #c2ff4684
 def _upwards(stop: Stop | None) -> Iterable[Stop]:
     while stop is not None:
         yield stop
@@ -102,7 +103,7 @@ def _upwards(stop: Stop | None) -> Iterable[Stop]:
 
 def _same_hashes(stop: Stop) -> bool:
     "Do both layers have the same parameters, in whatever order and under whatever names?"
-    one, other = ([about.get("hash") for m in call.module.modules() for about in fingerprints(m).values()]
+    one, other = ([about.get("hash") for m in call.module.modules() for about in parameter_facts_of(m).values()]
                   for call in (stop.pair.a, stop.pair.b))
     return Counter(one) == Counter(other)
 
@@ -129,7 +130,7 @@ def clear_by_rounding(trial: MeasuredTrial, faults: dict[Stop, Place]) -> dict[S
 
 def _only_numbers_differ(stop: Stop) -> bool:
     "Have two leaves parameters of the same names, shapes and 16-bit dtype? Then nothing was merged."
-    one, other = ({name: (about["dtype"], about["shape"]) for name, about in fingerprints(call.module).items()}
+    one, other = ({name: (about["dtype"], about["shape"]) for name, about in parameter_facts_of(call.module).items()}
                   for call in (stop.pair.a, stop.pair.b))
     return one == other and not stop.pair.a.inner and all("16" in dtype for dtype, _ in one.values())
 
@@ -174,7 +175,7 @@ def second_look_at_record(trial: MeasuredTrial) -> dict[Stop, Place]:
         if faults: faults = clear(trial, faults)
     return faults
 
-# %% ../../nbs/lib/debug/record-trial.ipynb #bb1dfe3c
+# %% ../../nbs/lib/debug/record-trial.ipynb #b21e13a9
 def beside(trial: MeasuredTrial) -> SideBySide:
     "The record and the pass of the model, as two passes that cannot run again."
     options = {"inputs": trial.inputs, "named": trial.named["b"], "call": trial.call}
@@ -182,6 +183,6 @@ def beside(trial: MeasuredTrial) -> SideBySide:
     except Exception as error:
         lost = pushed = {}
         trial.problems.append(f"no run in float64 ({type(error).__name__}: {error})")
-    found = SideBySide(trial.record, Live(trial.b, lost, pushed), trial.pairs, trial.inputs)
+    found = SideBySide(trial.record, LiveSide(trial.b, lost, pushed), trial.pairs, trial.inputs)
     found.compare_all()
     return found

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['record', 'check_place']
 
-# %% ../../nbs/lib/debug/recording.ipynb #15c8d0e0
+# %% ../../nbs/lib/debug/recording.ipynb #90e25f79
 import json
 import os
 import platform
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from .judging import Size, size_of
+from .fingerprints import layer_facts
 from .losses import local_losses, losses, seeded
 from .pairing import SAMPLE, main_value, sampled
 from .passes import PLAIN, Call, Pass, Value, equal_bits, parameter_norms, run_pass, watched
@@ -74,26 +74,6 @@ def decoded(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
     if kind == "dict": return {name: decoded(part, get) for name, part in content.items()}
     return (tuple if kind == "tuple" else list)(decoded(part, get) for part in content)
 
-# %% ../../nbs/lib/debug/recording.ipynb #96f344fd
-def fingerprint(t: Tensor, is_buffer: bool) -> dict[str, Any]:
-    "What is kept of a parameter."
-    about = {"dtype": str(t.dtype), "shape": list(t.shape), "buffer": is_buffer}
-    if t.is_meta or not is_plain(t): return about
-    return about | {"hash": tensors_hash([t])[:24], "norm": size_of(t.detach()).rms*t.numel()**.5}
-
-
-def described(m: nn.Module) -> dict[str, Any]:
-    "Class, mode, plain attributes and parameters of a layer."
-    public = {name: v for name, v in vars(m).items() if not name.startswith("_") and name != "training"}
-    plain = {name: v for name, v in public.items() if _is_plain_setting(v)}
-    tensors = {name: fingerprint(t, store is m._buffers) for store in (m._parameters, m._buffers)
-               for name, t in store.items() if t is not None}
-    return {"kind": type(m).__name__, "training": m.training, "settings": plain, "tensors": tensors}
-
-
-def _is_plain_setting(v: Any) -> bool:
-    return isinstance(v, PLAIN) or type(v) is tuple and all(isinstance(part, PLAIN) for part in v)
-
 # %% ../../nbs/lib/debug/recording.ipynb #06722906
 class Notes:
     "All that a record says of a pass, apart from the numbers."
@@ -136,7 +116,7 @@ class Notes:
         "A hash of the tensors that the model itself was given."
         return tensors_hash(t for v in self.seen.calls[-1].inputs if can_be_written(t := self.seen.shelf.get(v.key)))
 
-# %% ../../nbs/lib/debug/recording.ipynb #2c497dac
+# %% ../../nbs/lib/debug/recording.ipynb #edd1f580
 def facts_of_run(notes: Notes) -> dict[str, Any]:
     "All that is JSON in a record, but for the table of tensors."
     seen = notes.seen
@@ -147,7 +127,7 @@ def facts_of_run(notes: Notes) -> dict[str, Any]:
             "versions": {"hooklab": __version__, "torch": torch.__version__, "python": platform.python_version()},
             "device": device, "threads": torch.get_num_threads(), "problems": notes.problems,
             "by_call": notes.call is not None, "some": notes.some,
-            "inputs": notes.arguments(), "inputs_hash": notes.hash_of_inputs(), "modules": {name: described(m) for name, m in modules.items()},
+            "inputs": notes.arguments(), "inputs_hash": notes.hash_of_inputs(), "modules": {name: layer_facts(m) for name, m in modules.items()},
             "calls": [notes.of_call(call, number) for call in seen.calls]}
 
 # %% ../../nbs/lib/debug/recording.ipynb #cd836404

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/records.ipynb #43d02f10
+# %% ../../nbs/lib/debug/records.ipynb #dcbdf315
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from .judging import Size
-from .losses import seeded
 from .passes import Call, Pass, Value, equal_bits, watched
 from .recording import decoded, kept_places
 from .spill import Shelf
@@ -52,7 +51,7 @@ class RecordShelf(Shelf):
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
 def _number(v: Value) -> int: return int(v.key[1].partition(" ")[2])
 
-# %% ../../nbs/lib/debug/records.ipynb #f0f22fc6
+# %% ../../nbs/lib/debug/records.ipynb #64d5d6a3
 class Record:
     "A recorded run, as a pass; and what its layers lose to their own precision."
     def __init__(self, path: str | Path, shelf: RecordShelf):
@@ -90,7 +89,6 @@ class Record:
         return v
 
     def about(self, key: int) -> dict[str, Any]: return self.facts["tensors"][str(key)]
-
     def kept(self, v: Value) -> int | None:
         "How many numbers of a value were kept; None if all were."
         return self.about(_number(v)).get("kept")

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/records-compared.ipynb #1542db8e
+# %% ../../nbs/lib/debug/records-compared.ipynb #86ae6b2a
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,18 +13,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from .comparison import Comparison, Row
+from .comparison import Comparison
 from .findings import Verdict, calls_differ, proof, words
+from .fingerprints import in_fingerprints
 from .forcing import Part, Stop
 from .judging import Place
 from .losses import seeded
 from .pairing import Pair, paired
-from .passes import Pass, run_pass, watched
+from .passes import run_pass, watched
 from .record_trial import MeasuredTrial, beside, second_look_at_record
 from .records import Record, RecordShelf, inputs_of, is_record, only
-from hooklab.debug.side_by_side import (
-    Live, SideBySide, SideVerdict, as_shares, blamed, in_fingerprints, words_of_records,
-)
+from .side_by_side import LiveSide, SideBySide, SideVerdict, as_shares, blamed, words_of_records
 from ..hooks.select import first_few, not_a_model
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #b842cc8f
@@ -54,7 +53,7 @@ def no_partners(pairs: list[Pair]) -> list[str]:
     return [f"No layer of one has a partner in the other ({', '.join(call.name for call in calls[0][:3])} …, and "
             f"{', '.join(call.name for call in calls[1][:3])} …), so only inputs and outputs of the whole were compared: is it another model?"]
 
-# %% ../../nbs/lib/debug/records-compared.ipynb #b6142d61
+# %% ../../nbs/lib/debug/records-compared.ipynb #85a75ec9
 class RecordVerdict(SideVerdict):
     "From a trial with a record to rows."
     def parts(self, stop: Stop) -> list[Part]: return [*stop.exit, *self.trial.sampled[stop]]
@@ -67,7 +66,7 @@ class RecordVerdict(SideVerdict):
 
 def judged_with_record(trial: MeasuredTrial) -> Comparison:
     "What a record and a model say."
-    trial.side_a, trial.side_b = trial.record, Live(trial.b, {})
+    trial.side_a, trial.side_b = trial.record, LiveSide(trial.b, {})
     verdict = RecordVerdict(trial, {})
     if all(verdict.sizes(stop.pair)[1] for stop in trial.stops): return Comparison(verdict.rows())
     trial.compare_plainly()

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/side-by-side.ipynb #b223ab65
+# %% ../../nbs/lib/debug/side-by-side.ipynb #7aba3df5
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -15,51 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from .findings import Verdict
+from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
 from .forcing import Part, Stop
 from .judging import EPS, ROUGH, Place, Share, Size, Trial, difference, eps, size_of
 from .pairing import Pair
 from .passes import Pass, Value
-from .recording import fingerprint, kept_places
+from .recording import kept_places
 from .symptoms import in_numbers, in_settings
 
-# %% ../../nbs/lib/debug/side-by-side.ipynb #310a2ddc
-def fingerprints(m: nn.Module) -> dict[str, dict[str, Any]]:
-    "What is known of a layer's own parameters and buffers, also of one that was recorded."
-    stores = (m._parameters, False), (m._buffers, True)
-    return {name: getattr(t, "said", None) or fingerprint(t, is_buffer)
-            for store, is_buffer in stores for name, t in store.items() if t is not None}
-
-
-def in_fingerprints(a: nn.Module, b: nn.Module) -> Iterator[str]:
-    "The parameters that differ, in words."
-    mine, theirs = fingerprints(a), fingerprints(b)
-    for name in [name for name in mine if name in theirs and name != "num_batches_tracked"]:
-        one, other = mine[name], theirs[name]
-        word = f"buffer {name}" if one["buffer"] else name
-        if one["shape"] != other["shape"]: yield f"{word} is {_times(other)} where the reference has {_times(one)}"
-        elif one["dtype"] != other["dtype"]: yield f"{word} is {_word(other)}, not {_word(one)}"
-        elif one.get("hash") != other.get("hash"): yield f"{word} differs ({_norms(one.get('norm'), other.get('norm'))})"
-
-
-def _times(about: dict) -> str: return "×".join(map(str, about["shape"])) or "a scalar"
-def _word(about: dict) -> str: return about["dtype"].removeprefix("torch.")
-
-
-def _norms(one: float | None, other: float | None) -> str:
-    if one is None or other is None: return "one has no numbers"
-    return f"its norm is {other:.6g}, not {one:.6g}" if abs(one - other) > 1e-5*abs(one) else f"both have norm {one:.4g}"
-
-
-def may_be_merged(a: nn.Module, b: nn.Module) -> bool:
-    "Can the weights of one have been computed from those of the other, and rounded?"
-    one, other = ([about for m in model.modules() for about in fingerprints(m).values()] for model in (a, b))
-    def counted(abouts, *what): return Counter(str([about.get(name) for name in what]) for about in abouts)
-    if counted(one, "hash") == counted(other, "hash"): return False
-    if counted(one, "dtype", "shape") != counted(other, "dtype", "shape"): return True
-    return all(eps(getattr(torch, _word(about))) <= 2.**-23 for about in [*one, *other])
-
-# %% ../../nbs/lib/debug/side-by-side.ipynb #95da2a18
-class Live:
+# %% ../../nbs/lib/debug/side-by-side.ipynb #03a66bf8
+class LiveSide:
     "A pass of a model that is here, as a `Record` is one that was recorded."
     def __init__(self, seen: Pass, lost: dict[Value, Size], pushed: dict[Value, Size] | None = None):
         self.seen, self.lost, self.pushed = seen, lost, pushed or {}
@@ -81,7 +46,7 @@ def numbers(a: Any, b: Any, part: Part) -> tuple[Tensor, Tensor] | None:
     if part.a.sample is None or part.b.sample is None: return None
     return tuple(torch.from_numpy(v.sample[:-1]) for v in (part.a, part.b))
 
-# %% ../../nbs/lib/debug/side-by-side.ipynb #72fbfefe
+# %% ../../nbs/lib/debug/side-by-side.ipynb #cc6cf6f9
 def in_order(stops: list[Stop]) -> Iterator[tuple[Stop, str]]:
     "Each place where a layer begins (`entry`) or ends (`exit`), when it is its turn."
     inside = defaultdict(list)
@@ -93,7 +58,7 @@ def in_order(stops: list[Stop]) -> Iterator[tuple[Stop, str]]:
     for stop in inside[None]: yield from visit(stop)
 
 
-LEAST = 64*EPS[torch.float64] # What float64 itself may lose, as a share
+FLOAT64_LOSES = 64*EPS[torch.float64] # What float64 itself may lose, as a share
 
 
 class SideBySide(Trial):
@@ -141,11 +106,11 @@ class SideBySide(Trial):
         found = [numbers(self.side_a, self.side_b, part) is not None for part in stop.exit]
         return bool(found) and all(found) and all(share is None or share.ratio <= 1 for share in shares)
 
-# %% ../../nbs/lib/debug/side-by-side.ipynb #bf14cfc5
+# %% ../../nbs/lib/debug/side-by-side.ipynb #2f451017
 def _bound(mine: float, theirs: float, whole: float, scale: float, least: float) -> float:
-    return mine + min(theirs, ROUGH*max(scale*mine, least*whole)) + LEAST*whole
+    return mine + min(theirs, ROUGH*max(scale*mine, least*whole)) + FLOAT64_LOSES*whole
 
-# %% ../../nbs/lib/debug/side-by-side.ipynb #1b1dfcec
+# %% ../../nbs/lib/debug/side-by-side.ipynb #a5d2344c
 def blamed(trial: SideBySide) -> tuple[Stop, Place] | None:
     "The layer at which two runs part, and where that shows."
     place = trial.first()
@@ -159,7 +124,7 @@ def blamed(trial: SideBySide) -> tuple[Stop, Place] | None:
 
 
 def _same_forms(trial: SideBySide) -> bool:
-    one, other = (Counter(str((about["dtype"], about["shape"])) for m in side.seen.model.modules() for about in fingerprints(m).values())
+    one, other = (Counter(str((about["dtype"], about["shape"])) for m in side.seen.model.modules() for about in parameter_facts_of(m).values())
                   for side in (trial.side_a, trial.side_b))
     return one == other
 
