@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/side-by-side.ipynb #7aba3df5
+# %% ../../nbs/lib/debug/side-by-side.ipynb #7f7c9b2d
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .findings import Verdict
 from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
