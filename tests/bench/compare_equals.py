@@ -14,13 +14,18 @@ import warnings
 from collections import Counter
 
 import torch
+import torchvision
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 
 from tests.bench.compare_nets import nets, padding
-from tests.bench.compare_ports import Around, Attention, Equal, Encoder, Pairs, Tagger, images, ports, small_cnn, stack, stir, tokens
+from tests.bench.compare_ports import (
+    Around, Attention, Encoder, Equal, HandBasic, HandLlama, HandResNet, Pairs, Seq2Seq, Tagger, Translator, Twin, UNet, alike_by_key, flat,
+    fused_encoders, gain, google, hand_resnet_rules, has_parameters, images, llama, llama_rules, load, milesial, move, ports, resnet_pairing,
+    ruled, runs, small_cnn, stack, stir, terse, tokens,
+)
 
 arithmetic = Pairs()
 
@@ -270,6 +275,29 @@ def _(a, b):
     return swap(b, Linear=EightThreads)
 
 
+class Total(nn.Module):
+    "A sum over very many numbers, in another order with each number of threads."
+    def __init__(self, threads=contextlib.nullcontext):
+        super().__init__()
+        self.threads = threads
+
+    def forward(self, x):
+        with self.threads(): return x.sum()/math.sqrt(x.numel())
+
+
+@arithmetic("8 threads", "a sum of two million numbers")
+def _():
+    class Loss(nn.Module):
+        def __init__(self, threads):
+            super().__init__()
+            self.body, self.total = nn.Linear(16, 128), Total(threads)
+
+        def forward(self, x): return self.total(self.body(x).exp())
+    a, b = stir(Loss(contextlib.nullcontext)), Loss(eight_threads).eval()
+    b.load_state_dict(a.state_dict())
+    return a, b, (torch.randn(16384, 16),), {}, None
+
+
 @many("larger nets", "resnet18_large unet_large densenet_large")
 def _(a, b):
     "channels last"
@@ -335,7 +363,6 @@ def _(a, b): return swap(b, SelfAttention=own_attention("einsum"))
 
 @arithmetic("fused against unfused attention", "causal, with cross attention")
 def _():
-    from tests.bench.compare_ports import Translator
     a = stir(Translator())
     b = Translator(by_hand=False)
     b.load_state_dict(a.state_dict())
@@ -774,6 +801,81 @@ def _(a, b):
     return b
 
 
+# Another structure and another arithmetic at once
+
+@arithmetic("port, other arithmetic", "encoder under other names in bfloat16, fused", eps(torch.bfloat16))
+def _():
+    a = stir(Encoder(google))
+    b = move(a, Encoder(terse, by_hand=False)).bfloat16().eval()
+    return a, b, (tokens(2, 9),), {}, alike_by_key(a, b)
+
+
+@arithmetic("port, other arithmetic", "encoder and decoder under other names in float16, v before q", eps(torch.float16))
+def _():
+    a = stir(Translator())
+    b = move(a, Translator(google, order="vqk")).half().eval()
+    return a, b, (tokens(2, 9), tokens(2, 7)), {}, alike_by_key(a, b)
+
+
+@arithmetic("port, other arithmetic", "Llama by hand in bfloat16", eps(torch.bfloat16))
+def _():
+    a, args, _ = llama()
+    b = load(HandLlama(), a.state_dict(), *llama_rules, *gain).bfloat16()
+    return a, b, args, {}, ruled(a, llama_rules) | {f"model.layers.{i}": {f"blocks.{i}"} for i in range(2)}
+
+
+@arithmetic("port, other arithmetic", "resnet18 by hand, channels last")
+def _():
+    a = stir(torchvision.models.resnet18(num_classes=10), .05)
+    b = load(HandResNet([2, 2, 2, 2], HandBasic), a.state_dict(), *hand_resnet_rules)
+    return a, b.to(memory_format=torch.channels_last), (images(2, 48),), {}, resnet_pairing(a)
+
+
+@arithmetic("port, other arithmetic", "U-Net under other names, conv by hand")
+def _():
+    a = stir(UNet())
+    b = move(a, UNet(milesial)).eval()
+    return a, swap(b, Conv2d=HandConv), (images(1),), {}, alike_by_key(a, b)
+
+
+@arithmetic("port, other arithmetic", "encoder with one Linear for q, k, v, matmul by chunks")
+def _():
+    a, b = fused_encoders()
+    pairing = {k: {k} for k, m in a.named_modules() if k and has_parameters(m) and runs(m) and ".attn." not in k}
+    for at in ("blocks.0.attn", "blocks.1.attn"):
+        pairing |= {f"{at}.{x}": {f"{at}.qkv", at, None} for x in "qkv"} | {f"{at}.out": {f"{at}.proj"}}
+    return a, swap(b, Linear=InChunks), (tokens(2, 9),), {}, pairing
+
+
+@arithmetic("port, other arithmetic", "seq2seq under other names in float64")
+def _():
+    a = stir(Seq2Seq())
+    b = move(a, Seq2Seq(dict(source="src", target="tgt", reader="rnn_in", writer="rnn_out"))).double().eval()
+    return a, b, (tokens(2, 9), tokens(2, 7)), {}, alike_by_key(a, b)
+
+
+@arithmetic("port, other arithmetic", "a nested cnn flattened, batch norm by hand")
+def _():
+    a = stir(small_cnn())
+    twin = Twin(a)
+    b = nn.Sequential(*flat(twin.model))
+    return a, swap(b, BatchNorm2d=HandBatchNorm), (images(),), {}, twin.pairing(b)
+
+
+@arithmetic("layers never called", "a second head in the candidate")
+def _():
+    class Spare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.spare, self.body, self.head = nn.Linear(16, 16), stack(8, 16, 16), nn.Linear(16, 3)
+
+        def forward(self, x): return self.head(self.body(x))
+    b = stir(Spare())
+    a = copy.deepcopy(b)
+    del a.spare
+    return a, b, (torch.randn(4, 8),), {}, {"body": {"body"}, "body.0": {"body.0"}, "body.2": {"body.2"}, "head": {"head"}}
+
+
 def equals() -> list[Equal]: return [*arithmetic, *ports]
 
 
@@ -873,7 +975,7 @@ def main(parts):
             problems = [f"{found:.2e} apart, not within {equal.within:.0e}"]*(not found <= equal.within) + (wrong_names(equal) if equal.kind != "compiled" else [])
         except Exception as error: found, problems = math.nan, [f"{type(error).__name__}: {error}"[:300]]
         counts[equal.kind] += 1
-        known[equal.kind] += len(equal.make()[-1] or ())
+        with contextlib.suppress(Exception): known[equal.kind] += len(equal.make()[-1] or ())
         bad += bool(problems)
         if problems or parts: print(f"{equal.kind}: {equal.name}: {found:.1e}, {time.perf_counter() - began:.2f} s", *problems, sep="\n    ")
     for kind, n in counts.items(): print(f"{n:4} {kind}" + f", {known[kind]} partners known"*bool(known[kind]))

@@ -1123,9 +1123,9 @@ class Rms(nn.Module):
 
 def turn(x):
     "Rotary positions, on halves."
-    half = x.shape[-1]//2
-    angle = torch.arange(x.shape[-2])[:, None].to(x.dtype)*10000.**(-torch.arange(half).to(x.dtype)/half)
-    cos, sin, a, b = angle.cos(), angle.sin(), x[..., :half], x[..., half:]
+    half, wide = x.shape[-1]//2, torch.promote_types(x.dtype, torch.float32)
+    angle = torch.arange(x.shape[-2])[:, None].to(wide)*10000.**(-torch.arange(half).to(wide)/half)
+    cos, sin, a, b = angle.cos().to(x.dtype), angle.sin().to(x.dtype), x[..., :half], x[..., half:]
     return torch.cat([a*cos - b*sin, b*cos + a*sin], -1)
 
 
