@@ -1,9 +1,10 @@
-"""How often `hl.compare` is right: planted faults, and pairs that are equal but for arithmetic; beside it, what others use.
+"""How often `hl.compare` is right on planted faults and on pairs equal but for arithmetic, and what others say.
 
-    python -m tests.bench.bench_compare [--only KIND_OR_NAME …] [--faults | --equals] [--no-peers | --only-peers] [--rows]
+    python -m tests.bench.bench_compare [--only KIND_OR_NAME …] [--faults | --equals] [--no-peers | --only-peers]
 
-prints a line a case, then the figures; `python -m tests.bench compare` keeps them. A figure that is a share stands with its 95 %
-interval (Wilson). An exception is a miss. Models are made anew for each tool."""
+prints a line a case, then the figures; with --rows also what compare prints of a case that is not right. The command
+`python -m tests.bench compare` keeps the figures. A share stands with its 95 % interval (Wilson). An exception counts
+as a miss. Models are made again for each tool."""
 import argparse
 import copy
 import gc
@@ -86,7 +87,8 @@ def judge(case: Case, tool: str) -> Answer:
             said.same, said.first = c.same, c.first and (c.first.a if c.first.a is not None else c.first.b)
         else: said.same, said.first = peers[tool](a, b, args, kwargs)
     try: said.seconds = seconds(work)
-    except Exception as error: said.same, said.first, said.error = None, None, f"{type(error).__name__}: {str(error)[:200]}"
+    except Exception as error:
+        said.same, said.first, said.error = None, None, f"{type(error).__name__}: {str(error)[:200]}"
     said.ratio = said.seconds/said.passes
     rows = [] if said.compared is None else said.compared.rows
     if case.fault:
@@ -94,13 +96,16 @@ def judge(case: Case, tool: str) -> Answer:
         at_fault = [row for row in rows if row.kind.removeprefix("backward ").startswith(("fault", "only"))]
         said.named = said.right or any((row.b if row.a is None else row.a) in case.expected for row in at_fault)
     elif case.expected is not None and tool == ours:
-        said.wrong = {name: (right, {"an exception"}) for name, right in case.expected.items()} if said.error else partners(rows, case.expected)
+        said.wrong = partners(rows, case.expected)
+        if said.error: said.wrong = {name: (right, {"an exception"}) for name, right in case.expected.items()}
         said.partners = len(case.expected) - len(said.wrong), len(case.expected)
     return said
 
 
 def cases(only=(), sort=None) -> list[Case]:
-    found = [Case(f.kind, f.name, True, f.make) for f in faults()]*(sort != "equals") + [Case(e.kind, e.name, False, e.make) for e in equals()]*(sort != "faults")
+    found = [Case(f.kind, f.name, True, f.make)
+             for f in faults()]*(sort != "equals") + [Case(e.kind, e.name, False, e.make)
+                                                      for e in equals()]*(sort != "faults")
     return [c for c in found if not only or any(x.lower() in f"{c.kind}: {c.name}".lower() for x in only)]
 
 
@@ -109,9 +114,10 @@ def verdict(case: Case, said: Answer) -> str:
     told = said.error or {True: "same", None: "no answer", False: f"differ at {said.first!r}"}[said.same]
     if case.fault:
         good = "right" if said.right else "named" if said.named else "MISSED" if said.same is not False else "WRONG"
-        return f"{good:6} {told}" + f", expected {sorted(case.expected)}"*(not said.right)
+        return f"{good:6} {told}" if said.right else f"{good:6} {told}, expected {sorted(case.expected)}"
     good = "right" if said.same else "FAILED" if said.error else "silent" if said.same is None else "ALARM"
-    return f"{good:6} {told}" + ", partners {} of {}".format(*said.partners)*bool(said.partners[1])
+    found, known = said.partners
+    return f"{good:6} {told}, partners {found} of {known}" if known else f"{good:6} {told}"
 
 
 def run(found: list[Case], tools, show=None) -> list[Case]:
@@ -157,16 +163,26 @@ def figures(found: list[Case], tools) -> dict:
         told["faults: percent where some row names the layer"] = {ours: share([c.answers[ours].named for c in bad])}
         pairs = [i < c.answers[ours].partners[0] for c in known for i in range(c.answers[ours].partners[1])]
         told[f"{len(known)} restructured pairs: percent of {len(pairs)} partners found"] = {
-            ours: share(pairs), "all of a pair": share([not c.answers[ours].wrong and not c.answers[ours].error for c in known])}
-    times = {(tool, long): [s for c in found for t, s in c.answers.items() if t == tool and not s.error and (s.passes >= long_pass) == long] for tool in tools for long in (True, False)}
-    told["times the two passes, where these take 50 ms or more"] = {tool: spread([s.ratio for s in times[tool, True]]) for tool in tools}
-    told["seconds, where the passes take less"] = {tool: spread([s.seconds for s in times[tool, False]]) for tool in tools}
-    told["seconds, where the passes take less, at most"] = {tool: [round(max((s.seconds for s in times[tool, False]), default=math.nan), 3)]*3 for tool in tools}
-    told["faults by kind"] = [by_kind(kind, [c for c in bad if c.kind == kind], tools, lambda s: s.right) for kind in dict.fromkeys(c.kind for c in bad)]
-    told["equal pairs by kind"] = [by_kind(kind, [c for c in good if c.kind == kind], tools, lambda s: s.same is True) for kind in dict.fromkeys(c.kind for c in good)]
+            ours: share(pairs), "all of a pair": share([not c.answers[ours].wrong and not c.answers[ours].error
+                                                        for c in known])}
+    times = {(tool, long): [s for c in found for t, s in c.answers.items() if t == tool and not s.error
+                            and (s.passes >= long_pass) == long] for tool in tools for long in (True, False)}
+    ratios = {tool: spread([s.ratio for s in times[tool, True]]) for tool in tools}
+    told["times the two passes, where these take 50 ms or more"] = ratios
+    told["seconds, where the passes take less"] = {tool: spread([s.seconds for s in times[tool, False]])
+                                                   for tool in tools}
+    most = {tool: max((s.seconds for s in times[tool, False]), default=math.nan) for tool in tools}
+    told["seconds, where the passes take less, at most"] = {tool: [round(s, 3)]*3 for tool, s in most.items()}
+    told["faults by kind"] = [by_kind(kind, [c for c in bad if c.kind == kind], tools, lambda s: s.right)
+                              for kind in dict.fromkeys(c.kind for c in bad)]
+    told["equal pairs by kind"] = [by_kind(kind, [c for c in good if c.kind == kind], tools, lambda s: s.same is True)
+                                   for kind in dict.fromkeys(c.kind for c in good)]
     if ours in tools:
-        told["misses"] = [f"{c.kind}: {c.name}: {verdict(c, c.answers[ours])}" for c in found if not (c.answers[ours].right if c.fault else c.answers[ours].same)]
-        told["partners not found"] = [f"{c.kind}: {c.name}: {name}: {show(right)}, found {show(seen)}" for c in known for name, (right, seen) in c.answers[ours].wrong.items() if not c.answers[ours].error]
+        told["misses"] = [f"{c.kind}: {c.name}: {verdict(c, c.answers[ours])}" for c in found
+                          if not (c.answers[ours].right if c.fault else c.answers[ours].same)]
+        told["partners not found"] = [f"{c.kind}: {c.name}: {name}: {show(right)}, found {show(seen)}" for c in known
+                                      for name, (right, seen) in c.answers[ours].wrong.items()
+                                      if not c.answers[ours].error]
     return told
 
 
@@ -200,8 +216,10 @@ def main():
 
     def line(case, tool):
         said = case.answers[tool]
-        print(f"{tool + ': ' if len(tools) > 1 else ''}{case.kind}: {case.name}: {verdict(case, said)}  [{said.seconds:.2f} s, {said.ratio:.1f} passes]", flush=True)
-        for name, (right, seen) in ({} if said.error else said.wrong).items(): print(f"       {name}: {show(right)}, found {show(seen)}")
+        title = f"{tool}: {case.kind}: {case.name}" if len(tools) > 1 else f"{case.kind}: {case.name}"
+        print(f"{title}: {verdict(case, said)}  [{said.seconds:.2f} s, {said.ratio:.1f} passes]", flush=True)
+        for name, (right, seen) in ({} if said.error else said.wrong).items():
+            print(f"       {name}: {show(right)}, found {show(seen)}")
         if asked.rows and tool == ours and not (said.right if case.fault else said.same): print(said.compared)
 
     told = figures(run(cases(asked.only, asked.sort), tools, line), tools)
@@ -209,9 +227,11 @@ def main():
         if title in ("misses", "partners not found"): continue  # they stand above
         print(f"\n{title}")
         if isinstance(rows, list):
-            for row in rows: print("  " + row["kind"] + ": " + ", ".join(f"{k} {v}" for k, v in row.items() if k != "kind"))
+            for row in rows:
+                print("  " + row["kind"] + ": " + ", ".join(f"{k} {v}" for k, v in row.items() if k != "kind"))
         else:
-            for row, (middle, low, high) in rows.items(): print(f"  {row:<18} {middle:8.2f}   [{low:.2f} to {high:.2f}]")
+            for row, (middle, low, high) in rows.items():
+                print(f"  {row:<18} {middle:8.2f}   [{low:.2f} to {high:.2f}]")
 
 
 if __name__ == "__main__": sys.exit(main())

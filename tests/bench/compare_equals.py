@@ -2,8 +2,8 @@
 
     python -m tests.bench.compare_equals [part of a kind or name …]
 
-checks each of them in float64: outputs agree to 1e-9 (root mean square, relative), to 2e-6 where weights were folded in float32,
-and to 50 times the last bit where one side runs in low precision."""
+checks each of them in float64: outputs agree to 1e-9 (root mean square, relative), to 2e-6 where weights were folded in
+float32, and to 50 times the last bit where one side runs in low precision."""
 import contextlib
 import copy
 import dataclasses
@@ -22,9 +22,40 @@ from torch.utils import checkpoint
 
 from tests.bench.compare_nets import nets, padding
 from tests.bench.compare_ports import (
-    Around, Attention, Encoder, Equal, HandBasic, HandLlama, HandResNet, Pairs, Seq2Seq, Tagger, Translator, Twin, UNet, alike_by_key, flat,
-    fused_encoders, gain, google, hand_resnet_rules, has_parameters, images, llama, llama_rules, load, milesial, move, ports, resnet_pairing,
-    ruled, runs, small_cnn, stack, stir, terse, tokens,
+    Around,
+    Attention,
+    Encoder,
+    Equal,
+    HandBasic,
+    HandLlama,
+    HandResNet,
+    Pairs,
+    Seq2Seq,
+    Tagger,
+    Translator,
+    Twin,
+    UNet,
+    alike_by_key,
+    flat,
+    fused_encoders,
+    gain,
+    google,
+    hand_resnet_rules,
+    images,
+    layer_names,
+    llama,
+    llama_rules,
+    load,
+    milesial,
+    move,
+    ports,
+    resnet_pairing,
+    ruled,
+    small_cnn,
+    stack,
+    stir,
+    terse,
+    tokens,
 )
 
 arithmetic = Pairs()
@@ -69,7 +100,8 @@ def _(a, b): return a.train(), b.train()
 
 @arithmetic("dropout in train mode", "one Sequential against a nested one")
 def _():
-    a = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(.3), nn.Linear(32, 32), nn.ReLU(), nn.Dropout(.3), nn.Linear(32, 4)).train()
+    a = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(.3), nn.Linear(32, 32), nn.ReLU(), nn.Dropout(.3),
+                      nn.Linear(32, 4)).train()
     m = list(copy.deepcopy(a))
     b = nn.Sequential(nn.Sequential(*m[:3]), nn.Sequential(*m[3:6]), m[6]).train()
     return a, b, (torch.randn(8, 16),), {}, {"0": {"0.0"}, "3": {"1.0"}, "6": {"2"}}
@@ -542,7 +574,8 @@ class HandConv(nn.Conv2d):
     def forward(self, x):
         if self.groups > 1: return super().forward(x)
         n, _, h, w = x.shape
-        h, w = ((s + 2*p - d*(k - 1) - 1)//t + 1 for s, p, d, k, t in zip((h, w), self.padding, self.dilation, self.kernel_size, self.stride))
+        settings = zip((h, w), self.padding, self.dilation, self.kernel_size, self.stride)
+        h, w = ((s + 2*p - d*(k - 1) - 1)//t + 1 for s, p, d, k, t in settings)
         out = self.weight.flatten(1) @ F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
         if self.bias is not None: out = out + self.bias[:, None]
         return out.view(n, -1, h, w)
@@ -676,8 +709,10 @@ class Told:
     score: torch.Tensor
 
 
-for title, first, second in [("a tuple against a dict", lambda box, score: (box, score), lambda box, score: dict(box=box, score=score)),
-                             ("a list against a tuple", lambda box, score: [box, score], lambda box, score: (box, score)),
+for title, first, second in [("a tuple against a dict", lambda box, score: (box, score), lambda box,
+                              score: dict(box=box, score=score)),
+                             ("a list against a tuple", lambda box, score: [box, score], lambda box,
+                              score: (box, score)),
                              ("a dict against a dataclass", lambda box, score: dict(box=box, score=score), Told)]:
     @arithmetic("other outputs", title)
     def _(first=first, second=second):
@@ -810,7 +845,8 @@ def _():
     return a, b, (tokens(2, 9),), {}, alike_by_key(a, b)
 
 
-@arithmetic("port, other arithmetic", "encoder and decoder under other names in float16, v before q", eps(torch.float16))
+@arithmetic("port, other arithmetic", "encoder and decoder under other names in float16, v before q",
+            eps(torch.float16))
 def _():
     a = stir(Translator())
     b = move(a, Translator(google, order="vqk")).half().eval()
@@ -841,7 +877,7 @@ def _():
 @arithmetic("port, other arithmetic", "encoder with one Linear for q, k, v, matmul by chunks")
 def _():
     a, b = fused_encoders()
-    pairing = {k: {k} for k, m in a.named_modules() if k and has_parameters(m) and runs(m) and ".attn." not in k}
+    pairing = {k: {k} for k in layer_names(a) if ".attn." not in k}
     for at in ("blocks.0.attn", "blocks.1.attn"):
         pairing |= {f"{at}.{x}": {f"{at}.qkv", at, None} for x in "qkv"} | {f"{at}.out": {f"{at}.proj"}}
     return a, swap(b, Linear=InChunks), (tokens(2, 9),), {}, pairing
@@ -873,7 +909,8 @@ def _():
     b = stir(Spare())
     a = copy.deepcopy(b)
     del a.spare
-    return a, b, (torch.randn(4, 8),), {}, {"body": {"body"}, "body.0": {"body.0"}, "body.2": {"body.2"}, "head": {"head"}}
+    return a, b, (torch.randn(4, 8),), {}, {"body": {"body"}, "body.0": {"body.0"}, "body.2": {"body.2"},
+                                            "head": {"head"}}
 
 
 def equals() -> list[Equal]: return [*arithmetic, *ports]
@@ -896,17 +933,19 @@ def tensors(x):
     if torch.is_tensor(x): return [x]
     if isinstance(x, dict): return [t for v in x.values() for t in tensors(v)]
     if isinstance(x, (tuple, list)): return [t for v in x for t in tensors(v)]
-    if dataclasses.is_dataclass(x): return [t for field in dataclasses.fields(x) for t in tensors(getattr(x, field.name))]
+    if dataclasses.is_dataclass(x):
+        return [t for field in dataclasses.fields(x) for t in tensors(getattr(x, field.name))]
     return []
 
 
 def apart(a, b) -> float:
-    "The difference of two tensors, root mean square, relative to the first; infinite if NaN or infinities are elsewhere."
+    "The difference, root mean square, relative to the first; infinite if NaN or infinities are elsewhere."
     if a.shape != b.shape: return math.inf
     kind = torch.complex128 if a.is_complex() else torch.float64
     a, b = a.to(kind), b.to(kind)
     finite = a.isfinite()
-    if not torch.equal(finite, b.isfinite()) or not torch.equal(a[~finite].nan_to_num(7), b[~finite].nan_to_num(7)): return math.inf
+    if not torch.equal(finite, b.isfinite()) or not torch.equal(a[~finite].nan_to_num(7), b[~finite].nan_to_num(7)):
+        return math.inf
     if not finite.any(): return 0.
     return ((a - b)[finite].abs().square().mean().sqrt()/a[finite].abs().square().mean().sqrt().clamp(min=1e-30)).item()
 
@@ -952,14 +991,16 @@ def wrong_names(equal: Equal) -> list[str]:
     a, b, args, kwargs, pairing = equal.make()
     ran, problems = (set(), set()), []
     for model, names in zip((a, b), ran):
-        handles = [m.register_forward_hook(lambda m, i, o, name=name: names.add(name)) for name, m in model.named_modules(remove_duplicate=False)]
+        handles = [m.register_forward_hook(lambda m, i, o, name=name, names=names: names.add(name))
+                   for name, m in model.named_modules(remove_duplicate=False)]
         run(model, args, kwargs)
         for handle in handles: handle.remove()
     for name, partners in (pairing or {}).items():
         if name not in ran[0]: problems.append(f"{name} is not called in the reference")
         known = {x for x, _ in b.named_modules(remove_duplicate=False)}
         if partners - {None} - known: problems.append(f"{name}: {partners} are no layers of the candidate")
-        if None not in partners and not partners & ran[1]: problems.append(f"{name}: none of {partners} is called in the candidate")
+        if None not in partners and not partners & ran[1]:
+            problems.append(f"{name}: none of {partners} is called in the candidate")
     return problems
 
 
@@ -969,17 +1010,21 @@ def main(parts):
     start, bad, counts, known = time.perf_counter(), 0, Counter(), Counter()
     for equal in equals():
         if parts and not any(p in f"{equal.kind}: {equal.name}" for p in parts): continue
-        began = time.perf_counter()
+
         try:
             found = difference(equal)
-            problems = [f"{found:.2e} apart, not within {equal.within:.0e}"]*(not found <= equal.within) + (wrong_names(equal) if equal.kind != "compiled" else [])
+            problems = wrong_names(equal) if equal.kind != "compiled" else []
+            if not found <= equal.within: problems.append(f"{found:.2e} apart, not within {equal.within:.0e}")
         except Exception as error: found, problems = math.nan, [f"{type(error).__name__}: {error}"[:300]]
         counts[equal.kind] += 1
         with contextlib.suppress(Exception): known[equal.kind] += len(equal.make()[-1] or ())
         bad += bool(problems)
-        if problems or parts: print(f"{equal.kind}: {equal.name}: {found:.1e}, {time.perf_counter() - began:.2f} s", *problems, sep="\n    ")
-    for kind, n in counts.items(): print(f"{n:4} {kind}" + f", {known[kind]} partners known"*bool(known[kind]))
-    print(f"{counts.total()} pairs, {sum(1 for k in known if known[k])} kinds with {known.total()} known partners, {bad} not as said, {time.perf_counter() - start:.0f} s")
+        if problems or parts:
+            print(f"{equal.kind}: {equal.name}: {found:.1e}", *problems, sep="\n    ")
+    for kind, n in counts.items():
+        print(f"{n:4} {kind}, {known[kind]} partners known" if known[kind] else f"{n:4} {kind}")
+    took = time.perf_counter() - start
+    print(f"{counts.total()} pairs, {known.total()} known partners, {bad} not as said, {took:.0f} s")
     return bad
 
 

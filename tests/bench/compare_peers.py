@@ -15,13 +15,14 @@ def tensors(x):
     if torch.is_tensor(x): return [x]
     if isinstance(x, dict): return [t for v in x.values() for t in tensors(v)]
     if isinstance(x, tuple | list): return [t for v in x for t in tensors(v)]
-    if dataclasses.is_dataclass(x): return [t for field in dataclasses.fields(x) for t in tensors(getattr(x, field.name))]
+    if dataclasses.is_dataclass(x):
+        return [t for field in dataclasses.fields(x) for t in tensors(getattr(x, field.name))]
     return []
 
 
 @contextlib.contextmanager
 def same_start(models):
-    "The random state and the buffers of the models are put back at the end, and a call sets the random state for one of them."
+    "Puts random state and buffers of the models back at the end; what it gives sets the random state for one of them."
     state, buffers = torch.get_rng_state(), [(b, b.clone()) for m in models for b in m.buffers()]
     try: yield lambda: torch.set_rng_state(state)
     finally:
@@ -46,7 +47,8 @@ def allclose(reference, candidate, args, kwargs):
                 calls[name] = calls.get(name, -1) + 1
                 outputs.append(((name, calls[name]), [t.detach().clone() for t in tensors(output)]))
             return hook
-        return [m.register_forward_hook(keep(name)) for name, m in model.named_modules() if not name or not any(m.children())]
+        return [m.register_forward_hook(keep(name)) for name,
+                m in model.named_modules() if not name or not any(m.children())]
     with same_start([reference, candidate]) as begin:
         for model, outputs in zip((reference, candidate), seen):
             begin()
@@ -63,10 +65,11 @@ def allclose(reference, candidate, args, kwargs):
 
 
 def debug_mode(reference, candidate, args, kwargs, tolerance=0.):
-    """torch's DebugMode with hashes of the outputs of all operations: the layer in which the first one differs by more than the tolerance.
+    """torch's DebugMode with hashes of the outputs of all operations: where the first differs beyond tolerance.
 
-    It has no answer where the two runs do not call the same operations, or where it fails. Its hash is the sum of absolute values.
-    Which layer called an operation is told by hooks, since its own record of layers would find other names to be other structures."""
+    It has no answer where the two runs do not call the same operations, or where it fails. Its hash is the sum of
+    absolute values. Hooks tell which layer called an operation: for its own record of layers, another name is another
+    structure."""
     logs, owners = [], []
     with same_start([reference, candidate]) as begin:
         for model in (reference, candidate):
@@ -92,7 +95,8 @@ def debug_mode(reference, candidate, args, kwargs, tolerance=0.):
     except ValueError: return None, None
     if not any(beyond(d, tolerance) for d in differences): return True, None
     for i, (a, b) in enumerate(zip(*logs)):
-        if any(beyond(d, tolerance) for d in DebugMode.check_hash_mismatches([a], [b])): return False, owners[0].get(i, "")
+        if any(beyond(d, tolerance) for d in DebugMode.check_hash_mismatches([a], [b])):
+            return False, owners[0].get(i, "")
 
 
 def beyond(difference, tolerance) -> bool:

@@ -1,13 +1,13 @@
-"""Pairs of models of the same arithmetic and another structure, with the partners that are known: what a port or a refactoring makes.
+"""Pairs of models of one arithmetic in two structures, as a port or a refactoring leaves them, with the known partners.
 
-In a pairing stand the layers with parameters and the main containers, where the answer is clear. Where layers are fused or split,
-the nearest common parent is right too, and None says that "no partner" is right."""
+A pairing has the layers with parameters and the main containers, where the answer is clear. Where layers are fused or
+split, the nearest common parent is right too, and None says that "no partner" is right."""
 import copy
 import math
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
 from collections.abc import Callable
+from dataclasses import dataclass
 from zlib import crc32
 
 import torch
@@ -21,7 +21,7 @@ folded = 2e-6  # how far weights that were folded in float32 may be from the oth
 
 @dataclass
 class Equal:
-    "Two models that are equal but for arithmetic. `make()` gives (reference, candidate, args, kwargs, pairing or None)."
+    "Two models, equal but for arithmetic. `make()` gives (reference, candidate, args, kwargs, pairing or None)."
     kind: str
     name: str
     make: Callable
@@ -59,7 +59,12 @@ def stir(model, by=.2):
 def has_parameters(m): return next(m.parameters(), None) is not None
 
 
-def runs(m): return not isinstance(m, (nn.ModuleList, nn.ModuleDict))
+def runs(m): return not isinstance(m, nn.ModuleList | nn.ModuleDict)
+
+
+def layer_names(model):
+    "The names of the layers with parameters that are called, without the model itself."
+    return [name for name, m in model.named_modules() if name and has_parameters(m) and runs(m)]
 
 
 class Twin:
@@ -113,7 +118,8 @@ def alike_by_key(a, b):
     def walk(a, b, name_a, name_b):
         if name_a and has_parameters(a) and runs(a): found[name_a] = {name_b}
         if isinstance(a, Spoken):
-            keys = {a.words.get(k, k): b.words.get(k, k) for k in [*a.words, *(n for n, _ in a.named_children() if n not in a.words.values())]}
+            keys = {a.words.get(k, k): b.words.get(k, k)
+                    for k in [*a.words, *(n for n, _ in a.named_children() if n not in a.words.values())]}
             children = [(x, keys[x]) for x, _ in a.named_children()]
         else: children = [(x, y) for (x, _), (y, _) in zip(a.named_children(), b.named_children(), strict=True)]
         for x, y in children: walk(getattr(a, x), getattr(b, y), f"{name_a}.{x}".strip("."), f"{name_b}.{y}".strip("."))
@@ -126,7 +132,8 @@ def move(a, b):
     for name, names in alike_by_key(a, b).items():
         here, there = a.get_submodule(name), b.get_submodule(next(iter(names)))
         own = dict(there.named_parameters(recurse=False)) | dict(there.named_buffers(recurse=False))
-        for key, t in [*here.named_parameters(recurse=False), *here.named_buffers(recurse=False)]: own[key].data.copy_(t.data)
+        for key, t in [*here.named_parameters(recurse=False), *here.named_buffers(recurse=False)]:
+            own[key].data.copy_(t.data)
     return b
 
 
@@ -140,7 +147,8 @@ def stack(*sizes, act=nn.ReLU):
 
 def small_cnn(classes=10):
     def block(a, b): return nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2))
-    return nn.Sequential(block(3, 8), block(8, 16), block(16, 24), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, classes))
+    return nn.Sequential(block(3, 8), block(8, 16), block(16, 24), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(24, classes))
 
 
 def images(n=2, size=32): return torch.randn(n, 3, size, size)
@@ -172,12 +180,13 @@ def _():
     a = stir(small_cnn())
     twin = Twin(a)
     b = nn.Sequential(*flat(twin.model))
-    return a, b, (images(),), {}, {k: v for k, v in twin.pairing(b).items()}
+    return a, b, (images(),), {}, twin.pairing(b)
 
 
 @ports("flattened", "mlp nested three deep into one Sequential")
 def _():
-    a = nn.Sequential(nn.Sequential(nn.Sequential(stack(12, 24, 24), nn.ReLU()), nn.Sequential(stack(24, 24, 12), nn.GELU())), nn.Linear(12, 4))
+    a = nn.Sequential(nn.Sequential(nn.Sequential(stack(12, 24, 24), nn.ReLU()),
+                                    nn.Sequential(stack(24, 24, 12), nn.GELU())), nn.Linear(12, 4))
     twin = Twin(stir(a))
     b = nn.Sequential(*flat(twin.model))
     return a, b, (torch.randn(3, 5, 12),), {}, twin.pairing(b)
@@ -206,7 +215,8 @@ def _():
     a = nn.Sequential(*flat(stir(small_cnn())))
     twin = Twin(a)
     m = list(twin.model)
-    b = nn.Sequential(OrderedDict(body=nn.Sequential(nn.Sequential(*m[:4]), nn.Sequential(*m[4:8]), nn.Sequential(*m[8:12])), head=nn.Sequential(*m[12:])))
+    b = nn.Sequential(OrderedDict(body=nn.Sequential(nn.Sequential(*m[:4]), nn.Sequential(*m[4:8]),
+                                                     nn.Sequential(*m[8:12])), head=nn.Sequential(*m[12:])))
     return a, b, (images(),), {}, twin.pairing(b)
 
 
@@ -232,7 +242,7 @@ def _():
     a, args, kwargs = gpt2()
     twin = Twin(a)
     b = Around(twin.model).eval()
-    return a, b, args, kwargs, {k: v for k, v in twin.pairing(b).items() if not k.endswith("lm_head") or v}
+    return a, b, args, kwargs, twin.pairing(b)
 
 
 @ports("inserted", "Identity in a cnn shifts the numbers")
@@ -262,7 +272,8 @@ def _():
 
 @ports("removed", "Dropout left out of an mlp")
 def _():
-    a = stir(nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(.2), nn.Linear(32, 32), nn.ReLU(), nn.Dropout(.2), nn.Linear(32, 4)))
+    a = stir(nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(.2), nn.Linear(32, 32), nn.ReLU(), nn.Dropout(.2),
+                           nn.Linear(32, 4)))
     twin = Twin(a)
     b = nn.Sequential(*[m for m in twin.model if not isinstance(m, nn.Dropout)]).eval()
     return a, b, (torch.randn(5, 16),), {}, twin.pairing(b)
@@ -320,7 +331,8 @@ class Functional(nn.Module):
 @ports("functional against modules", "cnn with F.relu")
 def _():
     convs = [nn.Conv2d(a, b, 3, padding=1) for a, b in [(3, 8), (8, 16), (16, 16)]]
-    a = nn.Sequential(*[x for c in convs for x in (c, nn.ReLU(), nn.MaxPool2d(2))], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+    a = nn.Sequential(*[x for c in convs for x in (c, nn.ReLU(), nn.MaxPool2d(2))], nn.AdaptiveAvgPool2d(1),
+                      nn.Flatten(), nn.Linear(16, 10))
     twin = Twin(stir(a))
     b = Functional([m for m in twin.model if isinstance(m, nn.Conv2d)], twin.model[-1])
     return a, b, (images(),), {}, twin.pairing(b)
@@ -330,7 +342,8 @@ def _():
 def _():
     a = stir(Functional([nn.Conv2d(a, b, 3, padding=1) for a, b in [(3, 8), (8, 8), (8, 8)]], nn.Linear(8, 10)))
     twin = Twin(a)
-    b = nn.Sequential(*[x for c in twin.model.convs for x in (c, nn.ReLU(), nn.MaxPool2d(2))], nn.AdaptiveAvgPool2d(1), nn.Flatten(), twin.model.head)
+    b = nn.Sequential(*[x for c in twin.model.convs for x in (c, nn.ReLU(), nn.MaxPool2d(2))], nn.AdaptiveAvgPool2d(1),
+                      nn.Flatten(), twin.model.head)
     return a, b, (images(),), {}, twin.pairing(b)
 
 
@@ -357,7 +370,8 @@ class HandBasic(nn.Module):
         super().__init__()
         self.left = nn.Sequential(nn.Conv2d(wide_in, wide, 3, stride, 1, bias=False), nn.BatchNorm2d(wide))
         self.right = nn.Sequential(nn.Conv2d(wide, wide, 3, 1, 1, bias=False), nn.BatchNorm2d(wide))
-        self.shortcut = nn.Sequential(nn.Conv2d(wide_in, wide, 1, stride, bias=False), nn.BatchNorm2d(wide)) if stride != 1 or wide_in != wide else None
+        self.shortcut = nn.Sequential(nn.Conv2d(wide_in, wide, 1, stride, bias=False),
+                                      nn.BatchNorm2d(wide)) if stride != 1 or wide_in != wide else None
         self.act, self.act_out = (nn.ReLU(), nn.ReLU()) if many else (F.relu, F.relu)
 
     def forward(self, x):
@@ -369,7 +383,8 @@ class HandBottleneck(nn.Module):
     def __init__(self, wide_in, wide, stride, many):
         super().__init__()
         def part(*args, **kwargs): return nn.Sequential(nn.Conv2d(*args, **kwargs, bias=False), nn.BatchNorm2d(args[1]))
-        self.squeeze, self.filter, self.expand = part(wide_in, wide//4, 1), part(wide//4, wide//4, 3, stride, 1), part(wide//4, wide, 1)
+        self.squeeze, self.filter = part(wide_in, wide//4, 1), part(wide//4, wide//4, 3, stride, 1)
+        self.expand = part(wide//4, wide, 1)
         self.shortcut = part(wide_in, wide, 1, stride) if stride != 1 or wide_in != wide else None
 
     def forward(self, x):
@@ -380,7 +395,8 @@ class HandBottleneck(nn.Module):
 class HandResNet(nn.Module):
     def __init__(self, depths, block, wide=1, many=False, classes=10):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
+                                  nn.MaxPool2d(3, 2, 1))
         now, stages = 64, []
         for i, depth in enumerate(depths):
             blocks = []
@@ -394,7 +410,8 @@ class HandResNet(nn.Module):
     def forward(self, x): return self.classify(self.stages(self.stem(x)).mean((2, 3)))
 
 
-hand_resnet_rules = [(r"^conv1", "stem.0"), (r"^bn1", "stem.1"), (r"^fc", "classify"), (r"^layer(\d)", lambda m: f"stages.{int(m[1])-1}"),
+hand_resnet_rules = [(r"^conv1", "stem.0"), (r"^bn1", "stem.1"), (r"^fc", "classify"),
+                     (r"^layer(\d)", lambda m: f"stages.{int(m[1])-1}"),
                      (r"(\d)\.conv1", r"\1.left.0"), (r"(\d)\.bn1", r"\1.left.1"), (r"(\d)\.conv2", r"\1.right.0"),
                      (r"(\d)\.bn2", r"\1.right.1"), ("downsample", "shortcut")]
 bottleneck_rules = [*hand_resnet_rules[:4], (r"(\d)\.conv1", r"\1.squeeze.0"), (r"(\d)\.bn1", r"\1.squeeze.1"),
@@ -442,8 +459,10 @@ class Attention(Spoken):
 
     def forward(self, x, memory=None):
         memory = x if memory is None else memory
-        made = {k: self.at(k)(x if k == "q" else memory).unflatten(-1, (self.heads, -1)).transpose(1, 2) for k in self.order}
-        return self.at("out")(attend(made["q"], made["k"], made["v"], self.causal, self.by_hand).transpose(1, 2).flatten(2))
+        made = {k: self.at(k)(x if k == "q" else memory).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                for k in self.order}
+        return self.at("out")(attend(made["q"], made["k"], made["v"], self.causal,
+                                     self.by_hand).transpose(1, 2).flatten(2))
 
 
 def attend(q, k, v, causal=False, by_hand=True):
@@ -465,7 +484,8 @@ class FusedAttention(nn.Module):
 
 
 class Feed(Spoken):
-    def __init__(self, wide=32, words=()): super().__init__(words, up=nn.Linear(wide, 2*wide), act=nn.GELU(), down=nn.Linear(2*wide, wide))
+    def __init__(self, wide=32, words=()):
+        super().__init__(words, up=nn.Linear(wide, 2*wide), act=nn.GELU(), down=nn.Linear(2*wide, wide))
     def forward(self, x): return self.at("down")(self.at("act")(self.at("up")(x)))
 
 
@@ -473,7 +493,8 @@ class Block(Spoken):
     "A block of a transformer with norms before; with `cross`, it attends to a memory as well."
     def __init__(self, words=(), wide=32, cross=False, attention=None, **kwargs):
         attention = attention or (lambda causal: Attention(wide, words=words, causal=causal, **kwargs))
-        parts = dict(norm_1=nn.LayerNorm(wide), attn=attention(cross), norm_2=nn.LayerNorm(wide), feed=Feed(wide, words))
+        parts = dict(norm_1=nn.LayerNorm(wide), attn=attention(cross), norm_2=nn.LayerNorm(wide),
+                     feed=Feed(wide, words))
         if cross: parts |= dict(norm_3=nn.LayerNorm(wide), cross=Attention(wide, words=words, **kwargs))
         super().__init__(words, **parts)
         self.crosses = cross
@@ -487,7 +508,8 @@ class Block(Spoken):
 class Encoder(Spoken):
     def __init__(self, words=(), depth=2, wide=32, **kwargs):
         super().__init__(words, embed=nn.Embedding(64, wide), place=nn.Embedding(32, wide),
-                         blocks=nn.ModuleList([Block(words, wide, **kwargs) for _ in range(depth)]), norm=nn.LayerNorm(wide), head=nn.Linear(wide, 64))
+                         blocks=nn.ModuleList([Block(words, wide, **kwargs) for _ in range(depth)]),
+                         norm=nn.LayerNorm(wide), head=nn.Linear(wide, 64))
 
     def forward(self, x):
         x = self.at("embed")(x) + self.at("place")(torch.arange(x.shape[1], device=x.device))
@@ -499,7 +521,8 @@ class Translator(Spoken):
     def __init__(self, words=(), depth=2, wide=32, **kwargs):
         super().__init__(words, source=nn.Embedding(64, wide), target=nn.Embedding(64, wide),
                          encoder=nn.ModuleList([Block(words, wide, **kwargs) for _ in range(depth)]),
-                         decoder=nn.ModuleList([Block(words, wide, cross=True, **kwargs) for _ in range(depth)]), head=nn.Linear(wide, 64))
+                         decoder=nn.ModuleList([Block(words, wide, cross=True, **kwargs) for _ in range(depth)]),
+                         head=nn.Linear(wide, 64))
 
     def forward(self, source, target):
         memory, x = self.at("source")(source), self.at("target")(target)
@@ -508,10 +531,14 @@ class Translator(Spoken):
         return self.at("head")(x)
 
 
-google = dict(q="query", k="key", v="value", out="dense", up="intermediate", down="output", norm_1="ln_before", norm_2="ln_after",
-              norm_3="ln_cross", attn="attention", feed="mlp", cross="encdec", embed="word_embeddings", place="position_embeddings",
-              blocks="layer", norm="final_layernorm", head="classifier", source="src_embed", target="tgt_embed", encoder="enc", decoder="dec")
-terse = dict(q="wq", k="wk", v="wv", out="wo", up="w1", down="w2", norm_1="n1", norm_2="n2", norm_3="n3", attn="sa", feed="ff",
+google = dict(q="query", k="key", v="value", out="dense", up="intermediate", down="output", norm_1="ln_before",
+              norm_2="ln_after",
+              norm_3="ln_cross", attn="attention", feed="mlp", cross="encdec", embed="word_embeddings",
+              place="position_embeddings",
+              blocks="layer", norm="final_layernorm", head="classifier", source="src_embed", target="tgt_embed",
+              encoder="enc", decoder="dec")
+terse = dict(q="wq", k="wk", v="wv", out="wo", up="w1", down="w2", norm_1="n1", norm_2="n2", norm_3="n3", attn="sa",
+             feed="ff",
              cross="ca", embed="tok", place="pos", blocks="h", norm="nf", head="lm")
 
 
@@ -559,7 +586,8 @@ def _():
 
 class Inception(Spoken):
     def __init__(self, words=(), order=("one", "three", "five"), wide=8):
-        parts = {key: nn.Sequential(nn.Conv2d(wide, wide, n, padding=n//2, bias=False), nn.BatchNorm2d(wide), nn.ReLU()) for key, n in dict(one=1, three=3, five=5).items()}
+        parts = {key: nn.Sequential(nn.Conv2d(wide, wide, n, padding=n//2, bias=False), nn.BatchNorm2d(wide),
+                                    nn.ReLU()) for key, n in dict(one=1, three=3, five=5).items()}
         super().__init__(words, **{key: parts[key] for key in order})
         self.order = order
 
@@ -570,7 +598,8 @@ class Inception(Spoken):
 
 class Inceptions(Spoken):
     def __init__(self, words=(), **kwargs):
-        super().__init__(words, stem=nn.Conv2d(3, 8, 3, padding=1), first=Inception(words, **kwargs), narrow=nn.Conv2d(24, 8, 1), second=Inception(words, **kwargs), head=nn.Linear(24, 5))
+        super().__init__(words, stem=nn.Conv2d(3, 8, 3, padding=1), first=Inception(words, **kwargs),
+                         narrow=nn.Conv2d(24, 8, 1), second=Inception(words, **kwargs), head=nn.Linear(24, 5))
 
     def forward(self, x):
         x = self.at("narrow")(self.at("first")(F.relu(self.at("stem")(x))))
@@ -587,7 +616,8 @@ def _():
 @ports("branches swapped", "branches of an inception block under other names")
 def _():
     a = stir(Inceptions())
-    b = move(a, Inceptions(dict(one="branch0", three="branch1", five="branch2", stem="conv_in", first="mixed_a", second="mixed_b", narrow="squeeze", head="logits"),
+    b = move(a, Inceptions(dict(one="branch0", three="branch1", five="branch2", stem="conv_in", first="mixed_a",
+                                second="mixed_b", narrow="squeeze", head="logits"),
                            order=("three", "five", "one"))).eval()
     return a, b, (images(2, 16),), {}, alike_by_key(a, b)
 
@@ -596,7 +626,8 @@ def _():
 
 def split_fused(fused, names):
     "The state of one Linear as that of several of equal size."
-    return {f"{name}.{key}": part for key, t in fused.state_dict().items() for name, part in zip(names, t.chunk(len(names)))}
+    return {f"{name}.{key}": part for key, t in fused.state_dict().items()
+            for name, part in zip(names, t.chunk(len(names)))}
 
 
 def fused_encoders():
@@ -606,7 +637,8 @@ def fused_encoders():
     state = a.state_dict()
     for i in range(2):
         at = f"blocks.{i}.attn"
-        for key in ("weight", "bias"): state[f"{at}.qkv.{key}"] = torch.cat([state.pop(f"{at}.{x}.{key}") for x in "qkv"])
+        for key in ("weight", "bias"):
+            state[f"{at}.qkv.{key}"] = torch.cat([state.pop(f"{at}.{x}.{key}") for x in "qkv"])
     load(b, state, (r"attn\.out", "attn.proj"))
     return a, b
 
@@ -614,7 +646,7 @@ def fused_encoders():
 @ports("fused and split", "q, k, v into one Linear")
 def _():
     a, b = fused_encoders()
-    pairing = {k: {k} for k, m in a.named_modules() if k and has_parameters(m) and runs(m) and ".attn." not in k}
+    pairing = {k: {k} for k in layer_names(a) if ".attn." not in k}
     for i in range(2):
         at = f"blocks.{i}.attn"
         pairing |= {f"{at}.{x}": {f"{at}.qkv", at, None} for x in "qkv"} | {f"{at}.out": {f"{at}.proj"}}
@@ -624,7 +656,7 @@ def _():
 @ports("fused and split", "one Linear into q, k, v")
 def _():
     b, a = fused_encoders()
-    pairing = {k: {k} for k, m in a.named_modules() if k and has_parameters(m) and runs(m) and ".attn." not in k}
+    pairing = {k: {k} for k in layer_names(a) if ".attn." not in k}
     for i in range(2):
         at = f"blocks.{i}.attn"
         pairing |= {f"{at}.qkv": {at, None}, f"{at}.proj": {f"{at}.out"}}
@@ -657,14 +689,15 @@ def gated_pair():
 @ports("fused and split", "gate and up into one Linear")
 def _():
     a, b = gated_pair()
-    pairing = {f"{i}.{x}": {f"{i}.{x}"} for i in range(3) for x in ("norm", "down")} | {str(i): {str(i)} for i in range(3)}
-    return a, b, (torch.randn(2, 5, 16),), {}, pairing | {f"{i}.{x}": {f"{i}.gate_up", str(i), None} for i in range(3) for x in ("gate", "up")}
+    pairing = {f"{i}{x}": {f"{i}{x}"} for i in range(3) for x in ("", ".norm", ".down")}
+    pairing |= {f"{i}.{x}": {f"{i}.gate_up", str(i), None} for i in range(3) for x in ("gate", "up")}
+    return a, b, (torch.randn(2, 5, 16),), {}, pairing
 
 
 @ports("fused and split", "one Linear into gate and up")
 def _():
     b, a = gated_pair()
-    pairing = {f"{i}.{x}": {f"{i}.{x}"} for i in range(3) for x in ("norm", "down")} | {str(i): {str(i)} for i in range(3)}
+    pairing = {f"{i}{x}": {f"{i}{x}"} for i in range(3) for x in ("", ".norm", ".down")}
     return a, b, (torch.randn(2, 5, 16),), {}, pairing | {f"{i}.gate_up": {str(i), None} for i in range(3)}
 
 
@@ -736,7 +769,8 @@ def fold_all(a, keep=True):
 
 def without(m):
     "The same nested Sequentials without their Identity layers."
-    return nn.Sequential(*[without(x) for x in m if not isinstance(x, nn.Identity)]) if isinstance(m, nn.Sequential) else m
+    return nn.Sequential(*[without(x) for x in m
+                           if not isinstance(x, nn.Identity)]) if isinstance(m, nn.Sequential) else m
 
 
 def folded_pairing(a, norm_of, rename=lambda name: name):
@@ -763,7 +797,8 @@ def norms_after(a):
     return found
 
 
-for net, make, by in [("resnet18", lambda: torchvision.models.resnet18(num_classes=10), .05), ("mobilenet_v2", lambda: torchvision.models.mobilenet_v2(width_mult=.35, num_classes=10), .05),
+for net, make, by in [("resnet18", lambda: torchvision.models.resnet18(num_classes=10), .05),
+                      ("mobilenet_v2", lambda: torchvision.models.mobilenet_v2(width_mult=.35, num_classes=10), .05),
                       ("a small cnn", small_cnn, .2), ("inception blocks", lambda: Inceptions(), .2)]:
     @ports("folded", f"conv and batch norm of {net}, Identity left", folded)
     def _(make=make, by=by):
@@ -777,14 +812,16 @@ def _():
     b, left = fold_all(a, keep=False), [str(i) for i, m in enumerate(a) if not isinstance(m, nn.BatchNorm2d)]
     there = {name: str(i) for i, name in enumerate(left)}
     norm_of = norms_after(a)
-    pairing = {name: {there[name], None} if name in norm_of.values() else {there[norm_of[name]], None} if name in norm_of else {there[name]}
+    pairing = {name: {there[name], None} if name in norm_of.values() else {there[norm_of[name]], None}
+               if name in norm_of else {there[name]}
                for name, m in a.named_modules() if name and has_parameters(m)}
     return a, b, (images(),), {}, pairing
 
 
 @ports("folded", "Linear and batch norm of an mlp, nothing left", folded)
 def _():
-    a = stir(nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4)))
+    a = stir(nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 32), nn.BatchNorm1d(32),
+                           nn.ReLU(), nn.Linear(32, 4)))
     pairing = {"0": {"0", None}, "1": {"0", None}, "3": {"2", None}, "4": {"2", None}, "6": {"4"}}
     return a, fold_all(a, keep=False), (torch.randn(5, 16),), {}, pairing
 
@@ -806,10 +843,12 @@ def fold_norm(norm, linear):
 
 @ports("folded", "LayerNorm's scale and shift into the next Linear", folded)
 def _():
-    a = stir(nn.Sequential(nn.Linear(16, 24), nn.LayerNorm(24), nn.Linear(24, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, 4)))
+    a = stir(nn.Sequential(nn.Linear(16, 24), nn.LayerNorm(24), nn.Linear(24, 24), nn.GELU(), nn.LayerNorm(24),
+                           nn.Linear(24, 4)))
     b = copy.deepcopy(a)
     for i in (1, 4): fold_norm(b[i], b[i + 1])
-    return a, b, (torch.randn(5, 16),), {}, {str(i): {str(i)} if i in (0, 2, 5) else {str(i), None} for i in (0, 1, 2, 4, 5)}
+    return a, b, (torch.randn(5, 16),), {}, {str(i): {str(i)} if i in (0, 2, 5) else {str(i), None}
+                                             for i in (0, 1, 2, 4, 5)}
 
 
 @ports("folded", "LayerNorm's scale and shift in an encoder", folded)
@@ -820,7 +859,7 @@ def _():
         for x in "qkv": fold_norm(copy.deepcopy(block.norm_1), getattr(block.attn, x))
         block.norm_1 = nn.LayerNorm(32, elementwise_affine=False)
         fold_norm(block.norm_2, block.feed.up)
-    return a, b.eval(), (tokens(2, 9),), {}, {k: {k, None} if "norm_" in k else {k} for k, m in a.named_modules() if k and has_parameters(m) and runs(m)}
+    return a, b.eval(), (tokens(2, 9),), {}, {k: {k, None} if "norm_" in k else {k} for k in layer_names(a)}
 
 
 class Scaled(Attention):
@@ -837,14 +876,15 @@ def _():
     load(b, a.state_dict())
     for block in b.blocks:
         for p in block.attn.q.parameters(): p.data.div_(math.sqrt(12))
-    pairing = {k: {k, None} if k.endswith(".q") else {k} for k, m in a.named_modules() if k and has_parameters(m) and runs(m)}
+    pairing = {k: {k, None} if k.endswith(".q") else {k} for k in layer_names(a)}
     return a, b, (tokens(2, 9),), {}, pairing
 
 
 class Lora(nn.Module):
     def __init__(self, wide_in, wide, rank=4):
         super().__init__()
-        self.base, self.a, self.b = nn.Linear(wide_in, wide), nn.Linear(wide_in, rank, bias=False), nn.Linear(rank, wide, bias=False)
+        self.base = nn.Linear(wide_in, wide)
+        self.a, self.b = nn.Linear(wide_in, rank, bias=False), nn.Linear(rank, wide, bias=False)
 
     def forward(self, x): return self.base(x) + .5*self.b(self.a(x))
 
@@ -865,7 +905,8 @@ class Rep(nn.Module):
     "Three branches as in RepVGG, which are one convolution when they are merged."
     def __init__(self, wide):
         super().__init__()
-        self.three, self.one, self.scale = nn.Conv2d(wide, wide, 3, padding=1), nn.Conv2d(wide, wide, 1), nn.BatchNorm2d(wide)
+        self.three, self.one = nn.Conv2d(wide, wide, 3, padding=1), nn.Conv2d(wide, wide, 1)
+        self.scale = nn.BatchNorm2d(wide)
 
     def forward(self, x): return F.relu(self.three(x) + self.one(x) + self.scale(x))
 
@@ -909,7 +950,8 @@ class Residuals(nn.Module):
     def __init__(self, outside, depth=3, wide=16):
         super().__init__()
         self.outside = outside
-        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(wide, wide), nn.GELU()) if outside else Inside(wide) for _ in range(depth)])
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(wide, wide), nn.GELU()) if outside else Inside(wide)
+                                     for _ in range(depth)])
         if outside: self.norms = nn.ModuleList([nn.LayerNorm(wide) for _ in range(depth)])
         self.head = nn.Linear(wide, 4)
 
@@ -921,28 +963,36 @@ class Residuals(nn.Module):
 @ports("norm moved", "out of the blocks into their parent")
 def _():
     a = stir(Residuals(False))
-    b = load(Residuals(True), a.state_dict(), (r"blocks\.(\d)\.norm", r"norms.\1"), (r"blocks\.(\d)\.mix", r"blocks.\1.0"))
-    pairing = {"head": {"head"}} | {f"blocks.{i}.norm": {f"norms.{i}"} for i in range(3)} | {f"blocks.{i}.mix": {f"blocks.{i}.0"} for i in range(3)}
+    b = load(Residuals(True), a.state_dict(), (r"blocks\.(\d)\.norm", r"norms.\1"),
+             (r"blocks\.(\d)\.mix", r"blocks.\1.0"))
+    pairing = {"head": {"head"}} | {f"blocks.{i}.norm": {f"norms.{i}"}
+                                    for i in range(3)} | {f"blocks.{i}.mix": {f"blocks.{i}.0"} for i in range(3)}
     return a, b, (torch.randn(2, 5, 16),), {}, pairing | {f"blocks.{i}": {f"blocks.{i}"} for i in range(3)}
 
 
 @ports("norm moved", "from the parent into the blocks")
 def _():
     a = stir(Residuals(True))
-    b = load(Residuals(False), a.state_dict(), (r"norms\.(\d)", r"blocks.\1.norm"), (r"blocks\.(\d)\.0", r"blocks.\1.mix"))
-    pairing = {"head": {"head"}} | {f"norms.{i}": {f"blocks.{i}.norm"} for i in range(3)} | {f"blocks.{i}.0": {f"blocks.{i}.mix"} for i in range(3)}
+    b = load(Residuals(False), a.state_dict(), (r"norms\.(\d)", r"blocks.\1.norm"),
+             (r"blocks\.(\d)\.0", r"blocks.\1.mix"))
+    pairing = {"head": {"head"}} | {f"norms.{i}": {f"blocks.{i}.norm"}
+                                    for i in range(3)} | {f"blocks.{i}.0": {f"blocks.{i}.mix"} for i in range(3)}
     return a, b, (torch.randn(2, 5, 16),), {}, pairing | {f"blocks.{i}": {f"blocks.{i}"} for i in range(3)}
 
 
 class Double(Spoken):
-    def __init__(self, a, b, words): super().__init__(words, c1=nn.Conv2d(a, b, 3, padding=1), b1=nn.BatchNorm2d(b), c2=nn.Conv2d(b, b, 3, padding=1), b2=nn.BatchNorm2d(b))
+    def __init__(self, a, b, words):
+        super().__init__(words, c1=nn.Conv2d(a, b, 3, padding=1), b1=nn.BatchNorm2d(b),
+                         c2=nn.Conv2d(b, b, 3, padding=1), b2=nn.BatchNorm2d(b))
     def forward(self, x): return F.relu(self.at("b2")(self.at("c2")(F.relu(self.at("b1")(self.at("c1")(x))))))
 
 
 class UNet(Spoken):
     def __init__(self, words=()):
-        super().__init__(words, d1=Double(3, 8, words), d2=Double(8, 16, words), mid=Double(16, 32, words), u2=nn.ConvTranspose2d(32, 16, 2, 2),
-                         e2=Double(32, 16, words), u1=nn.ConvTranspose2d(16, 8, 2, 2), e1=Double(16, 8, words), out=nn.Conv2d(8, 2, 1))
+        super().__init__(words, d1=Double(3, 8, words), d2=Double(8, 16, words), mid=Double(16, 32, words),
+                         u2=nn.ConvTranspose2d(32, 16, 2, 2),
+                         e2=Double(32, 16, words), u1=nn.ConvTranspose2d(16, 8, 2, 2), e1=Double(16, 8, words),
+                         out=nn.Conv2d(8, 2, 1))
 
     def forward(self, x):
         one = self.at("d1")(x)
@@ -952,7 +1002,8 @@ class UNet(Spoken):
         return self.at("out")(self.at("e1")(torch.cat([one, up], 1)))
 
 
-milesial = dict(d1="inc", d2="down1", mid="bottom", u2="up1", e2="conv_up1", u1="up2", e1="conv_up2", out="outc", c1="conv_a", b1="norm_a", c2="conv_b", b2="norm_b")
+milesial = dict(d1="inc", d2="down1", mid="bottom", u2="up1", e2="conv_up1", u1="up2", e1="conv_up2", out="outc",
+                c1="conv_a", b1="norm_a", c2="conv_b", b2="norm_b")
 
 
 @ports("renamed", "U-Net")
@@ -971,8 +1022,10 @@ def _():
 
 class Seq2Seq(Spoken):
     def __init__(self, words=()):
-        super().__init__(words, source=nn.Embedding(64, 16), target=nn.Embedding(64, 16), reader=nn.GRU(16, 24, 2, batch_first=True),
-                         writer=nn.GRU(16, 24, 2, batch_first=True), align=nn.Linear(24, 24, bias=False), head=nn.Linear(48, 64))
+        super().__init__(words, source=nn.Embedding(64, 16), target=nn.Embedding(64, 16),
+                         reader=nn.GRU(16, 24, 2, batch_first=True),
+                         writer=nn.GRU(16, 24, 2, batch_first=True), align=nn.Linear(24, 24, bias=False),
+                         head=nn.Linear(48, 64))
 
     def forward(self, source, target):
         memory, state = self.at("reader")(self.at("source")(source))
@@ -984,14 +1037,17 @@ class Seq2Seq(Spoken):
 @ports("renamed", "seq2seq of GRUs")
 def _():
     a = stir(Seq2Seq())
-    b = move(a, Seq2Seq(dict(source="src", target="tgt", reader="encoder_rnn", writer="decoder_rnn", align="attn", head="generator"))).eval()
+    b = move(a, Seq2Seq(dict(source="src", target="tgt", reader="encoder_rnn", writer="decoder_rnn", align="attn",
+                             head="generator"))).eval()
     return a, b, (tokens(2, 9), tokens(2, 7)), {}, alike_by_key(a, b)
 
 
 class Mixer(Spoken):
     def __init__(self, words=(), depth=3):
-        blocks = [Spoken(words, n1=nn.LayerNorm(16), t1=nn.Linear(9, 18), t2=nn.Linear(18, 9), n2=nn.LayerNorm(16), c1=nn.Linear(16, 32), c2=nn.Linear(32, 16)) for _ in range(depth)]
-        super().__init__(words, patch=nn.Conv2d(3, 16, 8, 8), blocks=nn.ModuleList(blocks), norm=nn.LayerNorm(16), head=nn.Linear(16, 5))
+        blocks = [Spoken(words, n1=nn.LayerNorm(16), t1=nn.Linear(9, 18), t2=nn.Linear(18, 9), n2=nn.LayerNorm(16),
+                         c1=nn.Linear(16, 32), c2=nn.Linear(32, 16)) for _ in range(depth)]
+        super().__init__(words, patch=nn.Conv2d(3, 16, 8, 8), blocks=nn.ModuleList(blocks), norm=nn.LayerNorm(16),
+                         head=nn.Linear(16, 5))
 
     def forward(self, x):
         x = self.at("patch")(x).flatten(2).transpose(1, 2)
@@ -1001,13 +1057,15 @@ class Mixer(Spoken):
         return self.at("head")(self.at("norm")(x).mean(1))
 
 
-def called(pairing, *never): return {k: v for k, v in pairing.items() if not any(re.fullmatch(x, k) for x in never)}
+def called(pairing, *never):
+    return {k: v for k, v in pairing.items() if not any(re.fullmatch(x, k) for x in never)}
 
 
 @ports("renamed", "mlp mixer")
 def _():
     a = stir(Mixer())
-    b = move(a, Mixer(dict(patch="stem", blocks="layers", n1="norm_token", t1="token_in", t2="token_out", n2="norm_channel", c1="channel_in", c2="channel_out", head="fc"))).eval()
+    b = move(a, Mixer(dict(patch="stem", blocks="layers", n1="norm_token", t1="token_in", t2="token_out",
+                           n2="norm_channel", c1="channel_in", c2="channel_out", head="fc"))).eval()
     return a, b, (images(2, 24),), {}, called(alike_by_key(a, b), r"blocks\.\d")
 
 
@@ -1047,7 +1105,8 @@ class Cells(nn.Module):
         self.cells = nn.ModuleList()
         for i in range(lstm.num_layers):
             cell = nn.LSTMCell(lstm.input_size if i == 0 else lstm.hidden_size, lstm.hidden_size)
-            cell.load_state_dict({key: getattr(lstm, f"{key}_l{i}").detach() for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")})
+            cell.load_state_dict({key: getattr(lstm, f"{key}_l{i}").detach()
+                                  for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")})
             self.cells.append(cell)
 
     def forward(self, x):
@@ -1085,31 +1144,36 @@ def eager(config, **kwargs):
 
 def llama(**kwargs):
     from transformers import LlamaConfig, LlamaForCausalLM
-    config = eager(LlamaConfig, vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, use_cache=False, **kwargs)
+    config = eager(LlamaConfig, vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                   num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, use_cache=False, **kwargs)
     return stir(LlamaForCausalLM(config)), (tokens(2, 9),), {}
 
 
 def gpt2(**kwargs):
     from transformers import GPT2Config, GPT2LMHeadModel
-    config = eager(GPT2Config, vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64, use_cache=False, bos_token_id=1, eos_token_id=2, **kwargs)
+    config = eager(GPT2Config, vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64, use_cache=False,
+                   bos_token_id=1, eos_token_id=2, **kwargs)
     return stir(GPT2LMHeadModel(config)), (tokens(2, 9),), {}
 
 
 def bert(**kwargs):
     from transformers import BertConfig, BertModel
-    config = eager(BertConfig, vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=64, **kwargs)
+    config = eager(BertConfig, vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                   intermediate_size=48, max_position_embeddings=64, **kwargs)
     return stir(BertModel(config)), (tokens(2, 9),), {}
 
 
 def vit(**kwargs):
     from transformers import ViTConfig, ViTModel
-    config = eager(ViTConfig, image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, **kwargs)
+    config = eager(ViTConfig, image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                   intermediate_size=48, **kwargs)
     return stir(ViTModel(config)), (images(),), {}
 
 
 def t5(**kwargs):
     from transformers import T5Config, T5ForConditionalGeneration
-    config = eager(T5Config, vocab_size=64, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0, use_cache=False, **kwargs)
+    config = eager(T5Config, vocab_size=64, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
+                   decoder_start_token_id=0, use_cache=False, **kwargs)
     return stir(T5ForConditionalGeneration(config)), (), dict(input_ids=tokens(2, 9), decoder_input_ids=tokens(2, 7))
 
 
@@ -1133,12 +1197,15 @@ class HandLlamaBlock(nn.Module):
     def __init__(self, wide, heads, groups, hidden):
         super().__init__()
         self.heads, self.groups, size = heads, groups, wide//heads
-        self.pre_attn, self.wq, self.wk, self.wv, self.wo = Rms(wide), *[nn.Linear(wide, n*size, bias=False) for n in (heads, groups, groups)], nn.Linear(wide, wide, bias=False)
-        self.pre_ffn, self.w1, self.w3, self.w2 = Rms(wide), nn.Linear(wide, hidden, bias=False), nn.Linear(wide, hidden, bias=False), nn.Linear(hidden, wide, bias=False)
+        self.pre_attn, self.wo = Rms(wide), nn.Linear(wide, wide, bias=False)
+        self.wq, self.wk, self.wv = (nn.Linear(wide, n*size, bias=False) for n in (heads, groups, groups))
+        self.pre_ffn, self.w1 = Rms(wide), nn.Linear(wide, hidden, bias=False)
+        self.w3, self.w2 = nn.Linear(wide, hidden, bias=False), nn.Linear(hidden, wide, bias=False)
 
     def forward(self, x):
         y = self.pre_attn(x)
-        q, k, v = (w(y).unflatten(-1, (n, -1)).transpose(1, 2) for w, n in [(self.wq, self.heads), (self.wk, self.groups), (self.wv, self.groups)])
+        parts = (self.wq, self.heads), (self.wk, self.groups), (self.wv, self.groups)
+        q, k, v = (w(y).unflatten(-1, (n, -1)).transpose(1, 2) for w, n in parts)
         k, v = (t.repeat_interleave(self.heads//self.groups, 1) for t in (turn(k), v))
         x = x + self.wo(attend(turn(q), k, v, causal=True).transpose(1, 2).flatten(2))
         y = self.pre_ffn(x)
@@ -1148,7 +1215,8 @@ class HandLlamaBlock(nn.Module):
 class HandLlama(nn.Module):
     def __init__(self, wide=32, heads=4, groups=2, hidden=48, depth=2):
         super().__init__()
-        self.tok, self.blocks = nn.Embedding(64, wide), nn.ModuleList([HandLlamaBlock(wide, heads, groups, hidden) for _ in range(depth)])
+        self.tok = nn.Embedding(64, wide)
+        self.blocks = nn.ModuleList([HandLlamaBlock(wide, heads, groups, hidden) for _ in range(depth)])
         self.last, self.out = Rms(wide), nn.Linear(wide, 64, bias=False)
 
     def forward(self, x):
@@ -1157,8 +1225,10 @@ class HandLlama(nn.Module):
         return self.out(self.last(x))
 
 
-llama_rules = [(r"model\.embed_tokens", "tok"), (r"model\.layers", "blocks"), (r"model\.norm", "last"), ("lm_head", "out"),
-               (r"self_attn\.([qkvo])_proj", r"w\1"), (r"mlp\.gate_proj", "w1"), (r"mlp\.up_proj", "w3"), (r"mlp\.down_proj", "w2"),
+llama_rules = [(r"model\.embed_tokens", "tok"), (r"model\.layers", "blocks"), (r"model\.norm", "last"),
+               ("lm_head", "out"),
+               (r"self_attn\.([qkvo])_proj", r"w\1"), (r"mlp\.gate_proj", "w1"), (r"mlp\.up_proj", "w3"),
+               (r"mlp\.down_proj", "w2"),
                ("input_layernorm", "pre_attn"), ("post_attention_layernorm", "pre_ffn")]
 gain = ((r"((?:norm|last|pre_attn|pre_ffn|final|_norm))\.weight", r"\1.gain"),)
 
@@ -1185,10 +1255,12 @@ def _():
 def _():
     b, args, _ = llama()
     a = HandLlama(depth=2).eval()
-    back = {re.sub(*gain[0], n) if False else n: t for n, t in a.state_dict().items()}
-    rules = [("^tok", "model.embed_tokens"), ("^blocks", "model.layers"), ("^last", "model.norm"), ("^out", "lm_head"), (r"\.w([qkvo])\b", r".self_attn.\1_proj"),
-             (r"\.w1\b", ".mlp.gate_proj"), (r"\.w3\b", ".mlp.up_proj"), (r"\.w2\b", ".mlp.down_proj"), ("pre_attn", "input_layernorm"), ("pre_ffn", "post_attention_layernorm"), (r"\.gain", ".weight")]
-    load(b, back, *rules)
+
+    rules = [("^tok", "model.embed_tokens"), ("^blocks", "model.layers"), ("^last", "model.norm"), ("^out", "lm_head"),
+             (r"\.w([qkvo])\b", r".self_attn.\1_proj"),
+             (r"\.w1\b", ".mlp.gate_proj"), (r"\.w3\b", ".mlp.up_proj"), (r"\.w2\b", ".mlp.down_proj"),
+             ("pre_attn", "input_layernorm"), ("pre_ffn", "post_attention_layernorm"), (r"\.gain", ".weight")]
+    load(b, a.state_dict(), *rules)
     return a, b, args, {}, ruled(a, rules) | {f"blocks.{i}": {f"model.layers.{i}"} for i in range(2)}
 
 
@@ -1196,13 +1268,17 @@ def _():
 def _():
     from transformers import Phi3Config, Phi3ForCausalLM
     a, args, kwargs = llama()
-    b = Phi3ForCausalLM(eager(Phi3Config, vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, original_max_position_embeddings=64, use_cache=False,
+    b = Phi3ForCausalLM(eager(Phi3Config, vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                              num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+                              original_max_position_embeddings=64, use_cache=False,
                               rms_norm_eps=1e-6, pad_token_id=0, bos_token_id=1, eos_token_id=2, sliding_window=None))
     state, pairing = a.state_dict(), {}
     for i in range(2):
         at = f"model.layers.{i}"
-        state[f"{at}.self_attn.qkv_proj.weight"] = torch.cat([state.pop(f"{at}.self_attn.{x}_proj.weight") for x in "qkv"])
-        state[f"{at}.mlp.gate_up_proj.weight"] = torch.cat([state.pop(f"{at}.mlp.{x}_proj.weight") for x in ("gate", "up")])
+        qkv = [state.pop(f"{at}.self_attn.{x}_proj.weight") for x in "qkv"]
+        state[f"{at}.self_attn.qkv_proj.weight"] = torch.cat(qkv)
+        gate_up = [state.pop(f"{at}.mlp.{x}_proj.weight") for x in ("gate", "up")]
+        state[f"{at}.mlp.gate_up_proj.weight"] = torch.cat(gate_up)
         pairing |= {f"{at}.self_attn.{x}_proj": {f"{at}.self_attn.qkv_proj", f"{at}.self_attn", None} for x in "qkv"}
         pairing |= {f"{at}.mlp.{x}_proj": {f"{at}.mlp.gate_up_proj", f"{at}.mlp", None} for x in ("gate", "up")}
         pairing |= {at: {at}, f"{at}.self_attn": {f"{at}.self_attn"}, f"{at}.mlp": {f"{at}.mlp"}}
@@ -1228,7 +1304,8 @@ class HandGPT2(nn.Module):
     def __init__(self, wide=32, heads=4, depth=2):
         super().__init__()
         self.words, self.places = nn.Embedding(64, wide), nn.Embedding(64, wide)
-        self.blocks, self.norm, self.out = nn.ModuleList([HandGPT2Block(wide, heads) for _ in range(depth)]), nn.LayerNorm(wide), nn.Linear(wide, 64, bias=False)
+        self.blocks = nn.ModuleList([HandGPT2Block(wide, heads) for _ in range(depth)])
+        self.norm, self.out = nn.LayerNorm(wide), nn.Linear(wide, 64, bias=False)
 
     def forward(self, x):
         x = self.words(x) + self.places(torch.arange(x.shape[1]))
@@ -1240,8 +1317,10 @@ class HandGPT2(nn.Module):
 def _():
     a, args, _ = gpt2()
     b, state = HandGPT2(), {}
-    rules = [(r"transformer\.wte", "words"), (r"transformer\.wpe", "places"), (r"transformer\.h\.", "blocks."), (r"transformer\.ln_f", "norm"), ("lm_head", "out"),
-             ("ln_1", "norm_a"), ("ln_2", "norm_b"), (r"attn\.c_proj", "merge"), (r"mlp\.c_fc", "widen"), (r"mlp\.c_proj", "narrow")]
+    rules = [(r"transformer\.wte", "words"), (r"transformer\.wpe", "places"), (r"transformer\.h\.", "blocks."),
+             (r"transformer\.ln_f", "norm"), ("lm_head", "out"),
+             ("ln_1", "norm_a"), ("ln_2", "norm_b"), (r"attn\.c_proj", "merge"), (r"mlp\.c_fc", "widen"),
+             (r"mlp\.c_proj", "narrow")]
     for name, t in a.state_dict().items():
         if re.search(r"c_attn|c_proj|c_fc", name): t = t.T.contiguous() if t.dim() == 2 else t
         if "c_attn" in name:
@@ -1263,7 +1342,8 @@ def _():
             linear.weight.data.copy_(m.weight.data.T)
             linear.bias.data.copy_(m.bias.data)
             setattr(b.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], linear)
-    return a, b.eval(), args, kwargs, ruled(a, []) | {f"transformer.h.{i}.{x}": {f"transformer.h.{i}.{x}"} for i in range(2) for x in ("attn", "mlp")}
+    return a, b.eval(), args, kwargs, ruled(a, []) | {f"transformer.h.{i}.{x}": {f"transformer.h.{i}.{x}"}
+                                                      for i in range(2) for x in ("attn", "mlp")}
 
 
 @ports("Conv1D against Linear", "in one feed forward under other names")
@@ -1280,18 +1360,22 @@ def _():
 def into_torch(layer, new, at):
     "Loads torch's own encoder layer from the named parts of another: q, k, v, out, up, down, first and second norm."
     q, k, v, *rest = [layer.get_submodule(x) for x in at]
-    state = {f"self_attn.in_proj_{key}": torch.cat([getattr(m, key).data for m in (q, k, v)]) for key in ("weight", "bias")}
-    for name, m in zip(("self_attn.out_proj", "linear1", "linear2", "norm1", "norm2"), rest): state |= {f"{name}.{key}": t for key, t in m.state_dict().items()}
+    state = {f"self_attn.in_proj_{key}": torch.cat([getattr(m, key).data for m in (q, k, v)])
+             for key in ("weight", "bias")}
+    for name, m in zip(("self_attn.out_proj", "linear1", "linear2", "norm1", "norm2"), rest):
+        state |= {f"{name}.{key}": t for key, t in m.state_dict().items()}
     new.load_state_dict(state)
     return new.eval()
 
 
-bert_parts = ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense", "intermediate.dense", "output.dense", "attention.output.LayerNorm", "output.LayerNorm"]
-vit_parts = ["attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj", "mlp.fc1", "mlp.fc2", "layernorm_before", "layernorm_after"]
+bert_parts = ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
+              "intermediate.dense", "output.dense", "attention.output.LayerNorm", "output.LayerNorm"]
+vit_parts = ["attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj", "mlp.fc1", "mlp.fc2",
+             "layernorm_before", "layernorm_after"]
 
 
 def torch_pairing(parts, before="", after="", attention="attention"):
-    "The partners of a block's parts in torch's own layer, whose attention computes with weights and calls no layers for them."
+    "The partners of a block's parts in torch's own layer, whose attention calls no layers for its projections."
     own = {name: {f"{after}self_attn", None, after.strip(".")} for name in parts[:4]}
     own |= dict(zip(parts[4:], [{f"{after}{x}"} for x in ("linear1", "linear2", "norm1", "norm2")]))
     return {f"{before}{k}": v for k, v in own.items()}
@@ -1307,7 +1391,8 @@ def _():
 @ports("port", "a layer of ViT against torch's own")
 def _():
     a = vit()[0].layers[0]
-    b = into_torch(a, nn.TransformerEncoderLayer(32, 4, 48, .1, "gelu", 1e-12, batch_first=True, norm_first=True), vit_parts)
+    b = into_torch(a, nn.TransformerEncoderLayer(32, 4, 48, .1, "gelu", 1e-12, batch_first=True, norm_first=True),
+                   vit_parts)
     return a, b, (torch.randn(2, 9, 32),), {}, torch_pairing(vit_parts) | {"attention": {"self_attn"}}
 
 
@@ -1315,8 +1400,10 @@ class TorchViT(nn.Module):
     "ViT with torch's own encoder."
     def __init__(self):
         super().__init__()
-        self.patches, self.start, self.place = nn.Conv2d(3, 32, 8, 8), nn.Parameter(torch.zeros(1, 1, 32)), nn.Parameter(torch.zeros(1, 17, 32))
-        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, .1, "gelu", 1e-12, batch_first=True, norm_first=True), 2, nn.LayerNorm(32, 1e-12), enable_nested_tensor=False)
+        self.patches = nn.Conv2d(3, 32, 8, 8)
+        self.start, self.place = nn.Parameter(torch.zeros(1, 1, 32)), nn.Parameter(torch.zeros(1, 17, 32))
+        layer = nn.TransformerEncoderLayer(32, 4, 48, .1, "gelu", 1e-12, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(32, 1e-12), enable_nested_tensor=False)
         self.pool = nn.Linear(32, 32)
 
     def forward(self, x):
@@ -1334,17 +1421,20 @@ def _():
     b.place.data.copy_(a.embeddings.position_embeddings.data)
     b.encoder.norm.load_state_dict(a.layernorm.state_dict())
     b.pool.load_state_dict(a.pooler.dense.state_dict())
-    pairing = {"embeddings.patch_embeddings.projection": {"patches"}, "layernorm": {"encoder.norm"}, "pooler.dense": {"pool"}}
+    pairing = {"embeddings.patch_embeddings.projection": {"patches"}, "layernorm": {"encoder.norm"},
+               "pooler.dense": {"pool"}}
     for i, layer in enumerate(a.layers):
         into_torch(layer, b.encoder.layers[i], vit_parts)
-        pairing |= torch_pairing(vit_parts, f"layers.{i}.", f"encoder.layers.{i}.") | {f"layers.{i}": {f"encoder.layers.{i}"}, f"layers.{i}.attention": {f"encoder.layers.{i}.self_attn"}}
+        pairing |= torch_pairing(vit_parts, f"layers.{i}.", f"encoder.layers.{i}.")
+        pairing |= {f"layers.{i}{x}": {f"encoder.layers.{i}{y}"} for x, y in (("", ""), (".attention", ".self_attn"))}
     return a, b.eval(), args, kwargs, pairing
 
 
 @ports("port", "the encoder of BERT against torch's own")
 def _():
     a = bert()[0].encoder
-    b = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, .1, "gelu", 1e-12, batch_first=True), 2, enable_nested_tensor=False).eval()
+    b = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, .1, "gelu", 1e-12, batch_first=True), 2,
+                              enable_nested_tensor=False).eval()
     pairing = {}
     for i, layer in enumerate(a.layer):
         into_torch(layer, b.layers[i], bert_parts)
@@ -1359,7 +1449,8 @@ class HandAttention(nn.Module):
         self.heads, self.to_q, self.to_k, self.to_v, self.to_out = heads, *[nn.Linear(wide, wide) for _ in range(4)]
 
     def forward(self, q, k, v):
-        q, k, v = (m(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for m, x in ((self.to_q, q), (self.to_k, k), (self.to_v, v)))
+        made = self.to_q(q), self.to_k(k), self.to_v(v)
+        q, k, v = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in made)
         weights = (q @ k.transpose(-1, -2)*q.shape[-1]**-.5).softmax(-1)
         return self.to_out((weights @ v).transpose(1, 2).flatten(2)), weights.mean(1)
 
@@ -1379,7 +1470,8 @@ def attention_pair():
     a = stir(Around3(nn.MultiheadAttention(32, 4, batch_first=True)))
     b = Around3(HandAttention(32, 4))
     state = a.state_dict()
-    for key in ("weight", "bias"): state |= dict(zip([f"attend.to_{x}.{key}" for x in "qkv"], state.pop(f"attend.in_proj_{key}").chunk(3)))
+    for key in ("weight", "bias"):
+        state |= dict(zip([f"attend.to_{x}.{key}" for x in "qkv"], state.pop(f"attend.in_proj_{key}").chunk(3)))
     return a, load(b, state, ("out_proj", "to_out"))
 
 
@@ -1393,7 +1485,8 @@ def _():
 def _():
     b, a = attention_pair()
     pairing = {"enter": {"enter"}, "attend": {"attend"}, "leave": {"leave"}}
-    return a, b, (torch.randn(2, 7, 12),), {}, pairing | {f"attend.to_{x}": {None, "attend"} for x in ("q", "k", "v", "out")}
+    return a, b, (torch.randn(2, 7, 12),
+                  ), {}, pairing | {f"attend.to_{x}": {None, "attend"} for x in ("q", "k", "v", "out")}
 
 
 class HandT5Attention(nn.Module):
@@ -1402,7 +1495,8 @@ class HandT5Attention(nn.Module):
         self.heads, self.wq, self.wk, self.wv, self.wo = heads, *[nn.Linear(wide, wide, bias=False) for _ in range(4)]
 
     def forward(self, x, memory, bias):
-        q, k, v = (m(t).unflatten(-1, (self.heads, -1)).transpose(1, 2) for m, t in ((self.wq, x), (self.wk, memory), (self.wv, memory)))
+        made = self.wq(x), self.wk(memory), self.wv(memory)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in made)
         return self.wo(((q @ k.transpose(-1, -2) + bias).softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
@@ -1411,7 +1505,8 @@ class HandT5Block(nn.Module):
         super().__init__()
         self.norm_self, self.attn = Rms(wide), HandT5Attention(wide, heads)
         if decoder: self.norm_cross, self.cross = Rms(wide), HandT5Attention(wide, heads)
-        self.norm_feed, self.up, self.down = Rms(wide), nn.Linear(wide, hidden, bias=False), nn.Linear(hidden, wide, bias=False)
+        self.norm_feed = Rms(wide)
+        self.up, self.down = nn.Linear(wide, hidden, bias=False), nn.Linear(hidden, wide, bias=False)
 
     def forward(self, x, bias, memory=None):
         y = self.norm_self(x)
@@ -1423,14 +1518,15 @@ class HandT5Block(nn.Module):
 class HandT5(nn.Module):
     def __init__(self, wide=32, heads=4, hidden=48, depth=2):
         super().__init__()
-        self.shared, self.read_bias, self.write_bias = nn.Embedding(64, wide), nn.Embedding(32, heads), nn.Embedding(32, heads)
-        self.read, self.write = (nn.ModuleList([HandT5Block(wide, heads, hidden, d) for _ in range(depth)]) for d in (False, True))
+        self.shared = nn.Embedding(64, wide)
+        self.read_bias, self.write_bias = nn.Embedding(32, heads), nn.Embedding(32, heads)
+        self.read, self.write = (nn.ModuleList([HandT5Block(wide, heads, hidden, d) for _ in range(depth)])
+                                 for d in (False, True))
         self.read_final, self.write_final, self.out = Rms(wide), Rms(wide), nn.Linear(wide, 64, bias=False)
 
     def forward(self, input_ids, decoder_input_ids):
         def distance(n): return torch.arange(n)[None] - torch.arange(n)[:, None]
-        back = distance(input_ids.shape[1])  # all are short of the buckets that grow
-        bias = self.read_bias(back.abs() + 16*(back > 0)).permute(2, 0, 1) if back.max() < 8 else self.read_bias(bucket(back)).permute(2, 0, 1)
+        bias = self.read_bias(bucket(distance(input_ids.shape[1]))).permute(2, 0, 1)
         x = self.shared(input_ids)
         for block in self.read: x = block(x, bias)
         memory, y, back = self.read_final(x), self.shared(decoder_input_ids), distance(decoder_input_ids.shape[1])
@@ -1449,13 +1545,19 @@ def bucket(back):
 def _():
     a, args, kwargs = t5(tie_word_embeddings=False)
     def side(name): return "read" if name == "encoder" else "write"
-    rules = [(r"(encoder|decoder)\.block\.0\.layer\.0\.SelfAttention\.relative_attention_bias", lambda m: f"{side(m[1])}_bias"),
-             (r"(encoder|decoder)\.final_layer_norm", lambda m: f"{side(m[1])}_final"), (r"(encoder|decoder)\.block", lambda m: side(m[1])),
-             (r"layer\.0\.SelfAttention\.([qkvo])", r"attn.w\1"), (r"layer\.1\.EncDecAttention\.([qkvo])", r"cross.w\1"), (r"layer\.\d\.DenseReluDense\.wi", "up"),
-             (r"layer\.\d\.DenseReluDense\.wo", "down"), (r"layer\.0\.layer_norm", "norm_self"), (r"write\.(\d)\.layer\.1\.layer_norm", r"write.\1.norm_cross"),
+    rules = [(r"(encoder|decoder)\.block\.0\.layer\.0\.SelfAttention\.relative_attention_bias",
+              lambda m: f"{side(m[1])}_bias"),
+             (r"(encoder|decoder)\.final_layer_norm", lambda m: f"{side(m[1])}_final"),
+             (r"(encoder|decoder)\.block", lambda m: side(m[1])),
+             (r"layer\.0\.SelfAttention\.([qkvo])", r"attn.w\1"),
+             (r"layer\.1\.EncDecAttention\.([qkvo])", r"cross.w\1"), (r"layer\.\d\.DenseReluDense\.wi", "up"),
+             (r"layer\.\d\.DenseReluDense\.wo", "down"), (r"layer\.0\.layer_norm", "norm_self"),
+             (r"write\.(\d)\.layer\.1\.layer_norm", r"write.\1.norm_cross"),
              (r"layer\.\d\.layer_norm", "norm_feed"), (r"lm_head", "out")]
     state = {k: t for k, t in a.state_dict().items() if "embed_tokens" not in k}
     b = load(HandT5(), state, *rules, (r"(norm_self|norm_cross|norm_feed|_final)\.weight", r"\1.gain"))
-    pairing = called(ruled(a, rules), ".*embed_tokens", "shared") | {"encoder.embed_tokens": {"shared"}, "decoder.embed_tokens": {"shared"}}
+    pairing = called(ruled(a, rules), ".*embed_tokens", "shared")
+    pairing |= {f"{x}.embed_tokens": {"shared"} for x in ("encoder", "decoder")}
     if a.encoder.embed_tokens is a.shared: pairing = called(pairing, ".*embed_tokens") | {"shared": {"shared"}}
-    return a, b, args, kwargs, pairing | {f"{x}.block.{i}": {f"{side(x)}.{i}"} for x in ("encoder", "decoder") for i in range(2)}
+    return a, b, args, kwargs, pairing | {f"{x}.block.{i}": {f"{side(x)}.{i}"} for x in ("encoder", "decoder")
+                                          for i in range(2)}
