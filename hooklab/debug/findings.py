@@ -123,6 +123,8 @@ def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
     "By how much the models still differ when the layers at fault return what the reference's did."
     root = next(stop for stop in trial.stops if stop.pair.is_root)
     if root in faults or not root.exit: return None
+    owners = {place.owner for place in trial.shares}
+    if owners and all(stop.exit for stop in faults) and all(_is_in(owner, faults) for owner in owners): return 0.  # all else was equal when it was forced
     left = {}
 
     def arrived(place, part, t):
@@ -135,6 +137,11 @@ def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
     try: trial.run("b", arrived, stops)
     except Exception: return None
     return max(left.values(), default=None)
+
+
+def _is_in(stop: Stop | None, faults: list[Stop]) -> bool:
+    while stop is not None and stop not in faults: stop = stop.parent
+    return stop is not None
 
 
 def proof(trial: Trial, faults: list[Stop], before: float) -> list[str]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .pairing import Pair
-from .passes import Call, Pass, Value, arguments, copied, same_chance
+from .passes import Call, Pass, Value, arguments, copied, has_own_forward, same_chance
 from .spill import Shelf
 from ..hooks.calls import LayerHook, listen
 from ..hooks.float64 import in_float64, pushed, widened
@@ -52,10 +52,13 @@ class Stop:
     flags: list[str] = field(default_factory=list) # The names of arguments that are no activations
     parent: "Stop | None" = None # The innermost call of the candidate around it that has a partner
 
-# %% ../../nbs/lib/debug/forcing.ipynb #afec5e05
+# %% ../../nbs/lib/debug/forcing.ipynb #efd254f5
+def some_of(t: Tensor) -> Tensor: return t[(0,)*(t.dim() - 1)][:64] if t.dim() else t
+
+
 def is_mask(t: Tensor) -> bool:
     "Is this something to be added to scores: zeros, and numbers below all others?"
-    if not t.numel() or not t.dtype.is_floating_point: return False
+    if not t.numel() or not t.dtype.is_floating_point or bool((some_of(t) > 0).any()): return False
     low, high = t.aminmax()
     return bool(high <= 0) and bool(low <= -1e4)
 
@@ -138,29 +141,16 @@ class Forcer(LayerHook):
         return self.group.leave(layer, *given)
 
 
-MODULES = nn.modules
-RANDOM = (MODULES.dropout._DropoutNd, nn.RReLU, MODULES.pooling._MaxUnpoolNd, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
-
-
-def can_be_skipped(layer: nn.Module) -> bool:
-    "Does this layer do nothing but compute one tensor? torch's own leaves do, if they draw no random numbers."
-    if not type(layer).__module__.startswith("torch.nn.modules.") or isinstance(layer, RANDOM): return False
-    return "forward" not in vars(layer) and not layer._modules
-
-
-class Seen(BaseException):
-    "Ends a run once all has been seen that was asked for."
-
-
 class Forcing(Group):
     "What the forcers of one run share."
     def __init__(self, stops: list[Stop], side: str, shelf: Shelf, arrived: Callable, *, wide: bool,
-                 skip: Callable[[Stop], bool], with_flags: Callable | None, push: int):
+                 skip: Callable[[Stop], bool], with_flags: Callable | None, push: int, within: dict[Call, list[Call]]):
         super().__init__("comparison", with_kwargs=True)
         self.side, self.shelf, self.arrived, self.wide = side, shelf, arrived, wide
         self.skip, self.with_flags, self.push = skip, with_flags, push
         self.stops = {getattr(s.pair, side).place: s for s in stops}
-        self.counts, self.stack, self.stubs = Counter(), [], []
+        self.within = within
+        self.counts, self.stack, self.lent, self.own = Counter(), [], [], {}
 
     def begin(self):
         self.counts.clear()
@@ -181,27 +171,43 @@ class Forcing(Group):
         self.counts[name] += 1
         self.stack.append(stop)
         if stop is None: return None
-        named = arguments(layer, args, kwargs)
-        if len(stop.exit) == 1 and self.skip(stop) and can_be_skipped(layer):
-            self.stubs.append(layer)
-            layer.__dict__["forward"] = partial(self._stub, stop)
+        named = arguments(layer, args, kwargs, self.own[layer])
         new = self._replaced(stop, "entry", stop.entry, named)
         if self.with_flags and stop.flags: new = self._with_flags(stop, new)
         if new is named: return None
         values = list(new.values())
         return tuple(values[:len(args)]), dict(zip(list(new)[len(args):], values[len(args):]))
 
-    def _stub(self, stop: Stop, x: Tensor, *args, **kwargs) -> Tensor:
-        "Stands in for the forward of a layer that need not be computed."
-        value = self.value(stop.exit[0])
-        return x.copy_(value) if getattr(stop.pair, self.side).in_place else value
+    def lend_forwards(self, seen: Pass, named: dict[str, nn.Module]) -> dict[str, nn.Module]:
+        "Give layers that are skipped a forward that returns the reference's numbers at once; the layers that are called then."
+        self.own = {layer: has_own_forward(layer) for layer in named.values()}
+        skipped = {getattr(stop.pair, self.side) for stop in self.stops.values() if self.is_skipped(stop)}
+        hidden = set()
+        for call in reversed(seen.calls):  # those around others first
+            if call.parent in skipped or call.parent in hidden: hidden.add(call)
+        for layer in {call.module for call in skipped - hidden}:
+            self.lent.append((layer, vars(layer).get("forward")))
+            layer.__dict__["forward"] = partial(self._forward, layer.forward)
+        called = {call.name for call in seen.calls if call not in hidden}
+        return {name: layer for name, layer in named.items() if name in called}
+
+    def is_skipped(self, stop: Stop) -> bool: return getattr(stop.pair, self.side).repeats and self.skip(stop)
+
+    def _forward(self, forward: Callable, *args, **kwargs):
+        stop = self.stack[-1]
+        if stop is None or not self.is_skipped(stop): return forward(*args, **kwargs)
+        call, parts = getattr(stop.pair, self.side), {self.path(part): part for part in stop.exit}
+        todo = list(self.within[call])
+        while todo:  # what happens in it does not happen now
+            inner = todo.pop()
+            self.counts[inner.name] += 1
+            todo += self.within[inner]
+        values = iter([self.value(parts[v.path]) if v.path in parts else self.shelf.get(v.key).clone() for v in call.output])
+        return map_tensors(lambda t: next(values), call.outline)
 
     def leave(self, layer: nn.Module, args: tuple, kwargs: dict, output: Any):
         stop = self.stack.pop()
-        if self.stubs and self.stubs[-1] is layer:
-            del self.stubs.pop().__dict__["forward"]
-            return None
-        if stop is None: return None
+        if stop is None or self.is_skipped(stop): return None
         given = {id(t) for t in tensors((args, kwargs))}
         new = self._replaced(stop, "exit", stop.exit, output, given)
         return None if new is output else new
@@ -236,8 +242,11 @@ class Forcing(Group):
         return new
 
     def let_go(self):
-        "Also after an exception, no layer is left with a stand-in."
-        while self.stubs: self.stubs.pop().__dict__.pop("forward", None)
+        "Also after an exception, each layer has its own forward again."
+        while self.lent:
+            layer, own = self.lent.pop()
+            if own is None: del layer.__dict__["forward"]
+            else: layer.__dict__["forward"] = own
         super().let_go()
 
 # %% ../../nbs/lib/debug/forcing.ipynb #b0795c0e
@@ -263,13 +272,14 @@ def run_forced(
     push: int = 0, # Move all numbers by a last bit, at random with this seed
 ):
     "Run a model with the reference's numbers in place of its own."
+    within = seen.within()
+
     def run(m, inputs):
         args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, args), map_tensors(widened, kwargs)
-        group = Forcing(stops, side, seen.shelf, arrived, wide=wide, skip=skip, with_flags=with_flags, push=push)
-        with listen(Forcer, named, group), in_float64(m, bits, push) if wide else nullcontext():
+        group = Forcing(stops, side, seen.shelf, arrived, wide=wide, skip=skip, with_flags=with_flags, push=push,
+                        within=within)
+        with listen(Forcer, group.lend_forwards(seen, named), group), in_float64(m, bits, push) if wide else nullcontext():
             call(m) if call else m(*args, **kwargs)
 
-    try:
-        with same_chance(): run_undisturbed(seen.model, inputs, run, train=None)
-    except Seen: pass
+    with same_chance(): run_undisturbed(seen.model, inputs, run, train=None)

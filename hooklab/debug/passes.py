@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
 from ..hooks.select import layers, unwrap
-from ..hooks.tree import named_tensors, shape_text, tensors
+from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import run_undisturbed
 from .spill import Shelf
 
@@ -53,6 +53,8 @@ class Call:
     settings: dict[str, Any] = field(default_factory=dict) # What it was given beside tensors, by name
     output: list[Value] = field(default_factory=list)
     in_place: bool = False # Whether it returned a tensor that it was given
+    outline: Any = None # What it returned, with nothing in its tensors
+    repeats: bool = False # Whether it did nothing but compute what it returned, as far as can be seen
     inner: int = 0 # How many calls happened in it
     norms: list[tuple[int, float]] | None = None # Size and squared norm of each parameter, if they are known already
 
@@ -79,6 +81,13 @@ class Pass:
     def __init__(self, model: nn.Module, shelf: Shelf):
         self.model, self.shelf, self.calls, self.places = model, shelf, [], {}
 
+    def within(self) -> dict[Call, list[Call]]:
+        "For each call, the calls directly in it."
+        found = {call: [] for call in self.calls}
+        for call in self.calls:
+            if call.parent in found: found[call.parent].append(call)
+        return found
+
     def finish(self, call: Call):
         self.calls.append(call)
         self.places[call.place] = call
@@ -96,9 +105,12 @@ def _parameters(kind: type) -> list[str]:
     return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-def arguments(m: nn.Module, args: tuple, kwargs: dict) -> dict[str, Any]:
+def has_own_forward(m: nn.Module) -> bool: return "forward" in vars(m)
+
+
+def arguments(m: nn.Module, args: tuple, kwargs: dict, own_forward: bool) -> dict[str, Any]:
     "What a layer was given, by the names of its arguments, or by position where they have none."
-    names = [] if "forward" in vars(m) else _parameters(type(m))
+    names = [] if own_forward else _parameters(type(m))
     names = names[:len(args)] + [str(i) for i in range(len(names), len(args))]
     return {**dict(zip(names, args)), **kwargs}
 
@@ -107,6 +119,22 @@ PLAIN = bool, int, float, str, type(None)
 
 
 def plain_settings(given: dict[str, Any]) -> dict[str, Any]: return {n: v for n, v in given.items() if isinstance(v, PLAIN)}
+
+# %% ../../nbs/lib/debug/passes.ipynb #ae990070
+EMPTY = torch.empty(0)
+
+
+def is_plain(x: Any) -> bool:
+    "Is this made of tensors and plain values only, in which a layer cannot have written something else?"
+    if isinstance(x, (Tensor, *PLAIN)): return True
+    if isinstance(x, dict): return all(map(is_plain, x.values()))
+    return isinstance(x, tuple | list) and all(map(is_plain, x))
+
+
+def random_states(given: Any) -> list[Tensor]:
+    "The states of torch's generators that a layer with these inputs can use."
+    gpus = {t.device for t in tensors(given) if t.is_cuda}
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]
 
 # %% ../../nbs/lib/debug/passes.ipynb #c50d37bc
 class Watcher(LayerHook):
@@ -120,20 +148,24 @@ class Watcher(LayerHook):
         args, kwargs = given
         call = Call(self.name, group.counts[self.name], self.layer_type, self.module, group.stack[-1] if group.stack else None)
         group.counts[self.name] += 1
-        named = arguments(self.module, args, kwargs)
+        named = arguments(self.module, args, kwargs, has_own_forward(self.module))
         call.arguments, call.settings = list(named), plain_settings(named)
         call.inputs = group.kept(call, "inputs", named)
         group.stack.append(call)
-        group.given[call] = {id(t) for t in tensors(given)}
+        group.given[call] = given, random_states(given)
 
     def left(self, output, rerun):
         if rerun: return
         group = self.group
         while (call := group.stack.pop()).name != self.name: pass  # an error has ended the calls in it
-        own = group.given.pop(call)
+        given, states = group.given.pop(call)
         if output is None and not call.name: return
+        own = {id(t) for t in tensors(given)}
         call.in_place = any(id(t) in own for t in tensors(output))
         call.output = group.kept(call, "output", output)
+        call.outline = map_tensors(lambda t: EMPTY, output)
+        drew = any(not torch.equal(a, b) for a, b in zip(states, random_states(given)))
+        call.repeats = is_plain(given) and is_plain(output) and not call.in_place and not drew
         if call.parent is not None: call.parent.inner += 1
         group.seen.finish(call)
 

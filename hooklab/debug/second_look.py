@@ -33,8 +33,7 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]
         ratio = size_of(difference(part.for_b(expected), t)).over(share.noise)
         again[place.owner] = max(again.get(place.owner, 0), ratio)
 
-    exits = {place.stop for place in trial.shares if place.where == "exit"}
-    try: trial.run("b", arrived, wide=True, skip=lambda stop: stop not in exits, with_flags=other_flags.add)
+    try: trial.run("b", arrived, wide=True, skip=trial.unequal(), with_flags=other_flags.add)
     except Exception: return faults  # the candidate cannot be called with what the reference is called with
     found = {}
     for stop, place in faults.items():
@@ -85,7 +84,6 @@ def clear_by_merging(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Plac
             if share.own is not None and share.ratio <= NEAR and not _same_numbers(trial, stop)}
     if not near: return faults
     shelf = trial.a.shelf
-    exits = {place.stop for place in trial.shares if place.where == "exit"}
     pushed = {place: share for place, share in trial.shares.items() if place.owner in near and share.lost is not None}
 
     def arrived(place, part, t):
@@ -93,7 +91,7 @@ def clear_by_merging(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Plac
         moved = size_of(difference(widened(shelf.get(part.a.key)) + shelf.get(share.lost), t))
         share.noise = Size(*(max(x, 2*y) for x, y in zip(share.noise, moved)))
 
-    for seed in range(2): trial.run("a", arrived, wide=True, skip=lambda stop: stop not in exits, push=seed + 1)
+    for seed in range(2): trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed + 1)
     return {stop: place for stop, place in faults.items() if stop not in near or shares[stop].ratio > FAULT}
 
 # %% ../../nbs/lib/debug/second-look.ipynb #ef90a7f6
@@ -137,9 +135,10 @@ def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
         own = size_of(difference(part.for_b(widened(shelf.get(part.a.key)) + lost[place]), t))
         worst[place.stop] = max(worst[place.stop], own.over(trial.noise(place, size_of(lost[place]))))
 
+    skip = trial.quiet(lambda stop: stop not in around)
     try:
-        trial.run("a", at_reference, stops, wide=True, skip=lambda stop: stop not in around)
-        trial.run("b", at_candidate, stops, wide=True, skip=lambda stop: stop not in around)
+        trial.run("a", at_reference, stops, wide=True, skip=skip)
+        trial.run("b", at_candidate, stops, wide=True, skip=skip)
     except Exception: return []
     return [block for block in blocks if block in worst and worst[block] <= FAULT]
 
