@@ -141,6 +141,7 @@ SINGLE = {1: 10, 2: 5, 3: 4, 5: 3}  # by the number of other runs: times their n
 ALL = {1: 4, 2: 3, 3: 1.2, 5: 1.2}  # in the median of all layers
 ALL_GRADIENTS = {1: 4, 2: 3, 3: 2.4, 5: 1.5}  # they vary more, and together
 AROUND, LASTING, MOST_OF_IT = 4, 5, 4  # steps on each side; steps that are looked at; how many of them must be out
+MOVED = 1e-6  # of its length: a parameter that moves less has a gradient that is zero but for rounding
 
 
 def by_runs(table: dict[int, float], n: int) -> float: return table[max(key for key in table if key <= n)]
@@ -170,8 +171,10 @@ class Spread(Noise):
         "To the nearest of the others; infinite where only the candidate has not moved."
         d = self.found[what]
         if what != "update": return d.nearest
-        still = (d.b.values["length"] == 0) & torch.stack([run.values["length"] > 0 for run in (d.a, *d.others)]).all(0)
-        return torch.where(still, torch.inf, d.nearest)
+        moved = MOVED*self.found["parameter"].a.values["length"]
+        others_move = torch.stack([run.values["length"] > moved for run in (d.a, *d.others)]).all(0)
+        still = (d.b.values["length"] == 0) & others_move
+        return torch.where(lasts(still), torch.inf, d.nearest)
 
     def noise(self, what: str, t: int) -> Tensor: return self.single*self.spread[what][:, t]
 
