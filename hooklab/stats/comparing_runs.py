@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RunComparison', 'compare_runs']
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #57b98a5c
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #e65b4012
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -21,7 +21,7 @@ from .run_differences import Differences, differences
 from .run_noise import EXACT, Noise, Spread, finite, noise_of, typical
 from .run_verdict import RunRow, cause_of, rows_of, rows_without_partner
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #00d436d6
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #540e6e0c
 class ComparedRuns:
     "What is known about two training runs."
     def __init__(
@@ -59,10 +59,19 @@ class ComparedRuns:
         rows.sort(key=lambda row: (row.kind != "fault", row.step, order.index(row.what)))
         return [self.first, *rows] if self.first else []
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #1f9249e3
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #63885462
+VISIBLE = .01  # where rounding is larger, small faults are not seen
+
+
 def counted_as(n: int, noun: str) -> str: return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+def exactly(x: float) -> str: return f"{x:.4g}"
 
 
+def short_text(x: float) -> str:
+    if x == float("inf"): return "∞"
+    return in_digits(x) if x == x else "NaN"
+
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #954013e6
 class InWords(ComparedRuns):
     "What is known about two training runs, in words."
     @property
@@ -73,7 +82,8 @@ class InWords(ComparedRuns):
     def _agreement(self):
         layers = {row.layer for row in self.rows if not row.kind.startswith("only in")}
         of = f"in {counted_as(len(self.steps), 'step')} of {counted_as(len(layers), 'layer')}"
-        if isinstance(self.noise, Spread): return f"They differ by no more than the other runs do from each other, {of}."
+        if isinstance(self.noise, Spread):
+            return f"They differ by no more than the other runs do from each other, {of}."
         if not any(d.error.any() for d in self.found.values()): return f"They are equal bit by bit {of}."
         what, drift = self._drift()
         return (f"They began equal, and differ by no more than rounding {of}: by {in_digits(drift[0])} in step "
@@ -87,45 +97,44 @@ class InWords(ComparedRuns):
         row, (what, where, t) = self.first, self._first
         if isinstance(self.noise, Spread): began = "They differ by more than the other runs do from each other, first"
         elif t: began = "They began equal, and part"
-        else: began = "They began with equal weights, and part" if self.began_equal else "They differ from the start,"
+        elif self.began_equal: began = "They began with equal weights, and part"
+        else: began = "They differ from the start,"
         at = f"at step {row.step}" if not t or self.steps[t - 1] == row.step - 1 else (
             f"between step {self.steps[t - 1]} and step {row.step}")
         place = f"the {row.what} of {f'layer {row.layer}' if row.layer else 'the model'}"
         if row.number == "count": size = ""
-        else: size = (f": {row.number} {exactly(row.a)} against {exactly(row.b)}, an error of {in_words(row.error)} where noise "
-                      f"explains {in_words(row.noise)}")
+        else:
+            size = (f": {row.number} {exactly(row.a)} against {exactly(row.b)}, "
+                    f"an error of {short_text(row.error)} where noise explains {short_text(row.noise)}")
         also = f" (and {len(where) - 1} more)" if len(where) > 1 else ""
         return f"{began} {at} in {place}{also}{size}. {cause_of(row, self.found, where, t)}"
 
     def _partners(self):
         for place, run in (("only in a", "a"), ("only in b", "b")):
-            for what, noun in (("output", "the layers"), ("gradient", "the layers"), ("update", "in its optimizer")):
+            nouns = {"output": "the layers", "gradient": "the layers", "update": "in its optimizer"}
+            for what, noun in nouns.items():
                 rows = [row for row in self.rows if row.kind == place and row.what == what]
                 if what == "gradient" and "output" in self.found: continue  # the same layers
                 names = [".".join(filter(None, (row.layer, row.number))) for row in rows]
-                if names: yield f"Only {run} has {noun} {first_few(names, 3)}."
+                if names:
+                    yield f"Only {run} has {noun} {first_few(names, 3)}."
 
     def _blind(self):
         if isinstance(self.noise, Spread) or not self.same: return
         drift = self._drift()[1]
         late = [step for step, error in zip(self.steps, drift.tolist()) if error > VISIBLE]
-        if late: yield (f"From step {late[0]} on rounding has driven them apart by {VISIBLE:.0%}, and small faults would "
-                        "not be seen; give others=[…].")
+        if late:
+            yield (f"From step {late[0]} on rounding has driven them apart by {VISIBLE:.0%}, so small faults would not "
+                   "be seen; give others=[…].")
 
 
-def exactly(x: float) -> str: return f"{x:.4g}"
-def in_words(x: float) -> str: return "∞" if x == float("inf") else "NaN" if x != x else in_digits(x)
-
-
-VISIBLE = .01
-
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #41b7164b
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #1e088761
 TITLES = ["step", "what", "layer", "number", "a", "b", "error", "noise", "kind"]
 
 
 def cells_of(row: RunRow) -> list[str]:
     alone = row.kind.startswith("only in")
-    numbers = [""]*4 if alone else [exactly(row.a), exactly(row.b), in_words(row.error), in_words(row.noise)]
+    numbers = [""]*4 if alone else [exactly(row.a), exactly(row.b), short_text(row.error), short_text(row.noise)]
     return ["" if row.step is None else f"{row.step}", row.what, row.layer, row.number, *numbers, row.kind]
 
 
@@ -134,9 +143,9 @@ def aligned(table: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in table]
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #ab7bf5b8
-class RunComparison(InWords):
-    "Where two training runs part, as `compare_runs` has found it. It prints a verdict, then the rows that tell most."
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #065acc79
+class Printed(InWords):
+    "What is known about two training runs, as text and as HTML."
     def _shown(self) -> tuple[list[RunRow], str]:
         "The rows to print, and what to say about the rest."
         rows = self.parted or sorted((row for row in self.rows if row.error == row.error), key=lambda row: -row.error)
@@ -155,6 +164,9 @@ class RunComparison(InWords):
         body = line(TITLES, "th") + "".join(line(cells_of(row), "td") for row in rows)
         return f"<p><b>{escape(self.verdict)}</b></p><table>{body}</table><p>{rest}</p>"
 
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #cb9eda8c
+class RunComparison(Printed):
+    "Where two training runs part, as `compare_runs` has found it. It prints a verdict, then the rows that tell most."
     def plot(
         self,
         ax: Any = None, # Where to draw
@@ -179,13 +191,13 @@ class RunComparison(InWords):
 
     def _index(self, row): return [other for other in self.rows if other.what == row.what].index(row)
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #3d62fedf
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #cb3a394a
 def read_run(run: Recorded | str | Path, name: str) -> Recorded:
     "The records of a run, from a file if it is a path; an error if there is nothing in them to compare."
     if isinstance(run, str | Path): run = read_records(run)
     if not isinstance(run, Recorded):
-        raise TypeError(f"{name} is a {type(run).__name__}; compare_runs reads what an ActivationStats has recorded, or "
-                        "the file that its save() wrote")
+        raise TypeError(f"{name} is a {type(run).__name__}; compare_runs reads what an ActivationStats has recorded, "
+                        "or the file that its save() wrote")
     if why := run._why_nothing_to_read(): raise ValueError(f"{name} has nothing to compare: {why}")
     if any(getattr(history, "rows", None) is None for history in run.histories.values()):
         raise TypeError(f"{name} was recorded by a hook of your own; compare_runs needs what ActivationStats measures")
@@ -197,17 +209,18 @@ def common_steps(runs: dict[str, Recorded]) -> list[int]:
     steps = sorted(set.intersection(*[set(run.steps) for run in runs.values()]))
     if steps: return steps
     which = "; ".join(f"{name}: {first_few([*map(str, run.steps)])}" for name, run in runs.items())
-    raise ValueError(f"no step was recorded in all runs, so there is nothing to compare ({which}). Record them with the "
-                     "same every=")
+    raise ValueError(f"no step was recorded in all runs, so there is nothing to compare ({which}). Record them with "
+                     "the same every=")
 
 
 def nothing_in_common(a: Recorded, b: Recorded) -> str:
     kinds = [" and ".join(run.histories) for run in (a, b)]
-    if not a.histories.keys() & b.histories.keys(): return f"nothing was recorded of both: {kinds[0]} of a, {kinds[1]} of b"
+    if not a.histories.keys() & b.histories.keys():
+        return f"nothing was recorded of both runs: {kinds[0]} of a, and {kinds[1]} of b"
     return (f"the runs have no layer in common, and layers are paired by name; a has {first_few(a.names)}, "
             f"b has {first_few(b.names)}")
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #1499c3c5
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #74d8c670
 def compare_runs(
     reference: Recorded | str | Path, # An `ActivationStats`, or a file that its `save` wrote
     candidate: Recorded | str | Path, # The run that is compared with it

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/run-differences.ipynb #2f3943ec
+# %% ../../nbs/lib/stats/run-differences.ipynb #9063dd26
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,13 +15,13 @@ from torch import Tensor
 from .history import History
 from .records import Recorded
 
-# %% ../../nbs/lib/stats/run-differences.ipynb #2ee87cf4
-KINDS = {"parameter": "updates", "output": "activations", "gradient": "gradients", "update": "updates"}
-ORDER = list(KINDS)  # as a step has them, one after the other
+# %% ../../nbs/lib/stats/run-differences.ipynb #0e6aac5d
+HISTORIES = {"parameter": "updates", "output": "activations", "gradient": "gradients", "update": "updates"}
+ORDER = list(HISTORIES)  # as a step has them, one after the other
 STEADY = 30  # where a mean is larger than this many deviations, rounding is relative to the mean
 SHARE = "share ≤ 0.05"
 
-# %% ../../nbs/lib/stats/run-differences.ipynb #9c207276
+# %% ../../nbs/lib/stats/run-differences.ipynb #fba2c30d
 class StepNumbers:
     "The numbers of one run that are compared: a row for each layer or parameter, a column for each step."
     def __init__(self, history: History, what: str, names: list[str], steps: list[int]):
@@ -41,7 +41,7 @@ class StepNumbers:
         mean, std = self.values["mean"], self.values["deviation"]
         return torch.maximum(std, (mean**2 + std**2).sqrt()/STEADY)
 
-# %% ../../nbs/lib/stats/run-differences.ipynb #f9c21b7f
+# %% ../../nbs/lib/stats/run-differences.ipynb #a673e315
 def relative(a: Tensor, b: Tensor, size: Tensor) -> Tensor:
     "How far `b` is from `a`, relative to `size`: 0 where both are not finite, infinite where only one of them is."
     size = torch.where(size > 0, size, b.abs())
@@ -63,7 +63,7 @@ def errors_of(a: StepNumbers, b: StepNumbers, size: Tensor) -> dict[str, Tensor]
 
 def largest(errors: dict[str, Tensor]) -> Tensor: return torch.stack([*errors.values()]).amax(0)
 
-# %% ../../nbs/lib/stats/run-differences.ipynb #897f61e7
+# %% ../../nbs/lib/stats/run-differences.ipynb #87e115be
 @dataclass
 class Differences:
     "How far two runs are apart in their outputs, gradients, parameters or updates."
@@ -98,7 +98,7 @@ class Differences:
         def read(run): return (run.n if number == "count" else run.values[number])[i, t].item()
         return number, read(self.a), read(self.b)
 
-# %% ../../nbs/lib/stats/run-differences.ipynb #71839937
+# %% ../../nbs/lib/stats/run-differences.ipynb #58ac36e1
 def differences(
     a: Recorded, # The reference
     b: Recorded, # The candidate
@@ -107,7 +107,7 @@ def differences(
 ) -> dict[str, Differences]: # By what was compared, in the order of a step
     "Compare all that the runs have recorded, by name of the layer and number of the step."
     found = {}
-    for what, kind in KINDS.items():
+    for what, kind in HISTORIES.items():
         histories = [run.histories.get(kind) for run in (a, b, *others)]
         if None in histories: continue
         names = [name for name in histories[0].names if all(name in history.names for history in histories)]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #4d199074
+# %% ../../nbs/lib/stats/run-noise.ipynb #9d71437f
 from collections.abc import Iterator
 
 import torch
@@ -14,17 +14,18 @@ from torch.nn import functional as F
 
 from .run_differences import ORDER, Differences
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #d457be54
+# %% ../../nbs/lib/stats/run-noise.ipynb #9c1f9383
 EXACT = 2e-5  # as long as nothing is amplified, rounding stays below
 LOOSE = {"parameter": 1e-3, "output": 1e-3, "gradient": 5e-3, "update": 1e-2}  # one ReLU that opens by rounding
 BROAD = 1e-4  # the same, if half of the layers part together
-GROWTH = 30  # times the largest error so far
+LOOSER, BROAD_IN_GAPS = 3, 1e-3  # where steps in between were not recorded, noise had more time to grow
+GROWN = 30  # times the largest error so far
 UPSTREAM = 10  # times the usual error of what was computed before
 AMPLIFIED = 3  # times the largest error of the gradients that an update is made of
 SEEN_WITHIN = 2  # steps
-NOTICED = 10  # times its largest error so far: then a layer has noticed something
+NOTICED, UNNOTICED = 10, 1e-6  # times its largest error so far: then a layer has noticed something; and at least this
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #3f05217e
+# %% ../../nbs/lib/stats/run-noise.ipynb #85981dc4
 def finite(error: Tensor) -> Tensor: return torch.where(error.isfinite(), error, 0)
 
 
@@ -42,7 +43,7 @@ def typical(error: Tensor) -> Tensor:
     "The median of all layers, for each step."
     return finite(error).median(0).values if len(error) else error.new_zeros(error.shape[1:])
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #6458ffe5
+# %% ../../nbs/lib/stats/run-noise.ipynb #12bde3b3
 class Noise:
     "Tells where two runs part. Subclasses say by what noise."
     def __init__(self, found: dict[str, Differences]):
@@ -73,7 +74,7 @@ class Noise:
         "Where they have parted, once they have parted at `t`."
         return (self.distance(what) > self.limit(what, t)) & (torch.arange(len(self.steps)) >= t)
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #766fb7b7
+# %% ../../nbs/lib/stats/run-noise.ipynb #8d531ede
 TIMES_OTHERS = 10
 
 
@@ -95,24 +96,27 @@ class Errors(Noise):
         if what == "update" and "gradient" in self.found:
             own = finite(self.found["gradient"].error[:, t])[~self.silent["gradient"]]
             usual = max(usual, AMPLIFIED/UPSTREAM*max(own.tolist(), default=0))
-        noise = (GROWTH*before(d.error)[:, t]).clamp(min=max(EXACT, UPSTREAM*usual))
+        noise = (GROWN*before(d.error)[:, t]).clamp(min=max(EXACT, UPSTREAM*usual))
         if d.among_others is None: return noise
         pairs = so_far(d.among_others.amax(0))[:, :t + 2]  # others may drift a step later
         return torch.maximum(noise, TIMES_OTHERS*torch.maximum(pairs[:, -1], typical(pairs)[-1]))
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #bbb5adc9
+# %% ../../nbs/lib/stats/run-noise.ipynb #4de4802c
 class Rounding(Errors):
     "Tells where runs part that began equal: by more than rounding explains."
+    @property
+    def has_gaps(self) -> bool: return len(self.steps) > 1 and self.steps[1] > self.steps[0] + 1
+
     def parted(self, what: str, t: int) -> Tensor: # True for each layer where they do
         d = self.found[what]
-        if what == "parameter" and t and self.steps[t] == self.steps[t - 1] + 1:
-            return d.error[:, t] < 0  # none: the update before has been looked at
+        gap = t > 0 and self.steps[t] > self.steps[t - 1] + 1
+        if what == "parameter" and t and not gap: return d.error[:, t] < 0  # the update before has been looked at
         e = d.error[:, t]
         over = (e > self.noise(what, t)) & ~self.silent[what]
         if t == 0 and what in ("parameter", "output"): return over  # a forward pass is continuous
         if not any((error > 0).any() for error in self.until(what, t)): return over  # equal bit by bit up to here
-        if self.is_broad(what, over & (e > BROAD), t): return over
-        over = over & (e > LOOSE[what])
+        if self.is_broad(what, over & (e > (BROAD_IN_GAPS if gap else BROAD)), t): return over
+        over = over & (e > LOOSE[what]*(LOOSER if gap else 1))
         if what != "gradient" or over[self.last_there(what, t)]: return over
         return over & (d.error[:, t + 1] > e/NOTICED) if t + 1 < len(self.steps) else over & False
 
@@ -130,13 +134,13 @@ class Rounding(Errors):
         for other in {"output", "gradient"} & self.found.keys():
             d = self.found[other]
             later = d.error[:, t + (ORDER.index(other) < ORDER.index(what)):t + SEEN_WITHIN + 1]
-            limit = (NOTICED*before(d.error)[:, t]).clamp(min=1e-6)
+            limit = (NOTICED*before(d.error)[:, t]).clamp(min=EXACT if self.has_gaps else UNNOTICED)
             changed = (later > limit[:, None]).any(1).tolist()
             if later.shape[1]: asked |= set(d.layers) - {own}
             noticed |= {name for name, has_changed in zip(d.layers, changed) if has_changed} - {own}
         return not asked or t + 1 == len(self.steps) or len(noticed) >= len(asked)/2
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #3554f659
+# %% ../../nbs/lib/stats/run-noise.ipynb #e7418d07
 SINGLE = {1: 10, 2: 5, 3: 4, 5: 3}  # by the number of other runs: times their noise, in one layer
 ALL = {1: 4, 2: 3, 3: 1.2, 5: 1.2}  # in the median of all layers
 ALL_GRADIENTS = {1: 4, 2: 3, 3: 2.4, 5: 1.5}  # they vary more, and together
@@ -153,7 +157,7 @@ def spread_of(pairs: Tensor) -> Tensor: # layer, step
     near = squares.unfold(1, 2*AROUND + 1, 1).mean(-1).sqrt()
     return torch.maximum(near, near.quantile(.75, 0)).maximum(near.amax(1, keepdim=True)/2).clamp(min=EXACT)
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #9000d29c
+# %% ../../nbs/lib/stats/run-noise.ipynb #1b414106
 class Spread(Noise):
     "Tells where a run leaves the others, which did not begin equal."
     def __init__(self, found: dict[str, Differences]):
@@ -189,7 +193,7 @@ def lasts(out: Tensor) -> Tensor:
     following = F.pad(out.double(), (0, LASTING - 1)).unfold(-1, LASTING, 1).sum(-1)
     return out & (following >= MOST_OF_IT)
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #98383174
+# %% ../../nbs/lib/stats/run-noise.ipynb #cc355a10
 VARIED = 3e-3  # more than half precision does
 
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RunRow']
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #a7ae0b3e
+# %% ../../nbs/lib/stats/run-verdict.ipynb #b737446f
 from dataclasses import dataclass
 
 import torch
@@ -13,10 +13,10 @@ import torch
 from ..hooks.select import first_few
 from .evidence import in_digits
 from .records import Recorded
-from .run_differences import KINDS, ORDER, Differences
+from .run_differences import HISTORIES, ORDER, Differences
 from .run_noise import Noise
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #448076d7
+# %% ../../nbs/lib/stats/run-verdict.ipynb #f8ace5a4
 @dataclass
 class RunRow:
     "How one layer of two runs compares, in its outputs, gradients, parameters or updates."
@@ -30,7 +30,7 @@ class RunRow:
     noise: float # How large an error may be at this step and mean nothing
     kind: str # `equal`, `noise`, `fault`, `inherited`, `no effect`, `only in a`, `only in b`
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #d2aa182b
+# %% ../../nbs/lib/stats/run-verdict.ipynb #8f677310
 Found, First = dict[str, Differences], tuple[str, list[int], int] | None
 
 
@@ -59,12 +59,12 @@ def rows_about(d: Differences, noise: Noise, first: First) -> list[RunRow]:
         rows.append(RunRow(step, d.layers[i], d.what, number, a, b, distance[i, t].item(), limit, kind))
     return rows
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #9f7c977d
+# %% ../../nbs/lib/stats/run-verdict.ipynb #99aecc6f
 def rows_without_partner(a: Recorded, b: Recorded) -> list[RunRow]:
     "A row for each layer, and each parameter in an optimizer, that only one of the runs has."
     rows = []
     for what in ORDER[1:]:
-        x, y = a.histories.get(KINDS[what]), b.histories.get(KINDS[what])
+        x, y = a.histories.get(HISTORIES[what]), b.histories.get(HISTORIES[what])
         if x is None or y is None: continue
         alone = [(name, "only in a") for name in x.names if name not in y.names]
         alone += [(name, "only in b") for name in y.names if name not in x.names]
@@ -73,7 +73,7 @@ def rows_without_partner(a: Recorded, b: Recorded) -> list[RunRow]:
             rows.append(RunRow(None, layer, what, parameter, *[float("nan")]*4, kind))
     return rows
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #3bd60a70
+# %% ../../nbs/lib/stats/run-verdict.ipynb #213005ac
 def cause_of(row: RunRow, found: Found, where: list[int], t: int) -> str:
     "What to look at, given what parted first."
     if row.number == "count": return count_differs(row)
@@ -86,7 +86,7 @@ def cause_of(row: RunRow, found: Found, where: list[int], t: int) -> str:
     return (f"{agree}look at {optimizer_parts(found, where, t)} Or at the loss and the backward pass: gradients were "
             "not recorded, which ActivationStats(grads=True) does.")
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #c456da5f
+# %% ../../nbs/lib/stats/run-verdict.ipynb #e33614d6
 def count_differs(row: RunRow) -> str:
     if row.a and row.b: return f"{row.a:,.0f} numbers against {row.b:,.0f}: look at the batch size, or at shapes."
     has, lacks = ("a", "b") if row.a else ("b", "a")
@@ -97,11 +97,12 @@ def count_differs(row: RunRow) -> str:
 def weights_part(found: Found, where: list[int], t: int) -> str:
     d = found["parameter"]
     if t:
-        return (f"A step between {d.steps[t - 1]} and {d.steps[t]} has moved it, and was not recorded. Record every step "
-                "(every=1) to see what parts first in it.")
+        return (f"A step between {d.steps[t - 1]} and {d.steps[t]} has moved it, and was not recorded. Record every "
+                "step (every=1) to see what parts first in it.")
     layers = [*dict.fromkeys(d.layers[i] for i in where)]
-    if len(layers) == 1: return "No other layer began with other weights: look at how this one is initialized or loaded."
-    return f"{len(layers)} of {len(set(d.layers))} layers began with other weights: look at the seed, or what was loaded."
+    if len(layers) == 1: return "The other layers began equal: look at how this one is initialized or loaded."
+    n = len(set(d.layers))
+    return f"{len(layers)} of {n} layers began with other weights: look at the seed, or at what was loaded."
 
 
 def outputs_part(row: RunRow, found: Found, t: int) -> str:
@@ -109,7 +110,7 @@ def outputs_part(row: RunRow, found: Found, t: int) -> str:
     first = d.names[int(d.there[:, t].nonzero().min())]
     if row.layer != first:
         more = "" if known else ", and its weights"
-        return f"Layers before it agree: look at what it computes, its mode, and random numbers such as dropout's{more}."
+        return f"Layers before it agree: look at what it computes, its mode, random numbers such as dropout's{more}."
     what = "the data (which, in which order, prepared how), or random numbers such as dropout's"
     if known: return f"It is the first layer, and weights agree: look at {what}."
     return f"It is the first layer: look at {what}, or at its weights."
@@ -120,7 +121,7 @@ def gradients_part(row: RunRow, found: Found, t: int) -> str:
     if row.layer == d.names[int(d.there[:, t].nonzero().max())]: return "the loss."
     return "the backward pass behind this layer: detach, a backward of your own, hooks that change gradients."
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #6405c386
+# %% ../../nbs/lib/stats/run-verdict.ipynb #b98ac4d1
 def optimizer_parts(found: Found, where: list[int], t: int) -> str:
     d = found["update"]
     a, b = (run.values["length"][:, t] for run in (d.a, d.b))
@@ -130,5 +131,6 @@ def optimizer_parts(found: Found, where: list[int], t: int) -> str:
     middle = ratio.median()
     if len(ratio) > len(a)/2 and (ratio/middle - 1).abs().quantile(.8) < 1e-3:
         return f"the learning rate, or clipping: updates are {in_digits(middle)} times as long."
-    if len(where) < len(a)/2: return "these parameters' gradients after the backward pass, and their optimizer settings."
+    if len(where) < len(a)/2:
+        return "these parameters' gradients after the backward pass, and their settings in the optimizer."
     return "the optimizer: weight decay, momentum, groups of parameters; or clipping."
