@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RunComparison', 'compare_runs']
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #e65b4012
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #1aecbf6a
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -16,12 +16,13 @@ import numpy as np
 from ..drawing import axes_for, ink, label_ends, line_colours
 from ..hooks.select import first_few
 from .evidence import in_digits
+from .own_hook import HookHistory
 from .records import Recorded, read_records
 from .run_differences import Differences, differences
 from .run_noise import EXACT, Noise, Spread, finite, noise_of, typical
 from .run_verdict import RunRow, cause_of, rows_of, rows_without_partner
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #540e6e0c
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #6443c3d7
 class ComparedRuns:
     "What is known about two training runs."
     def __init__(
@@ -59,7 +60,7 @@ class ComparedRuns:
         rows.sort(key=lambda row: (row.kind != "fault", row.step, order.index(row.what)))
         return [self.first, *rows] if self.first else []
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #63885462
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #e769878f
 VISIBLE = .01  # where rounding is larger, small faults are not seen
 
 
@@ -71,7 +72,7 @@ def short_text(x: float) -> str:
     if x == float("inf"): return "∞"
     return in_digits(x) if x == x else "NaN"
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #954013e6
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #bfa93baa
 class InWords(ComparedRuns):
     "What is known about two training runs, in words."
     @property
@@ -128,7 +129,7 @@ class InWords(ComparedRuns):
                    "be seen; give others=[…].")
 
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #1e088761
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #64a1a347
 TITLES = ["step", "what", "layer", "number", "a", "b", "error", "noise", "kind"]
 
 
@@ -143,7 +144,7 @@ def aligned(table: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in table]
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #065acc79
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #ef733e49
 class Printed(InWords):
     "What is known about two training runs, as text and as HTML."
     def _shown(self) -> tuple[list[RunRow], str]:
@@ -164,7 +165,7 @@ class Printed(InWords):
         body = line(TITLES, "th") + "".join(line(cells_of(row), "td") for row in rows)
         return f"<p><b>{escape(self.verdict)}</b></p><table>{body}</table><p>{rest}</p>"
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #cb9eda8c
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #acd4c229
 class RunComparison(Printed):
     "Where two training runs part, as `compare_runs` has found it. It prints a verdict, then the rows that tell most."
     def plot(
@@ -181,7 +182,7 @@ class RunComparison(Printed):
         last, i = self._first[2] if self._first else len(steps), self._index(rows[0])
         noise = [self.noise.noise(rows[0].what, min(t, last))[i].item() for t in range(len(steps))]
         ax.fill_between(steps, bottom, noise, color=ink(), alpha=.12, lw=0)
-        ax.annotate("noise", (steps[0], noise[0]), (3, -10), textcoords="offset points", fontsize="small")
+        ax.set_title("grey: what noise explains", fontsize="small", loc="left")
         if self.first: ax.axvline(self.first.step, color=ink(), lw=1, ls="--")
         ax.set_yscale("log")
         ax.set(xlabel="step", ylabel="error, relative to the size", ylim=(bottom, None))
@@ -191,7 +192,7 @@ class RunComparison(Printed):
 
     def _index(self, row): return [other for other in self.rows if other.what == row.what].index(row)
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #cb3a394a
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #84da39d2
 def read_run(run: Recorded | str | Path, name: str) -> Recorded:
     "The records of a run, from a file if it is a path; an error if there is nothing in them to compare."
     if isinstance(run, str | Path): run = read_records(run)
@@ -199,7 +200,7 @@ def read_run(run: Recorded | str | Path, name: str) -> Recorded:
         raise TypeError(f"{name} is a {type(run).__name__}; compare_runs reads what an ActivationStats has recorded, "
                         "or the file that its save() wrote")
     if why := run._why_nothing_to_read(): raise ValueError(f"{name} has nothing to compare: {why}")
-    if any(getattr(history, "rows", None) is None for history in run.histories.values()):
+    if any(isinstance(history, HookHistory) for history in run.histories.values()):
         raise TypeError(f"{name} was recorded by a hook of your own; compare_runs needs what ActivationStats measures")
     return run
 
@@ -220,7 +221,7 @@ def nothing_in_common(a: Recorded, b: Recorded) -> str:
     return (f"the runs have no layer in common, and layers are paired by name; a has {first_few(a.names)}, "
             f"b has {first_few(b.names)}")
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #74d8c670
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #df5532a2
 def compare_runs(
     reference: Recorded | str | Path, # An `ActivationStats`, or a file that its `save` wrote
     candidate: Recorded | str | Path, # The run that is compared with it

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #9d71437f
+# %% ../../nbs/lib/stats/run-noise.ipynb #0f34fdfa
 from collections.abc import Iterator
 
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from .run_differences import ORDER, Differences
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #9c1f9383
+# %% ../../nbs/lib/stats/run-noise.ipynb #779610fa
 EXACT = 2e-5  # as long as nothing is amplified, rounding stays below
 LOOSE = {"parameter": 1e-3, "output": 1e-3, "gradient": 5e-3, "update": 1e-2}  # one ReLU that opens by rounding
 BROAD = 1e-4  # the same, if half of the layers part together
@@ -25,7 +25,7 @@ AMPLIFIED = 3  # times the largest error of the gradients that an update is made
 SEEN_WITHIN = 2  # steps
 NOTICED, UNNOTICED = 10, 1e-6  # times its largest error so far: then a layer has noticed something; and at least this
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #85981dc4
+# %% ../../nbs/lib/stats/run-noise.ipynb #e168bfd1
 def finite(error: Tensor) -> Tensor: return torch.where(error.isfinite(), error, 0)
 
 
@@ -43,7 +43,7 @@ def typical(error: Tensor) -> Tensor:
     "The median of all layers, for each step."
     return finite(error).median(0).values if len(error) else error.new_zeros(error.shape[1:])
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #12bde3b3
+# %% ../../nbs/lib/stats/run-noise.ipynb #1848e0f6
 class Noise:
     "Tells where two runs part. Subclasses say by what noise."
     def __init__(self, found: dict[str, Differences]):
@@ -74,7 +74,7 @@ class Noise:
         "Where they have parted, once they have parted at `t`."
         return (self.distance(what) > self.limit(what, t)) & (torch.arange(len(self.steps)) >= t)
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #8d531ede
+# %% ../../nbs/lib/stats/run-noise.ipynb #9ce9b755
 TIMES_OTHERS = 10
 
 
@@ -101,7 +101,7 @@ class Errors(Noise):
         pairs = so_far(d.among_others.amax(0))[:, :t + 2]  # others may drift a step later
         return torch.maximum(noise, TIMES_OTHERS*torch.maximum(pairs[:, -1], typical(pairs)[-1]))
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #4de4802c
+# %% ../../nbs/lib/stats/run-noise.ipynb #0f05286c
 class Rounding(Errors):
     "Tells where runs part that began equal: by more than rounding explains."
     @property
@@ -140,9 +140,9 @@ class Rounding(Errors):
             noticed |= {name for name, has_changed in zip(d.layers, changed) if has_changed} - {own}
         return not asked or t + 1 == len(self.steps) or len(noticed) >= len(asked)/2
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #e7418d07
+# %% ../../nbs/lib/stats/run-noise.ipynb #6cfaa153
 SINGLE = {1: 10, 2: 5, 3: 4, 5: 3}  # by the number of other runs: times their noise, in one layer
-ALL = {1: 4, 2: 3, 3: 1.2, 5: 1.2}  # in the median of all layers
+ALL = {1: 4, 2: 3, 3: 1.4, 5: 1.4}  # in the median of all layers
 ALL_GRADIENTS = {1: 4, 2: 3, 3: 2.4, 5: 1.5}  # they vary more, and together
 AROUND, LASTING, MOST_OF_IT = 4, 5, 4  # steps on each side; steps that are looked at; how many of them must be out
 MOVED = 1e-6  # of its length: a parameter that moves less has a gradient that is zero but for rounding
@@ -157,19 +157,20 @@ def spread_of(pairs: Tensor) -> Tensor: # layer, step
     near = squares.unfold(1, 2*AROUND + 1, 1).mean(-1).sqrt()
     return torch.maximum(near, near.quantile(.75, 0)).maximum(near.amax(1, keepdim=True)/2).clamp(min=EXACT)
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #1b414106
+# %% ../../nbs/lib/stats/run-noise.ipynb #642c24a5
 class Spread(Noise):
     "Tells where a run leaves the others, which did not begin equal."
     def __init__(self, found: dict[str, Differences]):
         super().__init__(found)
         n = len(next(iter(found.values())).others)
-        self.single, self.out, self.together = by_runs(SINGLE, n), {}, {}
+        self.single, self.out, self.together, self.times = by_runs(SINGLE, n), {}, {}, {}
         self.spread = {what: spread_of(d.among_others) for what, d in found.items()}
         for what, d in found.items():
             ratio = self.distance(what)/self.spread[what]
             limit = by_runs(ALL_GRADIENTS if what == "gradient" else ALL, n)
             self.out[what], self.together[what] = lasts(ratio > self.single), lasts(ratio.median(0).values > limit)
             self.out[what] |= (self.together[what] & (ratio > limit)) | ratio.isinf()
+            self.times[what] = torch.where(self.together[what], limit, self.single)
 
     def distance(self, what: str) -> Tensor:
         "To the nearest of the others; infinite where only the candidate has not moved."
@@ -180,9 +181,9 @@ class Spread(Noise):
         still = (d.b.values["length"] == 0) & others_move
         return torch.where(lasts(still), torch.inf, d.nearest)
 
-    def noise(self, what: str, t: int) -> Tensor: return self.single*self.spread[what][:, t]
+    def noise(self, what: str, t: int) -> Tensor: return self.limit(what, t)[:, t]
 
-    def limit(self, what: str, t: int) -> Tensor: return self.single*self.spread[what]
+    def limit(self, what: str, t: int) -> Tensor: return self.times[what]*self.spread[what]
 
     def parted(self, what: str, t: int) -> Tensor: # True for each layer where they do
         return self.out[what][:, t] & (what != "parameter")
@@ -193,7 +194,7 @@ def lasts(out: Tensor) -> Tensor:
     following = F.pad(out.double(), (0, LASTING - 1)).unfold(-1, LASTING, 1).sum(-1)
     return out & (following >= MOST_OF_IT)
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #cc355a10
+# %% ../../nbs/lib/stats/run-noise.ipynb #73f4d5c4
 VARIED = 3e-3  # more than half precision does
 
 
