@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RunComparison', 'compare_runs']
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #1aecbf6a
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #862789a7
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -22,7 +22,7 @@ from .run_differences import Differences, differences
 from .run_noise import EXACT, Noise, Spread, finite, noise_of, typical
 from .run_verdict import RunRow, cause_of, rows_of, rows_without_partner
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #6443c3d7
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #5389598a
 class ComparedRuns:
     "What is known about two training runs."
     def __init__(
@@ -60,7 +60,7 @@ class ComparedRuns:
         rows.sort(key=lambda row: (row.kind != "fault", row.step, order.index(row.what)))
         return [self.first, *rows] if self.first else []
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #e769878f
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #4bc0ee91
 VISIBLE = .01  # where rounding is larger, small faults are not seen
 
 
@@ -72,7 +72,7 @@ def short_text(x: float) -> str:
     if x == float("inf"): return "∞"
     return in_digits(x) if x == x else "NaN"
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #bfa93baa
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #79f33436
 class InWords(ComparedRuns):
     "What is known about two training runs, in words."
     @property
@@ -129,7 +129,7 @@ class InWords(ComparedRuns):
                    "be seen; give others=[…].")
 
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #64a1a347
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #f86b0a7e
 TITLES = ["step", "what", "layer", "number", "a", "b", "error", "noise", "kind"]
 
 
@@ -144,7 +144,7 @@ def aligned(table: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in table]
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #ef733e49
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #fc659ab4
 class Printed(InWords):
     "What is known about two training runs, as text and as HTML."
     def _shown(self) -> tuple[list[RunRow], str]:
@@ -165,7 +165,7 @@ class Printed(InWords):
         body = line(TITLES, "th") + "".join(line(cells_of(row), "td") for row in rows)
         return f"<p><b>{escape(self.verdict)}</b></p><table>{body}</table><p>{rest}</p>"
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #acd4c229
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #94072163
 class RunComparison(Printed):
     "Where two training runs part, as `compare_runs` has found it. It prints a verdict, then the rows that tell most."
     def plot(
@@ -192,7 +192,7 @@ class RunComparison(Printed):
 
     def _index(self, row): return [other for other in self.rows if other.what == row.what].index(row)
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #84da39d2
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #9ab128d3
 def read_run(run: Recorded | str | Path, name: str) -> Recorded:
     "The records of a run, from a file if it is a path; an error if there is nothing in them to compare."
     if isinstance(run, str | Path): run = read_records(run)
@@ -221,7 +221,7 @@ def nothing_in_common(a: Recorded, b: Recorded) -> str:
     return (f"the runs have no layer in common, and layers are paired by name; a has {first_few(a.names)}, "
             f"b has {first_few(b.names)}")
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #df5532a2
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #9bcd79b6
 def compare_runs(
     reference: Recorded | str | Path, # An `ActivationStats`, or a file that its `save` wrote
     candidate: Recorded | str | Path, # The run that is compared with it

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RunRow']
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #55d8fb6b
+# %% ../../nbs/lib/stats/run-verdict.ipynb #ac86b902
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +14,9 @@ from ..hooks.select import first_few
 from .evidence import in_digits
 from .records import Recorded
 from .run_differences import HISTORIES, ORDER, Differences
-from .run_noise import Noise
+from .run_noise import VARIED, Noise
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #5acb0c9f
+# %% ../../nbs/lib/stats/run-verdict.ipynb #ebe4ee8d
 @dataclass
 class RunRow:
     "How one layer of two runs compares, in its outputs, gradients, parameters or updates."
@@ -30,7 +30,7 @@ class RunRow:
     noise: float # How large an error may be at this step and mean nothing
     kind: str # `equal`, `noise`, `fault`, `inherited`, `no effect`, `only in a`, `only in b`
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #c2078b91
+# %% ../../nbs/lib/stats/run-verdict.ipynb #16c7d9bd
 Found, First = dict[str, Differences], tuple[str, list[int], int] | None
 
 
@@ -59,7 +59,7 @@ def rows_about(d: Differences, noise: Noise, first: First) -> list[RunRow]:
         rows.append(RunRow(step, d.layers[i], d.what, number, a, b, distance[i, t].item(), limit, kind))
     return rows
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #2c4da3ce
+# %% ../../nbs/lib/stats/run-verdict.ipynb #b5287984
 def rows_without_partner(a: Recorded, b: Recorded) -> list[RunRow]:
     "A row for each layer, and each parameter in an optimizer, that only one of the runs has."
     rows = []
@@ -73,7 +73,7 @@ def rows_without_partner(a: Recorded, b: Recorded) -> list[RunRow]:
             rows.append(RunRow(None, layer, what, parameter, *[float("nan")]*4, kind))
     return rows
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #b04b1af6
+# %% ../../nbs/lib/stats/run-verdict.ipynb #35deebf0
 def cause_of(row: RunRow, found: Found, where: list[int], t: int) -> str:
     "What to look at, given what parted first."
     if row.number == "count": return count_differs(row)
@@ -86,7 +86,7 @@ def cause_of(row: RunRow, found: Found, where: list[int], t: int) -> str:
     return (f"{agree}look at {optimizer_parts(found, where, t)} Or at the loss and the backward pass: gradients were "
             "not recorded, which ActivationStats(grads=True) does.")
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #9ffebbc2
+# %% ../../nbs/lib/stats/run-verdict.ipynb #4ab04a29
 def count_differs(row: RunRow) -> str:
     if row.a and row.b: return f"{row.a:,.0f} numbers against {row.b:,.0f}: look at the batch size, or at shapes."
     has, lacks = ("a", "b") if row.a else ("b", "a")
@@ -112,6 +112,7 @@ def outputs_part(row: RunRow, found: Found, t: int) -> str:
         more = "" if known else ", and its weights"
         return f"Layers before it agree: look at what it computes, its mode, random numbers such as dropout's{more}."
     what = "the data (which, in which order, prepared how), or random numbers such as dropout's"
+    if known and not t and d.error[:, 0].max() < VARIED: what += "; half precision makes such small errors too"
     if known: return f"It is the first layer, and weights agree: look at {what}."
     return f"It is the first layer: look at {what}, or at its weights."
 
@@ -121,7 +122,7 @@ def gradients_part(row: RunRow, found: Found, t: int) -> str:
     if row.layer == d.names[int(d.there[:, t].nonzero().max())]: return "the loss."
     return "the backward pass behind this layer: detach, a backward of your own, hooks that change gradients."
 
-# %% ../../nbs/lib/stats/run-verdict.ipynb #a18e1984
+# %% ../../nbs/lib/stats/run-verdict.ipynb #ff77cd9a
 def optimizer_parts(found: Found, where: list[int], t: int) -> str:
     d = found["update"]
     a, b = (run.values["length"][:, t] for run in (d.a, d.b))

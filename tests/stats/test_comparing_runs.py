@@ -14,9 +14,9 @@ from torch.nn import functional as F
 import hooklab as hl
 from hooklab.stats.comparing_runs import compare_runs
 from hooklab.stats.records import Records
-from support.runs import Transformer, adam, cnn, data, mlp, sgd
+from support.runs import Transformer, adam, cnn, mlp, sgd
 
-STEPS, AT = 24, 9  # of a run; where it is changed
+STEPS, AT = 20, 9  # of a run; where it is changed
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,6 +25,14 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@cache
+def data():
+    "Images and labels that can be learned, without a dataset to read."
+    numbers = torch.Generator().manual_seed(7)
+    y = torch.randint(10, (512,), generator=numbers)
+    return torch.randn(10, 1, 8, 8, generator=numbers)[y] + torch.randn(512, 1, 8, 8, generator=numbers), y
 
 
 def transformer():
@@ -156,7 +164,25 @@ def test_with_less_recorded_less_is_said():
 
 def test_steps_that_were_not_recorded():
     c = compare_runs(run(every=4), run(change="rate", every=2))
-    assert c.steps == [0, 4, 8, 12, 16, 20] and c.first.step == 12 and "between step 8 and step 12" in c.verdict
+    assert c.steps == [0, 4, 8, 12, 16] and c.first.step == 12 and "between step 8 and step 12" in c.verdict
+
+
+def test_half_precision_is_told():
+    def half(reverse):
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), torch.randn(64, 64)
+        opt = torch.optim.SGD(model.parameters(), lr=.05)
+        with hl.ActivationStats(grads=True).on(model, optimizer=opt) as s:
+            for _ in range(5):
+                with torch.autocast("cpu", torch.bfloat16, enabled=reverse is not None): loss = model(x.flip(0) if reverse else x).square().mean()
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+                s.step()
+        return s
+    c = compare_runs(half(None), half(False))
+    assert not c.same and c.began_equal and "half precision" in c.verdict
+    assert compare_runs(half(None), half(False), others=[half(True)]).same
 
 
 # Other runs
