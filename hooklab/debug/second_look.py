@@ -9,6 +9,7 @@ __all__ = []
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -124,28 +125,58 @@ def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
     "Which of these blocks return the same when only what goes into them, and what is around them, is forced?"
     around = set(blocks)
     stops = [s for s in trial.stops if s in around or not any(up in around for up in _upwards(s))]
+    worst = _results(trial, stops, around)
+    return [block for block in blocks if block in worst and worst[block] <= FAULT]
+
+
+def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, float]:
+    "By how much more than arithmetic explains the outputs of some places differ, when these places are forced."
     worst, lost = defaultdict(float), {}
-    shelf = trial.a.shelf
+    shelf, numbers = trial.a.shelf, {stop.number for stop in judged}
 
     def at_reference(place, part, t):
-        if place.stop in around and place.where == "exit": lost[place] = difference(widened(shelf.get(part.a.key)), t)
+        if place.stop.number in numbers and place.where == "exit": lost[place] = difference(widened(shelf.get(part.a.key)), t)
 
     def at_candidate(place, part, t):
         if place not in lost: return
         own = size_of(difference(part.for_b(widened(shelf.get(part.a.key)) + lost[place]), t))
         worst[place.stop] = max(worst[place.stop], own.over(trial.noise(place, size_of(lost[place]))))
 
-    skip = trial.quiet(lambda stop: stop not in around)
+    skip = trial.quiet(lambda stop: stop.number not in numbers)
+    loud = {stop.number for stop in trial.stops if not skip(stop)}
     try:
-        trial.run("a", at_reference, stops, wide=True, skip=skip)
-        trial.run("b", at_candidate, stops, wide=True, skip=skip)
-    except Exception: return []
-    return [block for block in blocks if block in worst and worst[block] <= FAULT]
+        for side, arrived in (("a", at_reference), ("b", at_candidate)):
+            trial.run(side, arrived, stops, wide=True, skip=lambda stop: stop.number not in loud)
+    except Exception: return {}
+    return {stop: worst[stop] for stop in {place.stop for place in lost}}
+
+# %% ../../nbs/lib/debug/second-look.ipynb #c3f5df54
+def clear_by_neighbours(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
+    "The faults, without those that together do what the reference's do."
+    runs = [run for run in _runs_of_suspects(trial, faults) if len(run) > 1]
+    if not runs: return faults
+    cut = {stop: replace(stop, entry=stop.entry if stop is run[0] else [], exit=stop.exit if stop is run[-1] else [])
+           for run in runs for stop in run}
+    members = set(cut)
+    stops = [cut.get(s, s) for s in trial.stops if s in members or not any(up in members for up in _upwards(s))]
+    worst = _results(trial, stops, {stop for run in runs for stop in run})
+    cleared = {stop for run in runs for stop in run if worst.get(cut[run[-1]], math.inf) <= FAULT}
+    return {stop: place for stop, place in faults.items() if stop not in cleared}
+
+
+def _runs_of_suspects(trial: Trial, faults: dict[Stop, Place]) -> list[list[Stop]]:
+    "Suspects that directly follow each other in the same container."
+    runs, last = [], {}
+    for stop in trial.stops:
+        before = last.get(stop.parent)
+        if stop in faults: runs[-1].append(stop) if before is not None and runs and runs[-1][-1] is before else runs.append([stop])
+        last[stop.parent] = stop
+    return runs
 
 # %% ../../nbs/lib/debug/second-look.ipynb #660126c2
 def second_look(trial: Trial) -> dict[Stop, Place]:
     "The layers at fault."
     faults = trial.faults()
-    for clear in (clear_by_flags, clear_by_merging, clear_by_result):
+    for clear in (clear_by_flags, clear_by_merging, clear_by_result, clear_by_neighbours):
         if faults: faults = clear(trial, faults)
     return faults
