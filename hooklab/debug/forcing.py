@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import permutations
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from .pairing import Pair
-from .passes import Call, Pass, Value, arguments, as_it_was, as_tensor, copied, has_own_forward, numbers_in
+from .passes import Call, Pass, Value, arguments, as_it_was, as_tensor, copied, has_own_forward, numbers_in, some_of
 from .spill import Shelf
 from ..hooks.calls import LayerHook, listen
 from ..hooks.float64 import in_float64, pushed, widened
@@ -32,11 +33,11 @@ class Part:
     "A tensor at the entry or exit of a pair of calls, in both models."
     a: Value
     b: Value
-    layout: tuple[int, ...] | None = None # The order of the reference's dimensions in the candidate, if it is another
+    layout: "Layout | None" = None # How the candidate lays it out, if it has another shape
 
     def for_b(self, t: Tensor) -> Tensor:
         "A tensor of the reference, as the candidate lays it out."
-        if self.layout is not None: t = t.permute(self.layout)
+        if self.layout is not None: t = t.reshape(self.layout.shape).permute(self.layout.order)
         if t.numel() < torch.Size(self.b.shape).numel(): return t.expand(self.b.shape)
         if t.numel() > torch.Size(self.b.shape).numel():  # equal rows, of which the candidate has one
             return t[tuple(slice(0, n) for n in self.b.shape)]
@@ -68,10 +69,7 @@ class Place(NamedTuple):
         "Who has computed it: the layer that returned it, or the container that gave it to a layer."
         return self.stop if self.where == "exit" else self.stop.parent or self.stop
 
-# %% ../../nbs/lib/debug/forcing.ipynb #efd254f5
-def some_of(t: Tensor) -> Tensor: return t[(0,)*(t.dim() - 1)][:64] if t.dim() else t
-
-
+# %% ../../nbs/lib/debug/forcing.ipynb #afec5e05
 def is_mask(t: Tensor) -> bool:
     "Is this something to be added to scores: zeros, and numbers below all others?"
     if not t.numel() or not t.dtype.is_floating_point or bool((some_of(t) > 0).any()): return False
@@ -88,8 +86,10 @@ def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -
         for one in [v for v in a if all(v is not part.a for part in found)]:
             other = next((v for v in left if _same_sort(one, v) and all(test(one, v) for test in tests)), None)
             if other is None: continue
+            part = Part(one, other, _layout(one, other, shelf))
+            if tests == (_same_size,) and not _laid_out_alike(part, shelf): continue
             left.remove(other)
-            found.append(Part(one, other, _layout(one, other, shelf)))
+            found.append(part)
     return found
 
 
@@ -108,14 +108,35 @@ def _equal_rows(t: Tensor, shape: tuple[int, ...]) -> bool:
     return torch.equal(t, t[tuple(slice(0, n) for n in shape)].expand(t.shape))
 
 
-def _layout(a: Value, b: Value, shelf: Shelf) -> tuple[int, ...] | None:
-    "The order of dimensions in which the numbers of two tensors of equal size agree best; None for the order they have."
-    if a.shape == b.shape or len(a.shape) != len(b.shape) or sorted(a.shape) != sorted(b.shape) or len(a.shape) > 4:
-        return None
-    from itertools import permutations
-    one, other = shelf.get(a.key).double(), shelf.get(b.key).double()
-    orders = [p for p in permutations(range(len(a.shape))) if tuple(a.shape[i] for i in p) == b.shape]
-    return min(orders, key=lambda p: (one.permute(p) - other).abs().mean().item(), default=None)
+def _laid_out_alike(part: Part, shelf: Shelf) -> bool:
+    "Is one shape the other with dimensions joined, or do the numbers agree in some layout?"
+    if part.b.shape in _joined(part.a.shape) or part.a.shape in _joined(part.b.shape): return True
+    one, other = part.for_b(shelf.get(part.a.key)).float(), shelf.get(part.b.key).float()
+    return bool((one - other).abs().mean() <= .05*one.abs().mean())
+
+
+class Layout(NamedTuple):
+    "Dimensions that were joined, and their order."
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def _joined(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
+    "The shapes that one gets by joining neighbouring dimensions."
+    if len(shape) < 2: return {shape}
+    rest = _joined(shape[1:])
+    return {(shape[0], *other) for other in rest} | {(shape[0]*other[0], *other[1:]) for other in rest}
+
+
+def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
+    "The layout in which the numbers of two tensors of equal size agree best; None for the one that they have."
+    if a.shape == b.shape or torch.Size(a.shape).numel() != torch.Size(b.shape).numel() or max(len(a.shape), len(b.shape)) > 5: return None
+    goals = _joined(b.shape)
+    layouts = [Layout(shape, order) for shape in _joined(a.shape) if len(shape) <= 4 for order in permutations(range(len(shape)))
+               if tuple(shape[i] for i in order) in goals]
+    one, other = shelf.get(a.key).float(), shelf.get(b.key).float()
+    def apart(layout): return (one.reshape(layout.shape).permute(layout.order).reshape(b.shape) - other).abs().nan_to_num().mean().item()
+    return min(layouts, key=apart, default=None)
 
 # %% ../../nbs/lib/debug/forcing.ipynb #aacf6db2
 def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> tuple[list[Stop], list[Stop]]:

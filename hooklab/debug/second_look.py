@@ -150,28 +150,38 @@ def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, f
     except Exception: return {}
     return {stop: worst[stop] for stop in {place.stop for place in lost}}
 
-# %% ../../nbs/lib/debug/second-look.ipynb #c3f5df54
+# %% ../../nbs/lib/debug/second-look.ipynb #263dd565
+MOST_NEIGHBOURS, MOST_TRIES = 4, 16
+
+
 def clear_by_neighbours(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
     "The faults, without those that together do what the reference's do."
-    runs = [run for run in _runs_of_suspects(trial, faults) if len(run) > 1]
-    if not runs: return faults
-    cut = {stop: replace(stop, entry=stop.entry if stop is run[0] else [], exit=stop.exit if stop is run[-1] else [])
-           for run in runs for stop in run}
-    members = set(cut)
-    stops = [cut.get(s, s) for s in trial.stops if s in members or not any(up in members for up in _upwards(s))]
-    worst = _results(trial, stops, {stop for run in runs for stop in run})
-    cleared = {stop for run in runs for stop in run if worst.get(cut[run[-1]], math.inf) <= FAULT}
-    return {stop: place for stop, place in faults.items() if stop not in cleared}
+    left, tries = dict(faults), 0
+    for n in range(2, MOST_NEIGHBOURS + 1):
+        for suspects in _neighbours(trial, left, n):
+            if not all(stop in left for stop in suspects): continue
+            tries += 1
+            if tries > MOST_TRIES: return left
+            if _same_together(trial, suspects): left = {stop: place for stop, place in left.items() if stop not in suspects}
+    return left
 
 
-def _runs_of_suspects(trial: Trial, faults: dict[Stop, Place]) -> list[list[Stop]]:
-    "Suspects that directly follow each other in the same container."
-    runs, last = [], {}
+def _neighbours(trial: Trial, faults: dict[Stop, Place], n: int) -> list[list[Stop]]:
+    "Each `n` suspects that follow each other in the same container."
+    siblings = defaultdict(list)
     for stop in trial.stops:
-        before = last.get(stop.parent)
-        if stop in faults: runs[-1].append(stop) if before is not None and runs and runs[-1][-1] is before else runs.append([stop])
-        last[stop.parent] = stop
-    return runs
+        if stop in faults: siblings[stop.parent].append(stop)
+    return [found[i:i + n] for found in siblings.values() for i in range(len(found) - n + 1)]
+
+
+def _same_together(trial: Trial, suspects: list[Stop]) -> bool:
+    "Does the last of them return the same when only what goes into the first, and what is around them, is forced?"
+    first, last = suspects[0], suspects[-1]
+    between = {s for s in trial.stops if s.parent is first.parent and first.number <= s.number <= last.number}
+    ends = {first: replace(first, exit=[]), last: replace(last, entry=[])}
+    stops = [ends.get(s, s) for s in trial.stops if s in ends or not any(up in between for up in _upwards(s))]
+    worst = _results(trial, stops, between)
+    return worst.get(ends[last], math.inf) <= FAULT
 
 # %% ../../nbs/lib/debug/second-look.ipynb #660126c2
 def second_look(trial: Trial) -> dict[Stop, Place]:
