@@ -17,13 +17,15 @@ from .findings import Verdict, calls_differ, outputs_alone, proof, words
 from .judging import Trial
 from .pairing import Pairs, paired
 from .passes import Pass, run_pass, watched
+from .records import is_record
+from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
 from ..hooks.select import not_a_model
 from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/debug/comparing.ipynb #848e1e9c
-COMPARISONS: list[tuple[Callable[[Any], bool], Callable]] = []
+COMPARISONS: list[tuple[Callable[[Any], bool], Callable]] = [(is_record, compare_records)]
 
 
 def register_comparison(

@@ -39,7 +39,7 @@ class Row:
 def _name(name: str | None) -> str: return "(model)" if name == "" else "-" if name is None else name
 
 # %% ../../nbs/lib/debug/comparison.ipynb #131d1e71
-def amount(x: float) -> str: return "0" if not x else "∞" if math.isinf(x) else f"{x:.1e}" if x < .001 else f"{x:.2g}"
+def amount(x: float) -> str: return "?" if math.isnan(x) else "0" if not x else "∞" if math.isinf(x) else f"{x:.1e}" if x < .001 else f"{x:.2g}"
 
 
 def said(row: Row) -> str:

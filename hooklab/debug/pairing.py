@@ -60,7 +60,7 @@ class Features:
         def sample(values):
             v = main_value(values)
             if v is None: return np.full(SAMPLE + 1, np.nan)
-            if v.key not in known: known[v.key] = sampled(seen.shelf.get(v.key))
+            if v.key not in known: known[v.key] = sampled(seen.shelf.get(v.key)) if v.sample is None else v.sample
             return known[v.key]
         self.output = np.stack([sample(c.output) for c in calls])
         self.input = np.stack([sample(c.inputs) for c in calls])

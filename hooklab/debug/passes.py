@@ -37,6 +37,7 @@ class Value:
     key: int # Where it lies on the shelf
     dtype: torch.dtype
     shape: tuple[int, ...]
+    sample: Any = None # What pairing compares, if it is known already
 
     @property
     def is_float(self) -> bool: return self.dtype.is_floating_point or self.dtype.is_complex
