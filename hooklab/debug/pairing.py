@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .passes import Call, Pass, Value, parameter_norms
+from .passes import LayerCall, Pass, Value, parameter_norms
 from ..hooks.select import nearest
 
 # %% ../../nbs/lib/debug/pairing.ipynb #f1a1e2f5
 @dataclass(eq=False)
 class Pair:
     "A call of the reference and its partner; one of them is None if it has no partner."
-    a: Call | None
-    b: Call | None
+    a: LayerCall | None
+    b: LayerCall | None
     entry: bool = True # Whether their inputs correspond too, not only their outputs
 
     @property

@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from .comparison import Comparison, Row
+from .comparison import ComparedRow, Comparison
 from .findings import Verdict, calls_differ, proof, words
-from .forcing import Part, Stop
-from .judging import Place
 from .losses import seeded
 from .pairing import Pair, paired
-from .passes import Pass, run_pass, watched
+from .passes import Pass
+from .places import Part, Place, Stop
 from .record_trial import MeasuredTrial, beside, second_look_at_record
 from .records import Record, RecordShelf, inputs_of, is_record, only
+from .watching import run_pass, watched
 from hooklab.debug.side_by_side import (
     Live, SideBySide, SideVerdict, as_shares, blamed, in_fingerprints, words_of_records,
 )

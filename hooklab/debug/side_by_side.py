@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from .findings import Verdict
-from .forcing import Part, Stop
-from .judging import EPS, ROUGH, Place, Share, Size, Trial, difference, eps, size_of
+from .judging import EPS, ROUGH, Share, Size, Trial, difference, eps, size_of
 from .pairing import Pair
 from .passes import Pass, Value
+from .places import Part, Place, Stop
 from .recording import fingerprint, kept_places
 from .symptoms import in_numbers, in_settings
 
