@@ -5,15 +5,15 @@
 # %% auto #0
 __all__ = ['compare']
 
-# %% ../../nbs/lib/debug/comparing.ipynb #eaefea76
+# %% ../../nbs/lib/debug/comparing.ipynb #c8136342
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
+from .backward import BackwardTrial
 from .comparison import Comparison
-from .findings import Verdict, calls_differ, proof, words
+from .findings import Verdict, calls_differ, outputs_alone, proof, words
 from .judging import Trial
 from .pairing import Pairs, paired
 from .passes import Pass, run_pass, watched
@@ -84,22 +84,23 @@ def compare(
     with Shelf() as shelf:
         a = first_pass("reference", reference, inputs, shelf, named=named["a"], call=call)
         b = first_pass("candidate", candidate, inputs, shelf, named=named["b"], call=call, like=a)
-        return judged(Trial(a, b, paired(a, b, pairs), inputs, named, call))
+        return judged(Trial(a, b, paired(a, b, pairs), inputs, named, call), backward)
 
-# %% ../../nbs/lib/debug/comparing.ipynb #07ecf2f2
-def judged(trial: Trial) -> Comparison:
+# %% ../../nbs/lib/debug/comparing.ipynb #032d5b3e
+def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Comparison:
     "What two passes and their pairs say."
-    verdict = Verdict(trial, {})
-    if all(verdict.sizes(stop.pair)[1] for stop in trial.stops): return Comparison(verdict.rows())
-    trial.compare_plainly()
-    if trial.shares: trial.measure()
-    verdict.faults = {**verdict.shapes(), **second_look(trial)}
-    rows = verdict.rows()
+    verdict, lines = Verdict(trial, {}), []
+    if trial.other_shapes or not all(verdict.sizes(stop.pair)[1] for stop in trial.stops):
+        trial.compare_plainly()
+        if trial.shares: trial.measure()
+        verdict = Verdict(trial, second_look(trial))
+    verdict.blame_what_was_not_measured()
     faults = sorted(verdict.faults, key=lambda stop: stop.number)
-    at = {stop.number: stop for stop in faults}
-    for number, stop in at.items():
+    for stop in faults:
         what = [words(trial, stop, verdict.faults[stop]), calls_differ(trial, stop)]
-        rows[number] = replace(rows[number], what="; ".join(text for text in what if text))
+        verdict.words[stop] = "; ".join(text for text in what if text)
+    rows = verdict.rows()
     root = next((row for row in rows if row.a == ""), None)
-    lines = proof(trial, faults, root.error) if faults and root else []
-    return Comparison(rows, lines=lines, notes=trial.problems)
+    if faults and root: lines = proof(trial, faults, root.error)
+    if backward is not None: rows += BackwardTrial(trial, backward).rows(set(faults))
+    return Comparison(rows, lines=lines, notes=[*outputs_alone(trial), *trial.problems])

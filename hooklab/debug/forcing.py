@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from threading import get_ident
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .pairing import Pair
-from .passes import Call, Pass, Value, arguments, copied, same_chance
+from .passes import Call, Pass, Value, arguments, as_it_was, as_tensor, copied, has_own_forward, numbers_in
 from .spill import Shelf
 from ..hooks.calls import LayerHook, listen
 from ..hooks.float64 import in_float64, pushed, widened
@@ -52,28 +53,47 @@ class Stop:
     flags: list[str] = field(default_factory=list) # The names of arguments that are no activations
     parent: "Stop | None" = None # The innermost call of the candidate around it that has a partner
 
-# %% ../../nbs/lib/debug/forcing.ipynb #afec5e05
+
+class Place(NamedTuple):
+    "A tensor at the entry or exit of a pair of calls."
+    stop: Stop
+    where: str
+    number: int
+
+    @property
+    def part(self) -> Part: return getattr(self.stop, self.where)[self.number]
+
+    @property
+    def owner(self) -> Stop:
+        "Who has computed it: the layer that returned it, or the container that gave it to a layer."
+        return self.stop if self.where == "exit" else self.stop.parent or self.stop
+
+# %% ../../nbs/lib/debug/forcing.ipynb #efd254f5
+def some_of(t: Tensor) -> Tensor: return t[(0,)*(t.dim() - 1)][:64] if t.dim() else t
+
+
 def is_mask(t: Tensor) -> bool:
     "Is this something to be added to scores: zeros, and numbers below all others?"
-    if not t.numel() or not t.dtype.is_floating_point: return False
+    if not t.numel() or not t.dtype.is_floating_point or bool((some_of(t) > 0).any()): return False
     low, high = t.aminmax()
     return bool(high <= 0) and bool(low <= -1e4)
 
 
 def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -> list[Part]:
     "The tensors of floating point numbers that correspond: by path, else in their order; of equal shape, else of equal size."
-    a, b = ([v for v in values if v.is_float and not (entry and is_mask(shelf.get(v.key)))] for values in (a, b))
+    if entry: a, b = ([v for v in values if v.is_float and not is_mask(shelf.get(v.key))] for values in (a, b))
     found, left = [], list(b)
     def expands(one, other): return _expands(one, other) or _expands(other, one) and _equal_rows(shelf.get(one.key), other.shape)
     for tests in ((_same_path, _same_shape), (_same_shape,), (_same_size,), (expands,)):
         for one in [v for v in a if all(v is not part.a for part in found)]:
-            other = next((v for v in left if all(test(one, v) for test in tests)), None)
+            other = next((v for v in left if _same_sort(one, v) and all(test(one, v) for test in tests)), None)
             if other is None: continue
             left.remove(other)
             found.append(Part(one, other, _layout(one, other, shelf)))
     return found
 
 
+def _same_sort(a, b): return a.is_float if b.is_float else a.dtype == b.dtype
 def _same_path(a, b): return a.path == b.path
 def _same_shape(a, b): return a.shape == b.shape
 def _same_size(a, b): return torch.Size(a.shape).numel() == torch.Size(b.shape).numel() > 1
@@ -97,10 +117,10 @@ def _layout(a: Value, b: Value, shelf: Shelf) -> tuple[int, ...] | None:
     orders = [p for p in permutations(range(len(a.shape))) if tuple(a.shape[i] for i in p) == b.shape]
     return min(orders, key=lambda p: (one.permute(p) - other).abs().mean().item(), default=None)
 
-# %% ../../nbs/lib/debug/forcing.ipynb #dd326e78
-def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> list[Stop]:
-    "The pairs that have a partner, as places."
-    found, by_call = [], {}
+# %% ../../nbs/lib/debug/forcing.ipynb #aacf6db2
+def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> tuple[list[Stop], list[Stop]]:
+    "The pairs that have a partner, as places; and those whose outputs cannot be compared, because of their shapes."
+    found, other_shapes, by_call = [], [], {}
     for number, pair in enumerate(pairs):
         if pair.a is None or pair.b is None: continue
         stop = Stop(pair, number)
@@ -108,13 +128,21 @@ def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> list[Stop]:
         if pair.entry and not pair.is_root:
             stop.entry = parts_of_values(pair.a.inputs, pair.b.inputs, a.shelf, entry=True)
             stop.flags = _flags(stop)
-        by_call[pair.b] = stop
-        found.append(stop)
-    for stop in found:
+        if not _comparable(stop): other_shapes.append(stop)
+        else:
+            by_call[pair.b] = stop
+            found.append(stop)
+    for stop in found + other_shapes:
         call = stop.pair.b.parent
         while call is not None and call not in by_call: call = call.parent
         stop.parent = by_call.get(call)
-    return found
+    return found, other_shapes
+
+
+def _comparable(stop: Stop) -> bool:
+    "Do some numbers that one of them returns correspond to what the other returns, if both return numbers?"
+    a, b = (any(v.is_float for v in call.output) for call in (stop.pair.a, stop.pair.b))
+    return not (a and b) or any(part.a.is_float for part in stop.exit)
 
 
 def _flags(stop: Stop) -> list[str]:
@@ -138,33 +166,36 @@ class Forcer(LayerHook):
         return self.group.leave(layer, *given)
 
 
-MODULES = nn.modules
-RANDOM = (MODULES.dropout._DropoutNd, nn.RReLU, MODULES.pooling._MaxUnpoolNd, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
+class InPlaceOf(torch.autograd.Function):
+    "Other numbers in the place of a tensor, in its place in the graph: some models compute gradients in their forward."
+    @staticmethod
+    def forward(ctx, t: Tensor, value: Tensor) -> Tensor: return value.clone()
 
-
-def can_be_skipped(layer: nn.Module) -> bool:
-    "Does this layer do nothing but compute one tensor? torch's own leaves do, if they draw no random numbers."
-    if not type(layer).__module__.startswith("torch.nn.modules.") or isinstance(layer, RANDOM): return False
-    return "forward" not in vars(layer) and not layer._modules
-
-
-class Seen(BaseException):
-    "Ends a run once all has been seen that was asked for."
+    @staticmethod
+    def backward(ctx, g: Tensor): return g, None
 
 
 class Forcing(Group):
     "What the forcers of one run share."
     def __init__(self, stops: list[Stop], side: str, shelf: Shelf, arrived: Callable, *, wide: bool,
-                 skip: Callable[[Stop], bool], with_flags: Callable | None, push: int):
+                 skip: Callable[[Stop], bool], with_flags: Callable | None, push: int, within: dict[Call, list[Call]]):
         super().__init__("comparison", with_kwargs=True)
         self.side, self.shelf, self.arrived, self.wide = side, shelf, arrived, wide
         self.skip, self.with_flags, self.push = skip, with_flags, push
         self.stops = {getattr(s.pair, side).place: s for s in stops}
-        self.counts, self.stack, self.stubs = Counter(), [], []
+        self.within = within
+        self.counts, self.stacks, self.lent, self.own = Counter(), {}, [], {}
 
-    def begin(self):
-        self.counts.clear()
-        self.stack.clear()
+    @property
+    def stack(self) -> list[Stop | None]:
+        "The places of the calls that have begun in this thread."
+        if (own := self.stacks.get(get_ident())) is None: own = self.stacks[get_ident()] = []
+        return own
+
+    def end_of_call(self, result: Any):
+        "Where `call=` runs a part of the model, what it returns stands for what the model returns."
+        root = self.stops.get(("", 0))
+        if root is not None and not self.counts[""]: self._replaced(root, "exit", root.exit, result)
 
     def path(self, part: Part) -> str: return (part.a if self.side == "a" else part.b).path
 
@@ -181,30 +212,46 @@ class Forcing(Group):
         self.counts[name] += 1
         self.stack.append(stop)
         if stop is None: return None
-        named = arguments(layer, args, kwargs)
-        if len(stop.exit) == 1 and self.skip(stop) and can_be_skipped(layer):
-            self.stubs.append(layer)
-            layer.__dict__["forward"] = partial(self._stub, stop)
+        named = arguments(layer, args, kwargs, self.own[layer])
         new = self._replaced(stop, "entry", stop.entry, named)
         if self.with_flags and stop.flags: new = self._with_flags(stop, new)
         if new is named: return None
         values = list(new.values())
         return tuple(values[:len(args)]), dict(zip(list(new)[len(args):], values[len(args):]))
 
-    def _stub(self, stop: Stop, x: Tensor, *args, **kwargs) -> Tensor:
-        "Stands in for the forward of a layer that need not be computed."
-        value = self.value(stop.exit[0])
-        return x.copy_(value) if getattr(stop.pair, self.side).in_place else value
+    def lend_forwards(self, seen: Pass, named: dict[str, nn.Module]) -> dict[str, nn.Module]:
+        "Give layers that are skipped a forward that returns the reference's numbers at once; the layers that are called then."
+        self.own = {layer: has_own_forward(layer) for layer in named.values()}
+        skipped = {getattr(stop.pair, self.side) for stop in self.stops.values() if self.is_skipped(stop)}
+        hidden = set()
+        for call in reversed(seen.calls):  # those around others first
+            if call.parent in skipped or call.parent in hidden: hidden.add(call)
+        for layer in {call.module for call in skipped - hidden}:
+            self.lent.append((layer, vars(layer).get("forward")))
+            layer.__dict__["forward"] = partial(self._forward, layer.forward)
+        called = {call.name for call in seen.calls if call not in hidden}
+        return {name: layer for name, layer in named.items() if name in called}
+
+    def is_skipped(self, stop: Stop) -> bool: return getattr(stop.pair, self.side).repeats and self.skip(stop)
+
+    def _forward(self, forward: Callable, *args, **kwargs):
+        stop = self.stack[-1]
+        if stop is None or not self.is_skipped(stop): return forward(*args, **kwargs)
+        call, parts = getattr(stop.pair, self.side), {self.path(part): part for part in stop.exit}
+        todo = list(self.within[call])
+        while todo:  # what happens in it does not happen now
+            inner = todo.pop()
+            self.counts[inner.name] += 1
+            todo += self.within[inner]
+        values = iter([self.value(parts[v.path]) if v.path in parts else self.shelf.get(v.key).clone() for v in call.output])
+        return map_tensors(lambda t: next(values), call.outline)
 
     def leave(self, layer: nn.Module, args: tuple, kwargs: dict, output: Any):
         stop = self.stack.pop()
-        if self.stubs and self.stubs[-1] is layer:
-            del self.stubs.pop().__dict__["forward"]
-            return None
-        if stop is None: return None
-        given = {id(t) for t in tensors((args, kwargs))}
-        new = self._replaced(stop, "exit", stop.exit, output, given)
-        return None if new is output else new
+        if stop is None or self.is_skipped(stop): return None
+        given, found = {id(t) for t in tensors((args, kwargs))}, as_tensor(output)
+        new = self._replaced(stop, "exit", stop.exit, found, given)
+        return None if new is output or found is not output else new
 
     def _replaced(self, stop: Stop, where: str, parts: list[Part], x: Any, given: set = frozenset()) -> Any:
         if not parts: return x
@@ -214,12 +261,17 @@ class Forcing(Group):
         def replaced(t):
             i, part = wanted.get(next(paths), (None, None))
             if part is None: return t
-            self.arrived(stop, where, i, part, t)
-            value = self.value(part)
-            if id(t) not in given or not t.dtype == value.dtype: return value
-            with torch.no_grad(): return t.copy_(value)  # it was changed in place, so it is again
+            place, numbers = Place(stop, where, i), numbers_in(t)
+            self.arrived(place, part, numbers)
+            if numbers is not t: return t  # sparse, nested or quantized: only looked at
+            return self.lend(place, t, self.value(part), id(t) in given)
 
         return map_tensors(replaced, x)
+
+    def lend(self, place: Place, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
+        "What takes the place of `t`. A layer that works in place has changed `t`, and others have it too."
+        if t.requires_grad and value.dtype == t.dtype and torch.is_grad_enabled(): return InPlaceOf.apply(t, value)
+        return t.copy_(value) if in_place and t.dtype == value.dtype else value
 
     def _with_flags(self, stop: Stop, named: dict[str, Any]) -> dict[str, Any]:
         "The arguments, with the reference's masks, positions and flags."
@@ -236,8 +288,11 @@ class Forcing(Group):
         return new
 
     def let_go(self):
-        "Also after an exception, no layer is left with a stand-in."
-        while self.stubs: self.stubs.pop().__dict__.pop("forward", None)
+        "Also after an exception, each layer has its own forward again."
+        while self.lent:
+            layer, own = self.lent.pop()
+            if own is None: del layer.__dict__["forward"]
+            else: layer.__dict__["forward"] = own
         super().let_go()
 
 # %% ../../nbs/lib/debug/forcing.ipynb #b0795c0e
@@ -253,7 +308,7 @@ def run_forced(
     inputs: tuple[tuple, dict], # What it is called with
     named: dict[str, nn.Module], # Its layers that are looked at
     stops: list[Stop], # Where numbers are replaced
-    arrived: Callable[[Stop, str, int, Part, Tensor], None], # Told what arrives: place, `entry` or `exit`, number, part
+    arrived: Callable[[Place, Part, Tensor], None], # Told what arrives
     *,
     call: Callable[[nn.Module], Any] | None = None, # Runs the model
     wide: bool = False, # Run in float64
@@ -263,13 +318,17 @@ def run_forced(
     push: int = 0, # Move all numbers by a last bit, at random with this seed
 ):
     "Run a model with the reference's numbers in place of its own."
+    within = seen.within()
+
     def run(m, inputs):
         args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, args), map_tensors(widened, kwargs)
-        group = Forcing(stops, side, seen.shelf, arrived, wide=wide, skip=skip, with_flags=with_flags, push=push)
-        with listen(Forcer, named, group), in_float64(m, bits, push) if wide else nullcontext():
-            call(m) if call else m(*args, **kwargs)
+        group = Forcing(stops, side, seen.shelf, arrived, wide=wide, skip=skip, with_flags=with_flags, push=push,
+                        within=within)
+        try:
+            with listen(Forcer, group.lend_forwards(seen, named), group), in_float64(m, bits, push) if wide else nullcontext():
+                result = call(m) if call else m(*args, **kwargs)
+            group.end_of_call(result)
+        finally: group.let_go()
 
-    try:
-        with same_chance(): run_undisturbed(seen.model, inputs, run, train=None)
-    except Seen: pass
+    with as_it_was(seen.model): run_undisturbed(seen.model, inputs, run, train=None)

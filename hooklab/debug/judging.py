@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .forcing import Part, Stop, run_forced, stops_of
+from .forcing import Place, Stop, run_forced, stops_of
 from .pairing import Pair
 from .passes import Call, Pass, Value
 from ..hooks.float64 import WIDE, widened
@@ -41,9 +41,11 @@ def size_of(t: Tensor) -> Size:
 def difference(a: Tensor, b: Tensor) -> Tensor:
     "`b - a`, in at least the precision of both; 0 where both are NaN or the same infinity, infinite where only one is."
     kind = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+    if not (a.dtype.is_floating_point or a.dtype.is_complex): kind = torch.float64  # whole numbers
     a, b = a.detach().to(kind), b.detach().to(kind)
+    if kind.is_complex: a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
     apart = b - a
-    if bool(apart.isfinite().all()): return apart
+    if math.isfinite(apart.sum().item()): return apart
     same = (a == b) | (a.isnan() & b.isnan())
     return torch.where(same, 0, torch.where(apart.isfinite(), apart, math.inf))
 
@@ -54,22 +56,7 @@ EPS = {torch.float64: 2.**-52, torch.float32: 2.**-23, torch.float16: 2.**-10, t
 
 def eps(dtype: torch.dtype) -> float: return EPS.get(dtype, 2.**-3 if dtype.is_floating_point else 0.)
 
-# %% ../../nbs/lib/debug/judging.ipynb #b9403b97
-class Place(NamedTuple):
-    "A tensor at the entry or exit of a pair of calls."
-    stop: Stop
-    where: str
-    number: int
-
-    @property
-    def part(self) -> Part: return getattr(self.stop, self.where)[self.number]
-
-    @property
-    def owner(self) -> Stop:
-        "Who has computed it: the layer that returned it, or the container that gave it to a layer."
-        return self.stop if self.where == "exit" else self.stop.parent or self.stop
-
-
+# %% ../../nbs/lib/debug/judging.ipynb #90410019
 @dataclass
 class Share:
     "What was measured at a place where the numbers of the candidate are not bit for bit those of the reference."
@@ -83,7 +70,14 @@ class Share:
     @property
     def ratio(self) -> float: return (self.plain if self.own is None else self.own).over(self.noise)
 
-# %% ../../nbs/lib/debug/judging.ipynb #4b6b9175
+# %% ../../nbs/lib/debug/judging.ipynb #2793ec3f
+def explained(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
+    "What arithmetic explains: the loss of the reference, for as many bits as the candidate has, and at least a quarter of the last."
+    scale, least = max(eps_b/eps_a, 1) if eps_a else 1, max(eps_a, eps_b)/4
+    # Where the weights are rounded to fewer bits, the loss has that in it already, and is not scaled up once more.
+    return Size(*(max(min(scale*lost, lost + 16*least*most), least*most) for lost, most in zip(loss, whole)))
+
+
 FAULT = 2. # Above twice what arithmetic explains, two computations differ
 ROUGH = 100. # Without float64, and for losses that float64 does not explain
 NEAR = 1000. # Up to here, a weight that was merged from others may be what differs
@@ -99,7 +93,7 @@ class Precision:
                 own = max((eps(d) for d in _dtypes(call)), default=0.)
                 here = self.eps[call] = max(own, inner.pop(call, 0.))
                 if call.parent is not None: inner[call.parent] = max(inner[call.parent], here)
-        self.bits_a, self.bits_b = _bits(stops, "a"), _bits(stops, "b")
+        self.bits_a, self.bits_b = _bits(stops, "a", b.model), _bits(stops, "b", a.model)
 
     def of(self, stop: Stop) -> tuple[float, float]: return self.eps[stop.pair.a], self.eps[stop.pair.b]
 
@@ -109,24 +103,27 @@ def _dtypes(call: Call) -> set[torch.dtype]:
     return found | {p.dtype for p in call.module.parameters(recurse=False) if p.dtype in EPS}
 
 
-def _bits(stops: list[Stop], side: str) -> Callable[[nn.Module], torch.dtype | None]:
+def _bits(stops: list[Stop], side: str, model: nn.Module) -> Callable[[nn.Module], torch.dtype | None]:
     "To which dtype the parameters of a model are rounded in float64: that of the other model, if it has fewer bits."
     def coarsest(m, recurse): return max((p.dtype for p in m.parameters(recurse) if p.dtype in EPS), key=eps, default=None)
     other = "b" if side == "a" else "a"
-    root = next(s for s in stops if s.pair.is_root)
-    everywhere = coarsest(getattr(root.pair, other).module, True)
-    known = {}
+    everywhere, known = coarsest(model, True), {}
     for stop in stops:
         m = getattr(stop.pair, side).module
         known[m] = coarsest(getattr(stop.pair, other).module, False) or everywhere
     return lambda m: known.get(m, everywhere)
+
+# %% ../../nbs/lib/debug/judging.ipynb #27a322b5
+def _same_keys(stop: Stop) -> bool:
+    "Were all numbers that went in and out the same, bit for bit, before anything was forced?"
+    return all(part.a.key == part.b.key for part in [*stop.entry, *stop.exit])
 
 # %% ../../nbs/lib/debug/judging.ipynb #443721df
 class Trial:
     "Two passes and their pairs, and what the runs that are forced say about them."
     def __init__(self, a: Pass, b: Pass, pairs: list[Pair], inputs: Any, named: dict[str, dict], call: Callable | None):
         self.a, self.b, self.pairs, self.inputs, self.named, self.call = a, b, pairs, inputs, named, call
-        self.stops = stops_of(pairs, a, b)
+        self.stops, self.other_shapes = stops_of(pairs, a, b)
         self.precision = Precision(self.stops, a, b)
         self.shares: dict[Place, Share] = {}
         self.problems: list[str] = []
@@ -135,8 +132,7 @@ class Trial:
     def run(self, side: str, arrived: Callable, stops: list[Stop] | None = None, **options):
         seen = self.a if side == "a" else self.b
         if options.get("wide"): options["bits"] = getattr(self.precision, f"bits_{side}")
-        def told(stop, where, i, part, t): arrived(Place(stop, where, i), part, t)
-        run_forced(seen, side, self.inputs, self.named[side], self.stops if stops is None else stops, told, call=self.call, **options)
+        run_forced(seen, side, self.inputs, self.named[side], self.stops if stops is None else stops, arrived, call=self.call, **options)
 
     def compare_plainly(self):
         "Run the candidate forced, and note every place where its numbers are not those of the reference, bit for bit."
@@ -149,12 +145,43 @@ class Trial:
             apart = size_of(difference(expected, t))
             if apart.most or expected.dtype != t.dtype: self.shares[place] = Share(apart)
 
-        self.run("b", arrived)
+        same = {stop.pair.b for stop in self.stops if _same_keys(stop)}
+        try: self.run("b", arrived, skip=self.quiet(lambda stop: stop.pair.b in same))
+        except Exception as error: self._judge_as_seen(error)
+
+    def _judge_as_seen(self, error: Exception):
+        "The candidate cannot run with the reference's numbers: the first layer that differs by far is at fault."
+        self.problems.append(f"The candidate could not run with the reference's numbers in place of its own ({type(error).__name__}: "
+                             f"{error}), so the first layer that differs by more than arithmetic is named, and no other.")
+        self.shares = {}
+        for stop in self.stops:
+            for i, part in enumerate(stop.exit):
+                if part.a.key == part.b.key: continue
+                place, apart = Place(stop, "exit", i), size_of(difference(part.for_b(self.a.shelf.get(part.a.key)), self.b.shelf.get(part.b.key)))
+                noise = self.noise(place, Size())
+                if apart.over(noise) <= ROUGH: continue
+                self.shares = {place: Share(apart, noise=noise)}
+                return
+
+    def quiet(self, is_quiet: Callable[[Stop], bool]) -> Callable[[Stop], bool]:
+        "Which layers need not be computed: those that are quiet, with all that is in them."
+        loud = set()
+        for stop in self.stops:
+            if is_quiet(stop): continue
+            while stop is not None and stop not in loud:
+                loud.add(stop)
+                stop = stop.parent
+        return lambda stop: stop not in loud
+
+    def unequal(self) -> Callable[[Stop], bool]:
+        "Which layers have nothing unequal in them."
+        owners = {place.owner for place in self.shares}
+        return self.quiet(lambda stop: stop not in owners)
 
     def measure(self):
         "What is left of the differences in float64, and what arithmetic explains."
-        shelf, exits = self.a.shelf, {place.stop for place in self.shares if place.where == "exit"}
-        def skip(stop): return stop not in exits
+        if self.problems: return
+        shelf, skip = self.a.shelf, self.unequal()
 
         def at_reference(place, part, t):
             if (share := self.shares.get(place)) is None: return
@@ -179,13 +206,8 @@ class Trial:
         return own, t.float() if own.over(share.noise) > FAULT else None
 
     def noise(self, place: Place, loss: Size) -> Size:
-        "What arithmetic explains: the loss of the reference, for as many bits as the candidate has, at least a quarter of the last."
-        eps_a, eps_b = self.precision.of(place.owner)
-        scale = max(eps_b/eps_a, 1) if eps_a else 1
-        whole = size_of(self.a.shelf.get(place.part.a.key))
-        least = max(eps_a, eps_b)/4
-        # Where the weights are rounded to fewer bits, the loss has that in it already, and is not scaled up once more.
-        return Size(*(max(min(scale*lost, lost + 16*least*most), least*most) for lost, most in zip(loss, whole)))
+        "What arithmetic explains at a place, from what the reference loses there."
+        return explained(loss, size_of(self.a.shelf.get(place.part.a.key)), *self.precision.of(place.owner))
 
     def is_fault(self, share: Share) -> bool:
         if share.own is None: return share.ratio > ROUGH

@@ -9,12 +9,13 @@ __all__ = []
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from .forcing import Part, Stop
-from .judging import FAULT, NEAR, Place, Share, Size, Trial, difference, eps, size_of
+from .forcing import Place, Stop
+from .judging import FAULT, NEAR, Size, Trial, difference, eps, size_of
 from .passes import Call
 from ..hooks.float64 import WIDE, widened
 
@@ -33,8 +34,7 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]
         ratio = size_of(difference(part.for_b(expected), t)).over(share.noise)
         again[place.owner] = max(again.get(place.owner, 0), ratio)
 
-    exits = {place.stop for place in trial.shares if place.where == "exit"}
-    try: trial.run("b", arrived, wide=True, skip=lambda stop: stop not in exits, with_flags=other_flags.add)
+    try: trial.run("b", arrived, wide=True, skip=trial.unequal(), with_flags=other_flags.add)
     except Exception: return faults  # the candidate cannot be called with what the reference is called with
     found = {}
     for stop, place in faults.items():
@@ -85,7 +85,6 @@ def clear_by_merging(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Plac
             if share.own is not None and share.ratio <= NEAR and not _same_numbers(trial, stop)}
     if not near: return faults
     shelf = trial.a.shelf
-    exits = {place.stop for place in trial.shares if place.where == "exit"}
     pushed = {place: share for place, share in trial.shares.items() if place.owner in near and share.lost is not None}
 
     def arrived(place, part, t):
@@ -93,7 +92,7 @@ def clear_by_merging(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Plac
         moved = size_of(difference(widened(shelf.get(part.a.key)) + shelf.get(share.lost), t))
         share.noise = Size(*(max(x, 2*y) for x, y in zip(share.noise, moved)))
 
-    for seed in range(2): trial.run("a", arrived, wide=True, skip=lambda stop: stop not in exits, push=seed + 1)
+    for seed in range(2): trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed + 1)
     return {stop: place for stop, place in faults.items() if stop not in near or shares[stop].ratio > FAULT}
 
 # %% ../../nbs/lib/debug/second-look.ipynb #ef90a7f6
@@ -126,27 +125,58 @@ def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
     "Which of these blocks return the same when only what goes into them, and what is around them, is forced?"
     around = set(blocks)
     stops = [s for s in trial.stops if s in around or not any(up in around for up in _upwards(s))]
+    worst = _results(trial, stops, around)
+    return [block for block in blocks if block in worst and worst[block] <= FAULT]
+
+
+def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, float]:
+    "By how much more than arithmetic explains the outputs of some places differ, when these places are forced."
     worst, lost = defaultdict(float), {}
-    shelf = trial.a.shelf
+    shelf, numbers = trial.a.shelf, {stop.number for stop in judged}
 
     def at_reference(place, part, t):
-        if place.stop in around and place.where == "exit": lost[place] = difference(widened(shelf.get(part.a.key)), t)
+        if place.stop.number in numbers and place.where == "exit": lost[place] = difference(widened(shelf.get(part.a.key)), t)
 
     def at_candidate(place, part, t):
         if place not in lost: return
         own = size_of(difference(part.for_b(widened(shelf.get(part.a.key)) + lost[place]), t))
         worst[place.stop] = max(worst[place.stop], own.over(trial.noise(place, size_of(lost[place]))))
 
+    skip = trial.quiet(lambda stop: stop.number not in numbers)
+    loud = {stop.number for stop in trial.stops if not skip(stop)}
     try:
-        trial.run("a", at_reference, stops, wide=True, skip=lambda stop: stop not in around)
-        trial.run("b", at_candidate, stops, wide=True, skip=lambda stop: stop not in around)
-    except Exception: return []
-    return [block for block in blocks if block in worst and worst[block] <= FAULT]
+        for side, arrived in (("a", at_reference), ("b", at_candidate)):
+            trial.run(side, arrived, stops, wide=True, skip=lambda stop: stop.number not in loud)
+    except Exception: return {}
+    return {stop: worst[stop] for stop in {place.stop for place in lost}}
+
+# %% ../../nbs/lib/debug/second-look.ipynb #c3f5df54
+def clear_by_neighbours(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
+    "The faults, without those that together do what the reference's do."
+    runs = [run for run in _runs_of_suspects(trial, faults) if len(run) > 1]
+    if not runs: return faults
+    cut = {stop: replace(stop, entry=stop.entry if stop is run[0] else [], exit=stop.exit if stop is run[-1] else [])
+           for run in runs for stop in run}
+    members = set(cut)
+    stops = [cut.get(s, s) for s in trial.stops if s in members or not any(up in members for up in _upwards(s))]
+    worst = _results(trial, stops, {stop for run in runs for stop in run})
+    cleared = {stop for run in runs for stop in run if worst.get(cut[run[-1]], math.inf) <= FAULT}
+    return {stop: place for stop, place in faults.items() if stop not in cleared}
+
+
+def _runs_of_suspects(trial: Trial, faults: dict[Stop, Place]) -> list[list[Stop]]:
+    "Suspects that directly follow each other in the same container."
+    runs, last = [], {}
+    for stop in trial.stops:
+        before = last.get(stop.parent)
+        if stop in faults: runs[-1].append(stop) if before is not None and runs and runs[-1][-1] is before else runs.append([stop])
+        last[stop.parent] = stop
+    return runs
 
 # %% ../../nbs/lib/debug/second-look.ipynb #660126c2
 def second_look(trial: Trial) -> dict[Stop, Place]:
     "The layers at fault."
     faults = trial.faults()
-    for clear in (clear_by_flags, clear_by_merging, clear_by_result):
+    for clear in (clear_by_flags, clear_by_merging, clear_by_result, clear_by_neighbours):
         if faults: faults = clear(trial, faults)
     return faults
