@@ -52,64 +52,16 @@ def worse(model, name="blocks.1.up", by=.01):
 
 # What is not right yet, by test
 KNOWN = {
-    "test_left_alone_after_an_error[2-0-candidate-ValueError]":
-        "an error of the candidate in the forced run escapes: compare_plainly has no try",
-    "test_left_alone_after_an_error[2-0-candidate-OutOfMemoryError]":
-        "an error of the candidate in the forced run escapes: compare_plainly has no try",
-    "test_left_alone_after_an_error[2-2-candidate-ValueError]":
-        "an error of the candidate in the forced run escapes: compare_plainly has no try",
-    "test_left_alone_after_an_error[2-2-candidate-OutOfMemoryError]":
-        "an error of the candidate in the forced run escapes: compare_plainly has no try",
-    "test_an_error_in_call[3]":
-        "an error of the candidate in the forced run escapes: compare_plainly has no try",
-    "test_pairs":
-        "a function that returns None takes away the partner of every name it does not know",
-    "test_pairs_two_with_one_partner":
-        "two names with one partner are not refused",
-    "test_call_that_does_not_run_the_model":
-        "StopIteration where the root has no call",
-    "test_call_that_runs_a_part":
-        "StopIteration where the root has no call",
-    "test_outputs_of_all_kinds[None]":
-        "StopIteration where the root returns no tensor",
-    "test_outputs_of_all_kinds[sparse]":
-        "torch.equal knows no sparse tensors",
-    "test_outputs_of_all_kinds[nested]":
-        "nested tensors have no shape",
-    "test_a_fault_in_what_the_model_itself_does[integers]":
-        "only floating point numbers are compared",
-    "test_a_fault_in_what_the_model_itself_does[bool]":
-        "only floating point numbers are compared",
-    "test_a_fault_in_what_the_model_itself_does[sparse]":
-        "only floating point numbers are compared",
-    "test_a_fault_in_what_the_model_itself_does[nested]":
-        "only floating point numbers are compared",
-    "test_a_fault_in_what_the_model_itself_does[number]":
-        "only floating point numbers are compared",
     "test_an_output_is_missing":
         "an output that is missing is not told",
     "test_lazy_layers":
         "StopIteration: a lazy model runs as a copy, which is not watched",
-    "test_layers_in_threads":
-        "one stack of calls for all threads",
-    "test_parametrized[old weight_norm]":
-        "the weight that an old weight_norm computes stays in float64",
     "test_parametrized[old spectral_norm]":
-        "the weight that an old weight_norm computes stays in float64",
-    "test_weight_norm_left_as_it_was_after_a_fault":
         "the weight that an old weight_norm computes stays in float64",
     "test_models_that_compute_gradients[NeedsGradients]":
         "forced values have no graph",
     "test_models_that_compute_gradients[NeedsGradientsItself]":
         "forced values have no graph",
-    "test_state_outside_buffers[Cached-v]":
-        "an error of the candidate in the forced run escapes: compare_plainly has no try",
-    "test_state_outside_buffers_is_left_alone[Counts]":
-        "plain attributes that forward changes are not put back",
-    "test_state_outside_buffers_is_left_alone[Cached]":
-        "plain attributes that forward changes are not put back",
-    "test_recurrent_layers":
-        "_flat_weight_refs is not put back",
 }
 
 
