@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from .backward import BackwardTrial
 from .comparison import Comparison
 from .findings import Verdict, calls_differ, proof, words
 from .judging import Trial
@@ -84,22 +85,22 @@ def compare(
     with Shelf() as shelf:
         a = first_pass("reference", reference, inputs, shelf, named=named["a"], call=call)
         b = first_pass("candidate", candidate, inputs, shelf, named=named["b"], call=call, like=a)
-        return judged(Trial(a, b, paired(a, b, pairs), inputs, named, call))
+        return judged(Trial(a, b, paired(a, b, pairs), inputs, named, call), backward)
 
-# %% ../../nbs/lib/debug/comparing.ipynb #07ecf2f2
-def judged(trial: Trial) -> Comparison:
+# %% ../../nbs/lib/debug/comparing.ipynb #032d5b3e
+def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Comparison:
     "What two passes and their pairs say."
-    verdict = Verdict(trial, {})
-    if all(verdict.sizes(stop.pair)[1] for stop in trial.stops): return Comparison(verdict.rows())
-    trial.compare_plainly()
-    if trial.shares: trial.measure()
-    verdict.faults = {**verdict.shapes(), **second_look(trial)}
+    verdict, lines = Verdict(trial, {}), []
+    if not all(verdict.sizes(stop.pair)[1] for stop in trial.stops):
+        trial.compare_plainly()
+        if trial.shares: trial.measure()
+        verdict.faults = {**verdict.shapes(), **second_look(trial)}
     rows = verdict.rows()
     faults = sorted(verdict.faults, key=lambda stop: stop.number)
-    at = {stop.number: stop for stop in faults}
-    for number, stop in at.items():
+    for stop in faults:
         what = [words(trial, stop, verdict.faults[stop]), calls_differ(trial, stop)]
-        rows[number] = replace(rows[number], what="; ".join(text for text in what if text))
+        rows[stop.number] = replace(rows[stop.number], what="; ".join(text for text in what if text))
     root = next((row for row in rows if row.a == ""), None)
-    lines = proof(trial, faults, root.error) if faults and root else []
+    if faults and root: lines = proof(trial, faults, root.error)
+    if backward is not None: rows += BackwardTrial(trial, backward).rows(set(faults))
     return Comparison(rows, lines=lines, notes=trial.problems)

@@ -10,8 +10,8 @@ import math
 from dataclasses import replace
 
 from .comparison import Row, amount
-from .forcing import Stop
-from .judging import FAULT, Place, Trial, difference, size_of
+from .forcing import Place, Stop
+from .judging import FAULT, Trial, difference, size_of
 from .pairing import Pair
 from .symptoms import in_numbers, in_padding, in_parameters, in_settings
 from ..hooks.float64 import widened

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,21 @@ class Stop:
     exit: list[Part] = field(default_factory=list)
     flags: list[str] = field(default_factory=list) # The names of arguments that are no activations
     parent: "Stop | None" = None # The innermost call of the candidate around it that has a partner
+
+
+class Place(NamedTuple):
+    "A tensor at the entry or exit of a pair of calls."
+    stop: Stop
+    where: str
+    number: int
+
+    @property
+    def part(self) -> Part: return getattr(self.stop, self.where)[self.number]
+
+    @property
+    def owner(self) -> Stop:
+        "Who has computed it: the layer that returned it, or the container that gave it to a layer."
+        return self.stop if self.where == "exit" else self.stop.parent or self.stop
 
 # %% ../../nbs/lib/debug/forcing.ipynb #efd254f5
 def some_of(t: Tensor) -> Tensor: return t[(0,)*(t.dim() - 1)][:64] if t.dim() else t
@@ -220,12 +235,15 @@ class Forcing(Group):
         def replaced(t):
             i, part = wanted.get(next(paths), (None, None))
             if part is None: return t
-            self.arrived(stop, where, i, part, t)
-            value = self.value(part)
-            if id(t) not in given or not t.dtype == value.dtype: return value
-            with torch.no_grad(): return t.copy_(value)  # it was changed in place, so it is again
+            place = Place(stop, where, i)
+            self.arrived(place, part, t)
+            return self.lend(place, t, self.value(part), id(t) in given)
 
         return map_tensors(replaced, x)
+
+    def lend(self, place: Place, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
+        "What takes the place of `t`. A layer that works in place has changed `t`, and others have it too."
+        return t.copy_(value) if in_place and t.dtype == value.dtype else value
 
     def _with_flags(self, stop: Stop, named: dict[str, Any]) -> dict[str, Any]:
         "The arguments, with the reference's masks, positions and flags."
@@ -262,7 +280,7 @@ def run_forced(
     inputs: tuple[tuple, dict], # What it is called with
     named: dict[str, nn.Module], # Its layers that are looked at
     stops: list[Stop], # Where numbers are replaced
-    arrived: Callable[[Stop, str, int, Part, Tensor], None], # Told what arrives: place, `entry` or `exit`, number, part
+    arrived: Callable[[Place, Part, Tensor], None], # Told what arrives
     *,
     call: Callable[[nn.Module], Any] | None = None, # Runs the model
     wide: bool = False, # Run in float64

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .forcing import Part, Stop, run_forced, stops_of
+from .forcing import Place, Stop, run_forced, stops_of
 from .pairing import Pair
 from .passes import Call, Pass, Value
 from ..hooks.float64 import WIDE, widened
@@ -54,22 +54,7 @@ EPS = {torch.float64: 2.**-52, torch.float32: 2.**-23, torch.float16: 2.**-10, t
 
 def eps(dtype: torch.dtype) -> float: return EPS.get(dtype, 2.**-3 if dtype.is_floating_point else 0.)
 
-# %% ../../nbs/lib/debug/judging.ipynb #b9403b97
-class Place(NamedTuple):
-    "A tensor at the entry or exit of a pair of calls."
-    stop: Stop
-    where: str
-    number: int
-
-    @property
-    def part(self) -> Part: return getattr(self.stop, self.where)[self.number]
-
-    @property
-    def owner(self) -> Stop:
-        "Who has computed it: the layer that returned it, or the container that gave it to a layer."
-        return self.stop if self.where == "exit" else self.stop.parent or self.stop
-
-
+# %% ../../nbs/lib/debug/judging.ipynb #90410019
 @dataclass
 class Share:
     "What was measured at a place where the numbers of the candidate are not bit for bit those of the reference."
@@ -83,7 +68,14 @@ class Share:
     @property
     def ratio(self) -> float: return (self.plain if self.own is None else self.own).over(self.noise)
 
-# %% ../../nbs/lib/debug/judging.ipynb #4b6b9175
+# %% ../../nbs/lib/debug/judging.ipynb #2793ec3f
+def explained(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
+    "What arithmetic explains: the loss of the reference, for as many bits as the candidate has, and at least a quarter of the last."
+    scale, least = max(eps_b/eps_a, 1) if eps_a else 1, max(eps_a, eps_b)/4
+    # Where the weights are rounded to fewer bits, the loss has that in it already, and is not scaled up once more.
+    return Size(*(max(min(scale*lost, lost + 16*least*most), least*most) for lost, most in zip(loss, whole)))
+
+
 FAULT = 2. # Above twice what arithmetic explains, two computations differ
 ROUGH = 100. # Without float64, and for losses that float64 does not explain
 NEAR = 1000. # Up to here, a weight that was merged from others may be what differs
@@ -140,8 +132,7 @@ class Trial:
     def run(self, side: str, arrived: Callable, stops: list[Stop] | None = None, **options):
         seen = self.a if side == "a" else self.b
         if options.get("wide"): options["bits"] = getattr(self.precision, f"bits_{side}")
-        def told(stop, where, i, part, t): arrived(Place(stop, where, i), part, t)
-        run_forced(seen, side, self.inputs, self.named[side], self.stops if stops is None else stops, told, call=self.call, **options)
+        run_forced(seen, side, self.inputs, self.named[side], self.stops if stops is None else stops, arrived, call=self.call, **options)
 
     def compare_plainly(self):
         "Run the candidate forced, and note every place where its numbers are not those of the reference, bit for bit."
@@ -199,13 +190,8 @@ class Trial:
         return own, t.float() if own.over(share.noise) > FAULT else None
 
     def noise(self, place: Place, loss: Size) -> Size:
-        "What arithmetic explains: the loss of the reference, for as many bits as the candidate has, at least a quarter of the last."
-        eps_a, eps_b = self.precision.of(place.owner)
-        scale = max(eps_b/eps_a, 1) if eps_a else 1
-        whole = size_of(self.a.shelf.get(place.part.a.key))
-        least = max(eps_a, eps_b)/4
-        # Where the weights are rounded to fewer bits, the loss has that in it already, and is not scaled up once more.
-        return Size(*(max(min(scale*lost, lost + 16*least*most), least*most) for lost, most in zip(loss, whole)))
+        "What arithmetic explains at a place, from what the reference loses there."
+        return explained(loss, size_of(self.a.shelf.get(place.part.a.key)), *self.precision.of(place.owner))
 
     def is_fault(self, share: Share) -> bool:
         if share.own is None: return share.ratio > ROUGH

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from .forcing import Part, Stop
-from .judging import FAULT, NEAR, Place, Share, Size, Trial, difference, eps, size_of
+from .forcing import Place, Stop
+from .judging import FAULT, NEAR, Size, Trial, difference, eps, size_of
 from .passes import Call
 from ..hooks.float64 import WIDE, widened
 
