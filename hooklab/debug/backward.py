@@ -18,7 +18,7 @@ from .comparison import Row
 from .forcing import Forcer, Forcing, Stop
 from .judging import FAULT, ROUGH, Place, Size, Trial, difference, explained, size_of
 from .symptoms import in_numbers
-from .passes import arguments, copied, has_own_forward, same_chance
+from .passes import arguments, as_it_was, copied, has_own_forward
 from ..hooks.calls import GradientHook, listen
 from ..hooks.float64 import in_float64, widened
 from ..hooks.group import Group
@@ -52,7 +52,7 @@ def noted_gradients(
     call: Callable[[nn.Module], Any] | None, # Runs the model
 ) -> tuple[dict, dict[int, Tensor]]: # Gradients by place; and those of parameters, by the id of the parameter
     "One pass forward and backward."
-    with same_chance(), undisturbed(model, inputs, train=None, gradients=True) as m:
+    with as_it_was(model), undisturbed(model, inputs, train=None, gradients=True) as m:
         args, kwargs = copied(inputs)
         group = Notes()
         with listen(GradientNotes, named, group):
@@ -88,7 +88,7 @@ def forced_gradients(trial: Trial, side: str, given: Given, wide: bool) -> tuple
     "What every layer makes of the gradients of the reference: for each place, and for each parameter."
     seen, named = (trial.a if side == "a" else trial.b), trial.named[side]
     own = list(seen.model.parameters())
-    with same_chance(), undisturbed(seen.model, trial.inputs, train=None, gradients=True) as m:
+    with as_it_was(seen.model), undisturbed(seen.model, trial.inputs, train=None, gradients=True) as m:
         args, kwargs = copied(trial.inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
         group = ForcingGradients(trial.stops, side, seen.shelf, lambda *_: None, wide=wide, skip=lambda stop: False,

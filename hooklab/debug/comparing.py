@@ -5,16 +5,15 @@
 # %% auto #0
 __all__ = ['compare']
 
-# %% ../../nbs/lib/debug/comparing.ipynb #eaefea76
+# %% ../../nbs/lib/debug/comparing.ipynb #c8136342
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from .backward import BackwardTrial
 from .comparison import Comparison
-from .findings import Verdict, calls_differ, proof, words
+from .findings import Verdict, calls_differ, outputs_alone, proof, words
 from .judging import Trial
 from .pairing import Pairs, paired
 from .passes import Pass, run_pass, watched
@@ -91,16 +90,17 @@ def compare(
 def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Comparison:
     "What two passes and their pairs say."
     verdict, lines = Verdict(trial, {}), []
-    if not all(verdict.sizes(stop.pair)[1] for stop in trial.stops):
+    if trial.other_shapes or not all(verdict.sizes(stop.pair)[1] for stop in trial.stops):
         trial.compare_plainly()
         if trial.shares: trial.measure()
-        verdict.faults = {**verdict.shapes(), **second_look(trial)}
-    rows = verdict.rows()
+        verdict = Verdict(trial, second_look(trial))
+    verdict.blame_what_was_not_measured()
     faults = sorted(verdict.faults, key=lambda stop: stop.number)
     for stop in faults:
         what = [words(trial, stop, verdict.faults[stop]), calls_differ(trial, stop)]
-        rows[stop.number] = replace(rows[stop.number], what="; ".join(text for text in what if text))
+        verdict.words[stop] = "; ".join(text for text in what if text)
+    rows = verdict.rows()
     root = next((row for row in rows if row.a == ""), None)
     if faults and root: lines = proof(trial, faults, root.error)
     if backward is not None: rows += BackwardTrial(trial, backward).rows(set(faults))
-    return Comparison(rows, lines=lines, notes=trial.problems)
+    return Comparison(rows, lines=lines, notes=[*outputs_alone(trial), *trial.problems])

@@ -5,16 +5,20 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/findings.ipynb #b0231157
+# %% ../../nbs/lib/debug/findings.ipynb #c16a40cd
 import math
 from dataclasses import replace
+
+from torch import Tensor
 
 from .comparison import Row, amount
 from .forcing import Place, Stop
 from .judging import FAULT, Trial, difference, size_of
 from .pairing import Pair
+from .passes import Call
 from .symptoms import in_numbers, in_padding, in_parameters, in_settings
 from ..hooks.float64 import widened
+from ..hooks.select import first_few
 from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/debug/findings.ipynb #1b2514e7
@@ -23,13 +27,14 @@ class Verdict:
     def __init__(self, trial: Trial, faults: dict[Stop, Place]):
         self.trial, self.faults = trial, faults
         self.stops = {stop.pair: stop for stop in trial.stops}
-        self.shelf = trial.a.shelf
+        self.shelf, self.words = trial.a.shelf, {}
+        self.order = {call: number for number, call in enumerate(trial.b.calls)}
 
     def sizes(self, pair: Pair) -> tuple[float, bool]:
         "How much the outputs of a pair differ, as a share of the reference's, and whether they are equal bit for bit."
         stop = self.stops[pair]
         worst, equal = 0., True
-        if _not_comparable(stop): return math.inf, False
+        if stop in self.trial.other_shapes: return math.inf, False
         for part in stop.exit:
             if part.a.key == part.b.key: continue
             one, other = part.for_b(self.shelf.get(part.a.key)), self.shelf.get(part.b.key)
@@ -38,33 +43,57 @@ class Verdict:
             worst = max(worst, apart.rms/whole.rms if whole.rms else float(apart.rms > 0))
         return worst, equal
 
-    def shapes(self) -> dict[Stop, None]:
-        "Who is to blame for the first outputs that cannot be compared, because they have other shapes."
+    def blame_what_was_not_measured(self):
+        "Other shapes, other numbers of outputs, and what nothing explains."
+        self.add_shapes()
+        self.add_unexplained()
+        self.stops |= {stop.pair: stop for stop in self.faults}
+
+    def add_shapes(self):
+        "Blame the first layer that returns other shapes than the reference's, if the numbers around it differ as well."
+        for stop in self.trial.other_shapes:
+            while stop.parent is None and not stop.pair.is_root and _other_shapes_given(stop):
+                outer = [s for s in self.trial.other_shapes if _within(stop.pair.b, s.pair.b)]
+                if not outer: break
+                stop = outer[0]
+            if stop.parent is not None and (stop.parent not in self.faults or _other_shapes_given(stop)): continue
+            self.faults.pop(stop.parent, None)
+            self.faults[stop] = None
+            return
         for stop in self.trial.stops:
-            if not _not_comparable(stop): continue
-            while stop.parent is not None and _other_shapes_given(stop): stop = stop.parent
-            return {stop: None}
-        return {}
+            numbers = n_outputs(stop.pair.a), n_outputs(stop.pair.b)
+            if stop.pair.is_root and None not in numbers and numbers[0] != numbers[1]: self.faults[stop] = None
+
+    def add_unexplained(self):
+        "Blame the model itself where its outputs differ by far, and nothing that was seen explains it."
+        root = next((stop for stop in self.trial.stops if stop.pair.is_root), None)
+        if self.faults or root is None: return
+        if self.sizes(root.pair)[0] > UNEXPLAINED*max(self.trial.precision.of(root)): self.faults[root] = None
 
     def rows(self) -> list[Row]:
         found, clean = [], 0.  # `clean`: the greatest error before the first fault
-        guilty = False
         for pair in self.trial.pairs:
-            if pair.a is None or pair.b is None:
-                call, kind = (pair.a, "only in a") if pair.b is None else (pair.b, "only in b")
-                name = call.name
-                found.append(Row(pair.a and name, pair.b and name, call.number, 0., 0., 0., kind, layer=call.kind))
-                continue
-            stop = self.stops[pair]
-            error, equal = self.sizes(pair)
-            own, noise = self.own(stop)
-            if stop in self.faults: kind, guilty = "fault", True
-            elif equal: kind = "equal"
-            elif guilty and error > 4*max(noise, clean): kind = "inherited"
-            else: kind = "noise"
-            if not guilty: clean = max(clean, error)
-            found.append(Row(pair.a.name, pair.b.name, pair.a.number, error, own, noise, kind, layer=pair.a.kind))
+            stop = self.stops.get(pair)
+            if stop is None: found += _alone(pair, bool(self.faults))
+            else:
+                error, equal = self.sizes(pair)
+                own, noise = self.own(stop)
+                guilty = self.is_after_a_fault(pair)
+                if stop in self.faults: kind = "fault"
+                elif equal: kind = "equal"
+                elif guilty and error > 4*max(noise, clean): kind = "inherited"
+                else: kind = "noise"
+                if not guilty: clean = max(clean, error)
+                found.append(Row(pair.a.name, pair.b.name, pair.a.number, error, own, noise, kind, self.words.get(stop, ""), pair.a.kind))
         return found
+
+    def is_after_a_fault(self, pair: Pair) -> bool:
+        "Did this call see what the first fault has made?"
+        for stop, place in self.faults.items():
+            at = (stop if place is None else place.stop).pair.b
+            if place is not None and place.where == "entry" and pair.b.begun >= at.begun: return True
+            if self.order[pair.b] >= self.order[at]: return True
+        return False
 
     def own(self, stop: Stop) -> tuple[float, float]:
         "The own share of a layer and what arithmetic explains, as shares of what it returned."
@@ -80,11 +109,24 @@ class Verdict:
         i = max((0, 1), key=lambda k: mine[k]/share.noise[k] if share.noise[k] else 0)
         return tuple(x[i]/whole[i] if whole[i] else float(x[i] > 0) for x in (mine, share.noise))
 
-# %% ../../nbs/lib/debug/findings.ipynb #222442ce
-def _not_comparable(stop: Stop) -> bool:
-    "Do both return numbers, of which none correspond?"
-    a, b = (any(v.is_float for v in call.output) for call in (stop.pair.a, stop.pair.b))
-    return a and b and not stop.exit
+# %% ../../nbs/lib/debug/findings.ipynb #69e48ba4
+UNEXPLAINED = 1e5 # In last bits: no arithmetic adds up to this
+
+
+def _alone(pair: Pair, faulty: bool) -> list[Row]:
+    "Rows of calls that were compared with no other."
+    if faulty and pair.a is not None and pair.b is not None:
+        return [Row(pair.a.name, pair.b.name, pair.a.number, math.inf, 0., 0., "inherited", layer=pair.a.kind)]
+    rows = []
+    if pair.a is not None: rows.append(Row(pair.a.name, None, pair.a.number, 0., 0., 0., "only in a", layer=pair.a.kind))
+    if pair.b is not None: rows.append(Row(None, pair.b.name, pair.b.number, 0., 0., 0., "only in b", layer=pair.b.kind))
+    return rows
+
+
+def _within(call: Call | None, other: Call) -> bool:
+    while (call := call.parent) is not None:
+        if call is other: return True
+    return False
 
 
 def _other_shapes_given(stop: Stop) -> bool:
@@ -96,7 +138,10 @@ def words(trial: Trial, stop: Stop, place: Place | None) -> str:
     "What kind of fault it is: what differs in the layers themselves, and what the numbers look like."
     a, b = stop.pair.a, stop.pair.b
     found = [*in_settings(a.module, b.module), *in_parameters(a.module, b.module)][:3]
-    if place is None: return "; ".join([*found, f"it returns {_shapes(b.output)} where the reference returns {_shapes(a.output)}"])
+    if place is None and stop in trial.other_shapes:
+        return "; ".join([*found, f"it returns {_shapes(b.output)} where the reference returns {_shapes(a.output)}"])
+    if place is None and n_outputs(a) != n_outputs(b): return f"it returns {n_outputs(b)} tensors where the reference returns {n_outputs(a)}"
+    if place is None: return "no layer explains by itself why the outputs differ"
     share = trial.shares[place]
     if share.arrived is None: return "; ".join(found)
     expected = place.part.for_b(widened(trial.a.shelf.get(place.part.a.key)) + trial.a.shelf.get(share.lost))
@@ -118,11 +163,27 @@ def calls_differ(trial: Trial, stop: Stop) -> str:
     times = [sum(c.name == getattr(stop.pair, side).name for c in seen.calls) for side, seen in (("a", trial.a), ("b", trial.b))]
     return f"called {times[1]} times, not {times[0]}" if times[0] != times[1] else ""
 
+def n_outputs(call: Call) -> int | None:
+    "How many tensors the tuple or list that a call returned has; None for anything else."
+    x = call.outline
+    return sum(isinstance(part, Tensor) for part in x) if isinstance(x, tuple | list) else None
+
+
+def outputs_alone(trial: Trial) -> list[str]:
+    "What only one of the models returns."
+    root = next((stop for stop in trial.stops if stop.pair.is_root), None)
+    if root is None or not root.exit: return []
+    lines = []
+    for whose, call, used in (("reference", root.pair.a, [p.a for p in root.exit]), ("candidate", root.pair.b, [p.b for p in root.exit])):
+        more = [f"{v.path} ({'×'.join(map(str, v.shape))})" for v in call.output if v not in used]
+        if more: lines.append(f"Only the {whose} returns {first_few(more)}: this was not compared.")
+    return lines
+
 # %% ../../nbs/lib/debug/findings.ipynb #6d786592
 def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
     "By how much the models still differ when the layers at fault return what the reference's did."
-    root = next(stop for stop in trial.stops if stop.pair.is_root)
-    if root in faults or not root.exit: return None
+    root = next((stop for stop in trial.stops if stop.pair.is_root), None)
+    if root is None or root in faults or not root.exit or trial.problems: return None
     owners = {place.owner for place in trial.shares}
     if owners and all(stop.exit for stop in faults) and all(_is_in(owner, faults) for owner in owners): return 0.  # all else was equal when it was forced
     left = {}

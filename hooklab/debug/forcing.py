@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import permutations
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .pairing import Pair
-from .passes import Call, Pass, Value, arguments, copied, has_own_forward, same_chance
+from .passes import Call, Pass, Value, arguments, as_it_was, as_tensor, copied, has_own_forward, numbers_in, some_of
 from .spill import Shelf
 from ..hooks.calls import LayerHook, listen
 from ..hooks.float64 import in_float64, pushed, widened
@@ -31,11 +33,11 @@ class Part:
     "A tensor at the entry or exit of a pair of calls, in both models."
     a: Value
     b: Value
-    layout: tuple[int, ...] | None = None # The order of the reference's dimensions in the candidate, if it is another
+    layout: "Layout | None" = None # How the candidate lays it out, if it has another shape
 
     def for_b(self, t: Tensor) -> Tensor:
         "A tensor of the reference, as the candidate lays it out."
-        if self.layout is not None: t = t.permute(self.layout)
+        if self.layout is not None: t = t.reshape(self.layout.shape).permute(self.layout.order)
         if t.numel() < torch.Size(self.b.shape).numel(): return t.expand(self.b.shape)
         if t.numel() > torch.Size(self.b.shape).numel():  # equal rows, of which the candidate has one
             return t[tuple(slice(0, n) for n in self.b.shape)]
@@ -67,10 +69,7 @@ class Place(NamedTuple):
         "Who has computed it: the layer that returned it, or the container that gave it to a layer."
         return self.stop if self.where == "exit" else self.stop.parent or self.stop
 
-# %% ../../nbs/lib/debug/forcing.ipynb #efd254f5
-def some_of(t: Tensor) -> Tensor: return t[(0,)*(t.dim() - 1)][:64] if t.dim() else t
-
-
+# %% ../../nbs/lib/debug/forcing.ipynb #afec5e05
 def is_mask(t: Tensor) -> bool:
     "Is this something to be added to scores: zeros, and numbers below all others?"
     if not t.numel() or not t.dtype.is_floating_point or bool((some_of(t) > 0).any()): return False
@@ -80,18 +79,21 @@ def is_mask(t: Tensor) -> bool:
 
 def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -> list[Part]:
     "The tensors of floating point numbers that correspond: by path, else in their order; of equal shape, else of equal size."
-    a, b = ([v for v in values if v.is_float and not (entry and is_mask(shelf.get(v.key)))] for values in (a, b))
+    if entry: a, b = ([v for v in values if v.is_float and not is_mask(shelf.get(v.key))] for values in (a, b))
     found, left = [], list(b)
     def expands(one, other): return _expands(one, other) or _expands(other, one) and _equal_rows(shelf.get(one.key), other.shape)
     for tests in ((_same_path, _same_shape), (_same_shape,), (_same_size,), (expands,)):
         for one in [v for v in a if all(v is not part.a for part in found)]:
-            other = next((v for v in left if all(test(one, v) for test in tests)), None)
+            other = next((v for v in left if _same_sort(one, v) and all(test(one, v) for test in tests)), None)
             if other is None: continue
+            part = Part(one, other, _layout(one, other, shelf))
+            if tests == (_same_size,) and not _laid_out_alike(part, shelf): continue
             left.remove(other)
-            found.append(Part(one, other, _layout(one, other, shelf)))
+            found.append(part)
     return found
 
 
+def _same_sort(a, b): return a.is_float if b.is_float else a.dtype == b.dtype
 def _same_path(a, b): return a.path == b.path
 def _same_shape(a, b): return a.shape == b.shape
 def _same_size(a, b): return torch.Size(a.shape).numel() == torch.Size(b.shape).numel() > 1
@@ -106,19 +108,40 @@ def _equal_rows(t: Tensor, shape: tuple[int, ...]) -> bool:
     return torch.equal(t, t[tuple(slice(0, n) for n in shape)].expand(t.shape))
 
 
-def _layout(a: Value, b: Value, shelf: Shelf) -> tuple[int, ...] | None:
-    "The order of dimensions in which the numbers of two tensors of equal size agree best; None for the order they have."
-    if a.shape == b.shape or len(a.shape) != len(b.shape) or sorted(a.shape) != sorted(b.shape) or len(a.shape) > 4:
-        return None
-    from itertools import permutations
-    one, other = shelf.get(a.key).double(), shelf.get(b.key).double()
-    orders = [p for p in permutations(range(len(a.shape))) if tuple(a.shape[i] for i in p) == b.shape]
-    return min(orders, key=lambda p: (one.permute(p) - other).abs().mean().item(), default=None)
+def _laid_out_alike(part: Part, shelf: Shelf) -> bool:
+    "Is one shape the other with dimensions joined, or do the numbers agree in some layout?"
+    if part.b.shape in _joined(part.a.shape) or part.a.shape in _joined(part.b.shape): return True
+    one, other = part.for_b(shelf.get(part.a.key)).float(), shelf.get(part.b.key).float()
+    return bool((one - other).abs().mean() <= .05*one.abs().mean())
 
-# %% ../../nbs/lib/debug/forcing.ipynb #dd326e78
-def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> list[Stop]:
-    "The pairs that have a partner, as places."
-    found, by_call = [], {}
+
+class Layout(NamedTuple):
+    "Dimensions that were joined, and their order."
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def _joined(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
+    "The shapes that one gets by joining neighbouring dimensions."
+    if len(shape) < 2: return {shape}
+    rest = _joined(shape[1:])
+    return {(shape[0], *other) for other in rest} | {(shape[0]*other[0], *other[1:]) for other in rest}
+
+
+def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
+    "The layout in which the numbers of two tensors of equal size agree best; None for the one that they have."
+    if a.shape == b.shape or torch.Size(a.shape).numel() != torch.Size(b.shape).numel() or max(len(a.shape), len(b.shape)) > 5: return None
+    goals = _joined(b.shape)
+    layouts = [Layout(shape, order) for shape in _joined(a.shape) if len(shape) <= 4 for order in permutations(range(len(shape)))
+               if tuple(shape[i] for i in order) in goals]
+    one, other = shelf.get(a.key).float(), shelf.get(b.key).float()
+    def apart(layout): return (one.reshape(layout.shape).permute(layout.order).reshape(b.shape) - other).abs().nan_to_num().mean().item()
+    return min(layouts, key=apart, default=None)
+
+# %% ../../nbs/lib/debug/forcing.ipynb #aacf6db2
+def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> tuple[list[Stop], list[Stop]]:
+    "The pairs that have a partner, as places; and those whose outputs cannot be compared, because of their shapes."
+    found, other_shapes, by_call = [], [], {}
     for number, pair in enumerate(pairs):
         if pair.a is None or pair.b is None: continue
         stop = Stop(pair, number)
@@ -126,13 +149,21 @@ def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> list[Stop]:
         if pair.entry and not pair.is_root:
             stop.entry = parts_of_values(pair.a.inputs, pair.b.inputs, a.shelf, entry=True)
             stop.flags = _flags(stop)
-        by_call[pair.b] = stop
-        found.append(stop)
-    for stop in found:
+        if not _comparable(stop): other_shapes.append(stop)
+        else:
+            by_call[pair.b] = stop
+            found.append(stop)
+    for stop in found + other_shapes:
         call = stop.pair.b.parent
         while call is not None and call not in by_call: call = call.parent
         stop.parent = by_call.get(call)
-    return found
+    return found, other_shapes
+
+
+def _comparable(stop: Stop) -> bool:
+    "Do some numbers that one of them returns correspond to what the other returns, if both return numbers?"
+    a, b = (any(v.is_float for v in call.output) for call in (stop.pair.a, stop.pair.b))
+    return not (a and b) or any(part.a.is_float for part in stop.exit)
 
 
 def _flags(stop: Stop) -> list[str]:
@@ -156,6 +187,15 @@ class Forcer(LayerHook):
         return self.group.leave(layer, *given)
 
 
+class InPlaceOf(torch.autograd.Function):
+    "Other numbers in the place of a tensor, in its place in the graph: some models compute gradients in their forward."
+    @staticmethod
+    def forward(ctx, t: Tensor, value: Tensor) -> Tensor: return value.clone()
+
+    @staticmethod
+    def backward(ctx, g: Tensor): return g, None
+
+
 class Forcing(Group):
     "What the forcers of one run share."
     def __init__(self, stops: list[Stop], side: str, shelf: Shelf, arrived: Callable, *, wide: bool,
@@ -165,11 +205,18 @@ class Forcing(Group):
         self.skip, self.with_flags, self.push = skip, with_flags, push
         self.stops = {getattr(s.pair, side).place: s for s in stops}
         self.within = within
-        self.counts, self.stack, self.lent, self.own = Counter(), [], [], {}
+        self.counts, self.stacks, self.lent, self.own = Counter(), {}, [], {}
 
-    def begin(self):
-        self.counts.clear()
-        self.stack.clear()
+    @property
+    def stack(self) -> list[Stop | None]:
+        "The places of the calls that have begun in this thread."
+        if (own := self.stacks.get(get_ident())) is None: own = self.stacks[get_ident()] = []
+        return own
+
+    def end_of_call(self, result: Any):
+        "Where `call=` runs a part of the model, what it returns stands for what the model returns."
+        root = self.stops.get(("", 0))
+        if root is not None and not self.counts[""]: self._replaced(root, "exit", root.exit, result)
 
     def path(self, part: Part) -> str: return (part.a if self.side == "a" else part.b).path
 
@@ -223,9 +270,9 @@ class Forcing(Group):
     def leave(self, layer: nn.Module, args: tuple, kwargs: dict, output: Any):
         stop = self.stack.pop()
         if stop is None or self.is_skipped(stop): return None
-        given = {id(t) for t in tensors((args, kwargs))}
-        new = self._replaced(stop, "exit", stop.exit, output, given)
-        return None if new is output else new
+        given, found = {id(t) for t in tensors((args, kwargs))}, as_tensor(output)
+        new = self._replaced(stop, "exit", stop.exit, found, given)
+        return None if new is output or found is not output else new
 
     def _replaced(self, stop: Stop, where: str, parts: list[Part], x: Any, given: set = frozenset()) -> Any:
         if not parts: return x
@@ -235,14 +282,16 @@ class Forcing(Group):
         def replaced(t):
             i, part = wanted.get(next(paths), (None, None))
             if part is None: return t
-            place = Place(stop, where, i)
-            self.arrived(place, part, t)
+            place, numbers = Place(stop, where, i), numbers_in(t)
+            self.arrived(place, part, numbers)
+            if numbers is not t: return t  # sparse, nested or quantized: only looked at
             return self.lend(place, t, self.value(part), id(t) in given)
 
         return map_tensors(replaced, x)
 
     def lend(self, place: Place, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
         "What takes the place of `t`. A layer that works in place has changed `t`, and others have it too."
+        if t.requires_grad and value.dtype == t.dtype and torch.is_grad_enabled(): return InPlaceOf.apply(t, value)
         return t.copy_(value) if in_place and t.dtype == value.dtype else value
 
     def _with_flags(self, stop: Stop, named: dict[str, Any]) -> dict[str, Any]:
@@ -297,7 +346,10 @@ def run_forced(
         if wide: args, kwargs = map_tensors(widened, args), map_tensors(widened, kwargs)
         group = Forcing(stops, side, seen.shelf, arrived, wide=wide, skip=skip, with_flags=with_flags, push=push,
                         within=within)
-        with listen(Forcer, group.lend_forwards(seen, named), group), in_float64(m, bits, push) if wide else nullcontext():
-            call(m) if call else m(*args, **kwargs)
+        try:
+            with listen(Forcer, group.lend_forwards(seen, named), group), in_float64(m, bits, push) if wide else nullcontext():
+                result = call(m) if call else m(*args, **kwargs)
+            group.end_of_call(result)
+        finally: group.let_go()
 
-    with same_chance(): run_undisturbed(seen.model, inputs, run, train=None)
+    with as_it_was(seen.model): run_undisturbed(seen.model, inputs, run, train=None)

@@ -41,7 +41,9 @@ def size_of(t: Tensor) -> Size:
 def difference(a: Tensor, b: Tensor) -> Tensor:
     "`b - a`, in at least the precision of both; 0 where both are NaN or the same infinity, infinite where only one is."
     kind = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+    if not (a.dtype.is_floating_point or a.dtype.is_complex): kind = torch.float64  # whole numbers
     a, b = a.detach().to(kind), b.detach().to(kind)
+    if kind.is_complex: a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
     apart = b - a
     if math.isfinite(apart.sum().item()): return apart
     same = (a == b) | (a.isnan() & b.isnan())
@@ -91,7 +93,7 @@ class Precision:
                 own = max((eps(d) for d in _dtypes(call)), default=0.)
                 here = self.eps[call] = max(own, inner.pop(call, 0.))
                 if call.parent is not None: inner[call.parent] = max(inner[call.parent], here)
-        self.bits_a, self.bits_b = _bits(stops, "a"), _bits(stops, "b")
+        self.bits_a, self.bits_b = _bits(stops, "a", b.model), _bits(stops, "b", a.model)
 
     def of(self, stop: Stop) -> tuple[float, float]: return self.eps[stop.pair.a], self.eps[stop.pair.b]
 
@@ -101,13 +103,11 @@ def _dtypes(call: Call) -> set[torch.dtype]:
     return found | {p.dtype for p in call.module.parameters(recurse=False) if p.dtype in EPS}
 
 
-def _bits(stops: list[Stop], side: str) -> Callable[[nn.Module], torch.dtype | None]:
+def _bits(stops: list[Stop], side: str, model: nn.Module) -> Callable[[nn.Module], torch.dtype | None]:
     "To which dtype the parameters of a model are rounded in float64: that of the other model, if it has fewer bits."
     def coarsest(m, recurse): return max((p.dtype for p in m.parameters(recurse) if p.dtype in EPS), key=eps, default=None)
     other = "b" if side == "a" else "a"
-    root = next(s for s in stops if s.pair.is_root)
-    everywhere = coarsest(getattr(root.pair, other).module, True)
-    known = {}
+    everywhere, known = coarsest(model, True), {}
     for stop in stops:
         m = getattr(stop.pair, side).module
         known[m] = coarsest(getattr(stop.pair, other).module, False) or everywhere
@@ -123,7 +123,7 @@ class Trial:
     "Two passes and their pairs, and what the runs that are forced say about them."
     def __init__(self, a: Pass, b: Pass, pairs: list[Pair], inputs: Any, named: dict[str, dict], call: Callable | None):
         self.a, self.b, self.pairs, self.inputs, self.named, self.call = a, b, pairs, inputs, named, call
-        self.stops = stops_of(pairs, a, b)
+        self.stops, self.other_shapes = stops_of(pairs, a, b)
         self.precision = Precision(self.stops, a, b)
         self.shares: dict[Place, Share] = {}
         self.problems: list[str] = []
@@ -146,7 +146,22 @@ class Trial:
             if apart.most or expected.dtype != t.dtype: self.shares[place] = Share(apart)
 
         same = {stop.pair.b for stop in self.stops if _same_keys(stop)}
-        self.run("b", arrived, skip=self.quiet(lambda stop: stop.pair.b in same))
+        try: self.run("b", arrived, skip=self.quiet(lambda stop: stop.pair.b in same))
+        except Exception as error: self._judge_as_seen(error)
+
+    def _judge_as_seen(self, error: Exception):
+        "The candidate cannot run with the reference's numbers: the first layer that differs by far is at fault."
+        self.problems.append(f"The candidate could not run with the reference's numbers in place of its own ({type(error).__name__}: "
+                             f"{error}), so the first layer that differs by more than arithmetic is named, and no other.")
+        self.shares = {}
+        for stop in self.stops:
+            for i, part in enumerate(stop.exit):
+                if part.a.key == part.b.key: continue
+                place, apart = Place(stop, "exit", i), size_of(difference(part.for_b(self.a.shelf.get(part.a.key)), self.b.shelf.get(part.b.key)))
+                noise = self.noise(place, Size())
+                if apart.over(noise) <= ROUGH: continue
+                self.shares = {place: Share(apart, noise=noise)}
+                return
 
     def quiet(self, is_quiet: Callable[[Stop], bool]) -> Callable[[Stop], bool]:
         "Which layers need not be computed: those that are quiet, with all that is in them."
@@ -165,6 +180,7 @@ class Trial:
 
     def measure(self):
         "What is left of the differences in float64, and what arithmetic explains."
+        if self.problems: return
         shelf, skip = self.a.shelf, self.unequal()
 
         def at_reference(place, part, t):

@@ -26,7 +26,7 @@ class Pair:
     entry: bool = True # Whether their inputs correspond too, not only their outputs
 
     @property
-    def is_root(self) -> bool: return self.a is not None and not self.a.name
+    def is_root(self) -> bool: return self.a is not None and self.a.place == ("", 0)
 
 # %% ../../nbs/lib/debug/pairing.ipynb #165a0f94
 SAMPLE = 64
@@ -37,8 +37,8 @@ def sampled(t: Tensor) -> np.ndarray:
     "Up to 64 numbers of `t` from places spread over it, and the root of its mean square."
     n = t.numel()
     if not n: return np.zeros(SAMPLE + 1)
-    where = torch.linspace(0, n - 1, min(n, SAMPLE), dtype=torch.float64, device=t.device).long()
-    index = torch.unravel_index(where, t.shape) if t.dim() else ()
+    where = np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)
+    index = tuple(torch.from_numpy(i).to(t.device) for i in np.unravel_index(where, t.shape)) if t.dim() else ()
     some = t[index].reshape(-1)
     if some.is_complex(): some = some.abs()
     found = np.zeros(SAMPLE + 1)
@@ -82,7 +82,10 @@ class Features:
 
 def _shape(values: list[Value]) -> tuple | None: return None if (v := main_value(values)) is None else v.shape
 
-# %% ../../nbs/lib/debug/pairing.ipynb #3f655c8f
+# %% ../../nbs/lib/debug/pairing.ipynb #0466d837
+LEAST = 4.  # what a pair must have at least: the kind and one more property, or the values
+
+
 def _same(a: list, b: list) -> np.ndarray:
     "Which entries of two lists are equal, as a table."
     codes = {x: i for i, x in enumerate(dict.fromkeys([*a, *b]))}
@@ -103,7 +106,8 @@ def fits(a: Features, b: Features) -> np.ndarray:
     spread = max(a.spread, b.spread)
     same_kind, same_name = _same(a.kind, b.kind), _same(a.name, b.name)
     same_size = a.size[:, None] == b.size[None]
-    score = 2.*same_kind + 3*same_name + 1*(_same(a.end, b.end) & ~same_name) + .5*_same(a.digits, b.digits)
+    telling = np.array([not end.isdigit() for end in a.end])[:, None] | same_kind  # a number is a name only for the same class
+    score = 2.*same_kind + np.where(telling, 3, 1)*same_name + 1*(_same(a.end, b.end) & ~same_name) + .5*_same(a.digits, b.digits)
     score += 6*(agreement(a.output, b.output, spread) & same_size) + 2*agreement(a.input, b.input, spread)
     score += 1*_same(a.shape, b.shape) + .5*_same(a.input_shape, b.input_shape)
     score += np.where(a.is_leaf[:, None] == b.is_leaf[None], 1, -2)
@@ -111,13 +115,11 @@ def fits(a: Features, b: Features) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         near = np.abs(a.norm[:, None] - b.norm[None]) <= max(spread/100, 1e-5)*np.maximum(a.norm[:, None], b.norm[None])
     alike = _same(a.sizes, b.sizes)
-    score += np.where(both, np.where(alike & near, 4, np.where(alike, 1, -2)), 0) - 3*either
+    score += np.where(both, np.where(alike & near, 8, np.where(alike, 1, -2)), 0) - 5*either
+    score = np.maximum(score, LEAST*(same_name & telling & _same(a.shape, b.shape)))
     return np.where(same_size | (same_name & same_kind), score, 0)
 
-# %% ../../nbs/lib/debug/pairing.ipynb #0466d837
-LEAST = 4.  # what a pair must have at least: the kind and one more property, or the values
-
-
+# %% ../../nbs/lib/debug/pairing.ipynb #01196659
 def aligned(score: np.ndarray) -> list[tuple[int, int]]:
     "The pairs, in the order of both, that have the greatest sum."
     n, m = score.shape
@@ -189,12 +191,14 @@ def _chosen(a: Pass, b: Pass, pairs: Pairs) -> dict[str, str | None]:
     names_a, names_b = ({c.name: None for c in seen.calls} for seen in (a, b))
     if callable(pairs):
         told = {name: pairs(name) for name in names_a if name}
-        return {name: other for name, other in told.items() if other is None or other in names_b}
+        return {name: other for name, other in told.items() if other in names_b}
     for name, other in pairs.items():
         for asked, names, whose in ((name, names_a, "reference"), (other, names_b, "candidate")):
             if asked is None or asked in names: continue
             near = ", ".join(nearest(asked, list(names))) or "other names"
             raise LookupError(f"pairs: the {whose} ran no layer called {asked!r}; it has {near}")
+    twice = [other for other, n in Counter(pairs.values()).items() if n > 1 and other is not None]
+    if twice: raise ValueError(f"pairs: {twice[0]!r} is the partner of two layers, and a layer has one")
     return dict(pairs)
 
 # %% ../../nbs/lib/debug/pairing.ipynb #9a00e3dd

@@ -15,17 +15,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
 from ..hooks.select import layers, unwrap
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import run_undisturbed
-from .spill import Shelf
+from .spill import Shelf, is_plain
 
 # %% ../../nbs/lib/debug/passes.ipynb #bcea70c0
 @dataclass(eq=False)
@@ -55,6 +57,7 @@ class Call:
     in_place: bool = False # Whether it returned a tensor that it was given
     outline: Any = None # What it returned, with nothing in its tensors
     repeats: bool = False # Whether it did nothing but compute what it returned, as far as can be seen
+    begun: int = 0 # How many calls began before it
     inner: int = 0 # How many calls happened in it
     norms: list[tuple[int, float]] | None = None # Size and squared norm of each parameter, if they are known already
 
@@ -120,15 +123,15 @@ PLAIN = bool, int, float, str, type(None)
 
 def plain_settings(given: dict[str, Any]) -> dict[str, Any]: return {n: v for n, v in given.items() if isinstance(v, PLAIN)}
 
-# %% ../../nbs/lib/debug/passes.ipynb #ae990070
+# %% ../../nbs/lib/debug/passes.ipynb #c83283ac
 EMPTY = torch.empty(0)
 
 
-def is_plain(x: Any) -> bool:
+def all_plain(x: Any) -> bool:
     "Is this made of tensors and plain values only, in which a layer cannot have written something else?"
     if isinstance(x, (Tensor, *PLAIN)): return True
-    if isinstance(x, dict): return all(map(is_plain, x.values()))
-    return isinstance(x, tuple | list) and all(map(is_plain, x))
+    if isinstance(x, dict): return all(map(all_plain, x.values()))
+    return isinstance(x, tuple | list) and all(map(all_plain, x))
 
 
 def random_states(given: Any) -> list[Tensor]:
@@ -146,12 +149,10 @@ class Watcher(LayerHook):
         if rerun: return
         group = self.group
         args, kwargs = given
-        call = Call(self.name, group.counts[self.name], self.layer_type, self.module, group.stack[-1] if group.stack else None)
-        group.counts[self.name] += 1
+        call = group.begin(self.name, self.module)
         named = arguments(self.module, args, kwargs, has_own_forward(self.module))
         call.arguments, call.settings = list(named), plain_settings(named)
         call.inputs = group.kept(call, "inputs", named)
-        group.stack.append(call)
         group.given[call] = given, random_states(given)
 
     def left(self, output, rerun):
@@ -159,35 +160,75 @@ class Watcher(LayerHook):
         group = self.group
         while (call := group.stack.pop()).name != self.name: pass  # an error has ended the calls in it
         given, states = group.given.pop(call)
-        if output is None and not call.name: return
         own = {id(t) for t in tensors(given)}
         call.in_place = any(id(t) in own for t in tensors(output))
-        call.output = group.kept(call, "output", output)
-        call.outline = map_tensors(lambda t: EMPTY, output)
         drew = any(not torch.equal(a, b) for a, b in zip(states, random_states(given)))
-        call.repeats = is_plain(given) and is_plain(output) and not call.in_place and not drew
-        if call.parent is not None: call.parent.inner += 1
-        group.seen.finish(call)
+        call.repeats = all_plain(given) and all_plain(output) and not call.in_place and not drew
+        group.end(call, output)
 
 
 class Watching(Group):
     "What the watchers of one model share."
     def __init__(self, seen: Pass, like: Pass | None):
         super().__init__("comparison", with_kwargs=True)
-        self.seen, self.like, self.counts, self.stack, self.given = seen, like, Counter(), [], {}
+        self.seen, self.like, self.counts, self.stacks, self.given = seen, like, Counter(), {}, {}
+
+    @property
+    def stack(self) -> list[Call]:
+        "The calls that have begun in this thread. Layers that a model runs in other threads are in the call of the model."
+        if (own := self.stacks.get(get_ident())) is None: own = self.stacks[get_ident()] = []
+        return own
+
+    def begin(self, name: str, module: nn.Module) -> Call:
+        stack = self.stack or next(iter(self.stacks.values()))
+        call = Call(name, self.counts[name], type(module).__name__, module, stack[-1] if stack else None)
+        call.begun = self.counts.total()
+        self.counts[name] += 1
+        self.stack.append(call)
+        return call
+
+    def end(self, call: Call, output: Any):
+        call.output = self.kept(call, "output", output)
+        call.outline = map_tensors(lambda t: EMPTY, output)
+        if call.parent is not None: call.parent.inner += 1
+        self.seen.finish(call)
 
     def kept(self, call: Call, what: str, x: Any) -> list[Value]:
         "The tensors in `x`, on the shelf; what is as in the pass before lies there once."
         before = self.like.places.get(call.place) if self.like else None
         same = {v.path: v for v in getattr(before, what)} if before else {}
-        return [self._kept(path, t, same.get(path)) for path, t in named_tensors(x)]
+        found = [(path, numbers_in(t)) for path, t in named_tensors(as_tensor(x))]
+        return [self._kept(path, t, same.get(path)) for path, t in found if t is not None]
 
     def _kept(self, path: str, t: Tensor, same: Value | None) -> Value:
         key = None
         if same is not None and same.dtype == t.dtype and same.shape == tuple(t.shape):
             if equal_bits(self.seen.shelf.get(same.key), t): key = same.key
-        if key is None: key = self.seen.shelf.put(t)
+        if key is None: key = self._put(t)
         return Value(path, key, t.dtype, tuple(t.shape))
+
+    def _put(self, t: Tensor) -> int:
+        key = self.seen.shelf.put(t)
+        if t.numel() > 2**20 or equal_bits(some_of(self.seen.shelf.get(key)), some_of(t)): return key
+        return self.seen.shelf.put(t.clone())  # it was changed through `.data`, which torch does not count
+
+
+def some_of(t: Tensor) -> Tensor: return t[(0,)*(t.dim() - 1)][:64] if t.dim() and t.numel() else t
+
+
+def as_tensor(x: Any) -> Any:
+    "A plain number as a tensor; anything else as it is."
+    return torch.tensor(x, dtype=torch.float64 if type(x) is float else None) if type(x) in (bool, int, float) else x
+
+
+def numbers_in(t: Tensor) -> Tensor | None:
+    "The numbers of a tensor in the usual layout; None where they cannot be read."
+    try:
+        if t.is_nested: return torch.nested.to_padded_tensor(t.detach(), 0.)
+        if t.is_quantized: return t.dequantize()
+        if t.layout != torch.strided: return t.detach().to_dense()
+    except Exception: return None
+    return t if is_plain(t) else None
 
 
 def equal_bits(a: Tensor, b: Tensor) -> bool:
@@ -196,29 +237,64 @@ def equal_bits(a: Tensor, b: Tensor) -> bool:
     if not (a.dtype.is_floating_point or a.dtype.is_complex) or a.shape != b.shape: return False
     return bool(a.isnan().any()) and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
-# %% ../../nbs/lib/debug/passes.ipynb #773b3d6e
+# %% ../../nbs/lib/debug/passes.ipynb #54511248
 @contextmanager
-def same_chance() -> Iterator[None]:
-    "Afterwards the generators of Python and numpy are as they were; `undisturbed` does that for torch's."
+def as_it_was(model: nn.Module) -> Iterator[None]:
+    "Afterwards the plain attributes of a model, and the generators of Python and numpy, are as they were; `undisturbed` does the rest."
     numpy = sys.modules.get("numpy")
     python, numpys = random.getstate(), numpy and numpy.random.get_state()
+    kept = [(vars(m), dict(vars(m)), _inside(vars(m))) for m in model.modules()]
+    for own, before, _ in kept: own.update({n: v.clone() for n, v in before.items() if type(v) is Tensor and v.is_leaf})
+    # An embedding with a greatest norm changes its weight whenever it runs.
+    renormed = [(m.weight, m.weight.data) for m in model.modules() if getattr(m, "max_norm", None) is not None and hasattr(m, "weight")]
+    for weight, data in renormed: weight.data = data.clone()
     try: yield
     finally:
+        for weight, data in renormed: weight.data = data
+        for own, before, inside in kept:
+            own.clear()
+            own.update(before)
+            for name, content in inside.items(): _put_back(before[name], content)
         random.setstate(python)
         if numpy: numpy.random.set_state(numpys)
+
+
+def _inside(attributes: dict) -> dict:
+    "What is in the lists and dictionaries that a module keeps, but for those of torch."
+    return {n: copy.copy(v) for n, v in attributes.items() if type(v) in (list, dict) and n not in TORCHS}
+
+
+def _put_back(container: list | dict, content: list | dict):
+    if container == content: return
+    container.clear()
+    container.extend(content) if isinstance(container, list) else container.update(content)
+
+
+TORCHS = set(vars(nn.Module()))
 
 
 def copied(inputs: Any) -> Any:
     "A copy of the inputs of a model, so that a model that changes them changes only the copy."
     memo = {id(t): t.detach().clone().requires_grad_(t.requires_grad) for t in tensors(inputs)}
-    try: return copy.deepcopy(inputs, memo)
-    except Exception: return inputs  # an object that cannot be copied
+    def copy_of(x):
+        try: return copy.deepcopy(x, memo)
+        except Exception: return map_tensors(lambda t: memo[id(t)], x)  # an object that cannot be copied is in it
+    args, kwargs = inputs
+    return tuple(map(copy_of, args)), {name: copy_of(x) for name, x in kwargs.items()}
 
 
 def watched(model: nn.Module, names: list | None = None) -> dict[str, nn.Module]:
     "The layers of a model that are looked at, and the model itself under the empty name."
     found = layers(model) if names is None else layers(model, *names)
     return {"": unwrap(model), **{n: m for n, m in found.items() if "parametrizations" not in n.split(".")}}
+
+
+def _finish_root(group: Watching, model: nn.Module, result: Any):
+    "Where `call=` runs a part of the model, what it returns stands for what the model returns."
+    whole = group.begin("", model)
+    for call in group.seen.calls:
+        if call.parent is None: call.parent, whole.inner = whole, whole.inner + 1
+    group.end(whole, result)
 
 
 def run_pass(
@@ -231,14 +307,19 @@ def run_pass(
     like: Pass | None = None, # A pass that may have equal tensors, which are kept once
 ) -> Pass:
     "Run the model once, and note each call."
+    if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
+        raise ValueError(f"{type(model).__name__} has lazy layers, whose shapes the first run decides: run the model once before")
     seen = Pass(model, shelf)
+    named = watched(model) if named is None else named
 
     def run(m, inputs):
         seen.clear()
         group = Watching(seen, like)
         args, kwargs = copied(inputs)
-        with listen(Watcher, watched(model) if named is None else named, group):
-            call(m) if call else m(*args, **kwargs)
+        with listen(Watcher, named, group):
+            result = call(m) if call else m(*args, **kwargs)
+        if seen.calls and seen.calls[-1].name: _finish_root(group, unwrap(model), result)
 
-    with same_chance(): run_undisturbed(model, inputs, run, train=None)
+    with as_it_was(model): run_undisturbed(model, inputs, run, train=None)
+    if not seen.calls: raise ValueError("no layer of the model ran")
     return seen

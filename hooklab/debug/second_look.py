@@ -9,6 +9,7 @@ __all__ = []
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -124,28 +125,68 @@ def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
     "Which of these blocks return the same when only what goes into them, and what is around them, is forced?"
     around = set(blocks)
     stops = [s for s in trial.stops if s in around or not any(up in around for up in _upwards(s))]
+    worst = _results(trial, stops, around)
+    return [block for block in blocks if block in worst and worst[block] <= FAULT]
+
+
+def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, float]:
+    "By how much more than arithmetic explains the outputs of some places differ, when these places are forced."
     worst, lost = defaultdict(float), {}
-    shelf = trial.a.shelf
+    shelf, numbers = trial.a.shelf, {stop.number for stop in judged}
 
     def at_reference(place, part, t):
-        if place.stop in around and place.where == "exit": lost[place] = difference(widened(shelf.get(part.a.key)), t)
+        if place.stop.number in numbers and place.where == "exit": lost[place] = difference(widened(shelf.get(part.a.key)), t)
 
     def at_candidate(place, part, t):
         if place not in lost: return
         own = size_of(difference(part.for_b(widened(shelf.get(part.a.key)) + lost[place]), t))
         worst[place.stop] = max(worst[place.stop], own.over(trial.noise(place, size_of(lost[place]))))
 
-    skip = trial.quiet(lambda stop: stop not in around)
+    skip = trial.quiet(lambda stop: stop.number not in numbers)
+    loud = {stop.number for stop in trial.stops if not skip(stop)}
     try:
-        trial.run("a", at_reference, stops, wide=True, skip=skip)
-        trial.run("b", at_candidate, stops, wide=True, skip=skip)
-    except Exception: return []
-    return [block for block in blocks if block in worst and worst[block] <= FAULT]
+        for side, arrived in (("a", at_reference), ("b", at_candidate)):
+            trial.run(side, arrived, stops, wide=True, skip=lambda stop: stop.number not in loud)
+    except Exception: return {}
+    return {stop: worst[stop] for stop in {place.stop for place in lost}}
+
+# %% ../../nbs/lib/debug/second-look.ipynb #263dd565
+MOST_NEIGHBOURS, MOST_TRIES = 4, 16
+
+
+def clear_by_neighbours(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
+    "The faults, without those that together do what the reference's do."
+    left, tries = dict(faults), 0
+    for n in range(2, MOST_NEIGHBOURS + 1):
+        for suspects in _neighbours(trial, left, n):
+            if not all(stop in left for stop in suspects): continue
+            tries += 1
+            if tries > MOST_TRIES: return left
+            if _same_together(trial, suspects): left = {stop: place for stop, place in left.items() if stop not in suspects}
+    return left
+
+
+def _neighbours(trial: Trial, faults: dict[Stop, Place], n: int) -> list[list[Stop]]:
+    "Each `n` suspects that follow each other in the same container."
+    siblings = defaultdict(list)
+    for stop in trial.stops:
+        if stop in faults: siblings[stop.parent].append(stop)
+    return [found[i:i + n] for found in siblings.values() for i in range(len(found) - n + 1)]
+
+
+def _same_together(trial: Trial, suspects: list[Stop]) -> bool:
+    "Does the last of them return the same when only what goes into the first, and what is around them, is forced?"
+    first, last = suspects[0], suspects[-1]
+    between = {s for s in trial.stops if s.parent is first.parent and first.number <= s.number <= last.number}
+    ends = {first: replace(first, exit=[]), last: replace(last, entry=[])}
+    stops = [ends.get(s, s) for s in trial.stops if s in ends or not any(up in between for up in _upwards(s))]
+    worst = _results(trial, stops, between)
+    return worst.get(ends[last], math.inf) <= FAULT
 
 # %% ../../nbs/lib/debug/second-look.ipynb #660126c2
 def second_look(trial: Trial) -> dict[Stop, Place]:
     "The layers at fault."
     faults = trial.faults()
-    for clear in (clear_by_flags, clear_by_merging, clear_by_result):
+    for clear in (clear_by_flags, clear_by_merging, clear_by_result, clear_by_neighbours):
         if faults: faults = clear(trial, faults)
     return faults

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -40,7 +41,7 @@ def _unlike(a: Tensor, b: Tensor) -> str:
     for fewer in (torch.bfloat16, torch.float16):
         if eps(fewer) > eps(coarser) and torch.equal(a.to(fewer).to(b.dtype), b): return f"is rounded to {_word(fewer)}"
     apart = difference(a, b)
-    where = [int(i) for i in torch.unravel_index(apart.abs().argmax(), apart.shape)]
+    where = [int(i) for i in np.unravel_index(apart.abs().argmax().item(), apart.shape)]
     n = int((apart != 0).sum())
     how_many = f"in {n} of {apart.numel()} numbers, " if n < apart.numel()/2 else ""
     pattern = next(in_numbers(a, b), "")

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/hooks/float64.ipynb #5e194fad
+# %% ../../nbs/lib/hooks/float64.ipynb #398f0e9b
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -52,6 +53,9 @@ def _wide_options(kwargs: dict) -> dict:
 
 class Float64Mode(TorchDispatchMode):
     "Runs every operation in float64."
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool: return False  # or torch would import its compiler for this, which takes seconds
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func is torch.ops.aten.view.dtype: return _each(widened, func(*_each(_narrowed, args), **kwargs))
@@ -107,7 +111,7 @@ def lent_float64(
     modules = list(modules)
     stores = [(store, bits and bits(m)) for m in modules for store in (m._parameters, m._buffers)]
     own = [dict(store) for store, _ in stores]
-    flat = [(m, m._flat_weights) for m in modules if isinstance(m, nn.RNNBase)]  # a list of the same parameters
+    flat = [(m, m._flat_weights, vars(m).get("_flat_weight_refs")) for m in modules if isinstance(m, nn.RNNBase)]
     stand_ins = {}
     try:
         for (store, dtype), kept in zip(stores, own):
@@ -115,11 +119,13 @@ def lent_float64(
                 if t is None: continue
                 if id(t) not in stand_ins: stand_ins[id(t)] = _stand_in(t, dtype, push)
                 store[name] = stand_ins[id(t)]
-        for m, weights in flat: m.__dict__["_flat_weights"] = [stand_ins.get(id(w), w) for w in weights]
+        for m, weights, _ in flat:  # a list of the same parameters, and one of weak references to them
+            m.__dict__["_flat_weights"] = lent = [stand_ins.get(id(w), w) for w in weights]
+            m.__dict__["_flat_weight_refs"] = [weakref.ref(w) if w is not None else None for w in lent]
         yield stand_ins
     finally:
         for (store, _), kept in zip(stores, own): store.update(kept)
-        for m, weights in flat: m.__dict__["_flat_weights"] = weights
+        for m, weights, references in flat: vars(m).update(_flat_weights=weights, _flat_weight_refs=references)
 
 
 @contextmanager
