@@ -10,8 +10,8 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'edit_input', 'Change', 'scale', 'ablate', 'patch', 'steer', 'gradient_clipper', 'clipped_gradients',
            'FeatureExtractor', 'extract', 'StoredFeatures', 'load_features', 'execution_order', 'VerboseExecution',
            'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'find_nan', 'NanWatch', 'NonFiniteError',
-           'compare', 'Comparison', 'Row', 'summary', 'Summary', 'model_summary', 'module_summary', 'layer_info',
-           'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes',
+           'compare', 'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary', 'module_summary',
+           'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes',
            'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'History', 'WeightHistory',
            'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'compare_runs', 'RunComparison', 'RunRow', 'Learner',
            'synth_learner', 'RegModel', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback',
@@ -73,10 +73,11 @@ from .debug.nan_blame import *
 from .debug.nan_watch import *
 from .debug.comparing import *
 from .debug.comparison import *
+from .debug.recording import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients",
-    "find_nan", "NanWatch", "NonFiniteError", "compare", "Comparison", "Row",
+    "find_nan", "NanWatch", "NonFiniteError", "compare", "Comparison", "ComparedRow", "record",
 ]
 
 # %% ../nbs/lib/all.ipynb #5999af34

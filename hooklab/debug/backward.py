@@ -14,11 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .comparison import Row
-from .forcing import Forcer, Forcing, Stop
-from .judging import FAULT, ROUGH, Place, Size, Trial, difference, explained, size_of
+from .comparison import ComparedRow
+from .forcing import Forcer, Forcing
+from .judging import FAULT, ROUGH, Size, Trial, difference, explained, size_of
+from .passes import arguments, has_own_forward
+from .places import Place, Stop
 from .symptoms import in_numbers
-from .passes import arguments, as_it_was, copied, has_own_forward
+from .watching import as_it_was, copied
 from ..hooks.calls import GradientHook, listen
 from ..hooks.float64 import in_float64, widened
 from ..hooks.group import Group
@@ -166,7 +168,7 @@ class BackwardTrial:
         self.owned.setdefault(owner, []).append(
             GradientShare(of, size_of(difference(expected, found)), noise, whole, expected, found))
 
-    def rows(self, guilty: set[Stop]) -> list[Row]:
+    def rows(self, guilty: set[Stop]) -> list[ComparedRow]:
         "From the loss on. A layer that is at fault in the forward pass is not judged again."
         found, wrong, clean = [], bool(guilty), 0.
         for stop in sorted(self.trial.stops, key=lambda stop: -stop.number):
@@ -182,7 +184,7 @@ class BackwardTrial:
             else: kind = "inherited" if wrong and error > 4*max(noise, clean) else "noise"
             if not wrong: clean = max(clean, error)
             a, b = stop.pair.a, stop.pair.b
-            found.append(Row(a.name, b.name, a.number, error, own, noise, f"backward {kind}",
+            found.append(ComparedRow(a.name, b.name, a.number, error, own, noise, f"backward {kind}",
                              _words(stop, shares, self.limit) if at_fault else "", a.kind))
         return found
 

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['compare']
 
-# %% ../../nbs/lib/debug/comparing.ipynb #c8136342
-from collections.abc import Callable, Iterable
+# %% ../../nbs/lib/debug/comparing.ipynb #57149ddd
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -16,14 +16,16 @@ from .comparison import Comparison
 from .findings import Verdict, calls_differ, outputs_alone, proof, words
 from .judging import Trial
 from .pairing import Pairs, paired
-from .passes import Pass, run_pass, watched
+from .passes import Pass
+from .records import is_record
+from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
+from .watching import run_pass, watched
 from ..hooks.select import not_a_model
-from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/debug/comparing.ipynb #848e1e9c
-COMPARISONS: list[tuple[Callable[[Any], bool], Callable]] = []
+COMPARISONS: list[tuple[Callable[[Any], bool], Callable]] = [(is_record, compare_records)]
 
 
 def register_comparison(

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from .comparison import Row, amount
-from .forcing import Place, Stop
+from .comparison import ComparedRow, amount
 from .judging import FAULT, Trial, difference, size_of
 from .pairing import Pair
-from .passes import Call
+from .passes import LayerCall
+from .places import Place, Stop
 from .symptoms import in_numbers, in_padding, in_parameters, in_settings
 from ..hooks.float64 import widened
 from ..hooks.select import first_few
@@ -70,7 +70,7 @@ class Verdict:
         if self.faults or root is None: return
         if self.sizes(root.pair)[0] > UNEXPLAINED*max(self.trial.precision.of(root)): self.faults[root] = None
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ComparedRow]:
         found, clean = [], 0.  # `clean`: the greatest error before the first fault
         for pair in self.trial.pairs:
             stop = self.stops.get(pair)
@@ -84,7 +84,7 @@ class Verdict:
                 elif guilty and error > 4*max(noise, clean): kind = "inherited"
                 else: kind = "noise"
                 if not guilty: clean = max(clean, error)
-                found.append(Row(pair.a.name, pair.b.name, pair.a.number, error, own, noise, kind, self.words.get(stop, ""), pair.a.kind))
+                found.append(ComparedRow(pair.a.name, pair.b.name, pair.a.number, error, own, noise, kind, self.words.get(stop, ""), pair.a.kind))
         return found
 
     def is_after_a_fault(self, pair: Pair) -> bool:
@@ -113,17 +113,17 @@ class Verdict:
 UNEXPLAINED = 1e5 # In last bits: no arithmetic adds up to this
 
 
-def _alone(pair: Pair, faulty: bool) -> list[Row]:
+def _alone(pair: Pair, faulty: bool) -> list[ComparedRow]:
     "Rows of calls that were compared with no other."
     if faulty and pair.a is not None and pair.b is not None:
-        return [Row(pair.a.name, pair.b.name, pair.a.number, math.inf, 0., 0., "inherited", layer=pair.a.kind)]
+        return [ComparedRow(pair.a.name, pair.b.name, pair.a.number, math.inf, 0., 0., "inherited", layer=pair.a.kind)]
     rows = []
-    if pair.a is not None: rows.append(Row(pair.a.name, None, pair.a.number, 0., 0., 0., "only in a", layer=pair.a.kind))
-    if pair.b is not None: rows.append(Row(None, pair.b.name, pair.b.number, 0., 0., 0., "only in b", layer=pair.b.kind))
+    if pair.a is not None: rows.append(ComparedRow(pair.a.name, None, pair.a.number, 0., 0., 0., "only in a", layer=pair.a.kind))
+    if pair.b is not None: rows.append(ComparedRow(None, pair.b.name, pair.b.number, 0., 0., 0., "only in b", layer=pair.b.kind))
     return rows
 
 
-def _within(call: Call | None, other: Call) -> bool:
+def _within(call: LayerCall | None, other: LayerCall) -> bool:
     while (call := call.parent) is not None:
         if call is other: return True
     return False
@@ -163,7 +163,7 @@ def calls_differ(trial: Trial, stop: Stop) -> str:
     times = [sum(c.name == getattr(stop.pair, side).name for c in seen.calls) for side, seen in (("a", trial.a), ("b", trial.b))]
     return f"called {times[1]} times, not {times[0]}" if times[0] != times[1] else ""
 
-def n_outputs(call: Call) -> int | None:
+def n_outputs(call: LayerCall) -> int | None:
     "How many tensors the tuple or list that a call returned has; None for anything else."
     x = call.outline
     return sum(isinstance(part, Tensor) for part in x) if isinstance(x, tuple | list) else None

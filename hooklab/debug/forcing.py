@@ -7,173 +7,25 @@ __all__ = []
 
 # %% ../../nbs/lib/debug/forcing.ipynb #811264f9
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import permutations
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
-from .pairing import Pair
-from .passes import Call, Pass, Value, arguments, as_it_was, as_tensor, copied, has_own_forward, numbers_in, some_of
+from .passes import LayerCall, Pass, arguments, as_tensor, has_own_forward, numbers_in
+from .places import Part, Place, Stop
 from .spill import Shelf
+from .watching import as_it_was, copied
 from ..hooks.calls import LayerHook, listen
 from ..hooks.float64 import in_float64, pushed, widened
 from ..hooks.group import Group
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import run_undisturbed
-
-# %% ../../nbs/lib/debug/forcing.ipynb #b733cdb4
-@dataclass(eq=False)
-class Part:
-    "A tensor at the entry or exit of a pair of calls, in both models."
-    a: Value
-    b: Value
-    layout: "Layout | None" = None # How the candidate lays it out, if it has another shape
-
-    def for_b(self, t: Tensor) -> Tensor:
-        "A tensor of the reference, as the candidate lays it out."
-        if self.layout is not None: t = t.reshape(self.layout.shape).permute(self.layout.order)
-        if t.numel() < torch.Size(self.b.shape).numel(): return t.expand(self.b.shape)
-        if t.numel() > torch.Size(self.b.shape).numel():  # equal rows, of which the candidate has one
-            return t[tuple(slice(0, n) for n in self.b.shape)]
-        return t.reshape(self.b.shape)
-
-
-@dataclass(eq=False)
-class Stop:
-    "A pair of calls as a place where numbers are replaced."
-    pair: Pair
-    number: int # Its place in the order of the run
-    entry: list[Part] = field(default_factory=list)
-    exit: list[Part] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list) # The names of arguments that are no activations
-    parent: "Stop | None" = None # The innermost call of the candidate around it that has a partner
-
-
-class Place(NamedTuple):
-    "A tensor at the entry or exit of a pair of calls."
-    stop: Stop
-    where: str
-    number: int
-
-    @property
-    def part(self) -> Part: return getattr(self.stop, self.where)[self.number]
-
-    @property
-    def owner(self) -> Stop:
-        "Who has computed it: the layer that returned it, or the container that gave it to a layer."
-        return self.stop if self.where == "exit" else self.stop.parent or self.stop
-
-# %% ../../nbs/lib/debug/forcing.ipynb #afec5e05
-def is_mask(t: Tensor) -> bool:
-    "Is this something to be added to scores: zeros, and numbers below all others?"
-    if not t.numel() or not t.dtype.is_floating_point or bool((some_of(t) > 0).any()): return False
-    low, high = t.aminmax()
-    return bool(high <= 0) and bool(low <= -1e4)
-
-
-def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -> list[Part]:
-    "The tensors of floating point numbers that correspond: by path, else in their order; of equal shape, else of equal size."
-    if entry: a, b = ([v for v in values if v.is_float and not is_mask(shelf.get(v.key))] for values in (a, b))
-    found, left = [], list(b)
-    def expands(one, other): return _expands(one, other) or _expands(other, one) and _equal_rows(shelf.get(one.key), other.shape)
-    for tests in ((_same_path, _same_shape), (_same_shape,), (_same_size,), (expands,)):
-        for one in [v for v in a if all(v is not part.a for part in found)]:
-            other = next((v for v in left if _same_sort(one, v) and all(test(one, v) for test in tests)), None)
-            if other is None: continue
-            part = Part(one, other, _layout(one, other, shelf))
-            if tests == (_same_size,) and not _laid_out_alike(part, shelf): continue
-            left.remove(other)
-            found.append(part)
-    return found
-
-
-def _same_sort(a, b): return a.is_float if b.is_float else a.dtype == b.dtype
-def _same_path(a, b): return a.path == b.path
-def _same_shape(a, b): return a.shape == b.shape
-def _same_size(a, b): return torch.Size(a.shape).numel() == torch.Size(b.shape).numel() > 1
-
-
-def _expands(a, b):
-    return len(a.shape) == len(b.shape) and a.shape != b.shape and all(n in (m, 1) for n, m in zip(a.shape, b.shape))
-
-
-def _equal_rows(t: Tensor, shape: tuple[int, ...]) -> bool:
-    "Is a tensor the same along each dimension in which `shape` has one?"
-    return torch.equal(t, t[tuple(slice(0, n) for n in shape)].expand(t.shape))
-
-
-def _laid_out_alike(part: Part, shelf: Shelf) -> bool:
-    "Is one shape the other with dimensions joined, or do the numbers agree in some layout?"
-    if part.b.shape in _joined(part.a.shape) or part.a.shape in _joined(part.b.shape): return True
-    one, other = part.for_b(shelf.get(part.a.key)).float(), shelf.get(part.b.key).float()
-    return bool((one - other).abs().mean() <= .05*one.abs().mean())
-
-
-class Layout(NamedTuple):
-    "Dimensions that were joined, and their order."
-    shape: tuple[int, ...]
-    order: tuple[int, ...]
-
-
-def _joined(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
-    "The shapes that one gets by joining neighbouring dimensions."
-    if len(shape) < 2: return {shape}
-    rest = _joined(shape[1:])
-    return {(shape[0], *other) for other in rest} | {(shape[0]*other[0], *other[1:]) for other in rest}
-
-
-def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
-    "The layout in which the numbers of two tensors of equal size agree best; None for the one that they have."
-    if a.shape == b.shape or torch.Size(a.shape).numel() != torch.Size(b.shape).numel() or max(len(a.shape), len(b.shape)) > 5: return None
-    goals = _joined(b.shape)
-    layouts = [Layout(shape, order) for shape in _joined(a.shape) if len(shape) <= 4 for order in permutations(range(len(shape)))
-               if tuple(shape[i] for i in order) in goals]
-    one, other = shelf.get(a.key).float(), shelf.get(b.key).float()
-    def apart(layout): return (one.reshape(layout.shape).permute(layout.order).reshape(b.shape) - other).abs().nan_to_num().mean().item()
-    return min(layouts, key=apart, default=None)
-
-# %% ../../nbs/lib/debug/forcing.ipynb #aacf6db2
-def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> tuple[list[Stop], list[Stop]]:
-    "The pairs that have a partner, as places; and those whose outputs cannot be compared, because of their shapes."
-    found, other_shapes, by_call = [], [], {}
-    for number, pair in enumerate(pairs):
-        if pair.a is None or pair.b is None: continue
-        stop = Stop(pair, number)
-        stop.exit = parts_of_values(pair.a.output, pair.b.output, a.shelf, entry=False)
-        if pair.entry and not pair.is_root:
-            stop.entry = parts_of_values(pair.a.inputs, pair.b.inputs, a.shelf, entry=True)
-            stop.flags = _flags(stop)
-        if not _comparable(stop): other_shapes.append(stop)
-        else:
-            by_call[pair.b] = stop
-            found.append(stop)
-    for stop in found + other_shapes:
-        call = stop.pair.b.parent
-        while call is not None and call not in by_call: call = call.parent
-        stop.parent = by_call.get(call)
-    return found, other_shapes
-
-
-def _comparable(stop: Stop) -> bool:
-    "Do some numbers that one of them returns correspond to what the other returns, if both return numbers?"
-    a, b = (any(v.is_float for v in call.output) for call in (stop.pair.a, stop.pair.b))
-    return not (a and b) or any(part.a.is_float for part in stop.exit)
-
-
-def _flags(stop: Stop) -> list[str]:
-    "The arguments of both calls in which there are no activations."
-    def others(call, used):
-        taken = {v.path.partition(".")[0] for v in used}
-        return ({v.path.partition(".")[0] for v in call.inputs} | set(call.settings)) - taken
-    a, b = stop.pair.a, stop.pair.b
-    mine, theirs = others(a, [part.a for part in stop.entry]), others(b, [part.b for part in stop.entry])
-    return [name for name in a.arguments if name in mine and name in theirs]
 
 # %% ../../nbs/lib/debug/forcing.ipynb #52c2e422
 class Forcer(LayerHook):
@@ -199,7 +51,7 @@ class InPlaceOf(torch.autograd.Function):
 class Forcing(Group):
     "What the forcers of one run share."
     def __init__(self, stops: list[Stop], side: str, shelf: Shelf, arrived: Callable, *, wide: bool,
-                 skip: Callable[[Stop], bool], with_flags: Callable | None, push: int, within: dict[Call, list[Call]]):
+                 skip: Callable[[Stop], bool], with_flags: Callable | None, push: int, within: dict[LayerCall, list[LayerCall]]):
         super().__init__("comparison", with_kwargs=True)
         self.side, self.shelf, self.arrived, self.wide = side, shelf, arrived, wide
         self.skip, self.with_flags, self.push = skip, with_flags, push
@@ -283,7 +135,7 @@ class Forcing(Group):
             i, part = wanted.get(next(paths), (None, None))
             if part is None: return t
             place, numbers = Place(stop, where, i), numbers_in(t)
-            self.arrived(place, part, numbers)
+            with _disable_current_modes(): self.arrived(place, part, numbers)  # what looks on does not run in float64
             if numbers is not t: return t  # sparse, nested or quantized: only looked at
             return self.lend(place, t, self.value(part), id(t) in given)
 

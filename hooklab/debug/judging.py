@@ -9,16 +9,17 @@ __all__ = []
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .forcing import Place, Stop, run_forced, stops_of
+from .forcing import run_forced
 from .pairing import Pair
-from .passes import Call, Pass, Value
-from ..hooks.float64 import WIDE, widened
+from .passes import LayerCall, Pass
+from .places import Place, Stop, stops_of
+from ..hooks.float64 import widened
 
 # %% ../../nbs/lib/debug/judging.ipynb #149b2e62
 class Size(NamedTuple):
@@ -98,7 +99,7 @@ class Precision:
     def of(self, stop: Stop) -> tuple[float, float]: return self.eps[stop.pair.a], self.eps[stop.pair.b]
 
 
-def _dtypes(call: Call) -> set[torch.dtype]:
+def _dtypes(call: LayerCall) -> set[torch.dtype]:
     found = {v.dtype for v in [*call.inputs, *call.output] if v.is_float}
     return found | {p.dtype for p in call.module.parameters(recurse=False) if p.dtype in EPS}
 

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .passes import Call, Pass, Value, parameter_norms
+from .passes import LayerCall, Pass, Value, parameter_norms
 from ..hooks.select import nearest
 
 # %% ../../nbs/lib/debug/pairing.ipynb #f1a1e2f5
 @dataclass(eq=False)
 class Pair:
     "A call of the reference and its partner; one of them is None if it has no partner."
-    a: Call | None
-    b: Call | None
+    a: LayerCall | None
+    b: LayerCall | None
     entry: bool = True # Whether their inputs correspond too, not only their outputs
 
     @property
@@ -60,7 +60,7 @@ class Features:
         def sample(values):
             v = main_value(values)
             if v is None: return np.full(SAMPLE + 1, np.nan)
-            if v.key not in known: known[v.key] = sampled(seen.shelf.get(v.key))
+            if v.key not in known: known[v.key] = sampled(seen.shelf.get(v.key)) if v.sample is None else v.sample
             return known[v.key]
         self.output = np.stack([sample(c.output) for c in calls])
         self.input = np.stack([sample(c.inputs) for c in calls])

@@ -5,28 +5,15 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/passes.ipynb #a1142b77
-import copy
+# %% ../../nbs/lib/debug/passes.ipynb #6ee6fa00
 import inspect
-import random
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
-from ..hooks.calls import LayerHook, listen
-from ..hooks.group import Group
-from ..hooks.select import layers, unwrap
-from ..hooks.tree import map_tensors, named_tensors, tensors
-from ..hooks.undisturbed import run_undisturbed
 from .spill import Shelf, is_plain
 
 # %% ../../nbs/lib/debug/passes.ipynb #bcea70c0
@@ -37,19 +24,20 @@ class Value:
     key: int # Where it lies on the shelf
     dtype: torch.dtype
     shape: tuple[int, ...]
+    sample: Any = None # What pairing compares, if it is known already
 
     @property
     def is_float(self) -> bool: return self.dtype.is_floating_point or self.dtype.is_complex
 
 
 @dataclass(eq=False)
-class Call:
+class LayerCall:
     "One call of one layer."
     name: str # Of the layer; empty for the model itself
     number: int # Which call of this layer, from 0
     kind: str # The class of the layer
     module: nn.Module | None # The layer; None in a pass that was recorded
-    parent: "Call | None" # The call in which it happened
+    parent: "LayerCall | None" # The call in which it happened
     inputs: list[Value] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list) # The names of what it was given
     settings: dict[str, Any] = field(default_factory=dict) # What it was given beside tensors, by name
@@ -69,7 +57,7 @@ class Call:
         return f"{self.name or '(model)'}: {self.kind}, call {self.number}, {came} → {went}"
 
 
-def parameter_norms(call: Call) -> list[tuple[int, float]]:
+def parameter_norms(call: LayerCall) -> list[tuple[int, float]]:
     "The size and the squared norm of each parameter of a leaf, or of all in a container together."
     if call.norms is None:
         parameters = call.module.parameters(recurse=bool(call.inner))
@@ -84,14 +72,14 @@ class Pass:
     def __init__(self, model: nn.Module, shelf: Shelf):
         self.model, self.shelf, self.calls, self.places = model, shelf, [], {}
 
-    def within(self) -> dict[Call, list[Call]]:
+    def within(self) -> dict[LayerCall, list[LayerCall]]:
         "For each call, the calls directly in it."
         found = {call: [] for call in self.calls}
         for call in self.calls:
             if call.parent in found: found[call.parent].append(call)
         return found
 
-    def finish(self, call: Call):
+    def finish(self, call: LayerCall):
         self.calls.append(call)
         self.places[call.place] = call
 
@@ -123,9 +111,6 @@ PLAIN = bool, int, float, str, type(None)
 
 def plain_settings(given: dict[str, Any]) -> dict[str, Any]: return {n: v for n, v in given.items() if isinstance(v, PLAIN)}
 
-# %% ../../nbs/lib/debug/passes.ipynb #c83283ac
-EMPTY = torch.empty(0)
-
 
 def all_plain(x: Any) -> bool:
     "Is this made of tensors and plain values only, in which a layer cannot have written something else?"
@@ -133,86 +118,7 @@ def all_plain(x: Any) -> bool:
     if isinstance(x, dict): return all(map(all_plain, x.values()))
     return isinstance(x, tuple | list) and all(map(all_plain, x))
 
-
-def random_states(given: Any) -> list[Tensor]:
-    "The states of torch's generators that a layer with these inputs can use."
-    gpus = {t.device for t in tensors(given) if t.is_cuda}
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]
-
-# %% ../../nbs/lib/debug/passes.ipynb #c50d37bc
-class Watcher(LayerHook):
-    "Notes each call of its layer."
-    __slots__ = ()
-    port, outermost = "calls", True  # what other hooks change is the work of the layer
-
-    def enters(self, given, rerun):
-        if rerun: return
-        group = self.group
-        args, kwargs = given
-        call = group.begin(self.name, self.module)
-        named = arguments(self.module, args, kwargs, has_own_forward(self.module))
-        call.arguments, call.settings = list(named), plain_settings(named)
-        call.inputs = group.kept(call, "inputs", named)
-        group.given[call] = given, random_states(given)
-
-    def left(self, output, rerun):
-        if rerun: return
-        group = self.group
-        while (call := group.stack.pop()).name != self.name: pass  # an error has ended the calls in it
-        given, states = group.given.pop(call)
-        own = {id(t) for t in tensors(given)}
-        call.in_place = any(id(t) in own for t in tensors(output))
-        drew = any(not torch.equal(a, b) for a, b in zip(states, random_states(given)))
-        call.repeats = all_plain(given) and all_plain(output) and not call.in_place and not drew
-        group.end(call, output)
-
-
-class Watching(Group):
-    "What the watchers of one model share."
-    def __init__(self, seen: Pass, like: Pass | None):
-        super().__init__("comparison", with_kwargs=True)
-        self.seen, self.like, self.counts, self.stacks, self.given = seen, like, Counter(), {}, {}
-
-    @property
-    def stack(self) -> list[Call]:
-        "The calls that have begun in this thread. Layers that a model runs in other threads are in the call of the model."
-        if (own := self.stacks.get(get_ident())) is None: own = self.stacks[get_ident()] = []
-        return own
-
-    def begin(self, name: str, module: nn.Module) -> Call:
-        stack = self.stack or next(iter(self.stacks.values()))
-        call = Call(name, self.counts[name], type(module).__name__, module, stack[-1] if stack else None)
-        call.begun = self.counts.total()
-        self.counts[name] += 1
-        self.stack.append(call)
-        return call
-
-    def end(self, call: Call, output: Any):
-        call.output = self.kept(call, "output", output)
-        call.outline = map_tensors(lambda t: EMPTY, output)
-        if call.parent is not None: call.parent.inner += 1
-        self.seen.finish(call)
-
-    def kept(self, call: Call, what: str, x: Any) -> list[Value]:
-        "The tensors in `x`, on the shelf; what is as in the pass before lies there once."
-        before = self.like.places.get(call.place) if self.like else None
-        same = {v.path: v for v in getattr(before, what)} if before else {}
-        found = [(path, numbers_in(t)) for path, t in named_tensors(as_tensor(x))]
-        return [self._kept(path, t, same.get(path)) for path, t in found if t is not None]
-
-    def _kept(self, path: str, t: Tensor, same: Value | None) -> Value:
-        key = None
-        if same is not None and same.dtype == t.dtype and same.shape == tuple(t.shape):
-            if equal_bits(self.seen.shelf.get(same.key), t): key = same.key
-        if key is None: key = self._put(t)
-        return Value(path, key, t.dtype, tuple(t.shape))
-
-    def _put(self, t: Tensor) -> int:
-        key = self.seen.shelf.put(t)
-        if t.numel() > 2**20 or equal_bits(some_of(self.seen.shelf.get(key)), some_of(t)): return key
-        return self.seen.shelf.put(t.clone())  # it was changed through `.data`, which torch does not count
-
-
+# %% ../../nbs/lib/debug/passes.ipynb #efd254f5
 def some_of(t: Tensor) -> Tensor: return t[(0,)*(t.dim() - 1)][:64] if t.dim() and t.numel() else t
 
 
@@ -236,90 +142,3 @@ def equal_bits(a: Tensor, b: Tensor) -> bool:
     if torch.equal(a, b): return True
     if not (a.dtype.is_floating_point or a.dtype.is_complex) or a.shape != b.shape: return False
     return bool(a.isnan().any()) and bool(((a == b) | (a.isnan() & b.isnan())).all())
-
-# %% ../../nbs/lib/debug/passes.ipynb #54511248
-@contextmanager
-def as_it_was(model: nn.Module) -> Iterator[None]:
-    "Afterwards the plain attributes of a model, and the generators of Python and numpy, are as they were; `undisturbed` does the rest."
-    numpy = sys.modules.get("numpy")
-    python, numpys = random.getstate(), numpy and numpy.random.get_state()
-    kept = [(vars(m), dict(vars(m)), _inside(vars(m))) for m in model.modules()]
-    for own, before, _ in kept: own.update({n: v.clone() for n, v in before.items() if type(v) is Tensor and v.is_leaf})
-    # An embedding with a greatest norm changes its weight whenever it runs.
-    renormed = [(m.weight, m.weight.data) for m in model.modules() if getattr(m, "max_norm", None) is not None and hasattr(m, "weight")]
-    for weight, data in renormed: weight.data = data.clone()
-    try: yield
-    finally:
-        for weight, data in renormed: weight.data = data
-        for own, before, inside in kept:
-            own.clear()
-            own.update(before)
-            for name, content in inside.items(): _put_back(before[name], content)
-        random.setstate(python)
-        if numpy: numpy.random.set_state(numpys)
-
-
-def _inside(attributes: dict) -> dict:
-    "What is in the lists and dictionaries that a module keeps, but for those of torch."
-    return {n: copy.copy(v) for n, v in attributes.items() if type(v) in (list, dict) and n not in TORCHS}
-
-
-def _put_back(container: list | dict, content: list | dict):
-    if container == content: return
-    container.clear()
-    container.extend(content) if isinstance(container, list) else container.update(content)
-
-
-TORCHS = set(vars(nn.Module()))
-
-
-def copied(inputs: Any) -> Any:
-    "A copy of the inputs of a model, so that a model that changes them changes only the copy."
-    memo = {id(t): t.detach().clone().requires_grad_(t.requires_grad) for t in tensors(inputs)}
-    def copy_of(x):
-        try: return copy.deepcopy(x, memo)
-        except Exception: return map_tensors(lambda t: memo[id(t)], x)  # an object that cannot be copied is in it
-    args, kwargs = inputs
-    return tuple(map(copy_of, args)), {name: copy_of(x) for name, x in kwargs.items()}
-
-
-def watched(model: nn.Module, names: list | None = None) -> dict[str, nn.Module]:
-    "The layers of a model that are looked at, and the model itself under the empty name."
-    found = layers(model) if names is None else layers(model, *names)
-    return {"": unwrap(model), **{n: m for n, m in found.items() if "parametrizations" not in n.split(".")}}
-
-
-def _finish_root(group: Watching, model: nn.Module, result: Any):
-    "Where `call=` runs a part of the model, what it returns stands for what the model returns."
-    whole = group.begin("", model)
-    for call in group.seen.calls:
-        if call.parent is None: call.parent, whole.inner = whole, whole.inner + 1
-    group.end(whole, result)
-
-
-def run_pass(
-    model: nn.Module, # The model
-    inputs: tuple[tuple, dict], # Positional arguments and keyword arguments
-    shelf: Shelf, # Where tensors are kept
-    *,
-    named: dict[str, nn.Module] | None = None, # The layers to look at, by name
-    call: Callable[[nn.Module], Any] | None = None, # Runs the model, in place of `model(*args, **kwargs)`
-    like: Pass | None = None, # A pass that may have equal tensors, which are kept once
-) -> Pass:
-    "Run the model once, and note each call."
-    if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
-        raise ValueError(f"{type(model).__name__} has lazy layers, whose shapes the first run decides: run the model once before")
-    seen = Pass(model, shelf)
-    named = watched(model) if named is None else named
-
-    def run(m, inputs):
-        seen.clear()
-        group = Watching(seen, like)
-        args, kwargs = copied(inputs)
-        with listen(Watcher, named, group):
-            result = call(m) if call else m(*args, **kwargs)
-        if seen.calls and seen.calls[-1].name: _finish_root(group, unwrap(model), result)
-
-    with as_it_was(model): run_undisturbed(model, inputs, run, train=None)
-    if not seen.calls: raise ValueError("no layer of the model ran")
-    return seen

@@ -14,9 +14,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from .forcing import Place, Stop
 from .judging import FAULT, NEAR, Size, Trial, difference, eps, size_of
-from .passes import Call
+from .passes import LayerCall
+from .places import Place, Stop
 from ..hooks.float64 import WIDE, widened
 
 # %% ../../nbs/lib/debug/second-look.ipynb #a7ef9896
@@ -54,8 +54,8 @@ def _who_gave(stop: Stop, other_flags: set[Stop]) -> Stop:
     while stop.parent is not None and stop not in other_flags: stop = stop.parent
     return stop.parent or stop
 
-# %% ../../nbs/lib/debug/second-look.ipynb #52304058
-def parameters_of(call: Call, without: set[nn.Module]) -> list[Tensor]:
+# %% ../../nbs/lib/debug/second-look.ipynb #9ddef156
+def parameters_of(call: LayerCall, without: set[nn.Module]) -> list[Tensor]:
     "The parameters and buffers that a call can use, but for those of calls that are judged by themselves."
     found = {}
     todo = [call.module]

@@ -5,16 +5,15 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/symptoms.ipynb #c934c3e5
+# %% ../../nbs/lib/debug/symptoms.ipynb #09a42179
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .judging import EPS, difference, eps
+from .judging import difference, eps
 
 # %% ../../nbs/lib/debug/symptoms.ipynb #3fa61b22
 def in_parameters(a: nn.Module, b: nn.Module) -> Iterator[str]:
