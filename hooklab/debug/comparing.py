@@ -13,6 +13,7 @@ from torch import nn
 
 from .backward import BackwardTrial
 from .comparison import Comparison
+from .compiled import compiled_row, is_compiled
 from .findings import Verdict, calls_differ, outputs_alone, proof, words
 from .judging import Trial
 from .pairing import Pairs, paired
@@ -105,4 +106,8 @@ def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Compar
     root = next((row for row in rows if row.a == ""), None)
     if faults and root: lines = proof(trial, faults, root.error)
     if backward is not None: rows += BackwardTrial(trial, backward).rows(set(faults))
+    for whose, side, seen in (("reference", "a", trial.a), ("candidate", "b", trial.b)):
+        if not is_compiled(seen.model): continue
+        row = compiled_row(whose, seen, trial.inputs, trial.named[side], trial.call)
+        if row is not None: rows.append(row)
     return Comparison(rows, lines=lines, notes=[*outputs_alone(trial), *trial.problems])

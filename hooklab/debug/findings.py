@@ -14,7 +14,7 @@ from torch import Tensor
 from .comparison import ComparedRow, amount
 from .judging import FAULT, Trial, difference, size_of
 from .pairing import Pair
-from .passes import LayerCall
+from .passes import LayerCall, Value
 from .places import Place, Stop
 from .symptoms import in_numbers, in_padding, in_parameters, in_settings
 from ..hooks.float64 import widened
@@ -143,6 +143,9 @@ def words(trial: Trial, stop: Stop, place: Place | None) -> str:
     if place is None and n_outputs(a) != n_outputs(b): return f"it returns {n_outputs(b)} tensors where the reference returns {n_outputs(a)}"
     if place is None: return "no layer explains by itself why the outputs differ"
     share = trial.shares[place]
+    if place.where == "exit" and a.drew != b.drew: found.append(f"only the {'candidate' if b.drew else 'reference'} draws random numbers there")
+    elif a.drew and place.where == "exit": found.append("both draw random numbers there (dropout is on), not the same ones")
+    if place.part.a.dtype != place.part.b.dtype: found.append(f"{_dtype(place.part.b)} where the reference has {_dtype(place.part.a)}")
     if share.arrived is None: return "; ".join(found)
     expected = place.part.for_b(widened(trial.a.shelf.get(place.part.a.key)) + trial.a.shelf.get(share.lost))
     apart = difference(expected, share.arrived)
@@ -153,6 +156,9 @@ def words(trial: Trial, stop: Stop, place: Place | None) -> str:
     elif whose and not texts: found.append(whose.strip(": "))
     elif texts: found.append(f"output {texts[0]}")
     return "; ".join(found)
+
+
+def _dtype(v: Value) -> str: return str(v.dtype).removeprefix("torch.")
 
 
 def _shapes(values) -> str: return ", ".join("×".join(map(str, v.shape)) for v in values if v.is_float) or "no numbers"

@@ -44,6 +44,7 @@ class LayerCall:
     output: list[Value] = field(default_factory=list)
     in_place: bool = False # Whether it returned a tensor that it was given
     outline: Any = None # What it returned, with nothing in its tensors
+    drew: bool = False # Whether random numbers were drawn in it
     repeats: bool = False # Whether it did nothing but compute what it returned, as far as can be seen
     begun: int = 0 # How many calls began before it
     inner: int = 0 # How many calls happened in it

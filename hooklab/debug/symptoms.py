@@ -137,7 +137,7 @@ def _in_places(a, b, apart):
     "Does it differ in some places only?"
     differs = apart.abs() > 1e-3*apart.abs().max()
     for dim, word in ((0, "sample"), (1, "position"), (-1, "channel")):
-        if a.dim() < 2 or dim >= a.dim() or a.shape[dim] < 2 or (dim == -1 and a.dim() < 3): continue
+        if a.dim() < 2 or a.shape[dim] < 2 or (a.dim() == 2 and word == "position"): continue
         others = [d for d in range(a.dim()) if d != dim % a.dim()]
         where = differs.any(others[0]) if len(others) == 1 else differs.flatten() if not others else differs.movedim(dim, 0).flatten(1).any(1)
         found = where.nonzero().flatten().tolist()

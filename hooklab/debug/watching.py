@@ -61,8 +61,8 @@ class Watcher(LayerHook):
         given, states = group.given.pop(call)
         own = {id(t) for t in tensors(given)}
         call.in_place = any(id(t) in own for t in tensors(output))
-        drew = any(not torch.equal(a, b) for a, b in zip(states, random_states(given)))
-        call.repeats = all_plain(given) and all_plain(output) and not call.in_place and not drew
+        call.drew = any(not torch.equal(a, b) for a, b in zip(states, random_states(given)))
+        call.repeats = all_plain(given) and all_plain(output) and not call.in_place and not call.drew
         group.end(call, output)
 
 

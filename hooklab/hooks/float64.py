@@ -44,7 +44,15 @@ def _places_written(func) -> tuple[int, ...]:
 
 
 @cache
-def _draws(func) -> bool: return torch.Tag.nondeterministic_seeded in func.tags
+def _may_draw(func) -> bool: return torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _draws(func, args: tuple, kwargs: dict) -> bool:
+    "Does this operation draw random numbers? Fused attention does only if its dropout is not 0."
+    if not _may_draw(func): return False
+    for i, a in enumerate(func._schema.arguments):
+        if a.name == "dropout_p": return bool(args[i] if i < len(args) else kwargs.get(a.name, a.default_value))
+    return True
 
 
 def _wide_options(kwargs: dict) -> dict:
@@ -60,7 +68,7 @@ class Float64Mode(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.aten.view.dtype: return _each(widened, func(*_each(_narrowed, args), **kwargs))
         written = _places_written(func)
-        if _draws(func): return self._run_narrow(func, args, kwargs, written)
+        if _draws(func, args, kwargs): return self._run_narrow(func, args, kwargs, written)
         wide = [WIDE.get(a, a) if isinstance(a, torch.dtype) else _each(widened, a) for a in args]
         try: result = func(*wide, **_wide_options(kwargs))
         except (NotImplementedError, RuntimeError) as error:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..debug.comparing import register_comparison
+from ..debug.records import is_record
 from ..drawing import axes_for, ink, label_ends, line_colours
 from ..hooks.select import first_few
 from .evidence import in_digits
@@ -236,3 +238,11 @@ def compare_runs(
     found = differences(a, b, more, common_steps(runs))
     if not found: raise ValueError(nothing_in_common(a, b))
     return RunComparison(found, noise_of(found), rows_without_partner(a, b))
+
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #d40834e8
+def is_run(x: Any) -> bool:
+    "Is this what ActivationStats has recorded, or a file of it?"
+    return isinstance(x, Recorded) or (isinstance(x, str | Path) and not is_record(x))
+
+
+register_comparison(is_run, compare_runs)

@@ -15,28 +15,16 @@ from hooklab.debug.comparing import compare
 KNOWN = {
     "test_folded_batch_norm_and_another_layer_faulty":
         "what is equal as a run of layers is cleared in whole blocks only",
-    "test_a_fault_in_a_cell_that_is_called_often":
-        "shapes() blames the parent although its outputs agree",
-    "test_a_layer_is_inserted":
-        "a name with a digit beats equal weights",
-    "test_a_layer_is_missing":
-        "a name with a digit beats equal weights",
-    "test_a_cache_against_a_full_pass":
-        "shapes() blames the parent although its outputs agree",
     "test_llama_by_hand_with_wrong_angles[theta]":
         "each layer that was given wrong angles is marked, not who gave them",
     "test_equal_convolution_as_a_product":
         "values of another rank are forced in a wrong layout",
-    "test_equal_mixture_of_experts":
-        "shapes() blames the parent although its outputs agree",
-    "test_equal_in_chunks":
-        "shapes() blames the parent although its outputs agree",
 }
 
 
 @pytest.fixture(autouse=True)
 def known_failure(request):
-    if reason := KNOWN.get(request.node.name): request.applymarker(pytest.mark.xfail(strict=False, reason=reason))
+    if reason := KNOWN.get(request.node.name): request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
 
 
 def at_fault(c): return list(dict.fromkeys(row.a for row in c.rows if row.is_fault))

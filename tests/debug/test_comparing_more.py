@@ -15,24 +15,16 @@ from hooklab.debug.comparing import compare
 KNOWN = {
     "test_what_code_does[data]":
         "the shelf takes a tensor changed through .data for unchanged",
-    "test_other_code[data-<lambda>]":
-        "the shelf takes a tensor changed through .data for unchanged",
-    "test_embedding_with_a_greatest_norm":
-        "parameters that forward changes are not put back",
     "test_parameters_that_forward_changes":
         "parameters that forward changes are not put back",
-    "test_inputs_that_cannot_be_copied":
-        "nothing is copied if one part of the inputs cannot be",
     "test_faults_that_cancel":
         "what is equal as a run of layers is cleared in whole blocks only",
-    "test_attention_of_torch_against_one_by_hand":
-        "a leaf and a container of one name are paired only if their outputs agree",
 }
 
 
 @pytest.fixture(autouse=True)
 def known_failure(request):
-    if reason := KNOWN.get(request.node.name): request.applymarker(pytest.mark.xfail(strict=False, reason=reason))
+    if reason := KNOWN.get(request.node.name): request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
 
 
 def at_fault(c): return list(dict.fromkeys(row.a for row in c.rows if row.is_fault))
