@@ -17,8 +17,6 @@ KNOWN = {
         "what is equal as a run of layers is cleared in whole blocks only",
     "test_llama_by_hand_with_wrong_angles[theta]":
         "each layer that was given wrong angles is marked, not who gave them",
-    "test_equal_convolution_as_a_product":
-        "values of another rank are forced in a wrong layout",
 }
 
 
