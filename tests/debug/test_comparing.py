@@ -52,6 +52,8 @@ def worse(model, name="blocks.1.up", by=.01):
 
 # What is not right yet, by test
 KNOWN = {
+    "test_an_output_is_missing[nothing]":
+        "a candidate that returns nothing is not told",
 }
 
 
