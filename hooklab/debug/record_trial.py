@@ -133,13 +133,13 @@ def _only_numbers_differ(stop: Stop) -> bool:
                   for call in (stop.pair.a, stop.pair.b))
     return one == other and not stop.pair.a.inner and all("16" in dtype for dtype, _ in one.values())
 
-# %% ../../nbs/lib/debug/record-trial.ipynb #73415654
+# %% ../../nbs/lib/debug/record-trial.ipynb #6089c814
 def clear_by_whole_block(trial: MeasuredTrial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
     "The faults, without those in a block that as a whole does the same."
     inside = defaultdict(set)
     for stop in faults:
         for around in _upwards(stop): inside[around].add(stop)
-    blocks = {block for block, suspects in inside.items() if len(suspects) > 1 and block.exit and not block.pair.is_root
+    blocks = {block for block, suspects in inside.items() if len(suspects) > 1 and block.exit
               and not trial.sampled[block] and block not in trial.open}
     cleared, left = set(), sorted(blocks, key=lambda block: sum(1 for _ in _upwards(block)))
     for block in left:  # the outermost first

@@ -54,7 +54,7 @@ def no_partners(pairs: list[Pair]) -> list[str]:
     return [f"No layer of one has a partner in the other ({', '.join(call.name for call in calls[0][:3])} …, and "
             f"{', '.join(call.name for call in calls[1][:3])} …), so only inputs and outputs of the whole were compared: is it another model?"]
 
-# %% ../../nbs/lib/debug/records-compared.ipynb #7076aaaf
+# %% ../../nbs/lib/debug/records-compared.ipynb #b6142d61
 class RecordVerdict(SideVerdict):
     "From a trial with a record to rows."
     def parts(self, stop: Stop) -> list[Part]: return [*stop.exit, *self.trial.sampled[stop]]
@@ -85,7 +85,7 @@ def judged_with_record(trial: MeasuredTrial) -> Comparison:
 
 
 def words_with_record(trial: MeasuredTrial, stop: Stop, place: Place | None) -> list[str]:
-    if place is not None and place not in trial.shares: return [words_of_records(trial.beside, place.owner, place)]
+    if place is not None and place not in trial.shares: return [words_of_records(trial.beside, next(s for s in trial.beside.stops if s.pair is stop.pair), place)]
     return [*list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))[:3], words(trial, stop, place)]
 
 

@@ -81,7 +81,7 @@ def numbers(a: Any, b: Any, part: Part) -> tuple[Tensor, Tensor] | None:
     if part.a.sample is None or part.b.sample is None: return None
     return tuple(torch.from_numpy(v.sample[:-1]) for v in (part.a, part.b))
 
-# %% ../../nbs/lib/debug/side-by-side.ipynb #38e27172
+# %% ../../nbs/lib/debug/side-by-side.ipynb #72fbfefe
 def in_order(stops: list[Stop]) -> Iterator[tuple[Stop, str]]:
     "Each place where a layer begins (`entry`) or ends (`exit`), when it is its turn."
     inside = defaultdict(list)
@@ -128,38 +128,73 @@ class SideBySide(Trial):
                 if found[0].numel() < math.prod(part.b.shape): share.noise = Size(2*share.noise.rms, share.noise.most)
 
     def first(self) -> Place | None:
-        "The first place that arithmetic does not explain."
-        return next((place for place, share in self.shares.items() if share.ratio > 1), None)
+        "The first place that arithmetic does not explain, and that is not inside a block that returns the same all the same."
+        around = {stop: self._agrees(stop) for stop in self.stops}
+        for place, share in self.shares.items():
+            outer = place.stop.parent
+            while outer is not None and not around[outer]: outer = outer.parent
+            if share.ratio > 1 and outer is None: return place
+
+    def _agrees(self, stop: Stop) -> bool:
+        "Does arithmetic explain what both return?"
+        shares = [self.shares.get(Place(stop, "exit", i)) for i in range(len(stop.exit))]
+        found = [numbers(self.side_a, self.side_b, part) is not None for part in stop.exit]
+        return bool(found) and all(found) and all(share is None or share.ratio <= 1 for share in shares)
 
 # %% ../../nbs/lib/debug/side-by-side.ipynb #bf14cfc5
 def _bound(mine: float, theirs: float, whole: float, scale: float, least: float) -> float:
     return mine + min(theirs, ROUGH*max(scale*mine, least*whole)) + LEAST*whole
 
-# %% ../../nbs/lib/debug/side-by-side.ipynb #e33c7e53
+# %% ../../nbs/lib/debug/side-by-side.ipynb #1b1dfcec
 def blamed(trial: SideBySide) -> tuple[Stop, Place] | None:
     "The layer at which two runs part, and where that shows."
     place = trial.first()
     if place is None: return None
-    shapes = [Counter(str((about["dtype"], about["shape"])) for m in side.seen.model.modules() for about in fingerprints(m).values())
-              for side in (trial.side_a, trial.side_b)]
-    if shapes[0] == shapes[1]:
+    if _same_forms(trial):
         for other in trial.shares:
             if other is place: break
             if other.where == "exit" and other.stop is not place.owner and not other.stop.pair.a.inner and list(_own(other.stop)):
                 return other.stop, other
-    return place.owner, place
+    return _who_gave(trial, place.owner), place
+
+
+def _same_forms(trial: SideBySide) -> bool:
+    one, other = (Counter(str((about["dtype"], about["shape"])) for m in side.seen.model.modules() for about in fingerprints(m).values())
+                  for side in (trial.side_a, trial.side_b))
+    return one == other
 
 
 def _own(stop: Stop) -> Iterator[str]: return in_fingerprints(stop.pair.a.module, stop.pair.b.module)
 
 
+def _who_gave(trial: SideBySide, stop: Stop) -> Stop:
+    if list(_own(stop)): return stop
+    while stop.parent is not None and any(_other_flag(trial, stop, name) for name in stop.flags): stop = stop.parent
+    return stop
+
+
+def _other_flag(trial: SideBySide, stop: Stop, name: str) -> bool:
+    "Was a call given another mask, position or flag? Not if that cannot be told, since they have another form."
+    a, b = stop.pair.a, stop.pair.b
+    one, other = ([v for v in call.inputs if v.path.partition(".")[0] == name] for call in (a, b))
+    if not one or not other:
+        is_none = name in (b if one else a).settings and (b if one else a).settings[name] is None
+        return is_none if one or other else a.settings.get(name) != b.settings.get(name)
+    return any(_unequal(numbers(trial.side_a, trial.side_b, Part(x, y))) for x, y in zip(one, other) if x.shape == y.shape)
+
+
+def _unequal(both: tuple[Tensor, Tensor] | None) -> bool:
+    return both is not None and both[0].dtype.is_floating_point == both[1].dtype.is_floating_point and not bool((both[0] == both[1]).all())
+
+# %% ../../nbs/lib/debug/side-by-side.ipynb #3ca09946
 def words_of_records(trial: SideBySide, stop: Stop, place: Place | None) -> str:
     "What kind of fault it is, as far as a record tells."
     a, b = stop.pair.a, stop.pair.b
     found = [*in_settings(a.module, b.module), *_own(stop)][:3]
-    if place is None or trial.shares[place].ratio <= 1: return "; ".join(found)
+    if place is None or (trial.shares[place].ratio <= 1 and stop is place.owner): return "; ".join(found)
     both = numbers(trial.side_a, trial.side_b, place.part)
     texts = list(in_numbers(*both))[:2] if both and both[0].numel() == math.prod(place.part.b.shape) else []
+    if stop is not place.owner: return f"the masks, positions or flags that it gives, as seen in {place.owner.pair.b.name}"
     if not texts: return "; ".join(found)
     if found: return "; ".join([*found, f"output {texts[0]}"])
     return ", ".join(texts) if place.where == "exit" else f"what it gives to {place.stop.pair.b.name}: {', '.join(texts)}"

@@ -13,12 +13,8 @@ from hooklab.debug.comparing import compare
 
 # What is not right yet, by test
 KNOWN = {
-    "test_folded_batch_norm_and_another_layer_faulty":
-        "what is equal as a run of layers is cleared in whole blocks only",
     "test_llama_by_hand_with_wrong_angles[theta]":
         "each layer that was given wrong angles is marked, not who gave them",
-    "test_equal_convolution_as_a_product":
-        "values of another rank are forced in a wrong layout",
 }
 
 
@@ -254,7 +250,7 @@ def test_folded_batch_norm_and_another_layer_faulty():
     assert c.same, c
     b = spoil(folded(a), "fc")
     assert at_fault(compare(a, b, x)) == ["fc"]
-    c = compare(a, folded(spoil(copy.deepcopy(a), "conv2", 1)), x)
+    c = compare(a, folded(percent(copy.deepcopy(a), "conv2", .1)), x)
     assert at_fault(c) and set(at_fault(c)) <= {"conv2", "bn2"}, c
     b = copy.deepcopy(a)
     b.bn1.eps = .1

@@ -13,12 +13,8 @@ from hooklab.debug.comparing import compare
 
 # What is not right yet, by test
 KNOWN = {
-    "test_what_code_does[data]":
-        "the shelf takes a tensor changed through .data for unchanged",
     "test_parameters_that_forward_changes":
         "parameters that forward changes are not put back",
-    "test_faults_that_cancel":
-        "what is equal as a run of layers is cleared in whole blocks only",
 }
 
 
