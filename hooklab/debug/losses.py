@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/losses.ipynb #30baa9af
+# %% ../../nbs/lib/debug/losses.ipynb #5020de62
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
+from torch._C import _DisableTorchDispatch
 
 from .forcing import run_forced
 from .judging import Size, difference, size_of
@@ -40,7 +40,7 @@ def seeded() -> Iterator[None]:
         if "numpy" in sys.modules: sys.modules["numpy"].random.seed(0)
         yield
 
-# %% ../../nbs/lib/debug/losses.ipynb #0f63c3b0
+# %% ../../nbs/lib/debug/losses.ipynb #4d6a88a5
 class Measuring(Watching):
     "Measures how far each value is from that of a pass before, and keeps none."
     def __init__(self, seen: Pass):
@@ -53,7 +53,7 @@ class Measuring(Watching):
         for path, t in named_tensors(x):
             v = known.get(path)
             if v is None or not v.is_float or v.shape != tuple(t.shape): continue
-            with _disable_current_modes(): self.sizes[v] = size_of(difference(widened(self.before.shelf.get(v.key)), t))
+            with _DisableTorchDispatch(): self.sizes[v] = size_of(difference(widened(self.before.shelf.get(v.key)), t))
         return []
 
 
@@ -74,7 +74,7 @@ def losses(
 
     with as_it_was(seen.model): return run_undisturbed(seen.model, inputs, run, train=None)
 
-# %% ../../nbs/lib/debug/losses.ipynb #234ba472
+# %% ../../nbs/lib/debug/losses.ipynb #55120624
 def local_losses(
     seen: Pass, # A pass of the model
     inputs: tuple[tuple, dict], # What it was called with

@@ -75,7 +75,7 @@ def decoded(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
     if kind == "dict": return {name: decoded(part, get) for name, part in content.items()}
     return (tuple if kind == "tuple" else list)(decoded(part, get) for part in content)
 
-# %% ../../nbs/lib/debug/recording.ipynb #91516d47
+# %% ../../nbs/lib/debug/recording.ipynb #96f344fd
 def fingerprint(t: Tensor, is_buffer: bool) -> dict[str, Any]:
     "What is kept of a parameter."
     about = {"dtype": str(t.dtype), "shape": list(t.shape), "buffer": is_buffer}
@@ -85,9 +85,10 @@ def fingerprint(t: Tensor, is_buffer: bool) -> dict[str, Any]:
 
 def described(m: nn.Module) -> dict[str, Any]:
     "Class, mode, plain attributes and parameters of a layer."
-    plain = {name: v for name, v in vars(m).items() if not name.startswith("_") and name != "training" and _is_plain_setting(v)}
-    stores = (m._parameters, False), (m._buffers, True)
-    tensors = {name: fingerprint(t, is_buffer) for store, is_buffer in stores for name, t in store.items() if t is not None}
+    public = {name: v for name, v in vars(m).items() if not name.startswith("_") and name != "training"}
+    plain = {name: v for name, v in public.items() if _is_plain_setting(v)}
+    tensors = {name: fingerprint(t, store is m._buffers) for store in (m._parameters, m._buffers)
+               for name, t in store.items() if t is not None}
     return {"kind": type(m).__name__, "training": m.training, "settings": plain, "tensors": tensors}
 
 
@@ -136,7 +137,7 @@ class Notes:
         "A hash of the tensors that the model itself was given."
         return tensors_hash(t for v in self.seen.calls[-1].inputs if can_be_written(t := self.seen.shelf.get(v.key)))
 
-# %% ../../nbs/lib/debug/recording.ipynb #ae1087b8
+# %% ../../nbs/lib/debug/recording.ipynb #2c497dac
 def facts_of_run(notes: Notes) -> dict[str, Any]:
     "All that is JSON in a record, but for the table of tensors."
     seen = notes.seen
@@ -145,20 +146,32 @@ def facts_of_run(notes: Notes) -> dict[str, Any]:
     device = next((t.device.type for t in [*seen.model.parameters(), *seen.model.buffers()]), "cpu")
     return {"kind": "record", "version": 1, "model": type(seen.model).__name__,
             "versions": {"hooklab": __version__, "torch": torch.__version__, "python": platform.python_version()},
-            "device": device, "threads": torch.get_num_threads(), "problems": notes.problems, "by_call": notes.call is not None,
-            "some": notes.some,
+            "device": device, "threads": torch.get_num_threads(), "problems": notes.problems,
+            "by_call": notes.call is not None, "some": notes.some,
             "inputs": notes.arguments(), "inputs_hash": notes.hash_of_inputs(), "modules": {name: described(m) for name, m in modules.items()},
             "calls": [notes.of_call(call, number) for call in seen.calls]}
 
-# %% ../../nbs/lib/debug/recording.ipynb #aaedd337
+# %% ../../nbs/lib/debug/recording.ipynb #cd836404
 def tensor_facts(t: Tensor) -> dict[str, Any]:
     "What is said of a tensor beside its numbers."
     about = {"dtype": str(t.dtype), "shape": list(t.shape)}
-    if t.layout == torch.strided and not t.is_contiguous(): about["strides"] = list(torch.empty_like(t, device="meta").stride())
-    if t.dtype.is_floating_point and t.numel(): about["range"] = [x.item() for x in t.float().aminmax()]
+    if t.layout == torch.strided and not t.is_contiguous():
+        about["strides"] = list(torch.empty_like(t, device="meta").stride())
+    if t.dtype.is_floating_point and t.numel() and is_plain(t): about["range"] = [x.item() for x in t.float().aminmax()]
     return about
 
 
+def can_be_written(t: Tensor) -> bool: return is_plain(t) and name_in_files(t.dtype) is not None
+
+
+def _keys(x: Any) -> list[int]:
+    "The keys of tensors in encoded inputs."
+    if isinstance(x, list): return [key for part in x for key in _keys(part)]
+    if not isinstance(x, dict): return []
+    if list(x) == ["tensor"]: return [x["tensor"]]
+    return [key for part in x.values() for key in _keys(part)]
+
+# %% ../../nbs/lib/debug/recording.ipynb #2fc3515a
 class Contents:
     "The tensors of a record: which there are, and the numbers of each when it is its turn."
     def __init__(self, notes: Notes, facts: dict[str, Any], max_bytes: int, path: str | Path):
@@ -185,15 +198,15 @@ class Contents:
         sure = sum(size(key)[2] for key in self.whole if fits[key])
         sizes = [size(key) for key in n if key not in self.whole and fits[key]]
         k = most_kept(sizes, self.max_bytes - head - sure)
-        if k < LEAST_KEPT and any(m > k for m, _, _ in sizes): raise ValueError(self._too_small(head + sure, len(sizes)))
+        if k < LEAST_KEPT and any(m > k for m, _, _ in sizes):
+            raise ValueError(self._too_small(head + sure, len(sizes)))
         for key, about in self.about.items():
             if not fits[key]: about["kept"] = 0
             elif n[key] > k and key not in self.whole: about["kept"] = k
 
     def _too_small(self, sure: int, n: int) -> str:
-        least = sure + n*LEAST_KEPT*16
-        return (f"{self.path}: max_bytes is {self.max_bytes}, and this record needs about {least} bytes, with only {LEAST_KEPT} numbers "
-                "of each tensor. Allow more, or choose layers with names=")
+        return (f"{self.path}: max_bytes is {self.max_bytes}, and this record needs about {sure + n*LEAST_KEPT*16} bytes, "
+                f"with only {LEAST_KEPT} numbers of each tensor. Allow more, or choose layers with names=")
 
     def forms(self) -> dict[str, Form]:
         found = {}
@@ -211,18 +224,7 @@ class Contents:
         t, kept = self.shelf.get(int(key)), self.about.get(int(key), {}).get("kept") if what == "value" else None
         return t if kept is None else evenly(t, kept)
 
-
-def can_be_written(t: Tensor) -> bool: return is_plain(t) and name_in_files(t.dtype) is not None
-
-
-def _keys(x: Any) -> list[int]:
-    "The keys of tensors in encoded inputs."
-    if isinstance(x, list): return [key for part in x for key in _keys(part)]
-    if not isinstance(x, dict): return []
-    if list(x) == ["tensor"]: return [x["tensor"]]
-    return [key for part in x.values() for key in _keys(part)]
-
-# %% ../../nbs/lib/debug/recording.ipynb #919642c1
+# %% ../../nbs/lib/debug/recording.ipynb #2199c841
 def record(
     model: nn.Module, # The model; it stays as it is, and runs in the mode that it is in
     path: str | Path, # Where the file is to be, by convention with the suffix .safetensors
@@ -251,5 +253,6 @@ def record(
 def check_place(path: Path):
     "An error if no file can be written there, before anything runs."
     if path.is_dir(): raise IsADirectoryError(f"{path} is a folder: give the name of a file in it")
-    if not path.parent.is_dir(): raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to: make it first")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to: make it first")
     if not os.access(path.parent, os.W_OK): raise PermissionError(f"nothing can be written to the folder {path.parent}")

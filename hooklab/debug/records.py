@@ -37,7 +37,7 @@ def is_record(x: Any) -> bool:
     if not isinstance(x, str | Path): return False
     return facts_in(open_record(x)).get("kind") == "record"
 
-# %% ../../nbs/lib/debug/records.ipynb #1ec639ca
+# %% ../../nbs/lib/debug/records.ipynb #9d353f04
 class RecordShelf(Shelf):
     "A shelf on which the tensors of records lie too, under keys such as `(record, 'value 3')`."
     def __init__(self, device: torch.device | None = None, **options: Any):
@@ -49,7 +49,11 @@ class RecordShelf(Shelf):
         number, name = key
         return self.records[number].tensor(name).to(self.device)
 
-# %% ../../nbs/lib/debug/records.ipynb #bf63402f
+
+def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
+def _number(v: Value) -> int: return int(v.key[1].partition(" ")[2])
+
+# %% ../../nbs/lib/debug/records.ipynb #f0f22fc6
 class Record:
     "A recorded run, as a pass; and what its layers lose to their own precision."
     def __init__(self, path: str | Path, shelf: RecordShelf):
@@ -77,7 +81,7 @@ class Record:
     def _value(self, said: dict) -> Value:
         about = self.about(said["key"])
         v = Value(said["path"], (self.mine, f"value {said['key']}"), _dtype(about["dtype"]), tuple(about["shape"]))
-        if said["key"] in self.samples: v.sample = self._samples()[self.samples[said["key"]]]
+        if said["key"] in self.samples: v.sample = self.file.get_tensor("samples")[self.samples[said["key"]]].numpy()
         elif "kept" in about: v.sample = np.full(65, np.nan)
         if "alone" in said:
             *size, key = said["alone"]
@@ -86,7 +90,6 @@ class Record:
         if "pushed" in said: self.pushed[v] = Size(*said["pushed"])
         return v
 
-    def _samples(self) -> np.ndarray: return self.file.get_tensor("samples").numpy()
     def about(self, key: int) -> dict[str, Any]: return self.facts["tensors"][str(key)]
 
     def kept(self, v: Value) -> int | None:
@@ -112,11 +115,7 @@ class Record:
         if t is None: return self.file.get_tensor(v.key[1]).reshape(-1).to(self.shelf.device)
         return t.reshape(-1) if k is None else t.reshape(-1)[kept_places(t.numel(), k).to(t.device)]
 
-
-def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
-def _number(v: Value) -> int: return int(v.key[1].partition(" ")[2])
-
-# %% ../../nbs/lib/debug/records.ipynb #454f2f8d
+# %% ../../nbs/lib/debug/records.ipynb #c7776e60
 def stand_ins(modules: dict[str, dict]) -> nn.Module:
     "A model without numbers, with layers of these names, classes, modes and settings."
     root = _stand_in(modules[""])
@@ -130,8 +129,11 @@ def stand_ins(modules: dict[str, dict]) -> nn.Module:
     return root
 
 
+def _cannot_run(self, *args: Any, **kwargs: Any): raise RuntimeError(f"this {type(self).__name__} was recorded, and cannot run")
+
+
 def _stand_in(about: dict[str, Any]) -> nn.Module:
-    m = type(about["kind"], (nn.Module,), {"__module__": "recorded"})()
+    m = type(about["kind"], (nn.Module,), {"__module__": "recorded", "forward": _cannot_run})()
     m.training = about["training"]
     for name, v in about["settings"].items(): m.__dict__[name] = tuple(v) if isinstance(v, list) else v
     for name, said in about["tensors"].items():

@@ -172,7 +172,7 @@ def other_parameters(trial: SideBySide, faults: dict[Stop, Any]) -> list[str]:
              and list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))}
     return [f"Parameters differ also in {first_few(list(found), 4)}."] if found else []
 
-# %% ../../nbs/lib/debug/records-compared.ipynb #247d7aaa
+# %% ../../nbs/lib/debug/records-compared.ipynb #168fd8ca
 def compare_records(
     reference: Any, # A path, or a model
     candidate: Any, # A path, or a model; one of both is a path
@@ -190,5 +190,6 @@ def compare_records(
         return compare_two_records(reference, candidate, pairs=pairs, names=names)
     options = {"pairs": pairs, "names": names, "call": call}
     if is_record(reference): return compare_with_model(reference, candidate, args, kwargs, **options)
-    if pairs is not None and not callable(pairs): options["pairs"] = {other: name for name, other in pairs.items()}
+    if callable(pairs): pairs = {name: pairs(name) for name in layers_of(reference, names) if name}
+    if pairs is not None: options["pairs"] = {other: name for name, other in pairs.items() if other is not None}
     return turned(compare_with_model(candidate, reference, args, kwargs, **options))

@@ -404,7 +404,6 @@ def test_compare_says_what_its_exit_codes_mean():
     assert "0 if nothing differs beyond noise, 1 if something does, and 2 if the files cannot be" in done.stdout
 
 
-@pytest.mark.skipif(not hasattr(hooklab, "record"), reason="needs hooklab.record")
 def test_compare_of_real_records(tmp_path):
     torch.manual_seed(0)
     model, x = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), torch.randn(3, 4)
