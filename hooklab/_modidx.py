@@ -450,6 +450,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'hooklab.debug.passes.Value': ('lib/debug/passes.html#value', 'hooklab/debug/passes.py'),
                                       'hooklab.debug.passes.Value.is_float': ( 'lib/debug/passes.html#value.is_float',
                                                                                'hooklab/debug/passes.py'),
+                                      'hooklab.debug.passes._norms_now': ('lib/debug/passes.html#_norms_now', 'hooklab/debug/passes.py'),
                                       'hooklab.debug.passes._parameters': ('lib/debug/passes.html#_parameters', 'hooklab/debug/passes.py'),
                                       'hooklab.debug.passes.all_plain': ('lib/debug/passes.html#all_plain', 'hooklab/debug/passes.py'),
                                       'hooklab.debug.passes.arguments': ('lib/debug/passes.html#arguments', 'hooklab/debug/passes.py'),
