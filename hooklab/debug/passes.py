@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .spill import Shelf, is_plain
 
-# %% ../../nbs/lib/debug/passes.ipynb #bcea70c0
+# %% ../../nbs/lib/debug/passes.ipynb #c8e4aecd
 @dataclass(eq=False)
 class Value:
     "A tensor of a call: where it was found, what it looked like, and where it lies."
@@ -29,7 +29,7 @@ class Value:
     @property
     def is_float(self) -> bool: return self.dtype.is_floating_point or self.dtype.is_complex
 
-
+# %% ../../nbs/lib/debug/passes.ipynb #fb1b3ac0
 @dataclass(eq=False)
 class LayerCall:
     "One call of one layer."
@@ -54,27 +54,33 @@ class LayerCall:
     def place(self) -> tuple[str, int]: return self.name, self.number
 
     def __repr__(self):
-        came, went = (", ".join(f"{v.path} {list(v.shape)}".strip() for v in values) for values in (self.inputs, self.output))
-        return f"{self.name or '(model)'}: {self.kind}, call {self.number}, {came} → {went}"
+        def told(values): return ", ".join(f"{v.path} {list(v.shape)}".strip() for v in values)
+        return f"{self.name or '(model)'}: {self.kind}, call {self.number}, {told(self.inputs)} → {told(self.output)}"
 
-
+# %% ../../nbs/lib/debug/passes.ipynb #9e7f7707
 def parameter_norms(call: LayerCall) -> list[tuple[int, float]]:
-    "The size and the squared norm of each parameter of a leaf, or of all in a container together."
-    if call.norms is None:
-        parameters = call.module.parameters(recurse=bool(call.inner))
-        found = [(p.numel(), torch.linalg.vector_norm(p.detach().float()).item()**2) for p in parameters
-                 if p.is_floating_point() and not p.is_meta]
-        call.norms = [(sum(n for n, _ in found), sum(w for _, w in found))] if call.inner and found else found
+    "The size and the squared norm of each parameter of a leaf; of a container, those of all its parameters together."
+    if call.norms is None: call.norms = _norms_now(call)
     return call.norms
 
 
+def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
+    is_container = bool(call.inner)
+    found = []
+    for p in call.module.parameters(recurse=is_container):
+        if not p.is_floating_point() or p.is_meta: continue
+        found.append((p.numel(), torch.linalg.vector_norm(p.detach().float()).item()**2))
+    if not (is_container and found): return found
+    return [(sum(size for size, _ in found), sum(squared for _, squared in found))]
+
+# %% ../../nbs/lib/debug/passes.ipynb #308dffb4
 class Pass:
     "The calls of one pass, in the order in which they finish; the last one is that of the model."
     def __init__(self, model: nn.Module, shelf: Shelf):
         self.model, self.shelf, self.calls, self.places = model, shelf, [], {}
 
     def within(self) -> dict[LayerCall, list[LayerCall]]:
-        "For each call, the calls directly in it."
+        "For each call, those that it made itself."
         found = {call: [] for call in self.calls}
         for call in self.calls:
             if call.parent in found: found[call.parent].append(call)
@@ -88,7 +94,7 @@ class Pass:
         self.calls.clear()
         self.places.clear()
 
-# %% ../../nbs/lib/debug/passes.ipynb #2639f4ad
+# %% ../../nbs/lib/debug/passes.ipynb #4ccee432
 @cache
 def _parameters(kind: type) -> list[str]:
     "The names of the positional arguments of a layer's `forward`."
@@ -97,20 +103,24 @@ def _parameters(kind: type) -> list[str]:
     return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-def has_own_forward(m: nn.Module) -> bool: return "forward" in vars(m)
+def has_own_forward(m: nn.Module) -> bool:
+    "Has somebody replaced the `forward` of this layer? Its arguments may have any names then."
+    return "forward" in vars(m)
 
 
 def arguments(m: nn.Module, args: tuple, kwargs: dict, own_forward: bool) -> dict[str, Any]:
     "What a layer was given, by the names of its arguments, or by position where they have none."
     names = [] if own_forward else _parameters(type(m))
-    names = names[:len(args)] + [str(i) for i in range(len(names), len(args))]
+    names = names[:len(args)] + [str(i) for i in range(len(names), len(args))]  # the rest of `*args` has no names
     return {**dict(zip(names, args)), **kwargs}
 
-
+# %% ../../nbs/lib/debug/passes.ipynb #70709b4b
 PLAIN = bool, int, float, str, type(None)
 
 
-def plain_settings(given: dict[str, Any]) -> dict[str, Any]: return {n: v for n, v in given.items() if isinstance(v, PLAIN)}
+def plain_settings(given: dict[str, Any]) -> dict[str, Any]:
+    "The plain values among what a layer was given."
+    return {name: x for name, x in given.items() if isinstance(x, PLAIN)}
 
 
 def all_plain(x: Any) -> bool:
@@ -119,13 +129,11 @@ def all_plain(x: Any) -> bool:
     if isinstance(x, dict): return all(map(all_plain, x.values()))
     return isinstance(x, tuple | list) and all(map(all_plain, x))
 
-# %% ../../nbs/lib/debug/passes.ipynb #efd254f5
-def some_of(t: Tensor) -> Tensor: return t[(0,)*(t.dim() - 1)][:64] if t.dim() and t.numel() else t
-
-
+# %% ../../nbs/lib/debug/passes.ipynb #16bada30
 def as_tensor(x: Any) -> Any:
-    "A plain number as a tensor; anything else as it is."
-    return torch.tensor(x, dtype=torch.float64 if type(x) is float else None) if type(x) in (bool, int, float) else x
+    "A plain number as a tensor, a float without loss; anything else as it is."
+    if type(x) is float: return torch.tensor(x, dtype=torch.float64)
+    return torch.tensor(x) if type(x) in (bool, int) else x
 
 
 def numbers_in(t: Tensor) -> Tensor | None:
@@ -136,6 +144,13 @@ def numbers_in(t: Tensor) -> Tensor | None:
         if t.layout != torch.strided: return t.detach().to_dense()
     except Exception: return None
     return t if is_plain(t) else None
+
+# %% ../../nbs/lib/debug/passes.ipynb #7c6ad138
+def some_of(t: Tensor) -> Tensor:
+    "Up to 64 numbers of a tensor: the beginning of its first row."
+    if not t.dim() or not t.numel(): return t
+    first_row = t[(0,)*(t.dim() - 1)]
+    return first_row[:64]
 
 
 def equal_bits(a: Tensor, b: Tensor) -> bool:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/watching.ipynb #78e010c5
+# %% ../../nbs/lib/debug/watching.ipynb #ccdc6d6d
 import copy
 import random
 import sys
@@ -19,30 +19,85 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .passes import LayerCall
+from hooklab.debug.passes import (
+    LayerCall, Pass, Value, all_plain, arguments, as_tensor, equal_bits, has_own_forward, numbers_in, plain_settings,
+    some_of)
 from .spill import Shelf
-from .passes import (
-    Pass, Value, all_plain, arguments, as_tensor, equal_bits, has_own_forward, numbers_in, plain_settings, some_of)
 from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
 from ..hooks.select import layers, unwrap
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import run_undisturbed
 
-# %% ../../nbs/lib/debug/watching.ipynb #d6221614
+# %% ../../nbs/lib/debug/watching.ipynb #a8bbc3e6
+class KeepsTensors(Group):
+    "Puts the tensors of calls on a shelf, but not those that a pass before had, too."
+    def __init__(self, seen: Pass, like: Pass | None):
+        super().__init__("comparison", with_kwargs=True)
+        self.seen, self.like = seen, like
+
+    def kept(self, call: LayerCall, what: str, x: Any) -> list[Value]:
+        "The tensors in `x`, which is what a call has as its `inputs` or its `output`."
+        before = self.like.places.get(call.place) if self.like else None
+        known = {value.path: value for value in getattr(before, what)} if before else {}
+        found = []
+        for path, t in named_tensors(as_tensor(x)):
+            t = numbers_in(t)
+            if t is not None: found.append(Value(path, self._key(t, known.get(path)), t.dtype, tuple(t.shape)))
+        return found
+
+    def _key(self, t: Tensor, known: Value | None) -> int:
+        "Where a tensor lies on the shelf; `known` is the value at the same place in the pass before."
+        if known is None or known.dtype != t.dtype or known.shape != tuple(t.shape): return self._put(t)
+        return known.key if equal_bits(self.seen.shelf.get(known.key), t) else self._put(t)
+
+    def _put(self, t: Tensor) -> int:
+        key = self.seen.shelf.put(t)
+        if t.numel() > 2**20 or equal_bits(some_of(self.seen.shelf.get(key)), some_of(t)): return key
+        return self.seen.shelf.put(t.clone())  # it was changed through `.data`
+
+# %% ../../nbs/lib/debug/watching.ipynb #83369cb5
 EMPTY = torch.empty(0)
 
 
+class Watching(KeepsTensors):
+    "What the watchers of one model share."
+    def __init__(self, seen: Pass, like: Pass | None):
+        super().__init__(seen, like)
+        self.counts = Counter()  # how often each layer has been called, by name
+        self.stacks = {}  # by thread: the calls that have begun
+        self.given = {}  # by call: what the layer was given, and the states of the generators then
+
+    @property
+    def stack(self) -> list[LayerCall]:
+        "The calls that have begun in this thread."
+        return self.stacks.setdefault(get_ident(), [])
+
+    def begin(self, name: str, module: nn.Module) -> LayerCall:
+        around = self.stack or next(iter(self.stacks.values()))
+        call = LayerCall(name, self.counts[name], type(module).__name__, module, around[-1] if around else None)
+        call.begun = self.counts.total()
+        self.counts[name] += 1
+        self.stack.append(call)
+        return call
+
+    def end(self, call: LayerCall, output: Any):
+        call.output = self.kept(call, "output", output)
+        call.outline = map_tensors(lambda t: EMPTY, output)
+        if call.parent is not None: call.parent.inner += 1
+        self.seen.finish(call)
+
+# %% ../../nbs/lib/debug/watching.ipynb #8cb3d80e
 def random_states(given: Any) -> list[Tensor]:
     "The states of torch's generators that a layer with these inputs can use."
     gpus = {t.device for t in tensors(given) if t.is_cuda}
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]
 
-# %% ../../nbs/lib/debug/watching.ipynb #c50d37bc
+
 class Watcher(LayerHook):
     "Notes each call of its layer."
     __slots__ = ()
-    port, outermost = "calls", True  # what other hooks change is the work of the layer
+    port, outermost = "calls", True
 
     def enters(self, given, rerun):
         if rerun: return
@@ -59,112 +114,69 @@ class Watcher(LayerHook):
         group = self.group
         while (call := group.stack.pop()).name != self.name: pass  # an error has ended the calls in it
         given, states = group.given.pop(call)
-        own = {id(t) for t in tensors(given)}
-        call.in_place = any(id(t) in own for t in tensors(output))
-        call.drew = any(not torch.equal(a, b) for a, b in zip(states, random_states(given)))
+        ids_given = {id(t) for t in tensors(given)}
+        call.in_place = any(id(t) in ids_given for t in tensors(output))
+        call.drew = any(not torch.equal(then, now) for then, now in zip(states, random_states(given)))
         call.repeats = all_plain(given) and all_plain(output) and not call.in_place and not call.drew
         group.end(call, output)
 
-
-class Watching(Group):
-    "What the watchers of one model share."
-    def __init__(self, seen: Pass, like: Pass | None):
-        super().__init__("comparison", with_kwargs=True)
-        self.seen, self.like, self.counts, self.stacks, self.given = seen, like, Counter(), {}, {}
-
-    @property
-    def stack(self) -> list[LayerCall]:
-        "The calls that have begun in this thread. Layers that a model runs in other threads are in the call of the model."
-        if (own := self.stacks.get(get_ident())) is None: own = self.stacks[get_ident()] = []
-        return own
-
-    def begin(self, name: str, module: nn.Module) -> LayerCall:
-        stack = self.stack or next(iter(self.stacks.values()))
-        call = LayerCall(name, self.counts[name], type(module).__name__, module, stack[-1] if stack else None)
-        call.begun = self.counts.total()
-        self.counts[name] += 1
-        self.stack.append(call)
-        return call
-
-    def end(self, call: LayerCall, output: Any):
-        call.output = self.kept(call, "output", output)
-        call.outline = map_tensors(lambda t: EMPTY, output)
-        if call.parent is not None: call.parent.inner += 1
-        self.seen.finish(call)
-
-    def kept(self, call: LayerCall, what: str, x: Any) -> list[Value]:
-        "The tensors in `x`, on the shelf; what is as in the pass before lies there once."
-        before = self.like.places.get(call.place) if self.like else None
-        same = {v.path: v for v in getattr(before, what)} if before else {}
-        found = [(path, numbers_in(t)) for path, t in named_tensors(as_tensor(x))]
-        return [self._kept(path, t, same.get(path)) for path, t in found if t is not None]
-
-    def _kept(self, path: str, t: Tensor, same: Value | None) -> Value:
-        key = None
-        if same is not None and same.dtype == t.dtype and same.shape == tuple(t.shape):
-            if equal_bits(self.seen.shelf.get(same.key), t): key = same.key
-        if key is None: key = self._put(t)
-        return Value(path, key, t.dtype, tuple(t.shape))
-
-    def _put(self, t: Tensor) -> int:
-        key = self.seen.shelf.put(t)
-        if t.numel() > 2**20 or equal_bits(some_of(self.seen.shelf.get(key)), some_of(t)): return key
-        return self.seen.shelf.put(t.clone())  # it was changed through `.data`, which torch does not count
-
-# %% ../../nbs/lib/debug/watching.ipynb #773b3d6e
+# %% ../../nbs/lib/debug/watching.ipynb #d9ab678a
 @contextmanager
 def same_chance() -> Iterator[None]:
-    "Afterwards the generators of Python and numpy are as they were; `undisturbed` does that for torch's."
+    "Afterwards the generators of Python and numpy are as they were."
     numpy = sys.modules.get("numpy")
-    python, numpys = random.getstate(), numpy and numpy.random.get_state()
+    python_state, numpy_state = random.getstate(), numpy and numpy.random.get_state()
     try: yield
     finally:
-        random.setstate(python)
-        if numpy: numpy.random.set_state(numpys)
+        random.setstate(python_state)
+        if numpy: numpy.random.set_state(numpy_state)
 
-# %% ../../nbs/lib/debug/watching.ipynb #54511248
-@contextmanager
-def as_it_was(model: nn.Module) -> Iterator[None]:
-    "Afterwards the plain attributes of a model, and what `same_chance` keeps, are as they were; `undisturbed` does the rest."
-    kept = [(vars(m), dict(vars(m)), _inside(vars(m))) for m in model.modules()]
-    for own, before, _ in kept: own.update({n: v.clone() for n, v in before.items() if type(v) is Tensor and v.is_leaf})
-    # An embedding with a greatest norm changes its weight whenever it runs.
-    renormed = [(m.weight, m.weight.data) for m in model.modules() if getattr(m, "max_norm", None) is not None and hasattr(m, "weight")]
-    for weight, data in renormed: weight.data = data.clone()
-    try:
-        with same_chance(): yield
-    finally:
-        for weight, data in renormed: weight.data = data
-        for own, before, inside in kept:
-            own.clear()
-            own.update(before)
-            for name, content in inside.items(): _put_back(before[name], content)
+# %% ../../nbs/lib/debug/watching.ipynb #4bbad227
+TORCHS = set(vars(nn.Module()))
 
 
-def _inside(attributes: dict) -> dict:
-    "What is in the lists and dictionaries that a module keeps, but for those of torch."
-    return {n: copy.copy(v) for n, v in attributes.items() if type(v) in (list, dict) and n not in TORCHS}
+def _containers_in(attributes: dict) -> dict[str, list | dict]:
+    "Copies of the lists and dicts that a module keeps, but for those of torch."
+    return {n: copy.copy(x) for n, x in attributes.items() if type(x) in (list, dict) and n not in TORCHS}
 
 
-def _put_back(container: list | dict, content: list | dict):
+def _fill_again(container: list | dict, content: list | dict):
     if container == content: return
     container.clear()
     container.extend(content) if isinstance(container, list) else container.update(content)
 
 
-TORCHS = set(vars(nn.Module()))
+@contextmanager
+def as_it_was(model: nn.Module) -> Iterator[None]:
+    "Afterwards the plain attributes of a model are as they were, and the generators of Python and numpy."
+    kept = [(vars(m), dict(vars(m)), _containers_in(vars(m))) for m in model.modules()]
+    for own, before, _ in kept:  # the model works on copies of its tensors
+        own.update({n: x.clone() for n, x in before.items() if type(x) is Tensor and x.is_leaf})
+    renormed = [m.weight for m in model.modules() if getattr(m, "max_norm", None) is not None and hasattr(m, "weight")]
+    data = [weight.data for weight in renormed]
+    for weight in renormed: weight.data = weight.data.clone()
+    try:
+        with same_chance(): yield
+    finally:
+        for weight, numbers in zip(renormed, data): weight.data = numbers
+        for own, before, containers in kept:
+            own.clear()
+            own.update(before)
+            for name, content in containers.items(): _fill_again(before[name], content)
 
-
-def copied(inputs: Any) -> Any:
-    "A copy of the inputs of a model, so that a model that changes them changes only the copy."
+# %% ../../nbs/lib/debug/watching.ipynb #0eb4edb7
+def copied(inputs: tuple[tuple, dict]) -> tuple[tuple, dict]:
+    "A copy of the positional arguments and keyword arguments of a model."
     memo = {id(t): t.detach().clone().requires_grad_(t.requires_grad) for t in tensors(inputs)}
+
     def copy_of(x):
         try: return copy.deepcopy(x, memo)
         except Exception: return map_tensors(lambda t: memo[id(t)], x)  # an object that cannot be copied is in it
+
     args, kwargs = inputs
     return tuple(map(copy_of, args)), {name: copy_of(x) for name, x in kwargs.items()}
 
-
+# %% ../../nbs/lib/debug/watching.ipynb #46d6ab45
 def watched(model: nn.Module, names: list | None = None) -> dict[str, nn.Module]:
     "The layers of a model that are looked at, and the model itself under the empty name."
     found = layers(model) if names is None else layers(model, *names)
@@ -175,10 +187,12 @@ def _finish_root(group: Watching, model: nn.Module, result: Any):
     "Where `call=` runs a part of the model, what it returns stands for what the model returns."
     whole = group.begin("", model)
     for call in group.seen.calls:
-        if call.parent is None: call.parent, whole.inner = whole, whole.inner + 1
+        if call.parent is not None: continue
+        call.parent = whole
+        whole.inner += 1
     group.end(whole, result)
 
-
+# %% ../../nbs/lib/debug/watching.ipynb #a63ebced
 def run_pass(
     model: nn.Module, # The model
     inputs: tuple[tuple, dict], # Positional arguments and keyword arguments
@@ -187,10 +201,11 @@ def run_pass(
     named: dict[str, nn.Module] | None = None, # The layers to look at, by name
     call: Callable[[nn.Module], Any] | None = None, # Runs the model, in place of `model(*args, **kwargs)`
     like: Pass | None = None, # A pass that may have equal tensors, which are kept once
-) -> Pass:
+) -> Pass: # The calls, in the order in which they finished
     "Run the model once, and note each call."
     if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
-        raise ValueError(f"{type(model).__name__} has lazy layers, whose shapes the first run decides: run the model once before")
+        raise ValueError(f"{type(model).__name__} has lazy layers, whose shapes the first run decides: "
+                         "run the model once before")
     seen = Pass(model, shelf)
     named = watched(model) if named is None else named
 
@@ -198,8 +213,7 @@ def run_pass(
         seen.clear()
         group = Watching(seen, like)
         args, kwargs = copied(inputs)
-        with listen(Watcher, named, group):
-            result = call(m) if call else m(*args, **kwargs)
+        with listen(Watcher, named, group): result = call(m) if call else m(*args, **kwargs)
         if seen.calls and seen.calls[-1].name: _finish_root(group, unwrap(model), result)
 
     with as_it_was(model): run_undisturbed(model, inputs, run, train=None)
