@@ -21,7 +21,6 @@ from .judging import Size, difference, size_of
 from .pairing import Pair
 from .passes import LayerCall, Pass, Value
 from .places import stops_of
-from .spill import Shelf
 from .watching import Watcher, Watching, as_it_was, copied, same_chance
 from ..hooks.calls import listen
 from ..hooks.float64 import in_float64, widened

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from .judging import Size, size_of
+from .judging import size_of
 from .losses import local_losses, losses, seeded
 from .pairing import SAMPLE, main_value, sampled
 from .passes import PLAIN, LayerCall, Pass, Value, equal_bits, parameter_norms

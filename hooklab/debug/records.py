@@ -15,7 +15,6 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from .judging import Size
-from .losses import seeded
 from .passes import LayerCall, Pass, Value, equal_bits
 from .recording import decoded, kept_places
 from .spill import Shelf

@@ -97,7 +97,7 @@ class InWords(ComparedRuns):
         return what, typical(self.found[what].error)
 
     def _parting(self):
-        row, (what, where, t) = self.first, self._first
+        row, (_, where, t) = self.first, self._first
         if isinstance(self.noise, Spread): began = "They differ by more than the other runs do from each other, first"
         elif t: began = "They began equal, and part"
         elif self.began_equal: began = "They began with equal weights, and part"

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import torch
 
-from ..hooks.select import first_few
 from .evidence import in_digits
 from .records import Recorded
 from .run_differences import HISTORIES, ORDER, Differences
