@@ -13,19 +13,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from hooklab.debug.comparison import Comparison
-from hooklab.debug.findings import Verdict, calls_differ, proof, words
-from hooklab.debug.losses import seeded
-from hooklab.debug.pairing import Pair, paired
-from hooklab.debug.passes import 
-from hooklab.debug.places import Part, Place, Stop
-from hooklab.debug.record_trial import MeasuredTrial, beside, second_look_at_record
-from hooklab.debug.records import Record, RecordShelf, inputs_of, is_record, only
-from hooklab.debug.watching import run_pass, watched
+from .comparison import Comparison
+from .findings import Verdict, calls_differ, proof, words
+from .losses import seeded
+from .pairing import Pair, paired
+from .places import Part, Place, Stop
+from .record_trial import MeasuredTrial, beside, second_look_at_record
+from .records import Record, RecordShelf, inputs_of, is_record, only
+from .watching import run_pass, watched
 from hooklab.debug.side_by_side import (
     Live, SideBySide, SideVerdict, as_shares, blamed, in_fingerprints, words_of_records,
 )
-from hooklab.hooks.select import first_few, not_a_model
+from ..hooks.select import first_few, not_a_model
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #b842cc8f
 def notes_on(*records: Record) -> list[str]:
