@@ -27,106 +27,153 @@ from ..hooks.group import Group
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import run_undisturbed
 
-# %% ../../nbs/lib/debug/forcing.ipynb #52c2e422
-class Forcer(LayerHook):
-    "Replaces what one layer is given and returns."
-    __slots__ = ()
-    port, outermost = "new_both", True
+# %% ../../nbs/lib/debug/forcing.ipynb #443a809d
+class ReferenceNumbers(Group):
+    "The numbers of the reference for each call of one model."
+    def __init__(self, stops: list[Stop], side: str, shelf: Shelf, *, wide: bool, push: int):
+        super().__init__("comparison", with_kwargs=True)
+        self.side, self.shelf, self.wide, self.push = side, shelf, wide, push
+        self.stops = {self.call_of(stop).place: stop for stop in stops}
 
-    def answer(self, layer, given, compiling, rerun):
-        if rerun: return None
-        if len(given) == 2: return self.group.enter(self.name, layer, *given)
-        return self.group.leave(layer, *given)
+    def call_of(self, stop: Stop) -> LayerCall: return getattr(stop.pair, self.side)
+    def path(self, part: Part) -> str: return getattr(part, self.side).path
+
+    def value(self, part: Part) -> Tensor:
+        "The reference's numbers, as this model has them; a copy, which the model may change."
+        t = self.shelf.get(part.a.key)
+        t = widened(t) if self.wide else t.to(getattr(part, self.side).dtype)
+        if self.side == "b": t = part.for_b(t)
+        return pushed(t, self.push, part.a.dtype) if self.push else t.clone()
+
+# %% ../../nbs/lib/debug/forcing.ipynb #64d5e4cb
+def _equal_flags(a: Any, b: Any) -> bool:
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return type(a) is type(b) and not isinstance(a, Tensor) and a == b
+    if a.dtype.is_floating_point != b.dtype.is_floating_point: return False  # numbers are added, and a bool is a choice
+    return a.shape == b.shape and bool((a == b).all())
 
 
+def reference_flags(stop: Stop, named: dict[str, Any], shelf: Shelf, wide: bool) -> dict[str, Any]:
+    "The flags of the reference's call that differ from those among the arguments `named`; with `wide`, in float64."
+    call, found = stop.pair.a, {}
+    kept = {value.path: value for value in call.inputs}
+    for name in stop.flags:
+        if name not in named: continue
+        if name in kept: theirs = shelf.get(kept[name].key)
+        elif name in call.settings: theirs = call.settings[name]
+        else: continue  # a container or an object: each model has its own
+        if _equal_flags(named[name], theirs): continue
+        if isinstance(theirs, Tensor): theirs = (widened(theirs) if wide else theirs).clone()
+        found[name] = theirs
+    return found
+
+# %% ../../nbs/lib/debug/forcing.ipynb #a908b5af
+class SkipsLayers(ReferenceNumbers):
+    "Lends a forward to layers that need not run."
+    def __init__(self, *args, skip: Callable[[Stop], bool], within: dict[LayerCall, list[LayerCall]], **options):
+        super().__init__(*args, **options)
+        self.skip, self.within = skip, within
+        self.counts = Counter()  # how often each layer has been called, by name
+        self.stacks = {}  # by thread: the places of the calls that have begun
+        self.own = {}  # by layer: whether it had a forward of its own
+        self.lent = []  # layers with a forward that was lent, and the one that they had
+
+    @property
+    def stack(self) -> list[Stop | None]:
+        "The places of the calls that have begun in this thread."
+        return self.stacks.setdefault(get_ident(), [])
+
+    def is_skipped(self, stop: Stop) -> bool: return self.call_of(stop).repeats and self.skip(stop)
+
+    def lend_forwards(self, seen: Pass, named: dict[str, nn.Module]) -> dict[str, nn.Module]:
+        "Lend a forward to the layers that are skipped; returns the layers that will still be called."
+        self.own = {layer: has_own_forward(layer) for layer in named.values()}
+        skipped = {self.call_of(stop) for stop in self.stops.values() if self.is_skipped(stop)}
+        hidden = set()  # the calls in those that are skipped
+        for call in reversed(seen.calls):  # containers come before what is in them
+            if call.parent in skipped or call.parent in hidden: hidden.add(call)
+        for layer in {call.module for call in skipped - hidden}:
+            self.lent.append((layer, vars(layer).get("forward")))
+            vars(layer)["forward"] = partial(self._forward, layer.forward)
+        called = {call.name for call in seen.calls if call not in hidden}
+        return {name: layer for name, layer in named.items() if name in called}
+
+    def _forward(self, forward: Callable, *args, **kwargs):
+        "What a layer with a lent forward does; `forward` is its own."
+        stop = self.stack[-1]
+        if stop is None or not self.is_skipped(stop): return forward(*args, **kwargs)
+        call, parts = self.call_of(stop), {self.path(part): part for part in stop.exit}
+        self._count_calls_in(call)
+        values = []
+        for v in call.output:
+            values.append(self.value(parts[v.path]) if v.path in parts else self.shelf.get(v.key).clone())
+        remaining = iter(values)
+        return map_tensors(lambda t: next(remaining), call.outline)
+
+    def _count_calls_in(self, call: LayerCall):
+        for inner in self.within[call]:
+            self.counts[inner.name] += 1
+            self._count_calls_in(inner)
+
+    def let_go(self):
+        "Also after an exception, each layer has its own forward again."
+        while self.lent:
+            layer, own = self.lent.pop()
+            if own is None: del vars(layer)["forward"]
+            else: vars(layer)["forward"] = own
+        super().let_go()
+
+# %% ../../nbs/lib/debug/forcing.ipynb #e17d9dfc
 class InPlaceOf(torch.autograd.Function):
-    "Other numbers in the place of a tensor, in its place in the graph: some models compute gradients in their forward."
+    "Other numbers in the place of a tensor, with its place in the graph."
     @staticmethod
     def forward(ctx, t: Tensor, value: Tensor) -> Tensor: return value.clone()
 
     @staticmethod
     def backward(ctx, g: Tensor): return g, None
 
-
-class Forcing(Group):
+# %% ../../nbs/lib/debug/forcing.ipynb #662fb020
+class Forcing(SkipsLayers):
     "What the forcers of one run share."
-    def __init__(self, stops: list[Stop], side: str, shelf: Shelf, arrived: Callable, *, wide: bool,
-                 skip: Callable[[Stop], bool], with_flags: Callable | None, push: int, within: dict[LayerCall, list[LayerCall]]):
-        super().__init__("comparison", with_kwargs=True)
-        self.side, self.shelf, self.arrived, self.wide = side, shelf, arrived, wide
-        self.skip, self.with_flags, self.push = skip, with_flags, push
-        self.stops = {getattr(s.pair, side).place: s for s in stops}
-        self.within = within
-        self.counts, self.stacks, self.lent, self.own = Counter(), {}, [], {}
+    def __init__(self, stops: list[Stop], side: str, shelf: Shelf, arrived: Callable, *,
+                 with_flags: Callable[[Stop], None] | None, **options):
+        super().__init__(stops, side, shelf, **options)
+        self.arrived, self.with_flags = arrived, with_flags
 
-    @property
-    def stack(self) -> list[Stop | None]:
-        "The places of the calls that have begun in this thread."
-        if (own := self.stacks.get(get_ident())) is None: own = self.stacks[get_ident()] = []
-        return own
-
-    def end_of_call(self, result: Any):
-        "Where `call=` runs a part of the model, what it returns stands for what the model returns."
-        root = self.stops.get(("", 0))
-        if root is not None and not self.counts[""]: self._replaced(root, "exit", root.exit, result)
-
-    def path(self, part: Part) -> str: return (part.a if self.side == "a" else part.b).path
-
-    def value(self, part: Part) -> Tensor:
-        "The reference's numbers, as this model has them; a copy, which the model may change."
-        t = self.shelf.get(part.a.key)
-        dtype = None if self.wide else (part.a if self.side == "a" else part.b).dtype
-        t = widened(t) if self.wide else t.to(dtype)
-        if self.side == "b": t = part.for_b(t)
-        return pushed(t, self.push, part.a.dtype) if self.push else t.clone()
-
-    def enter(self, name: str, layer: nn.Module, args: tuple, kwargs: dict):
+    def enter(self, name: str, layer: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        "What a layer is given in place of its arguments; None for these."
         stop = self.stops.get((name, self.counts[name]))
         self.counts[name] += 1
         self.stack.append(stop)
         if stop is None: return None
         named = arguments(layer, args, kwargs, self.own[layer])
-        new = self._replaced(stop, "entry", stop.entry, named)
-        if self.with_flags and stop.flags: new = self._with_flags(stop, new)
+        new = self._replaced(stop, "entry", named)
+        if self.with_flags and stop.flags:
+            flags = reference_flags(stop, new, self.shelf, self.wide)
+            if flags: self.with_flags(stop)
+            new = {**new, **flags}
         if new is named: return None
-        values = list(new.values())
-        return tuple(values[:len(args)]), dict(zip(list(new)[len(args):], values[len(args):]))
+        names, values = list(new), list(new.values())
+        n = len(args)
+        return tuple(values[:n]), dict(zip(names[n:], values[n:]))
 
-    def lend_forwards(self, seen: Pass, named: dict[str, nn.Module]) -> dict[str, nn.Module]:
-        "Give layers that are skipped a forward that returns the reference's numbers at once; the layers that are called then."
-        self.own = {layer: has_own_forward(layer) for layer in named.values()}
-        skipped = {getattr(stop.pair, self.side) for stop in self.stops.values() if self.is_skipped(stop)}
-        hidden = set()
-        for call in reversed(seen.calls):  # those around others first
-            if call.parent in skipped or call.parent in hidden: hidden.add(call)
-        for layer in {call.module for call in skipped - hidden}:
-            self.lent.append((layer, vars(layer).get("forward")))
-            layer.__dict__["forward"] = partial(self._forward, layer.forward)
-        called = {call.name for call in seen.calls if call not in hidden}
-        return {name: layer for name, layer in named.items() if name in called}
-
-    def is_skipped(self, stop: Stop) -> bool: return getattr(stop.pair, self.side).repeats and self.skip(stop)
-
-    def _forward(self, forward: Callable, *args, **kwargs):
-        stop = self.stack[-1]
-        if stop is None or not self.is_skipped(stop): return forward(*args, **kwargs)
-        call, parts = getattr(stop.pair, self.side), {self.path(part): part for part in stop.exit}
-        todo = list(self.within[call])
-        while todo:  # what happens in it does not happen now
-            inner = todo.pop()
-            self.counts[inner.name] += 1
-            todo += self.within[inner]
-        values = iter([self.value(parts[v.path]) if v.path in parts else self.shelf.get(v.key).clone() for v in call.output])
-        return map_tensors(lambda t: next(values), call.outline)
-
-    def leave(self, layer: nn.Module, args: tuple, kwargs: dict, output: Any):
+    def leave(self, layer: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
+        "What a layer returns in place of its output; None for this."
         stop = self.stack.pop()
         if stop is None or self.is_skipped(stop): return None
-        given, found = {id(t) for t in tensors((args, kwargs))}, as_tensor(output)
-        new = self._replaced(stop, "exit", stop.exit, found, given)
+        given = {id(t) for t in tensors((args, kwargs))}
+        found = as_tensor(output)
+        new = self._replaced(stop, "exit", found, given)
         return None if new is output or found is not output else new
 
-    def _replaced(self, stop: Stop, where: str, parts: list[Part], x: Any, given: set = frozenset()) -> Any:
+    def end_of_call(self, result: Any):
+        "Where `call=` runs a part of the model, what it returns stands for what the model returns."
+        root = self.stops.get(("", 0))
+        if root is not None and not self.counts[""]: self._replaced(root, "exit", result)
+
+    def _replaced(self, stop: Stop, where: str, x: Any, given: set[int] = frozenset()) -> Any:
+        "`x` with the numbers of the reference; `given` are the ids of the tensors that the layer was given."
+        parts = getattr(stop, where)
         if not parts: return x
         wanted = {self.path(part): (i, part) for i, part in enumerate(parts)}
         paths = iter([path for path, _ in named_tensors(x)])
@@ -142,39 +189,22 @@ class Forcing(Group):
         return map_tensors(replaced, x)
 
     def lend(self, place: Place, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
-        "What takes the place of `t`. A layer that works in place has changed `t`, and others have it too."
+        "What takes the place of `t`, which is in `in_place` if its layer was given it, too."
         if t.requires_grad and value.dtype == t.dtype and torch.is_grad_enabled(): return InPlaceOf.apply(t, value)
         return t.copy_(value) if in_place and t.dtype == value.dtype else value
 
-    def _with_flags(self, stop: Stop, named: dict[str, Any]) -> dict[str, Any]:
-        "The arguments, with the reference's masks, positions and flags."
-        new, call = dict(named), stop.pair.a
-        kept = {v.path: v for v in call.inputs}
-        for name in stop.flags:
-            if name not in new: continue
-            if name in kept: theirs = self.shelf.get(kept[name].key)
-            elif name in call.settings: theirs = call.settings[name]
-            else: continue  # a container or an object: each model has its own
-            if _equal_flags(new[name], theirs): continue
-            self.with_flags(stop)
-            new[name] = (widened(theirs) if self.wide else theirs).clone() if isinstance(theirs, Tensor) else theirs
-        return new
+# %% ../../nbs/lib/debug/forcing.ipynb #2e668536
+class Forcer(LayerHook):
+    "Replaces what one layer is given and returns."
+    __slots__ = ()
+    port, outermost = "new_both", True
 
-    def let_go(self):
-        "Also after an exception, each layer has its own forward again."
-        while self.lent:
-            layer, own = self.lent.pop()
-            if own is None: del layer.__dict__["forward"]
-            else: layer.__dict__["forward"] = own
-        super().let_go()
+    def answer(self, layer, given, compiling, rerun):
+        if rerun: return None
+        if len(given) == 2: return self.group.enter(self.name, layer, *given)  # arguments and keyword arguments
+        return self.group.leave(layer, *given)
 
-# %% ../../nbs/lib/debug/forcing.ipynb #b0795c0e
-def _equal_flags(a: Any, b: Any) -> bool:
-    if not isinstance(a, Tensor) or not isinstance(b, Tensor): return type(a) is type(b) and not isinstance(a, Tensor) and a == b
-    if a.dtype.is_floating_point != b.dtype.is_floating_point: return False  # numbers are added, and a bool is a choice
-    return a.shape == b.shape and bool((a == b).all())
-
-# %% ../../nbs/lib/debug/forcing.ipynb #48c94741
+# %% ../../nbs/lib/debug/forcing.ipynb #362250d5
 def run_forced(
     seen: Pass, # A pass of the model to run
     side: str, # `a` if this model is the reference, `b` if it is the candidate
@@ -198,8 +228,9 @@ def run_forced(
         if wide: args, kwargs = map_tensors(widened, args), map_tensors(widened, kwargs)
         group = Forcing(stops, side, seen.shelf, arrived, wide=wide, skip=skip, with_flags=with_flags, push=push,
                         within=within)
+        precision = in_float64(m, bits, push) if wide else nullcontext()
         try:
-            with listen(Forcer, group.lend_forwards(seen, named), group), in_float64(m, bits, push) if wide else nullcontext():
+            with listen(Forcer, group.lend_forwards(seen, named), group), precision:
                 result = call(m) if call else m(*args, **kwargs)
             group.end_of_call(result)
         finally: group.let_go()

@@ -51,7 +51,7 @@ def main_value(values: list[Value]) -> Value | None:
     "The first tensor of floating point numbers."
     return next((v for v in values if v.is_float), None)
 
-
+# %% ../../nbs/lib/debug/pairing.ipynb #fe39706f
 class Features:
     "What is known of the calls of a pass, an array for each property."
     def __init__(self, seen: Pass):
@@ -83,7 +83,7 @@ class Features:
 def _shape(values: list[Value]) -> tuple | None: return None if (v := main_value(values)) is None else v.shape
 
 # %% ../../nbs/lib/debug/pairing.ipynb #0466d837
-LEAST = 4.  # what a pair must have at least: the kind and one more property, or the values
+LEAST_FIT = 4.  # what a pair must have at least: the kind and one more property, or the values
 
 
 def _same(a: list, b: list) -> np.ndarray:
@@ -106,22 +106,25 @@ def fits(a: Features, b: Features) -> np.ndarray:
     spread = max(a.spread, b.spread)
     same_kind, same_name = _same(a.kind, b.kind), _same(a.name, b.name)
     same_size = a.size[:, None] == b.size[None]
-    telling = np.array([not end.isdigit() for end in a.end])[:, None] | same_kind  # a number is a name only for the same class
-    score = 2.*same_kind + np.where(telling, 3, 1)*same_name + 1*(_same(a.end, b.end) & ~same_name) + .5*_same(a.digits, b.digits)
+    same_shape = _same(a.shape, b.shape)
+    has_words = np.array([not end.isdigit() for end in a.end])[:, None]
+    telling = has_words | same_kind  # a name such as `3` says little of layers of two classes
+    score = 2.*same_kind + np.where(telling, 3, 1)*same_name
+    score += 1*(_same(a.end, b.end) & ~same_name) + .5*_same(a.digits, b.digits)
     score += 6*(agreement(a.output, b.output, spread) & same_size) + 2*agreement(a.input, b.input, spread)
-    score += 1*_same(a.shape, b.shape) + .5*_same(a.input_shape, b.input_shape)
+    score += 1*same_shape + .5*_same(a.input_shape, b.input_shape)
     score += np.where(a.is_leaf[:, None] == b.is_leaf[None], 1, -2)
     both, either = a.has_weights[:, None] & b.has_weights[None], a.has_weights[:, None] ^ b.has_weights[None]
     with np.errstate(divide="ignore", invalid="ignore"):
         near = np.abs(a.norm[:, None] - b.norm[None]) <= max(spread/100, 1e-5)*np.maximum(a.norm[:, None], b.norm[None])
     alike = _same(a.sizes, b.sizes)
     score += np.where(both, np.where(alike & near, 8, np.where(alike, 1, -2)), 0) - 5*either
-    score = np.maximum(score, LEAST*(same_name & telling & _same(a.shape, b.shape)))
+    score = np.maximum(score, LEAST_FIT*(same_name & telling & same_shape))
     return np.where(same_size | (same_name & same_kind), score, 0)
 
 # %% ../../nbs/lib/debug/pairing.ipynb #01196659
-def aligned(score: np.ndarray) -> list[tuple[int, int]]:
-    "The pairs, in the order of both, that have the greatest sum."
+def best_alignment(score: np.ndarray) -> list[tuple[int, int]]:
+    "The pairs in the order of both whose scores have the greatest sum."
     n, m = score.shape
     best = np.zeros((n + 1, m + 1))
     for i in range(n):
@@ -142,7 +145,7 @@ def _out_of_order(score: np.ndarray, pairs: list[tuple[int, int]]) -> list[tuple
     score = score.copy()
     for i, j in pairs: score[i], score[:, j] = 0, 0
     found = []
-    while score.size and score.max() >= 1.25*LEAST:
+    while score.size and score.max() >= 1.25*LEAST_FIT:
         i, j = np.unravel_index(score.argmax(), score.shape)
         found.append((int(i), int(j)))
         score[i], score[:, j] = 0, 0
@@ -162,13 +165,13 @@ def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
     "Pairs of calls, found by their properties."
     score = fits(a, b)
     score[-1], score[:, -1] = 0, 0  # the models themselves are a pair
-    score[score < LEAST] = 0
+    score[score < LEAST_FIT] = 0
     sure = _by_name_and_weights(a, b)
     for i, j in sure:
         value = score[i, j]
         score[i], score[:, j] = 0, 0
         score[i, j] = value
-    pairs = aligned(score)
+    pairs = best_alignment(score)
     pairs += _out_of_order(score, pairs)
     weight = defaultdict(float)
     for i, j in pairs: weight[a.name[i], b.name[j]] += score[i, j]
@@ -236,7 +239,7 @@ def _in_order(a: Features, b: Features, found: list[tuple[int, int]]) -> list[Pa
     rest(len(b.calls))
     return rows
 
-
+# %% ../../nbs/lib/debug/pairing.ipynb #3042476c
 def _entries_correspond(a: Features, b: Features, i: int, j: int, spread: float) -> bool:
     """Do the inputs of two calls correspond? Not if only the outputs agree: then one of them does in one step what
     takes the other model two."""

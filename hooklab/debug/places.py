@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/places.ipynb #12d0ad6c
-from collections.abc import Iterable
+# %% ../../nbs/lib/debug/places.ipynb #5a1859b3
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import NamedTuple
@@ -15,29 +15,39 @@ import torch
 from torch import Tensor
 
 from .pairing import Pair
-from .passes import Pass, Value, some_of
+from .passes import LayerCall, Pass, Value, some_of
 from .spill import Shelf
 
-# %% ../../nbs/lib/debug/places.ipynb #b733cdb4
+# %% ../../nbs/lib/debug/places.ipynb #d9ba8bfe
+def _n(shape: tuple[int, ...]) -> int: return torch.Size(shape).numel()
+
+
+class Layout(NamedTuple):
+    "How to lay out the numbers of a tensor in another way: dimensions are split or joined first, then put in order."
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+    def of(self, t: Tensor) -> Tensor: return t.reshape(self.shape).permute(self.order)
+
+
 @dataclass(eq=False)
 class Part:
     "A tensor at the entry or exit of a pair of calls, in both models."
     a: Value
     b: Value
-    layout: "Layout | None" = None # How the candidate lays it out, if it has another shape
+    layout: Layout | None = None # How the candidate lays it out, if it has another shape
 
     def for_b(self, t: Tensor) -> Tensor:
         "A tensor of the reference, as the candidate lays it out."
-        if self.layout is not None: t = t.reshape(self.layout.shape).permute(self.layout.order)
-        if t.numel() < torch.Size(self.b.shape).numel(): return t.expand(self.b.shape)
-        if t.numel() > torch.Size(self.b.shape).numel():  # equal rows, of which the candidate has one
-            return t[tuple(slice(0, n) for n in self.b.shape)]
+        if self.layout is not None: t = self.layout.of(t)
+        if t.numel() < _n(self.b.shape): return t.expand(self.b.shape)
+        if t.numel() > _n(self.b.shape): return t[tuple(slice(0, n) for n in self.b.shape)]  # the candidate has one row
         return t.reshape(self.b.shape)
 
-
+# %% ../../nbs/lib/debug/places.ipynb #b778f302
 @dataclass(eq=False)
 class Stop:
-    "A pair of calls as a place where numbers are replaced."
+    "A pair of calls as a place where numbers are compared or replaced."
     pair: Pair
     number: int # Its place in the order of the run
     entry: list[Part] = field(default_factory=list)
@@ -49,8 +59,8 @@ class Stop:
 class Place(NamedTuple):
     "A tensor at the entry or exit of a pair of calls."
     stop: Stop
-    where: str
-    number: int
+    where: str # `entry` or `exit`
+    number: int # Which part of these, from 0
 
     @property
     def part(self) -> Part: return getattr(self.stop, self.where)[self.number]
@@ -60,38 +70,51 @@ class Place(NamedTuple):
         "Who has computed it: the layer that returned it, or the container that gave it to a layer."
         return self.stop if self.where == "exit" else self.stop.parent or self.stop
 
-# %% ../../nbs/lib/debug/places.ipynb #afec5e05
+# %% ../../nbs/lib/debug/places.ipynb #42c47936
+def _joined(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
+    "The shapes that one gets by joining neighbouring dimensions."
+    if len(shape) < 2: return {shape}
+    rest = _joined(shape[1:])
+    apart = {(shape[0], *other) for other in rest}
+    joined = {(shape[0]*other[0], *other[1:]) for other in rest}
+    return apart | joined
+
+
+def _layouts(shape: tuple[int, ...], goal: tuple[int, ...]) -> list[Layout]:
+    "The layouts in which a tensor of one shape can become one of the other, with up to four dimensions to be moved."
+    goals, found = _joined(goal), []
+    for joined in _joined(shape):
+        if len(joined) > 4: continue
+        orders = permutations(range(len(joined)))
+        found += [Layout(joined, order) for order in orders if tuple(joined[i] for i in order) in goals]
+    return found
+
+
+def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
+    "The layout in which the numbers of two tensors of equal size agree best; None for the one that they have."
+    if a.shape == b.shape or _n(a.shape) != _n(b.shape) or max(len(a.shape), len(b.shape)) > 5: return None
+    one, other = shelf.get(a.key).float(), shelf.get(b.key).float()
+    def apart(layout): return (layout.of(one).reshape(b.shape) - other).abs().nan_to_num().mean().item()
+    return min(_layouts(a.shape, b.shape), key=apart, default=None)
+
+# %% ../../nbs/lib/debug/places.ipynb #2f135d86
 def is_mask(t: Tensor) -> bool:
     "Is this something to be added to scores: zeros, and numbers below all others?"
     if not t.numel() or not t.dtype.is_floating_point or bool((some_of(t) > 0).any()): return False
     low, high = t.aminmax()
     return bool(high <= 0) and bool(low <= -1e4)
 
-
-def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -> list[Part]:
-    "The tensors of floating point numbers that correspond: by path, else in their order; of equal shape, else of equal size."
-    if entry: a, b = ([v for v in values if v.is_float and not is_mask(shelf.get(v.key))] for values in (a, b))
-    found, left = [], list(b)
-    def expands(one, other): return _expands(one, other) or _expands(other, one) and _equal_rows(shelf.get(one.key), other.shape)
-    for tests in ((_same_path, _same_shape), (_same_shape,), (_same_size,), (expands,)):
-        for one in [v for v in a if all(v is not part.a for part in found)]:
-            other = next((v for v in left if _same_sort(one, v) and all(test(one, v) for test in tests)), None)
-            if other is None: continue
-            part = Part(one, other, _layout(one, other, shelf))
-            if tests == (_same_size,) and not _laid_out_alike(part, shelf): continue
-            left.remove(other)
-            found.append(part)
-    return found
+# %% ../../nbs/lib/debug/places.ipynb #625eb527
+def _same_sort(a: Value, b: Value) -> bool: return a.is_float if b.is_float else a.dtype == b.dtype
+def _same_shape(a: Value, b: Value) -> bool: return a.shape == b.shape
+def _same_path_and_shape(a: Value, b: Value) -> bool: return a.path == b.path and a.shape == b.shape
+def _same_size(a: Value, b: Value) -> bool: return _n(a.shape) == _n(b.shape) > 1
 
 
-def _same_sort(a, b): return a.is_float if b.is_float else a.dtype == b.dtype
-def _same_path(a, b): return a.path == b.path
-def _same_shape(a, b): return a.shape == b.shape
-def _same_size(a, b): return torch.Size(a.shape).numel() == torch.Size(b.shape).numel() > 1
-
-
-def _expands(a, b):
-    return len(a.shape) == len(b.shape) and a.shape != b.shape and all(n in (m, 1) for n, m in zip(a.shape, b.shape))
+def _expands(a: Value, b: Value) -> bool:
+    "Has `a` one row where `b` has several?"
+    if len(a.shape) != len(b.shape) or a.shape == b.shape: return False
+    return all(n in (m, 1) for n, m in zip(a.shape, b.shape))
 
 
 def _equal_rows(t: Tensor, shape: tuple[int, ...]) -> bool:
@@ -105,45 +128,44 @@ def _laid_out_alike(part: Part, shelf: Shelf) -> bool:
     one, other = part.for_b(shelf.get(part.a.key)).float(), shelf.get(part.b.key).float()
     return bool((one - other).abs().mean() <= .05*one.abs().mean())
 
+# %% ../../nbs/lib/debug/places.ipynb #96ccffc4
+def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -> list[Part]:
+    "The tensors that correspond; at an entry, only activations."
+    if entry: a, b = _activations(a, shelf), _activations(b, shelf)
 
-class Layout(NamedTuple):
-    "Dimensions that were joined, and their order."
-    shape: tuple[int, ...]
-    order: tuple[int, ...]
+    def expand(one: Value, other: Value) -> bool:
+        if _expands(one, other): return True
+        return _expands(other, one) and _equal_rows(shelf.get(one.key), other.shape)
+
+    found = []
+    for fit in (_same_path_and_shape, _same_shape, _same_size, expand):
+        for one in [value for value in a if all(value is not part.a for part in found)]:
+            free = [value for value in b if all(value is not part.b for part in found)]
+            part = _first_part(one, free, fit, shelf)
+            if part is not None: found.append(part)
+    return found
 
 
-def _joined(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
-    "The shapes that one gets by joining neighbouring dimensions."
-    if len(shape) < 2: return {shape}
-    rest = _joined(shape[1:])
-    return {(shape[0], *other) for other in rest} | {(shape[0]*other[0], *other[1:]) for other in rest}
+def _activations(values: list[Value], shelf: Shelf) -> list[Value]:
+    return [v for v in values if v.is_float and not is_mask(shelf.get(v.key))]
 
 
-def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
-    "The layout in which the numbers of two tensors of equal size agree best; None for the one that they have."
-    if a.shape == b.shape or torch.Size(a.shape).numel() != torch.Size(b.shape).numel() or max(len(a.shape), len(b.shape)) > 5: return None
-    goals = _joined(b.shape)
-    layouts = [Layout(shape, order) for shape in _joined(a.shape) if len(shape) <= 4 for order in permutations(range(len(shape)))
-               if tuple(shape[i] for i in order) in goals]
-    one, other = shelf.get(a.key).float(), shelf.get(b.key).float()
-    def apart(layout): return (one.reshape(layout.shape).permute(layout.order).reshape(b.shape) - other).abs().nan_to_num().mean().item()
-    return min(layouts, key=apart, default=None)
+def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], bool], shelf: Shelf) -> Part | None:
+    "The tensor of the reference with the first one of the candidate that fits, if there is one."
+    other = next((value for value in free if _same_sort(one, value) and fit(one, value)), None)
+    if other is None: return None
+    part = Part(one, other, _layout(one, other, shelf))
+    return None if fit is _same_size and not _laid_out_alike(part, shelf) else part
 
-# %% ../../nbs/lib/debug/places.ipynb #aacf6db2
+# %% ../../nbs/lib/debug/places.ipynb #6b75100d
 def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> tuple[list[Stop], list[Stop]]:
     "The pairs that have a partner, as places; and those whose outputs cannot be compared, because of their shapes."
-    found, other_shapes, by_call = [], [], {}
+    found, other_shapes = [], []
     for number, pair in enumerate(pairs):
         if pair.a is None or pair.b is None: continue
-        stop = Stop(pair, number)
-        stop.exit = parts_of_values(pair.a.output, pair.b.output, a.shelf, entry=False)
-        if pair.entry and not pair.is_root:
-            stop.entry = parts_of_values(pair.a.inputs, pair.b.inputs, a.shelf, entry=True)
-            stop.flags = _flags(stop)
-        if not _comparable(stop): other_shapes.append(stop)
-        else:
-            by_call[pair.b] = stop
-            found.append(stop)
+        stop = _stop(pair, number, a.shelf)
+        (found if _comparable(stop) else other_shapes).append(stop)
+    by_call = {stop.pair.b: stop for stop in found}
     for stop in found + other_shapes:
         call = stop.pair.b.parent
         while call is not None and call not in by_call: call = call.parent
@@ -151,17 +173,28 @@ def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> tuple[list[Stop], list[
     return found, other_shapes
 
 
+def _stop(pair: Pair, number: int, shelf: Shelf) -> Stop:
+    stop = Stop(pair, number, exit=parts_of_values(pair.a.output, pair.b.output, shelf, entry=False))
+    if pair.entry and not pair.is_root:
+        stop.entry = parts_of_values(pair.a.inputs, pair.b.inputs, shelf, entry=True)
+        stop.flags = _flags(stop)
+    return stop
+
+
 def _comparable(stop: Stop) -> bool:
     "Do some numbers that one of them returns correspond to what the other returns, if both return numbers?"
-    a, b = (any(v.is_float for v in call.output) for call in (stop.pair.a, stop.pair.b))
-    return not (a and b) or any(part.a.is_float for part in stop.exit)
+    both_return_numbers = all(any(v.is_float for v in call.output) for call in (stop.pair.a, stop.pair.b))
+    return not both_return_numbers or any(part.a.is_float for part in stop.exit)
 
 
 def _flags(stop: Stop) -> list[str]:
     "The arguments of both calls in which there are no activations."
-    def others(call, used):
-        taken = {v.path.partition(".")[0] for v in used}
-        return ({v.path.partition(".")[0] for v in call.inputs} | set(call.settings)) - taken
-    a, b = stop.pair.a, stop.pair.b
-    mine, theirs = others(a, [part.a for part in stop.entry]), others(b, [part.b for part in stop.entry])
-    return [name for name in a.arguments if name in mine and name in theirs]
+    mine = _without_activations(stop.pair.a, [part.a for part in stop.entry])
+    theirs = _without_activations(stop.pair.b, [part.b for part in stop.entry])
+    return [name for name in stop.pair.a.arguments if name in mine and name in theirs]
+
+
+def _without_activations(call: LayerCall, activations: list[Value]) -> set[str]:
+    "The names of the arguments of a call in which none of these tensors is."
+    def argument(value): return value.path.partition(".")[0]
+    return ({argument(v) for v in call.inputs} | set(call.settings)) - {argument(v) for v in activations}
