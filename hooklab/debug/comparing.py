@@ -30,7 +30,7 @@ def compare(
     reference: Any, # The model that is right; or a recorded run
     candidate: Any, # The model that should do the same; or a recorded run
     *args: Any, # What both are called with; each gets a copy
-    pairs: Pairs = None, # Partners that you know: {name in the reference: name in the candidate}, or a function of names
+    pairs: Pairs = None, # Partners you know: {name in the reference: name in the candidate}, or a function of names
     backward: Callable[[Any], Any] | None = None, # `backward(output)` returns a loss: compare gradients too
     names: Any = None, # Look at these layers only: names, patterns, types, as in `layers`
     call: Callable[[nn.Module], Any] | None = None, # Runs a model, in place of `model(*args, **kwargs)`
