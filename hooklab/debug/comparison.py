@@ -22,10 +22,10 @@ class ComparedRow:
     a: str | None # The layer in the reference; empty for the model itself, None if the candidate's has no partner
     b: str | None # The layer in the candidate
     call: int # Which call of the layer, from 0
-    error: float # All that differs there, as a share of what the reference returned
-    own: float # What this layer adds by itself: what is left of it when it is given the reference's inputs
-    noise: float # What arithmetic alone explains
-    kind: str # `equal`, `noise`, `inherited`, `fault`, `only in a`, `only in b`; for gradients with `backward` before it
+    error: float # How far the outputs are apart, relative to the reference's
+    own: float # How far they are apart when the candidate's layer is given the reference's inputs
+    noise: float # What rounding explains
+    kind: str # `equal`, `noise`, `inherited`, `fault`, `only in a`, `only in b`; `backward …` for gradients
     what: str = "" # What kind of fault it is, where the numbers tell
     layer: str = "" # The class of the layer
 
@@ -33,138 +33,165 @@ class ComparedRow:
     def is_fault(self) -> bool: return self.kind.endswith("fault")
 
     @property
+    def is_pair(self) -> bool: return self.a is not None and self.b is not None
+
+    @property
     def name(self) -> str: return _name(self.b if self.a is None else self.a)
 
 
-def _name(name: str | None) -> str: return "(model)" if name == "" else "-" if name is None else name
+def _name(name: str | None) -> str:
+    if name is None: return "-"
+    return name or "(model)"
 
-# %% ../../nbs/lib/debug/comparison.ipynb #a1ffd867
-def amount(x: float) -> str: return "?" if math.isnan(x) else "0" if not x else "∞" if math.isinf(x) else f"{x:.1e}" if x < .001 else f"{x:.2g}"
+# %% ../../nbs/lib/debug/comparison.ipynb #b28492a0
+def amount(x: float) -> str:
+    "A number in few digits, as the verdict and the table print it."
+    if math.isnan(x): return "?"
+    if math.isinf(x): return "∞"
+    if not x: return "0"
+    return f"{x:.1e}" if x < .001 else f"{x:.2g}"
 
 
 def said(row: ComparedRow) -> str:
-    "Whom a row is about."
-    if row.a is None or row.b is None or row.a == row.b: text = _name(row.b if row.a is None else row.a)
-    else: text = f"{_name(row.a)}, which is {_name(row.b)} in the candidate"
+    "The layer that a row is about, with its partner if that has another name."
+    text = _name(row.a) if row.is_pair else row.name
+    if row.is_pair and row.a != row.b: text += f", which is {_name(row.b)} in the candidate"
     about = ", ".join(part for part in (row.layer, f"call {row.call}" if row.call else "") if part)
     return f"{text} ({about})" if about else text
 
-
-def verdict(c: "Comparison") -> list[str]:
+# %% ../../nbs/lib/debug/comparison.ipynb #2189fc83
+def verdict_in_words(c: "Comparison") -> list[str]:
     "Sentences, the most important first."
-    first = c.first
-    if first is None: return [_same(c.rows), *_without_partner(c.rows), *c.notes]
-    direction = "In the backward pass they" if first.kind.startswith("backward") else "They"
-    lines = [f"{direction} part first in {said(first)}."]
-    if first.own > first.noise or math.isinf(first.own):
-        lines.append(f"Given what the reference was given, it differs by {amount(first.own)} of its output; arithmetic explains "
-                     f"{amount(first.noise)}.")
+    if c.same: return [_same(c.rows), *_without_partner(c.rows), *c.notes]
+    first, *others = c.faults
+    if first.kind.startswith("backward"): they, given, results = "In the backward pass they", "gradients", "gradients"
+    else: they, given, results = "They", "inputs", "results"
+    lines = [f"{they} part first in {said(first)}."]
+    if first.noise < first.own < math.inf:
+        lines.append(f"Given the same {given}, its {results} differ by {amount(first.own)} (relative); "
+                     f"rounding explains {amount(first.noise)}.")
     if first.what: lines.append(f"What differs: {first.what}.")
-    others = [said(row) for row in c.faults[1:]]
-    if others: lines.append(f"Also at fault by {'itself' if len(others) == 1 else 'themselves'}: {first_few(others, 4)}.")
+    if others: lines.append(f"Also at fault: {first_few([said(row) for row in others], 4)}.")
     return [*lines, *c.lines, *_without_partner(c.rows), *c.notes]
 
 
 def _same(rows: list[ComparedRow]) -> str:
-    paired = [row for row in rows if row.a is not None and row.b is not None]
-    equal = sum(row.kind.endswith("equal") for row in paired)
-    if equal == len(paired): return f"The same, bit for bit, in all {len(paired)} places that were compared."
-    worst = max((row for row in paired), key=lambda row: row.error)
-    return (f"The same, but for arithmetic: {equal} of {len(paired)} places are equal bit for bit, and the greatest difference, "
-            f"{amount(worst.error)} in {said(worst)}, is noise.")
+    "The sentence for two models without a fault."
+    pairs = [row for row in rows if row.is_pair]
+    if not pairs: return "There was nothing to compare."
+    compared = "output or gradient" if any(row.kind.startswith("backward") for row in pairs) else "output"
+    equal = sum(row.kind.endswith("equal") for row in pairs)
+    if equal == len(pairs): return f"The same, bit for bit, in every {compared} that was compared ({equal})."
+    worst = max(pairs, key=lambda row: row.error)
+    return (f"The same, but for rounding: the largest difference is {amount(worst.error)}, in {said(worst)}. "
+            f"Equal bit for bit: {equal} of {len(pairs)}.")
 
 
 def _without_partner(rows: list[ComparedRow]) -> list[str]:
     "What could not be compared."
     lines = []
     for kind, whose in (("only in a", "reference"), ("only in b", "candidate")):
-        alone = dict.fromkeys(row.name for row in rows if row.kind == kind)
-        if alone: lines.append(f"Without a partner, of the {whose}: {first_few(list(alone), 6)}.")
+        names = dict.fromkeys(row.name for row in rows if row.kind == kind)
+        if names: lines.append(f"Without a partner, in the {whose}: {first_few(list(names), 6)}.")
     return lines
 
-# %% ../../nbs/lib/debug/comparison.ipynb #cea7ff77
-AROUND = 4 # How many rows are shown before and after the first fault
+# %% ../../nbs/lib/debug/comparison.ipynb #a678f348
+SHOWN_AROUND = 4 # How many rows are shown before and after the first fault
 MOST_FAULTS = 12
 
 
 def shown_rows(c: "Comparison") -> list[ComparedRow | int]:
-    "The rows that a table shows, with numbers where it leaves some out."
+    "The rows that a table shows, and between them how many it leaves out."
     faults = [i for i, row in enumerate(c.rows) if row.is_fault]
-    around = faults[0] if faults else len(c.rows) - 1
-    shown = set(range(max(around - AROUND, 0), min(around + AROUND + 1, len(c.rows))))
-    shown |= {*faults[:MOST_FAULTS], len(c.rows) - 1}
-    found, last = [], -1
-    for i in sorted(i for i in shown if i >= 0):
-        if i > last + 1: found.append(i - last - 1)
+    last = len(c.rows) - 1
+    middle = faults[0] if faults else last
+    shown = {*range(middle - SHOWN_AROUND, middle + SHOWN_AROUND + 1), *faults[:MOST_FAULTS], last}
+    found, next_row = [], 0
+    for i in sorted(shown & set(range(len(c.rows)))):
+        if i > next_row: found.append(i - next_row)
         found.append(c.rows[i])
-        last = i
+        next_row = i + 1
     return found
 
 
-def columns(c: "Comparison") -> tuple[list[str], list[list[str]]]:
-    "Headings and cells; a row that stands for others has one cell."
-    rows = shown_rows(c)
-    real = [row for row in rows if isinstance(row, ComparedRow)]
-    two_names = any(row.a != row.b for row in real)
-    calls = any(row.call for row in real)
-    heads = (["reference", "candidate"] if two_names else [c.subject]) + (["call"] if calls else [])
-    cells = []
-    for row in rows:
-        if isinstance(row, int): cells.append([f"… {row} more"])
-        else:
-            names = [_name(row.a), _name(row.b)] if two_names else [row.name]
-            numbers = ["" if row.a is None or row.b is None else amount(x) for x in (row.error, row.own, row.noise)]
-            cells.append([*names, *([str(row.call)] if calls else []), *numbers, row.kind])
-    return [*heads, "error", "own", "noise", "kind"], cells
+def table_cells(c: "Comparison") -> tuple[list[str], list[list[str]]]:
+    "Headings and rows of cells; a row that stands for others has one cell."
+    shown = shown_rows(c)
+    rows = [row for row in shown if isinstance(row, ComparedRow)]
+    two_names, calls = any(row.a != row.b for row in rows), any(row.call for row in rows)
+
+    def cells_of(row):
+        if isinstance(row, int): return [f"… {row} more"]
+        names = [_name(row.a), _name(row.b)] if two_names else [row.name]
+        if calls: names.append(str(row.call))
+        numbers = [amount(x) if row.is_pair else "" for x in (row.error, row.own, row.noise)]
+        return [*names, *numbers, row.kind]
+
+    names = ["reference", "candidate"] if two_names else [c.subject]
+    if calls: names.append("call")
+    return [*names, "error", "own", "noise", "kind"], [cells_of(row) for row in shown]
+
+# %% ../../nbs/lib/debug/comparison.ipynb #d1fe625d
+WIDEST = 44 # Longer names are shortened in the middle
 
 
-def text_table(c: "Comparison") -> list[str]:
-    "The table as lines."
-    heads, cells = columns(c)
-    full = [line for line in cells if len(line) > 1]
-    names = len(heads) - 4
-    widths = [min(max(len(line[i]) for line in [heads, *full]), 44) for i in range(len(heads))]
-    def line(parts):
-        if len(parts) == 1: return parts[0]
-        return "  ".join(shortened(p, w).ljust(w) if i < names or i == len(heads) - 1 else p.rjust(w)
-                         for i, (p, w) in enumerate(zip(parts, widths))).rstrip()
-    return [line(heads), *map(line, cells)]
+def comparison_text(c: "Comparison") -> list[str]:
+    "The table as lines of text."
+    heads, rows = table_cells(c)
+    n_names = len(heads) - 4
+    full = [heads, *(cells for cells in rows if len(cells) > 1)]
+    widths = [min(max(map(len, column)), WIDEST) for column in zip(*full)]
 
-# %% ../../nbs/lib/debug/comparison.ipynb #01b1a0c4
-def html_table(c: "Comparison") -> str:
+    def line(cells):
+        if len(cells) == 1: return cells[0]
+        texts = [shortened(cell, width) for cell, width in zip(cells, widths)]
+        is_number = range(n_names, len(heads) - 1)
+        sides = [text.rjust(w) if i in is_number else text.ljust(w) for i, (text, w) in enumerate(zip(texts, widths))]
+        return "  ".join(sides).rstrip()
+
+    return [line(heads), *map(line, rows)]
+
+
+def comparison_html(c: "Comparison") -> str:
     "The table for a notebook."
-    heads, cells = columns(c)
-    names = len(heads) - 4
+    heads, rows = table_cells(c)
+    n_names, left = len(heads) - 4, ' style="text-align:left"'
     def tags(name, parts, look=""): return "".join(f"<{name}{look}>{escape(part)}</{name}>" for part in parts)
-    def row(line):
-        left = ' style="text-align:left"'
-        if len(line) == 1: return f'<tr><td colspan="{len(heads)}"{left}>{escape(line[0])}</td></tr>'
-        bold = ' style="font-weight:bold"' if line[-1].endswith("fault") else ""
-        return f"<tr{bold}>{tags('td', line[:names], left)}{tags('td', line[names:-1])}{tags('td', line[-1:], left)}</tr>"
-    return f"<table><thead><tr>{tags('th', heads)}</tr></thead><tbody>{''.join(map(row, cells))}</tbody></table>"
 
-# %% ../../nbs/lib/debug/comparison.ipynb #73c5767e
-COLOURS = {"error": "#0072B2", "own": ALARM, "noise": "#999999"}  # for all kinds of colour vision
+    def line(cells):
+        if len(cells) == 1: return f'<tr><td colspan="{len(heads)}"{left}>{escape(cells[0])}</td></tr>'
+        look = ' style="font-weight:bold"' if cells[-1].endswith("fault") else ""
+        names, numbers, kind = cells[:n_names], cells[n_names:-1], cells[-1:]
+        return f"<tr{look}>{tags('td', names, left)}{tags('td', numbers)}{tags('td', kind, left)}</tr>"
+
+    return f"<table><thead><tr>{tags('th', heads)}</tr></thead><tbody>{''.join(map(line, rows))}</tbody></table>"
+
+# %% ../../nbs/lib/debug/comparison.ipynb #d5b331b8
+LINES = {"error": "#0072B2", "own": ALARM, "noise": "#999999"}  # distinct for all kinds of colour vision
 
 
-def draw_rows(c: "Comparison", ax: Any = None) -> Any: # The axes
+def draw_comparison(c: "Comparison", ax: Any = None) -> Any: # The axes
     "Error, own share and noise of each row, from the first to the last."
-    rows = [row for row in c.rows if row.a is not None and row.b is not None]
+    rows = [row for row in c.rows if row.is_pair]
     ax = axes_for(ax, (8, 3.4))
     if not rows: return say_instead(ax, "There is nothing to compare.")
     numbers = [x for row in rows for x in (row.error, row.own, row.noise) if 0 < x < math.inf]
     low, high = min(numbers, default=1e-8)/3, max(numbers, default=1.)*3
-    places = range(len(rows))
     def heights(what): return [min(max(getattr(row, what), low), high) for row in rows]
-    ax.fill_between(places, low, heights("noise"), color=COLOURS["noise"], alpha=.35, lw=0, label="noise: what arithmetic explains")
-    ax.plot(places, heights("error"), color=COLOURS["error"], lw=1.6, label="error: all that differs")
-    at_fault = [(i, heights("own")[i]) for i in places if rows[i].is_fault]
-    others = [(i, y) for i, y in enumerate(heights("own")) if not rows[i].is_fault and rows[i].own > 0]
+
+    noise = "noise: what rounding explains"
+    ax.fill_between(range(len(rows)), low, heights("noise"), color=LINES["noise"], alpha=.35, lw=0, label=noise)
+    ax.plot(heights("error"), color=LINES["error"], lw=1.6, label="error: all that differs")
+    points = list(zip(rows, enumerate(heights("own"))))
+    at_fault = [point for row, point in points if row.is_fault]
+    others = [point for row, point in points if not row.is_fault and row.own > 0]
     if others: ax.plot(*zip(*others), ".", color=ink(), ms=4, label="own: what the layer adds by itself")
-    if at_fault: ax.plot(*zip(*at_fault), "D", color=COLOURS["own"], ms=7, label="own, of a layer at fault")
-    for i, y in at_fault[:3]:
-        ax.annotate(shortened(rows[i].name), (i, y), (0, 8), textcoords="offset points", ha="center", fontsize="small")
-    ax.set(yscale="log", ylim=(low, high*4), xlabel=f"{c.subject}s, in the order of the run", ylabel="share of the output's size")
+    if at_fault: ax.plot(*zip(*at_fault), "D", color=LINES["own"], ms=7, label="own, of a layer at fault")
+    for i, height in at_fault[:3]:
+        name = shortened(rows[i].name)
+        ax.annotate(name, (i, height), (0, 8), textcoords="offset points", ha="center", fontsize="small")
+    ax.set(yscale="log", ylim=(low, high*4), xlabel=f"{c.subject}s, in the order of the run",
+           ylabel="relative to the output")
     ax.legend(loc="lower center", bbox_to_anchor=(.5, 1), ncols=2, frameon=False, fontsize="small")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
@@ -190,11 +217,11 @@ class Comparison:
     @property
     def first(self) -> ComparedRow | None:
         "The first row at fault, in the order of the run; for gradients, from the loss on."
-        return next((row for row in self.rows if row.is_fault), None)
+        return next(iter(self.faults), None)
 
     @property
     def same(self) -> bool:
-        "Is there nothing beyond what arithmetic explains?"
+        "Is there nothing beyond what rounding explains?"
         return self.first is None
 
     def __getitem__(self, name: str) -> ComparedRow:
@@ -203,17 +230,17 @@ class Comparison:
             if name in (row.a, row.b): return row
         raise LookupError(f"no row is about {name!r}; there are {first_few([row.name for row in self.rows])}")
 
-    def __repr__(self):
-        lines = verdict(self)
-        return "\n".join([*lines, "", *text_table(self)] if self.rows else lines)
+    def __repr__(self) -> str:
+        table = ["", *comparison_text(self)] if self.rows else []
+        return "\n".join([*verdict_in_words(self), *table])
 
-    def _repr_html_(self):
-        first, *rest = verdict(self)
-        return f"<p><strong>{escape(first)}</strong> {escape(' '.join(rest))}</p>{html_table(self)}"
+    def _repr_html_(self) -> str:
+        first, *rest = verdict_in_words(self)
+        return f"<p><strong>{escape(first)}</strong> {escape(' '.join(rest))}</p>{comparison_html(self)}"
 
     def plot(
         self,
         ax: Any = None, # Where to draw
     ) -> Any: # The axes
         "Error, own share and noise by depth: where the error begins, and whose it is."
-        return draw_rows(self, ax)
+        return draw_comparison(self, ax)

@@ -13,20 +13,21 @@ import torch
 from torch import nn
 
 from .comparison import ComparedRow
-from .judging import EPS, difference, explained, size_of
+from .judging import EPS, difference, rounding_noise, size_of
 from .losses import losses
 from .passes import Pass
 from .watching import as_it_was, copied
 from ..hooks.tree import named_tensors
 from ..hooks.undisturbed import run_undisturbed
 
-# %% ../../nbs/lib/debug/compiled.ipynb #887ebbb9
-FACTOR = 30. # Compiled code may lose a few times as much as plain code: it joins operations
+# %% ../../nbs/lib/debug/compiled.ipynb #117bdffc
+FACTOR = 30. # How many times the usual noise counts as noise: compiled code joins operations, and rounds elsewhere
 
 
 def is_compiled(model: nn.Module) -> bool:
     "Is this model, or a layer in it, compiled by torch?"
-    return any(type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None for m in model.modules())
+    def is_it(m): return type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
+    return any(map(is_it, model.modules()))
 
 
 def compiled_row(
@@ -49,11 +50,11 @@ def compiled_row(
         for path, t in named_tensors(result):
             if (v := plain.get(path)) is None or v.shape != tuple(t.shape): continue
             apart, whole = size_of(difference(shelf.get(v.key), t)), size_of(shelf.get(v.key))
-            noise = explained(lost[v], whole, EPS[v.dtype], EPS[v.dtype]) if v in lost else whole
+            noise = rounding_noise(lost[v], whole, EPS[v.dtype], EPS[v.dtype]) if v in lost else whole
             found.append((apart.over(noise), apart.rms/(whole.rms or 1.), noise.rms/(whole.rms or 1.)))
 
     with as_it_was(seen.model): run_undisturbed(seen.model, inputs, run, train=None)
     ratio, error, noise = max(found, default=(0., 0., 0.))
     if ratio <= FACTOR: return None
-    what = f"the compiled code of the {whose} returns something else than the same model in plain Python"
+    what = f"the compiled code of the {whose} does not return what the same model returns in plain Python"
     return ComparedRow("", "", 0, error, error, noise, "fault", what, root.kind)
