@@ -1,4 +1,4 @@
-"""The cases of the benchmark as tests: each kind of fault on networks of torch alone, and everything in `make test-all`."""
+"""The cases of the benchmark as tests: each kind of fault on torch's own layers, and everything in `make test-all`."""
 import warnings
 
 import pytest
