@@ -204,6 +204,16 @@ def _chosen(a: Pass, b: Pass, pairs: Pairs) -> dict[str, str | None]:
     if twice: raise ValueError(f"pairs: {twice[0]!r} is the partner of two layers, and a layer has one")
     return dict(pairs)
 
+# %% ../../nbs/lib/debug/pairing.ipynb #3042476c
+def _entries_correspond(a: Features, b: Features, i: int, j: int, spread: float) -> bool:
+    """Do the inputs of two calls correspond? Not if only the outputs agree: then one of them does in one step what
+    takes the other model two."""
+    def agree(x, y): return bool(agreement(x[i:i + 1], y[j:j + 1], spread)[0, 0])
+    if agree(a.input, b.input): return True
+    if np.isnan(a.input[i]).all() or np.isnan(b.input[j]).all(): return True  # no numbers go in
+    if agree(a.output, b.output): return False
+    return a.kind[i] == b.kind[j] or a.sizes[i] == b.sizes[j] or a.name[i] == b.name[j]
+
 # %% ../../nbs/lib/debug/pairing.ipynb #9a00e3dd
 def paired(a: Pass, b: Pass, pairs: Pairs = None) -> list[Pair]:
     "Every call of both, with its partner if it has one, in the order of the run."
@@ -238,13 +248,3 @@ def _in_order(a: Features, b: Features, found: list[tuple[int, int]]) -> list[Pa
             rows.append(Pair(call, b.calls[j], _entries_correspond(a, b, i, j, spread)))
     rest(len(b.calls))
     return rows
-
-# %% ../../nbs/lib/debug/pairing.ipynb #3042476c
-def _entries_correspond(a: Features, b: Features, i: int, j: int, spread: float) -> bool:
-    """Do the inputs of two calls correspond? Not if only the outputs agree: then one of them does in one step what
-    takes the other model two."""
-    def agree(x, y): return bool(agreement(x[i:i + 1], y[j:j + 1], spread)[0, 0])
-    if agree(a.input, b.input): return True
-    if np.isnan(a.input[i]).all() or np.isnan(b.input[j]).all(): return True  # no numbers go in
-    if agree(a.output, b.output): return False
-    return a.kind[i] == b.kind[j] or a.sizes[i] == b.sizes[j] or a.name[i] == b.name[j]
