@@ -458,6 +458,7 @@ def test_it_prints():
     with pytest.raises(LookupError): c["blocks.7.up"]
 
 
+@pytest.mark.slow
 def test_plot_and_table():
     import matplotlib
     matplotlib.use("Agg")

@@ -186,11 +186,14 @@ class RenamedLayer(nn.Module):
         return x + self.ffn(self.post(x))
 
 
-LEAVES = ["embed", "layers.0.norm1", "layers.1.attn.k", "layers.1.attn.o", "layers.2.mlp.up", "layers.1.mlp.down",
-          "norm", "head"]
+def slow(*values): return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
-@pytest.mark.parametrize("name", LEAVES)
+LEAVES = ["embed", "layers.0.norm1", "layers.1.attn.k", "layers.2.mlp.up", "head"]
+MORE_LEAVES = ["layers.1.attn.o", "layers.1.mlp.down", "norm"]
+
+
+@pytest.mark.parametrize("name", [*LEAVES, *slow(*MORE_LEAVES)])
 @pytest.mark.parametrize("way", [Flat, Renamed])
 def test_restructured_and_faulty(way, name):
     a, ids = former()
@@ -265,8 +268,8 @@ def test_folded_batch_norm_and_another_layer_faulty():
     assert at_fault(c) and set(at_fault(c)) <= {"conv1", "bn1"}, c
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["layers.1.mlp.up", "layers.0.attn.v", "head"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, *slow(torch.float16)])
+@pytest.mark.parametrize("name", ["layers.1.mlp.up", "layers.0.attn.v", *slow("head")])
 def test_fewer_bits_and_faulty(name, dtype):
     a, ids = former()
     c = compare(a, copy.deepcopy(a).to(dtype), ids)
@@ -298,8 +301,7 @@ def test_other_attention_and_one_without_its_scale():
 
 @pytest.mark.parametrize("names", [
     ("layers.0.mlp.up", "layers.2.attn.q"),
-    ("embed", "head"),
-    ("layers.1.attn.q", "layers.1.attn.k"),
+    *slow(("embed", "head"), ("layers.1.attn.q", "layers.1.attn.k")),
     ("layers.0.norm1", "layers.0.norm2", "layers.2.norm1"),
 ])
 def test_several_faults(names):
@@ -313,7 +315,7 @@ def test_several_faults(names):
 
 
 @pytest.mark.parametrize("name", ["layers.0.mlp.up", "layers.1.attn.v", "head", "layers.2.norm1"])
-@pytest.mark.parametrize("by", [1e-4, 1e-5])
+@pytest.mark.parametrize("by", [*slow(1e-4), 1e-5])
 def test_a_small_fault(name, by):
     a, ids = former()
     c = compare(a, percent(copy.deepcopy(a), name, by), ids)
@@ -466,7 +468,7 @@ def test_only_the_middle_of_three_levels_is_wrong(wrong, extra):
 
 
 @pytest.mark.parametrize("wrong", ["one sample", "causal only", "padding only", "none", "last", "inverted"])
-@pytest.mark.parametrize("restructured", [False, True])
+@pytest.mark.parametrize("restructured", [False, *slow(True)])
 def test_a_mask_computed_in_the_model(wrong, restructured):
     a, ids = former()
     right = a.mask
@@ -715,8 +717,9 @@ SAME_LAYERS = {  # of a layer of Hugging Face's Llama, and of one written by han
 
 def llama(**faults):
     transformers = pytest.importorskip("transformers")
-    c = transformers.LlamaConfig(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
-                    num_key_value_heads=2, max_position_embeddings=32, rms_norm_eps=1e-5)
+    c = transformers.LlamaConfig(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=3,
+                                 num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=32,
+                                 rms_norm_eps=1e-5)
     torch.manual_seed(0)
     a = transformers.LlamaForCausalLM(c).eval()
     with torch.no_grad():
@@ -841,7 +844,11 @@ EQUAL = {
 }
 
 
-@pytest.mark.parametrize("kind", list(EQUAL))
+VARIATIONS = ["silu with exp", "gelu tanh", "log softmax", "logsumexp", "float16 inside", "bfloat inside", "mish",
+              "einsum", "cosine", "scaled after", "power", "sqrt", "interpolated"]
+
+
+@pytest.mark.parametrize("kind", [*(kind for kind in EQUAL if kind not in VARIATIONS), *slow(*VARIATIONS)])
 def test_equal_but_for_arithmetic(kind):
     for seed in range(3):
         a, x = seeded(EqualOne, seed=seed), torch.randn(24, 16)
@@ -1053,6 +1060,7 @@ def test_equal_with_a_transposed_batch():
     assert at_fault(c) == ["out"], c
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [500])
 def test_hundreds_of_layers(n):
     import time

@@ -617,7 +617,8 @@ def video(models):
     return model, torch.randn(1, 3, 4, 32, 32), "layer3.0.conv1.0"
 
 
-@pytest.mark.parametrize("make", [googlenet, segmentation, detection, video])
+@pytest.mark.parametrize("make", [
+    segmentation, *(pytest.param(make, marks=pytest.mark.slow) for make in (googlenet, detection, video))])
 @pytest.mark.filterwarnings("ignore")
 def test_torchvision(make):
     import torchvision
@@ -671,7 +672,7 @@ def test_lstm_by_hand(fault):
 
 
 @pytest.mark.parametrize("fault", [None, "b"])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
 def test_compiled_and_faulty(fault, backend):
     a, b, x = pair(torch.tanh)
     if fault: percent(b, fault)

@@ -108,6 +108,7 @@ def test_precision_is_no_difference(net):
     assert c.same and "no more than rounding" in str(c), c
 
 
+@pytest.mark.slow
 def test_threads_are_no_difference():
     torch.set_num_threads(2)
     try: candidate = run("cnn", steps=10)
@@ -142,10 +143,12 @@ FAULTS = {  # the first step that differs, in what, and a word of the verdict
     "frozen": (AT, "update", "frozen"),
     "NaN": (AT, "output", ""),
 }
-IN_CNN = ["rate", "loss", "other data"]
+QUICK = [*product(["mlp"], FAULTS), ("transformer", "frozen"), ("transformer", "loss")]
+ALL = [*product(["mlp", "transformer"], FAULTS), *product(["cnn"], ["rate", "loss", "other data"])]
+WAYS = [pytest.param(*way, marks=[] if way in QUICK else pytest.mark.slow) for way in ALL]
 
 
-@pytest.mark.parametrize("net, change", [*product(["mlp", "transformer"], FAULTS), *product(["cnn"], IN_CNN)])
+@pytest.mark.parametrize("net, change", WAYS)
 def test_a_change_is_found_where_it_is(net, change):
     step, what, hint = FAULTS[change]
     candidate = run(net, change=change)
@@ -248,8 +251,9 @@ def test_rows_are_for_pandas():
     assert [*pd.DataFrame(c.rows).columns] == ["step", "layer", "what", "number", "a", "b", "error", "noise", "kind"]
 
 
-@pytest.mark.parametrize("style", ["default", "dark_background"])
-@pytest.mark.parametrize("change", ["", "rate", "NaN", "other order"])
+@pytest.mark.parametrize("style", ["default", pytest.param("dark_background", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("change", [
+    "rate", "NaN", *(pytest.param(change, marks=pytest.mark.slow) for change in ("", "other order"))])
 def test_it_draws(change, style):
     with plt.style.context(style):
         ax = compare_runs(reference("mlp"), run(change=change)).plot()
