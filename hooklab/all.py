@@ -10,14 +10,14 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'edit_input', 'Change', 'scale', 'ablate', 'patch', 'steer', 'gradient_clipper', 'clipped_gradients',
            'FeatureExtractor', 'extract', 'StoredFeatures', 'load_features', 'execution_order', 'VerboseExecution',
            'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'find_nan', 'NanWatch', 'NonFiniteError',
-           'compare', 'Comparison', 'Row', 'record', 'summary', 'Summary', 'model_summary', 'module_summary',
+           'compare', 'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary', 'module_summary',
            'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes',
            'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'History', 'WeightHistory',
-           'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'Learner', 'synth_learner', 'RegModel', 'Callback',
-           'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException',
-           'CancelStepException', 'CancelBatchException', 'CancelTrainException', 'CancelValidException',
-           'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders', 'digits', 'tabular',
-           'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
+           'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'compare_runs', 'RunComparison', 'RunRow', 'Learner',
+           'synth_learner', 'RegModel', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback',
+           'CancelBackwardException', 'CancelStepException', 'CancelBatchException', 'CancelTrainException',
+           'CancelValidException', 'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders',
+           'digits', 'tabular', 'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -77,7 +77,7 @@ from .debug.recording import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients",
-    "find_nan", "NanWatch", "NonFiniteError", "compare", "Comparison", "Row", "record",
+    "find_nan", "NanWatch", "NonFiniteError", "compare", "Comparison", "ComparedRow", "record",
 ]
 
 # %% ../nbs/lib/all.ipynb #5999af34
@@ -98,10 +98,13 @@ from .stats.history import *
 from .stats.live import *
 from .stats.activation_stats import *
 from .stats.diagnosis import *
+from .stats.run_verdict import *
+from .stats.comparing_runs import *
 
 _all_ = [
     "ActivationStats", "History", "WeightHistory", "LivePlot",
     "diagnose", "Diagnosis", "Finding",
+    "compare_runs", "RunComparison", "RunRow",
 ]
 
 # %% ../nbs/lib/all.ipynb #845a7bb0

@@ -109,6 +109,7 @@ def run_summary(args: Namespace) -> None:
 def run_compare(args: Namespace) -> None:
     "`hooklab compare`"
     try:
+        import_module("hooklab.stats.comparing_runs")  # has `compare` take the files of ActivationStats too
         from hooklab.debug.comparing import compare
         found = compare(args.reference, args.candidate)
         same, verdict = found.same, str(found)

@@ -5,24 +5,48 @@
 # %% auto #0
 __all__ = ['compare']
 
-# %% ../../nbs/lib/debug/comparing.ipynb #eaefea76
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+# %% ../../nbs/lib/debug/comparing.ipynb #57149ddd
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
-from .comparison import Comparison
-from .findings import Verdict, calls_differ, proof, words
+from .backward import BackwardTrial
+from .comparison import ComparedRow, Comparison
+from .compiled import compiled_row, is_compiled
+from .findings import Verdict, calls_differ, outputs_alone, proof, words
 from .judging import Trial
 from .pairing import Pairs, paired
-from .passes import Pass, run_pass, watched
+from .passes import Pass
 from .records import is_record
 from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
+from .watching import run_pass, watched
 from ..hooks.select import not_a_model
-from ..hooks.tree import tensors
+
+# %% ../../nbs/lib/debug/comparing.ipynb #e770e565
+def compare(
+    reference: Any, # The model that is right; or a recorded run
+    candidate: Any, # The model that should do the same; or a recorded run
+    *args: Any, # What both are called with; each gets a copy
+    pairs: Pairs = None, # Partners you know: {name in the reference: name in the candidate}, or a function of names
+    backward: Callable[[Any], Any] | None = None, # `backward(output)` returns a loss: compare gradients too
+    names: Any = None, # Look at these layers only: names, patterns, types, as in `layers`
+    call: Callable[[nn.Module], Any] | None = None, # Runs a model, in place of `model(*args, **kwargs)`
+    **kwargs: Any, # What both are called with, by name
+) -> Comparison: # Its `same`, `first` and `rows` tell what was found; it prints as a verdict
+    "Find out where two models, or two runs, part first."
+    options = {"pairs": pairs, "backward": backward, "names": names, "call": call, **kwargs}
+    for is_one, compare_them in COMPARISONS:
+        if not (is_one(reference) or is_one(candidate)): continue
+        return compare_them(reference, candidate, *args, **{name: x for name, x in options.items() if x is not None})
+    check_models(reference=reference, candidate=candidate)
+    inputs, named = (args, kwargs), layers_to_compare(reference, candidate, names)
+    with Shelf() as shelf:
+        a = first_pass("reference", reference, inputs, shelf, named=named["a"], call=call)
+        b = first_pass("candidate", candidate, inputs, shelf, named=named["b"], call=call, like=a)
+        return judged(Trial(a, b, paired(a, b, pairs), inputs, named, call), backward)
 
 # %% ../../nbs/lib/debug/comparing.ipynb #848e1e9c
 COMPARISONS: list[tuple[Callable[[Any], bool], Callable]] = [(is_record, compare_records)]
@@ -37,71 +61,65 @@ def register_comparison(
 
 # %% ../../nbs/lib/debug/comparing.ipynb #ca0deb90
 def check_models(**models: Any):
-    "Raise an error for what cannot be compared, before anything runs."
+    "Raise an error for what cannot be compared: no model, no numbers, or different devices."
     devices = {}
     for whose, model in models.items():
         if not isinstance(model, nn.Module): raise TypeError(f"{whose}: {not_a_model(model)}")
         devices[whose] = {t.device.type for t in [*model.parameters(), *model.buffers()]}
-        if "meta" in devices[whose]: raise ValueError(f"the {whose} has parameters on the meta device, which have no numbers")
+        if "meta" not in devices[whose]: continue
+        raise ValueError(f"the {whose} has parameters on the meta device, which have no numbers")
     one, other = devices.values()
     if one and other and one != other:
         told = " and ".join(f"the {whose} on {', '.join(sorted(found))}" for whose, found in devices.items())
         raise ValueError(f"{told}: move one of the models, so that both are on one device")
 
-
+# %% ../../nbs/lib/debug/comparing.ipynb #d5ce5d40
 def first_pass(whose: str, model: nn.Module, inputs: tuple[tuple, dict], shelf: Shelf, **options: Any) -> Pass:
-    "A pass of one of the models; its error says whose it is."
+    "A pass of one of the models; an error says which model it came from."
     try: return run_pass(model, inputs, shelf, **options)
     except Exception as error:
-        kind = type(error).__name__
-        raise RuntimeError(f"the {whose} ({type(model).__name__}) cannot be called like this: {kind}: {error}") from error
+        told = f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"the {whose} ({type(model).__name__}) cannot be called like this: {told}") from error
 
 
 def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) -> dict[str, dict[str, nn.Module]]:
-    "The layers of both; with `names`, those of the reference, and of the candidate if it has some that fit."
+    "The layers of both. `names` selects in the reference, and in the candidate too if some of its layers fit."
     names = [names] if isinstance(names, str | type) or callable(names) else names
     found = {"a": watched(reference, names)}
     try: found["b"] = watched(candidate, names)
     except LookupError: found["b"] = watched(candidate)
     return found
 
-# %% ../../nbs/lib/debug/comparing.ipynb #e770e565
-def compare(
-    reference: Any, # The model that is right; or a recorded run
-    candidate: Any, # The model that should do the same; or a recorded run
-    *args: Any, # What both are called with; each gets a copy
-    pairs: Pairs = None, # Partners where a person knows better: {name in the reference: name in the candidate}, or a function of names
-    backward: Callable[[Any], Any] | None = None, # `backward(output)` returns a loss: compare gradients too
-    names: Any = None, # Look at these layers only: names, patterns, types, as in `layers`
-    call: Callable[[nn.Module], Any] | None = None, # Runs a model, in place of `model(*args, **kwargs)`
-    **kwargs: Any, # What both are called with, by name
-) -> Comparison: # Its `same`, `first` and `rows` tell what was found; it prints as a verdict
-    "Find out where two models, or two runs, part first."
-    options = {"pairs": pairs, "backward": backward, "names": names, "call": call, **kwargs}
-    for is_one, compare_them in COMPARISONS:
-        if not (is_one(reference) or is_one(candidate)): continue
-        return compare_them(reference, candidate, *args, **{name: v for name, v in options.items() if v is not None})
-    check_models(reference=reference, candidate=candidate)
-    inputs, named = (args, kwargs), layers_to_compare(reference, candidate, names)
-    with Shelf() as shelf:
-        a = first_pass("reference", reference, inputs, shelf, named=named["a"], call=call)
-        b = first_pass("candidate", candidate, inputs, shelf, named=named["b"], call=call, like=a)
-        return judged(Trial(a, b, paired(a, b, pairs), inputs, named, call))
-
-# %% ../../nbs/lib/debug/comparing.ipynb #07ecf2f2
-def judged(trial: Trial) -> Comparison:
-    "What two passes and their pairs say."
+# %% ../../nbs/lib/debug/comparing.ipynb #062fdab8
+def verdict_of(trial: Trial) -> Verdict:
+    "The layers at fault, each with words for what is wrong."
     verdict = Verdict(trial, {})
-    if all(verdict.sizes(stop.pair)[1] for stop in trial.stops): return Comparison(verdict.rows())
-    trial.compare_plainly()
-    if trial.shares: trial.measure()
-    verdict.faults = {**verdict.shapes(), **second_look(trial)}
-    rows = verdict.rows()
+    if trial.other_shapes or not all(verdict.sizes(stop.pair)[1] for stop in trial.stops):
+        trial.compare_plainly()
+        if trial.shares: trial.measure()
+        verdict = Verdict(trial, second_look(trial))
+    verdict.blame_what_was_not_measured()
+    for stop, place in verdict.faults.items():
+        what = [words(trial, stop, place), calls_differ(trial, stop)]
+        verdict.words[stop] = "; ".join(text for text in what if text)
+    return verdict
+
+
+def rows_of_compiled(trial: Trial) -> list[ComparedRow]:
+    "A row for each model whose compiled code does not return what its layers do."
+    models = ("reference", trial.a, trial.named["a"]), ("candidate", trial.b, trial.named["b"])
+    rows = [compiled_row(whose, seen, trial.inputs, named, trial.call) for whose, seen, named in models
+            if is_compiled(seen.model)]
+    return [row for row in rows if row is not None]
+
+
+def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Comparison:
+    "What two passes and their pairs say."
+    verdict = verdict_of(trial)
     faults = sorted(verdict.faults, key=lambda stop: stop.number)
-    at = {stop.number: stop for stop in faults}
-    for number, stop in at.items():
-        what = [words(trial, stop, verdict.faults[stop]), calls_differ(trial, stop)]
-        rows[number] = replace(rows[number], what="; ".join(text for text in what if text))
+    rows, lines = verdict.rows(), []
     root = next((row for row in rows if row.a == ""), None)
-    lines = proof(trial, faults, root.error) if faults and root else []
-    return Comparison(rows, lines=lines, notes=trial.problems)
+    if faults and root: lines = proof(trial, faults, root.error)
+    if backward is not None: rows += BackwardTrial(trial, backward).rows(set(faults))
+    rows += rows_of_compiled(trial)
+    return Comparison(rows, lines=lines, notes=[*outputs_alone(trial), *trial.problems])

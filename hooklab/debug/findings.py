@@ -5,31 +5,36 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/findings.ipynb #b0231157
+# %% ../../nbs/lib/debug/findings.ipynb #c16a40cd
 import math
 from dataclasses import replace
 
-from .comparison import Row, amount
-from .forcing import Stop
-from .judging import FAULT, Place, Trial, difference, size_of
+from torch import Tensor
+
+from .comparison import ComparedRow, amount
+from .judging import FAULT, Trial, difference, size_of, with_containers
 from .pairing import Pair
-from .symptoms import in_numbers, in_padding, in_parameters, in_settings
+from .passes import LayerCall, Value
+from .places import Place, Stop
+from .symptoms import in_numbers, in_padding, in_parameters, in_settings, shape_in_words
 from ..hooks.float64 import widened
+from ..hooks.select import first_few
 from ..hooks.tree import tensors
 
-# %% ../../nbs/lib/debug/findings.ipynb #1b2514e7
-class Verdict:
-    "From a trial to rows."
-    def __init__(self, trial: Trial, faults: dict[Stop, Place]):
+# %% ../../nbs/lib/debug/findings.ipynb #5cb2ad94
+class PairNumbers:
+    "Error, own share and noise of each pair of calls."
+    def __init__(self, trial: Trial, faults: dict[Stop, Place | None]):
         self.trial, self.faults = trial, faults
         self.stops = {stop.pair: stop for stop in trial.stops}
-        self.shelf = trial.a.shelf
+        self.shelf, self.words = trial.a.shelf, {}
+        self.order = {call: number for number, call in enumerate(trial.b.calls)}
 
     def sizes(self, pair: Pair) -> tuple[float, bool]:
         "How much the outputs of a pair differ, as a share of the reference's, and whether they are equal bit for bit."
         stop = self.stops[pair]
         worst, equal = 0., True
-        if _not_comparable(stop): return math.inf, False
+        if stop in self.trial.other_shapes: return math.inf, False
         for part in stop.exit:
             if part.a.key == part.b.key: continue
             one, other = part.for_b(self.shelf.get(part.a.key)), self.shelf.get(part.b.key)
@@ -38,91 +43,189 @@ class Verdict:
             worst = max(worst, apart.rms/whole.rms if whole.rms else float(apart.rms > 0))
         return worst, equal
 
-    def shapes(self) -> dict[Stop, None]:
-        "Who is to blame for the first outputs that cannot be compared, because they have other shapes."
-        for stop in self.trial.stops:
-            if not _not_comparable(stop): continue
-            while stop.parent is not None and _other_shapes_given(stop): stop = stop.parent
-            return {stop: None}
-        return {}
-
-    def rows(self) -> list[Row]:
-        found, clean = [], 0.  # `clean`: the greatest error before the first fault
-        guilty = False
-        for pair in self.trial.pairs:
-            if pair.a is None or pair.b is None:
-                call, kind = (pair.a, "only in a") if pair.b is None else (pair.b, "only in b")
-                name = call.name
-                found.append(Row(pair.a and name, pair.b and name, call.number, 0., 0., 0., kind, layer=call.kind))
-                continue
-            stop = self.stops[pair]
-            error, equal = self.sizes(pair)
-            own, noise = self.own(stop)
-            if stop in self.faults: kind, guilty = "fault", True
-            elif equal: kind = "equal"
-            elif guilty and error > 4*max(noise, clean): kind = "inherited"
-            else: kind = "noise"
-            if not guilty: clean = max(clean, error)
-            found.append(Row(pair.a.name, pair.b.name, pair.a.number, error, own, noise, kind, layer=pair.a.kind))
-        return found
-
     def own(self, stop: Stop) -> tuple[float, float]:
-        "The own share of a layer and what arithmetic explains, as shares of what it returned."
-        places = [p for p in self.trial.shares if p.owner is stop]
+        "The own share of a layer and what rounding explains, as shares of what it returned."
+        places = [place for place in self.trial.shares if place.owner is stop]
         if stop in self.faults: places = [self.faults[stop]]
         if places == [None]: return math.inf, 0.
         if not places: return 0., max(self.trial.precision.of(stop))/4
-        place = max(places, key=lambda p: self.trial.shares[p].ratio)
-        share = self.trial.shares[place]
-        whole = size_of(self.shelf.get(place.part.a.key))
+        place = max(places, key=lambda place: self.trial.shares[place].ratio)
+        share, whole = self.trial.shares[place], size_of(self.shelf.get(place.part.a.key))
         mine = share.own
-        if mine is None or (stop in self.faults and share.ratio <= FAULT): mine = share.plain  # it has rounded to fewer bits
-        i = max((0, 1), key=lambda k: mine[k]/share.noise[k] if share.noise[k] else 0)
-        return tuple(x[i]/whole[i] if whole[i] else float(x[i] > 0) for x in (mine, share.noise))
+        # A layer whose float64 agrees is at fault only because it has rounded to fewer bits.
+        if mine is None or (stop in self.faults and share.ratio <= FAULT): mine = share.plain
+        i = max((0, 1), key=lambda i: mine[i]/share.noise[i] if share.noise[i] else 0)
+        return tuple(size[i]/whole[i] if whole[i] else float(size[i] > 0) for size in (mine, share.noise))
 
-# %% ../../nbs/lib/debug/findings.ipynb #222442ce
-def _not_comparable(stop: Stop) -> bool:
-    "Do both return numbers, of which none correspond?"
-    a, b = (any(v.is_float for v in call.output) for call in (stop.pair.a, stop.pair.b))
-    return a and b and not stop.exit
+# %% ../../nbs/lib/debug/findings.ipynb #f5f986a7
+UNEXPLAINED = 1e5 # In last bits: no rounding adds up to this
+
+
+class Blame(PairNumbers):
+    "Also finds the faults that were not measured."
+    def blame_what_was_not_measured(self):
+        "Other shapes, another number of outputs, and what nothing explains."
+        self.add_shapes()
+        self.add_unexplained()
+        self.stops |= {stop.pair: stop for stop in self.faults}
+
+    def add_shapes(self):
+        "Blame the first layer that returns other shapes than the reference's, if the numbers around it differ too."
+        for stop in self.trial.other_shapes:
+            while stop.parent is None and not stop.pair.is_root and _other_shapes_given(stop):
+                outer = [other for other in self.trial.other_shapes if _within(stop.pair.b, other.pair.b)]
+                if not outer: break
+                stop = outer[0]
+            if stop.parent is not None and (stop.parent not in self.faults or _other_shapes_given(stop)): continue
+            self.faults.pop(stop.parent, None)
+            self.faults[stop] = None
+            return
+        for stop in self.trial.stops:
+            numbers = n_outputs(stop.pair.a), n_outputs(stop.pair.b)
+            if stop.pair.is_root and None not in numbers and numbers[0] != numbers[1]: self.faults[stop] = None
+
+    def add_unexplained(self):
+        "Blame the model itself if its outputs are far apart, and no layer is at fault."
+        root = root_of(self.trial)
+        if self.faults or root is None: return
+        if self.sizes(root.pair)[0] > UNEXPLAINED*max(self.trial.precision.of(root)): self.faults[root] = None
+
+
+def root_of(trial: Trial) -> Stop | None:
+    "The call of the model itself."
+    return next((stop for stop in trial.stops if stop.pair.is_root), None)
+
+
+def _within(call: LayerCall, other: LayerCall) -> bool:
+    while (call := call.parent) is not None:
+        if call is other: return True
+    return False
 
 
 def _other_shapes_given(stop: Stop) -> bool:
     a, b = ({v.path: v.shape for v in call.inputs} for call in (stop.pair.a, stop.pair.b))
     return any(a[path] != b[path] for path in a if path in b)
 
+
+def n_outputs(call: LayerCall) -> int | None:
+    "How many tensors the tuple or list that a call returned has; None for anything else."
+    x = call.outline
+    return sum(isinstance(part, Tensor) for part in x) if isinstance(x, tuple | list) else None
+
+# %% ../../nbs/lib/debug/findings.ipynb #01e306c4
+STANDS_OUT = 4. # How many times what is usual an inherited error is at least
+
+
+class Verdict(Blame):
+    "From a trial to rows."
+    def rows(self) -> list[ComparedRow]:
+        found, usual = [], 0.  # `usual`: the greatest error before the first fault
+        for pair in self.trial.pairs:
+            stop = self.stops.get(pair)
+            if stop is None:
+                found += _rows_without_numbers(pair, bool(self.faults))
+                continue
+            error, equal = self.sizes(pair)
+            own, noise = self.own(stop)
+            after = self.is_after_a_fault(pair)
+            if stop in self.faults: kind = "fault"
+            elif equal: kind = "equal"
+            else: kind = "inherited" if after and error > STANDS_OUT*max(noise, usual) else "noise"
+            if not after: usual = max(usual, error)
+            what = self.words.get(stop, "")
+            found.append(ComparedRow(pair.a.name, pair.b.name, pair.a.number, error, own, noise, kind, what, pair.a.kind))
+        return found
+
+    def is_after_a_fault(self, pair: Pair) -> bool:
+        "Could this call see what a fault has made?"
+        for stop, place in self.faults.items():
+            at = (stop if place is None else place.stop).pair.b
+            if place is not None and place.where == "entry" and pair.b.begun >= at.begun: return True
+            if self.order[pair.b] >= self.order[at]: return True
+        return False
+
+
+def _rows_without_numbers(pair: Pair, faulty: bool) -> list[ComparedRow]:
+    "Rows of calls that have no partner, or one of another shape."
+    a, b = pair.a, pair.b
+    if faulty and a is not None and b is not None:
+        return [ComparedRow(a.name, b.name, a.number, math.inf, 0., 0., "inherited", layer=a.kind)]
+    rows = []
+    if a is not None: rows.append(ComparedRow(a.name, None, a.number, 0., 0., 0., "only in a", layer=a.kind))
+    if b is not None: rows.append(ComparedRow(None, b.name, b.number, 0., 0., 0., "only in b", layer=b.kind))
+    return rows
+
 # %% ../../nbs/lib/debug/findings.ipynb #7af4d09c
 def words(trial: Trial, stop: Stop, place: Place | None) -> str:
     "What kind of fault it is: what differs in the layers themselves, and what the numbers look like."
     a, b = stop.pair.a, stop.pair.b
     found = [*in_settings(a.module, b.module), *in_parameters(a.module, b.module)][:3]
-    if place is None: return "; ".join([*found, f"it returns {_shapes(b.output)} where the reference returns {_shapes(a.output)}"])
-    share = trial.shares[place]
-    if share.arrived is None: return "; ".join(found)
-    expected = place.part.for_b(widened(trial.a.shelf.get(place.part.a.key)) + trial.a.shelf.get(share.lost))
-    apart = difference(expected, share.arrived)
-    texts = ["the padding only"] if in_padding(apart, [t for t in tensors(trial.inputs) if t.dim() == 2]) else list(in_numbers(expected, share.arrived))[:2]
-    whose = "" if place.where == "exit" else f"what it gives to {place.stop.pair.b.name}: "
-    if place.owner is not stop: whose = f"the masks, positions or flags that it gives, as seen in {place.stop.pair.b.name}: "
-    if texts and (not found or place.owner is not stop): found.append(whose + ", ".join(texts))
-    elif whose and not texts: found.append(whose.strip(": "))
-    elif texts: found.append(f"output {texts[0]}")
+    if place is None:
+        if stop in trial.other_shapes: return "; ".join([*found, f"it returns {_shapes(b)} instead of {_shapes(a)}"])
+        if n_outputs(a) != n_outputs(b): return f"it returns {n_outputs(b)} tensors instead of {n_outputs(a)}"
+        return "the outputs differ, and no layer by itself explains it"
+    found += [*_random_numbers(place, a, b), *_dtypes(place)]
+    if trial.shares[place].arrived is None: return "; ".join(found)
+    patterns, where = _patterns(trial, place), "output"
+    if place.where == "entry": where = f"what it passes to {place.stop.pair.b.name}"
+    if place.owner is not stop: where = f"the masks, positions or flags that it passes on, as seen in {place.stop.pair.b.name}"
+    elif found: patterns = patterns[:1]
+    if patterns: found.append(f"{where}: {', '.join(patterns)}")
+    elif where != "output": found.append(where)
     return "; ".join(found)
 
 
-def _shapes(values) -> str: return ", ".join("×".join(map(str, v.shape)) for v in values if v.is_float) or "no numbers"
+def _random_numbers(place: Place, a: LayerCall, b: LayerCall) -> list[str]:
+    if place.where == "entry" or not (a.drew or b.drew): return []
+    if a.drew and b.drew: return ["both draw random numbers there (dropout is on), but not the same ones"]
+    return [f"only the {'candidate' if b.drew else 'reference'} draws random numbers there"]
 
 
+def _dtypes(place: Place) -> list[str]:
+    one, other = (str(v.dtype).removeprefix("torch.") for v in (place.part.a, place.part.b))
+    return [f"{other} instead of {one}"] if one != other else []
+
+
+def _patterns(trial: Trial, place: Place) -> list[str]:
+    "What the numbers look like: at most two patterns."
+    share, shelf = trial.shares[place], trial.a.shelf
+    expected = place.part.for_b(widened(shelf.get(place.part.a.key)) + shelf.get(share.lost))
+    masks = [t for t in tensors(trial.inputs) if t.dim() == 2]
+    if in_padding(difference(expected, share.arrived), masks): return ["only the padding differs"]
+    return list(in_numbers(expected, share.arrived))[:2]
+
+
+def _shapes(call: LayerCall) -> str:
+    return ", ".join(shape_in_words(v) for v in call.output if v.is_float) or "no numbers"
+
+# %% ../../nbs/lib/debug/findings.ipynb #7df120e4
 def calls_differ(trial: Trial, stop: Stop) -> str:
     "Whether a layer is called more or less often than its partner."
-    times = [sum(c.name == getattr(stop.pair, side).name for c in seen.calls) for side, seen in (("a", trial.a), ("b", trial.b))]
-    return f"called {times[1]} times, not {times[0]}" if times[0] != times[1] else ""
+    a, b = stop.pair.a, stop.pair.b
+    n_a = sum(call.name == a.name for call in trial.a.calls)
+    n_b = sum(call.name == b.name for call in trial.b.calls)
+    return f"called {n_b} times instead of {n_a}" if n_a != n_b else ""
+
+
+def outputs_alone(trial: Trial) -> list[str]:
+    "What only one of the models returns."
+    root, lines = root_of(trial), []
+    if root is None or not root.exit: return []
+    used_a, used_b = zip(*((part.a, part.b) for part in root.exit))
+    for whose, call, used in (("reference", root.pair.a, used_a), ("candidate", root.pair.b, used_b)):
+        more = [f"{v.path} ({shape_in_words(v)})" for v in call.output if v not in used]
+        if more: lines.append(f"Only the {whose} returns {first_few(more)}: this was not compared.")
+    return lines
 
 # %% ../../nbs/lib/debug/findings.ipynb #6d786592
 def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
     "By how much the models still differ when the layers at fault return what the reference's did."
-    root = next(stop for stop in trial.stops if stop.pair.is_root)
-    if root in faults or not root.exit: return None
+    root = root_of(trial)
+    if root is None or root in faults or not root.exit or trial.problems: return None
+    owners = {place.owner for place in trial.shares}
+    if owners and all(stop.exit for stop in faults):
+        def is_in_a_fault(owner): return any(around in faults for around in with_containers(owner))
+        if all(map(is_in_a_fault, owners)): return 0.  # all else was equal when it was forced
     left = {}
 
     def arrived(place, part, t):
@@ -131,17 +234,17 @@ def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
         apart, whole = size_of(difference(expected, t)), size_of(expected)
         left[place] = apart.rms/whole.rms if whole.rms else apart.rms
 
-    stops = [replace(stop, entry=[]) for stop in faults if stop.exit] + [root]
-    try: trial.run("b", arrived, stops)
+    try: trial.run("b", arrived, [*(replace(stop, entry=[]) for stop in faults if stop.exit), root])
     except Exception: return None
     return max(left.values(), default=None)
 
 
 def proof(trial: Trial, faults: list[Stop], before: float) -> list[str]:
-    "A sentence about it."
+    "A sentence that says whether the faults explain all that differs."
     after = with_reference_in_place(trial, faults)
     if after is None: return []
-    which = "it returns" if len(faults) == 1 else "these layers return"
-    if not after: return [f"When {which} what the reference does, the outputs of the models agree bit for bit."]
-    if after < before/10: return [f"When {which} what the reference does, the outputs of the models differ by {amount(after)} instead of {amount(before)}."]
-    return [f"But when {which} what the reference does, the outputs of the models still differ by {amount(after)} (before: {amount(before)})."]
+    result = "result in its" if len(faults) == 1 else "results in their"
+    start = f"With the reference's {result} place, the models' outputs"
+    if not after: return [f"{start} agree bit for bit."]
+    if after < before/10: return [f"{start} differ by {amount(after)} instead of {amount(before)}."]
+    return [f"{start} still differ by {amount(after)} (before: {amount(before)})."]

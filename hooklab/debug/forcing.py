@@ -7,205 +7,173 @@ __all__ = []
 
 # %% ../../nbs/lib/debug/forcing.ipynb #811264f9
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
-from .pairing import Pair
-from .passes import Call, Pass, Value, arguments, copied, same_chance
+from .passes import LayerCall, Pass, arguments, as_tensor, has_own_forward, numbers_in
+from .places import Part, Place, Stop
 from .spill import Shelf
+from .watching import as_it_was, copied
 from ..hooks.calls import LayerHook, listen
 from ..hooks.float64 import in_float64, pushed, widened
 from ..hooks.group import Group
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import run_undisturbed
 
-# %% ../../nbs/lib/debug/forcing.ipynb #b733cdb4
-@dataclass(eq=False)
-class Part:
-    "A tensor at the entry or exit of a pair of calls, in both models."
-    a: Value
-    b: Value
-    layout: tuple[int, ...] | None = None # The order of the reference's dimensions in the candidate, if it is another
-
-    def for_b(self, t: Tensor) -> Tensor:
-        "A tensor of the reference, as the candidate lays it out."
-        if self.layout is not None: t = t.permute(self.layout)
-        if t.numel() < torch.Size(self.b.shape).numel(): return t.expand(self.b.shape)
-        if t.numel() > torch.Size(self.b.shape).numel():  # equal rows, of which the candidate has one
-            return t[tuple(slice(0, n) for n in self.b.shape)]
-        return t.reshape(self.b.shape)
-
-
-@dataclass(eq=False)
-class Stop:
-    "A pair of calls as a place where numbers are replaced."
-    pair: Pair
-    number: int # Its place in the order of the run
-    entry: list[Part] = field(default_factory=list)
-    exit: list[Part] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list) # The names of arguments that are no activations
-    parent: "Stop | None" = None # The innermost call of the candidate around it that has a partner
-
-# %% ../../nbs/lib/debug/forcing.ipynb #afec5e05
-def is_mask(t: Tensor) -> bool:
-    "Is this something to be added to scores: zeros, and numbers below all others?"
-    if not t.numel() or not t.dtype.is_floating_point: return False
-    low, high = t.aminmax()
-    return bool(high <= 0) and bool(low <= -1e4)
-
-
-def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -> list[Part]:
-    "The tensors of floating point numbers that correspond: by path, else in their order; of equal shape, else of equal size."
-    a, b = ([v for v in values if v.is_float and not (entry and is_mask(shelf.get(v.key)))] for values in (a, b))
-    found, left = [], list(b)
-    def expands(one, other): return _expands(one, other) or _expands(other, one) and _equal_rows(shelf.get(one.key), other.shape)
-    for tests in ((_same_path, _same_shape), (_same_shape,), (_same_size,), (expands,)):
-        for one in [v for v in a if all(v is not part.a for part in found)]:
-            other = next((v for v in left if all(test(one, v) for test in tests)), None)
-            if other is None: continue
-            left.remove(other)
-            found.append(Part(one, other, _layout(one, other, shelf)))
-    return found
-
-
-def _same_path(a, b): return a.path == b.path
-def _same_shape(a, b): return a.shape == b.shape
-def _same_size(a, b): return torch.Size(a.shape).numel() == torch.Size(b.shape).numel() > 1
-
-
-def _expands(a, b):
-    return len(a.shape) == len(b.shape) and a.shape != b.shape and all(n in (m, 1) for n, m in zip(a.shape, b.shape))
-
-
-def _equal_rows(t: Tensor, shape: tuple[int, ...]) -> bool:
-    "Is a tensor the same along each dimension in which `shape` has one?"
-    return torch.equal(t, t[tuple(slice(0, n) for n in shape)].expand(t.shape))
-
-
-def _layout(a: Value, b: Value, shelf: Shelf) -> tuple[int, ...] | None:
-    "The order of dimensions in which the numbers of two tensors of equal size agree best; None for the order they have."
-    if a.shape == b.shape or len(a.shape) != len(b.shape) or sorted(a.shape) != sorted(b.shape) or len(a.shape) > 4:
-        return None
-    from itertools import permutations
-    one, other = shelf.get(a.key).double(), shelf.get(b.key).double()
-    orders = [p for p in permutations(range(len(a.shape))) if tuple(a.shape[i] for i in p) == b.shape]
-    return min(orders, key=lambda p: (one.permute(p) - other).abs().mean().item(), default=None)
-
-# %% ../../nbs/lib/debug/forcing.ipynb #dd326e78
-def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> list[Stop]:
-    "The pairs that have a partner, as places."
-    found, by_call = [], {}
-    for number, pair in enumerate(pairs):
-        if pair.a is None or pair.b is None: continue
-        stop = Stop(pair, number)
-        stop.exit = parts_of_values(pair.a.output, pair.b.output, a.shelf, entry=False)
-        if pair.entry and not pair.is_root:
-            stop.entry = parts_of_values(pair.a.inputs, pair.b.inputs, a.shelf, entry=True)
-            stop.flags = _flags(stop)
-        by_call[pair.b] = stop
-        found.append(stop)
-    for stop in found:
-        call = stop.pair.b.parent
-        while call is not None and call not in by_call: call = call.parent
-        stop.parent = by_call.get(call)
-    return found
-
-
-def _flags(stop: Stop) -> list[str]:
-    "The arguments of both calls in which there are no activations."
-    def others(call, used):
-        taken = {v.path.partition(".")[0] for v in used}
-        return ({v.path.partition(".")[0] for v in call.inputs} | set(call.settings)) - taken
-    a, b = stop.pair.a, stop.pair.b
-    mine, theirs = others(a, [part.a for part in stop.entry]), others(b, [part.b for part in stop.entry])
-    return [name for name in a.arguments if name in mine and name in theirs]
-
-# %% ../../nbs/lib/debug/forcing.ipynb #52c2e422
-class Forcer(LayerHook):
-    "Replaces what one layer is given and returns."
-    __slots__ = ()
-    port, outermost = "new_both", True
-
-    def answer(self, layer, given, compiling, rerun):
-        if rerun: return None
-        if len(given) == 2: return self.group.enter(self.name, layer, *given)
-        return self.group.leave(layer, *given)
-
-
-MODULES = nn.modules
-RANDOM = (MODULES.dropout._DropoutNd, nn.RReLU, MODULES.pooling._MaxUnpoolNd, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
-
-
-def can_be_skipped(layer: nn.Module) -> bool:
-    "Does this layer do nothing but compute one tensor? torch's own leaves do, if they draw no random numbers."
-    if not type(layer).__module__.startswith("torch.nn.modules.") or isinstance(layer, RANDOM): return False
-    return "forward" not in vars(layer) and not layer._modules
-
-
-class Seen(BaseException):
-    "Ends a run once all has been seen that was asked for."
-
-
-class Forcing(Group):
-    "What the forcers of one run share."
-    def __init__(self, stops: list[Stop], side: str, shelf: Shelf, arrived: Callable, *, wide: bool,
-                 skip: Callable[[Stop], bool], with_flags: Callable | None, push: int):
+# %% ../../nbs/lib/debug/forcing.ipynb #443a809d
+class ReferenceNumbers(Group):
+    "The numbers of the reference for each call of one model."
+    def __init__(self, stops: list[Stop], side: str, shelf: Shelf, *, wide: bool, push: int):
         super().__init__("comparison", with_kwargs=True)
-        self.side, self.shelf, self.arrived, self.wide = side, shelf, arrived, wide
-        self.skip, self.with_flags, self.push = skip, with_flags, push
-        self.stops = {getattr(s.pair, side).place: s for s in stops}
-        self.counts, self.stack, self.stubs = Counter(), [], []
+        self.side, self.shelf, self.wide, self.push = side, shelf, wide, push
+        self.stops = {self.call_of(stop).place: stop for stop in stops}
 
-    def begin(self):
-        self.counts.clear()
-        self.stack.clear()
-
-    def path(self, part: Part) -> str: return (part.a if self.side == "a" else part.b).path
+    def call_of(self, stop: Stop) -> LayerCall: return getattr(stop.pair, self.side)
+    def path(self, part: Part) -> str: return getattr(part, self.side).path
 
     def value(self, part: Part) -> Tensor:
         "The reference's numbers, as this model has them; a copy, which the model may change."
         t = self.shelf.get(part.a.key)
-        dtype = None if self.wide else (part.a if self.side == "a" else part.b).dtype
-        t = widened(t) if self.wide else t.to(dtype)
+        t = widened(t) if self.wide else t.to(getattr(part, self.side).dtype)
         if self.side == "b": t = part.for_b(t)
         return pushed(t, self.push, part.a.dtype) if self.push else t.clone()
 
-    def enter(self, name: str, layer: nn.Module, args: tuple, kwargs: dict):
+# %% ../../nbs/lib/debug/forcing.ipynb #64d5e4cb
+def _equal_flags(a: Any, b: Any) -> bool:
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return type(a) is type(b) and not isinstance(a, Tensor) and a == b
+    if a.dtype.is_floating_point != b.dtype.is_floating_point: return False  # numbers are added, and a bool is a choice
+    return a.shape == b.shape and bool((a == b).all())
+
+
+def reference_flags(stop: Stop, named: dict[str, Any], shelf: Shelf, wide: bool) -> dict[str, Any]:
+    "The flags of the reference's call that differ from those among the arguments `named`; with `wide`, in float64."
+    call, found = stop.pair.a, {}
+    kept = {value.path: value for value in call.inputs}
+    for name in stop.flags:
+        if name not in named: continue
+        if name in kept: theirs = shelf.get(kept[name].key)
+        elif name in call.settings: theirs = call.settings[name]
+        else: continue  # a container or an object: each model has its own
+        if _equal_flags(named[name], theirs): continue
+        if isinstance(theirs, Tensor): theirs = (widened(theirs) if wide else theirs).clone()
+        found[name] = theirs
+    return found
+
+# %% ../../nbs/lib/debug/forcing.ipynb #a908b5af
+class SkipsLayers(ReferenceNumbers):
+    "Lends a forward to layers that need not run."
+    def __init__(self, *args, skip: Callable[[Stop], bool], within: dict[LayerCall, list[LayerCall]], **options):
+        super().__init__(*args, **options)
+        self.skip, self.within = skip, within
+        self.counts = Counter()  # how often each layer has been called, by name
+        self.stacks = {}  # by thread: the places of the calls that have begun
+        self.own = {}  # by layer: whether it had a forward of its own
+        self.lent = []  # layers with a forward that was lent, and the one that they had
+
+    @property
+    def stack(self) -> list[Stop | None]:
+        "The places of the calls that have begun in this thread."
+        return self.stacks.setdefault(get_ident(), [])
+
+    def is_skipped(self, stop: Stop) -> bool: return self.call_of(stop).repeats and self.skip(stop)
+
+    def lend_forwards(self, seen: Pass, named: dict[str, nn.Module]) -> dict[str, nn.Module]:
+        "Lend a forward to the layers that are skipped; returns the layers that will still be called."
+        self.own = {layer: has_own_forward(layer) for layer in named.values()}
+        skipped = {self.call_of(stop) for stop in self.stops.values() if self.is_skipped(stop)}
+        hidden = set()  # the calls in those that are skipped
+        for call in reversed(seen.calls):  # containers come before what is in them
+            if call.parent in skipped or call.parent in hidden: hidden.add(call)
+        for layer in {call.module for call in skipped - hidden}:
+            self.lent.append((layer, vars(layer).get("forward")))
+            vars(layer)["forward"] = partial(self._forward, layer.forward)
+        called = {call.name for call in seen.calls if call not in hidden}
+        return {name: layer for name, layer in named.items() if name in called}
+
+    def _forward(self, forward: Callable, *args, **kwargs):
+        "What a layer with a lent forward does; `forward` is its own."
+        stop = self.stack[-1]
+        if stop is None or not self.is_skipped(stop): return forward(*args, **kwargs)
+        call, parts = self.call_of(stop), {self.path(part): part for part in stop.exit}
+        self._count_calls_in(call)
+        values = []
+        for v in call.output:
+            values.append(self.value(parts[v.path]) if v.path in parts else self.shelf.get(v.key).clone())
+        remaining = iter(values)
+        return map_tensors(lambda t: next(remaining), call.outline)
+
+    def _count_calls_in(self, call: LayerCall):
+        for inner in self.within[call]:
+            self.counts[inner.name] += 1
+            self._count_calls_in(inner)
+
+    def let_go(self):
+        "Also after an exception, each layer has its own forward again."
+        while self.lent:
+            layer, own = self.lent.pop()
+            if own is None: del vars(layer)["forward"]
+            else: vars(layer)["forward"] = own
+        super().let_go()
+
+# %% ../../nbs/lib/debug/forcing.ipynb #e17d9dfc
+class InPlaceOf(torch.autograd.Function):
+    "Other numbers in the place of a tensor, with its place in the graph."
+    @staticmethod
+    def forward(ctx, t: Tensor, value: Tensor) -> Tensor: return value.clone()
+
+    @staticmethod
+    def backward(ctx, g: Tensor): return g, None
+
+# %% ../../nbs/lib/debug/forcing.ipynb #662fb020
+class Forcing(SkipsLayers):
+    "What the forcers of one run share."
+    def __init__(self, stops: list[Stop], side: str, shelf: Shelf, arrived: Callable, *,
+                 with_flags: Callable[[Stop], None] | None, **options):
+        super().__init__(stops, side, shelf, **options)
+        self.arrived, self.with_flags = arrived, with_flags
+
+    def enter(self, name: str, layer: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        "What a layer is given in place of its arguments; None for these."
         stop = self.stops.get((name, self.counts[name]))
         self.counts[name] += 1
         self.stack.append(stop)
         if stop is None: return None
-        named = arguments(layer, args, kwargs)
-        if len(stop.exit) == 1 and self.skip(stop) and can_be_skipped(layer):
-            self.stubs.append(layer)
-            layer.__dict__["forward"] = partial(self._stub, stop)
-        new = self._replaced(stop, "entry", stop.entry, named)
-        if self.with_flags and stop.flags: new = self._with_flags(stop, new)
+        named = arguments(layer, args, kwargs, self.own[layer])
+        new = self._replaced(stop, "entry", named)
+        if self.with_flags and stop.flags:
+            flags = reference_flags(stop, new, self.shelf, self.wide)
+            if flags: self.with_flags(stop)
+            new = {**new, **flags}
         if new is named: return None
-        values = list(new.values())
-        return tuple(values[:len(args)]), dict(zip(list(new)[len(args):], values[len(args):]))
+        names, values = list(new), list(new.values())
+        n = len(args)
+        return tuple(values[:n]), dict(zip(names[n:], values[n:]))
 
-    def _stub(self, stop: Stop, x: Tensor, *args, **kwargs) -> Tensor:
-        "Stands in for the forward of a layer that need not be computed."
-        value = self.value(stop.exit[0])
-        return x.copy_(value) if getattr(stop.pair, self.side).in_place else value
-
-    def leave(self, layer: nn.Module, args: tuple, kwargs: dict, output: Any):
+    def leave(self, layer: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
+        "What a layer returns in place of its output; None for this."
         stop = self.stack.pop()
-        if self.stubs and self.stubs[-1] is layer:
-            del self.stubs.pop().__dict__["forward"]
-        if stop is None: return None
+        if stop is None or self.is_skipped(stop): return None
         given = {id(t) for t in tensors((args, kwargs))}
-        new = self._replaced(stop, "exit", stop.exit, output, given)
-        return None if new is output else new
+        found = as_tensor(output)
+        new = self._replaced(stop, "exit", found, given)
+        return None if new is output or found is not output else new
 
-    def _replaced(self, stop: Stop, where: str, parts: list[Part], x: Any, given: set = frozenset()) -> Any:
+    def end_of_call(self, result: Any):
+        "Where `call=` runs a part of the model, what it returns stands for what the model returns."
+        root = self.stops.get(("", 0))
+        if root is not None and not self.counts[""]: self._replaced(root, "exit", result)
+
+    def _replaced(self, stop: Stop, where: str, x: Any, given: set[int] = frozenset()) -> Any:
+        "`x` with the numbers of the reference; `given` are the ids of the tensors that the layer was given."
+        parts = getattr(stop, where)
         if not parts: return x
         wanted = {self.path(part): (i, part) for i, part in enumerate(parts)}
         paths = iter([path for path, _ in named_tensors(x)])
@@ -213,46 +181,37 @@ class Forcing(Group):
         def replaced(t):
             i, part = wanted.get(next(paths), (None, None))
             if part is None: return t
-            self.arrived(stop, where, i, part, t)
-            value = self.value(part)
-            if id(t) not in given or not t.dtype == value.dtype: return value
-            with torch.no_grad(): return t.copy_(value)  # it was changed in place, so it is again
+            place, numbers = Place(stop, where, i), numbers_in(t)
+            with _disable_current_modes(): self.arrived(place, part, numbers)  # what looks on does not run in float64
+            if numbers is not t: return t  # sparse, nested or quantized: only looked at
+            return self.lend(place, t, self.value(part), id(t) in given)
 
         return map_tensors(replaced, x)
 
-    def _with_flags(self, stop: Stop, named: dict[str, Any]) -> dict[str, Any]:
-        "The arguments, with the reference's masks, positions and flags."
-        new, call = dict(named), stop.pair.a
-        kept = {v.path: v for v in call.inputs}
-        for name in stop.flags:
-            if name not in new: continue
-            if name in kept: theirs = self.shelf.get(kept[name].key)
-            elif name in call.settings: theirs = call.settings[name]
-            else: continue  # a container or an object: each model has its own
-            if _equal_flags(new[name], theirs): continue
-            self.with_flags(stop)
-            new[name] = (widened(theirs) if self.wide else theirs).clone() if isinstance(theirs, Tensor) else theirs
-        return new
+    def lend(self, place: Place, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
+        "What takes the place of `t`, which is in `in_place` if its layer was given it, too."
+        if t.requires_grad and value.dtype == t.dtype and torch.is_grad_enabled(): return InPlaceOf.apply(t, value)
+        return t.copy_(value) if in_place and t.dtype == value.dtype else value
 
-    def let_go(self):
-        "Also after an exception, no layer is left with a stand-in."
-        while self.stubs: self.stubs.pop().__dict__.pop("forward", None)
-        super().let_go()
+# %% ../../nbs/lib/debug/forcing.ipynb #2e668536
+class Forcer(LayerHook):
+    "Replaces what one layer is given and returns."
+    __slots__ = ()
+    port, outermost = "new_both", True
 
-# %% ../../nbs/lib/debug/forcing.ipynb #b0795c0e
-def _equal_flags(a: Any, b: Any) -> bool:
-    if not isinstance(a, Tensor) or not isinstance(b, Tensor): return type(a) is type(b) and not isinstance(a, Tensor) and a == b
-    if a.dtype.is_floating_point != b.dtype.is_floating_point: return False  # numbers are added, and a bool is a choice
-    return a.shape == b.shape and bool((a == b).all())
+    def answer(self, layer, given, compiling, rerun):
+        if rerun: return None
+        if len(given) == 2: return self.group.enter(self.name, layer, *given)  # arguments and keyword arguments
+        return self.group.leave(layer, *given)
 
-# %% ../../nbs/lib/debug/forcing.ipynb #48c94741
+# %% ../../nbs/lib/debug/forcing.ipynb #362250d5
 def run_forced(
     seen: Pass, # A pass of the model to run
     side: str, # `a` if this model is the reference, `b` if it is the candidate
     inputs: tuple[tuple, dict], # What it is called with
     named: dict[str, nn.Module], # Its layers that are looked at
     stops: list[Stop], # Where numbers are replaced
-    arrived: Callable[[Stop, str, int, Part, Tensor], None], # Told what arrives: place, `entry` or `exit`, number, part
+    arrived: Callable[[Place, Part, Tensor], None], # Told what arrives
     *,
     call: Callable[[nn.Module], Any] | None = None, # Runs the model
     wide: bool = False, # Run in float64
@@ -262,13 +221,18 @@ def run_forced(
     push: int = 0, # Move all numbers by a last bit, at random with this seed
 ):
     "Run a model with the reference's numbers in place of its own."
+    within = seen.within()
+
     def run(m, inputs):
         args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, args), map_tensors(widened, kwargs)
-        group = Forcing(stops, side, seen.shelf, arrived, wide=wide, skip=skip, with_flags=with_flags, push=push)
-        with listen(Forcer, named, group), in_float64(m, bits, push) if wide else nullcontext():
-            call(m) if call else m(*args, **kwargs)
+        group = Forcing(stops, side, seen.shelf, arrived, wide=wide, skip=skip, with_flags=with_flags, push=push,
+                        within=within)
+        precision = in_float64(m, bits, push) if wide else nullcontext()
+        try:
+            with listen(Forcer, group.lend_forwards(seen, named), group), precision:
+                result = call(m) if call else m(*args, **kwargs)
+            group.end_of_call(result)
+        finally: group.let_go()
 
-    try:
-        with same_chance(): run_undisturbed(seen.model, inputs, run, train=None)
-    except Seen: pass
+    with as_it_was(seen.model): run_undisturbed(seen.model, inputs, run, train=None)

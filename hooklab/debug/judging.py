@@ -8,17 +8,18 @@ __all__ = []
 # %% ../../nbs/lib/debug/judging.ipynb #664d283b
 import math
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .forcing import Part, Stop, run_forced, stops_of
+from .forcing import run_forced
 from .pairing import Pair
-from .passes import Call, Pass, Value
-from ..hooks.float64 import WIDE, widened
+from .passes import LayerCall, Pass
+from .places import Place, Stop, stops_of
+from ..hooks.float64 import widened
 
 # %% ../../nbs/lib/debug/judging.ipynb #149b2e62
 class Size(NamedTuple):
@@ -28,22 +29,30 @@ class Size(NamedTuple):
 
     def over(self, other: "Size") -> float:
         "How many times as large as `other`, by the measure that says more."
-        return max((mine/its if its else math.inf*bool(mine) if mine else 0. for mine, its in zip(self, other)), default=0.)
+        return max(map(_ratio, self, other))
+
+
+def _ratio(mine: float, its: float) -> float:
+    if its: return mine/its
+    return math.inf if mine else 0.
 
 
 def size_of(t: Tensor) -> Size:
     if not t.numel(): return Size()
     if t.is_complex(): t = torch.view_as_real(t)
     if not t.dtype.is_floating_point or t.dtype.itemsize < 4: t = t.float()
-    return Size(torch.linalg.vector_norm(t, dtype=torch.float64).item()/t.numel()**.5, torch.linalg.vector_norm(t, math.inf).item())
+    rms = torch.linalg.vector_norm(t, dtype=torch.float64).item()/t.numel()**.5
+    return Size(rms, torch.linalg.vector_norm(t, math.inf).item())
 
-
+# %% ../../nbs/lib/debug/judging.ipynb #97077119
 def difference(a: Tensor, b: Tensor) -> Tensor:
     "`b - a`, in at least the precision of both; 0 where both are NaN or the same infinity, infinite where only one is."
     kind = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+    if not (a.dtype.is_floating_point or a.dtype.is_complex): kind = torch.float64  # whole numbers
     a, b = a.detach().to(kind), b.detach().to(kind)
+    if kind.is_complex: a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
     apart = b - a
-    if bool(apart.isfinite().all()): return apart
+    if math.isfinite(apart.sum().item()): return apart
     same = (a == b) | (a.isnan() & b.isnan())
     return torch.where(same, 0, torch.where(apart.isfinite(), apart, math.inf))
 
@@ -52,43 +61,19 @@ EPS = {torch.float64: 2.**-52, torch.float32: 2.**-23, torch.float16: 2.**-10, t
        torch.complex128: 2.**-52, torch.complex64: 2.**-23, torch.complex32: 2.**-10}
 
 
-def eps(dtype: torch.dtype) -> float: return EPS.get(dtype, 2.**-3 if dtype.is_floating_point else 0.)
+def eps(dtype: torch.dtype) -> float:
+    "The last bit of 1 in a dtype; 0 where numbers are exact."
+    return EPS.get(dtype, 2.**-3 if dtype.is_floating_point else 0.)
 
-# %% ../../nbs/lib/debug/judging.ipynb #b9403b97
-class Place(NamedTuple):
-    "A tensor at the entry or exit of a pair of calls."
-    stop: Stop
-    where: str
-    number: int
+# %% ../../nbs/lib/debug/judging.ipynb #ef4a1b14
+def rounding_noise(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
+    "What rounding explains: the reference's loss, scaled to the bits of the candidate, and at least a quarter of the last."
+    scale = max(eps_b/eps_a, 1) if eps_a else 1
+    least = max(eps_a, eps_b)/4
+    # Where the weights are rounded to fewer bits, the loss contains that already, and is not scaled up once more.
+    return Size(*(max(min(scale*lost, lost + 16*least*most), least*most) for lost, most in zip(loss, whole)))
 
-    @property
-    def part(self) -> Part: return getattr(self.stop, self.where)[self.number]
-
-    @property
-    def owner(self) -> Stop:
-        "Who has computed it: the layer that returned it, or the container that gave it to a layer."
-        return self.stop if self.where == "exit" else self.stop.parent or self.stop
-
-
-@dataclass
-class Share:
-    "What was measured at a place where the numbers of the candidate are not bit for bit those of the reference."
-    plain: Size # The difference in the models' own precision
-    loss: Size = Size() # What the reference loses there to its own precision
-    own: Size | None = None # The difference in float64; None if there is no run in float64
-    noise: Size = Size() # What arithmetic explains
-    lost: Tensor | int | None = None # `reference in float64 - reference`, on the shelf
-    arrived: Tensor | None = None # What the candidate had there, of a place at fault
-
-    @property
-    def ratio(self) -> float: return (self.plain if self.own is None else self.own).over(self.noise)
-
-# %% ../../nbs/lib/debug/judging.ipynb #4b6b9175
-FAULT = 2. # Above twice what arithmetic explains, two computations differ
-ROUGH = 100. # Without float64, and for losses that float64 does not explain
-NEAR = 1000. # Up to here, a weight that was merged from others may be what differs
-
-
+# %% ../../nbs/lib/debug/judging.ipynb #bb677f7f
 class Precision:
     "How many bits the layers of both models work with."
     def __init__(self, stops: list[Stop], a: Pass, b: Pass):
@@ -99,47 +84,94 @@ class Precision:
                 own = max((eps(d) for d in _dtypes(call)), default=0.)
                 here = self.eps[call] = max(own, inner.pop(call, 0.))
                 if call.parent is not None: inner[call.parent] = max(inner[call.parent], here)
-        self.bits_a, self.bits_b = _bits(stops, "a"), _bits(stops, "b")
+        self.bits_a, self.bits_b = _bits(stops, "a", b.model), _bits(stops, "b", a.model)
 
     def of(self, stop: Stop) -> tuple[float, float]: return self.eps[stop.pair.a], self.eps[stop.pair.b]
 
 
-def _dtypes(call: Call) -> set[torch.dtype]:
+def _dtypes(call: LayerCall) -> set[torch.dtype]:
     found = {v.dtype for v in [*call.inputs, *call.output] if v.is_float}
     return found | {p.dtype for p in call.module.parameters(recurse=False) if p.dtype in EPS}
 
 
-def _bits(stops: list[Stop], side: str) -> Callable[[nn.Module], torch.dtype | None]:
+def _bits(stops: list[Stop], side: str, model: nn.Module) -> Callable[[nn.Module], torch.dtype | None]:
     "To which dtype the parameters of a model are rounded in float64: that of the other model, if it has fewer bits."
-    def coarsest(m, recurse): return max((p.dtype for p in m.parameters(recurse) if p.dtype in EPS), key=eps, default=None)
+    def coarsest(m, recurse):
+        return max((p.dtype for p in m.parameters(recurse) if p.dtype in EPS), key=eps, default=None)
     other = "b" if side == "a" else "a"
-    root = next(s for s in stops if s.pair.is_root)
-    everywhere = coarsest(getattr(root.pair, other).module, True)
-    known = {}
+    everywhere, known = coarsest(model, True), {}
     for stop in stops:
         m = getattr(stop.pair, side).module
         known[m] = coarsest(getattr(stop.pair, other).module, False) or everywhere
     return lambda m: known.get(m, everywhere)
 
-# %% ../../nbs/lib/debug/judging.ipynb #443721df
-class Trial:
-    "Two passes and their pairs, and what the runs that are forced say about them."
+# %% ../../nbs/lib/debug/judging.ipynb #02437ddd
+FAULT = 2. # Above twice what rounding explains, two computations differ
+ROUGH = 100. # Without float64, and for losses that float64 does not explain
+NEAR = 1000. # Up to here, a weight that was merged from others may be what differs
+
+
+@dataclass
+class Share:
+    "What was measured at a place where the numbers of the candidate are not bit for bit those of the reference."
+    plain: Size # The difference in the models' own precision
+    loss: Size = Size() # What the reference loses there to its own precision
+    own: Size | None = None # The difference in float64; None if there is no run in float64
+    noise: Size = Size() # What rounding explains
+    lost: Tensor | int | None = None # `reference in float64 - reference`, on the shelf
+    arrived: Tensor | None = None # What the candidate had there, of a place at fault
+
+    @property
+    def ratio(self) -> float: return (self.plain if self.own is None else self.own).over(self.noise)
+
+    @property
+    def is_fault(self) -> bool:
+        if self.own is None: return self.ratio > ROUGH
+        return self.ratio > FAULT or self.plain.over(self.noise) > ROUGH
+
+# %% ../../nbs/lib/debug/judging.ipynb #d3f6faa1
+def with_containers(stop: Stop | None) -> Iterator[Stop]:
+    "A call and those around it, from the inside out."
+    while stop is not None:
+        yield stop
+        stop = stop.parent
+
+
+class ForcedRuns:
+    "Two passes and their pairs, and runs of either model with the reference's numbers."
     def __init__(self, a: Pass, b: Pass, pairs: list[Pair], inputs: Any, named: dict[str, dict], call: Callable | None):
         self.a, self.b, self.pairs, self.inputs, self.named, self.call = a, b, pairs, inputs, named, call
-        self.stops = stops_of(pairs, a, b)
+        self.stops, self.other_shapes = stops_of(pairs, a, b)
         self.precision = Precision(self.stops, a, b)
         self.shares: dict[Place, Share] = {}
         self.problems: list[str] = []
-        self.blamed: dict[Stop, tuple[Stop, str]] = {}
 
-    def run(self, side: str, arrived: Callable, stops: list[Stop] | None = None, **options):
-        seen = self.a if side == "a" else self.b
+    def run(self, side: str, arrived: Callable, stops: list[Stop] | None = None, **options: Any):
+        "Run a model with the reference's numbers, and tell `arrived` what it computes at each place."
+        seen, stops = (self.a if side == "a" else self.b), self.stops if stops is None else stops
         if options.get("wide"): options["bits"] = getattr(self.precision, f"bits_{side}")
-        def told(stop, where, i, part, t): arrived(Place(stop, where, i), part, t)
-        run_forced(seen, side, self.inputs, self.named[side], self.stops if stops is None else stops, told, call=self.call, **options)
+        run_forced(seen, side, self.inputs, self.named[side], stops, arrived, call=self.call, **options)
 
+    def quiet(self, is_quiet: Callable[[Stop], bool]) -> Callable[[Stop], bool]:
+        "Which layers need not be computed: those that are quiet, with all that is in them."
+        loud = {around for stop in self.stops if not is_quiet(stop) for around in with_containers(stop)}
+        return lambda stop: stop not in loud
+
+    def unequal(self) -> Callable[[Stop], bool]:
+        "Which layers have nothing unequal in them, and need not be computed."
+        owners = {place.owner for place in self.shares}
+        return self.quiet(lambda stop: stop not in owners)
+
+    def noise(self, place: Place, loss: Size) -> Size:
+        "What rounding explains at a place, from what the reference loses there."
+        whole = size_of(self.a.shelf.get(place.part.a.key))
+        return rounding_noise(loss, whole, *self.precision.of(place.owner))
+
+# %% ../../nbs/lib/debug/judging.ipynb #73158d36
+class PlainTrial(ForcedRuns):
+    "Where the candidate differs when each of its layers is given the reference's numbers."
     def compare_plainly(self):
-        "Run the candidate forced, and note every place where its numbers are not those of the reference, bit for bit."
+        "Run the candidate forced, and note every place where its numbers are not the reference's, bit for bit."
         self.shares = {}
         shelf = self.a.shelf
 
@@ -149,12 +181,36 @@ class Trial:
             apart = size_of(difference(expected, t))
             if apart.most or expected.dtype != t.dtype: self.shares[place] = Share(apart)
 
-        self.run("b", arrived)
+        same = {stop.pair.b for stop in self.stops if _was_equal(stop)}
+        try: self.run("b", arrived, skip=self.quiet(lambda stop: stop.pair.b in same))
+        except Exception as error: self._judge_as_seen(error)
 
+    def _judge_as_seen(self, error: Exception):
+        "The candidate cannot run with the reference's numbers: the first layer that differs by far is at fault."
+        self.problems.append("The candidate does not run with the reference's numbers in place of its own "
+                             f"({type(error).__name__}: {error}), so only the first layer that differs by more than "
+                             "rounding is named.")
+        found = (Place(stop, "exit", i) for stop in self.stops for i in range(len(stop.exit)))
+        shares = ((place, self._as_seen(place)) for place in found if place.part.a.key != place.part.b.key)
+        self.shares = dict([item for item in shares if item[1].ratio > ROUGH][:1])
+
+    def _as_seen(self, place: Place) -> Share:
+        part = place.part
+        apart = difference(part.for_b(self.a.shelf.get(part.a.key)), self.b.shelf.get(part.b.key))
+        return Share(size_of(apart), noise=self.noise(place, Size()))
+
+
+def _was_equal(stop: Stop) -> bool:
+    "Were all numbers that went in and out equal, bit for bit, before anything was forced?"
+    return all(part.a.key == part.b.key for part in [*stop.entry, *stop.exit])
+
+# %% ../../nbs/lib/debug/judging.ipynb #eb3bfaec
+class Trial(PlainTrial):
+    "What the forced runs say about two passes: whose numbers are their own fault."
     def measure(self):
-        "What is left of the differences in float64, and what arithmetic explains."
-        shelf, exits = self.a.shelf, {place.stop for place in self.shares if place.where == "exit"}
-        def skip(stop): return stop not in exits
+        "What is left of the differences in float64, and what rounding explains."
+        if self.problems: return
+        shelf, skip = self.a.shelf, self.unequal()
 
         def at_reference(place, part, t):
             if (share := self.shares.get(place)) is None: return
@@ -164,37 +220,23 @@ class Trial:
 
         def at_candidate(place, part, t):
             if (share := self.shares.get(place)) is None or share.lost is None: return
-            share.own, share.arrived = self._own(place, part, t, share)
+            expected = widened(shelf.get(part.a.key)) + shelf.get(share.lost)
+            share.own = size_of(difference(part.for_b(expected), t))
+            share.arrived = t.float() if share.own.over(share.noise) > FAULT else None
 
         try:
             self.run("a", at_reference, wide=True, skip=skip)
             self.run("b", at_candidate, wide=True, skip=skip)
-        except Exception as error: self.problems.append(f"no run in float64 ({type(error).__name__}: {error})")
+        except Exception as error:
+            self.problems.append(f"There was no run in float64 ({type(error).__name__}: {error}), so small faults go unseen.")
         for place, share in self.shares.items():
             if share.lost is None: share.noise = self.noise(place, Size())
-
-    def _own(self, place, part, t, share) -> tuple[Size, Tensor | None]:
-        expected = widened(self.a.shelf.get(part.a.key)) + self.a.shelf.get(share.lost)
-        own = size_of(difference(part.for_b(expected), t))
-        return own, t.float() if own.over(share.noise) > FAULT else None
-
-    def noise(self, place: Place, loss: Size) -> Size:
-        "What arithmetic explains: the loss of the reference, for as many bits as the candidate has, at least a quarter of the last."
-        eps_a, eps_b = self.precision.of(place.owner)
-        scale = max(eps_b/eps_a, 1) if eps_a else 1
-        whole = size_of(self.a.shelf.get(place.part.a.key))
-        least = max(eps_a, eps_b)/4
-        # Where the weights are rounded to fewer bits, the loss has that in it already, and is not scaled up once more.
-        return Size(*(max(min(scale*lost, lost + 16*least*most), least*most) for lost, most in zip(loss, whole)))
-
-    def is_fault(self, share: Share) -> bool:
-        if share.own is None: return share.ratio > ROUGH
-        return share.ratio > FAULT or share.plain.over(share.noise) > ROUGH
 
     def faults(self) -> dict[Stop, Place]:
         "The layers whose own computation differs, and where it shows most."
         found = {}
         for place, share in self.shares.items():
-            if not self.is_fault(share): continue
-            if place.owner not in found or share.ratio > self.shares[found[place.owner]].ratio: found[place.owner] = place
+            if not share.is_fault: continue
+            most = found.setdefault(place.owner, place)
+            if share.ratio > self.shares[most].ratio: found[place.owner] = place
         return found

@@ -16,10 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch._C import _DisableTorchDispatch
 
-from .forcing import run_forced, stops_of
+from .forcing import run_forced
 from .judging import Size, difference, size_of
 from .pairing import Pair
-from .passes import Call, Pass, Value, Watcher, Watching, copied, same_chance
+from .passes import LayerCall, Pass, Value
+from .places import stops_of
+from .watching import Watcher, Watching, as_it_was, copied, same_chance
 from ..hooks.calls import listen
 from ..hooks.float64 import in_float64, widened
 from ..hooks.tree import map_tensors, named_tensors
@@ -44,7 +46,7 @@ class Measuring(Watching):
         super().__init__(Pass(seen.model, seen.shelf), None)
         self.before, self.sizes = seen, {}
 
-    def kept(self, call: Call, what: str, x: Any) -> list[Value]:
+    def kept(self, call: LayerCall, what: str, x: Any) -> list[Value]:
         before = self.before.places.get(call.place)
         known = {v.path: v for v in getattr(before, what)} if before else {}
         for path, t in named_tensors(x):
@@ -69,7 +71,7 @@ def losses(
         with listen(Watcher, named, group), in_float64(m, push=push): call(m) if call else m(*args, **kwargs)
         return group.sizes
 
-    with same_chance(): return run_undisturbed(seen.model, inputs, run, train=None)
+    with as_it_was(seen.model): return run_undisturbed(seen.model, inputs, run, train=None)
 
 # %% ../../nbs/lib/debug/losses.ipynb #55120624
 def local_losses(
@@ -82,13 +84,12 @@ def local_losses(
     "What each layer loses by itself, at the values that it returns, and at those that it gives to a layer in it."
     found = {}
 
-    def arrived(stop, where, i, part, t):
-        with _DisableTorchDispatch():  # to float64, in which the model runs
-            lost = difference(widened(seen.shelf.get(part.a.key)), t)
-            size = size_of(lost)
-            found[part.a] = size, seen.shelf.put(_in_two_bytes(lost)) if size.most else None
+    def arrived(place, part, t):
+        lost = difference(widened(seen.shelf.get(part.a.key)), t)
+        size = size_of(lost)
+        found[part.a] = size, seen.shelf.put(_in_two_bytes(lost)) if size.most else None
 
-    stops = stops_of([Pair(one, one) for one in seen.calls], seen, seen)
+    stops, _ = stops_of([Pair(one, one) for one in seen.calls], seen, seen)
     run_forced(seen, "a", inputs, named, stops, arrived, call=call, wide=True)
     return found
 

@@ -14,19 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .passes import Call, Pass, Value, parameter_norms
+from .passes import LayerCall, Pass, Value, parameter_norms
 from ..hooks.select import nearest
 
 # %% ../../nbs/lib/debug/pairing.ipynb #f1a1e2f5
 @dataclass(eq=False)
 class Pair:
     "A call of the reference and its partner; one of them is None if it has no partner."
-    a: Call | None
-    b: Call | None
+    a: LayerCall | None
+    b: LayerCall | None
     entry: bool = True # Whether their inputs correspond too, not only their outputs
 
     @property
-    def is_root(self) -> bool: return self.a is not None and not self.a.name
+    def is_root(self) -> bool: return self.a is not None and self.a.place == ("", 0)
 
 # %% ../../nbs/lib/debug/pairing.ipynb #165a0f94
 SAMPLE = 64
@@ -37,8 +37,8 @@ def sampled(t: Tensor) -> np.ndarray:
     "Up to 64 numbers of `t` from places spread over it, and the root of its mean square."
     n = t.numel()
     if not n: return np.zeros(SAMPLE + 1)
-    where = torch.linspace(0, n - 1, min(n, SAMPLE), dtype=torch.float64, device=t.device).long()
-    index = torch.unravel_index(where, t.shape) if t.dim() else ()
+    where = np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)
+    index = tuple(torch.from_numpy(i).to(t.device) for i in np.unravel_index(where, t.shape)) if t.dim() else ()
     some = t[index].reshape(-1)
     if some.is_complex(): some = some.abs()
     found = np.zeros(SAMPLE + 1)
@@ -51,7 +51,7 @@ def main_value(values: list[Value]) -> Value | None:
     "The first tensor of floating point numbers."
     return next((v for v in values if v.is_float), None)
 
-
+# %% ../../nbs/lib/debug/pairing.ipynb #fe39706f
 class Features:
     "What is known of the calls of a pass, an array for each property."
     def __init__(self, seen: Pass):
@@ -82,7 +82,10 @@ class Features:
 
 def _shape(values: list[Value]) -> tuple | None: return None if (v := main_value(values)) is None else v.shape
 
-# %% ../../nbs/lib/debug/pairing.ipynb #3f655c8f
+# %% ../../nbs/lib/debug/pairing.ipynb #0466d837
+LEAST_FIT = 4.  # what a pair must have at least: the kind and one more property, or the values
+
+
 def _same(a: list, b: list) -> np.ndarray:
     "Which entries of two lists are equal, as a table."
     codes = {x: i for i, x in enumerate(dict.fromkeys([*a, *b]))}
@@ -103,23 +106,25 @@ def fits(a: Features, b: Features) -> np.ndarray:
     spread = max(a.spread, b.spread)
     same_kind, same_name = _same(a.kind, b.kind), _same(a.name, b.name)
     same_size = a.size[:, None] == b.size[None]
-    score = 2.*same_kind + 3*same_name + 1*(_same(a.end, b.end) & ~same_name) + .5*_same(a.digits, b.digits)
+    same_shape = _same(a.shape, b.shape)
+    has_words = np.array([not end.isdigit() for end in a.end])[:, None]
+    telling = has_words | same_kind  # a name such as `3` says little of layers of two classes
+    score = 2.*same_kind + np.where(telling, 3, 1)*same_name
+    score += 1*(_same(a.end, b.end) & ~same_name) + .5*_same(a.digits, b.digits)
     score += 6*(agreement(a.output, b.output, spread) & same_size) + 2*agreement(a.input, b.input, spread)
-    score += 1*_same(a.shape, b.shape) + .5*_same(a.input_shape, b.input_shape)
+    score += 1*same_shape + .5*_same(a.input_shape, b.input_shape)
     score += np.where(a.is_leaf[:, None] == b.is_leaf[None], 1, -2)
     both, either = a.has_weights[:, None] & b.has_weights[None], a.has_weights[:, None] ^ b.has_weights[None]
     with np.errstate(divide="ignore", invalid="ignore"):
         near = np.abs(a.norm[:, None] - b.norm[None]) <= max(spread/100, 1e-5)*np.maximum(a.norm[:, None], b.norm[None])
     alike = _same(a.sizes, b.sizes)
-    score += np.where(both, np.where(alike & near, 4, np.where(alike, 1, -2)), 0) - 3*either
+    score += np.where(both, np.where(alike & near, 8, np.where(alike, 1, -2)), 0) - 5*either
+    score = np.maximum(score, LEAST_FIT*(same_name & telling & same_shape))
     return np.where(same_size | (same_name & same_kind), score, 0)
 
-# %% ../../nbs/lib/debug/pairing.ipynb #0466d837
-LEAST = 4.  # what a pair must have at least: the kind and one more property, or the values
-
-
-def aligned(score: np.ndarray) -> list[tuple[int, int]]:
-    "The pairs, in the order of both, that have the greatest sum."
+# %% ../../nbs/lib/debug/pairing.ipynb #01196659
+def best_alignment(score: np.ndarray) -> list[tuple[int, int]]:
+    "The pairs in the order of both whose scores have the greatest sum."
     n, m = score.shape
     best = np.zeros((n + 1, m + 1))
     for i in range(n):
@@ -140,7 +145,7 @@ def _out_of_order(score: np.ndarray, pairs: list[tuple[int, int]]) -> list[tuple
     score = score.copy()
     for i, j in pairs: score[i], score[:, j] = 0, 0
     found = []
-    while score.size and score.max() >= 1.25*LEAST:
+    while score.size and score.max() >= 1.25*LEAST_FIT:
         i, j = np.unravel_index(score.argmax(), score.shape)
         found.append((int(i), int(j)))
         score[i], score[:, j] = 0, 0
@@ -160,13 +165,13 @@ def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
     "Pairs of calls, found by their properties."
     score = fits(a, b)
     score[-1], score[:, -1] = 0, 0  # the models themselves are a pair
-    score[score < LEAST] = 0
+    score[score < LEAST_FIT] = 0
     sure = _by_name_and_weights(a, b)
     for i, j in sure:
         value = score[i, j]
         score[i], score[:, j] = 0, 0
         score[i, j] = value
-    pairs = aligned(score)
+    pairs = best_alignment(score)
     pairs += _out_of_order(score, pairs)
     weight = defaultdict(float)
     for i, j in pairs: weight[a.name[i], b.name[j]] += score[i, j]
@@ -189,13 +194,25 @@ def _chosen(a: Pass, b: Pass, pairs: Pairs) -> dict[str, str | None]:
     names_a, names_b = ({c.name: None for c in seen.calls} for seen in (a, b))
     if callable(pairs):
         told = {name: pairs(name) for name in names_a if name}
-        return {name: other for name, other in told.items() if other is None or other in names_b}
+        return {name: other for name, other in told.items() if other in names_b}
     for name, other in pairs.items():
         for asked, names, whose in ((name, names_a, "reference"), (other, names_b, "candidate")):
             if asked is None or asked in names: continue
             near = ", ".join(nearest(asked, list(names))) or "other names"
             raise LookupError(f"pairs: the {whose} ran no layer called {asked!r}; it has {near}")
+    twice = [other for other, n in Counter(pairs.values()).items() if n > 1 and other is not None]
+    if twice: raise ValueError(f"pairs: {twice[0]!r} is the partner of two layers, and a layer has one")
     return dict(pairs)
+
+# %% ../../nbs/lib/debug/pairing.ipynb #3042476c
+def _entries_correspond(a: Features, b: Features, i: int, j: int, spread: float) -> bool:
+    """Do the inputs of two calls correspond? Not if only the outputs agree: then one of them does in one step what
+    takes the other model two."""
+    def agree(x, y): return bool(agreement(x[i:i + 1], y[j:j + 1], spread)[0, 0])
+    if agree(a.input, b.input): return True
+    if np.isnan(a.input[i]).all() or np.isnan(b.input[j]).all(): return True  # no numbers go in
+    if agree(a.output, b.output): return False
+    return a.kind[i] == b.kind[j] or a.sizes[i] == b.sizes[j] or a.name[i] == b.name[j]
 
 # %% ../../nbs/lib/debug/pairing.ipynb #9a00e3dd
 def paired(a: Pass, b: Pass, pairs: Pairs = None) -> list[Pair]:
@@ -231,13 +248,3 @@ def _in_order(a: Features, b: Features, found: list[tuple[int, int]]) -> list[Pa
             rows.append(Pair(call, b.calls[j], _entries_correspond(a, b, i, j, spread)))
     rest(len(b.calls))
     return rows
-
-
-def _entries_correspond(a: Features, b: Features, i: int, j: int, spread: float) -> bool:
-    """Do the inputs of two calls correspond? Not if only the outputs agree: then one of them does in one step what
-    takes the other model two."""
-    def agree(x, y): return bool(agreement(x[i:i + 1], y[j:j + 1], spread)[0, 0])
-    if agree(a.input, b.input): return True
-    if np.isnan(a.input[i]).all() or np.isnan(b.input[j]).all(): return True  # no numbers go in
-    if agree(a.output, b.output): return False
-    return a.kind[i] == b.kind[j] or a.sizes[i] == b.sizes[j] or a.name[i] == b.name[j]

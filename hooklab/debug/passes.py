@@ -5,14 +5,8 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/passes.ipynb #a1142b77
-import copy
+# %% ../../nbs/lib/debug/passes.ipynb #6ee6fa00
 import inspect
-import random
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -20,14 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hooks.calls import LayerHook, listen
-from ..hooks.group import Group
-from ..hooks.select import layers, unwrap
-from ..hooks.tree import named_tensors, shape_text, tensors
-from ..hooks.undisturbed import run_undisturbed
-from .spill import Shelf
+from .spill import Shelf, is_plain
 
-# %% ../../nbs/lib/debug/passes.ipynb #bcea70c0
+# %% ../../nbs/lib/debug/passes.ipynb #c8e4aecd
 @dataclass(eq=False)
 class Value:
     "A tensor of a call: where it was found, what it looked like, and where it lies."
@@ -40,20 +29,24 @@ class Value:
     @property
     def is_float(self) -> bool: return self.dtype.is_floating_point or self.dtype.is_complex
 
-
+# %% ../../nbs/lib/debug/passes.ipynb #fb1b3ac0
 @dataclass(eq=False)
-class Call:
+class LayerCall:
     "One call of one layer."
     name: str # Of the layer; empty for the model itself
     number: int # Which call of this layer, from 0
     kind: str # The class of the layer
     module: nn.Module | None # The layer; None in a pass that was recorded
-    parent: "Call | None" # The call in which it happened
+    parent: "LayerCall | None" # The call in which it happened
     inputs: list[Value] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list) # The names of what it was given
     settings: dict[str, Any] = field(default_factory=dict) # What it was given beside tensors, by name
     output: list[Value] = field(default_factory=list)
     in_place: bool = False # Whether it returned a tensor that it was given
+    outline: Any = None # What it returned, with nothing in its tensors
+    drew: bool = False # Whether random numbers were drawn in it
+    repeats: bool = False # Whether it did nothing but compute what it returned, as far as can be seen
+    begun: int = 0 # How many calls began before it
     inner: int = 0 # How many calls happened in it
     norms: list[tuple[int, float]] | None = None # Size and squared norm of each parameter, if they are known already
 
@@ -61,26 +54,39 @@ class Call:
     def place(self) -> tuple[str, int]: return self.name, self.number
 
     def __repr__(self):
-        came, went = (", ".join(f"{v.path} {list(v.shape)}".strip() for v in values) for values in (self.inputs, self.output))
-        return f"{self.name or '(model)'}: {self.kind}, call {self.number}, {came} → {went}"
+        def told(values): return ", ".join(f"{v.path} {list(v.shape)}".strip() for v in values)
+        return f"{self.name or '(model)'}: {self.kind}, call {self.number}, {told(self.inputs)} → {told(self.output)}"
 
-
-def parameter_norms(call: Call) -> list[tuple[int, float]]:
-    "The size and the squared norm of each parameter of a leaf, or of all in a container together."
-    if call.norms is None:
-        parameters = call.module.parameters(recurse=bool(call.inner))
-        found = [(p.numel(), torch.linalg.vector_norm(p.detach().float()).item()**2) for p in parameters
-                 if p.is_floating_point() and not p.is_meta]
-        call.norms = [(sum(n for n, _ in found), sum(w for _, w in found))] if call.inner and found else found
+# %% ../../nbs/lib/debug/passes.ipynb #9e7f7707
+def parameter_norms(call: LayerCall) -> list[tuple[int, float]]:
+    "The size and the squared norm of each parameter of a leaf; of a container, those of all its parameters together."
+    if call.norms is None: call.norms = _norms_now(call)
     return call.norms
 
 
+def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
+    is_container = bool(call.inner)
+    found = []
+    for p in call.module.parameters(recurse=is_container):
+        if not p.is_floating_point() or p.is_meta: continue
+        found.append((p.numel(), torch.linalg.vector_norm(p.detach().float()).item()**2))
+    if not (is_container and found): return found
+    return [(sum(size for size, _ in found), sum(squared for _, squared in found))]
+
+# %% ../../nbs/lib/debug/passes.ipynb #308dffb4
 class Pass:
     "The calls of one pass, in the order in which they finish; the last one is that of the model."
     def __init__(self, model: nn.Module, shelf: Shelf):
         self.model, self.shelf, self.calls, self.places = model, shelf, [], {}
 
-    def finish(self, call: Call):
+    def within(self) -> dict[LayerCall, list[LayerCall]]:
+        "For each call, those that it made itself."
+        found = {call: [] for call in self.calls}
+        for call in self.calls:
+            if call.parent in found: found[call.parent].append(call)
+        return found
+
+    def finish(self, call: LayerCall):
         self.calls.append(call)
         self.places[call.place] = call
 
@@ -88,7 +94,7 @@ class Pass:
         self.calls.clear()
         self.places.clear()
 
-# %% ../../nbs/lib/debug/passes.ipynb #2639f4ad
+# %% ../../nbs/lib/debug/passes.ipynb #4ccee432
 @cache
 def _parameters(kind: type) -> list[str]:
     "The names of the positional arguments of a layer's `forward`."
@@ -97,66 +103,54 @@ def _parameters(kind: type) -> list[str]:
     return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-def arguments(m: nn.Module, args: tuple, kwargs: dict) -> dict[str, Any]:
+def has_own_forward(m: nn.Module) -> bool:
+    "Has somebody replaced the `forward` of this layer? Its arguments may have any names then."
+    return "forward" in vars(m)
+
+
+def arguments(m: nn.Module, args: tuple, kwargs: dict, own_forward: bool) -> dict[str, Any]:
     "What a layer was given, by the names of its arguments, or by position where they have none."
-    names = [] if "forward" in vars(m) else _parameters(type(m))
-    names = names[:len(args)] + [str(i) for i in range(len(names), len(args))]
+    names = [] if own_forward else _parameters(type(m))
+    names = names[:len(args)] + [str(i) for i in range(len(names), len(args))]  # the rest of `*args` has no names
     return {**dict(zip(names, args)), **kwargs}
 
-
+# %% ../../nbs/lib/debug/passes.ipynb #70709b4b
 PLAIN = bool, int, float, str, type(None)
 
 
-def plain_settings(given: dict[str, Any]) -> dict[str, Any]: return {n: v for n, v in given.items() if isinstance(v, PLAIN)}
-
-# %% ../../nbs/lib/debug/passes.ipynb #c50d37bc
-class Watcher(LayerHook):
-    "Notes each call of its layer."
-    __slots__ = ()
-    port, outermost = "calls", True  # what other hooks change is the work of the layer
-
-    def enters(self, given, rerun):
-        if rerun: return
-        group = self.group
-        args, kwargs = given
-        call = Call(self.name, group.counts[self.name], self.layer_type, self.module, group.stack[-1] if group.stack else None)
-        group.counts[self.name] += 1
-        named = arguments(self.module, args, kwargs)
-        call.arguments, call.settings = list(named), plain_settings(named)
-        call.inputs = group.kept(call, "inputs", named)
-        group.stack.append(call)
-        group.given[call] = {id(t) for t in tensors(given)}
-
-    def left(self, output, rerun):
-        if rerun: return
-        group = self.group
-        while (call := group.stack.pop()).name != self.name: pass  # an error has ended the calls in it
-        own = group.given.pop(call)
-        if output is None and not call.name: return
-        call.in_place = any(id(t) in own for t in tensors(output))
-        call.output = group.kept(call, "output", output)
-        if call.parent is not None: call.parent.inner += 1
-        group.seen.finish(call)
+def plain_settings(given: dict[str, Any]) -> dict[str, Any]:
+    "The plain values among what a layer was given."
+    return {name: x for name, x in given.items() if isinstance(x, PLAIN)}
 
 
-class Watching(Group):
-    "What the watchers of one model share."
-    def __init__(self, seen: Pass, like: Pass | None):
-        super().__init__("comparison", with_kwargs=True)
-        self.seen, self.like, self.counts, self.stack, self.given = seen, like, Counter(), [], {}
+def all_plain(x: Any) -> bool:
+    "Is this made of tensors and plain values only, in which a layer cannot have written something else?"
+    if isinstance(x, (Tensor, *PLAIN)): return True
+    if isinstance(x, dict): return all(map(all_plain, x.values()))
+    return isinstance(x, tuple | list) and all(map(all_plain, x))
 
-    def kept(self, call: Call, what: str, x: Any) -> list[Value]:
-        "The tensors in `x`, on the shelf; what is as in the pass before lies there once."
-        before = self.like.places.get(call.place) if self.like else None
-        same = {v.path: v for v in getattr(before, what)} if before else {}
-        return [self._kept(path, t, same.get(path)) for path, t in named_tensors(x)]
+# %% ../../nbs/lib/debug/passes.ipynb #16bada30
+def as_tensor(x: Any) -> Any:
+    "A plain number as a tensor, a float without loss; anything else as it is."
+    if type(x) is float: return torch.tensor(x, dtype=torch.float64)
+    return torch.tensor(x) if type(x) in (bool, int) else x
 
-    def _kept(self, path: str, t: Tensor, same: Value | None) -> Value:
-        key = None
-        if same is not None and same.dtype == t.dtype and same.shape == tuple(t.shape):
-            if equal_bits(self.seen.shelf.get(same.key), t): key = same.key
-        if key is None: key = self.seen.shelf.put(t)
-        return Value(path, key, t.dtype, tuple(t.shape))
+
+def numbers_in(t: Tensor) -> Tensor | None:
+    "The numbers of a tensor in the usual layout; None where they cannot be read."
+    try:
+        if t.is_nested: return torch.nested.to_padded_tensor(t.detach(), 0.)
+        if t.is_quantized: return t.dequantize()
+        if t.layout != torch.strided: return t.detach().to_dense()
+    except Exception: return None
+    return t if is_plain(t) else None
+
+# %% ../../nbs/lib/debug/passes.ipynb #7c6ad138
+def some_of(t: Tensor) -> Tensor:
+    "Up to 64 numbers of a tensor: the beginning of its first row."
+    if not t.dim() or not t.numel(): return t
+    first_row = t[(0,)*(t.dim() - 1)]
+    return first_row[:64]
 
 
 def equal_bits(a: Tensor, b: Tensor) -> bool:
@@ -164,50 +158,3 @@ def equal_bits(a: Tensor, b: Tensor) -> bool:
     if torch.equal(a, b): return True
     if not (a.dtype.is_floating_point or a.dtype.is_complex) or a.shape != b.shape: return False
     return bool(a.isnan().any()) and bool(((a == b) | (a.isnan() & b.isnan())).all())
-
-# %% ../../nbs/lib/debug/passes.ipynb #773b3d6e
-@contextmanager
-def same_chance() -> Iterator[None]:
-    "Afterwards the generators of Python and numpy are as they were; `undisturbed` does that for torch's."
-    numpy = sys.modules.get("numpy")
-    python, numpys = random.getstate(), numpy and numpy.random.get_state()
-    try: yield
-    finally:
-        random.setstate(python)
-        if numpy: numpy.random.set_state(numpys)
-
-
-def copied(inputs: Any) -> Any:
-    "A copy of the inputs of a model, so that a model that changes them changes only the copy."
-    memo = {id(t): t.detach().clone().requires_grad_(t.requires_grad) for t in tensors(inputs)}
-    try: return copy.deepcopy(inputs, memo)
-    except Exception: return inputs  # an object that cannot be copied
-
-
-def watched(model: nn.Module, names: list | None = None) -> dict[str, nn.Module]:
-    "The layers of a model that are looked at, and the model itself under the empty name."
-    found = layers(model) if names is None else layers(model, *names)
-    return {"": unwrap(model), **{n: m for n, m in found.items() if "parametrizations" not in n.split(".")}}
-
-
-def run_pass(
-    model: nn.Module, # The model
-    inputs: tuple[tuple, dict], # Positional arguments and keyword arguments
-    shelf: Shelf, # Where tensors are kept
-    *,
-    named: dict[str, nn.Module] | None = None, # The layers to look at, by name
-    call: Callable[[nn.Module], Any] | None = None, # Runs the model, in place of `model(*args, **kwargs)`
-    like: Pass | None = None, # A pass that may have equal tensors, which are kept once
-) -> Pass:
-    "Run the model once, and note each call."
-    seen = Pass(model, shelf)
-
-    def run(m, inputs):
-        seen.clear()
-        group = Watching(seen, like)
-        args, kwargs = copied(inputs)
-        with listen(Watcher, watched(model) if named is None else named, group):
-            call(m) if call else m(*args, **kwargs)
-
-    with same_chance(): run_undisturbed(model, inputs, run, train=None)
-    return seen

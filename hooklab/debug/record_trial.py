@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from .fingerprints import parameter_facts_of
-from .forcing import Part, Stop
-from .judging import FAULT, NEAR, Place, Share, Size, Trial, difference, size_of
+from .judging import FAULT, NEAR, Share, Size, Trial, difference, size_of
 from .losses import losses
 from .pairing import Pair
 from .passes import Pass
+from .places import Part, Place, Stop
 from .records import Record
 from .second_look import clear_by_flags
 from .side_by_side import LiveSide, SideBySide

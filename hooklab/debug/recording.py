@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from .fingerprints import layer_facts
+from .judging import size_of
 from .losses import local_losses, losses, seeded
 from .pairing import SAMPLE, main_value, sampled
-from .passes import PLAIN, Call, Pass, Value, equal_bits, parameter_norms, run_pass, watched
+from .passes import PLAIN, LayerCall, Pass, Value, equal_bits, parameter_norms
 from .spill import Shelf, is_plain
+from .watching import run_pass, watched
 from ..hooks.files import Form, name_in_files, tensors_hash, write_tensors
 from ..hooks.select import not_a_model
 
@@ -98,7 +99,7 @@ class Notes:
         if v in self.alone: about["alone"] = [*self.alone[v][0], self.alone[v][1]]
         return about | {what: [*known[v]] for what, known in (("lost", self.lost), ("pushed", self.pushed)) if v in known}
 
-    def of_call(self, c: Call, number: dict[Call, int]) -> dict[str, Any]:
+    def of_call(self, c: LayerCall, number: dict[LayerCall, int]) -> dict[str, Any]:
         return {"name": c.name, "number": c.number, "kind": c.kind, "parent": number.get(c.parent), "arguments": c.arguments,
                 "settings": c.settings, "in_place": c.in_place, "inner": c.inner, "norms": parameter_norms(c),
                 "inputs": [self.of_value(v) for v in c.inputs], "output": [self.of_value(v) for v in c.output]}

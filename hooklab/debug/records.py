@@ -15,9 +15,10 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from .judging import Size
-from .passes import Call, Pass, Value, equal_bits, watched
+from .passes import LayerCall, Pass, Value, equal_bits
 from .recording import decoded, kept_places
 from .spill import Shelf
+from .watching import watched
 from ..hooks.files import facts_in, open_tensors
 from ..hooks.tree import named_tensors, shape_text, tensors
 
@@ -70,11 +71,11 @@ class Record:
         for call, about in zip(self.seen.calls, self.facts["calls"]):
             if about["parent"] is not None: call.parent = self.seen.calls[about["parent"]]
 
-    def _call(self, about: dict, modules: dict[str, nn.Module]) -> Call:
+    def _call(self, about: dict, modules: dict[str, nn.Module]) -> LayerCall:
         plain = {name: about[name] for name in ("name", "number", "kind", "arguments", "settings", "in_place", "inner")}
         inputs, output = ([self._value(v) for v in about[what]] for what in ("inputs", "output"))
         norms = [tuple(norm) for norm in about["norms"]]
-        return Call(module=modules[about["name"]], parent=None, inputs=inputs, output=output, norms=norms, **plain)
+        return LayerCall(module=modules[about["name"]], parent=None, inputs=inputs, output=output, norms=norms, **plain)
 
     def _value(self, said: dict) -> Value:
         about = self.about(said["key"])

@@ -15,15 +15,15 @@ from torch import nn
 
 from .comparison import Comparison
 from .findings import Verdict, calls_differ, proof, words
-from .fingerprints import in_fingerprints
-from .forcing import Part, Stop
-from .judging import Place
 from .losses import seeded
 from .pairing import Pair, paired
-from .passes import run_pass, watched
+from .places import Part, Place, Stop
 from .record_trial import MeasuredTrial, beside, second_look_at_record
 from .records import Record, RecordShelf, inputs_of, is_record, only
-from .side_by_side import LiveSide, SideBySide, SideVerdict, as_shares, blamed, words_of_records
+from .watching import run_pass, watched
+from hooklab.debug.side_by_side import (
+    Live, SideBySide, SideVerdict, as_shares, blamed, in_fingerprints, words_of_records,
+)
 from ..hooks.select import first_few, not_a_model
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #b842cc8f
@@ -56,7 +56,7 @@ def no_partners(pairs: list[Pair]) -> list[str]:
 # %% ../../nbs/lib/debug/records-compared.ipynb #85a75ec9
 class RecordVerdict(SideVerdict):
     "From a trial with a record to rows."
-    def parts(self, stop: Stop) -> list[Part]: return [*stop.exit, *self.trial.sampled[stop]]
+    def parts(self, stop: Stop) -> list[Part]: return [*stop.exit, *self.trial.sampled.get(stop, [])]
 
     def own(self, stop: Stop) -> tuple[float, float]:
         place = self.faults.get(stop)
@@ -68,16 +68,17 @@ def judged_with_record(trial: MeasuredTrial) -> Comparison:
     "What a record and a model say."
     trial.side_a, trial.side_b = trial.record, LiveSide(trial.b, {})
     verdict = RecordVerdict(trial, {})
-    if all(verdict.sizes(stop.pair)[1] for stop in trial.stops): return Comparison(verdict.rows())
-    trial.compare_plainly()
-    if trial.shares: trial.measure()
-    verdict.faults = {**verdict.shapes(), **second_look_at_record(trial)}
-    verdict.faults |= among_samples(trial, verdict.faults)
-    rows = verdict.rows()
+    if trial.other_shapes or not all(verdict.sizes(stop.pair)[1] for stop in trial.stops):
+        trial.compare_plainly()
+        if trial.shares: trial.measure()
+        verdict.faults |= second_look_at_record(trial)
+        verdict.faults |= among_samples(trial, verdict.faults)
+    verdict.blame_what_was_not_measured()
     faults = sorted(verdict.faults, key=lambda stop: stop.number)
     for stop in faults:
         what = [*words_with_record(trial, stop, verdict.faults[stop]), calls_differ(trial, stop)]
-        rows[stop.number] = replace(rows[stop.number], what="; ".join(text for text in what if text))
+        verdict.words[stop] = "; ".join(text for text in what if text)
+    rows = verdict.rows()
     root = next((row for row in rows if row.a == ""), None)
     lines = proof(trial, faults, root.error) if faults and root else []
     return Comparison(rows, lines=lines, notes=trial.problems)
@@ -144,14 +145,12 @@ def compare_two_records(one: Any, other: Any, *, pairs: Any, names: Any) -> Comp
         trial = SideBySide(a, b, found)
         trial.compare_all()
         verdict = SideVerdict(trial, {})
-        fault = blamed(trial)
-        shapes = verdict.shapes()
-        if fault and not any(stop.number < fault[0].number for stop in shapes): verdict.faults = dict([fault])
-        else: verdict.faults = shapes
-        rows = verdict.rows()
+        if fault := blamed(trial): verdict.faults = dict([fault])
+        verdict.blame_what_was_not_measured()
         for stop, place in verdict.faults.items():
             what = [words_of_records(trial, stop, place), calls_differ(trial, stop)]
-            rows[stop.number] = replace(rows[stop.number], what="; ".join(text for text in what if text))
+            verdict.words[stop] = "; ".join(text for text in what if text)
+        rows = verdict.rows()
         lines = other_parameters(trial, verdict.faults) if verdict.faults else []
         return Comparison(rows, lines=lines, notes=[*no_partners(found), *notes_on(a, b)])
 

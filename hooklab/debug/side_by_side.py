@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from .findings import Verdict
-from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
-from .forcing import Part, Stop
-from .judging import EPS, ROUGH, Place, Share, Size, Trial, difference, eps, size_of
+from .judging import EPS, ROUGH, Share, Size, Trial, difference, eps, size_of
 from .pairing import Pair
 from .passes import Pass, Value
-from .recording import kept_places
+from .places import Part, Place, Stop
+from .recording import fingerprint, kept_places
 from .symptoms import in_numbers, in_settings
 
 # %% ../../nbs/lib/debug/side-by-side.ipynb #03a66bf8

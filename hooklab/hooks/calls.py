@@ -28,10 +28,20 @@ PORTS = {  # for each port, what torch calls and when, and the options that this
     "forward": ([("forward", Look)], {}), "forward_pre": ([("forward_pre", Look)], {}),
     "forward_always": ([("forward", LookAlways)], {}),
     "new_output": ([("forward", Replace)], {}), "new_input": ([("forward_pre", Replace)], {}),
-    "new_both": ([("forward_pre", Replace), ("forward", Replace)], {}),  # its `answer` is called twice in a call
+    "new_both": ([("forward_pre", Replace), ("forward", Replace)], {}),
     "calls": ([("forward_pre", Enter), ("forward", Leave)], _ALWAYS),
     "backward": ([("forward_pre", Enter), ("forward", Leave)], _ALWAYS),
     "backward_pre": ([("forward", Leave)], _ALWAYS)}
+
+
+def put_ports(hook: "LayerHook", layer: nn.Module, port: str, options: dict, outermost: bool) -> list:
+    "Put a hook on its layer, at the moments that belong to `port`."
+    (moments, needed), ports = PORTS[port], {}
+    for moment, make in moments: ports[moment] = make(hook)
+    if needed: options = {**options, **needed}
+    if not outermost: return [register(layer, ports, options)]
+    return [register(layer, {moment: one}, {**options, "prepend": moment == "forward_pre"})
+            for moment, one in ports.items()]
 
 # %% ../../nbs/lib/hooks/calls.ipynb #e72cfc1c
 class LayerHook:
@@ -39,7 +49,7 @@ class LayerHook:
     __slots__ = ("name", "group", "handles", "removed", "fired", "told", "n_ran", "recorded", "unreadable", "entrances",
                  "_module", "__weakref__")
     port = "calls"
-    outermost = False  # before all other hooks of the layer when it begins, and after them when it ends
+    outermost = False  # True: before the hooks that are there already on the way in, and after them on the way out
 
     def __init__(self, name: str, module: nn.Module | None, group: Group):
         self.name, self._module, self.group = name, module, group
@@ -59,12 +69,7 @@ class LayerHook:
 
     def register(self) -> list:
         "Put the ports on the layer."
-        (moments, needed), ports, options = PORTS[self.group.port or self.port], {}, self.group.options
-        for moment, port in moments: ports[moment] = port(self)
-        if needed: options = {**options, **needed}
-        if not self.outermost: return [register(self._module, ports, options)]
-        return [register(self._module, {moment: port}, {**options, "prepend": moment == "forward_pre"})
-                for moment, port in ports.items()]
+        return put_ports(self, self._module, self.group.port or self.port, self.group.options, self.outermost)
 
     @property
     def module(self) -> nn.Module | None:

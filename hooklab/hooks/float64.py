@@ -5,16 +5,18 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/hooks/float64.ipynb #5e194fad
+# %% ../../nbs/lib/hooks/float64.ipynb #4737418c
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# %% ../../nbs/lib/hooks/float64.ipynb #255c9787
+# %% ../../nbs/lib/hooks/float64.ipynb #8f951f1e
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
         torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
@@ -28,13 +30,13 @@ def widened(t: Tensor) -> Tensor:
 def _narrowed(t: Tensor) -> Tensor: return t.to(NARROW[t.dtype]) if t.dtype in NARROW else t
 
 
-def _each(f, x):
-    "`x` with `f` of each tensor in it; arguments of operations are tensors, lists and plain values."
+def _each(f: Callable[[Tensor], Tensor], x: Any) -> Any:
+    "`x` with `f` of each tensor in it. Arguments of operations are tensors, lists of tensors and plain values."
     if isinstance(x, Tensor): return f(x)
     if isinstance(x, list | tuple): return type(x)(_each(f, part) for part in x)
     return x
 
-# %% ../../nbs/lib/hooks/float64.ipynb #a96e9f4b
+# %% ../../nbs/lib/hooks/float64.ipynb #8a16b67e
 @cache
 def _places_written(func) -> tuple[int, ...]:
     "The positions of the arguments that an operation changes in place."
@@ -53,43 +55,52 @@ def _draws(func, args: tuple, kwargs: dict) -> bool:
         if a.name == "dropout_p": return bool(args[i] if i < len(args) else kwargs.get(a.name, a.default_value))
     return True
 
+# %% ../../nbs/lib/hooks/float64.ipynb #bf962043
+def _write_back(result: Any, args: tuple, used: list, written: tuple[int, ...]) -> Any:
+    "Copy what an operation wrote in `used` to `args`; the result, with these in the place of the copies."
+    given = {}
+    for i in written:
+        if i >= len(args): continue
+        several = isinstance(args[i], list | tuple)
+        pairs = zip(args[i], used[i]) if several else [(args[i], used[i])]
+        for own, copy in pairs:
+            if own is copy or not isinstance(own, Tensor): continue
+            own.copy_(copy)
+            given[id(copy)] = own
+    return _each(lambda t: given.get(id(t), t), result)
 
-def _wide_options(kwargs: dict) -> dict:
-    return {name: WIDE.get(v, v) if isinstance(v, torch.dtype) else _each(widened, v) for name, v in kwargs.items()}
+# %% ../../nbs/lib/hooks/float64.ipynb #ca8b6218
+def _widened_argument(x: Any) -> Any: return WIDE.get(x, x) if isinstance(x, torch.dtype) else _each(widened, x)
 
 
 class Float64Mode(TorchDispatchMode):
     "Runs every operation in float64."
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func is torch.ops.aten.view.dtype: return _each(widened, func(*_each(_narrowed, args), **kwargs))
-        written = _places_written(func)
-        if _draws(func, args, kwargs): return self._run_narrow(func, args, kwargs, written)
-        wide = [WIDE.get(a, a) if isinstance(a, torch.dtype) else _each(widened, a) for a in args]
-        try: result = func(*wide, **_wide_options(kwargs))
+        if func is torch.ops.aten.view.dtype:  # it reads bits as other numbers, and the code means those of its dtype
+            return _each(widened, func(*_each(_narrowed, args), **kwargs))
+        if _draws(func, args, kwargs): return self._run_narrow(func, args, kwargs)
+        wide = [_widened_argument(x) for x in args]
+        try: result = func(*wide, **{name: _widened_argument(x) for name, x in kwargs.items()})
         except (NotImplementedError, RuntimeError) as error:
             if "not implemented for" not in str(error): raise
-            return self._run_narrow(func, args, kwargs, written)
-        return self._written_back(result, args, wide, written) if written else _each(widened, result)
+            return self._run_narrow(func, args, kwargs)
+        return self._finished(func, result, args, wide)
 
-    def _run_narrow(self, func, args, kwargs, written):
-        narrow = _each(_narrowed, list(args))
-        result = func(*narrow, **{name: _each(_narrowed, v) for name, v in kwargs.items()})
-        return self._written_back(result, args, narrow, written) if written else _each(widened, result)
+    def _run_narrow(self, func, args: tuple, kwargs: dict) -> Any:
+        "Run an operation in float32."
+        narrow = [_each(_narrowed, x) for x in args]
+        result = func(*narrow, **{name: _each(_narrowed, x) for name, x in kwargs.items()})
+        return self._finished(func, result, args, narrow)
 
-    def _written_back(self, result, args, used, written):
-        "The result of an operation that works in place, with what it wrote in the tensors that it was given."
-        given = {}
-        for i in written:
-            if i >= len(args): continue
-            pairs = zip(args[i], used[i]) if isinstance(args[i], list | tuple) else [(args[i], used[i])]
-            for own, copy in pairs:
-                if own is copy or not isinstance(own, Tensor): continue
-                own.copy_(copy)
-                given[id(copy)] = own
-        return _each(lambda t: given.get(id(t), t), result)
+    def _finished(self, func, result: Any, args: tuple, used: list) -> Any:
+        written = _places_written(func)
+        return _write_back(result, args, used, written) if written else _each(widened, result)
 
-# %% ../../nbs/lib/hooks/float64.ipynb #15d9fce1
+# %% ../../nbs/lib/hooks/float64.ipynb #d2292100
 def pushed(t: Tensor, seed: int, dtype: torch.dtype) -> Tensor:
     "`t` with each number moved by a last bit of `dtype`, up or down at random; the same each time."
     chance = torch.Generator(t.device).manual_seed(seed + t.numel())
@@ -98,11 +109,29 @@ def pushed(t: Tensor, seed: int, dtype: torch.dtype) -> Tensor:
 
 
 def _stand_in(t: Tensor, bits: torch.dtype | None, push: int) -> Tensor:
+    "A copy of `t` in float64, rounded to the dtype `bits` before, and pushed by a last bit after."
     wide = t.detach()
-    if bits is not None and t.dtype in WIDE and bits in WIDE and t.is_floating_point(): wide = wide.to(bits)
+    if bits in WIDE and t.dtype in WIDE and t.is_floating_point(): wide = wide.to(bits)
     wide = widened(wide)
     if push and wide.is_floating_point(): wide = pushed(wide, push, t.dtype)
-    return (wide.clone() if wide.dtype == t.dtype else wide).requires_grad_(t.requires_grad and wide.is_floating_point())
+    if wide.dtype == t.dtype: wide = wide.clone()  # nothing has copied it so far
+    return wide.requires_grad_(t.requires_grad and wide.is_floating_point())
+
+# %% ../../nbs/lib/hooks/float64.ipynb #694d6dbb
+@contextmanager
+def _lent_lists(modules: list[nn.Module], stand_ins: dict[int, Tensor]) -> Iterator[None]:
+    "Put stand-ins into the lists of recurrent layers: one of their weights, and one of weak references to them."
+    recurrent = [vars(m) for m in modules if isinstance(m, nn.RNNBase)]
+    kept = [(own["_flat_weights"], own.get("_flat_weight_refs")) for own in recurrent]
+    try:
+        for own in recurrent:
+            lent = [stand_ins.get(id(w), w) for w in own["_flat_weights"]]
+            references = [None if w is None else weakref.ref(w) for w in lent]
+            own.update(_flat_weights=lent, _flat_weight_refs=references)
+        yield
+    finally:
+        for own, (weights, references) in zip(recurrent, kept):
+            own.update(_flat_weights=weights, _flat_weight_refs=references)
 
 
 @contextmanager
@@ -112,25 +141,25 @@ def lent_float64(
     push: int = 0, # Move each number by a last bit, at random with this seed
 ) -> Iterator[dict[int, Tensor]]: # Stand-ins by the id of the tensor
     "Put float64 copies in place of parameters and buffers, until the end."
-    modules = list(modules)
-    stores = [(store, bits and bits(m)) for m in modules for store in (m._parameters, m._buffers)]
-    own = [dict(store) for store, _ in stores]
-    flat = [(m, m._flat_weights) for m in modules if isinstance(m, nn.RNNBase)]  # a list of the same parameters
-    stand_ins = {}
+    modules, stand_ins = list(modules), {}
+    stores = [(m, store, dict(store)) for m in modules for store in (m._parameters, m._buffers)]
     try:
-        for (store, dtype), kept in zip(stores, own):
-            for name, t in kept.items():
+        for m, store, before in stores:
+            rounded_to = bits(m) if bits else None
+            for name, t in before.items():
                 if t is None: continue
-                if id(t) not in stand_ins: stand_ins[id(t)] = _stand_in(t, dtype, push)
+                if id(t) not in stand_ins: stand_ins[id(t)] = _stand_in(t, rounded_to, push)
                 store[name] = stand_ins[id(t)]
-        for m, weights in flat: m.__dict__["_flat_weights"] = [stand_ins.get(id(w), w) for w in weights]
-        yield stand_ins
+        with _lent_lists(modules, stand_ins): yield stand_ins
     finally:
-        for (store, _), kept in zip(stores, own): store.update(kept)
-        for m, weights in flat: m.__dict__["_flat_weights"] = weights
+        for _, store, before in stores: store.update(before)
 
-
+# %% ../../nbs/lib/hooks/float64.ipynb #ee45a7d4
 @contextmanager
-def in_float64(model: nn.Module, bits: Callable | None = None, push: int = 0) -> Iterator[dict[int, Tensor]]:
+def in_float64(
+    model: nn.Module, # The model that code in the block runs
+    bits: Callable[[nn.Module], torch.dtype | None] | None = None, # As in `lent_float64`
+    push: int = 0, # As in `lent_float64`
+) -> Iterator[dict[int, Tensor]]: # Stand-ins by the id of the tensor
     "Code in the block runs in float64, with parameters and buffers of `model` that stand in for its own."
     with lent_float64(model.modules(), bits, push) as stand_ins, Float64Mode(): yield stand_ins

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #ce8aa7a4
 import copy
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -15,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
-from .group import has_compiled
 from .select import refuse_opaque, refuse_scripted
 from .tree import map_tensors, tensors
 
@@ -83,7 +83,8 @@ def put_aside(leaves: Iterable[Tensor]):
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #f4eb9cd7
 def uncompiled():
     "A context in which code that torch has compiled runs as plain Python."
-    return torch.compiler.set_stance("force_eager") if has_compiled() else nullcontext()
+    # Only what has imported torch's compiler can have compiled anything, now or when it runs for the first time.
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
     python -m tests.bench [hook import …]
 
-Each figure is a median with its quartiles. Those of a file go to results/NAME.json, with the machine and the versions."""
+Each figure is a median with its quartiles, unless its title says otherwise; a list is a table or lines. Those of a file go to results/NAME.json, with the machine and the versions."""
 import importlib
 import json
 import platform
@@ -24,11 +24,14 @@ def processor() -> str:
 
 torch.set_num_threads(1)
 setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version(),
-           **{name: version(name) for name in ("torch", "torchvision", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens")}}
+           **{name: version(name) for name in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens")}}
 (here/"results").mkdir(exist_ok=True)
 for name in sys.argv[1:] or [path.stem.removeprefix("bench_") for path in sorted(here.glob("bench_*.py"))]:
     figures = importlib.import_module(f"tests.bench.bench_{name}").measure()
     for title, rows in figures.items():
         print(f"\n{title}")
+        if isinstance(rows, list):  # a table whose rows are dicts, or lines of text
+            for row in rows: print("  " + (", ".join(f"{k} {v}" for k, v in row.items()) if isinstance(row, dict) else row))
+            continue
         for row, (middle, low, high) in rows.items(): print(f"  {row:<12} {middle:8.3f}   [{low:.3f} to {high:.3f}]")
     (here/"results"/f"{name}.json").write_text(json.dumps({"setting": setting, "figures": figures}, indent=1) + "\n")

@@ -222,6 +222,7 @@ with Shelf(50*10**6) as shelf:
 """
 
 
+@pytest.mark.slow
 @needs_proc
 def test_600_megabytes_in_50():
     env = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}  # what is freed goes back to the system at once

@@ -1,0 +1,71 @@
+"""The cases of the benchmark as tests: each kind of fault on torch's own layers, and everything in `make test-all`."""
+import warnings
+
+import pytest
+
+pytest.importorskip("torchvision")
+import torch
+
+import hooklab as hl
+from tests.bench.compare_equals import equals
+from tests.bench.compare_faults import faults
+from tests.bench.compare_nets import nets
+
+BY_HAND = ("encoder", "lstm", "gru", "seq2seq", "mixer", "vit_own", "cnn", "shared", "unet", "transformer")
+
+
+def is_small(fault) -> bool: return fault.name.split()[0].removesuffix(":") in BY_HAND
+
+
+def one_of_each(cases: list) -> list:
+    "The first case of each kind."
+    return list({case.kind: case for case in reversed(cases)}.values())
+
+
+def first_name(c) -> str | None: return c.first.a if c.first.a is not None else c.first.b
+
+
+def verdict_on(case) -> tuple:
+    "What `compare` says of a case, and what was expected."
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        a, b, args, kwargs, expected = case.make()
+        return hl.compare(a, b, *args, **kwargs), expected
+
+
+@pytest.mark.parametrize("fault", one_of_each(list(filter(is_small, faults()))), ids=lambda f: f"{f.kind}: {f.name}")
+def test_a_fault_of_each_kind_is_found(fault):
+    c, answer = verdict_on(fault)
+    assert not c.same and first_name(c) in answer, c
+
+
+@pytest.mark.slow
+@pytest.mark.peers
+def test_all_faults():
+    "As in the benchmark: the right layer first in 95 %. Here no figure may fall by more than a case or two."
+    pytest.importorskip("transformers")
+    wrong = []
+    for fault in faults():
+        c, answer = verdict_on(fault)
+        if c.same or first_name(c) not in answer: wrong.append((fault.kind, fault.name, c.same or first_name(c)))
+    assert len(wrong) <= .02*len(faults()), wrong
+
+
+@pytest.mark.slow
+@pytest.mark.peers
+def test_all_equal_pairs():
+    "As in the benchmark: 1 % of false alarms, and 90 % of the partners."
+    pytest.importorskip("transformers")
+    alarms, found, known = [], 0, 0
+    for pair in equals():
+        c, pairing = verdict_on(pair)
+        if not c.same: alarms.append((pair.kind, pair.name, first_name(c)))
+        partners = {row.a: row.b for row in c.rows if row.a is not None and not row.kind.startswith("backward")}
+        known += len(pairing or ())
+        found += sum(partners.get(name) in names for name, names in (pairing or {}).items())
+        torch.compiler.reset()
+    assert len(alarms) <= .01*len(equals()), alarms
+    assert found >= .95*known, (found, known)
+
+
+def test_networks_of_the_benchmark_exist(): assert set(BY_HAND) <= set(nets)

@@ -1,0 +1,106 @@
+"""Which call of one model is which call of the other."""
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from hooklab.debug.pairing import paired
+from hooklab.debug.spill import Shelf
+from hooklab.debug.watching import run_pass
+
+
+def net(n=3): return nn.Sequential(*(layer for _ in range(n) for layer in (nn.Linear(4, 4), nn.Tanh())))
+
+
+def pairs_of(a, b, pairs=None):
+    torch.manual_seed(0)
+    x = torch.randn(2, 4)
+    with Shelf() as shelf: return paired(run_pass(a, ((x,), {}), shelf), run_pass(b, ((x,), {}), shelf), pairs)
+
+
+def names(*args): return [(pair.a and pair.a.name, pair.b and pair.b.name) for pair in pairs_of(*args)]
+
+
+class Renamed(nn.Module):
+    "The layers of a net under other names, one level deeper."
+    def __init__(self, a):
+        super().__init__()
+        self.body = nn.ModuleDict({f"layer_{name}": copy.deepcopy(m) for name, m in a.named_children()})
+
+    def forward(self, x):
+        for m in self.body.values(): x = m(x)
+        return x
+
+
+def test_equal_structure():
+    a = net()
+    assert names(a, copy.deepcopy(a)) == [(n, n) for n in ("0", "1", "2", "3", "4", "5", "")]
+
+
+def test_renamed():
+    a = net()
+    assert names(a, Renamed(a)) == [*((str(i), f"body.layer_{i}") for i in range(6)), ("", "")]
+
+
+def test_inserted():
+    a = net(2)
+    b = nn.Sequential(a[0], nn.Dropout(0), nn.LayerNorm(4), *a[1:])
+    found = names(a, b)
+    assert ("0", "0") in found and ("2", "4") in found and (None, "2") in found
+
+
+class Branches(nn.Module):
+    def __init__(self, order):
+        super().__init__()
+        self.left, self.right, self.order = nn.Linear(4, 8), nn.Linear(4, 8), order
+
+    def forward(self, x): return sum(getattr(self, name)(x) for name in self.order)
+
+
+def test_swapped_branches():
+    a, b = Branches(["left", "right"]), Branches(["right", "left"])
+    b.load_state_dict(a.state_dict())
+    assert set(names(a, b)) == {("left", "left"), ("right", "right"), ("", "")}
+
+
+def test_fused():
+    norm, linear = nn.BatchNorm1d(4).eval(), nn.Linear(4, 4)
+    nn.init.normal_(norm.running_mean)
+    a = nn.Sequential(linear, norm, nn.Tanh(), nn.Linear(4, 2)).eval()
+    b = nn.Sequential(nn.utils.fuse_linear_bn_eval(linear, norm), nn.Tanh(), a[3]).eval()
+    found = names(a, b)
+    assert ("2", "1") in found and ("3", "2") in found and len({b for _, b in found if b}) == 3
+
+
+def test_one_partner_per_name():
+    class Twice(nn.Module):
+        def __init__(self, one, two):
+            super().__init__()
+            self.one, self.two = one, two
+
+        def forward(self, x): return self.two(self.one(self.one(x)))
+    a = net(1)[0]
+    found = names(Twice(a, a), Renamed(nn.Sequential(a, copy.deepcopy(a), copy.deepcopy(a))))
+    partners = {}
+    for one, other in found:
+        if one and other: partners.setdefault(one, set()).add(other)
+    assert all(len(others) == 1 for others in partners.values())
+
+
+def test_pairs_as_a_dict_and_as_a_function():
+    a = net()
+    b = Renamed(a)
+    assert ("0", None) in names(a, b, {"0": None}) and (None, "body.layer_0") in names(a, b, {"0": None})
+    told = names(a, b, lambda name: f"body.layer_{name}")
+    assert told == names(a, b, {str(i): f"body.layer_{i}" for i in range(6)}) == names(a, b)
+    assert ("0", "body.layer_2") in names(a, b, {"0": "body.layer_2"}), "a person knows better"
+
+
+@pytest.mark.parametrize(("pairs", "kind", "text"), [
+    ({"9": "body.layer_0"}, LookupError, "the reference ran no layer called '9'"),
+    ({"0": "body.layer_9"}, LookupError, "the candidate ran no layer called 'body.layer_9'; it has body.layer_"),
+    ({"0": "body.layer_0", "2": "body.layer_0"}, ValueError, "the partner of two layers")])
+def test_errors(pairs, kind, text):
+    a = net()
+    with pytest.raises(kind, match=text): pairs_of(a, Renamed(a), pairs)
