@@ -153,12 +153,12 @@ def _out_of_order(score: np.ndarray, pairs: list[tuple[int, int]]) -> list[tuple
 
 # %% ../../nbs/lib/debug/pairing.ipynb #cbd9f044
 def _by_name_and_weights(a: Features, b: Features) -> list[tuple[int, int]]:
-    "Calls of layers with the same name, class and parameters, in whatever order they ran."
-    spread = max(a.spread, b.spread, 1e-3)/100
+    "Calls of layers with the same name, class and parameters that run once, in whatever order."
     places = {call.place: j for j, call in enumerate(b.calls)}
-    found = [(i, places[call.place]) for i, call in enumerate(a.calls) if call.name and call.place in places]
+    once = [call.place in places and not call.number and (call.name, 1) not in places for call in a.calls]
+    found = [(i, places[call.place]) for i, call in enumerate(a.calls) if call.name and once[i]]
     return [(i, j) for i, j in found if a.has_weights[i] and a.kind[i] == b.kind[j] and a.sizes[i] == b.sizes[j]
-            and abs(a.norm[i] - b.norm[j]) <= spread*a.norm[i]]
+            and abs(a.norm[i] - b.norm[j]) <= max(a.spread, b.spread, 1e-3)/100*a.norm[i]]
 
 # %% ../../nbs/lib/debug/pairing.ipynb #d1e86da8
 def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .pairing import Pair
-from .passes import LayerCall, Pass, Value, some_of
+from .passes import LayerCall, Pass, Value
 from .spill import Shelf
 
 # %% ../../nbs/lib/debug/places.ipynb #d9ba8bfe
@@ -99,10 +99,9 @@ def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
 
 # %% ../../nbs/lib/debug/places.ipynb #2f135d86
 def is_mask(t: Tensor) -> bool:
-    "Is this something to be added to scores: zeros, and numbers below all others?"
-    if not t.numel() or not t.dtype.is_floating_point or bool((some_of(t) > 0).any()): return False
-    low, high = t.aminmax()
-    return bool(high <= 0) and bool(low <= -1e4)
+    "Is this something to be added to scores: numbers far below all others, beside zeros or a bias?"
+    if not t.numel() or not t.dtype.is_floating_point or t.aminmax().min > -1e4: return False
+    return bool((t[t > -1e4].abs() < 1e3).all())
 
 # %% ../../nbs/lib/debug/places.ipynb #625eb527
 def _same_sort(a: Value, b: Value) -> bool: return a.is_float if b.is_float else a.dtype == b.dtype

@@ -49,10 +49,12 @@ def _may_draw(func) -> bool: return torch.Tag.nondeterministic_seeded in func.ta
 
 
 def _draws(func, args: tuple, kwargs: dict) -> bool:
-    "Does this operation draw random numbers? Fused attention does only if its dropout is not 0."
+    "Does this operation draw random numbers? Not with a dropout of 0, nor outside of training."
     if not _may_draw(func): return False
     for i, a in enumerate(func._schema.arguments):
-        if a.name == "dropout_p": return bool(args[i] if i < len(args) else kwargs.get(a.name, a.default_value))
+        value = args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
+        if a.name in ("dropout_p", "dropout") and value == 0: return False
+        if a.name in ("train", "training") and value is False: return False
     return True
 
 # %% ../../nbs/lib/hooks/float64.ipynb #bf962043
