@@ -82,9 +82,10 @@ def _same(rows: list[ComparedRow]) -> str:
     compared = "output or gradient" if any(row.kind.startswith("backward") for row in pairs) else "output"
     equal = sum(row.kind.endswith("equal") for row in pairs)
     if equal == len(pairs): return f"The same, bit for bit, in every {compared} that was compared ({equal})."
-    worst = max(pairs, key=lambda row: row.error)
-    return (f"The same, but for rounding: the largest difference is {amount(worst.error)}, in {said(worst)}. "
-            f"Equal bit for bit: {equal} of {len(pairs)}.")
+    root = next((row for row in pairs if row.a == "" and not row.kind.startswith("backward")), None)
+    if root: how_far = f"the models' outputs differ by {amount(root.error)} (relative)"
+    else: how_far = f"the outputs differ by at most {amount(max(row.error for row in pairs))} (relative)"
+    return f"The same, but for rounding: {how_far}. Equal bit for bit: {equal} of {len(pairs)}."
 
 
 def _without_partner(rows: list[ComparedRow]) -> list[str]:

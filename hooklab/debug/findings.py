@@ -14,7 +14,7 @@ from torch import Tensor
 from .comparison import ComparedRow, amount
 from .judging import FAULT, Trial, difference, size_of, with_containers
 from .pairing import Pair
-from .passes import LayerCall, Value
+from .passes import LayerCall
 from .places import Place, Stop
 from .symptoms import in_numbers, in_padding, in_parameters, in_settings, shape_in_words
 from ..hooks.float64 import widened
@@ -133,7 +133,8 @@ class Verdict(Blame):
             else: kind = "inherited" if after and error > STANDS_OUT*max(noise, usual) else "noise"
             if not after: usual = max(usual, error)
             what = self.words.get(stop, "")
-            found.append(ComparedRow(pair.a.name, pair.b.name, pair.a.number, error, own, noise, kind, what, pair.a.kind))
+            names = pair.a.name, pair.b.name
+            found.append(ComparedRow(*names, pair.a.number, error, own, noise, kind, what, pair.a.kind))
         return found
 
     def is_after_a_fault(self, pair: Pair) -> bool:
@@ -166,9 +167,9 @@ def words(trial: Trial, stop: Stop, place: Place | None) -> str:
         return "the outputs differ, and no layer by itself explains it"
     found += [*_random_numbers(place, a, b), *_dtypes(place)]
     if trial.shares[place].arrived is None: return "; ".join(found)
-    patterns, where = _patterns(trial, place), "output"
-    if place.where == "entry": where = f"what it passes to {place.stop.pair.b.name}"
-    if place.owner is not stop: where = f"the masks, positions or flags that it passes on, as seen in {place.stop.pair.b.name}"
+    patterns, where, seen_in = _patterns(trial, place), "output", place.stop.pair.b.name
+    if place.where == "entry": where = f"what it passes to {seen_in}"
+    if place.owner is not stop: where = f"the masks, positions or flags that it passes on, as seen in {seen_in}"
     elif found: patterns = patterns[:1]
     if patterns: found.append(f"{where}: {', '.join(patterns)}")
     elif where != "output": found.append(where)
@@ -241,8 +242,7 @@ def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
 
 def proof(trial: Trial, faults: list[Stop], before: float) -> list[str]:
     "A sentence that says whether the faults explain all that differs."
-    after = with_reference_in_place(trial, faults)
-    if after is None: return []
+    if (after := with_reference_in_place(trial, faults)) is None: return []
     result = "result in its" if len(faults) == 1 else "results in their"
     start = f"With the reference's {result} place, the models' outputs"
     if not after: return [f"{start} agree bit for bit."]

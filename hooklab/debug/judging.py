@@ -67,7 +67,7 @@ def eps(dtype: torch.dtype) -> float:
 
 # %% ../../nbs/lib/debug/judging.ipynb #ef4a1b14
 def rounding_noise(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
-    "What rounding explains: the reference's loss, scaled to the bits of the candidate, and at least a quarter of the last."
+    "What rounding explains: the reference's loss, in the candidate's bits, and at least a quarter of the last bit."
     scale = max(eps_b/eps_a, 1) if eps_a else 1
     least = max(eps_a, eps_b)/4
     # Where the weights are rounded to fewer bits, the loss contains that already, and is not scaled up once more.
@@ -228,7 +228,8 @@ class Trial(PlainTrial):
             self.run("a", at_reference, wide=True, skip=skip)
             self.run("b", at_candidate, wide=True, skip=skip)
         except Exception as error:
-            self.problems.append(f"There was no run in float64 ({type(error).__name__}: {error}), so small faults go unseen.")
+            told = f"{type(error).__name__}: {error}"
+            self.problems.append(f"There was no run in float64 ({told}), so small faults go unseen.")
         for place, share in self.shares.items():
             if share.lost is None: share.noise = self.noise(place, Size())
 
