@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from .judging import FAULT, NEAR, Size, Trial, difference, eps, size_of, with_containers
+from .judging import FAULT, NEAR, Size, Trial, difference, eps, explained, size_of, with_containers
 from .passes import LayerCall
 from .places import Place, Stop
 from ..hooks.float64 import WIDE, widened
@@ -125,6 +125,14 @@ def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
     return [block for block in blocks if block in worst and worst[block] <= FAULT]
 
 
+def _finest_noise(trial: Trial, place: Place, loss: Size) -> Size:
+    """What rounding explains with as many bits as the finer of the models has. Both have the same weights in float64,
+    so of two ways to the same result not more is left, and a fault must not hide behind what bfloat16 would explain."""
+    precisions = trial.precision.of(place.owner)
+    if precisions[0] != precisions[1]: loss = Size()  # it has the rounding of the weights in it
+    return explained(loss, size_of(trial.a.shelf.get(place.part.a.key)), min(precisions), min(precisions))
+
+
 def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, float]:
     "How many times what rounding explains the outputs of some calls differ, when these places are forced."
     worst, lost = defaultdict(float), {}
@@ -137,7 +145,7 @@ def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, f
     def at_candidate(place, part, t):
         if place not in lost: return
         own = size_of(difference(part.for_b(widened(shelf.get(part.a.key)) + lost[place]), t))
-        worst[place.stop] = max(worst[place.stop], own.over(trial.noise(place, size_of(lost[place]))))
+        worst[place.stop] = max(worst[place.stop], own.over(_finest_noise(trial, place, size_of(lost[place]))))
 
     skip = trial.quiet(lambda stop: stop.number not in numbers)
     loud = {stop.number for stop in trial.stops if not skip(stop)}
