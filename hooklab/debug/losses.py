@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/losses.ipynb #fe7dd459
+# %% ../../nbs/lib/debug/losses.ipynb #edc7cfd9
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def seeded() -> Iterator[None]:
         if "numpy" in sys.modules: sys.modules["numpy"].random.seed(0)
         yield
 
-# %% ../../nbs/lib/debug/losses.ipynb #4d6a88a5
+# %% ../../nbs/lib/debug/losses.ipynb #7b62382f
 class Measuring(Watching):
     "Measures how far each value is from that of a pass before, and keeps none."
     def __init__(self, seen: Pass):
@@ -73,7 +73,7 @@ def losses(
 
     with as_it_was(seen.model): return run_undisturbed(seen.model, inputs, run, train=None)
 
-# %% ../../nbs/lib/debug/losses.ipynb #55120624
+# %% ../../nbs/lib/debug/losses.ipynb #41d646e9
 def local_losses(
     seen: Pass, # A pass of the model
     inputs: tuple[tuple, dict], # What it was called with

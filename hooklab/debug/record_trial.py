@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/record-trial.ipynb #3ebb4e27
+# %% ../../nbs/lib/debug/record-trial.ipynb #6d784281
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .fingerprints import parameter_facts_of
 from .judging import FAULT, NEAR, Share, Size, Trial, difference, size_of
 from .losses import losses
 from .pairing import Pair

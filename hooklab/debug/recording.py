@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['record', 'check_place']
 
-# %% ../../nbs/lib/debug/recording.ipynb #90e25f79
+# %% ../../nbs/lib/debug/recording.ipynb #37816e9a
 import json
 import os
 import platform
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from .judging import size_of
+from .fingerprints import layer_facts
 from .losses import local_losses, losses, seeded
 from .pairing import SAMPLE, main_value, sampled
 from .passes import PLAIN, LayerCall, Pass, Value, equal_bits, parameter_norms
@@ -75,7 +75,7 @@ def decoded(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
     if kind == "dict": return {name: decoded(part, get) for name, part in content.items()}
     return (tuple if kind == "tuple" else list)(decoded(part, get) for part in content)
 
-# %% ../../nbs/lib/debug/recording.ipynb #06722906
+# %% ../../nbs/lib/debug/recording.ipynb #9bffcec2
 class Notes:
     "All that a record says of a pass, apart from the numbers."
     def __init__(self, seen: Pass, inputs: tuple[tuple, dict], named: dict[str, nn.Module], call: Callable | None, some: bool):

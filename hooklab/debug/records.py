@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/records.ipynb #dcbdf315
+# %% ../../nbs/lib/debug/records.ipynb #a02ad872
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ class RecordShelf(Shelf):
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
 def _number(v: Value) -> int: return int(v.key[1].partition(" ")[2])
 
-# %% ../../nbs/lib/debug/records.ipynb #64d5d6a3
+# %% ../../nbs/lib/debug/records.ipynb #53e79074
 class Record:
     "A recorded run, as a pass; and what its layers lose to their own precision."
     def __init__(self, path: str | Path, shelf: RecordShelf):

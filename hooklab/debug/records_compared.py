@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/records-compared.ipynb #86ae6b2a
+# %% ../../nbs/lib/debug/records-compared.ipynb #029bd276
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,15 +15,14 @@ from torch import nn
 
 from .comparison import Comparison
 from .findings import Verdict, calls_differ, proof, words
+from .fingerprints import in_fingerprints
 from .losses import seeded
 from .pairing import Pair, paired
 from .places import Part, Place, Stop
 from .record_trial import MeasuredTrial, beside, second_look_at_record
 from .records import Record, RecordShelf, inputs_of, is_record, only
+from .side_by_side import LiveSide, SideBySide, SideVerdict, as_shares, blamed, words_of_records
 from .watching import run_pass, watched
-from hooklab.debug.side_by_side import (
-    Live, SideBySide, SideVerdict, as_shares, blamed, in_fingerprints, words_of_records,
-)
 from ..hooks.select import first_few, not_a_model
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #b842cc8f
@@ -53,7 +52,7 @@ def no_partners(pairs: list[Pair]) -> list[str]:
     return [f"No layer of one has a partner in the other ({', '.join(call.name for call in calls[0][:3])} …, and "
             f"{', '.join(call.name for call in calls[1][:3])} …), so only inputs and outputs of the whole were compared: is it another model?"]
 
-# %% ../../nbs/lib/debug/records-compared.ipynb #85a75ec9
+# %% ../../nbs/lib/debug/records-compared.ipynb #612d374d
 class RecordVerdict(SideVerdict):
     "From a trial with a record to rows."
     def parts(self, stop: Stop) -> list[Part]: return [*stop.exit, *self.trial.sampled.get(stop, [])]
@@ -134,7 +133,7 @@ def turned(c: Comparison) -> Comparison:
     if not c.same: c.notes.append("The record's numbers were given to the model, so in what differs the record is called the reference.")
     return c
 
-# %% ../../nbs/lib/debug/records-compared.ipynb #cef7c030
+# %% ../../nbs/lib/debug/records-compared.ipynb #6d12cde7
 def compare_two_records(one: Any, other: Any, *, pairs: Any, names: Any) -> Comparison:
     "Outputs side by side."
     with RecordShelf() as shelf:

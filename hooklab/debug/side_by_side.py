@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/debug/side-by-side.ipynb #7f7c9b2d
+# %% ../../nbs/lib/debug/side-by-side.ipynb #caa95074
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from .findings import Verdict
+from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
 from .judging import EPS, ROUGH, Share, Size, Trial, difference, eps, size_of
 from .pairing import Pair
 from .passes import Pass, Value
 from .places import Part, Place, Stop
-from .recording import fingerprint, kept_places
+from .recording import kept_places
 from .symptoms import in_numbers, in_settings
 
 # %% ../../nbs/lib/debug/side-by-side.ipynb #03a66bf8
