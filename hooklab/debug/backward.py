@@ -18,7 +18,7 @@ from .comparison import ComparedRow
 from .forcing import Forcer, Forcing
 from .judging import FAULT, ROUGH, Size, Trial, difference, rounding_noise, size_of
 from .passes import arguments, has_own_forward
-from .places import Place, Stop
+from .places import TensorPlace, Stop
 from .symptoms import in_numbers
 from .watching import as_it_was, copied
 from ..hooks.calls import GradientHook, listen
@@ -68,7 +68,7 @@ class Given:
     notes: dict # By name, number of the call, `entry` or `exit`, and path
     parameters: dict[int, Tensor]
 
-    def at(self, place: Place) -> Tensor | None:
+    def at(self, place: TensorPlace) -> Tensor | None:
         call, path = place.stop.pair.a, place.part.a.path
         if place.where == "exit" and path == "": path = "0"
         return self.notes.get((*call.place, place.where, path))
@@ -80,7 +80,7 @@ class ForcingGradients(Forcing):
         super().__init__(*args, **options)
         self.leaves, self.ends = {}, {}
 
-    def lend(self, place: Place, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
+    def lend(self, place: TensorPlace, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
         self.ends[place] = t
         self.leaves[place] = leaf = value.detach().requires_grad_()
         return leaf.clone()  # a leaf must not be changed in place, and the model may do that
@@ -101,7 +101,7 @@ def forced_gradients(
     side: str, # `a` for the reference, `b` for the candidate
     given: Given, # The gradients of the reference
     wide: bool, # Run in float64
-) -> tuple[dict[Place, Tensor], dict[int, Tensor]]: # By place, and by the id of the parameter
+) -> tuple[dict[TensorPlace, Tensor], dict[int, Tensor]]: # By place, and by the id of the parameter
     "What every layer makes of the reference's gradients, for each place and each parameter."
     seen, named = (trial.a if side == "a" else trial.b), trial.named[side]
     own, bits = list(seen.model.parameters()), getattr(trial.precision, f"bits_{side}")
@@ -155,7 +155,7 @@ class GradientShares:
             if stop.pair.b.module not in seen: self._add_parameters(stop)
             seen.add(stop.pair.b.module)
 
-    def _add_place(self, place: Place):
+    def _add_place(self, place: TensorPlace):
         "The gradient of a number that was forced."
         owner = place.stop if place.where == "entry" else place.stop.parent
         part = place.part
@@ -214,7 +214,7 @@ class BackwardTrial(GradientShares):
     def errors(self, stop: Stop) -> list[float]:
         "How far the gradients of a call's outputs are apart in the two models as they are, where both have them."
         found = []
-        for place in (Place(stop, "exit", i) for i in range(len(stop.exit))):
+        for place in (TensorPlace(stop, "exit", i) for i in range(len(stop.exit))):
             one = self.a.at(place)
             other = self.b.notes.get((*stop.pair.b.place, "exit", place.part.b.path or "0"))
             if one is None or other is None or one.numel() != other.numel(): continue

@@ -17,12 +17,12 @@ from .compiled import compiled_row, is_compiled
 from .findings import Verdict, calls_differ, outputs_alone, proof, words
 from .judging import Trial
 from .pairing import Pairs, paired
-from .passes import Pass
+from .passes import ModelPass
 from .records import is_record
 from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
-from .watching import run_pass, watched
+from .watching import run_pass, layers_watched
 from ..hooks.select import not_a_model
 
 # %% ../../nbs/lib/debug/comparing.ipynb #e770e565
@@ -74,7 +74,7 @@ def check_models(**models: Any):
         raise ValueError(f"{told}: move one of the models, so that both are on one device")
 
 # %% ../../nbs/lib/debug/comparing.ipynb #d5ce5d40
-def first_pass(whose: str, model: nn.Module, inputs: tuple[tuple, dict], shelf: Shelf, **options: Any) -> Pass:
+def first_pass(whose: str, model: nn.Module, inputs: tuple[tuple, dict], shelf: Shelf, **options: Any) -> ModelPass:
     "A pass of one of the models; an error says which model it came from."
     try: return run_pass(model, inputs, shelf, **options)
     except Exception as error:
@@ -85,9 +85,9 @@ def first_pass(whose: str, model: nn.Module, inputs: tuple[tuple, dict], shelf: 
 def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) -> dict[str, dict[str, nn.Module]]:
     "The layers of both. `names` selects in the reference, and in the candidate too if some of its layers fit."
     names = [names] if isinstance(names, str | type) or callable(names) else names
-    found = {"a": watched(reference, names)}
-    try: found["b"] = watched(candidate, names)
-    except LookupError: found["b"] = watched(candidate)
+    found = {"a": layers_watched(reference, names)}
+    try: found["b"] = layers_watched(candidate, names)
+    except LookupError: found["b"] = layers_watched(candidate)
     return found
 
 # %% ../../nbs/lib/debug/comparing.ipynb #062fdab8

@@ -15,7 +15,7 @@ from torch import nn
 from .comparison import ComparedRow
 from .judging import EPS, difference, rounding_noise, size_of
 from .losses import losses
-from .passes import Pass
+from .passes import ModelPass
 from .watching import as_it_was, copied
 from ..hooks.tree import named_tensors
 from ..hooks.undisturbed import run_undisturbed
@@ -32,7 +32,7 @@ def is_compiled(model: nn.Module) -> bool:
 
 def compiled_row(
     whose: str, # `reference` or `candidate`
-    seen: Pass, # Its pass, in plain Python
+    seen: ModelPass, # Its pass, in plain Python
     inputs: tuple[tuple, dict], # What it is called with
     named: dict[str, nn.Module], # Its layers that are looked at
     call: Callable[[nn.Module], Any] | None, # Runs the model

@@ -15,7 +15,7 @@ from .comparison import ComparedRow, amount
 from .judging import FAULT, Trial, difference, size_of, with_containers
 from .pairing import Pair
 from .passes import LayerCall
-from .places import Place, Stop
+from .places import TensorPlace, Stop
 from .symptoms import in_numbers, in_padding, in_parameters, in_settings, shape_in_words
 from ..hooks.float64 import widened
 from ..hooks.select import first_few
@@ -24,7 +24,7 @@ from ..hooks.tree import tensors
 # %% ../../nbs/lib/debug/findings.ipynb #5cb2ad94
 class PairNumbers:
     "Error, own share and noise of each pair of calls."
-    def __init__(self, trial: Trial, faults: dict[Stop, Place | None]):
+    def __init__(self, trial: Trial, faults: dict[Stop, TensorPlace | None]):
         self.trial, self.faults = trial, faults
         self.stops = {stop.pair: stop for stop in trial.stops}
         self.shelf, self.words = trial.a.shelf, {}
@@ -157,7 +157,7 @@ def _rows_without_numbers(pair: Pair, faulty: bool) -> list[ComparedRow]:
     return rows
 
 # %% ../../nbs/lib/debug/findings.ipynb #7af4d09c
-def words(trial: Trial, stop: Stop, place: Place | None) -> str:
+def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
     "What kind of fault it is: what differs in the layers themselves, and what the numbers look like."
     a, b = stop.pair.a, stop.pair.b
     found = [*in_settings(a.module, b.module), *in_parameters(a.module, b.module)][:3]
@@ -176,18 +176,18 @@ def words(trial: Trial, stop: Stop, place: Place | None) -> str:
     return "; ".join(found)
 
 
-def _random_numbers(place: Place, a: LayerCall, b: LayerCall) -> list[str]:
+def _random_numbers(place: TensorPlace, a: LayerCall, b: LayerCall) -> list[str]:
     if place.where == "entry" or not (a.drew or b.drew): return []
     if a.drew and b.drew: return ["both draw random numbers there (dropout is on), but not the same ones"]
     return [f"only the {'candidate' if b.drew else 'reference'} draws random numbers there"]
 
 
-def _dtypes(place: Place) -> list[str]:
+def _dtypes(place: TensorPlace) -> list[str]:
     one, other = (str(v.dtype).removeprefix("torch.") for v in (place.part.a, place.part.b))
     return [f"{other} instead of {one}"] if one != other else []
 
 
-def _patterns(trial: Trial, place: Place) -> list[str]:
+def _patterns(trial: Trial, place: TensorPlace) -> list[str]:
     "What the numbers look like: at most two patterns."
     share, shelf = trial.shares[place], trial.a.shelf
     expected = place.part.for_b(widened(shelf.get(place.part.a.key)) + shelf.get(share.lost))

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .passes import LayerCall, Pass, arguments, as_tensor, has_own_forward, numbers_in
-from .places import Part, Place, Stop
+from .passes import LayerCall, ModelPass, arguments, as_tensor, has_own_forward, numbers_in
+from .places import Part, TensorPlace, Stop
 from .spill import Shelf
 from .watching import as_it_was, copied
 from ..hooks.calls import LayerHook, listen
@@ -85,7 +85,7 @@ class SkipsLayers(ReferenceNumbers):
 
     def is_skipped(self, stop: Stop) -> bool: return self.call_of(stop).repeats and self.skip(stop)
 
-    def lend_forwards(self, seen: Pass, named: dict[str, nn.Module]) -> dict[str, nn.Module]:
+    def lend_forwards(self, seen: ModelPass, named: dict[str, nn.Module]) -> dict[str, nn.Module]:
         "Lend a forward to the layers that are skipped; returns the layers that will still be called."
         self.own = {layer: has_own_forward(layer) for layer in named.values()}
         skipped = {self.call_of(stop) for stop in self.stops.values() if self.is_skipped(stop)}
@@ -181,14 +181,14 @@ class Forcing(SkipsLayers):
         def replaced(t):
             i, part = wanted.get(next(paths), (None, None))
             if part is None: return t
-            place, numbers = Place(stop, where, i), numbers_in(t)
+            place, numbers = TensorPlace(stop, where, i), numbers_in(t)
             with _disable_current_modes(): self.arrived(place, part, numbers)  # what looks on does not run in float64
             if numbers is not t: return t  # sparse, nested or quantized: only looked at
             return self.lend(place, t, self.value(part), id(t) in given)
 
         return map_tensors(replaced, x)
 
-    def lend(self, place: Place, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
+    def lend(self, place: TensorPlace, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
         "What takes the place of `t`, which is in `in_place` if its layer was given it, too."
         if t.requires_grad and value.dtype == t.dtype and torch.is_grad_enabled(): return InPlaceOf.apply(t, value)
         return t.copy_(value) if in_place and t.dtype == value.dtype else value
@@ -206,12 +206,12 @@ class Forcer(LayerHook):
 
 # %% ../../nbs/lib/debug/forcing.ipynb #362250d5
 def run_forced(
-    seen: Pass, # A pass of the model to run
+    seen: ModelPass, # A pass of the model to run
     side: str, # `a` if this model is the reference, `b` if it is the candidate
     inputs: tuple[tuple, dict], # What it is called with
     named: dict[str, nn.Module], # Its layers that are looked at
     stops: list[Stop], # Where numbers are replaced
-    arrived: Callable[[Place, Part, Tensor], None], # Told what arrives
+    arrived: Callable[[TensorPlace, Part, Tensor], None], # Told what arrives
     *,
     call: Callable[[nn.Module], Any] | None = None, # Runs the model
     wide: bool = False, # Run in float64

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from .forcing import run_forced
 from .pairing import Pair
-from .passes import LayerCall, Pass
-from .places import Place, Stop, stops_of
+from .passes import LayerCall, ModelPass
+from .places import TensorPlace, Stop, stops_of
 from ..hooks.float64 import widened
 
 # %% ../../nbs/lib/debug/judging.ipynb #149b2e62
@@ -76,7 +76,7 @@ def rounding_noise(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
 # %% ../../nbs/lib/debug/judging.ipynb #bb677f7f
 class Precision:
     "How many bits the layers of both models work with."
-    def __init__(self, stops: list[Stop], a: Pass, b: Pass):
+    def __init__(self, stops: list[Stop], a: ModelPass, b: ModelPass):
         self.eps = {}
         inner = defaultdict(float)
         for seen in (a, b):
@@ -108,7 +108,7 @@ def _bits(stops: list[Stop], side: str, model: nn.Module) -> Callable[[nn.Module
 # %% ../../nbs/lib/debug/judging.ipynb #02437ddd
 FAULT = 2. # Above twice what rounding explains, two computations differ
 ROUGH = 100. # Without float64, and for losses that float64 does not explain
-NEAR = 1000. # Up to here, a weight that was merged from others may be what differs
+NEAR_NOISE = 1000. # Up to here, a weight that was merged from others may be what differs
 
 
 @dataclass
@@ -139,11 +139,11 @@ def with_containers(stop: Stop | None) -> Iterator[Stop]:
 
 class ForcedRuns:
     "Two passes and their pairs, and runs of either model with the reference's numbers."
-    def __init__(self, a: Pass, b: Pass, pairs: list[Pair], inputs: Any, named: dict[str, dict], call: Callable | None):
+    def __init__(self, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any, named: dict[str, dict], call: Callable | None):
         self.a, self.b, self.pairs, self.inputs, self.named, self.call = a, b, pairs, inputs, named, call
         self.stops, self.other_shapes = stops_of(pairs, a, b)
         self.precision = Precision(self.stops, a, b)
-        self.shares: dict[Place, Share] = {}
+        self.shares: dict[TensorPlace, Share] = {}
         self.problems: list[str] = []
 
     def run(self, side: str, arrived: Callable, stops: list[Stop] | None = None, **options: Any):
@@ -162,7 +162,7 @@ class ForcedRuns:
         owners = {place.owner for place in self.shares}
         return self.quiet(lambda stop: stop not in owners)
 
-    def noise(self, place: Place, loss: Size) -> Size:
+    def noise(self, place: TensorPlace, loss: Size) -> Size:
         "What rounding explains at a place, from what the reference loses there."
         whole = size_of(self.a.shelf.get(place.part.a.key))
         return rounding_noise(loss, whole, *self.precision.of(place.owner))
@@ -190,11 +190,11 @@ class PlainTrial(ForcedRuns):
         self.problems.append("The candidate does not run with the reference's numbers in place of its own "
                              f"({type(error).__name__}: {error}), so only the first layer that differs by more than "
                              "rounding is named.")
-        found = (Place(stop, "exit", i) for stop in self.stops for i in range(len(stop.exit)))
+        found = (TensorPlace(stop, "exit", i) for stop in self.stops for i in range(len(stop.exit)))
         shares = ((place, self._as_seen(place)) for place in found if place.part.a.key != place.part.b.key)
         self.shares = dict([item for item in shares if item[1].ratio > ROUGH][:1])
 
-    def _as_seen(self, place: Place) -> Share:
+    def _as_seen(self, place: TensorPlace) -> Share:
         part = place.part
         apart = difference(part.for_b(self.a.shelf.get(part.a.key)), self.b.shelf.get(part.b.key))
         return Share(size_of(apart), noise=self.noise(place, Size()))
@@ -233,7 +233,7 @@ class Trial(PlainTrial):
         for place, share in self.shares.items():
             if share.lost is None: share.noise = self.noise(place, Size())
 
-    def faults(self) -> dict[Stop, Place]:
+    def faults(self) -> dict[Stop, TensorPlace]:
         "The layers whose own computation differs, and where it shows most."
         found = {}
         for place, share in self.shares.items():

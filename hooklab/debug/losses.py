@@ -19,7 +19,7 @@ from torch._C import _DisableTorchDispatch
 from .forcing import run_forced
 from .judging import Size, difference, size_of
 from .pairing import Pair
-from .passes import LayerCall, Pass, Value
+from .passes import LayerCall, ModelPass, Value
 from .places import stops_of
 from .watching import Watcher, Watching, as_it_was, copied, same_chance
 from ..hooks.calls import listen
@@ -42,8 +42,8 @@ def seeded() -> Iterator[None]:
 # %% ../../nbs/lib/debug/losses.ipynb #7b62382f
 class Measuring(Watching):
     "Measures how far each value is from that of a pass before, and keeps none."
-    def __init__(self, seen: Pass):
-        super().__init__(Pass(seen.model, seen.shelf), None)
+    def __init__(self, seen: ModelPass):
+        super().__init__(ModelPass(seen.model, seen.shelf), None)
         self.before, self.sizes = seen, {}
 
     def kept(self, call: LayerCall, what: str, x: Any) -> list[Value]:
@@ -57,7 +57,7 @@ class Measuring(Watching):
 
 
 def losses(
-    seen: Pass, # A pass of the model
+    seen: ModelPass, # A pass of the model
     inputs: tuple[tuple, dict], # What it was called with
     named: dict[str, nn.Module], # Its layers that are looked at
     *,
@@ -75,7 +75,7 @@ def losses(
 
 # %% ../../nbs/lib/debug/losses.ipynb #41d646e9
 def local_losses(
-    seen: Pass, # A pass of the model
+    seen: ModelPass, # A pass of the model
     inputs: tuple[tuple, dict], # What it was called with
     named: dict[str, nn.Module], # Its layers that are looked at
     *,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .passes import LayerCall, Pass, Value, parameter_norms
+from .passes import LayerCall, ModelPass, Value, parameter_norms
 from ..hooks.select import nearest
 
 # %% ../../nbs/lib/debug/pairing.ipynb #f1a1e2f5
@@ -54,7 +54,7 @@ def main_value(values: list[Value]) -> Value | None:
 # %% ../../nbs/lib/debug/pairing.ipynb #fe39706f
 class Features:
     "What is known of the calls of a pass, an array for each property."
-    def __init__(self, seen: Pass):
+    def __init__(self, seen: ModelPass):
         calls = self.calls = seen.calls
         known = {}  # samples, by key
         def sample(values):
@@ -181,7 +181,7 @@ def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
     return [(i, j) for i, j in pairs if partner_of_a.get(a.name[i]) == b.name[j]]
 
 
-def _same_structure(a: Pass, b: Pass) -> bool:
+def _same_structure(a: ModelPass, b: ModelPass) -> bool:
     def structure(seen): return [(c.place, c.kind, _shape(c.output)) for c in seen.calls]
     return structure(a) == structure(b)
 
@@ -189,7 +189,7 @@ def _same_structure(a: Pass, b: Pass) -> bool:
 Pairs = Mapping[str, str | None] | Callable[[str], str | None] | None
 
 
-def _chosen(a: Pass, b: Pass, pairs: Pairs) -> dict[str, str | None]:
+def _chosen(a: ModelPass, b: ModelPass, pairs: Pairs) -> dict[str, str | None]:
     "Names of the reference and their partners, as far as `pairs` tells them."
     names_a, names_b = ({c.name: None for c in seen.calls} for seen in (a, b))
     if callable(pairs):
@@ -215,7 +215,7 @@ def _entries_correspond(a: Features, b: Features, i: int, j: int, spread: float)
     return a.kind[i] == b.kind[j] or a.sizes[i] == b.sizes[j] or a.name[i] == b.name[j]
 
 # %% ../../nbs/lib/debug/pairing.ipynb #9a00e3dd
-def paired(a: Pass, b: Pass, pairs: Pairs = None) -> list[Pair]:
+def paired(a: ModelPass, b: ModelPass, pairs: Pairs = None) -> list[Pair]:
     "Every call of both, with its partner if it has one, in the order of the run."
     chosen = {} if pairs is None else _chosen(a, b, pairs)
     if _same_structure(a, b) and not chosen:

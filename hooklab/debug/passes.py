@@ -74,7 +74,7 @@ def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
     return [(sum(size for size, _ in found), sum(squared for _, squared in found))]
 
 # %% ../../nbs/lib/debug/passes.ipynb #308dffb4
-class Pass:
+class ModelPass:
     "The calls of one pass, in the order in which they finish; the last one is that of the model."
     def __init__(self, model: nn.Module, shelf: Shelf):
         self.model, self.shelf, self.calls, self.places = model, shelf, [], {}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .pairing import Pair
-from .passes import LayerCall, Pass, Value
+from .passes import LayerCall, ModelPass, Value
 from .spill import Shelf
 
 # %% ../../nbs/lib/debug/places.ipynb #d9ba8bfe
@@ -56,7 +56,7 @@ class Stop:
     parent: "Stop | None" = None # The innermost call of the candidate around it that has a partner
 
 
-class Place(NamedTuple):
+class TensorPlace(NamedTuple):
     "A tensor at the entry or exit of a pair of calls."
     stop: Stop
     where: str # `entry` or `exit`
@@ -157,7 +157,7 @@ def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], boo
     return None if fit is _same_size and not _laid_out_alike(part, shelf) else part
 
 # %% ../../nbs/lib/debug/places.ipynb #6b75100d
-def stops_of(pairs: Iterable[Pair], a: Pass, b: Pass) -> tuple[list[Stop], list[Stop]]:
+def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[Stop], list[Stop]]:
     "The pairs that have a partner, as places; and those whose outputs cannot be compared, because of their shapes."
     found, other_shapes = [], []
     for number, pair in enumerate(pairs):

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from .fingerprints import parameter_facts_of
-from .judging import FAULT, NEAR, Share, Size, Trial, difference, size_of
+from .judging import FAULT, NEAR_NOISE, Share, Size, Trial, difference, size_of
 from .losses import losses
 from .pairing import Pair
-from .passes import Pass
-from .places import Part, Place, Stop
+from .passes import ModelPass
+from .places import Part, TensorPlace, Stop
 from .records import Record
 from .second_look import clear_by_flags
 from .side_by_side import LiveSide, SideBySide
@@ -28,7 +28,7 @@ from ..hooks.float64 import widened
 # %% ../../nbs/lib/debug/record-trial.ipynb #a6e264e1
 class RecordTrial(Trial):
     "A record and a pass of a model, and what the model does when it is given the recorded numbers."
-    def __init__(self, record: Record, a: Pass, b: Pass, pairs: list[Pair], inputs: Any, named: dict[str, nn.Module], call: Any):
+    def __init__(self, record: Record, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any, named: dict[str, nn.Module], call: Any):
         super().__init__(a, b, pairs, inputs, {"b": named}, call)
         self.record, self.sampled, self.open = record, {}, set()
         for stop in self.stops: self._leave_samples(stop)
@@ -78,13 +78,13 @@ class MeasuredTrial(RecordTrial):
         try: self.widely(self._note)
         except Exception as error: self.problems.append(f"no run in float64 ({type(error).__name__}: {error})")
 
-    def _note(self, place: Place, part: Part, t: torch.Tensor):
+    def _note(self, place: TensorPlace, part: Part, t: torch.Tensor):
         share = self.shares[place]
         if share.lost is None: return
         own = size_of(difference(part.for_b(self.expected(place, share)), t))
         share.own, share.arrived = own, t.float() if own.over(share.noise) > FAULT else None
 
-    def expected(self, place: Place, share: Share) -> torch.Tensor:
+    def expected(self, place: TensorPlace, share: Share) -> torch.Tensor:
         return widened(self.a.shelf.get(place.part.a.key)) + self.a.shelf.get(share.lost).to(self.record.shelf.device)
 
     def widely(self, told: Any, **options: Any):
@@ -108,11 +108,11 @@ def _same_hashes(stop: Stop) -> bool:
     return Counter(one) == Counter(other)
 
 
-def clear_by_rounding(trial: MeasuredTrial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
+def clear_by_rounding(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those that rounding of merged or narrower weights explains."
     shares = {stop: trial.shares[place] for stop, place in faults.items()}
     near = {stop for stop, share in shares.items()
-            if share.own is not None and share.ratio <= NEAR and not _same_hashes(stop) and not _only_numbers_differ(stop)}
+            if share.own is not None and share.ratio <= NEAR_NOISE and not _same_hashes(stop) and not _only_numbers_differ(stop)}
     if not near: return faults
     before = {}
     def note(place, part, t):
@@ -135,7 +135,7 @@ def _only_numbers_differ(stop: Stop) -> bool:
     return one == other and not stop.pair.a.inner and all("16" in dtype for dtype, _ in one.values())
 
 # %% ../../nbs/lib/debug/record-trial.ipynb #6089c814
-def clear_by_whole_block(trial: MeasuredTrial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
+def clear_by_whole_block(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those in a block that as a whole does the same."
     inside = defaultdict(set)
     for stop in faults:
@@ -168,7 +168,7 @@ def _same_result(trial: MeasuredTrial, block: Stop) -> bool:
     return bool(returned)
 
 
-def second_look_at_record(trial: MeasuredTrial) -> dict[Stop, Place]:
+def second_look_at_record(trial: MeasuredTrial) -> dict[Stop, TensorPlace]:
     "The layers at fault."
     faults = trial.faults()
     for clear in (clear_by_flags, clear_by_rounding, clear_by_whole_block):

@@ -20,9 +20,9 @@ from .. import __version__
 from .fingerprints import layer_facts
 from .losses import local_losses, losses, seeded
 from .pairing import SAMPLE, main_value, sampled
-from .passes import PLAIN, LayerCall, Pass, Value, equal_bits, parameter_norms
+from .passes import PLAIN, LayerCall, ModelPass, Value, equal_bits, parameter_norms
 from .spill import Shelf, is_plain
-from .watching import run_pass, watched
+from .watching import run_pass, layers_watched
 from ..hooks.files import Form, name_in_files, tensors_hash, write_tensors
 from ..hooks.select import not_a_model
 
@@ -78,7 +78,7 @@ def decoded(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
 # %% ../../nbs/lib/debug/recording.ipynb #9bffcec2
 class Notes:
     "All that a record says of a pass, apart from the numbers."
-    def __init__(self, seen: Pass, inputs: tuple[tuple, dict], named: dict[str, nn.Module], call: Callable | None, some: bool):
+    def __init__(self, seen: ModelPass, inputs: tuple[tuple, dict], named: dict[str, nn.Module], call: Callable | None, some: bool):
         self.seen, self.inputs, self.named, self.call, self.some = seen, inputs, named, call, some
         self.problems: list[str] = []
         self.alone = self._measured(local_losses)
@@ -219,7 +219,7 @@ def record(
     path = Path(path)
     check_place(path)
     names = [names] if isinstance(names, str | type) or callable(names) else names
-    named, inputs = watched(model, names), (args, kwargs)
+    named, inputs = layers_watched(model, names), (args, kwargs)
     with Shelf() as shelf, seeded():
         seen = run_pass(model, inputs, shelf, named=named, call=call)
         notes = Notes(seen, inputs, named, call, some=names is not None)

@@ -15,10 +15,10 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from .judging import Size
-from .passes import LayerCall, Pass, Value, equal_bits
+from .passes import LayerCall, ModelPass, Value, equal_bits
 from .recording import decoded, kept_places
 from .spill import Shelf
-from .watching import watched
+from .watching import layers_watched
 from ..hooks.files import facts_in, open_tensors
 from ..hooks.tree import named_tensors, shape_text, tensors
 
@@ -65,7 +65,7 @@ class Record:
         self.pushed: dict[Value, Size] = {}
         self.samples = {key: row for row, key in enumerate(self.facts["samples"])}
         modules = self.facts["modules"]
-        self.seen = Pass(stand_ins(modules), shelf)
+        self.seen = ModelPass(stand_ins(modules), shelf)
         by_name = dict(self.seen.model.named_modules())
         for about in self.facts["calls"]: self.seen.finish(self._call(about, by_name))
         for call, about in zip(self.seen.calls, self.facts["calls"]):
@@ -170,10 +170,10 @@ def check_same(run: Record, args: tuple, kwargs: dict):
     raise ValueError(f"{run.path} is a record of other inputs: {what}. Leave the inputs out: those in the record are used")
 
 # %% ../../nbs/lib/debug/records.ipynb #f53978d1
-def only(seen: Pass, names: Any) -> Pass:
+def only(seen: ModelPass, names: Any) -> ModelPass:
     "The pass with the calls of some layers."
     names = [names] if isinstance(names, str | type) or callable(names) else names
-    picked, some = watched(seen.model, names), Pass(seen.model, seen.shelf)
+    picked, some = layers_watched(seen.model, names), ModelPass(seen.model, seen.shelf)
     for call in seen.calls:
         if call.name in picked: some.finish(call)
     for call in some.calls:

@@ -18,11 +18,11 @@ from .findings import Verdict, calls_differ, proof, words
 from .fingerprints import in_fingerprints
 from .losses import seeded
 from .pairing import Pair, paired
-from .places import Part, Place, Stop
+from .places import Part, TensorPlace, Stop
 from .record_trial import MeasuredTrial, beside, second_look_at_record
 from .records import Record, RecordShelf, inputs_of, is_record, only
 from .side_by_side import LiveSide, SideBySide, SideVerdict, as_shares, blamed, words_of_records
-from .watching import run_pass, watched
+from .watching import run_pass, layers_watched
 from ..hooks.select import first_few, not_a_model
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #b842cc8f
@@ -83,12 +83,12 @@ def judged_with_record(trial: MeasuredTrial) -> Comparison:
     return Comparison(rows, lines=lines, notes=trial.problems)
 
 
-def words_with_record(trial: MeasuredTrial, stop: Stop, place: Place | None) -> list[str]:
+def words_with_record(trial: MeasuredTrial, stop: Stop, place: TensorPlace | None) -> list[str]:
     if place is not None and place not in trial.shares: return [words_of_records(trial.beside, next(s for s in trial.beside.stops if s.pair is stop.pair), place)]
     return [*list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))[:3], words(trial, stop, place)]
 
 
-def among_samples(trial: MeasuredTrial, faults: dict[Stop, Any]) -> dict[Stop, Place]:
+def among_samples(trial: MeasuredTrial, faults: dict[Stop, Any]) -> dict[Stop, TensorPlace]:
     "The layer at which the samples part first, if it could not be judged by forcing, and no fault comes before it."
     if not any(trial.sampled.values()): return {}
     trial.beside = beside(trial)
@@ -121,9 +121,9 @@ def compare_with_model(path: Any, model: nn.Module, args: tuple, kwargs: dict, *
 
 def layers_of(model: nn.Module, names: Any) -> dict[str, nn.Module]:
     "The layers of the candidate that are asked for, or all if they have other names there."
-    if names is None: return watched(model)
-    try: return watched(model, [names] if isinstance(names, str | type) or callable(names) else names)
-    except LookupError: return watched(model)
+    if names is None: return layers_watched(model)
+    try: return layers_watched(model, [names] if isinstance(names, str | type) or callable(names) else names)
+    except LookupError: return layers_watched(model)
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #e26d71f2
 def turned(c: Comparison) -> Comparison:

@@ -13,13 +13,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from .judging import FAULT, NEAR, Size, Trial, difference, eps, explained, size_of, with_containers
+from .judging import FAULT, NEAR_NOISE, Size, Trial, difference, eps, rounding_noise, size_of, with_containers
 from .passes import LayerCall
-from .places import Place, Stop
+from .places import TensorPlace, Stop
 from ..hooks.float64 import WIDE, widened
 
 # %% ../../nbs/lib/debug/second-look.ipynb #a7ef9896
-def clear_by_flags(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
+def clear_by_flags(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, with those that other masks explain put down to who gave them."
     if not any(s.flags for s in faults for s in with_containers(s)): return faults
     again: dict[Stop, float] = {}
@@ -72,11 +72,11 @@ def _same_numbers(trial: Trial, stop: Stop) -> bool:
     return torch.equal(in_order(mine), in_order(theirs))
 
 
-def clear_by_merging(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
+def clear_by_merging(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those that the rounding of merged weights explains."
     shares = {stop: trial.shares[place] for stop, place in faults.items()}
     near = {stop for stop, share in shares.items()
-            if share.own is not None and share.ratio <= NEAR and not _same_numbers(trial, stop)}
+            if share.own is not None and share.ratio <= NEAR_NOISE and not _same_numbers(trial, stop)}
     if not near: return faults
     shelf = trial.a.shelf
     pushed = {place: share for place, share in trial.shares.items() if place.owner in near and share.lost is not None}
@@ -90,7 +90,7 @@ def clear_by_merging(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Plac
     return {stop: place for stop, place in faults.items() if stop not in near or shares[stop].ratio > FAULT}
 
 # %% ../../nbs/lib/debug/second-look.ipynb #ef90a7f6
-def clear_by_result(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
+def clear_by_result(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those in a block that as a whole does the same."
     inside = defaultdict(set)
     for stop in faults:
@@ -114,7 +114,7 @@ def _visibly_other(trial: Trial, block: Stop) -> bool:
         whole = size_of(one).rms
         return size_of(difference(one, other)).rms/whole if whole else 0.
     given_same = block.pair.is_root or (block.entry and all(part.a.key == part.b.key for part in block.entry))
-    return bool(given_same) and max(map(apart, block.exit)) > NEAR*max(trial.precision.of(block))
+    return bool(given_same) and max(map(apart, block.exit)) > NEAR_NOISE*max(trial.precision.of(block))
 
 
 def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
@@ -125,12 +125,12 @@ def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
     return [block for block in blocks if block in worst and worst[block] <= FAULT]
 
 
-def _finest_noise(trial: Trial, place: Place, loss: Size) -> Size:
+def _finest_noise(trial: Trial, place: TensorPlace, loss: Size) -> Size:
     """What rounding explains with as many bits as the finer of the models has. Both have the same weights in float64,
     so of two ways to the same result not more is left, and a fault must not hide behind what bfloat16 would explain."""
     precisions = trial.precision.of(place.owner)
     if precisions[0] != precisions[1]: loss = Size()  # it has the rounding of the weights in it
-    return explained(loss, size_of(trial.a.shelf.get(place.part.a.key)), min(precisions), min(precisions))
+    return rounding_noise(loss, size_of(trial.a.shelf.get(place.part.a.key)), min(precisions), min(precisions))
 
 
 def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, float]:
@@ -159,7 +159,7 @@ def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, f
 MOST_NEIGHBOURS, MOST_TRIES = 4, 16
 
 
-def clear_by_neighbours(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, Place]:
+def clear_by_neighbours(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those that together do what the reference's do."
     left, tries = dict(faults), 0
     for n in range(2, MOST_NEIGHBOURS + 1):
@@ -172,7 +172,7 @@ def clear_by_neighbours(trial: Trial, faults: dict[Stop, Place]) -> dict[Stop, P
     return left
 
 
-def _neighbours(trial: Trial, faults: dict[Stop, Place], n: int) -> list[list[Stop]]:
+def _neighbours(trial: Trial, faults: dict[Stop, TensorPlace], n: int) -> list[list[Stop]]:
     "Each `n` suspects that follow each other in the same container."
     siblings = defaultdict(list)
     for stop in trial.stops:
@@ -190,7 +190,7 @@ def _same_together(trial: Trial, suspects: list[Stop]) -> bool:
     return worst.get(ends[last], math.inf) <= FAULT
 
 # %% ../../nbs/lib/debug/second-look.ipynb #660126c2
-def second_look(trial: Trial) -> dict[Stop, Place]:
+def second_look(trial: Trial) -> dict[Stop, TensorPlace]:
     "The layers at fault."
     faults = trial.faults()
     for clear in (clear_by_flags, clear_by_merging, clear_by_result, clear_by_neighbours):

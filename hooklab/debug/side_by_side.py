@@ -18,15 +18,15 @@ from .findings import Verdict
 from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
 from .judging import EPS, ROUGH, Share, Size, Trial, difference, eps, size_of
 from .pairing import Pair
-from .passes import Pass, Value
-from .places import Part, Place, Stop
+from .passes import ModelPass, Value
+from .places import Part, TensorPlace, Stop
 from .recording import kept_places
 from .symptoms import in_numbers, in_settings
 
 # %% ../../nbs/lib/debug/side-by-side.ipynb #03a66bf8
 class LiveSide:
     "A pass of a model that is here, as a `Record` is one that was recorded."
-    def __init__(self, seen: Pass, lost: dict[Value, Size], pushed: dict[Value, Size] | None = None):
+    def __init__(self, seen: ModelPass, lost: dict[Value, Size], pushed: dict[Value, Size] | None = None):
         self.seen, self.lost, self.pushed = seen, lost, pushed or {}
 
     def kept(self, v: Value) -> int | None: return None
@@ -87,12 +87,12 @@ class SideBySide(Trial):
                 if found is None: continue
                 apart, whole = size_of(difference(*found)), size_of(found[0])
                 if not apart.most: continue
-                share = self.shares[Place(stop, where, number)] = Share(apart)
+                share = self.shares[TensorPlace(stop, where, number)] = Share(apart)
                 mine, theirs = self.lost(self.side_a, part.a, whole), self.lost(self.side_b, part.b, whole)
                 share.noise = Size(*(_bound(*sizes, scale, max(eps_a, eps_b)/4) for sizes in zip(mine, theirs, whole)))
                 if found[0].numel() < math.prod(part.b.shape): share.noise = Size(2*share.noise.rms, share.noise.most)
 
-    def first(self) -> Place | None:
+    def first(self) -> TensorPlace | None:
         "The first place that arithmetic does not explain, and that is not inside a block that returns the same all the same."
         around = {stop: self._agrees(stop) for stop in self.stops}
         for place, share in self.shares.items():
@@ -102,7 +102,7 @@ class SideBySide(Trial):
 
     def _agrees(self, stop: Stop) -> bool:
         "Does arithmetic explain what both return?"
-        shares = [self.shares.get(Place(stop, "exit", i)) for i in range(len(stop.exit))]
+        shares = [self.shares.get(TensorPlace(stop, "exit", i)) for i in range(len(stop.exit))]
         found = [numbers(self.side_a, self.side_b, part) is not None for part in stop.exit]
         return bool(found) and all(found) and all(share is None or share.ratio <= 1 for share in shares)
 
@@ -111,7 +111,7 @@ def _bound(mine: float, theirs: float, whole: float, scale: float, least: float)
     return mine + min(theirs, ROUGH*max(scale*mine, least*whole)) + FLOAT64_LOSES*whole
 
 # %% ../../nbs/lib/debug/side-by-side.ipynb #a5d2344c
-def blamed(trial: SideBySide) -> tuple[Stop, Place] | None:
+def blamed(trial: SideBySide) -> tuple[Stop, TensorPlace] | None:
     "The layer at which two runs part, and where that shows."
     place = trial.first()
     if place is None: return None
@@ -152,7 +152,7 @@ def _unequal(both: tuple[Tensor, Tensor] | None) -> bool:
     return both is not None and both[0].dtype.is_floating_point == both[1].dtype.is_floating_point and not bool((both[0] == both[1]).all())
 
 # %% ../../nbs/lib/debug/side-by-side.ipynb #3ca09946
-def words_of_records(trial: SideBySide, stop: Stop, place: Place | None) -> str:
+def words_of_records(trial: SideBySide, stop: Stop, place: TensorPlace | None) -> str:
     "What kind of fault it is, as far as a record tells."
     a, b = stop.pair.a, stop.pair.b
     found = [*in_settings(a.module, b.module), *_own(stop)][:3]
@@ -210,7 +210,7 @@ def _other_shapes_given(stop: Stop) -> bool:
     return any(a[path] != b[path] for path in a if path in b)
 
 
-def as_shares(trial: SideBySide, place: Place) -> tuple[float, float]:
+def as_shares(trial: SideBySide, place: TensorPlace) -> tuple[float, float]:
     "The difference at a place and what arithmetic explains, as shares of the reference's size."
     share = trial.shares[place]
     whole = size_of(numbers(trial.side_a, trial.side_b, place.part)[0])

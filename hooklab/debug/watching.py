@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hooklab.debug.passes import (
-    LayerCall, Pass, Value, all_plain, arguments, as_tensor, equal_bits, has_own_forward, numbers_in, plain_settings,
+    LayerCall, ModelPass, Value, all_plain, arguments, as_tensor, equal_bits, has_own_forward, numbers_in, plain_settings,
     some_of)
 from .spill import Shelf
 from ..hooks.calls import LayerHook, listen
@@ -32,7 +32,7 @@ from ..hooks.undisturbed import run_undisturbed
 # %% ../../nbs/lib/debug/watching.ipynb #a8bbc3e6
 class KeepsTensors(Group):
     "Puts the tensors of calls on a shelf, but not those that a pass before had, too."
-    def __init__(self, seen: Pass, like: Pass | None):
+    def __init__(self, seen: ModelPass, like: ModelPass | None):
         super().__init__("comparison", with_kwargs=True)
         self.seen, self.like = seen, like
 
@@ -62,7 +62,7 @@ EMPTY = torch.empty(0)
 
 class Watching(KeepsTensors):
     "What the watchers of one model share."
-    def __init__(self, seen: Pass, like: Pass | None):
+    def __init__(self, seen: ModelPass, like: ModelPass | None):
         super().__init__(seen, like)
         self.counts = Counter()  # how often each layer has been called, by name
         self.stacks = {}  # by thread: the calls that have begun
@@ -177,7 +177,7 @@ def copied(inputs: tuple[tuple, dict]) -> tuple[tuple, dict]:
     return tuple(map(copy_of, args)), {name: copy_of(x) for name, x in kwargs.items()}
 
 # %% ../../nbs/lib/debug/watching.ipynb #46d6ab45
-def watched(model: nn.Module, names: list | None = None) -> dict[str, nn.Module]:
+def layers_watched(model: nn.Module, names: list | None = None) -> dict[str, nn.Module]:
     "The layers of a model that are looked at, and the model itself under the empty name."
     found = layers(model) if names is None else layers(model, *names)
     return {"": unwrap(model), **{n: m for n, m in found.items() if "parametrizations" not in n.split(".")}}
@@ -200,14 +200,14 @@ def run_pass(
     *,
     named: dict[str, nn.Module] | None = None, # The layers to look at, by name
     call: Callable[[nn.Module], Any] | None = None, # Runs the model, in place of `model(*args, **kwargs)`
-    like: Pass | None = None, # A pass that may have equal tensors, which are kept once
-) -> Pass: # The calls, in the order in which they finished
+    like: ModelPass | None = None, # A pass that may have equal tensors, which are kept once
+) -> ModelPass: # The calls, in the order in which they finished
     "Run the model once, and note each call."
     if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
         raise ValueError(f"{type(model).__name__} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
-    seen = Pass(model, shelf)
-    named = watched(model) if named is None else named
+    seen = ModelPass(model, shelf)
+    named = layers_watched(model) if named is None else named
 
     def run(m, inputs):
         seen.clear()

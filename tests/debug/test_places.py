@@ -5,7 +5,7 @@ from torch import nn
 
 from hooklab.debug.pairing import paired
 from hooklab.debug.passes import Value
-from hooklab.debug.places import Part, Place, is_mask, parts_of_values, stops_of
+from hooklab.debug.places import Part, TensorPlace, is_mask, parts_of_values, stops_of
 from hooklab.debug.spill import Shelf
 from hooklab.debug.watching import run_pass
 
@@ -144,8 +144,8 @@ def test_stops_of_a_model(shelf):
     assert [part.a.path for part in attention.entry] == ["x"] and attention.flags == ["mask", "scale"]
     assert linear.parent is attention and attention.parent is root and root.parent is None
     assert not root.entry and len(root.exit) == 1
-    assert Place(linear, "entry", 0).owner is attention and Place(linear, "exit", 0).owner is linear
-    assert isinstance(Place(linear, "exit", 0).part, Part)
+    assert TensorPlace(linear, "entry", 0).owner is attention and TensorPlace(linear, "exit", 0).owner is linear
+    assert isinstance(TensorPlace(linear, "exit", 0).part, Part)
 
 
 def test_outputs_of_other_shapes_are_told(shelf):
