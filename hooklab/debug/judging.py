@@ -139,7 +139,8 @@ def with_containers(stop: Stop | None) -> Iterator[Stop]:
 
 class ForcedRuns:
     "Two passes and their pairs, and runs of either model with the reference's numbers."
-    def __init__(self, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any, named: dict[str, dict], call: Callable | None):
+    def __init__(self, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any, named: dict[str, dict],
+                 call: Callable | None):
         self.a, self.b, self.pairs, self.inputs, self.named, self.call = a, b, pairs, inputs, named, call
         self.stops, self.other_shapes = stops_of(pairs, a, b)
         self.precision = Precision(self.stops, a, b)

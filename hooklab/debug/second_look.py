@@ -124,7 +124,7 @@ def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
     worst = _results(trial, stops, around)
     return [block for block in blocks if block in worst and worst[block] <= FAULT]
 
-
+# %% ../../nbs/lib/debug/second-look.ipynb #b8bd00df
 def _finest_noise(trial: Trial, place: TensorPlace, loss: Size) -> Size:
     """What rounding explains with as many bits as the finer of the models has. Both have the same weights in float64,
     so of two ways to the same result not more is left, and a fault must not hide behind what bfloat16 would explain."""

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hooklab.debug.passes import (
-    LayerCall, ModelPass, Value, all_plain, arguments, as_tensor, equal_bits, has_own_forward, numbers_in, plain_settings,
+    LayerCall, ModelPass, Value, all_plain, arguments, as_tensor, equal_bits, has_own_forward, numbers_in,
+    plain_settings,
     some_of)
 from .spill import Shelf
 from ..hooks.calls import LayerHook, listen

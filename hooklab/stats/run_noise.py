@@ -165,7 +165,7 @@ class Spread(Noise):
         n = len(next(iter(found.values())).others)
         self.single, self.out, self.together, self.times = by_runs(SINGLE, n), {}, {}, {}
         self.spread = {what: spread_of(d.among_others) for what, d in found.items()}
-        for what, d in found.items():
+        for what in found:
             ratio = self.distance(what)/self.spread[what]
             limit = by_runs(ALL_GRADIENTS if what == "gradient" else ALL, n)
             self.out[what], self.together[what] = lasts(ratio > self.single), lasts(ratio.median(0).values > limit)

@@ -31,7 +31,8 @@ for name in sys.argv[1:] or [path.stem.removeprefix("bench_") for path in sorted
     for title, rows in figures.items():
         print(f"\n{title}")
         if isinstance(rows, list):  # a table whose rows are dicts, or lines of text
-            for row in rows: print("  " + (", ".join(f"{k} {v}" for k, v in row.items()) if isinstance(row, dict) else row))
+            for row in rows:
+                print("  " + (", ".join(f"{k} {v}" for k, v in row.items()) if isinstance(row, dict) else row))
             continue
         for row, (middle, low, high) in rows.items(): print(f"  {row:<12} {middle:8.3f}   [{low:.3f} to {high:.3f}]")
     (here/"results"/f"{name}.json").write_text(json.dumps({"setting": setting, "figures": figures}, indent=1) + "\n")

@@ -26,6 +26,7 @@ print(peak() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is measured in other units elsewhere")
 def test_activations_are_held_less_than_once():
     environment = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # memory that is freed goes back at once
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=os.environ | environment, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
     activations = 50*40000*64*4/2**20
     assert float(done.stdout) < activations, done.stdout

@@ -34,7 +34,8 @@ def test_asserted():
 
 def test_without_a_fault():
     c = Comparison([row("a"), row("")])
-    assert c.same and c.first is None and str(c).startswith("The same, bit for bit, in every output that was compared (2).")
+    said = "The same, bit for bit, in every output that was compared (2)."
+    assert c.same and c.first is None and str(c).startswith(said)
     c = Comparison([row("a"), row("b", "noise", 3e-7, layer="GELU"), row("", "backward noise", 1e-8)])
     first = str(c).splitlines()[0]
     assert first == ("The same, but for rounding: the outputs differ by at most 3.0e-07 (relative). "
@@ -45,7 +46,8 @@ def test_without_a_fault():
 def test_gradients():
     c = Comparison([row("a"), row("a", "backward fault", .5, .5), row("b", "backward fault", .1, .1, call=1)])
     text = str(c)
-    assert text.startswith("In the backward pass they part first in a.\nGiven the same gradients, its gradients differ by 0.5")
+    said = "In the backward pass they part first in a.\nGiven the same gradients, its gradients differ by 0.5"
+    assert text.startswith(said)
     assert "Also at fault: b (call 1)." in text and re.search(r"layer +call +error", text)
 
 
@@ -61,19 +63,22 @@ def test_partners():
 
 def test_the_table_shows_what_is_near():
     lines = str(faulty(40, 20)).split("\n\n")[1].splitlines()
-    assert [line.split()[0] for line in lines] == ["layer", "…", *(f"layers.{i}" for i in range(16, 25)), "…", "layers.39"]
+    around = [f"layers.{i}" for i in range(16, 25)]
+    assert [line.split()[0] for line in lines] == ["layer", "…", *around, "…", "layers.39"]
     assert lines[1] == "… 16 more"
 
 
 def test_numbers_that_are_not_finite():
-    c = Comparison([row("a", "fault", math.inf, math.inf, what="it returns 2 instead of 3"), row("b", "equal", 0., math.nan)])
+    other = row("a", "fault", math.inf, math.inf, what="it returns 2 instead of 3")
+    c = Comparison([other, row("b", "equal", 0., math.nan)])
     assert "∞" in str(c) and "?" in str(c) and "Given the same" not in str(c)
     assert c.plot() is not None
 
 
 def test_html():
     html = faulty()._repr_html_()
-    assert html.startswith("<p><strong>They part first in layers.9 (Linear).</strong>") and html.count("font-weight:bold") == 1
+    assert html.startswith("<p><strong>They part first in layers.9 (Linear).</strong>")
+    assert html.count("font-weight:bold") == 1
     assert "<table" in html and "more</td>" in html
     assert "&lt;b&gt;" in Comparison([row("<b>")])._repr_html_()
 

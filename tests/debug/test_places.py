@@ -107,8 +107,8 @@ def test_masks_positions_and_flags_are_no_parts_of_an_entry(shelf):
 
 @pytest.mark.parametrize(("t", "is_one"), [
     (torch.full((3, 3), float("-inf")).triu(1), True), (torch.tensor([0., -1e4]), True), (torch.zeros(3), False),
-    (torch.tensor([0., -1.]), False), (torch.tensor([1., -1e9]), False), (torch.empty(0), False),
-    (torch.zeros(3, dtype=torch.bool), False)])
+    (torch.tensor([0., -1.]), False), (torch.tensor([1., -1e9]), True), (torch.tensor([-5e3, -1e9]), False),
+    (torch.empty(0), False), (torch.zeros(3, dtype=torch.bool), False)])
 def test_masks(t, is_one): assert is_mask(t) == is_one
 
 

@@ -63,7 +63,7 @@ def record(model, path, *args, **kwargs): return hl.record(model, path, *args, *
 
 
 @pytest.mark.parametrize("kind, said", [
-    ("weight", "weight differs"), ("eps", "eps is 0.1, not 1e-05"), ("scale", "scale is 0.9"),
+    ("weight", "weight differs"), ("eps", "eps is 0.1 instead of 1e-05"), ("scale", "scale is 0.9"),
     ("bias", "bias differs (its norm is 0")])
 def test_a_fault_is_found_from_a_record(net, ids, tmp_path, kind, said):
     m, name = faulty(net, kind)

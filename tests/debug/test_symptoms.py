@@ -102,7 +102,8 @@ def test_buffers():
 
 
 def test_equal_but_for_their_form():
-    assert not list(in_parameters(LINEAR, copy.deepcopy(LINEAR))) and not list(in_settings(LINEAR, copy.deepcopy(LINEAR)))
+    same = copy.deepcopy(LINEAR)
+    assert not list(in_parameters(LINEAR, same)) and not list(in_settings(LINEAR, same))
     assert not list(in_parameters(LINEAR, copy.deepcopy(LINEAR).bfloat16()))
     wide = nn.Linear(6, 3)
     other = nn.Module()
