@@ -146,7 +146,14 @@ def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -
 
 
 def _activations(values: list[Value], shelf: Shelf) -> list[Value]:
-    return [v for v in values if v.is_float and not is_mask(shelf.get(v.key))]
+    return [v for v in values if v.is_float and not _lies_as_mask(v.key, shelf)]
+
+
+def _lies_as_mask(key: int, shelf: Shelf) -> bool:
+    "Is the tensor under this key a mask? It is looked at once, because many calls are given the same tensor."
+    known = shelf.__dict__.setdefault("masks", {})
+    if key not in known: known[key] = is_mask(shelf.get(key))
+    return known[key]
 
 
 def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], bool], shelf: Shelf) -> Part | None:
