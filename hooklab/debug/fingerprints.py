@@ -54,7 +54,8 @@ def in_fingerprints(a: nn.Module, b: nn.Module) -> Iterator[str]:
         word = f"buffer {name}" if one["buffer"] else name
         if one["shape"] != other["shape"]: yield f"{word} is {_times(other)} where the reference has {_times(one)}"
         elif one["dtype"] != other["dtype"]: yield f"{word} is {_word(other)}, not {_word(one)}"
-        elif one.get("hash") != other.get("hash"): yield f"{word} differs ({_norms(one.get('norm'), other.get('norm'))})"
+        elif one.get("hash") != other.get("hash"):
+            yield f"{word} differs ({_norms(one.get('norm'), other.get('norm'))})"
 
 
 def _times(about: dict) -> str: return "×".join(map(str, about["shape"])) or "a scalar"
@@ -63,7 +64,8 @@ def _word(about: dict) -> str: return about["dtype"].removeprefix("torch.")
 
 def _norms(one: float | None, other: float | None) -> str:
     if one is None or other is None: return "one has no numbers"
-    return f"its norm is {other:.6g}, not {one:.6g}" if abs(one - other) > 1e-5*abs(one) else f"both have norm {one:.4g}"
+    if abs(one - other) > 1e-5*abs(one): return f"its norm is {other:.6g}, not {one:.6g}"
+    return f"both have norm {one:.4g}"
 
 
 def may_be_merged(a: nn.Module, b: nn.Module) -> bool:

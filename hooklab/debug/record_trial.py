@@ -28,7 +28,8 @@ from ..hooks.float64 import widened
 # %% ../../nbs/lib/debug/record-trial.ipynb #a6e264e1
 class RecordTrial(Trial):
     "A record and a pass of a model, and what the model does when it is given the recorded numbers."
-    def __init__(self, record: Record, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any, named: dict[str, nn.Module], call: Any):
+    def __init__(self, record: Record, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any,
+                 named: dict[str, nn.Module], call: Any):
         super().__init__(a, b, pairs, inputs, {"b": named}, call)
         self.record, self.sampled, self.open = record, {}, set()
         for stop in self.stops: self._leave_samples(stop)
@@ -112,7 +113,8 @@ def clear_by_rounding(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) -> 
     "The faults, without those that rounding of merged or narrower weights explains."
     shares = {stop: trial.shares[place] for stop, place in faults.items()}
     near = {stop for stop, share in shares.items()
-            if share.own is not None and share.ratio <= NEAR_NOISE and not _same_hashes(stop) and not _only_numbers_differ(stop)}
+            if share.own is not None and share.ratio <= NEAR_NOISE
+            and not _same_hashes(stop) and not _only_numbers_differ(stop)}
     if not near: return faults
     before = {}
     def note(place, part, t):

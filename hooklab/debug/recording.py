@@ -78,7 +78,8 @@ def decoded(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
 # %% ../../nbs/lib/debug/recording.ipynb #9bffcec2
 class Notes:
     "All that a record says of a pass, apart from the numbers."
-    def __init__(self, seen: ModelPass, inputs: tuple[tuple, dict], named: dict[str, nn.Module], call: Callable | None, some: bool):
+    def __init__(self, seen: ModelPass, inputs: tuple[tuple, dict], named: dict[str, nn.Module],
+                 call: Callable | None, some: bool):
         self.seen, self.inputs, self.named, self.call, self.some = seen, inputs, named, call, some
         self.problems: list[str] = []
         self.alone = self._measured(local_losses)
@@ -97,19 +98,22 @@ class Notes:
     def of_value(self, v: Value) -> dict[str, Any]:
         about = {"path": v.path, "key": v.key}
         if v in self.alone: about["alone"] = [*self.alone[v][0], self.alone[v][1]]
-        return about | {what: [*known[v]] for what, known in (("lost", self.lost), ("pushed", self.pushed)) if v in known}
+        measured = {"lost": self.lost, "pushed": self.pushed}
+        return about | {what: [*known[v]] for what, known in measured.items() if v in known}
 
     def of_call(self, c: LayerCall, number: dict[LayerCall, int]) -> dict[str, Any]:
-        return {"name": c.name, "number": c.number, "kind": c.kind, "parent": number.get(c.parent), "arguments": c.arguments,
-                "settings": c.settings, "in_place": c.in_place, "inner": c.inner, "norms": parameter_norms(c),
+        return {"name": c.name, "number": c.number, "kind": c.kind, "parent": number.get(c.parent),
+                "arguments": c.arguments, "settings": c.settings,
+                "in_place": c.in_place, "inner": c.inner, "norms": parameter_norms(c),
                 "inputs": [self.of_value(v) for v in c.inputs], "output": [self.of_value(v) for v in c.output]}
 
     def arguments(self) -> Any:
         "What the model was called with, as JSON; None if it cannot be written."
         root = self.seen.calls[-1]
         def put(t):
+            shelf = self.seen.shelf
             same = (v.key for v in root.inputs if (v.dtype, v.shape) == (t.dtype, tuple(t.shape)))
-            return next((key for key in same if equal_bits(self.seen.shelf.get(key), t)), None) or self.seen.shelf.put(t)
+            return next((key for key in same if equal_bits(shelf.get(key), t)), None) or shelf.put(t)
         try: return None if self.call else encoded(list(self.inputs), put)
         except TypeError: return None
 
@@ -128,7 +132,8 @@ def facts_of_run(notes: Notes) -> dict[str, Any]:
             "versions": {"hooklab": __version__, "torch": torch.__version__, "python": platform.python_version()},
             "device": device, "threads": torch.get_num_threads(), "problems": notes.problems,
             "by_call": notes.call is not None, "some": notes.some,
-            "inputs": notes.arguments(), "inputs_hash": notes.hash_of_inputs(), "modules": {name: layer_facts(m) for name, m in modules.items()},
+            "inputs": notes.arguments(), "inputs_hash": notes.hash_of_inputs(),
+            "modules": {name: layer_facts(m) for name, m in modules.items()},
             "calls": [notes.of_call(call, number) for call in seen.calls]}
 
 # %% ../../nbs/lib/debug/recording.ipynb #cd836404
@@ -185,7 +190,8 @@ class Contents:
             elif n[key] > k and key not in self.whole: about["kept"] = k
 
     def _too_small(self, sure: int, n: int) -> str:
-        return (f"{self.path}: max_bytes is {self.max_bytes}, and this record needs about {sure + n*LEAST_KEPT*16} bytes, "
+        least = sure + n*LEAST_KEPT*16
+        return (f"{self.path}: max_bytes is {self.max_bytes}, and this record needs about {least} bytes, "
                 f"with only {LEAST_KEPT} numbers of each tensor. Allow more, or choose layers with names=")
 
     def forms(self) -> dict[str, Form]:
@@ -200,7 +206,8 @@ class Contents:
 
     def fetch(self, name: str) -> Tensor:
         what, _, key = name.partition(" ")
-        if what == "samples": return torch.stack([torch.from_numpy(sampled(self.shelf.get(key))) for key in self.samples])
+        if what == "samples":
+            return torch.stack([torch.from_numpy(sampled(self.shelf.get(sample))) for sample in self.samples])
         t, kept = self.shelf.get(int(key)), self.about.get(int(key), {}).get("kept") if what == "value" else None
         return t if kept is None else evenly(t, kept)
 

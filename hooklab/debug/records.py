@@ -25,7 +25,8 @@ from ..hooks.tree import named_tensors, shape_text, tensors
 # %% ../../nbs/lib/debug/records.ipynb #44b589af
 def open_record(path: str | Path) -> safe_open:
     "The file to read from, if it is a record or another file of hooklab's."
-    if not Path(path).exists(): raise FileNotFoundError(f"there is no file {path}; hl.record(model, path, …) writes a record")
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no file {path}; hl.record(model, path, …) writes a record")
     f = open_tensors(path, "record of a run", "record it again", "give a file that hl.record has written")
     if facts_in(f) is not None: return f
     raise ValueError(f"{path} is a safetensors file, but no record of a run: give a file that hl.record has written")
@@ -101,8 +102,8 @@ class Record:
         if "kept" in about:
             low, high = about.get("range", (float("nan"),)*2)
             only = low if high <= 0 and low <= -1e4 else float("nan")
-            dtype = _dtype(about["dtype"])
-            return torch.tensor(only if dtype.is_floating_point or dtype.is_complex else 0).to(dtype).expand(about["shape"])
+            dtype, shape = _dtype(about["dtype"]), about["shape"]
+            return torch.tensor(only if dtype.is_floating_point or dtype.is_complex else 0).to(dtype).expand(shape)
         t = self.file.get_tensor(name)
         if "strides" not in about: return t
         return torch.empty_strided(t.shape, about["strides"], dtype=t.dtype).copy_(t)
@@ -127,7 +128,8 @@ def stand_ins(modules: dict[str, dict]) -> nn.Module:
     return root
 
 
-def _cannot_run(self, *args: Any, **kwargs: Any): raise RuntimeError(f"this {type(self).__name__} was recorded, and cannot run")
+def _cannot_run(self, *args: Any, **kwargs: Any):
+    raise RuntimeError(f"this {type(self).__name__} was recorded, and cannot run")
 
 
 def _stand_in(about: dict[str, Any]) -> nn.Module:
@@ -147,9 +149,11 @@ def inputs_of(run: Record, args: tuple, kwargs: dict, call: Any) -> tuple[tuple,
     "What the recorded model was called with, on the device that is wanted."
     said, given = run.facts["inputs"], bool(args or kwargs)
     if run.facts["by_call"] and call is None:
-        raise ValueError(f"{run.path} was recorded with call=, so only that function can call the model: give it here too")
+        raise ValueError(f"{run.path} was recorded with call=, so only that function can call the model: "
+                         "give it here too")
     if said is None and not call and not given:
-        raise ValueError(f"{run.path} could not hold what the model was called with: give the same inputs after the model")
+        raise ValueError(f"{run.path} could not hold what the model was called with: "
+                         "give the same inputs after the model")
     if given: check_same(run, args, kwargs)
     if said is None or given: return args, kwargs
     args, kwargs = decoded(said, lambda key: run.tensor(f"value {key}").to(run.shelf.device))
@@ -163,11 +167,15 @@ def check_same(run: Record, args: tuple, kwargs: dict):
     if said is not None:
         recorded = tuple(decoded(said, lambda key: run.tensor(f"value {key}")))
         mine, theirs = dict(named_tensors(recorded)), dict(named_tensors((args, kwargs)))
-    else: mine, theirs = dict(enumerate(run.tensor(v.key[1]) for v in root.inputs)), dict(enumerate(tensors((args, kwargs))))
+    else:
+        mine = dict(enumerate(run.tensor(v.key[1]) for v in root.inputs))
+        theirs = dict(enumerate(tensors((args, kwargs))))
     if mine.keys() == theirs.keys() and all(equal_bits(t, theirs[path].cpu()) for path, t in mine.items()): return
-    if [t.shape for t in mine.values()] == [t.shape for t in theirs.values()]: what = "the shapes are the same, but not the numbers"
+    if [t.shape for t in mine.values()] == [t.shape for t in theirs.values()]:
+        what = "the shapes are the same, but not the numbers"
     else: what = f"{shape_text(list(mine.values()))} was recorded, and {shape_text(list(theirs.values()))} was given"
-    raise ValueError(f"{run.path} is a record of other inputs: {what}. Leave the inputs out: those in the record are used")
+    raise ValueError(f"{run.path} is a record of other inputs: {what}. "
+                     "Leave the inputs out: those in the record are used")
 
 # %% ../../nbs/lib/debug/records.ipynb #f53978d1
 def only(seen: ModelPass, names: Any) -> ModelPass:

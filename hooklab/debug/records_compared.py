@@ -30,9 +30,10 @@ def notes_on(*records: Record) -> list[str]:
     "What a record says of itself that a reader of the verdict should know."
     found = []
     for record in records:
-        sizes = [about["kept"] for about in record.facts["tensors"].values() if "kept" in about]
-        if sizes: found.append(f"{record.path} has only a sample of {len(sizes)} of {len(record.facts['tensors'])} tensors, of at most "
-                               f"{max(sizes)} numbers each.")
+        tensors = record.facts["tensors"]
+        sizes = [about["kept"] for about in tensors.values() if "kept" in about]
+        if sizes: found.append(f"{record.path} has only a sample of {len(sizes)} of {len(tensors)} tensors, "
+                               f"of at most {max(sizes)} numbers each.")
         found += [f"{record.path}: {problem}." for problem in record.facts["problems"]]
     versions = {record.facts["versions"]["torch"]: None for record in records}
     if len(records) == 1: versions[torch.__version__] = None
@@ -47,10 +48,12 @@ def without_some(records: list[Record], pairs: list[Pair]) -> list[Pair]:
 
 
 def no_partners(pairs: list[Pair]) -> list[str]:
-    calls = [[call for call in side if call is not None and call.name] for side in zip(*[(pair.a, pair.b) for pair in pairs])]
+    sides = zip(*[(pair.a, pair.b) for pair in pairs])
+    calls = [[call for call in side if call is not None and call.name] for side in sides]
     if not all(calls) or any(pair.a and pair.b and pair.a.name for pair in pairs): return []
     return [f"No layer of one has a partner in the other ({', '.join(call.name for call in calls[0][:3])} …, and "
-            f"{', '.join(call.name for call in calls[1][:3])} …), so only inputs and outputs of the whole were compared: is it another model?"]
+            f"{', '.join(call.name for call in calls[1][:3])} …), "
+            "so only inputs and outputs of the whole were compared: is it another model?"]
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #612d374d
 class RecordVerdict(SideVerdict):
@@ -84,7 +87,9 @@ def judged_with_record(trial: MeasuredTrial) -> Comparison:
 
 
 def words_with_record(trial: MeasuredTrial, stop: Stop, place: TensorPlace | None) -> list[str]:
-    if place is not None and place not in trial.shares: return [words_of_records(trial.beside, next(s for s in trial.beside.stops if s.pair is stop.pair), place)]
+    if place is not None and place not in trial.shares:
+        stop_beside = next(s for s in trial.beside.stops if s.pair is stop.pair)
+        return [words_of_records(trial.beside, stop_beside, place)]
     return [*list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))[:3], words(trial, stop, place)]
 
 
@@ -99,7 +104,9 @@ def among_samples(trial: MeasuredTrial, faults: dict[Stop, Any]) -> dict[Stop, T
     return {} if was_judged or any(fault.number <= stop.number for fault in faults) else {stop: place}
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #ab32b70f
-def compare_with_model(path: Any, model: nn.Module, args: tuple, kwargs: dict, *, pairs: Any, names: Any, call: Any) -> Comparison:
+def compare_with_model(
+    path: Any, model: nn.Module, args: tuple, kwargs: dict, *, pairs: Any, names: Any, call: Any,
+) -> Comparison:
     "A record as the reference, and a model."
     if not isinstance(model, nn.Module): raise TypeError(f"the other one: {not_a_model(model)}")
     device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
@@ -130,7 +137,8 @@ def turned(c: Comparison) -> Comparison:
     "The same, with the sides exchanged."
     kinds = {"only in a": "only in b", "only in b": "only in a"}
     c.rows = [replace(row, a=row.b, b=row.a, kind=kinds.get(row.kind, row.kind)) for row in c.rows]
-    if not c.same: c.notes.append("The record's numbers were given to the model, so in what differs the record is called the reference.")
+    if not c.same: c.notes.append("The record's numbers were given to the model, "
+                                  "so in what differs the record is called the reference.")
     return c
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #6d12cde7
@@ -160,7 +168,8 @@ def check_inputs(a: Record, b: Record):
     if None in said or said[0] == said[1]: return
     shapes = [", ".join(str(list(v.shape)) for v in record.seen.calls[-1].inputs) for record in (a, b)]
     what = "of the same shapes" if shapes[0] == shapes[1] else f"{shapes[0]} and {shapes[1]}"
-    raise ValueError(f"{a.path} and {b.path} are records of other inputs ({what}), so nothing can be compared: record both with the same")
+    raise ValueError(f"{a.path} and {b.path} are records of other inputs ({what}), "
+                     "so nothing can be compared: record both with the same")
 
 
 def other_parameters(trial: SideBySide, faults: dict[Stop, Any]) -> list[str]:

@@ -93,7 +93,7 @@ class SideBySide(Trial):
                 if found[0].numel() < math.prod(part.b.shape): share.noise = Size(2*share.noise.rms, share.noise.most)
 
     def first(self) -> TensorPlace | None:
-        "The first place that arithmetic does not explain, and that is not inside a block that returns the same all the same."
+        "The first place that arithmetic does not explain, and that is not inside a block that still returns the same."
         around = {stop: self._agrees(stop) for stop in self.stops}
         for place, share in self.shares.items():
             outer = place.stop.parent
@@ -118,15 +118,17 @@ def blamed(trial: SideBySide) -> tuple[Stop, TensorPlace] | None:
     if _same_forms(trial):
         for other in trial.shares:
             if other is place: break
-            if other.where == "exit" and other.stop is not place.owner and not other.stop.pair.a.inner and list(_own(other.stop)):
-                return other.stop, other
+            stop = other.stop
+            is_other_leaf = other.where == "exit" and stop is not place.owner and not stop.pair.a.inner
+            if is_other_leaf and list(_own(stop)): return stop, other
     return _who_gave(trial, place.owner), place
 
 
 def _same_forms(trial: SideBySide) -> bool:
-    one, other = (Counter(str((about["dtype"], about["shape"])) for m in side.seen.model.modules() for about in parameter_facts_of(m).values())
-                  for side in (trial.side_a, trial.side_b))
-    return one == other
+    def forms(side):
+        facts = (about for m in side.seen.model.modules() for about in parameter_facts_of(m).values())
+        return Counter(str((about["dtype"], about["shape"])) for about in facts)
+    return forms(trial.side_a) == forms(trial.side_b)
 
 
 def _own(stop: Stop) -> Iterator[str]: return in_fingerprints(stop.pair.a.module, stop.pair.b.module)
@@ -145,11 +147,14 @@ def _other_flag(trial: SideBySide, stop: Stop, name: str) -> bool:
     if not one or not other:
         is_none = name in (b if one else a).settings and (b if one else a).settings[name] is None
         return is_none if one or other else a.settings.get(name) != b.settings.get(name)
-    return any(_unequal(numbers(trial.side_a, trial.side_b, Part(x, y))) for x, y in zip(one, other) if x.shape == y.shape)
+    parts = (Part(x, y) for x, y in zip(one, other) if x.shape == y.shape)
+    return any(_unequal(numbers(trial.side_a, trial.side_b, part)) for part in parts)
 
 
 def _unequal(both: tuple[Tensor, Tensor] | None) -> bool:
-    return both is not None and both[0].dtype.is_floating_point == both[1].dtype.is_floating_point and not bool((both[0] == both[1]).all())
+    if both is None: return False
+    one, other = both
+    return one.dtype.is_floating_point == other.dtype.is_floating_point and not bool((one == other).all())
 
 # %% ../../nbs/lib/debug/side-by-side.ipynb #3ca09946
 def words_of_records(trial: SideBySide, stop: Stop, place: TensorPlace | None) -> str:
@@ -159,10 +164,12 @@ def words_of_records(trial: SideBySide, stop: Stop, place: TensorPlace | None) -
     if place is None or (trial.shares[place].ratio <= 1 and stop is place.owner): return "; ".join(found)
     both = numbers(trial.side_a, trial.side_b, place.part)
     texts = list(in_numbers(*both))[:2] if both and both[0].numel() == math.prod(place.part.b.shape) else []
-    if stop is not place.owner: return f"the masks, positions or flags that it gives, as seen in {place.owner.pair.b.name}"
+    if stop is not place.owner:
+        return f"the masks, positions or flags that it gives, as seen in {place.owner.pair.b.name}"
     if not texts: return "; ".join(found)
     if found: return "; ".join([*found, f"output {texts[0]}"])
-    return ", ".join(texts) if place.where == "exit" else f"what it gives to {place.stop.pair.b.name}: {', '.join(texts)}"
+    if place.where == "exit": return ", ".join(texts)
+    return f"what it gives to {place.stop.pair.b.name}: {', '.join(texts)}"
 
 # %% ../../nbs/lib/debug/side-by-side.ipynb #11330d30
 class SideVerdict(Verdict):
@@ -184,8 +191,9 @@ class SideVerdict(Verdict):
     def other_shapes(self) -> set[Stop]:
         "Calls that return numbers on both sides, of which none correspond."
         if not hasattr(self, "_other_shapes"):
-            self._other_shapes = {s for s in self.trial.stops if not self.parts(s) and all(any(v.is_float for v in call.output)
-                                                                                         for call in (s.pair.a, s.pair.b))}
+            def has_numbers(call): return any(v.is_float for v in call.output)
+            self._other_shapes = {s for s in self.trial.stops if not self.parts(s)
+                                  and has_numbers(s.pair.a) and has_numbers(s.pair.b)}
         return self._other_shapes
 
     def own(self, stop: Stop) -> tuple[float, float]:
