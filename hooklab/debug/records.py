@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
+from torch._C import _DisableTorchDispatch
 
 from .judging import Size
 from .passes import LayerCall, ModelPass, Value, equal_bits
@@ -47,7 +48,8 @@ class RecordShelf(Shelf):
     def get(self, key: Any) -> Tensor:
         if not isinstance(key, tuple): return super().get(key)
         number, name = key
-        return self.records[number].tensor(name).to(self.device)
+        # While a model runs in float64, what is read must keep its own dtype.
+        with _DisableTorchDispatch(): return self.records[number].tensor(name).to(self.device)
 
 
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
