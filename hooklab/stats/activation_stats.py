@@ -62,18 +62,21 @@ class InLoop(StepRecorder):
         self.learn.train_iter = step
         self._switch(self._is_due())
 
-    def step(self):
+    def step(
+        self,
+        loss: Any = None, # The loss, if you like: a number, or a tensor of one number, which nobody waits for
+    ):
         "End a step: what was measured since the last one becomes a row."
         if not self.meters: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
         if self.end:
             raise RuntimeError("with auto=True a step ends by itself, after that of the optimizer; leave out step(), "
                                "or begin without auto")
-        self._step()
+        self._step(loss)
 
-    def _step(self):
+    def _step(self, loss=None):
         loop, due = self.learn, self._is_due()
         loop.ended, loop.was_due = loop.ended + 1, loop.was_due or due
-        self._end_step(loop.train_iter, due)
+        self._end_step(loop.train_iter, due, loss)
         self._go_on_at(loop.train_iter + 1)
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #2e8029b6
@@ -156,6 +159,17 @@ class ActivationStats(Explains):
         return transformers_callback(self, updates)
 
     @classmethod
+    def for_diagnosis(
+        cls,
+        **options: Any, # Of `ActivationStats`, where they should be others
+    ) -> Self: # To give to `diagnose`, during the run or after it
+        """A record with everything that a diagnosis looks at, at a small price: outputs, gradients, samples of them,
+        and the optimizer's steps. All layers are measured in the first 100 steps, and in turns from then on."""
+        stats = cls(**{"grads": True, "with_hist": True, "include_paramless": True} | options)
+        stats.updates_too = True
+        return stats
+
+    @classmethod
     def load(
         cls,
         path: str | Path, # What `save` has written
@@ -165,13 +179,14 @@ class ActivationStats(Explains):
         histories = found.histories
         new = cls(hist_sample=found.hist_sample, grads="gradients" in histories, is_forward="activations" in histories)
         new._hold(histories)
-        new.scaled, new.unrecorded = found.scaled, found.unrecorded
+        new.scaled, new.unrecorded, new.log, new._facts = found.scaled, found.unrecorded, found.log, found.facts
         new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows
         return new
 
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
-        attached = {"meters": {}, "weights": None, "end": None, "optimizer": None, "scaler": None}
+        attached = {"meters": {}, "weights": None, "end": None, "optimizer": None, "scaler": None, "watch": None,
+                    "_facts": self.facts}
         return vars(self) | attached | {"_learn": None if isinstance(self.learn, Loop) else self.learn}
 
     def __repr__(self):

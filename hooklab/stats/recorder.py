@@ -14,6 +14,7 @@ from torch import nn
 from ..hooks.hook import Hooks
 from ..hooks.select import unwrap
 from .history import History, WeightHistory
+from .loop_watch import LoopWatch
 from .meters import MeterGroup
 from .moments import Scratch, in_a_row, main_tensor, measured, row_names
 from .own_hook import HookHistory, OwnHookGroup
@@ -76,7 +77,7 @@ class Measures(Recorded, HookCallback):
         self.with_hist, self.grads, self.counts = with_hist, grads, counts
         self.hist_sample, self.max_rows = hist_sample, max_rows
         self.optimizer, self.scaler, self.scaled = None, None, False
-        self.meters, self.weights = {}, None
+        self.meters, self.weights, self.watch = {}, None, None
         self.history = History([], row_names(counts, with_hist), max_rows)
 
     def hook(
@@ -100,6 +101,7 @@ class Attaches(Measures):
     "Attaches meters to a model, and removes them."
     live_plot = None # The `LivePlot`, if one is wanted
     end = None # The `StepEnd` that ends each step, if that is wanted
+    updates_too = False # In a learner or trainer, record how far its optimizer moves the parameters
 
     def _register(self):
         "Attach meters to the layers and start new records."
@@ -107,7 +109,11 @@ class Attaches(Measures):
         layers, model = self.layers(), unwrap(self.model)
         try:
             self._attach(layers, model)
+            optimizers = self._optimizers()
+            self.watch = LoopWatch(self.model, optimizers, self.scaled, self.max_rows)
             if self.optimizer is not None: self.weights = Weights(model, *several(self.optimizer))
+            elif self.updates_too and all(isinstance(o, torch.optim.Optimizer) for o in optimizers) and optimizers:
+                self.weights = Weights(model, *optimizers)
         except BaseException:
             self._remove()
             raise
@@ -116,6 +122,13 @@ class Attaches(Measures):
         for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
         if self.weights: records["updates"] = WeightHistory(self.weights.names, self.weights.rows, self.max_rows)
         self._hold(records)
+        self.log = self.watch.log
+
+    def _optimizers(self) -> list:
+        "The optimizers that are known: those that were given, or that of the learner."
+        if self.optimizer is not None: return several(self.optimizer)
+        of_learner = getattr(self.learn, "opt", None)
+        return several(of_learner) if hasattr(of_learner, "param_groups") else []
 
     def _attach(self, layers, model):
         "Attach the user's own hook, or else meters: one group for outputs, one for gradients."
@@ -150,9 +163,10 @@ class Attaches(Measures):
 
     def _take_off(self):
         was_on = bool(self.meters)
-        for part in (*self.meters.values(), self.end, self.weights):
+        if self.watch is not None: self._facts = self.watch.facts()
+        for part in (*self.meters.values(), self.end, self.weights, self.watch):
             if part is not None: part.remove()
-        self.meters, self.weights, self.end = {}, None, None
+        self.meters, self.weights, self.end, self.watch = {}, None, None, None
         if was_on and self.live_plot: self.live_plot.close()
 
 # %% ../../nbs/lib/stats/recorder.ipynb #991c7df0
@@ -171,16 +185,20 @@ class StepRecorder(Attaches):
 
     def before_batch(self): self._switch(self.training and self._is_due())
 
+    def before_step(self):
+        if self.watch is not None: self.watch.before_step()
+
     def after_batch(self):
-        if self.training: self._end_step(self.train_iter, self._is_due())
+        if self.training: self._end_step(self.train_iter, self._is_due(), getattr(self.learn, "loss", None))
 
     def _switch(self, on):
         "Measure the next step, or do not."
         for meters in self.meters.values(): meters.switch(on and self.history.wants_next)
         if self.weights: self.weights.on = on and self.history.wants_next
 
-    def _end_step(self, step, due):
+    def _end_step(self, step, due, loss=None):
         "Move the numbers of the step that just ended to the records."
+        if self.watch is not None: self.watch.end_step(step, loss)
         tables = {kind: meters.take() for kind, meters in self.meters.items()}
         if not due or (self.history.wants_next and not any(t is not None for t in tables.values())): return
         for kind, table in tables.items():

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .history import NO_NUMBERS, History, WeightHistory
 from .plots import overview
+from .run_log import RunLog
 
 # %% ../../nbs/lib/stats/records.ipynb #ea0570df
 def of_history(name: str) -> Callable:
@@ -32,6 +33,14 @@ class Readable:
     history: History # Of activations, or of gradients if only they were recorded
     gradients = updates = None # The histories of gradients and of updates
     scaled = False # Was there a `GradScaler`?
+    log: RunLog | None = None # Of the loop: losses, rates, modes
+    watch = None # What notes the events of the loop, while it runs
+    _facts = None # What is known apart from numbers of steps
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        "What is known of the run apart from its series: layers, parameters, optimizers, inputs and outputs."
+        return (self._facts or {}) if self.watch is None else self.watch.facts()
 
     @property
     def histories(self) -> dict[str, History]:
@@ -121,8 +130,10 @@ class Recorded(Readable):
     ):
         "Write what was recorded to a file."
         about = {"facts": {kind: facts_of(history) for kind, history in self.histories.items()}, "scaled": self.scaled,
-                 "hist_sample": self.hist_sample, "unrecorded": self._why_nothing_to_read()}
+                 "hist_sample": self.hist_sample, "unrecorded": self._why_nothing_to_read(), "run": self.facts,
+                 "log_steps": self.log.steps if self.log else []}
         tables = {kind: history.tables().cpu().contiguous() for kind, history in self.histories.items()}
+        if self.log: tables["log"] = self.log.table()
         save_file(tables, path, {"hooklab": json.dumps(about)})
 
 # %% ../../nbs/lib/stats/records.ipynb #fe6ae232
@@ -148,8 +159,11 @@ class Records(Recorded):
         hist_sample: int | None = None, # The size of the sample of each output that was counted, if not all of it was
         scaled: bool = False, # Was there a `GradScaler`?
         unrecorded: str = "the file has no steps.", # Why there are no rows, if there are none
+        log: RunLog | None = None, # Of the loop
+        facts: dict[str, Any] | None = None, # What is known of the run apart from its series
     ):
         self._hold(histories)
+        self.log, self._facts = log, facts
         self.hist_sample, self.scaled, self.unrecorded = hist_sample, scaled, unrecorded
         for history in histories.values(): history.sampled = hist_sample
 
@@ -164,5 +178,9 @@ def read_records(
         about = json.loads((file.metadata() or {}).get("hooklab", "null"))
         if about is None: raise ValueError(f"{path} has no statistics that ActivationStats has saved")
         histories = {kind: history_from(kind, facts, file.get_tensor(kind)) for kind, facts in about["facts"].items()}
+        log = None
+        if about.get("log_steps"):
+            log = RunLog()
+            log.fill(about["log_steps"], file.get_tensor("log"))
     why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
-    return Records(histories, about["hist_sample"], about["scaled"], **why)
+    return Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"), **why)
