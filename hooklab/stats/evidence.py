@@ -14,6 +14,7 @@ from torch import Tensor
 from .history import History
 from .moments import row_names
 from .records import Recorded
+from .run_log import LOGGED
 
 # %% ../../nbs/lib/stats/evidence.ipynb #b2bd582e
 LASTS = 5  # rows: what shows in fewer may be chance, or how a run begins
@@ -35,6 +36,9 @@ RATIO_SMALL = 1e-5  # healthy runs: down to 0.0011
 STILL = .005  # relative change of outputs, from the first third of a run to the last
 WEAK_GRADIENTS = .3  # length relative to later layers: 0.22 before a ReLU that passes 5 % of its input
 HALF_LARGE = 65504/4  # a quarter of the largest float16
+SAMPLED = ("sample_square", "var_samples", "var_units", "n_samples", "silent_units", "dead_units", "ended_units",
+           "sums_to_one", "peaked", "even")  # numbers that tell samples and units apart
+
 
 # %% ../../nbs/lib/stats/evidence.ipynb #9c1a2003
 def true_from(x: Tensor) -> Tensor:
@@ -54,8 +58,9 @@ class Seen(NamedTuple):
     "What the function for a fault has seen."
     layers: list[str] # Where; empty where it is about the whole model
     steps: tuple[int, int] # The first and the last
-    sure: str # `certain`, `likely` or `possible`
+    sure: str # `certain`, `likely`, `possible`, or `note`: it may be meant
     evidence: str # In words, with the numbers
+    advice: str = "" # What helps here, if it is not what usually helps
 
 
 def in_digits(x: float | Tensor) -> str:
@@ -78,10 +83,15 @@ class Series:
         self.n, self.mean, self.std, self.near_zero = map(read, ("n", "mean", "std", "near_zero"))
         self.under = read("under") if "under" in history.rows else None
         self.hist = history.values("hist").detach().double().cpu() if history.has_hist else None
+        self.samples = {what: read(what) for what in SAMPLED if what in history.rows}
         self.ran, self.finite = self.n > 0, self.mean.isfinite()
         self.bad = self.ran & ~self.finite
         self.size = (self.mean**2 + self.std.nan_to_num(0)**2).sqrt()  # the root mean square of an output
         self.norm = self.size*self.n.sqrt()
+
+    def sampled(self, what: str) -> Tensor | None: # A row for each layer, a column for each step
+        "A number that is taken from a sample of each output; None if none was recorded."
+        return self.samples.get(what)
 
     def named(self, chosen: Tensor) -> list[str]:
         return [name for name, is_chosen in zip(self.names, chosen.tolist()) if is_chosen]
@@ -97,6 +107,10 @@ class Run:
     ):
         found = stats.histories
         steps = next(iter(found.values())).steps
+        self.facts, self.log_steps = stats.facts, stats.log.steps if stats.log else []
+        self._log = stats.log.table() if stats.log else torch.zeros(0, len(LOGGED))
+        self.inputs, self.looks = self.facts.get("inputs", []), self.facts.get("outputs", [])
+        self.types = {name: layer["type"] for name, layer in self.facts.get("layers", {}).items()}
         self.steps, self.scaled, self.recorded = steps, stats.scaled, set(found)
         self.outputs, self.grads = Series(found.get("activations"), steps), Series(found.get("gradients"), steps)
         bad = self.grads.bad.any(0)
@@ -104,6 +118,13 @@ class Run:
         # if the optimizer uses a NaN gradient, nothing after it is finite: finite numbers later mean a skipped step
         self.skipped = bad & (true_from(fine) > 0) if not self.scaled else bad & ~self.outputs.bad.any(0)
         self.updates = found["updates"] if "updates" in found and found["updates"].steps == steps else None
+
+    def logged(self, name: str) -> Tensor:
+        "One of the numbers of the loop, for each of `log_steps`; NaN where it is unknown."
+        return self._log[:, [*LOGGED].index(name)].double()
+
+    def log_span(self, row: int) -> tuple[int, int]:
+        return (self.log_steps[row], self.log_steps[-1]) if self.log_steps else (0, -1)
 
     @property
     def update(self) -> Tensor: # Without skipped steps

@@ -144,7 +144,7 @@ class LoopWatch:
     def end_step(self, step: int, loss: Any = None):
         "The step ends: what was noted becomes a row."
         row, self.row = self.row, {}
-        if loss is not None: row["loss"], self.loss_given = as_number(loss), True
+        if loss is not None: row["loss"], row["given"], self.loss_given = as_number(loss), 1, True
         for watch in self.steps: row.update(watch.take())
         if self.looking:
             self.looks.end_step(row.get("loss"))

@@ -16,7 +16,7 @@ from hooklab.stats.history import KeptSteps
 
 # %% ../../nbs/lib/stats/run-log.ipynb #75938643
 LOGGED = {  # the numbers of a row; a number that is unknown is NaN
-    "loss": "what was given to `step(loss)`",
+    "loss": "what was given to `step(loss)`", "given": "1 if something was given",
     "output": "the sum of the model's output, where no loss is given: NaN or Inf shows here",
     "trained": "passes of the model in train mode", "evaluated": "passes in eval mode that recorded a graph",
     "updates": "steps of the optimizer", "rate": "its largest learning rate",
