@@ -63,7 +63,8 @@ def never_stepped(run: Run) -> Iterator[Seen]:
 def eval_mode(run: Run) -> Iterator[Seen]:
     trained, evaluated = run.logged("trained").nan_to_num() > 0, run.logged("evaluated").nan_to_num() > 0
     updates = run.logged("updates")
-    wrong = evaluated & ~trained & ((updates > 0) | updates.isnan().all())
+    moved = any(p["written"] for p in run.facts.get("parameters", {}).values())
+    wrong = evaluated & ~trained & ((updates > 0) | (updates.isnan().all() & moved))
     if wrong.sum() < LASTS or wrong.double().mean() < .2: return
     types = {layer["type"] for layer in run.facts.get("layers", {}).values()}
     matters = sorted(t for t in types if t.startswith(MODE_MATTERS))
