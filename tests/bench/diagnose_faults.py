@@ -68,7 +68,7 @@ from tests.bench.diagnose_parts import (
     table,
     tabular,
     tabular_tanh,
-    train,
+    text,
     waves,
 )
 
@@ -110,15 +110,15 @@ rate("regression, RMSprop 1", regression_rmsprop, rmsprop(1))
 rate("autoencoder, Adam 1", autoencoder, adam(1))
 
 
-def mild(name, way, optim, **more): plant("learning rate ten times too large", name, "learning rate too large",
+def mild(name, way, optim, **more): plant("learning rate too large, mild", name, "learning rate too large",
                                           diverged, way, optim=optim, **more)
 
 
 mild("digits tanh MLP, momentum, 1", mlp_tanh, sgd(1, momentum=.9))
-mild("digits CNN, Adam 0.05", cnn, adam(.05))
+mild("digits CNN, momentum, 0.5", cnn_sgd, sgd(.5, momentum=.9))
 mild("tables, Adam 0.2", tabular, adam(.2))
-mild("text GPT, AdamW 0.1", gpt_fused, adamw(.1))
-mild("reviews with attention, Adam 0.1", reader, adam(.1))
+mild("text GPT, AdamW 0.3", gpt_fused, adamw(.3))
+mild("reviews with attention, Adam 0.5", reader, adam(.5))
 mild("digits RNN, Adam 0.1", rnn, adam(.1))
 
 
@@ -156,7 +156,7 @@ plant("dead ReLU", "digits MLP, bias -10", "dead units", dead, mlp, change=bias(
 plant("dead ReLU", "digits CNN, bias -10 in the second layer", "dead units", dead, cnn, change=bias(-10, "2"))
 plant("dead ReLU", "regression, bias -10 before the head", "dead units", dead, regression, change=bias(-10, "2"))
 plant("dead ReLU", "digits MLP, negative weights behind a ReLU", "dead units", dead, mlp,
-      change=lambda m: (m[2].weight.copy_(-m[2].weight.abs()), m[2].bias.fill_(-.1)) and None)
+      change=lambda m: (m[2].weight.copy_(-m[2].weight.abs()), m[2].bias.fill_(-.1)))
 plant("dead ReLU", "autoencoder, bias -10 before the code", "dead units", dead, autoencoder, change=bias(-10, "0"))
 
 
@@ -189,7 +189,7 @@ plant("saturated", "tanh MLP of tables, bias 20", "saturated", stuck, tabular_ta
 
 # Signals that vanish or explode on their way
 
-def deep(act, *, change=None): return recipe(digits, lambda: stack(64, *[32]*8, 10, act=act), sgd(.05, momentum=.9),
+def deep(act, *, change=None): return recipe(digits, lambda: stack(64, *[32]*8, 10, act=act), adam(3e-3), steps=150,
                                               change=change)
 
 
@@ -222,7 +222,7 @@ plant("gradients explode", "digits CNN, weights of 1", "activations explode, gra
       change=spread(1.))
 plant("gradients explode", "ReLU RNN with recurrent weights x 6", "activations explode, gradients explode", blast,
       recipe(pixel_rows, lambda: Recurrent(nn.RNN, 8, 32, 10, nonlinearity="relu"), sgd(.05, momentum=.9)),
-      change=lambda m: m.rnn.weight_hh_l0.mul_(6) and None)
+      change=lambda m: m.rnn.weight_hh_l0.mul_(6))
 plant("gradients explode", "autoencoder, weights of 1, SGD", "activations explode, gradients explode", blast,
       autoencoder, change=spread(1.), optim=sgd(1e-2))
 
@@ -240,7 +240,7 @@ plant("residual explodes", "16 blocks without a norm, each x 4", "activations ex
       raises, residual, net=lambda: Residual(depth=16, norm=False, scale=4.))
 plant("residual explodes", "the sum is doubled in each of 14 blocks",
       "activations explode, outputs blow up, gradients explode", raises, residual,
-      net=lambda: Doubled(depth=14, norm=False))
+      net=lambda: Doubled(depth=14, norm=False), optim=sgd(.05))
 plant("residual explodes", "10 blocks without a norm, weights of 0.5, SGD",
       "activations explode, outputs blow up, gradients explode", raises, residual, optim=sgd(.05),
       net=lambda: Residual(depth=10, norm=False), change=spread(.5))
@@ -258,16 +258,24 @@ def everything(value: float):
     return change
 
 
+def constant(value: float, *places: str):
+    def change(model):
+        for place in places:
+            model.get_submodule(place).weight.fill_(value)
+            model.get_submodule(place).bias.zero_()
+    return change
+
+
 plant("zero init", "digits MLP, all zero", "units alike, constant output", zeros, mlp, change=everything(0.))
-plant("zero init", "regression with tanh, all weights zero", "units alike, constant output", zeros, regression_rmsprop,
-      change=weights(torch.zeros_like))
+plant("zero init", "regression with tanh, all zero", "units alike, constant output", zeros, regression_rmsprop,
+      change=everything(0.))
 plant("zero init", "digits CNN, weights of all layers but the head zero", "units alike, constant output", zeros,
       cnn_sgd, change=weights(torch.zeros_like, "0", "2", "4"))
 plant("constant init", "digits tanh MLP, 0.05", "units alike", equal, mlp_tanh, change=everything(.05))
-plant("constant init", "digits CNN, weights 0.1", "units alike", equal, cnn, change=weights(lambda w: torch.full_like(w, .1)))
+plant("constant init", "digits CNN, weights 0.1, biases 0", "units alike", equal, cnn, change=constant(.1, "0", "2", "4"))
 plant("constant init", "waves LSTM, 0.1", "units alike", equal, lstm, change=everything(.1))
 plant("constant init", "tables, one hidden layer 0.02", "units alike", equal, tabular,
-      change=weights(lambda w: torch.full_like(w, .02), "0"))
+      change=constant(.02, "0"))
 
 
 # The order of zero_grad, backward and step
@@ -428,6 +436,7 @@ class Unseen(Cut):
         return self.head(hidden.relu())
 
 
+small_lstm = recipe(waves, lambda: Recurrent(width=12), adam(2e-2), steps=120)
 stays = "loss does not fall, frozen part, not trained"
 for name, net in (("detach in forward", lambda: Cut(torch.detach)),
                   ("made into a list and back", lambda: Cut(lambda h: torch.tensor(h.tolist()))),
@@ -446,10 +455,17 @@ def frozen(*places: str):
 
 plant("frozen by mistake", "digits MLP, the first two layers", "frozen part, not trained", stays, mlp_narrow,
       change=frozen("0", "2"))
-plant("frozen by mistake", "waves LSTM, all but the head", "frozen part, not trained", stays, lstm, change=frozen("rnn"),
-      net=lambda: Recurrent(width=8), twin=lstm(net=lambda: Recurrent(width=8)))
+plant("frozen by mistake", "waves LSTM, all but the head", "frozen part, not trained", stays, small_lstm,
+      change=frozen("rnn"))
 plant("frozen by mistake", "recommender, the table of users", "frozen part, not trained", stays, recommender,
       change=frozen("users"))
+
+
+class Sideways(Recurrent):
+    "batch_first was forgotten."
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.rnn.batch_first = False
 
 
 def given(parameters, optim=lambda p: torch.optim.Adam(p, 5e-3)):
@@ -512,7 +528,7 @@ before("softmax module, digits CNN", cnn_sgd, nn.Softmax(dim=-1), convnet)
 before("F.softmax in forward, digits MLP", mlp, lambda x: F.softmax(x, dim=1), lambda: stack(64, 64, 32, 10))
 before("sigmoid before cross entropy, digits MLP", mlp, nn.Sigmoid(), lambda: stack(64, 64, 32, 10))
 before("softmax before cross entropy, text GPT", gpt, nn.Softmax(-1), Gpt)
-before("softmax before cross entropy, reviews", reader, nn.Softmax(-1), Reader, optim=sgd(.1), twin=reader(optim=sgd(.3)))
+before("softmax before cross entropy, reviews", pooling, nn.Softmax(-1), Pooling, optim=sgd(.1), twin=pooling(optim=sgd(.1)))
 before("ReLU before cross entropy, digits MLP", mlp, nn.ReLU(), lambda: stack(64, 64, 32, 10), squeezed,
        "activation before the loss, dead units")
 before("ReLU as the output of a regression", regression, nn.ReLU(), lambda: stack(8, 64, 64, 1), squeezed,
@@ -564,13 +580,12 @@ nan("0/0: columns that are constant divided by their deviation", mlp, data=on(di
     net=lambda: First(lambda x: (x - x.mean(0))/x.std(0), stack(64, 64, 32, 10)))
 nan("a missing value in one row of a hundred", tabular, data=on(table, lambda x: torch.where(
     (torch.arange(len(x)) % 100 == 7)[:, None] & (torch.arange(12) == 3), torch.nan, x)))
-nan("square root of 0 on its way back", regression, net=lambda: Then(stack(8, 64, 64, 1), lambda h: h.relu().sqrt()))
 nan("log of probabilities that become 0", mlp, loss=lambda out, y: F.nll_loss((40*out).softmax(-1).log(), y),
     optim=sgd(1.))
 nan("attention over sentences that are all padding", reader, broken + ", dead attention",
     data=on(reviews, lambda x: torch.where((torch.arange(len(x)) % 50 == 0)[:, None], pad, x)))
 nan("Adam with eps 0", mlp_adam, optim=adam(eps=0.), data=on(digits, normal=False))
-nan("exp of numbers that grow", regression, net=lambda: Then(stack(8, 64, 64, 1), lambda h: (100*h).exp()))
+nan("exp of numbers that are too large", regression, net=lambda: Then(stack(8, 64, 64, 1), lambda h: (1000*h).exp()))
 
 
 # Modes
@@ -594,12 +609,443 @@ def eval_after_validation(after: int):
 
 unfit = "batch norm, activations explode, outputs blow up, gradients explode, loss does not fall, activations vanish, " \
         "gradients vanish, samples alike, dead units, NaN or Inf, loss rises, learning rate too large"
-plant("eval mode", "digits CNN with batch norm, after a validation at step 2", "eval mode", unfit, cnn_norm,
-      loop=eval_after_validation(2))
+plant("eval mode", "digits CNN with batch norm, before the first step", "eval mode", unfit, cnn_norm,
+      loop=eval_after_validation(0), data=on(images, lambda x: 4*x + 3), twin=cnn_norm(data=on(images, lambda x: 4*x + 3)))
 plant("eval mode", "digits MLP with batch norm, from the start", "eval mode", unfit, mlp_norm,
       loop=eval_after_validation(0))
 plant("eval mode", "digits MLP with batch norm, after a validation at step 15", "eval mode", unfit, mlp_norm,
       loop=eval_after_validation(15))
+# Without batch norm only the noise is missing, which harms little.
+plant("eval mode", "digits MLP with dropout, from the start", "eval mode", "", mlp_adam, loop=eval_after_validation(0),
+      net=lambda: stack(64, 64, 32, 10, drop=.2), twin=mlp_adam(net=lambda: stack(64, 64, 32, 10, drop=.2)))
+
+
+# Too much of a good thing: dropout, decay, clipping
+
+thin = "loss does not fall, dead units, samples alike, learning rate too large, gradients vanish, not trained"
+dropped = recipe(digits, lambda: stack(64, 64, 64, 10, drop=.2), adam(), steps=120)
+plant("dropout too strong", "digits MLP, 0.98", "dropout too strong", thin, dropped,
+      net=lambda: stack(64, 64, 64, 10, drop=.98))
+plant("dropout too strong", "digits CNN, 0.99 before the head", "dropout too strong", thin, cnn,
+      net=lambda: convnet(drop=.99), twin=cnn(net=lambda: convnet(drop=.3)))
+plant("dropout too strong", "waves LSTM, 0.97 of the inputs", "dropout too strong", thin, lstm,
+      net=lambda: First(nn.Dropout(.97), Recurrent()))
+plant("dropout too strong", "regression, 0.95, twice", "dropout too strong", thin, regression,
+      net=lambda: stack(8, 64, 64, 1, drop=.95))
+
+
+class Functional(nn.Module):
+    "Dropout by a function; the share that stays was given for the share that goes."
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = F.dropout(self.first(x).relu(), .96, self.training)
+        return self.head(F.dropout(self.second(x).relu(), .96, self.training))
+
+
+plant("dropout too strong", "digits MLP, F.dropout with 0.96", "dropout too strong", thin, dropped, net=Functional)
+
+shrunk = ("activations vanish, gradients vanish, samples alike, units alike, constant output, loss does not fall, "
+          "learning rate too large, input unused, dead units, loss rises, not trained")
+plant("weight decay too strong", "digits MLP, SGD with 2", "weight decay too strong", shrunk, mlp,
+      optim=sgd(.1, weight_decay=2.))
+plant("weight decay too strong", "tables, AdamW with 20", "weight decay too strong", shrunk, tabular,
+      optim=adamw(5e-3, weight_decay=20.))
+plant("weight decay too strong", "digits CNN, Adam with 1", "weight decay too strong", shrunk, cnn,
+      optim=adam(weight_decay=1.))
+plant("weight decay too strong", "text GPT, AdamW with 30", "weight decay too strong", shrunk, gpt,
+      optim=adamw(5e-3, weight_decay=30.))
+plant("weight decay too strong", "digits tanh MLP, momentum with 0.3", "weight decay too strong", shrunk, mlp_tanh,
+      optim=sgd(.1, momentum=.9, weight_decay=.3))
+
+
+def clipped(clip):
+    def loop(record, model, optimizer, loss_of, batches):
+        with record.on(model, optimizer=optimizer) as s:
+            for x, y in batches:
+                optimizer.zero_grad()
+                loss = loss_of(model(x), y)
+                loss.backward()
+                clip(model.parameters())
+                optimizer.step()
+                s.step(loss)
+    return loop
+
+
+tight = "learning rate too small, loss does not fall"
+plant("clipping too tight", "digits MLP, norm 1e-4", "clipping too tight", tight, mlp,
+      loop=clipped(lambda p: nn.utils.clip_grad_norm_(p, 1e-4)))
+plant("clipping too tight", "digits CNN, values 1e-6, momentum", "clipping too tight", tight, cnn_sgd,
+      loop=clipped(lambda p: nn.utils.clip_grad_value_(p, 1e-6)))
+# Adam divides by the length of gradients, so the norm has to come near its eps.
+plant("clipping too tight", "waves LSTM, norm 1e-9, Adam", "clipping too tight", tight, lstm,
+      loop=clipped(lambda p: nn.utils.clip_grad_norm_(p, 1e-9)))
+plant("clipping too tight", "regression, norm 1e-3, SGD", "clipping too tight", tight, regression_sgd,
+      loop=clipped(lambda p: nn.utils.clip_grad_norm_(p, 1e-3)))
+
+
+def clipped_before_unscaling(record, model, optimizer, loss_of, batches):
+    "The gradients are clipped while they are still multiplied by the scale."
+    scaler = torch.amp.GradScaler("cpu", init_scale=65536.)
+    with record.on(model, optimizer=optimizer, scaler=scaler) as s:
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = loss_of(model(x), y)
+            scaler.scale(loss).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.)
+            scaler.step(optimizer)
+            scaler.update()
+            s.step(loss)
+
+
+plant("clipping too tight", "digits MLP, norm 1 before the scale is taken out", "clipping too tight", tight, mlp,
+      loop=clipped_before_unscaling)
+
+
+# Learning rates over time
+
+def scheduled(schedule, needs_loss=False):
+    def loop(record, model, optimizer, loss_of, batches):
+        "The scheduler was meant for epochs."
+        scheduler = schedule(optimizer)
+        with record.on(model, optimizer=optimizer) as s:
+            for x, y in batches:
+                optimizer.zero_grad()
+                loss = loss_of(model(x), y)
+                loss.backward()
+                optimizer.step()
+                scheduler.step(*[loss.item()]*needs_loss)
+                s.step(loss)
+    return loop
+
+
+schedulers = torch.optim.lr_scheduler
+ends = "learning rate too small, loss does not fall"
+plant("scheduler each batch", "digits MLP, StepLR(3)", "scheduler each batch", ends, mlp,
+      loop=scheduled(lambda o: schedulers.StepLR(o, 3)))
+plant("scheduler each batch", "digits CNN, ExponentialLR(0.7)", "scheduler each batch", ends, cnn,
+      loop=scheduled(lambda o: schedulers.ExponentialLR(o, .7)))
+plant("scheduler each batch", "waves LSTM, MultiStepLR(5, 10, 15)", "scheduler each batch", ends, lstm,
+      loop=scheduled(lambda o: schedulers.MultiStepLR(o, [5, 10, 15])))
+plant("scheduler each batch", "text GPT, one over the number of epochs squared", "scheduler each batch", ends, gpt,
+      loop=scheduled(lambda o: schedulers.LambdaLR(o, lambda epoch: 1/(1 + epoch)**2)))
+plant("scheduler each batch", "regression, ReduceLROnPlateau with the loss of a batch", "scheduler each batch", ends,
+      regression, loop=scheduled(lambda o: schedulers.ReduceLROnPlateau(o, patience=1), True))
+
+
+# Batch norm
+
+small = recipe(digits, lambda: stack(64, 32, 32, 10, norm=nn.BatchNorm1d), sgd(.05, momentum=.9), steps=120)
+noisy = "loss does not fall, learning rate too large, gradients explode, dead units"
+plant("batch norm", "digits MLP, batches of 2", "batch norm", noisy, small, size=2)
+plant("batch norm", "digits CNN, batches of 2, a norm behind the pooling", "batch norm", noisy, cnn_norm, size=2,
+      net=lambda: nn.Sequential(convnet(bn=True)[:-1], nn.Linear(96, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)))
+
+
+def every(kind: type, change):
+    def walk(model):
+        for m in model.modules():
+            if isinstance(m, kind): change(m)
+    return walk
+
+
+norms = nn.BatchNorm1d, nn.BatchNorm2d
+plant("batch norm", "digits MLP, momentum 0", "batch norm", "", small,
+      data=on(digits, lambda x: 5*x + 10), change=every(norms, lambda m: setattr(m, "momentum", 0.)),
+      twin=small(data=on(digits, lambda x: 5*x + 10)))
+plant("batch norm", "digits CNN, momentum 1, batches of 4", "batch norm", "", small, size=4,
+      change=every(norms, lambda m: setattr(m, "momentum", 1.)))
+plant("batch norm", "digits CNN, all gammas 0", "batch norm, constant output, samples alike", dead + ", dead units, units alike",
+      cnn_norm, change=every(norms, lambda m: m.weight.zero_()))
+
+
+# Signals that are cut off or shrunk
+
+class Times(nn.Module):
+    "Multiplies by a number or a mask."
+    def __init__(self, by):
+        super().__init__()
+        self.register_buffer("by", torch.as_tensor(by))
+
+    def forward(self, x): return x*self.by
+
+
+gone = "gradients vanish, loss does not fall, not trained, input unused, dead units, units alike"
+plant("killed signal", "digits MLP, x 1e-6 in the middle", "activations vanish, samples alike", gone + ", constant output",
+      mlp, net=lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), Times(1e-6), *stack(64, 32, 10)))
+plant("killed signal", "digits CNN, divided by 255 behind each layer", "activations vanish, samples alike",
+      gone + ", constant output", cnn_sgd, net=lambda: nn.Sequential(
+          *[m for layer in convnet() for m in ([layer, Times(1/255)] if isinstance(layer, nn.ReLU) else [layer])]))
+plant("killed signal", "tables, a mask of zeros", "constant output, samples alike", gone + ", activations vanish", tabular,
+      net=lambda: nn.Sequential(nn.Linear(12, 48), nn.ReLU(), Times(torch.zeros(48)), nn.Linear(48, 4)))
+plant("killed signal", "waves LSTM, normalized over a dimension of one", "constant output, samples alike",
+      gone + ", activations vanish, constant inputs, gradients explode", lstm, net=lambda: nn.Sequential(
+          nn.Unflatten(-1, (2, 1)), nn.LayerNorm(1), nn.Flatten(2), Recurrent()))
+
+
+class Ends(nn.Module):
+    "A residual block that ends with a ReLU."
+    def __init__(self, width: int, bias: float = 0.):
+        super().__init__()
+        self.norm, self.first, self.second = nn.LayerNorm(width), nn.Linear(width, width), nn.Linear(width, width)
+        self.relu = nn.ReLU()
+        with torch.no_grad(): self.second.bias.fill_(bias)
+
+    def forward(self, x): return x + self.relu(self.second(self.first(self.norm(x)).tanh()))
+
+
+def branches(bias: float = 0.):
+    return lambda: nn.Sequential(nn.Linear(12, 24), *[Ends(24, bias) for _ in range(3)], nn.Linear(24, 4))
+
+
+branched = recipe(table, branches(), adam(5e-3), steps=150)
+plant("dead residual branch", "tables, bias -10 in each branch", "dead units", dead, branched, net=branches(-10.))
+plant("dead residual branch", "tables, branches multiplied by 0", "constant output, activations vanish", dead + ", dead units",
+      residual, net=lambda: Residual(depth=3, scale=0.))
+
+
+# Embeddings and attention
+
+class Pretrained(Bag):
+    "Embedding.from_pretrained freezes what it gets, which is noise here."
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding.from_pretrained(.01*torch.randn(24, 16), padding_idx=pad)
+
+
+plant("embedding", "reviews, from_pretrained is frozen, four numbers a word", "frozen part", "not trained, activations vanish",
+      bag, net=Pretrained, steps=60, twin=bag(steps=60))
+
+
+def rare(limit: float):
+    def change(model): model.embedding.max_norm = limit
+    return change
+
+
+plant("embedding", "reviews, max_norm 1e-4", "activations vanish, samples alike",
+      "input unused, gradients vanish, loss does not fall, not trained, units alike", bag, change=rare(1e-4))
+plant("embedding", "recommender, the tables begin equal and stand still", "units alike, samples alike, frozen part, constant output",
+      "loss does not fall, not trained, input unused", recommender, change=lambda m: [
+          e.requires_grad_(False).weight.fill_(.1) for e in (m.users, m.things)])
+plant("embedding", "text GPT, not in the optimizer", *lacks, gpt,
+      optim=lambda m: torch.optim.AdamW([p for n, p in m.named_parameters() if n != "tokens.weight"], 5e-3))
+
+one_hot = "saturated, gradients vanish, loss does not fall, not trained"
+plant("dead attention", "reviews, scores x 100", "dead attention, saturated", one_hot, pooling,
+      net=lambda: Pooling(scale=100.))
+plant("dead attention", "reviews, MultiheadAttention with weights x 50", "dead attention, saturated", one_hot + ", activations explode",
+      reader, change=lambda m: (m.attention.in_proj_weight[:48].mul_(50), m.embedding.weight.mul_(3)) and None)
+# The mask says where to look in place of where not to look; sentences without padding then look nowhere.
+plant("dead attention", "reviews, the mask is inverted", "dead attention, samples alike, input unused",
+      "loss does not fall, constant output, NaN or Inf, not trained", reader, net=lambda: Reader(inverted=True),
+      data=on(reviews, lambda x: torch.cat([x[:, :-1], torch.full_like(x[:, :1], pad)], 1)),
+      twin=reader(data=on(reviews, lambda x: torch.cat([x[:, :-1], torch.full_like(x[:, :1], pad)], 1))))
+
+
+class Copies(nn.Module):
+    "Finds the token two places back, which only attention can."
+    def __init__(self, scale: float = 1., fused: bool = False):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(24, 32), nn.Embedding(16, 32)
+        self.block, self.head = Block(32, Attention(32, causal=True, scale=scale, fused=fused)), nn.Linear(32, 24)
+
+    def forward(self, x): return self.head(self.block(self.tokens(x) + self.places(torch.arange(x.shape[1]))))
+
+
+# The loss scale and float16
+
+def scaled(**options):
+    def loop(record, model, optimizer, loss_of, batches):
+        scaler = torch.amp.GradScaler("cpu", **options)
+        with record.on(model, optimizer=optimizer, scaler=scaler) as s:
+            for x, y in batches:
+                optimizer.zero_grad()
+                with torch.autocast("cpu", torch.float16): loss = loss_of(model(x).float(), y)
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                s.step(loss)
+    return loop
+
+
+overflow = "float16 limit, NaN or Inf, gradients explode, loss does not fall, not trained"
+plant("loss scale overflows", "digits MLP, begins at 2**100", "skipped steps", overflow, mlp_momentum,
+      loop=scaled(init_scale=2.**100), steps=60, twin=mlp_momentum(loop=scaled(init_scale=1024.), steps=60))
+plant("loss scale overflows", "digits MLP, hardly falls", "skipped steps", overflow, mlp_adam,
+      loop=scaled(init_scale=2.**40, backoff_factor=.99), twin=mlp_adam(loop=scaled(init_scale=1024.)))
+plant("loss scale overflows", "tables, grows too fast", "skipped steps", overflow, tabular, steps=80,
+      loop=scaled(init_scale=2.**30, growth_factor=2.**12, growth_interval=1), twin=tabular(loop=scaled(init_scale=1024.)))
+
+
+class Half(nn.Module):
+    "A model in float16."
+    def __init__(self, body: nn.Module):
+        super().__init__()
+        self.body = body.half()
+
+    def forward(self, x): return self.body(x.half()).float()
+
+
+plant("float16 limit", "digits MLP in float16, pixels of 0 to 255 times 16", "float16 limit, NaN or Inf, inputs not scaled",
+      diverged, mlp, net=lambda: Half(stack(64, 64, 32, 10)), data=on(digits, lambda x: 16*255*x, normal=False))
+
+
+# Data
+
+alike = "input unused, loss does not fall, constant output"
+plant("data bug", "digits, all images are the first", "constant inputs, samples alike", alike, mlp,
+      data=on(digits, lambda x: x[:1].expand_as(x)))
+plant("data bug", "digits CNN, all images are black", "constant inputs, samples alike", alike + ", not trained", cnn,
+      data=on(images, torch.zeros_like))
+plant("data bug", "reviews, all tokens are padding", "constant inputs, samples alike", alike + ", dead attention, not trained", bag,
+      data=on(reviews, lambda x: torch.full_like(x, pad)))
+plant("data bug", "reviews, all words are unknown", "constant inputs, samples alike", alike + ", dead attention", reader,
+      data=on(reviews, lambda x: torch.full_like(x, 3)))
+plant("data bug", "waves LSTM, each sequence minus itself", "constant inputs, samples alike", alike + ", not trained", lstm,
+      data=on(waves, lambda x: x - x))
+plant("data bug", "text, the ids of one sentence for all", "constant inputs, samples alike", alike, gpt,
+      data=on(text, lambda x: x[:1].expand_as(x)))
+
+
+class Ignores(nn.Module):
+    "forward takes something else than its input."
+    def __init__(self, body: nn.Module, other):
+        super().__init__()
+        self.body, self.other = body, other
+
+    def forward(self, x): return self.body(self.other(x))
+
+
+flat = "loss does not fall, samples alike, constant output, constant inputs, not trained"
+plant("input unused", "digits CNN, zeros_like", "input unused", flat, cnn, net=lambda: Ignores(convnet(), torch.zeros_like))
+plant("input unused", "digits MLP, noise in its place", "input unused", flat, mlp_adam,
+      net=lambda: Ignores(stack(64, 64, 32, 10), torch.randn_like))
+plant("input unused", "waves LSTM, its mean over samples", "input unused, samples alike", flat, lstm,
+      net=lambda: Ignores(Recurrent(), lambda x: x.mean(0, keepdim=True).expand_as(x)))
+
+
+class Learned(nn.Module):
+    "The hidden state is overwritten by a parameter, which was meant to be added."
+    def __init__(self):
+        super().__init__()
+        self.first, self.start, self.head = nn.Linear(64, 32), nn.Parameter(torch.randn(32)), stack(32, 32, 10)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        hidden = self.start.expand_as(hidden)
+        return self.head(hidden)
+
+
+plant("input unused", "digits MLP, the hidden state is overwritten", "input unused, samples alike", flat + ", units alike", mlp_adam,
+      net=Learned)
+
+
+# Two models at once
+
+def pairs(x, y, size: int):
+    a, b = torch.randint(0, len(x), (2, size))
+    return x[a], x[b], (y[a] == y[b]).float()
+
+
+def mistaken(body, x, y) -> float:
+    "How often a sample's nearest neighbour among the others is of another class."
+    with judged(body): found = body(x)
+    far = torch.cdist(found, found).fill_diagonal_(torch.inf) if found.isfinite().all() else None
+    return float("nan") if far is None else (y[far.argmin(1)] != y).float().mean().item()
+
+
+def siamese(negatives: bool = True, root: bool = False, steps: int = 100):
+    "Brings images of one class together, and those of others apart."
+    def run(record, seed: int) -> float:
+        torch.manual_seed(seed)
+        (x, y), held = digits(seed)
+        body = stack(64, 48, 6)
+        optimizer = adam(5e-3)(body)
+        with record.on(body, optimizer=optimizer) as s:
+            for _ in range(steps):
+                a, b, same = pairs(x, y, 48)
+                if root: b = torch.where(same[:, None] == 1, a, b)  # an image is paired with itself
+                optimizer.zero_grad()
+                near = (body(a) - body(b)).square().sum(1)
+                far = near.sqrt() if root else (near + 1e-6).sqrt()
+                loss = near.mean() if not negatives else (same*near + (1 - same)*(2 - far).relu().square()).mean()
+                loss.backward()
+                optimizer.step()
+                s.step(loss)
+        return mistaken(body, *held)
+    return run
+
+
+listed.append(Case("collapse", "siamese digits without negatives", ids("samples alike"),
+                   ids("activations vanish, constant output, units alike, gradients vanish, dead units, input unused"),
+                   siamese(negatives=False), siamese()))
+listed.append(Case("NaN or Inf", "square root of 0 on its way back, siamese digits", ids("NaN or Inf"), ids(broken),
+                   siamese(root=True), siamese()))
+
+
+def gan(fault: str = "", steps: int = 150):
+    "Two models that learn points on a circle; the score is how far the made points are from it, and from its middle."
+    def run(record, seed: int) -> float:
+        torch.manual_seed(seed)
+        maker, critic = stack(4, 32, 32, 2), stack(2, 32, 32, 1, act=lambda: nn.LeakyReLU(.2))
+        both = nn.ModuleDict({"maker": maker, "critic": critic})
+        make = torch.optim.Adam((critic if fault == "critic's parameters twice" else maker).parameters(), 5e-3, betas=(.5, .9))
+        judge = torch.optim.Adam(critic.parameters(), 5e-3, betas=(.5, .9))
+        bce = F.binary_cross_entropy_with_logits
+        with record.on(both, optimizer=[make, judge]) as s:
+            for _ in range(steps):
+                angle = 6.28*torch.rand(64)
+                real = torch.stack([2 + angle.cos(), 2 + angle.sin()], 1)
+                made = maker(torch.randn(64, 4))
+                judge.zero_grad()
+                yes, no = critic(real), critic(made.detach())
+                loss = bce(yes, torch.ones_like(yes)) + bce(no, torch.zeros_like(no))
+                loss.backward()
+                judge.step()
+                make.zero_grad()
+                if fault == "detached": made = made.detach()
+                told = critic(made)
+                cost = bce(told, torch.ones_like(told))
+                (-cost if fault == "sign" else cost).backward()
+                make.step()
+                s.step(loss)
+        with torch.no_grad(): made = maker(torch.randn(500, 4))
+        return ((made - 2).norm(dim=1) - 1).abs().mean().item() + (made.mean(0) - 2).norm().item()
+    return run
+
+
+def two(kind, name, causes, symptoms, fault): listed.append(Case(kind, f"GAN, {name}", ids(causes), ids(symptoms),
+                                                                 gan(fault), gan()))
+
+
+two("wrong optimizer", "both optimizers have the critic's parameters", *lacks, "critic's parameters twice")
+two("detached", "the samples are detached for the maker too", "frozen part, not trained", stays, "detached")
+
+
+# Out of reach: neither the statistics nor the loop can know. They count apart.
+
+def unreachable(kind, name, way, **fault): plant(kind, name, "", "", way, reach=False, **fault)
+
+
+def shuffled(data, share: float = 1.):
+    def spoiled(seed):
+        (x, y), held = data(seed)
+        g = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(y), generator=g)
+        return (x, torch.where(torch.rand(len(y), generator=g) < share, y[order], y)), held
+    return spoiled
+
+
+unreachable("wrong labels", "digits MLP, shuffled", mlp, data=shuffled(digits))
+unreachable("wrong labels", "tables, three quarters shuffled", tabular, data=shuffled(table, .75))
+unreachable("wrong dimension", "reviews, softmax over the samples", pooling, loss=lambda out, y: F.nll_loss(out.log_softmax(0), y))
+unreachable("wrong dimension", "digits RNN reads the batch as time", rnn, net=lambda: Sideways(nn.RNN, 8, 32, 10))
+unreachable("reshape mixes samples", "digits MLP, view in place of permute", mlp_adam, net=lambda: Ignores(
+    stack(64, 64, 32, 10), lambda x: x.t().reshape(x.shape)))
+unreachable("no activation", "regression, linear layers only", regression, net=lambda: stack(8, 64, 64, 1, act=nn.Identity))
+unreachable("loss broadcasts", "regression, (N, 1) and (N,)", regression, loss=lambda out, y: (out - y[:, 0]).square().mean())
 
 
 # How much a fault harms

@@ -377,7 +377,8 @@ def train(data: Callable, net: Callable, optim: Callable, loss: Callable = F.cro
         torch.manual_seed(seed)
         (x, y), held = data(seed)
         model = net()
-        with torch.no_grad(): model = (change(model) if change else None) or model
+        if change:
+            with torch.no_grad(): model = keep if isinstance(keep := change(model), nn.Module) else model
         loop(record, model, optim(model), loss, feed(x, y, steps, size))
         return score(model, *held)
     return run
