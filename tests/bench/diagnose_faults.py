@@ -18,6 +18,7 @@ from tests.bench.diagnose_parts import (
     Bag,
     Block,
     Case,
+    Copies,
     Gpt,
     Nothing,
     Pooling,
@@ -32,6 +33,7 @@ from tests.bench.diagnose_parts import (
     cnn,
     cnn_norm,
     cnn_sgd,
+    copier,
     convnet,
     curve,
     digits,
@@ -779,7 +781,7 @@ plant("killed signal", "digits CNN, divided by 255 behind each layer", "activati
       gone + ", constant output", cnn_sgd, net=lambda: nn.Sequential(
           *[m for layer in convnet() for m in ([layer, Times(1/255)] if isinstance(layer, nn.ReLU) else [layer])]))
 plant("killed signal", "tables, a mask of zeros", "constant output, samples alike", gone + ", activations vanish", tabular,
-      net=lambda: nn.Sequential(nn.Linear(12, 48), nn.ReLU(), Times(torch.zeros(48)), nn.Linear(48, 4)))
+      net=lambda: nn.Sequential(nn.Linear(12, 64), nn.ReLU(), Times(torch.zeros(64)), nn.Linear(64, 4)))
 plant("killed signal", "waves LSTM, normalized over a dimension of one", "constant output, samples alike",
       gone + ", activations vanish, constant inputs, gradients explode", lstm, net=lambda: nn.Sequential(
           nn.Unflatten(-1, (2, 1)), nn.LayerNorm(1), nn.Flatten(2), Recurrent()))
@@ -800,7 +802,7 @@ def branches(bias: float = 0.):
     return lambda: nn.Sequential(nn.Linear(12, 24), *[Ends(24, bias) for _ in range(3)], nn.Linear(24, 4))
 
 
-branched = recipe(table, branches(), adam(5e-3), steps=150)
+branched = recipe(table, branches(), adam(1e-2), steps=150, size=64)
 plant("dead residual branch", "tables, bias -10 in each branch", "dead units", dead, branched, net=branches(-10.))
 plant("dead residual branch", "tables, branches multiplied by 0", "constant output, activations vanish", dead + ", dead units",
       residual, net=lambda: Residual(depth=3, scale=0.))
@@ -833,25 +835,21 @@ plant("embedding", "text GPT, not in the optimizer", *lacks, gpt,
       optim=lambda m: torch.optim.AdamW([p for n, p in m.named_parameters() if n != "tokens.weight"], 5e-3))
 
 one_hot = "saturated, gradients vanish, loss does not fall, not trained"
-plant("dead attention", "reviews, scores x 100", "dead attention, saturated", one_hot, pooling,
-      net=lambda: Pooling(scale=100.))
-plant("dead attention", "reviews, MultiheadAttention with weights x 50", "dead attention, saturated", one_hot + ", activations explode",
-      reader, change=lambda m: (m.attention.in_proj_weight[:48].mul_(50), m.embedding.weight.mul_(3)) and None)
+plant("dead attention", "recall, scores x 300", "dead attention, saturated", one_hot, copier,
+      net=lambda: Copies(scale=300.))
+plant("dead attention", "recall, queries and keys x 30", "dead attention, saturated", one_hot + ", activations explode",
+      copier, change=weights(lambda w: torch.cat([30*w[:64], w[64:]]), "block.attention.qkv"))
+# scaled_dot_product_attention shows no softmax: what can be seen is that queries and keys are far too long.
+plant("dead attention", "recall, scores x 300, sdpa", "dead attention, saturated", one_hot, copier,
+      net=lambda: Copies(scale=300., fused=True), twin=copier(net=lambda: Copies(fused=True)))
+plant("dead attention", "reviews, MultiheadAttention with weights x 50", "dead attention, saturated",
+      one_hot + ", activations explode", reader,
+      change=lambda m: (m.attention.in_proj_weight[:48].mul_(50), m.embedding.weight.mul_(3)))
 # The mask says where to look in place of where not to look; sentences without padding then look nowhere.
 plant("dead attention", "reviews, the mask is inverted", "dead attention, samples alike, input unused",
       "loss does not fall, constant output, NaN or Inf, not trained", reader, net=lambda: Reader(inverted=True),
       data=on(reviews, lambda x: torch.cat([x[:, :-1], torch.full_like(x[:, :1], pad)], 1)),
       twin=reader(data=on(reviews, lambda x: torch.cat([x[:, :-1], torch.full_like(x[:, :1], pad)], 1))))
-
-
-class Copies(nn.Module):
-    "Finds the token two places back, which only attention can."
-    def __init__(self, scale: float = 1., fused: bool = False):
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(24, 32), nn.Embedding(16, 32)
-        self.block, self.head = Block(32, Attention(32, causal=True, scale=scale, fused=fused)), nn.Linear(32, 24)
-
-    def forward(self, x): return self.head(self.block(self.tokens(x) + self.places(torch.arange(x.shape[1]))))
 
 
 # The loss scale and float16

@@ -78,7 +78,7 @@ def table(seed: int, change: Callable | None = None, classes: int = 4, features:
     g = torch.Generator().manual_seed(1000 + seed)
     x = torch.randn(2400, features, generator=g)
     first, second = torch.randn(features, 6, generator=g), torch.randn(6, classes, generator=g)
-    scores = (x@first/features**.5*1.5).tanh()@second
+    scores = (x@first/features**.5).abs()@second
     y = (scores - scores.mean(0)).div(scores.std(0)).argmax(1)
     return split(change(x) if change else x, y, seed, 400)
 
@@ -138,6 +138,13 @@ def ratings(seed: int, change: Callable | None = None):
     y = liking.flatten()[:, None]
     y = (y - y.mean())/y.std()
     return split(change(pairs) if change else pairs, y, seed, 400)
+
+
+def recall(seed: int, length: int = 8):
+    "Random tokens; the targets are the tokens two places back, which only attention finds."
+    g = torch.Generator().manual_seed(7000 + seed)
+    x = torch.randint(1, words, (1200, length), generator=g)
+    return split(x, torch.cat([x[:, :2], x[:, :-2]], 1), seed, 200)
 
 
 def itself(seed: int):
@@ -234,6 +241,16 @@ class Block(nn.Module):
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
         return x + self.mlp(self.norm2(x))
+
+
+class Copies(nn.Module):
+    "One block of a language model, for `recall`."
+    def __init__(self, width: int = 32, length: int = 16, **attention):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.block, self.head = Block(width, Attention(width, causal=True, **attention)), nn.Linear(width, words)
+
+    def forward(self, x): return self.head(self.block(self.tokens(x) + self.places(torch.arange(x.shape[1]))))
 
 
 class Gpt(nn.Module):
@@ -400,11 +417,13 @@ mlp_norm = recipe(digits, lambda: stack(64, 48, 48, 48, 48, 10, norm=nn.BatchNor
 cnn = recipe(images, convnet, adam())
 cnn_sgd = recipe(images, convnet, sgd(.05, momentum=.9))
 cnn_norm = recipe(images, lambda: convnet(bn=True), sgd(.05, momentum=.9))
-tabular = recipe(table, lambda: stack(12, 48, 48, 4), adam(5e-3), steps=150)
-tabular_tanh = recipe(table, lambda: stack(12, 48, 48, 4, act=nn.Tanh), adam(5e-3), steps=150)
-residual = recipe(table, Residual, adamw(), steps=120)
-regression = recipe(curve, lambda: stack(8, 64, 64, 1), adam(5e-3), loss=F.mse_loss, score=unexplained, steps=150)
-regression_sgd = recipe(curve, lambda: stack(8, 64, 64, 1), sgd(.1), loss=F.mse_loss, score=unexplained, steps=150)
+tabular = recipe(table, lambda: stack(12, 64, 64, 4), adam(1e-2), steps=200, size=64)
+tabular_tanh = recipe(table, lambda: stack(12, 64, 64, 4, act=nn.Tanh), adam(1e-2), steps=200, size=64)
+residual = recipe(table, Residual, adamw(5e-3), steps=120, size=64)
+regression = recipe(curve, lambda: stack(8, 64, 64, 1), adam(1e-2), loss=F.mse_loss, score=unexplained, steps=150,
+                    size=64)
+regression_sgd = recipe(curve, lambda: stack(8, 64, 64, 1), sgd(.05, momentum=.9), loss=F.mse_loss, score=unexplained,
+                        steps=150, size=64)
 regression_rmsprop = recipe(curve, lambda: stack(8, 64, 64, 1, act=nn.Tanh), rmsprop(2e-3), loss=F.mse_loss,
                             score=unexplained, steps=150)
 lstm = recipe(waves, Recurrent, adam(1e-2), steps=80)
@@ -415,6 +434,7 @@ reader = recipe(reviews, Reader, adam(5e-3), steps=100)
 pooling = recipe(reviews, Pooling, adam(5e-3), steps=120)
 gpt = recipe(text, Gpt, adamw(5e-3), loss=tokens_loss, score=surprise, steps=70)
 gpt_fused = recipe(text, lambda: Gpt(fused=True), adamw(5e-3), loss=tokens_loss, score=surprise, steps=70)
+copier = recipe(recall, Copies, adam(5e-3), loss=tokens_loss, steps=100)
 recommender = recipe(ratings, Recommender, adam(5e-2), loss=F.mse_loss, score=unexplained, steps=150, size=64)
 autoencoder = recipe(itself, lambda: stack(64, 48, 16, 48, 64), adam(1e-2), loss=F.mse_loss, score=unexplained,
                      steps=120)
