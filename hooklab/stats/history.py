@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .moments import BINS, COUNTS, merged
+from .moments import BINS, COUNTS, SAMPLE_ROWS, merged
 from .plots import Plots
 
 # %% ../../nbs/lib/stats/history.ipynb #c755dcf1
@@ -107,19 +107,31 @@ class Recording(Tables):
     "Tables that can be read by the name of a number, and merged with those of other processes."
     def values(
         self,
-        what: str, # `n`, `mean`, `std`, `near_zero`; also one of `COUNTS`, or `hist`, if recorded
+        what: str, # `n`, `mean`, `std`, `near_zero`; also one of `COUNTS` or `SAMPLE_ROWS`, or `hist`, if recorded
     ) -> Tensor: # column, step; for `hist` column, bin, step
         "The history of one number, NaN where there is none."
-        if what == "hist": return self._rows(len(self.rows) - BINS, len(self.rows)).transpose(0, 1)
+        if what == "hist": return self._bins().transpose(0, 1)
+        if what in SAMPLE_ROWS: return self._of_samples(what)
         n, mean, m2 = self._rows(0, 3)
         if what == "n": return n
         if what == "mean": return torch.where(n > 0, mean, torch.nan)
         if what == "std": return torch.where(n > 1, m2/(n - 1), torch.nan).sqrt()
-        if what in COUNTS and len(self.rows) > 4 + len(COUNTS):  # only a sample may have been counted
+        if what in COUNTS and self.has_hist:  # only a sample may have been counted
             nan, _, under, over = self._rows(4, 8)
-            n = nan + under + over + self._rows(len(self.rows) - BINS, len(self.rows)).sum(0)
-        i = self.rows.index(what)
-        return torch.where(n > 0, self._rows(i, i + 1)[0]/n, torch.nan)
+            n = nan + under + over + self._bins().sum(0)
+        return torch.where(n > 0, self._numbers_of(what)/n, torch.nan)
+
+    def _numbers_of(self, what): return self._rows(i := self.rows.index(what), i + 1)[0]
+
+    def _bins(self): return self._rows(i := self.rows.index("bin0"), i + BINS)
+
+    def _of_samples(self, what):
+        "All of these rows are times the number of samples."
+        n = self._numbers_of("n_samples")
+        return n if what == "n_samples" else torch.where(n > 0, self._numbers_of(what)/n, torch.nan)
+
+    @property
+    def has_hist(self) -> bool: return "bin0" in self.rows
 
     def combine(self):
         "Merge the records of all processes of a distributed run, as if one had seen everything. All must call it."
@@ -152,14 +164,11 @@ class ByLayer(Recording):
     @property
     def whats(self) -> list[str]:
         "The names of the numbers that `stats` has for each layer."
-        return ["mean", "std", "near_zero", *[row for row in self.rows if row in COUNTS]]
-
-    @property
-    def has_hist(self) -> bool: return self.rows[-1] == f"bin{BINS - 1}"
+        return ["mean", "std", "near_zero", *[row for row in self.rows if row in (*COUNTS, *SAMPLE_ROWS)]]
 
     def values(
         self,
-        what: str, # `mean`, `std`, `near_zero`, `n`; with counts `nan`, `inf`, `under`, `over`, `around_zero`; `hist`
+        what: str, # `n` or one of `whats`, such as `mean`; `hist`
     ) -> Tensor: # layer, step; for `hist` layer, bin, step
         "The history of one number, for all layers."
         known = [*self.whats[:3], "n", *self.whats[3:]]
@@ -177,6 +186,7 @@ class History(Plots, ByLayer):
     trainable = None # The layers that had trainable parameters when recording began, if that is known
     followed = {} # The class of the layer that follows, where a `Sequential` tells
     sampled = None # The size of the sample of each output that was counted, if not all of it was
+    turns = None # In so many steps all was measured, later a few layers at a time: where `n` is 0, nothing is known
 
     @property
     def stats(self) -> list[list[dict]]:

@@ -16,6 +16,7 @@ from ..hooks.calls import GradientHook, listen
 from ..hooks.copies import HookWarning, stands_for_many
 from ..hooks.tree import tensors, unreadable
 from .moments import BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names
+from .samples import Samples, layouts
 from .stacks import SMALL, SMALL_ELSEWHERE, Place, Stack, stride_for
 from .switched import SwitchedGroup
 
@@ -35,22 +36,22 @@ def why_left_out(name: str, value: Any, error: Exception, gradient: bool) -> str
 # %% ../../nbs/lib/stats/meters.ipynb #a5511947
 class Meter(GradientHook):
     "Keeps the numbers of an output or a gradient of its layer, instead of the tensor."
-    n_calls, left_out = 0, False
+    n_calls, left_out, on_turn = 0, False, True
 
     def __init__(self, name, module, group):
         super().__init__(name, module, group)
         self.index, self.places = group.n_meters, []
-        self.own = torch.zeros(len(group.rows), 1, device=group.device)
+        self.own = torch.zeros(group.n_measured, 1, device=group.device)
         group.n_meters += 1
 
     def saw(self, m, given, compiling):
         self.fired, g = True, self.group
         if compiling: g.trace(self, given[-1])
-        elif g.on and not self.removed and g.root.training: self.measure(given[-1])
+        elif g.on and self.on_turn and not self.removed and g.root.training: self.measure(given[-1])
 
     def left(self, output, rerun):
         self.fired, g = True, self.group
-        if g.on and not self.removed and g.root.training: super().left(output, rerun)
+        if g.on and self.on_turn and not self.removed and g.root.training: super().left(output, rerun)
 
     def gradients(self, call, *given):
         if not self.removed: self.measure(given[-1])
@@ -106,15 +107,18 @@ class MeterTables(SwitchedGroup):
         hist_sample: int | None = None, # Count only a sample of this many numbers
         scaler: torch.amp.GradScaler | None = None, # Its scale is divided out of gradients
         scratch: Scratch | None = None, # Memory to work in, which groups may share
+        with_samples: bool = False, # Compute `SAMPLE_ROWS` too
     ):
         super().__init__(kind, root=model)
         self.port = kind
         self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
-        self.rows, self.scratch = row_names(with_counts, with_hist), scratch or Scratch()
+        self.rows, self.scratch = row_names(with_counts, with_hist, with_samples), scratch or Scratch()
+        self.n_measured = len(row_names(with_counts, with_hist))
         self.tables, self.stacks = [], []  # a table for each first, second … call of the layers in a step
         self.n_meters, self.traced, self.new_places, self.carried = 0, False, False, None
         # A guess, until the first output shows where the model computes: parameters may be kept elsewhere.
         self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
+        self.samples = Samples(layouts(layers, model), self.device) if with_samples else None
         listen(Meter, layers, self)
 
     def begin_pass(self):
@@ -140,7 +144,7 @@ class MeterTables(SwitchedGroup):
         call = len(meter.places)
         with torch.inference_mode(False):
             if not self.tables and not self.traced and device != self.device: self._move(device)
-            if call == len(self.tables): self.tables.append(self.nothing)
+            if call == len(self.tables): self.tables.append(self.nothing[:self.n_measured].clone())
         meter.places.append(Place(self.tables[call][:, meter.index:meter.index + 1], meter.index, call))
         self.new_places = True
         return meter.places[-1]
@@ -148,6 +152,7 @@ class MeterTables(SwitchedGroup):
     def _move(self, device):
         self.device = device
         for h in self.hooks: h.own = h.own.new_zeros(h.own.shape, device=device)
+        if self.samples is not None: self.samples.device = device
 
 # %% ../../nbs/lib/stats/meters.ipynb #121f8fe0
 class MeasuringGroup(MeterTables):
@@ -162,6 +167,7 @@ class MeasuringGroup(MeterTables):
             self._measure_sample(place, row[:, ::stride_for(row.shape[1], self.hist_sample)], x.shape)
         plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized or stands_for_many(x))
         if place.shape is None and plain: place.shape, place.dtype = x.shape, x.dtype
+        if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
 
     def _measure_sample(self, place, sample, shape):
         if place.sample is not None and place.shape == shape:
@@ -196,6 +202,17 @@ class MeterGroup(MeasuringGroup):
     "The meters of one kind on a model, and the numbers of the current step."
     def take(self) -> Tensor | None: # A column for each layer; None if no layer has run
         "End the step, return its numbers, and begin a new one."
+        if self.samples is not None: self._gather()
+        taken = self._merged()
+        if taken is None or self.samples is None: return taken
+        return torch.cat([taken, self.samples.take(self.turn)])
+
+    def _gather(self):
+        "Take samples of what was copied as a whole."
+        firsts = [h.places[0] for h in self.hooks if h.n_calls]
+        self.samples.gather([(place.index, place.row) for place in firsts if place.full and place.row is not None])
+
+    def _merged(self):
         used = max(h.n_calls for h in self.hooks)
         for stack in self.stacks: stack.measure(self.tables[stack.call])
         tables = self.tables[:used]
@@ -215,7 +232,8 @@ class MeterGroup(MeasuringGroup):
 
     def carry(self):
         "Merge what was measured so far in this step. Each call of a layer takes memory, and the step may be long."
-        self.carried = self.take()
+        if self.samples is not None: self._gather()
+        self.carried = self._merged()
 
     def _stack(self):
         "Make stacks for the small outputs, and the samples, of new places."

@@ -18,11 +18,17 @@ COUNTS = "nan", "inf", "under", "over", "around_zero"  # under 0, over 10, and |
 NEAR, BINS, LOW, HIGH = .05, 40, 0., 10.  # what is near zero; the histogram's bins, and where they begin and end
 
 
-def row_names(with_counts: bool, with_hist: bool) -> list[str]:
+# of a part of each output, see `samples`
+SAMPLE_ROWS = ("n_samples", "sample_mean", "sample_square", "var_samples", "var_units", "silent_units", "dead_units",
+               "ended_units", "sums_to_one", "peaked", "even")
+
+
+def row_names(with_counts: bool, with_hist: bool, with_samples: bool = False) -> list[str]:
     "The names of the numbers in a column."
     names = [*BASICS]
     if with_counts or with_hist: names += COUNTS
     if with_hist: names += [f"bin{i}" for i in range(BINS)]
+    if with_samples: names += SAMPLE_ROWS
     return names
 
 # %% ../../nbs/lib/stats/moments.ipynb #444ec83f

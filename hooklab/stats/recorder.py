@@ -20,6 +20,7 @@ from .moments import Scratch, in_a_row, main_tensor, measured, row_names
 from .own_hook import HookHistory, OwnHookGroup
 from .records import Recorded
 from .step_end import several
+from .turns import NOBODY, Turns, share
 from .updates import Weights
 from ..training.callback import HookCallback
 
@@ -65,6 +66,8 @@ class Measures(Recorded, HookCallback):
         grads: bool = False, # Record the gradients of outputs as well
         counts: bool = False, # Record shares of NaN, Inf, and numbers below 0, above 10, around 0; so does `with_hist`
         hist_sample: int | None = None, # Count only a sample of this many numbers of each output, which is cheaper
+        samples: bool = False, # Record too how samples and units differ, such as `var_samples` and `dead_units`
+        turns: int | None = None, # Measure all layers in so many steps, then a few in every fourth step, in turns
         max_rows: int = 4096, # How many steps to keep; of a longer run, evenly spaced ones are kept
         **options: Any, # Of `HookCallback`: `modules`, `every`, `remove_end`, `is_forward`, `include_paramless`, `cpu`
     ):
@@ -75,10 +78,10 @@ class Measures(Recorded, HookCallback):
             raise ValueError(f"hist_sample={hist_sample}: a sample has at least one number")
         super().__init__(**options)
         self.with_hist, self.grads, self.counts = with_hist, grads, counts
-        self.hist_sample, self.max_rows = hist_sample, max_rows
+        self.hist_sample, self.max_rows, self.samples, self.turns = hist_sample, max_rows, samples, turns
         self.optimizer, self.scaler, self.scaled = None, None, False
         self.meters, self.weights, self.watch = {}, None, None
-        self.history = History([], row_names(counts, with_hist), max_rows)
+        self.history = History([], row_names(counts, with_hist, samples), max_rows)
 
     def hook(
         self,
@@ -117,6 +120,7 @@ class Attaches(Measures):
         except BaseException:
             self._remove()
             raise
+        self.turn = Turns(self.turns)
         records = {kind: self._new_history(kind, meters) for kind, meters in self.meters.items()}
         trainable = [name for name, m in layers.items() if any(p.requires_grad for p in m.parameters())]
         for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
@@ -136,12 +140,13 @@ class Attaches(Measures):
         self.hooks = None
         counted = {"with_counts": self.counts, "with_hist": self.with_hist, "hist_sample": self.hist_sample}
         counted["scratch"] = Scratch()
-        if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, "forward", **counted)
+        sampled = {"with_samples": self.samples}
+        if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, "forward", **counted, **sampled)
         if self.grads or not self.is_forward:
             self.meters["gradients"] = MeterGroup(layers, model, "backward_pre", scaler=self.scaler, **counted)
 
     def _attach_own(self, layers, model):
-        asked = [f"{name}=" for name in ("grads", "counts", "hist_sample") if getattr(self, name)]
+        asked = [f"{name}=" for name in ("grads", "counts", "hist_sample", "samples", "turns") if getattr(self, name)]
         if asked:
             raise TypeError(f"{type(self).__name__} has a hook of its own, and records what it returns, so "
                             f"{', '.join(asked)} means nothing there. For gradients, is_forward=False has the hook "
@@ -154,7 +159,7 @@ class Attaches(Measures):
         names = [h.name for h in meters.hooks]
         if isinstance(meters, OwnHookGroup): history = HookHistory(names, self.max_rows)
         else: history = History(names, meters.rows, self.max_rows)
-        history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
+        history.kind, history.cpu, history.sampled, history.turns = kind, self.cpu, self.hist_sample, self.turns
         return history
 
     def _remove(self):
@@ -193,13 +198,15 @@ class StepRecorder(Attaches):
 
     def _switch(self, on):
         "Measure the next step, or do not."
-        for meters in self.meters.values(): meters.switch(on and self.history.wants_next)
-        if self.weights: self.weights.on = on and self.history.wants_next
+        turn = self.turn.number if on and self.history.wants_next else NOBODY
+        for meters in self.meters.values(): meters.switch(turn != NOBODY, share(turn, len(meters.hooks)))
+        if self.weights: self.weights.switch(turn)
 
     def _end_step(self, step, due, loss=None):
         "Move the numbers of the step that just ended to the records."
         if self.watch is not None: self.watch.end_step(step, loss)
         tables = {kind: meters.take() for kind, meters in self.meters.items()}
+        self.turn.ended += due
         if not due or (self.history.wants_next and not any(t is not None for t in tables.values())): return
         for kind, table in tables.items():
             history = self.gradients if kind == "gradients" else self.history

@@ -11,16 +11,33 @@ from ..hooks.group import Group, has_compiled
 # %% ../../nbs/lib/stats/switched.ipynb #2d772fc9
 class SwitchedGroup(Group):
     "Hooks that can be off for a while."
-    on = attached = True
+    on = True
+    turn = slice(None)  # which of the hooks listen while it is on
     trained = False  # has the model run in train mode?
 
-    def switch(self, on: bool):
+    def switch(self, on: bool, turn: slice = slice(None)):
         "Listen or not. Even an idle hook costs time, so it is removed, unless that would trigger recompilation."
-        self.on = on
-        if on == self.attached or has_compiled(): return
-        self.attached = on
-        if on: return self.attach(self.hooks)
+        if (on, turn) == (self.on, self.turn): return
+        self.on, self.turn = on, turn
+        chosen = self.hooks[turn] if on else []
+        for h in self.hooks: h.on_turn = False
+        for h in chosen: h.on_turn = True
+        if not has_compiled(): self._take_off()
+        self._put_on([h for h in chosen if not h.handles])
+
+    def _take_off(self):
         for h in self.hooks:
             for handle in h.handles: handle.remove()
             h.handles = ()
         self.detach_root()
+
+    def _put_on(self, hooks):
+        "Attach those of the hooks that are off. If that fails, the group is closed."
+        everything = self.hooks
+        if not hooks: return
+        self.detach_root()
+        try: self.attach(hooks)
+        except BaseException:
+            for h in everything: h.detach()
+            raise
+        self.hooks = everything

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..hooks.occasions import innermost, step_hook
 from ..hooks.select import unwrap
+from .turns import share
 
 # %% ../../nbs/lib/stats/updates.ipynb #1a417dd9
 class Moves:
@@ -18,31 +19,37 @@ class Moves:
     def __init__(self, optimizer: torch.optim.Optimizer):
         self.optimizer = innermost(optimizer)
         self.params = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
-        self.on, self.before, self.table = True, [], None
+        self.chosen = range(len(self.params))  # numbers of the parameters that are compared
+        self.before, self.copied, self.table = [], None, None
 
     @torch.no_grad()
     def before_step(self, *_):
-        if not self.on or not self.params: return
-        if not self.before: self.before = [torch.empty_like(p) for p in self._local()]
-        torch._foreach_copy_(self.before, self._local())
+        if not self.chosen: return
+        now = self._local()
+        if self.copied != self.chosen: self.before, self.copied = [torch.empty_like(p) for p in now], self.chosen
+        torch._foreach_copy_(self.before, now)
 
     def _local(self) -> list[Tensor]:
         "The parameters; of a sharded one, the part on this process."
-        return [p.to_local() if hasattr(p, "to_local") else p for p in self.params]
+        chosen = [self.params[i] for i in self.chosen]
+        return [p.to_local() if hasattr(p, "to_local") else p for p in chosen]
 
     @torch.no_grad()
     def after_step(self, *_):
-        if not self.on or not self.before: return
+        if not self.chosen or self.copied != self.chosen: return
         data = torch.stack(torch._foreach_norm(self.before))
         torch._foreach_sub_(self.before, self._local())
         self.table = torch.stack([torch.stack(torch._foreach_norm(self.before)), data]).float()
 
     def take(self) -> Tensor:
         "The lengths of the step and of the parameters before it; zeros if the optimizer was not called."
-        device = self.params[0].device if self.params else None
-        table = torch.zeros(2, len(self.params), device=device) if self.table is None else self.table
+        device, n = self.params[0].device if self.params else None, len(self.params)
+        table = torch.zeros(2, len(self.chosen), device=device) if self.table is None else self.table
         self.table = None
-        return table
+        if len(self.chosen) == n: return table
+        everything = torch.full((2, n), torch.nan, device=device)  # nothing is known of the others
+        everything[:, self.chosen.start::self.chosen.step] = table
+        return everything
 
 # %% ../../nbs/lib/stats/updates.ipynb #9a154f9d
 class Weights:
@@ -62,12 +69,9 @@ class Weights:
             self.remove()
             raise
 
-    @property
-    def on(self) -> bool: return self.moves[0].on
-
-    @on.setter
-    def on(self, on: bool):
-        for moves in self.moves: moves.on = on
+    def switch(self, turn: int):
+        "Compare the parameters whose turn it is, or none."
+        for moves in self.moves: moves.chosen = range(n := len(moves.params))[share(turn, n)]
 
     def take(self) -> Tensor: # The length of the step and of the parameter before it, for each parameter
         "The numbers of the step that ends here."
@@ -76,4 +80,4 @@ class Weights:
 
     def remove(self):
         for hook in self.hooks: hook.remove()
-        for moves in self.moves: moves.before = []
+        for moves in self.moves: moves.before, moves.copied = [], None

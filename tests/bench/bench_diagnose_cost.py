@@ -1,0 +1,131 @@
+"""What the record for a diagnosis adds to ten training loops over 500 steps, and statistics to compiled code."""
+import gc
+from statistics import median, quantiles
+from time import process_time
+
+import torch
+
+import hooklab as hl
+from tests.bench.bench_stats import Training, residual as small_residual
+from tests.bench.cost_workloads import WORKLOADS
+from tests.bench.measure import ratios
+
+FIRST, LAST, PERIOD = 100, 400, 36  # steps that measure all layers, steps in turns, and after which turns repeat
+SECONDS = 60  # for a workload
+
+
+def prepared(build, recorded):
+    torch.manual_seed(0)
+    model, optimizers, step = build()
+    if not recorded: return step, None
+    stats = hl.ActivationStats(grads=True, include_paramless=True, samples=True, turns=10**9).on(model, optimizer=optimizers)
+
+    def both():
+        step()
+        stats.step()
+    return both, stats
+
+
+def seconds(step, n):
+    start = process_time()
+    for _ in range(n): step()
+    return process_time() - start
+
+
+def compared(plain, recorded, blocks, n):
+    "Ratios of blocks of `n` steps, each between two blocks without a record."
+    found, before = [], seconds(plain, n)
+    for _ in range(blocks):
+        took, after = seconds(recorded, n), seconds(plain, n)
+        found.append(2*took/(before + after))
+        before = after
+    return found
+
+
+def added(build):
+    "The ratio in the first 100 steps, in those after them, and in all 500; and the time of a step without a record."
+    plain, (recorded, stats) = prepared(build, False)[0], prepared(build, True)
+    for step in (plain, recorded): seconds(step, 3)
+    each = seconds(plain, 5)/5
+    scale = max(1, 2*(FIRST + LAST)*each/SECONDS)
+    gc.collect()
+    gc.disable()
+    try:
+        n = max(1, round(FIRST/10/scale))
+        first = compared(plain, recorded, 11, n)
+        stats.turn.first = stats.turn.ended = stats.turn.ended
+        stats.turns = 0
+        stats._switch(True)
+        periods = max(1, round(LAST/PERIOD/scale))
+        n = 12 if periods < 4 else PERIOD
+        rest = compared(plain, recorded, max(6, periods*PERIOD//n), n)
+    finally: gc.enable()
+    stats.remove()
+    return first, rest, 1000*each
+
+
+def spread(r): return [round(value, 3) for value in (median(r), *quantiles(r, n=4)[::2])]
+
+
+def in_loops(workloads=WORKLOADS):
+    first, rest, whole = {}, {}, {}
+    for build in workloads:
+        a, b, each = added(build)
+        name = f"{build.__name__} ({each:.1f} ms)"
+        first[name], rest[name] = spread(a), spread(b)
+        share = FIRST/(FIRST + LAST)
+        whole[name] = [round(share*one + (1 - share)*other, 3) for one, other in zip(first[name], rest[name])]
+        print(name, whole[name], first[name], rest[name], flush=True)
+    for table in (first, rest, whole):
+        middles = [row[0] for row in table.values()]
+        table["median"] = [round(median(middles), 3), min(middles), max(middles)]
+    return first, rest, whole
+
+
+class Block(torch.nn.Module):
+    def __init__(self, n, heads):
+        super().__init__()
+        self.heads, self.ln1, self.ln2 = heads, torch.nn.LayerNorm(n), torch.nn.LayerNorm(n)
+        self.qkv, self.out = torch.nn.Linear(n, 3*n), torch.nn.Linear(n, n)
+        self.mlp = torch.nn.Sequential(torch.nn.Linear(n, 4*n), torch.nn.GELU(), torch.nn.Linear(4*n, n))
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.ln1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        x = x + self.out(torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.mlp(self.ln2(x))
+
+
+class GPT(torch.nn.Module):
+    def __init__(self, n=192, layers=6, heads=6, vocabulary=256):
+        super().__init__()
+        self.embedding, self.position = torch.nn.Embedding(vocabulary, n), torch.nn.Parameter(.02*torch.randn(64, n))
+        self.blocks = torch.nn.Sequential(*(Block(n, heads) for _ in range(layers)))
+        self.norm, self.head = torch.nn.LayerNorm(n), torch.nn.Linear(n, vocabulary)
+
+    def forward(self, x): return self.head(self.norm(self.blocks(self.embedding(x) + self.position)))[:, -1]
+
+
+def gpt(): return GPT(), (16, 64), 1
+
+
+class TrainingOnTokens(Training):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.x = torch.randint(0, 256, self.x.shape)
+
+
+def compiled():
+    "Outputs and samples in one graph, without gradients, whose hooks split it."
+    def attach(model): return hl.ActivationStats(include_paramless=True, samples=True).on(model).step
+    found = {}
+    for name, build, make in (("resnet18", small_residual, Training), ("GPT of 6 layers", gpt, TrainingOnTokens)):
+        plain, recorded = make(build, compiled=True), make(build, attach, compiled=True)
+        recorded.called = torch.compile(recorded.model, fullgraph=True)
+        found[name] = ratios(plain, {"hooklab": recorded}, 15)["hooklab"]
+    return found
+
+
+def measure():
+    first, rest, whole = in_loops()
+    return {"record for a diagnosis, 500 steps": whole, "the first 100 steps, which measure all layers": first,
+            "the steps after that, in turns": rest, "outputs and samples in compiled code, without a break": compiled()}
