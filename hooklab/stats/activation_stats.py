@@ -165,7 +165,7 @@ class ActivationStats(Explains):
     ) -> Self: # To give to `diagnose`, during the run or after it
         """A record with everything that a diagnosis looks at, at a small price: outputs, gradients, samples of them,
         and the optimizer's steps. All layers are measured in the first 100 steps, and in turns from then on."""
-        stats = cls(**{"grads": True, "with_hist": True, "include_paramless": True} | options)
+        stats = cls(**{"grads": True, "include_paramless": True, "samples": True, "turns": 100} | options)
         stats.updates_too = True
         return stats
 
