@@ -1695,6 +1695,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                              'hooklab/hooks/float64.py'),
                                        'hooklab.hooks.float64.lent_float64': ( 'lib/hooks/float64.html#lent_float64',
                                                                                'hooklab/hooks/float64.py'),
+                                       'hooklab.hooks.float64.out_of_float64': ( 'lib/hooks/float64.html#out_of_float64',
+                                                                                 'hooklab/hooks/float64.py'),
                                        'hooklab.hooks.float64.pushed': ('lib/hooks/float64.html#pushed', 'hooklab/hooks/float64.py'),
                                        'hooklab.hooks.float64.widened': ('lib/hooks/float64.html#widened', 'hooklab/hooks/float64.py')},
             'hooklab.hooks.gradient': { 'hooklab.hooks.gradient.Collected': ( 'lib/hooks/gradient.html#collected',
