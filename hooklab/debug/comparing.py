@@ -22,7 +22,7 @@ from .records import is_record
 from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
-from .watching import run_pass, layers_watched
+from .watching import layers_watched, layers_watched_or_all, run_pass
 from ..hooks.select import not_a_model
 
 # %% ../../nbs/lib/debug/comparing.ipynb #e770e565
@@ -84,11 +84,7 @@ def first_pass(whose: str, model: nn.Module, inputs: tuple[tuple, dict], shelf: 
 
 def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) -> dict[str, dict[str, nn.Module]]:
     "The layers of both. `names` selects in the reference, and in the candidate too if some of its layers fit."
-    names = [names] if isinstance(names, str | type) or callable(names) else names
-    found = {"a": layers_watched(reference, names)}
-    try: found["b"] = layers_watched(candidate, names)
-    except LookupError: found["b"] = layers_watched(candidate)
-    return found
+    return {"a": layers_watched(reference, names), "b": layers_watched_or_all(candidate, names)}
 
 # %% ../../nbs/lib/debug/comparing.ipynb #062fdab8
 def verdict_of(trial: Trial) -> Verdict:

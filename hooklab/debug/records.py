@@ -182,7 +182,6 @@ def check_same(run: Record, args: tuple, kwargs: dict):
 # %% ../../nbs/lib/debug/records.ipynb #f53978d1
 def only(seen: ModelPass, names: Any) -> ModelPass:
     "The pass with the calls of some layers."
-    names = [names] if isinstance(names, str | type) or callable(names) else names
     picked, some = layers_watched(seen.model, names), ModelPass(seen.model, seen.shelf)
     for call in seen.calls:
         if call.name in picked: some.finish(call)

@@ -22,7 +22,7 @@ from .places import Part, TensorPlace, Stop
 from .record_trial import MeasuredTrial, beside, second_look_at_record
 from .records import Record, RecordShelf, inputs_of, is_record, only
 from .side_by_side import LiveSide, SideBySide, SideVerdict, as_shares, blamed, words_of_records
-from .watching import run_pass, layers_watched
+from .watching import layers_watched_or_all, run_pass
 from ..hooks.select import first_few, not_a_model
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #b842cc8f
@@ -115,7 +115,7 @@ def compare_with_model(
         record = Record(path, shelf)
         inputs = inputs_of(record, args, kwargs, call)
         a = record.seen if names is None else only(record.seen, names)
-        named = layers_of(model, names)
+        named = layers_watched_or_all(model, names)
         try: b = run_pass(model, inputs, shelf, named=named, call=call, like=a)
         except Exception as error:
             raise RuntimeError(f"the model ({type(model).__name__}) cannot be called with what is in {path}: "
@@ -125,12 +125,6 @@ def compare_with_model(
         comparison.notes = [*no_partners(found), *notes_on(record), *comparison.notes]
         return comparison
 
-
-def layers_of(model: nn.Module, names: Any) -> dict[str, nn.Module]:
-    "The layers of the candidate that are asked for, or all if they have other names there."
-    if names is None: return layers_watched(model)
-    try: return layers_watched(model, [names] if isinstance(names, str | type) or callable(names) else names)
-    except LookupError: return layers_watched(model)
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #e26d71f2
 def turned(c: Comparison) -> Comparison:
@@ -196,6 +190,6 @@ def compare_records(
         return compare_two_records(reference, candidate, pairs=pairs, names=names)
     options = {"pairs": pairs, "names": names, "call": call}
     if is_record(reference): return compare_with_model(reference, candidate, args, kwargs, **options)
-    if callable(pairs): pairs = {name: pairs(name) for name in layers_of(reference, names) if name}
+    if callable(pairs): pairs = {name: pairs(name) for name in layers_watched_or_all(reference, names) if name}
     if pairs is not None: options["pairs"] = {other: name for name, other in pairs.items() if other is not None}
     return turned(compare_with_model(candidate, reference, args, kwargs, **options))
