@@ -12,10 +12,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from .comparison import ComparedRow, amount
-from .judging import FAULT, Trial, difference, size_of, with_containers
+from .judging import FAULT, Trial, difference, size_of
 from .pairing import Pair
 from .passes import LayerCall
-from .places import TensorPlace, Stop
+from .places import Stop, TensorPlace, with_containers
 from .symptoms import in_numbers, in_padding, in_parameters, in_settings, shape_in_words
 from ..hooks.float64 import widened
 from ..hooks.select import first_few

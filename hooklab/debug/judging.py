@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/debug/judging.ipynb #664d283b
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .forcing import run_forced
 from .pairing import Pair
 from .passes import LayerCall, ModelPass
-from .places import TensorPlace, Stop, stops_of
+from .places import Stop, TensorPlace, stops_of, with_containers
 from ..hooks.float64 import widened
 
 # %% ../../nbs/lib/debug/judging.ipynb #149b2e62
@@ -130,13 +130,6 @@ class Share:
         return self.ratio > FAULT or self.plain.over(self.noise) > ROUGH
 
 # %% ../../nbs/lib/debug/judging.ipynb #d3f6faa1
-def with_containers(stop: Stop | None) -> Iterator[Stop]:
-    "A call and those around it, from the inside out."
-    while stop is not None:
-        yield stop
-        stop = stop.parent
-
-
 class ForcedRuns:
     "Two passes and their pairs, and runs of either model with the reference's numbers."
     def __init__(self, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any, named: dict[str, dict],

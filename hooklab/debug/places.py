@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/debug/places.ipynb #5a1859b3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import NamedTuple
@@ -54,6 +54,13 @@ class Stop:
     exit: list[Part] = field(default_factory=list)
     flags: list[str] = field(default_factory=list) # The names of arguments that are no activations
     parent: "Stop | None" = None # The innermost call of the candidate around it that has a partner
+
+
+def with_containers(stop: Stop | None) -> Iterator[Stop]:
+    "A call and those around it, from the inside out."
+    while stop is not None:
+        yield stop
+        stop = stop.parent
 
 
 class TensorPlace(NamedTuple):

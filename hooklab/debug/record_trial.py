@@ -8,7 +8,6 @@ __all__ = []
 # %% ../../nbs/lib/debug/record-trial.ipynb #6d784281
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from .judging import FAULT, NEAR_NOISE, Share, Size, Trial, difference, size_of
 from .losses import losses
 from .pairing import Pair
 from .passes import ModelPass
-from .places import Part, TensorPlace, Stop
+from .places import Part, Stop, TensorPlace, with_containers
 from .records import Record
 from .second_look import clear_by_flags
 from .side_by_side import LiveSide, SideBySide
@@ -96,12 +95,6 @@ class MeasuredTrial(RecordTrial):
         self.run("b", arrived, wide=True, skip=lambda stop: stop not in exits, **options)
 
 # %% ../../nbs/lib/debug/record-trial.ipynb #c2ff4684
-def _upwards(stop: Stop | None) -> Iterable[Stop]:
-    while stop is not None:
-        yield stop
-        stop = stop.parent
-
-
 def _same_hashes(stop: Stop) -> bool:
     "Do both layers have the same parameters, in whatever order and under whatever names?"
     one, other = ([about.get("hash") for m in call.module.modules() for about in parameter_facts_of(m).values()]
@@ -141,10 +134,10 @@ def clear_by_whole_block(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) 
     "The faults, without those in a block that as a whole does the same."
     inside = defaultdict(set)
     for stop in faults:
-        for around in _upwards(stop): inside[around].add(stop)
+        for around in with_containers(stop): inside[around].add(stop)
     blocks = {block for block, suspects in inside.items() if len(suspects) > 1 and block.exit
               and not trial.sampled[block] and block not in trial.open}
-    cleared, left = set(), sorted(blocks, key=lambda block: sum(1 for _ in _upwards(block)))
+    cleared, left = set(), sorted(blocks, key=lambda block: sum(1 for _ in with_containers(block)))
     for block in left:  # the outermost first
         if not inside[block] <= cleared and _same_result(trial, block): cleared |= inside[block]
     return {stop: place for stop, place in faults.items() if stop not in cleared}
@@ -152,7 +145,7 @@ def clear_by_whole_block(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) 
 
 def _same_result(trial: MeasuredTrial, block: Stop) -> bool:
     "Does a block return the same when only what goes into it, and what is around it, is forced?"
-    stops = [s for s in trial.stops if s is block or block not in _upwards(s)]
+    stops = [s for s in trial.stops if s is block or block not in with_containers(s)]
     returned = {}
 
     def arrived(place, part, t):

@@ -13,9 +13,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from .judging import FAULT, NEAR_NOISE, Size, Trial, difference, eps, rounding_noise, size_of, with_containers
+from .judging import FAULT, NEAR_NOISE, Size, Trial, difference, eps, rounding_noise, size_of
 from .passes import LayerCall
-from .places import TensorPlace, Stop
+from .places import Stop, TensorPlace, with_containers
 from ..hooks.float64 import WIDE, widened
 
 # %% ../../nbs/lib/debug/second-look.ipynb #a7ef9896
