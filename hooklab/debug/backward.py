@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from .comparison import ComparedRow
+from .findings import STANDS_OUT
 from .forcing import Forcer, Forcing
 from .judging import FAULT, ROUGH, Size, Trial, difference, rounding_noise, size_of
 from .passes import arguments, has_own_forward
-from .places import TensorPlace, Stop
+from .places import Stop, TensorPlace
 from .symptoms import in_numbers
 from .watching import as_it_was, copied
 from ..hooks.calls import GradientHook, listen
@@ -186,9 +187,6 @@ class GradientShares:
         self.owned.setdefault(owner, []).append(GradientShare(of, own, noise, whole, expected, found))
 
 # %% ../../nbs/lib/debug/backward.ipynb #fbdfb5e3
-STANDS_OUT_BACKWARD = 4. # How many times what is usual an inherited error is at least
-
-
 class BackwardTrial(GradientShares):
     "From the gradients of two models to rows."
     def rows(self, guilty: set[Stop]) -> list[ComparedRow]:
@@ -204,7 +202,7 @@ class BackwardTrial(GradientShares):
             at_fault = worst is not None and worst.ratio > self.limit and stop not in guilty
             if at_fault: kind, wrong = "fault", True
             elif errors and not any(errors): kind = "equal"
-            else: kind = "inherited" if wrong and error > STANDS_OUT_BACKWARD*max(noise, usual) else "noise"
+            else: kind = "inherited" if wrong and error > STANDS_OUT*max(noise, usual) else "noise"
             if not wrong: usual = max(usual, error)
             a, b = stop.pair.a, stop.pair.b
             what = _words(stop, [share for share in shares if share.ratio > self.limit]) if at_fault else ""

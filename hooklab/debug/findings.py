@@ -113,7 +113,7 @@ def n_outputs(call: LayerCall) -> int | None:
     return sum(isinstance(part, Tensor) for part in x) if isinstance(x, tuple | list) else None
 
 # %% ../../nbs/lib/debug/findings.ipynb #01e306c4
-STANDS_OUT = 4. # How many times what is usual an inherited error is at least
+STANDS_OUT = 4. # How many times what is usual an inherited error is at least, forward and backward
 
 
 class Verdict(Blame):
