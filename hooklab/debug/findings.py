@@ -12,7 +12,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from .comparison import ComparedRow, amount
-from .judging import FAULT, Trial, difference, size_of
+from .judging import FAULT, Trial, as_shares, difference, size_of
 from .pairing import Pair
 from .passes import LayerCall
 from .places import Stop, TensorPlace, with_containers
@@ -40,7 +40,7 @@ class PairNumbers:
             one, other = part.for_b(self.shelf.get(part.a.key)), self.shelf.get(part.b.key)
             apart, whole = size_of(difference(one, other)), size_of(one)
             if apart.rms or one.dtype != other.dtype: equal = False
-            worst = max(worst, apart.rms/whole.rms if whole.rms else float(apart.rms > 0))
+            worst = max(worst, apart.share_of(whole))
         return worst, equal
 
     def own(self, stop: Stop) -> tuple[float, float]:
@@ -54,8 +54,7 @@ class PairNumbers:
         mine = share.own
         # A layer whose float64 agrees is at fault only because it has rounded to fewer bits.
         if mine is None or (stop in self.faults and share.ratio <= FAULT): mine = share.plain
-        i = max((0, 1), key=lambda i: mine[i]/share.noise[i] if share.noise[i] else 0)
-        return tuple(size[i]/whole[i] if whole[i] else float(size[i] > 0) for size in (mine, share.noise))
+        return as_shares(mine, share.noise, whole)
 
 # %% ../../nbs/lib/debug/findings.ipynb #f5f986a7
 UNEXPLAINED = 1e5 # In last bits: no rounding adds up to this

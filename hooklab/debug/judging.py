@@ -31,6 +31,16 @@ class Size(NamedTuple):
         "How many times as large as `other`, by the measure that says more."
         return max(map(_ratio, self, other))
 
+    def share_of(self, whole: "Size") -> float:
+        "The root of the mean square as a share of that of `whole`; 1 if that is zero, and this is not."
+        return self.rms/whole.rms if whole.rms else float(self.rms > 0)
+
+
+def as_shares(own: Size, noise: Size, whole: Size) -> tuple[float, float]:
+    "An error and its noise as shares of the whole, by the measure by which the error is more times the noise."
+    i = max((0, 1), key=lambda i: own[i]/noise[i] if noise[i] else 0)
+    return tuple(size[i]/whole[i] if whole[i] else float(size[i] > 0) for size in (own, noise))
+
 
 def _ratio(mine: float, its: float) -> float:
     if its: return mine/its

@@ -18,10 +18,10 @@ from .findings import Verdict, calls_differ, proof, words
 from .fingerprints import in_fingerprints
 from .losses import seeded
 from .pairing import Pair, paired
-from .places import Part, TensorPlace, Stop
+from .places import Part, Stop, TensorPlace
 from .record_trial import MeasuredTrial, beside, second_look_at_record
 from .records import Record, RecordShelf, inputs_of, is_record, only
-from .side_by_side import LiveSide, SideBySide, SideVerdict, as_shares, blamed, words_of_records
+from .side_by_side import LiveSide, SideBySide, SideVerdict, blamed, shares_at, words_of_records
 from .watching import layers_watched_or_all, run_pass
 from ..hooks.select import first_few, not_a_model
 
@@ -62,7 +62,7 @@ class RecordVerdict(SideVerdict):
 
     def own(self, stop: Stop) -> tuple[float, float]:
         place = self.faults.get(stop)
-        if place is not None and place not in self.trial.shares: return as_shares(self.trial.beside, place)
+        if place is not None and place not in self.trial.shares: return shares_at(self.trial.beside, place)
         return Verdict.own(self, stop)
 
 

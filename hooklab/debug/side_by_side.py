@@ -16,10 +16,10 @@ from torch import Tensor
 
 from .findings import Verdict
 from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
-from .judging import EPS, ROUGH, Share, Size, Trial, difference, eps, size_of
+from .judging import EPS, ROUGH, Share, Size, Trial, as_shares, difference, eps, size_of
 from .pairing import Pair
 from .passes import ModelPass, Value
-from .places import Part, TensorPlace, Stop
+from .places import Part, Stop, TensorPlace
 from .recording import kept_places
 from .symptoms import in_numbers, in_settings
 
@@ -181,7 +181,7 @@ class SideVerdict(Verdict):
             if both is None: continue
             apart, whole = size_of(difference(*both)), size_of(both[0])
             if apart.most or both[0].dtype != both[1].dtype: equal = False
-            worst = max(worst, apart.rms/whole.rms if whole.rms else float(apart.rms > 0))
+            worst = max(worst, apart.share_of(whole))
         return worst, equal
 
     def parts(self, stop: Stop) -> list[Part]: return stop.exit
@@ -191,13 +191,11 @@ class SideVerdict(Verdict):
         places = [p for p in self.trial.shares if p.stop is stop and p.where == "exit"]
         if self.faults.get(stop) is not None: places = [self.faults[stop]]
         if not places: return (math.inf if stop in self.faults else 0.), max(self.trial.precision.of(stop))/4
-        mine, noise = as_shares(self.trial, max(places, key=lambda p: self.trial.shares[p].ratio))
+        mine, noise = shares_at(self.trial, max(places, key=lambda p: self.trial.shares[p].ratio))
         return mine if stop in self.faults else math.nan, noise
 
 
-def as_shares(trial: SideBySide, place: TensorPlace) -> tuple[float, float]:
+def shares_at(trial: SideBySide, place: TensorPlace) -> tuple[float, float]:
     "The difference at a place and what arithmetic explains, as shares of the reference's size."
     share = trial.shares[place]
-    whole = size_of(numbers(trial.side_a, trial.side_b, place.part)[0])
-    i = max((0, 1), key=lambda k: share.plain[k]/share.noise[k] if share.noise[k] else 0)
-    return tuple(x[i]/whole[i] if whole[i] else float(x[i] > 0) for x in (share.plain, share.noise))
+    return as_shares(share.plain, share.noise, size_of(numbers(trial.side_a, trial.side_b, place.part)[0]))
