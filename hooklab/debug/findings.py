@@ -17,7 +17,6 @@ from .pairing import Pair
 from .passes import LayerCall
 from .places import Stop, TensorPlace, with_containers
 from .symptoms import in_numbers, in_padding, in_parameters, in_settings, shape_in_words
-from ..hooks.float64 import widened
 from ..hooks.select import first_few
 from ..hooks.tree import tensors
 
@@ -188,11 +187,10 @@ def _dtypes(place: TensorPlace) -> list[str]:
 
 def _patterns(trial: Trial, place: TensorPlace) -> list[str]:
     "What the numbers look like: at most two patterns."
-    share, shelf = trial.shares[place], trial.a.shelf
-    expected = place.part.for_b(widened(shelf.get(place.part.a.key)) + shelf.get(share.lost))
+    expected, arrived = place.part.for_b(trial.expected(place)), trial.shares[place].arrived
     masks = [t for t in tensors(trial.inputs) if t.dim() == 2]
-    if in_padding(difference(expected, share.arrived), masks): return ["only the padding differs"]
-    return list(in_numbers(expected, share.arrived))[:2]
+    if in_padding(difference(expected, arrived), masks): return ["only the padding differs"]
+    return list(in_numbers(expected, arrived))[:2]
 
 
 def _shapes(call: LayerCall) -> str:

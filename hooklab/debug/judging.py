@@ -224,8 +224,7 @@ class Trial(PlainTrial):
 
         def at_candidate(place, part, t):
             if (share := self.shares.get(place)) is None or share.lost is None: return
-            expected = widened(shelf.get(part.a.key)) + shelf.get(share.lost)
-            share.own = size_of(difference(part.for_b(expected), t))
+            share.own = size_of(difference(part.for_b(self.expected(place)), t))
             share.arrived = t.float() if share.own.over(share.noise) > FAULT else None
 
         try:
@@ -236,6 +235,10 @@ class Trial(PlainTrial):
             self.problems.append(f"There was no run in float64 ({told}), so small faults go unseen.")
         for place, share in self.shares.items():
             if share.lost is None: share.noise = self.noise(place, Size())
+
+    def expected(self, place: TensorPlace) -> Tensor:
+        "What the reference has at a place in float64, if its loss there is known."
+        return widened(self.a.shelf.get(place.part.a.key)) + self.a.shelf.get(self.shares[place].lost)
 
     def faults(self) -> dict[Stop, TensorPlace]:
         "The layers whose own computation differs, and where it shows most."

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from .fingerprints import parameter_facts_of
-from .judging import FAULT, NEAR_NOISE, Share, Size, Trial, difference, size_of
+from .judging import FAULT, NEAR_NOISE, Size, Trial, difference, size_of
 from .losses import losses
 from .pairing import Pair
 from .passes import ModelPass
@@ -69,7 +69,7 @@ class MeasuredTrial(RecordTrial):
         self.shares = {place: share for place, share in self.shares.items() if place.owner not in self.open}
 
     def measure(self):
-        nothing = self.a.shelf.put(torch.zeros(()))
+        nothing = self.a.shelf.put(torch.zeros((), device=self.record.shelf.device))
         for place, share in self.shares.items():
             loss, key = self.record.alone.get(place.part.a, (None, None))
             if loss is not None: share.loss, share.lost = loss, nothing if key is None else key
@@ -81,11 +81,8 @@ class MeasuredTrial(RecordTrial):
     def _note(self, place: TensorPlace, part: Part, t: torch.Tensor):
         share = self.shares[place]
         if share.lost is None: return
-        own = size_of(difference(part.for_b(self.expected(place, share)), t))
+        own = size_of(difference(part.for_b(self.expected(place)), t))
         share.own, share.arrived = own, t.float() if own.over(share.noise) > FAULT else None
-
-    def expected(self, place: TensorPlace, share: Share) -> torch.Tensor:
-        return widened(self.a.shelf.get(place.part.a.key)) + self.a.shelf.get(share.lost).to(self.record.shelf.device)
 
     def widely(self, told: Any, **options: Any):
         "Run the model in float64, and tell what arrives where it differs."

@@ -24,13 +24,11 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, 
     if not any(s.flags for s in faults for s in with_containers(s)): return faults
     again: dict[Stop, float] = {}
     other_flags: set[Stop] = set()
-    shelf = trial.a.shelf
 
     def arrived(place, part, t):
         share = trial.shares.get(place)
         if share is None or share.lost is None or share.own is None or share.ratio <= FAULT: return
-        expected = widened(shelf.get(part.a.key)) + shelf.get(share.lost)
-        ratio = size_of(difference(part.for_b(expected), t)).over(share.noise)
+        ratio = size_of(difference(part.for_b(trial.expected(place)), t)).over(share.noise)
         again[place.owner] = max(again.get(place.owner, 0), ratio)
 
     try: trial.run("b", arrived, wide=True, skip=trial.unequal(), with_flags=other_flags.add)
@@ -78,12 +76,11 @@ def clear_by_merging(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop
     near = {stop for stop, share in shares.items()
             if share.own is not None and share.ratio <= NEAR_NOISE and not _same_numbers(trial, stop)}
     if not near: return faults
-    shelf = trial.a.shelf
     pushed = {place: share for place, share in trial.shares.items() if place.owner in near and share.lost is not None}
 
     def arrived(place, part, t):
         if (share := pushed.get(place)) is None: return
-        moved = size_of(difference(widened(shelf.get(part.a.key)) + shelf.get(share.lost), t))
+        moved = size_of(difference(trial.expected(place), t))
         share.noise = Size(*(max(x, 2*y) for x, y in zip(share.noise, moved)))
 
     for seed in range(2): trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed + 1)
