@@ -16,7 +16,7 @@ from .judging import FAULT, Trial, as_shares, difference, size_of
 from .pairing import Pair
 from .passes import LayerCall
 from .places import Stop, TensorPlace, with_containers
-from .symptoms import in_numbers, in_padding, in_parameters, in_settings, shape_in_words
+from .symptoms import dtype_in_words, in_numbers, in_padding, in_parameters, in_settings, shape_in_words
 from ..hooks.select import first_few
 from ..hooks.tree import tensors
 
@@ -181,7 +181,7 @@ def _random_numbers(place: TensorPlace, a: LayerCall, b: LayerCall) -> list[str]
 
 
 def _dtypes(place: TensorPlace) -> list[str]:
-    one, other = (str(v.dtype).removeprefix("torch.") for v in (place.part.a, place.part.b))
+    one, other = (dtype_in_words(v.dtype) for v in (place.part.a, place.part.b))
     return [f"{other} instead of {one}"] if one != other else []
 
 
@@ -194,7 +194,7 @@ def _patterns(trial: Trial, place: TensorPlace) -> list[str]:
 
 
 def _shapes(call: LayerCall) -> str:
-    return ", ".join(shape_in_words(v) for v in call.output if v.is_float) or "no numbers"
+    return ", ".join(shape_in_words(v.shape) for v in call.output if v.is_float) or "no numbers"
 
 # %% ../../nbs/lib/debug/findings.ipynb #7df120e4
 def calls_differ(trial: Trial, stop: Stop) -> str:
@@ -211,7 +211,7 @@ def outputs_alone(trial: Trial) -> list[str]:
     if root is None or not root.exit: return []
     used_a, used_b = zip(*((part.a, part.b) for part in root.exit))
     for whose, call, used in (("reference", root.pair.a, used_a), ("candidate", root.pair.b, used_b)):
-        more = [f"{v.path} ({shape_in_words(v)})" for v in call.output if v not in used]
+        more = [f"{v.path} ({shape_in_words(v.shape)})" for v in call.output if v not in used]
         if more: lines.append(f"Only the {whose} returns {first_few(more)}: this was not compared.")
     return lines
 

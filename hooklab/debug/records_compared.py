@@ -125,7 +125,6 @@ def compare_with_model(
         comparison.notes = [*no_partners(found), *notes_on(record), *comparison.notes]
         return comparison
 
-
 # %% ../../nbs/lib/debug/records-compared.ipynb #e26d71f2
 def turned(c: Comparison) -> Comparison:
     "The same, with the sides exchanged."
