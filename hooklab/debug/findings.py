@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/debug/findings.ipynb #c16a40cd
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from torch import Tensor
@@ -17,7 +18,6 @@ from .pairing import Pair
 from .passes import LayerCall
 from .places import Stop, TensorPlace, with_containers
 from .symptoms import dtype_in_words, in_numbers, in_padding, in_parameters, in_settings, shape_in_words
-from ..hooks.select import first_few
 from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/debug/findings.ipynb #5cb2ad94
@@ -205,15 +205,11 @@ def calls_differ(trial: Trial, stop: Stop) -> str:
     return f"called {n_b} times instead of {n_a}" if n_a != n_b else ""
 
 
-def outputs_alone(trial: Trial) -> list[str]:
-    "What only one of the models returns."
-    root, lines = root_of(trial), []
-    if root is None or not root.exit: return []
-    used_a, used_b = zip(*((part.a, part.b) for part in root.exit))
-    for whose, call, used in (("reference", root.pair.a, used_a), ("candidate", root.pair.b, used_b)):
-        more = [f"{v.path} ({shape_in_words(v.shape)})" for v in call.output if v not in used]
-        if more: lines.append(f"Only the {whose} returns {first_few(more)}: this was not compared.")
-    return lines
+def put_in_words(verdict: Verdict, words_of: Callable[[Stop, TensorPlace | None], list[str]]):
+    "Say of each fault what kind it is."
+    for stop, place in verdict.faults.items():
+        what = [*words_of(stop, place), calls_differ(verdict.trial, stop)]
+        verdict.words[stop] = "; ".join(text for text in what if text)
 
 # %% ../../nbs/lib/debug/findings.ipynb #6d786592
 def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
@@ -245,3 +241,10 @@ def proof(trial: Trial, faults: list[Stop], before: float) -> list[str]:
     if not after: return [f"{start} agree bit for bit."]
     if after < before/10: return [f"{start} differ by {amount(after)} instead of {amount(before)}."]
     return [f"{start} still differ by {amount(after)} (before: {amount(before)})."]
+
+
+def rows_and_proof(verdict: Verdict) -> tuple[list[ComparedRow], list[str]]:
+    "The rows, and whether the faults explain by how much the outputs of the models differ."
+    rows, faults = verdict.rows(), sorted(verdict.faults, key=lambda stop: stop.number)
+    root = next((row for row in rows if row.a == ""), None)
+    return rows, proof(verdict.trial, faults, root.error) if faults and root else []

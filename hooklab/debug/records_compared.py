@@ -8,13 +8,14 @@ __all__ = []
 # %% ../../nbs/lib/debug/records-compared.ipynb #029bd276
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from .comparison import Comparison
-from .findings import Verdict, calls_differ, proof, words
+from .findings import Verdict, put_in_words, rows_and_proof, words
 from .fingerprints import in_fingerprints
 from .losses import seeded
 from .pairing import Pair, paired
@@ -76,13 +77,8 @@ def judged_with_record(trial: MeasuredTrial) -> Comparison:
         verdict.faults |= second_look_at_record(trial)
         verdict.faults |= among_samples(trial, verdict.faults)
     verdict.blame_what_was_not_measured()
-    faults = sorted(verdict.faults, key=lambda stop: stop.number)
-    for stop in faults:
-        what = [*words_with_record(trial, stop, verdict.faults[stop]), calls_differ(trial, stop)]
-        verdict.words[stop] = "; ".join(text for text in what if text)
-    rows = verdict.rows()
-    root = next((row for row in rows if row.a == ""), None)
-    lines = proof(trial, faults, root.error) if faults and root else []
+    put_in_words(verdict, partial(words_with_record, trial))
+    rows, lines = rows_and_proof(verdict)
     return Comparison(rows, lines=lines, notes=trial.problems)
 
 
@@ -147,9 +143,7 @@ def compare_two_records(one: Any, other: Any, *, pairs: Any, names: Any) -> Comp
         verdict = SideVerdict(trial, {})
         if fault := blamed(trial): verdict.faults = dict([fault])
         verdict.blame_what_was_not_measured()
-        for stop, place in verdict.faults.items():
-            what = [words_of_records(trial, stop, place), calls_differ(trial, stop)]
-            verdict.words[stop] = "; ".join(text for text in what if text)
+        put_in_words(verdict, lambda stop, place: [words_of_records(trial, stop, place)])
         rows = verdict.rows()
         lines = other_parameters(trial, verdict.faults) if verdict.faults else []
         return Comparison(rows, lines=lines, notes=[*no_partners(found), *notes_on(a, b)])
