@@ -550,8 +550,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                 'hooklab/debug/places.py'),
                                       'hooklab.debug.places._layout': ('lib/debug/places.html#_layout', 'hooklab/debug/places.py'),
                                       'hooklab.debug.places._layouts': ('lib/debug/places.html#_layouts', 'hooklab/debug/places.py'),
-                                      'hooklab.debug.places._lies_as_mask': ( 'lib/debug/places.html#_lies_as_mask',
-                                                                              'hooklab/debug/places.py'),
                                       'hooklab.debug.places._n': ('lib/debug/places.html#_n', 'hooklab/debug/places.py'),
                                       'hooklab.debug.places._same_path_and_shape': ( 'lib/debug/places.html#_same_path_and_shape',
                                                                                      'hooklab/debug/places.py'),
