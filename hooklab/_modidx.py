@@ -522,6 +522,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'hooklab.debug.passes.equal_bits': ('lib/debug/passes.html#equal_bits', 'hooklab/debug/passes.py'),
                                       'hooklab.debug.passes.has_own_forward': ( 'lib/debug/passes.html#has_own_forward',
                                                                                 'hooklab/debug/passes.py'),
+                                      'hooklab.debug.passes.numbers_at': ('lib/debug/passes.html#numbers_at', 'hooklab/debug/passes.py'),
                                       'hooklab.debug.passes.numbers_in': ('lib/debug/passes.html#numbers_in', 'hooklab/debug/passes.py'),
                                       'hooklab.debug.passes.parameter_norms': ( 'lib/debug/passes.html#parameter_norms',
                                                                                 'hooklab/debug/passes.py'),
