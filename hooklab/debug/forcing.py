@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .passes import LayerCall, ModelPass, arguments, as_tensor, has_own_forward, numbers_in
-from .places import Part, TensorPlace, Stop
+from .places import Part, Stop, TensorPlace
 from .spill import Shelf
 from .watching import as_it_was, copied
 from ..hooks.calls import LayerHook, listen

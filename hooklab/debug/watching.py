@@ -19,10 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hooklab.debug.passes import (
+from .passes import (
     LayerCall, ModelPass, Value, all_plain, arguments, as_tensor, equal_bits, has_own_forward, numbers_in,
-    plain_settings,
-    some_of)
+    plain_settings, some_of)
 from .spill import Shelf
 from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
