@@ -46,6 +46,16 @@ def compiled_for_this_file():
     if "torch._dynamo" in sys.modules: sys.modules["torch._dynamo"].reset()
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    "The tests of a file that asks for it compute with one thread."
+    import torch
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     "With `-n 2 --dist loadfile`, who runs what is said in support/sharing.py."

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/debug/backward.ipynb #bf260691
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from .comparison import ComparedRow
+from .findings import STANDS_OUT
 from .forcing import Forcer, Forcing
-from .judging import FAULT, ROUGH, Size, Trial, difference, rounding_noise, size_of
+from .judging import FAULT, ROUGH, Size, Trial, as_shares, difference, rounding_noise, size_of
 from .passes import arguments, has_own_forward
-from .places import TensorPlace, Stop
+from .places import Stop, TensorPlace
 from .symptoms import in_numbers
 from .watching import as_it_was, copied
 from ..hooks.calls import GradientHook, listen
@@ -133,9 +135,8 @@ class GradientShare:
 
     def relative(self) -> tuple[float, float]:
         "The own share and the noise, relative to the reference's gradient."
-        i = max((0, 1), key=lambda i: self.own[i]/self.noise[i] if self.noise[i] else 0)
-        if whole := self.whole[i]: return self.own[i]/whole, self.noise[i]/whole
-        return float("inf") if self.own[i] else 0., 0.
+        if self.whole.most: return as_shares(self.own, self.noise, self.whole)
+        return math.inf if self.own.most else 0., 0.
 
 # %% ../../nbs/lib/debug/backward.ipynb #062b0f11
 class GradientShares:
@@ -186,9 +187,6 @@ class GradientShares:
         self.owned.setdefault(owner, []).append(GradientShare(of, own, noise, whole, expected, found))
 
 # %% ../../nbs/lib/debug/backward.ipynb #fbdfb5e3
-STANDS_OUT_BACKWARD = 4. # How many times what is usual an inherited error is at least
-
-
 class BackwardTrial(GradientShares):
     "From the gradients of two models to rows."
     def rows(self, guilty: set[Stop]) -> list[ComparedRow]:
@@ -204,7 +202,7 @@ class BackwardTrial(GradientShares):
             at_fault = worst is not None and worst.ratio > self.limit and stop not in guilty
             if at_fault: kind, wrong = "fault", True
             elif errors and not any(errors): kind = "equal"
-            else: kind = "inherited" if wrong and error > STANDS_OUT_BACKWARD*max(noise, usual) else "noise"
+            else: kind = "inherited" if wrong and error > STANDS_OUT*max(noise, usual) else "noise"
             if not wrong: usual = max(usual, error)
             a, b = stop.pair.a, stop.pair.b
             what = _words(stop, [share for share in shares if share.ratio > self.limit]) if at_fault else ""
@@ -219,8 +217,7 @@ class BackwardTrial(GradientShares):
             other = self.b.notes.get((*stop.pair.b.place, "exit", place.part.b.path or "0"))
             if one is None or other is None or one.numel() != other.numel(): continue
             one = place.part.for_b(one)
-            apart, whole = size_of(difference(one, other)).rms, size_of(one).rms
-            found.append(apart/whole if whole else float(apart > 0))
+            found.append(size_of(difference(one, other)).share_of(size_of(one)))
         return found
 
 

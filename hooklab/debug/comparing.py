@@ -14,7 +14,7 @@ from torch import nn
 from .backward import BackwardTrial
 from .comparison import ComparedRow, Comparison
 from .compiled import compiled_row, is_compiled
-from .findings import Verdict, calls_differ, outputs_alone, proof, words
+from .findings import Verdict, put_in_words, root_of, rows_and_proof, words
 from .judging import Trial
 from .pairing import Pairs, paired
 from .passes import ModelPass
@@ -22,8 +22,9 @@ from .records import is_record
 from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
-from .watching import run_pass, layers_watched
-from ..hooks.select import not_a_model
+from .symptoms import shape_in_words
+from .watching import layers_watched, layers_watched_or_all, run_pass
+from ..hooks.select import first_few, not_a_model
 
 # %% ../../nbs/lib/debug/comparing.ipynb #e770e565
 def compare(
@@ -84,11 +85,7 @@ def first_pass(whose: str, model: nn.Module, inputs: tuple[tuple, dict], shelf: 
 
 def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) -> dict[str, dict[str, nn.Module]]:
     "The layers of both. `names` selects in the reference, and in the candidate too if some of its layers fit."
-    names = [names] if isinstance(names, str | type) or callable(names) else names
-    found = {"a": layers_watched(reference, names)}
-    try: found["b"] = layers_watched(candidate, names)
-    except LookupError: found["b"] = layers_watched(candidate)
-    return found
+    return {"a": layers_watched(reference, names), "b": layers_watched_or_all(candidate, names)}
 
 # %% ../../nbs/lib/debug/comparing.ipynb #062fdab8
 def verdict_of(trial: Trial) -> Verdict:
@@ -99,10 +96,19 @@ def verdict_of(trial: Trial) -> Verdict:
         if trial.shares: trial.measure()
         verdict = Verdict(trial, second_look(trial))
     verdict.blame_what_was_not_measured()
-    for stop, place in verdict.faults.items():
-        what = [words(trial, stop, place), calls_differ(trial, stop)]
-        verdict.words[stop] = "; ".join(text for text in what if text)
+    put_in_words(verdict, lambda stop, place: [words(trial, stop, place)])
     return verdict
+
+
+def outputs_alone(trial: Trial) -> list[str]:
+    "What only one of the models returns."
+    root, lines = root_of(trial), []
+    if root is None or not root.exit: return []
+    used_a, used_b = zip(*((part.a, part.b) for part in root.exit))
+    for whose, call, used in (("reference", root.pair.a, used_a), ("candidate", root.pair.b, used_b)):
+        more = [f"{v.path} ({shape_in_words(v.shape)})" for v in call.output if v not in used]
+        if more: lines.append(f"Only the {whose} returns {first_few(more)}: this was not compared.")
+    return lines
 
 
 def rows_of_compiled(trial: Trial) -> list[ComparedRow]:
@@ -116,10 +122,7 @@ def rows_of_compiled(trial: Trial) -> list[ComparedRow]:
 def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Comparison:
     "What two passes and their pairs say."
     verdict = verdict_of(trial)
-    faults = sorted(verdict.faults, key=lambda stop: stop.number)
-    rows, lines = verdict.rows(), []
-    root = next((row for row in rows if row.a == ""), None)
-    if faults and root: lines = proof(trial, faults, root.error)
-    if backward is not None: rows += BackwardTrial(trial, backward).rows(set(faults))
+    rows, lines = rows_and_proof(verdict)
+    if backward is not None: rows += BackwardTrial(trial, backward).rows(set(verdict.faults))
     rows += rows_of_compiled(trial)
     return Comparison(rows, lines=lines, notes=[*outputs_alone(trial), *trial.problems])

@@ -7,18 +7,17 @@ __all__ = []
 
 # %% ../../nbs/lib/debug/findings.ipynb #c16a40cd
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from torch import Tensor
 
 from .comparison import ComparedRow, amount
-from .judging import FAULT, Trial, difference, size_of, with_containers
+from .judging import FAULT, Trial, as_shares, difference, size_of
 from .pairing import Pair
 from .passes import LayerCall
-from .places import TensorPlace, Stop
-from .symptoms import in_numbers, in_padding, in_parameters, in_settings, shape_in_words
-from ..hooks.float64 import widened
-from ..hooks.select import first_few
+from .places import Stop, TensorPlace, with_containers
+from .symptoms import dtype_in_words, in_numbers, in_padding, in_parameters, in_settings, shape_in_words
 from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/debug/findings.ipynb #5cb2ad94
@@ -40,7 +39,7 @@ class PairNumbers:
             one, other = part.for_b(self.shelf.get(part.a.key)), self.shelf.get(part.b.key)
             apart, whole = size_of(difference(one, other)), size_of(one)
             if apart.rms or one.dtype != other.dtype: equal = False
-            worst = max(worst, apart.rms/whole.rms if whole.rms else float(apart.rms > 0))
+            worst = max(worst, apart.share_of(whole))
         return worst, equal
 
     def own(self, stop: Stop) -> tuple[float, float]:
@@ -54,8 +53,7 @@ class PairNumbers:
         mine = share.own
         # A layer whose float64 agrees is at fault only because it has rounded to fewer bits.
         if mine is None or (stop in self.faults and share.ratio <= FAULT): mine = share.plain
-        i = max((0, 1), key=lambda i: mine[i]/share.noise[i] if share.noise[i] else 0)
-        return tuple(size[i]/whole[i] if whole[i] else float(size[i] > 0) for size in (mine, share.noise))
+        return as_shares(mine, share.noise, whole)
 
 # %% ../../nbs/lib/debug/findings.ipynb #f5f986a7
 UNEXPLAINED = 1e5 # In last bits: no rounding adds up to this
@@ -113,7 +111,7 @@ def n_outputs(call: LayerCall) -> int | None:
     return sum(isinstance(part, Tensor) for part in x) if isinstance(x, tuple | list) else None
 
 # %% ../../nbs/lib/debug/findings.ipynb #01e306c4
-STANDS_OUT = 4. # How many times what is usual an inherited error is at least
+STANDS_OUT = 4. # How many times what is usual an inherited error is at least, forward and backward
 
 
 class Verdict(Blame):
@@ -183,21 +181,20 @@ def _random_numbers(place: TensorPlace, a: LayerCall, b: LayerCall) -> list[str]
 
 
 def _dtypes(place: TensorPlace) -> list[str]:
-    one, other = (str(v.dtype).removeprefix("torch.") for v in (place.part.a, place.part.b))
+    one, other = (dtype_in_words(v.dtype) for v in (place.part.a, place.part.b))
     return [f"{other} instead of {one}"] if one != other else []
 
 
 def _patterns(trial: Trial, place: TensorPlace) -> list[str]:
     "What the numbers look like: at most two patterns."
-    share, shelf = trial.shares[place], trial.a.shelf
-    expected = place.part.for_b(widened(shelf.get(place.part.a.key)) + shelf.get(share.lost))
+    expected, arrived = place.part.for_b(trial.expected(place)), trial.shares[place].arrived
     masks = [t for t in tensors(trial.inputs) if t.dim() == 2]
-    if in_padding(difference(expected, share.arrived), masks): return ["only the padding differs"]
-    return list(in_numbers(expected, share.arrived))[:2]
+    if in_padding(difference(expected, arrived), masks): return ["only the padding differs"]
+    return list(in_numbers(expected, arrived))[:2]
 
 
 def _shapes(call: LayerCall) -> str:
-    return ", ".join(shape_in_words(v) for v in call.output if v.is_float) or "no numbers"
+    return ", ".join(shape_in_words(v.shape) for v in call.output if v.is_float) or "no numbers"
 
 # %% ../../nbs/lib/debug/findings.ipynb #7df120e4
 def calls_differ(trial: Trial, stop: Stop) -> str:
@@ -208,15 +205,11 @@ def calls_differ(trial: Trial, stop: Stop) -> str:
     return f"called {n_b} times instead of {n_a}" if n_a != n_b else ""
 
 
-def outputs_alone(trial: Trial) -> list[str]:
-    "What only one of the models returns."
-    root, lines = root_of(trial), []
-    if root is None or not root.exit: return []
-    used_a, used_b = zip(*((part.a, part.b) for part in root.exit))
-    for whose, call, used in (("reference", root.pair.a, used_a), ("candidate", root.pair.b, used_b)):
-        more = [f"{v.path} ({shape_in_words(v)})" for v in call.output if v not in used]
-        if more: lines.append(f"Only the {whose} returns {first_few(more)}: this was not compared.")
-    return lines
+def put_in_words(verdict: Verdict, words_of: Callable[[Stop, TensorPlace | None], list[str]]):
+    "Say of each fault what kind it is."
+    for stop, place in verdict.faults.items():
+        what = [*words_of(stop, place), calls_differ(verdict.trial, stop)]
+        verdict.words[stop] = "; ".join(text for text in what if text)
 
 # %% ../../nbs/lib/debug/findings.ipynb #6d786592
 def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
@@ -248,3 +241,10 @@ def proof(trial: Trial, faults: list[Stop], before: float) -> list[str]:
     if not after: return [f"{start} agree bit for bit."]
     if after < before/10: return [f"{start} differ by {amount(after)} instead of {amount(before)}."]
     return [f"{start} still differ by {amount(after)} (before: {amount(before)})."]
+
+
+def rows_and_proof(verdict: Verdict) -> tuple[list[ComparedRow], list[str]]:
+    "The rows, and whether the faults explain by how much the outputs of the models differ."
+    rows, faults = verdict.rows(), sorted(verdict.faults, key=lambda stop: stop.number)
+    root = next((row for row in rows if row.a == ""), None)
+    return rows, proof(verdict.trial, faults, root.error) if faults and root else []

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .judging import eps, size_of
 from .passes import PLAIN
 from .spill import is_plain
+from .symptoms import dtype_in_words, shape_in_words
 from ..hooks.files import tensors_hash
 
 # %% ../../nbs/lib/debug/fingerprints.ipynb #99dd2d5c
@@ -52,14 +53,12 @@ def in_fingerprints(a: nn.Module, b: nn.Module) -> Iterator[str]:
     for name in [name for name in mine if name in theirs and name != "num_batches_tracked"]:
         one, other = mine[name], theirs[name]
         word = f"buffer {name}" if one["buffer"] else name
-        if one["shape"] != other["shape"]: yield f"{word} is {_times(other)} where the reference has {_times(one)}"
-        elif one["dtype"] != other["dtype"]: yield f"{word} is {_word(other)}, not {_word(one)}"
+        if one["shape"] != other["shape"]:
+            yield f"{word} is {shape_in_words(other['shape'])} where the reference has {shape_in_words(one['shape'])}"
+        elif one["dtype"] != other["dtype"]:
+            yield f"{word} is {dtype_in_words(other['dtype'])}, not {dtype_in_words(one['dtype'])}"
         elif one.get("hash") != other.get("hash"):
             yield f"{word} differs ({_norms(one.get('norm'), other.get('norm'))})"
-
-
-def _times(about: dict) -> str: return "×".join(map(str, about["shape"])) or "a scalar"
-def _word(about: dict) -> str: return about["dtype"].removeprefix("torch.")
 
 
 def _norms(one: float | None, other: float | None) -> str:
@@ -74,4 +73,4 @@ def may_be_merged(a: nn.Module, b: nn.Module) -> bool:
     def counted(abouts, *what): return Counter(str([about.get(name) for name in what]) for about in abouts)
     if counted(one, "hash") == counted(other, "hash"): return False
     if counted(one, "dtype", "shape") != counted(other, "dtype", "shape"): return True
-    return all(eps(getattr(torch, _word(about))) <= 2.**-23 for about in [*one, *other])
+    return all(eps(getattr(torch, dtype_in_words(about["dtype"]))) <= 2.**-23 for about in [*one, *other])

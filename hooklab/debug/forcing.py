@@ -15,14 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from .passes import LayerCall, ModelPass, arguments, as_tensor, has_own_forward, numbers_in
-from .places import Part, TensorPlace, Stop
+from .places import Part, Stop, TensorPlace
 from .spill import Shelf
 from .watching import as_it_was, copied
 from ..hooks.calls import LayerHook, listen
-from ..hooks.float64 import in_float64, pushed, widened
+from ..hooks.float64 import in_float64, out_of_float64, pushed, widened
 from ..hooks.group import Group
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import run_undisturbed
@@ -182,7 +181,7 @@ class Forcing(SkipsLayers):
             i, part = wanted.get(next(paths), (None, None))
             if part is None: return t
             place, numbers = TensorPlace(stop, where, i), numbers_in(t)
-            with _disable_current_modes(): self.arrived(place, part, numbers)  # what looks on does not run in float64
+            with out_of_float64(): self.arrived(place, part, numbers)  # what looks on does not run in float64
             if numbers is not t: return t  # sparse, nested or quantized: only looked at
             return self.lend(place, t, self.value(part), id(t) in given)
 

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/debug/judging.ipynb #664d283b
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .forcing import run_forced
 from .pairing import Pair
 from .passes import LayerCall, ModelPass
-from .places import TensorPlace, Stop, stops_of
+from .places import Stop, TensorPlace, stops_of, with_containers
 from ..hooks.float64 import widened
 
 # %% ../../nbs/lib/debug/judging.ipynb #149b2e62
@@ -30,6 +30,16 @@ class Size(NamedTuple):
     def over(self, other: "Size") -> float:
         "How many times as large as `other`, by the measure that says more."
         return max(map(_ratio, self, other))
+
+    def share_of(self, whole: "Size") -> float:
+        "The root of the mean square as a share of that of `whole`; 1 if that is zero, and this is not."
+        return self.rms/whole.rms if whole.rms else float(self.rms > 0)
+
+
+def as_shares(own: Size, noise: Size, whole: Size) -> tuple[float, float]:
+    "An error and its noise as shares of the whole, by the measure by which the error is more times the noise."
+    i = max((0, 1), key=lambda i: own[i]/noise[i] if noise[i] else 0)
+    return tuple(size[i]/whole[i] if whole[i] else float(size[i] > 0) for size in (own, noise))
 
 
 def _ratio(mine: float, its: float) -> float:
@@ -130,13 +140,6 @@ class Share:
         return self.ratio > FAULT or self.plain.over(self.noise) > ROUGH
 
 # %% ../../nbs/lib/debug/judging.ipynb #d3f6faa1
-def with_containers(stop: Stop | None) -> Iterator[Stop]:
-    "A call and those around it, from the inside out."
-    while stop is not None:
-        yield stop
-        stop = stop.parent
-
-
 class ForcedRuns:
     "Two passes and their pairs, and runs of either model with the reference's numbers."
     def __init__(self, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any, named: dict[str, dict],
@@ -221,8 +224,7 @@ class Trial(PlainTrial):
 
         def at_candidate(place, part, t):
             if (share := self.shares.get(place)) is None or share.lost is None: return
-            expected = widened(shelf.get(part.a.key)) + shelf.get(share.lost)
-            share.own = size_of(difference(part.for_b(expected), t))
+            share.own = size_of(difference(part.for_b(self.expected(place)), t))
             share.arrived = t.float() if share.own.over(share.noise) > FAULT else None
 
         try:
@@ -233,6 +235,10 @@ class Trial(PlainTrial):
             self.problems.append(f"There was no run in float64 ({told}), so small faults go unseen.")
         for place, share in self.shares.items():
             if share.lost is None: share.noise = self.noise(place, Size())
+
+    def expected(self, place: TensorPlace) -> Tensor:
+        "What the reference has at a place in float64, if its loss there is known."
+        return widened(self.a.shelf.get(place.part.a.key)) + self.a.shelf.get(self.shares[place].lost)
 
     def faults(self) -> dict[Stop, TensorPlace]:
         "The layers whose own computation differs, and where it shows most."

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C import _DisableTorchDispatch
 
 from .forcing import run_forced
 from .judging import Size, difference, size_of
@@ -23,7 +22,7 @@ from .passes import LayerCall, ModelPass, Value
 from .places import stops_of
 from .watching import Watcher, Watching, as_it_was, copied, same_chance
 from ..hooks.calls import listen
-from ..hooks.float64 import in_float64, widened
+from ..hooks.float64 import in_float64, out_of_float64, widened
 from ..hooks.tree import map_tensors, named_tensors
 from ..hooks.undisturbed import run_undisturbed
 
@@ -52,7 +51,7 @@ class Measuring(Watching):
         for path, t in named_tensors(x):
             v = known.get(path)
             if v is None or not v.is_float or v.shape != tuple(t.shape): continue
-            with _DisableTorchDispatch(): self.sizes[v] = size_of(difference(widened(self.before.shelf.get(v.key)), t))
+            with out_of_float64(): self.sizes[v] = size_of(difference(widened(self.before.shelf.get(v.key)), t))
         return []
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .passes import LayerCall, ModelPass, Value, parameter_norms
+from .passes import LayerCall, ModelPass, Value, numbers_at, parameter_norms
 from ..hooks.select import nearest
 
 # %% ../../nbs/lib/debug/pairing.ipynb #f1a1e2f5
@@ -37,9 +37,7 @@ def sampled(t: Tensor) -> np.ndarray:
     "Up to 64 numbers of `t` from places spread over it, and the root of its mean square."
     n = t.numel()
     if not n: return np.zeros(SAMPLE + 1)
-    where = np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)
-    index = tuple(torch.from_numpy(i).to(t.device) for i in np.unravel_index(where, t.shape)) if t.dim() else ()
-    some = t[index].reshape(-1)
+    some = numbers_at(t, np.linspace(0, n - 1, min(n, SAMPLE)).astype(int))
     if some.is_complex(): some = some.abs()
     found = np.zeros(SAMPLE + 1)
     found[:len(some)] = some.double().cpu().numpy()

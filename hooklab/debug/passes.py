@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -151,6 +152,13 @@ def some_of(t: Tensor) -> Tensor:
     if not t.dim() or not t.numel(): return t
     first_row = t[(0,)*(t.dim() - 1)]
     return first_row[:64]
+
+
+def numbers_at(t: Tensor, places: np.ndarray) -> Tensor:
+    "The numbers of a tensor at these places, counted as if all its numbers stood in a row."
+    if not t.dim(): return t.reshape(1)
+    # torch.unravel_index does the same, but imports sympy, which takes seconds.
+    return t[tuple(torch.from_numpy(i).to(t.device) for i in np.unravel_index(places, t.shape))]
 
 
 def equal_bits(a: Tensor, b: Tensor) -> bool:

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/debug/places.ipynb #5a1859b3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import NamedTuple
@@ -54,6 +54,13 @@ class Stop:
     exit: list[Part] = field(default_factory=list)
     flags: list[str] = field(default_factory=list) # The names of arguments that are no activations
     parent: "Stop | None" = None # The innermost call of the candidate around it that has a partner
+
+
+def with_containers(stop: Stop | None) -> Iterator[Stop]:
+    "A call and those around it, from the inside out."
+    while stop is not None:
+        yield stop
+        stop = stop.parent
 
 
 class TensorPlace(NamedTuple):
@@ -128,9 +135,17 @@ def _laid_out_alike(part: Part, shelf: Shelf) -> bool:
     return bool((one - other).abs().mean() <= .05*one.abs().mean())
 
 # %% ../../nbs/lib/debug/places.ipynb #96ccffc4
-def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -> list[Part]:
-    "The tensors that correspond; at an entry, only activations."
-    if entry: a, b = _activations(a, shelf), _activations(b, shelf)
+def parts_of_values(
+    a: list[Value], # Of the reference
+    b: list[Value], # Of the candidate
+    shelf: Shelf, # Where their numbers lie
+    entry: bool, # Only activations correspond at an entry
+    masks: dict[int, bool] | None = None, # Which keys on the shelf are those of masks, as far as it is known
+) -> list[Part]:
+    "The tensors that correspond."
+    if entry:
+        masks = {} if masks is None else masks
+        a, b = _activations(a, shelf, masks), _activations(b, shelf, masks)
 
     def expand(one: Value, other: Value) -> bool:
         if _expands(one, other): return True
@@ -145,15 +160,12 @@ def parts_of_values(a: list[Value], b: list[Value], shelf: Shelf, entry: bool) -
     return found
 
 
-def _activations(values: list[Value], shelf: Shelf) -> list[Value]:
-    return [v for v in values if v.is_float and not _lies_as_mask(v.key, shelf)]
-
-
-def _lies_as_mask(key: int, shelf: Shelf) -> bool:
-    "Is the tensor under this key a mask? It is looked at once, because many calls are given the same tensor."
-    known = shelf.__dict__.setdefault("masks", {})
-    if key not in known: known[key] = is_mask(shelf.get(key))
-    return known[key]
+def _activations(values: list[Value], shelf: Shelf, masks: dict[int, bool]) -> list[Value]:
+    "The floating point numbers, but for masks. A tensor is looked at once, because many calls are given the same."
+    values = [v for v in values if v.is_float]
+    for v in values:
+        if v.key not in masks: masks[v.key] = is_mask(shelf.get(v.key))
+    return [v for v in values if not masks[v.key]]
 
 
 def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], bool], shelf: Shelf) -> Part | None:
@@ -166,10 +178,10 @@ def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], boo
 # %% ../../nbs/lib/debug/places.ipynb #6b75100d
 def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[Stop], list[Stop]]:
     "The pairs that have a partner, as places; and those whose outputs cannot be compared, because of their shapes."
-    found, other_shapes = [], []
+    found, other_shapes, masks = [], [], {}
     for number, pair in enumerate(pairs):
         if pair.a is None or pair.b is None: continue
-        stop = _stop(pair, number, a.shelf)
+        stop = _stop(pair, number, a.shelf, masks)
         (found if _comparable(stop) else other_shapes).append(stop)
     by_call = {stop.pair.b: stop for stop in found}
     for stop in found + other_shapes:
@@ -179,10 +191,10 @@ def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[St
     return found, other_shapes
 
 
-def _stop(pair: Pair, number: int, shelf: Shelf) -> Stop:
+def _stop(pair: Pair, number: int, shelf: Shelf, masks: dict[int, bool]) -> Stop:
     stop = Stop(pair, number, exit=parts_of_values(pair.a.output, pair.b.output, shelf, entry=False))
     if pair.entry and not pair.is_root:
-        stop.entry = parts_of_values(pair.a.inputs, pair.b.inputs, shelf, entry=True)
+        stop.entry = parts_of_values(pair.a.inputs, pair.b.inputs, shelf, entry=True, masks=masks)
         stop.flags = _flags(stop)
     return stop
 

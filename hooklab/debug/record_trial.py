@@ -8,20 +8,19 @@ __all__ = []
 # %% ../../nbs/lib/debug/record-trial.ipynb #6d784281
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
 from .fingerprints import parameter_facts_of
-from .judging import FAULT, NEAR_NOISE, Share, Size, Trial, difference, size_of
+from .judging import FAULT, Size, Trial, difference, size_of
 from .losses import losses
 from .pairing import Pair
 from .passes import ModelPass
-from .places import Part, TensorPlace, Stop
+from .places import Part, Stop, TensorPlace, with_containers
 from .records import Record
-from .second_look import clear_by_flags
+from .second_look import clear_by_flags, clear_in_blocks, clear_near_noise, second_look
 from .side_by_side import LiveSide, SideBySide
 from ..hooks.float64 import widened
 
@@ -70,7 +69,7 @@ class MeasuredTrial(RecordTrial):
         self.shares = {place: share for place, share in self.shares.items() if place.owner not in self.open}
 
     def measure(self):
-        nothing = self.a.shelf.put(torch.zeros(()))
+        nothing = self.a.shelf.put(torch.zeros((), device=self.record.shelf.device))
         for place, share in self.shares.items():
             loss, key = self.record.alone.get(place.part.a, (None, None))
             if loss is not None: share.loss, share.lost = loss, nothing if key is None else key
@@ -82,11 +81,8 @@ class MeasuredTrial(RecordTrial):
     def _note(self, place: TensorPlace, part: Part, t: torch.Tensor):
         share = self.shares[place]
         if share.lost is None: return
-        own = size_of(difference(part.for_b(self.expected(place, share)), t))
+        own = size_of(difference(part.for_b(self.expected(place)), t))
         share.own, share.arrived = own, t.float() if own.over(share.noise) > FAULT else None
-
-    def expected(self, place: TensorPlace, share: Share) -> torch.Tensor:
-        return widened(self.a.shelf.get(place.part.a.key)) + self.a.shelf.get(share.lost).to(self.record.shelf.device)
 
     def widely(self, told: Any, **options: Any):
         "Run the model in float64, and tell what arrives where it differs."
@@ -96,12 +92,6 @@ class MeasuredTrial(RecordTrial):
         self.run("b", arrived, wide=True, skip=lambda stop: stop not in exits, **options)
 
 # %% ../../nbs/lib/debug/record-trial.ipynb #c2ff4684
-def _upwards(stop: Stop | None) -> Iterable[Stop]:
-    while stop is not None:
-        yield stop
-        stop = stop.parent
-
-
 def _same_hashes(stop: Stop) -> bool:
     "Do both layers have the same parameters, in whatever order and under whatever names?"
     one, other = ([about.get("hash") for m in call.module.modules() for about in parameter_facts_of(m).values()]
@@ -110,24 +100,19 @@ def _same_hashes(stop: Stop) -> bool:
 
 
 def clear_by_rounding(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
-    "The faults, without those that rounding of merged or narrower weights explains."
-    shares = {stop: trial.shares[place] for stop, place in faults.items()}
-    near = {stop for stop, share in shares.items()
-            if share.own is not None and share.ratio <= NEAR_NOISE
-            and not _same_hashes(stop) and not _only_numbers_differ(stop)}
-    if not near: return faults
-    before = {}
-    def note(place, part, t):
-        if place.owner in near: before[place] = t.clone()
+    "The faults, without those that rounding of merged or narrower weights explains; the candidate is pushed."
+    def may_be_merged(stop): return not _same_hashes(stop) and not _only_numbers_differ(stop)
 
-    def compare(place, part, t):
-        if place not in before: return
-        share, moved = trial.shares[place], size_of(difference(before[place], t))
-        share.noise = Size(*(max(x, 2*y) for x, y in zip(share.noise, moved)))
+    def push(near, told):
+        before = {}
+        def note(place, part, t):
+            if place.owner in near: before[place] = t.clone()
+        def compare(place, part, t):
+            if place in before: told(place, difference(before[place], t))
+        trial.widely(note)
+        for seed in range(2): trial.widely(compare, push=seed + 1)
 
-    trial.widely(note)
-    for seed in range(2): trial.widely(compare, push=seed + 1)
-    return {stop: place for stop, place in faults.items() if stop not in near or shares[stop].ratio > FAULT}
+    return clear_near_noise(trial, faults, may_be_merged, push)
 
 
 def _only_numbers_differ(stop: Stop) -> bool:
@@ -138,21 +123,15 @@ def _only_numbers_differ(stop: Stop) -> bool:
 
 # %% ../../nbs/lib/debug/record-trial.ipynb #6089c814
 def clear_by_whole_block(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
-    "The faults, without those in a block that as a whole does the same."
-    inside = defaultdict(set)
-    for stop in faults:
-        for around in _upwards(stop): inside[around].add(stop)
-    blocks = {block for block, suspects in inside.items() if len(suspects) > 1 and block.exit
-              and not trial.sampled[block] and block not in trial.open}
-    cleared, left = set(), sorted(blocks, key=lambda block: sum(1 for _ in _upwards(block)))
-    for block in left:  # the outermost first
-        if not inside[block] <= cleared and _same_result(trial, block): cleared |= inside[block]
-    return {stop: place for stop, place in faults.items() if stop not in cleared}
+    "The faults, without those in a block that as a whole does the same; only the candidate runs."
+    def was_kept(block): return not trial.sampled[block] and block not in trial.open
+    def same_results(blocks): return [block for block in blocks if _same_result(trial, block)]
+    return clear_in_blocks(faults, was_kept, same_results)
 
 
 def _same_result(trial: MeasuredTrial, block: Stop) -> bool:
     "Does a block return the same when only what goes into it, and what is around it, is forced?"
-    stops = [s for s in trial.stops if s is block or block not in _upwards(s)]
+    stops = [s for s in trial.stops if s is block or block not in with_containers(s)]
     returned = {}
 
     def arrived(place, part, t):
@@ -172,10 +151,7 @@ def _same_result(trial: MeasuredTrial, block: Stop) -> bool:
 
 def second_look_at_record(trial: MeasuredTrial) -> dict[Stop, TensorPlace]:
     "The layers at fault."
-    faults = trial.faults()
-    for clear in (clear_by_flags, clear_by_rounding, clear_by_whole_block):
-        if faults: faults = clear(trial, faults)
-    return faults
+    return second_look(trial, (clear_by_flags, clear_by_rounding, clear_by_whole_block))
 
 # %% ../../nbs/lib/debug/record-trial.ipynb #b21e13a9
 def beside(trial: MeasuredTrial) -> SideBySide:

@@ -20,9 +20,9 @@ from .. import __version__
 from .fingerprints import layer_facts
 from .losses import local_losses, losses, seeded
 from .pairing import SAMPLE, main_value, sampled
-from .passes import PLAIN, LayerCall, ModelPass, Value, equal_bits, parameter_norms
+from .passes import PLAIN, LayerCall, ModelPass, Value, equal_bits, numbers_at, parameter_norms
 from .spill import Shelf, is_plain
-from .watching import run_pass, layers_watched
+from .watching import layers_watched, run_pass
 from ..hooks.files import Form, name_in_files, tensors_hash, write_tensors
 from ..hooks.select import not_a_model
 
@@ -38,8 +38,7 @@ def kept_places(n: int, k: int) -> Tensor:
 
 def evenly(t: Tensor, k: int) -> Tensor:
     "`k` numbers of `t`, evenly spread over it."
-    where = kept_places(t.numel(), k).to(t.device)
-    return t[torch.unravel_index(where, t.shape)]
+    return numbers_at(t, kept_places(t.numel(), k).numpy())
 
 
 def most_kept(
@@ -225,7 +224,6 @@ def record(
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     path = Path(path)
     check_place(path)
-    names = [names] if isinstance(names, str | type) or callable(names) else names
     named, inputs = layers_watched(model, names), (args, kwargs)
     with Shelf() as shelf, seeded():
         seen = run_pass(model, inputs, shelf, named=named, call=call)

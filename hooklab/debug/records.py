@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
-from torch._C import _DisableTorchDispatch
 
 from .judging import Size
 from .passes import LayerCall, ModelPass, Value, equal_bits
@@ -21,6 +20,7 @@ from .recording import decoded, kept_places
 from .spill import Shelf
 from .watching import layers_watched
 from ..hooks.files import facts_in, open_tensors
+from ..hooks.float64 import out_of_float64
 from ..hooks.tree import named_tensors, shape_text, tensors
 
 # %% ../../nbs/lib/debug/records.ipynb #44b589af
@@ -49,7 +49,7 @@ class RecordShelf(Shelf):
         if not isinstance(key, tuple): return super().get(key)
         number, name = key
         # While a model runs in float64, what is read must keep its own dtype.
-        with _DisableTorchDispatch(): return self.records[number].tensor(name).to(self.device)
+        with out_of_float64(): return self.records[number].tensor(name).to(self.device)
 
 
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
@@ -182,7 +182,6 @@ def check_same(run: Record, args: tuple, kwargs: dict):
 # %% ../../nbs/lib/debug/records.ipynb #f53978d1
 def only(seen: ModelPass, names: Any) -> ModelPass:
     "The pass with the calls of some layers."
-    names = [names] if isinstance(names, str | type) or callable(names) else names
     picked, some = layers_watched(seen.model, names), ModelPass(seen.model, seen.shelf)
     for call in seen.calls:
         if call.name in picked: some.finish(call)

@@ -8,21 +8,22 @@ __all__ = []
 # %% ../../nbs/lib/debug/records-compared.ipynb #029bd276
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from .comparison import Comparison
-from .findings import Verdict, calls_differ, proof, words
+from .findings import Verdict, put_in_words, rows_and_proof, words
 from .fingerprints import in_fingerprints
 from .losses import seeded
 from .pairing import Pair, paired
-from .places import Part, TensorPlace, Stop
+from .places import Part, Stop, TensorPlace
 from .record_trial import MeasuredTrial, beside, second_look_at_record
 from .records import Record, RecordShelf, inputs_of, is_record, only
-from .side_by_side import LiveSide, SideBySide, SideVerdict, as_shares, blamed, words_of_records
-from .watching import run_pass, layers_watched
+from .side_by_side import LiveSide, SideBySide, SideVerdict, blamed, shares_at, words_of_records
+from .watching import layers_watched_or_all, run_pass
 from ..hooks.select import first_few, not_a_model
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #b842cc8f
@@ -62,7 +63,7 @@ class RecordVerdict(SideVerdict):
 
     def own(self, stop: Stop) -> tuple[float, float]:
         place = self.faults.get(stop)
-        if place is not None and place not in self.trial.shares: return as_shares(self.trial.beside, place)
+        if place is not None and place not in self.trial.shares: return shares_at(self.trial.beside, place)
         return Verdict.own(self, stop)
 
 
@@ -76,13 +77,8 @@ def judged_with_record(trial: MeasuredTrial) -> Comparison:
         verdict.faults |= second_look_at_record(trial)
         verdict.faults |= among_samples(trial, verdict.faults)
     verdict.blame_what_was_not_measured()
-    faults = sorted(verdict.faults, key=lambda stop: stop.number)
-    for stop in faults:
-        what = [*words_with_record(trial, stop, verdict.faults[stop]), calls_differ(trial, stop)]
-        verdict.words[stop] = "; ".join(text for text in what if text)
-    rows = verdict.rows()
-    root = next((row for row in rows if row.a == ""), None)
-    lines = proof(trial, faults, root.error) if faults and root else []
+    put_in_words(verdict, partial(words_with_record, trial))
+    rows, lines = rows_and_proof(verdict)
     return Comparison(rows, lines=lines, notes=trial.problems)
 
 
@@ -115,7 +111,7 @@ def compare_with_model(
         record = Record(path, shelf)
         inputs = inputs_of(record, args, kwargs, call)
         a = record.seen if names is None else only(record.seen, names)
-        named = layers_of(model, names)
+        named = layers_watched_or_all(model, names)
         try: b = run_pass(model, inputs, shelf, named=named, call=call, like=a)
         except Exception as error:
             raise RuntimeError(f"the model ({type(model).__name__}) cannot be called with what is in {path}: "
@@ -124,13 +120,6 @@ def compare_with_model(
         comparison = judged_with_record(MeasuredTrial(record, a, b, found, inputs, named, call))
         comparison.notes = [*no_partners(found), *notes_on(record), *comparison.notes]
         return comparison
-
-
-def layers_of(model: nn.Module, names: Any) -> dict[str, nn.Module]:
-    "The layers of the candidate that are asked for, or all if they have other names there."
-    if names is None: return layers_watched(model)
-    try: return layers_watched(model, [names] if isinstance(names, str | type) or callable(names) else names)
-    except LookupError: return layers_watched(model)
 
 # %% ../../nbs/lib/debug/records-compared.ipynb #e26d71f2
 def turned(c: Comparison) -> Comparison:
@@ -154,9 +143,7 @@ def compare_two_records(one: Any, other: Any, *, pairs: Any, names: Any) -> Comp
         verdict = SideVerdict(trial, {})
         if fault := blamed(trial): verdict.faults = dict([fault])
         verdict.blame_what_was_not_measured()
-        for stop, place in verdict.faults.items():
-            what = [words_of_records(trial, stop, place), calls_differ(trial, stop)]
-            verdict.words[stop] = "; ".join(text for text in what if text)
+        put_in_words(verdict, lambda stop, place: [words_of_records(trial, stop, place)])
         rows = verdict.rows()
         lines = other_parameters(trial, verdict.faults) if verdict.faults else []
         return Comparison(rows, lines=lines, notes=[*no_partners(found), *notes_on(a, b)])
@@ -196,6 +183,6 @@ def compare_records(
         return compare_two_records(reference, candidate, pairs=pairs, names=names)
     options = {"pairs": pairs, "names": names, "call": call}
     if is_record(reference): return compare_with_model(reference, candidate, args, kwargs, **options)
-    if callable(pairs): pairs = {name: pairs(name) for name in layers_of(reference, names) if name}
+    if callable(pairs): pairs = {name: pairs(name) for name in layers_watched_or_all(reference, names) if name}
     if pairs is not None: options["pairs"] = {other: name for name, other in pairs.items() if other is not None}
     return turned(compare_with_model(candidate, reference, args, kwargs, **options))

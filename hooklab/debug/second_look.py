@@ -8,14 +8,16 @@ __all__ = []
 # %% ../../nbs/lib/debug/second-look.ipynb #664d283b
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from .judging import FAULT, NEAR_NOISE, Size, Trial, difference, eps, rounding_noise, size_of, with_containers
+from .judging import FAULT, NEAR_NOISE, Size, Trial, difference, eps, rounding_noise, size_of
 from .passes import LayerCall
-from .places import TensorPlace, Stop
+from .places import Stop, TensorPlace, with_containers
 from ..hooks.float64 import WIDE, widened
 
 # %% ../../nbs/lib/debug/second-look.ipynb #a7ef9896
@@ -24,13 +26,11 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, 
     if not any(s.flags for s in faults for s in with_containers(s)): return faults
     again: dict[Stop, float] = {}
     other_flags: set[Stop] = set()
-    shelf = trial.a.shelf
 
     def arrived(place, part, t):
         share = trial.shares.get(place)
         if share is None or share.lost is None or share.own is None or share.ratio <= FAULT: return
-        expected = widened(shelf.get(part.a.key)) + shelf.get(share.lost)
-        ratio = size_of(difference(part.for_b(expected), t)).over(share.noise)
+        ratio = size_of(difference(part.for_b(trial.expected(place)), t)).over(share.noise)
         again[place.owner] = max(again.get(place.owner, 0), ratio)
 
     try: trial.run("b", arrived, wide=True, skip=trial.unequal(), with_flags=other_flags.add)
@@ -72,39 +72,59 @@ def _same_numbers(trial: Trial, stop: Stop) -> bool:
     return torch.equal(in_order(mine), in_order(theirs))
 
 
-def clear_by_merging(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
-    "The faults, without those that the rounding of merged weights explains."
-    shares = {stop: trial.shares[place] for stop, place in faults.items()}
-    near = {stop for stop, share in shares.items()
-            if share.own is not None and share.ratio <= NEAR_NOISE and not _same_numbers(trial, stop)}
+def clear_near_noise(
+    trial: Trial, # Has measured the suspects
+    faults: dict[Stop, TensorPlace], # The suspects
+    may_be_merged: Callable[[Stop], bool], # Can weights of a suspect have been computed from others?
+    push: Callable[[set[Stop], Callable[[TensorPlace, Tensor], None]], None], # Tells what a push moves, place by place
+) -> dict[Stop, TensorPlace]: # Those that are left
+    "The faults, without those that are hardly more than what a push of the last bits moves."
+    def is_near(share): return share.own is not None and share.ratio <= NEAR_NOISE
+    near = {stop for stop, place in faults.items() if is_near(trial.shares[place]) and may_be_merged(stop)}
     if not near: return faults
-    shelf = trial.a.shelf
-    pushed = {place: share for place, share in trial.shares.items() if place.owner in near and share.lost is not None}
 
-    def arrived(place, part, t):
-        if (share := pushed.get(place)) is None: return
-        moved = size_of(difference(widened(shelf.get(part.a.key)) + shelf.get(share.lost), t))
-        share.noise = Size(*(max(x, 2*y) for x, y in zip(share.noise, moved)))
+    def arrived(place, moved):
+        share = trial.shares[place]
+        share.noise = Size(*(max(x, 2*y) for x, y in zip(share.noise, size_of(moved))))
 
-    for seed in range(2): trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed + 1)
-    return {stop: place for stop, place in faults.items() if stop not in near or shares[stop].ratio > FAULT}
+    push(near, arrived)
+    return {stop: place for stop, place in faults.items() if stop not in near or trial.shares[place].ratio > FAULT}
+
+
+def clear_by_merging(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
+    "The faults, without those that the rounding of merged weights explains; the reference is pushed."
+    def push(near, told):
+        def arrived(place, part, t):
+            if place in places: told(place, difference(trial.expected(place), t))
+        places = {place for place, share in trial.shares.items() if place.owner in near and share.lost is not None}
+        for seed in range(2): trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed + 1)
+    return clear_near_noise(trial, faults, lambda stop: not _same_numbers(trial, stop), push)
 
 # %% ../../nbs/lib/debug/second-look.ipynb #ef90a7f6
-def clear_by_result(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
-    "The faults, without those in a block that as a whole does the same."
+def clear_in_blocks(
+    faults: dict[Stop, TensorPlace], # The suspects
+    may_be_right: Callable[[Stop], bool], # Is it worth asking of this block?
+    same_results: Callable[[list[Stop]], list[Stop]], # Which of these blocks, none of them in another, do the same?
+) -> dict[Stop, TensorPlace]: # Those that are left
+    "The faults, without those in a block that `same_results` finds right as a whole."
     inside = defaultdict(set)
     for stop in faults:
         for around in with_containers(stop): inside[around].add(stop)
     levels = defaultdict(list)
     for block, suspects in inside.items():
-        if len(suspects) < 2 or not block.exit or _visibly_other(trial, block): continue
+        if len(suspects) < 2 or not block.exit or not may_be_right(block): continue
         depth = len(list(with_containers(block)))
         levels[depth].append(block)
     cleared: set[Stop] = set()
     for _, blocks in sorted(levels.items()):  # the outermost first
         open_ones = [block for block in blocks if not inside[block] <= cleared]
-        for block in _same_results(trial, open_ones) if open_ones else (): cleared |= inside[block]
+        for block in same_results(open_ones) if open_ones else (): cleared |= inside[block]
     return {stop: place for stop, place in faults.items() if stop not in cleared}
+
+
+def clear_by_result(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
+    "The faults, without those in a block that as a whole does the same; both models run forced."
+    return clear_in_blocks(faults, lambda block: not _visibly_other(trial, block), partial(_same_results, trial))
 
 
 def _visibly_other(trial: Trial, block: Stop) -> bool:
@@ -190,9 +210,12 @@ def _same_together(trial: Trial, suspects: list[Stop]) -> bool:
     return worst.get(ends[last], math.inf) <= FAULT
 
 # %% ../../nbs/lib/debug/second-look.ipynb #660126c2
-def second_look(trial: Trial) -> dict[Stop, TensorPlace]:
+QUESTIONS = (clear_by_flags, clear_by_merging, clear_by_result, clear_by_neighbours)
+
+
+def second_look(trial: Trial, questions: tuple[Callable, ...] = QUESTIONS) -> dict[Stop, TensorPlace]:
     "The layers at fault."
     faults = trial.faults()
-    for clear in (clear_by_flags, clear_by_merging, clear_by_result, clear_by_neighbours):
+    for clear in questions:
         if faults: faults = clear(trial, faults)
     return faults

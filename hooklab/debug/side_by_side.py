@@ -16,10 +16,10 @@ from torch import Tensor
 
 from .findings import Verdict
 from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
-from .judging import EPS, ROUGH, Share, Size, Trial, difference, eps, size_of
+from .judging import EPS, ROUGH, Share, Size, Trial, as_shares, difference, eps, size_of
 from .pairing import Pair
 from .passes import ModelPass, Value
-from .places import Part, TensorPlace, Stop
+from .places import Part, Stop, TensorPlace
 from .recording import kept_places
 from .symptoms import in_numbers, in_settings
 
@@ -176,51 +176,26 @@ class SideVerdict(Verdict):
     "From two passes, side by side, to rows."
     def sizes(self, pair: Pair) -> tuple[float, bool]:
         worst, equal = 0., True
-        stop = self.stops[pair]
-        if stop in self.other_shapes(): return math.inf, False
-        for part in self.parts(stop):
+        for part in self.parts(self.stops[pair]):
             both = numbers(self.trial.side_a, self.trial.side_b, part)
             if both is None: continue
             apart, whole = size_of(difference(*both)), size_of(both[0])
             if apart.most or both[0].dtype != both[1].dtype: equal = False
-            worst = max(worst, apart.rms/whole.rms if whole.rms else float(apart.rms > 0))
+            worst = max(worst, apart.share_of(whole))
         return worst, equal
 
     def parts(self, stop: Stop) -> list[Part]: return stop.exit
-
-    def other_shapes(self) -> set[Stop]:
-        "Calls that return numbers on both sides, of which none correspond."
-        if not hasattr(self, "_other_shapes"):
-            def has_numbers(call): return any(v.is_float for v in call.output)
-            self._other_shapes = {s for s in self.trial.stops if not self.parts(s)
-                                  and has_numbers(s.pair.a) and has_numbers(s.pair.b)}
-        return self._other_shapes
 
     def own(self, stop: Stop) -> tuple[float, float]:
         "The error of the first layer at fault is its own; of the others that is not known."
         places = [p for p in self.trial.shares if p.stop is stop and p.where == "exit"]
         if self.faults.get(stop) is not None: places = [self.faults[stop]]
         if not places: return (math.inf if stop in self.faults else 0.), max(self.trial.precision.of(stop))/4
-        mine, noise = as_shares(self.trial, max(places, key=lambda p: self.trial.shares[p].ratio))
+        mine, noise = shares_at(self.trial, max(places, key=lambda p: self.trial.shares[p].ratio))
         return mine if stop in self.faults else math.nan, noise
 
-    def shapes(self) -> dict[Stop, None]:
-        "Who is to blame for the first outputs that cannot be compared, because they have other shapes."
-        for stop in self.trial.stops:
-            if stop not in self.other_shapes(): continue
-            while stop.parent is not None and _other_shapes_given(stop): stop = stop.parent
-            return {stop: None}
-        return {}
 
-
-def _other_shapes_given(stop: Stop) -> bool:
-    a, b = ({v.path: v.shape for v in call.inputs} for call in (stop.pair.a, stop.pair.b))
-    return any(a[path] != b[path] for path in a if path in b)
-
-
-def as_shares(trial: SideBySide, place: TensorPlace) -> tuple[float, float]:
+def shares_at(trial: SideBySide, place: TensorPlace) -> tuple[float, float]:
     "The difference at a place and what arithmetic explains, as shares of the reference's size."
     share = trial.shares[place]
-    whole = size_of(numbers(trial.side_a, trial.side_b, place.part)[0])
-    i = max((0, 1), key=lambda k: share.plain[k]/share.noise[k] if share.noise[k] else 0)
-    return tuple(x[i]/whole[i] if whole[i] else float(x[i] > 0) for x in (share.plain, share.noise))
+    return as_shares(share.plain, share.noise, size_of(numbers(trial.side_a, trial.side_b, place.part)[0]))

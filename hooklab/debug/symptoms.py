@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/debug/symptoms.ipynb #09a42179
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ def _small(rest: Tensor, apart: Tensor) -> bool:
 
 def _rounded(a: Tensor, b: Tensor, apart: Tensor) -> str:
     for fewer in (torch.float16, torch.bfloat16):
-        if torch.equal(a.to(fewer).double(), b): return f"rounded to {_dtype_name(fewer)}"
+        if torch.equal(a.to(fewer).double(), b): return f"rounded to {dtype_in_words(fewer)}"
     return ""
 
 
@@ -71,7 +71,8 @@ def _shifted(a: Tensor, b: Tensor, apart: Tensor) -> str:
     return ""
 
 
-def _dtype_name(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
+def shape_in_words(shape: Iterable[int]) -> str: return "×".join(map(str, shape)) or "a scalar"
+def dtype_in_words(dtype: torch.dtype | str) -> str: return str(dtype).removeprefix("torch.")
 
 # %% ../../nbs/lib/debug/symptoms.ipynb #dbee1765
 MOST_ENTRIES = 4096 # Along a dimension whose order is looked for
@@ -176,13 +177,14 @@ def _unlike(a: Tensor, b: Tensor) -> str:
     if a.is_meta or b.is_meta: return ""
     coarser = max(a.dtype, b.dtype, key=eps)
     transposed = a.dim() == 2 and torch.equal(a.T.to(coarser), b.to(coarser))
-    if a.shape != b.shape: return "" if transposed else f"has shape {shape_in_words(b)} instead of {shape_in_words(a)}"
+    if a.shape != b.shape:
+        return "" if transposed else f"has shape {shape_in_words(b.shape)} instead of {shape_in_words(a.shape)}"
     if not a.dtype.is_floating_point: return "" if torch.equal(a, b) else "differs"
     if torch.equal(a.to(coarser), b.to(coarser)): return ""
     if transposed: return "is transposed"
     for fewer in (torch.bfloat16, torch.float16):
         if eps(fewer) > eps(coarser) and torch.equal(a.to(fewer).to(b.dtype), b):
-            return f"is rounded to {_dtype_name(fewer)}"
+            return f"is rounded to {dtype_in_words(fewer)}"
     return _by_how_much(a, b)
 
 
@@ -194,6 +196,3 @@ def _by_how_much(a: Tensor, b: Tensor) -> str:
     how_many = f" in {n} of {apart.numel()} numbers," if n < apart.numel()/2 else ""
     text = f"differs{how_many} by up to {apart.abs().max().item():.2g} at {where}"
     return f"{text} ({pattern})" if pattern else text
-
-
-def shape_in_words(t: Tensor) -> str: return "×".join(map(str, t.shape)) or "a scalar"

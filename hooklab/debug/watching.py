@@ -19,10 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hooklab.debug.passes import (
+from .passes import (
     LayerCall, ModelPass, Value, all_plain, arguments, as_tensor, equal_bits, has_own_forward, numbers_in,
-    plain_settings,
-    some_of)
+    plain_settings, some_of)
 from .spill import Shelf
 from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
@@ -178,10 +177,17 @@ def copied(inputs: tuple[tuple, dict]) -> tuple[tuple, dict]:
     return tuple(map(copy_of, args)), {name: copy_of(x) for name, x in kwargs.items()}
 
 # %% ../../nbs/lib/debug/watching.ipynb #46d6ab45
-def layers_watched(model: nn.Module, names: list | None = None) -> dict[str, nn.Module]:
+def layers_watched(model: nn.Module, names: Any = None) -> dict[str, nn.Module]:
     "The layers of a model that are looked at, and the model itself under the empty name."
+    if isinstance(names, str | type) or callable(names): names = [names]
     found = layers(model) if names is None else layers(model, *names)
     return {"": unwrap(model), **{n: m for n, m in found.items() if "parametrizations" not in n.split(".")}}
+
+
+def layers_watched_or_all(model: nn.Module, names: Any) -> dict[str, nn.Module]:
+    "The layers of these names; all layers if the model does not have them, for they may be those of another model."
+    try: return layers_watched(model, names)
+    except LookupError: return layers_watched(model)
 
 
 def _finish_root(group: Watching, model: nn.Module, result: Any):

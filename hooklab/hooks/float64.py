@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 # %% ../../nbs/lib/hooks/float64.ipynb #8f951f1e
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
@@ -165,3 +165,10 @@ def in_float64(
 ) -> Iterator[dict[int, Tensor]]: # Stand-ins by the id of the tensor
     "Code in the block runs in float64, with parameters and buffers of `model` that stand in for its own."
     with lent_float64(model.modules(), bits, push) as stand_ins, Float64Mode(): yield stand_ins
+
+# %% ../../nbs/lib/hooks/float64.ipynb #75a46e84
+@contextmanager
+def out_of_float64() -> Iterator[None]:
+    "Code in the block computes in the dtypes that it names, also where code around it runs in float64."
+    # torch._C._DisableTorchDispatch is quicker, but it crashes on jagged nested tensors.
+    with _disable_current_modes(): yield

@@ -14,6 +14,7 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.debug.comparing import compare
+from support.faults import at_fault
 
 # What a model is, and its copy with one fault
 
@@ -56,14 +57,6 @@ KNOWN = {
     "test_an_output_is_missing[nothing]":
         "a candidate that returns nothing is not told",
 }
-
-
-@pytest.fixture(autouse=True)
-def known_failure(request):
-    if reason := KNOWN.get(request.node.name): request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
-
-
-def at_fault(c): return list(dict.fromkeys(row.a for row in c.rows if row.is_fault))
 
 
 class State:

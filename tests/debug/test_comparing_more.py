@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hooklab.debug.comparing import compare
+from support.faults import at_fault, percent, seeded
 
 # What is not right yet, by test
 KNOWN = {
@@ -17,38 +18,9 @@ KNOWN = {
 }
 
 
-@pytest.fixture(autouse=True)
-def known_failure(request):
-    if reason := KNOWN.get(request.node.name): request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
-
-
-def at_fault(c): return list(dict.fromkeys(row.a for row in c.rows if row.is_fault))
-
-
 def only(name):
     "The layers at fault where the layer `name` was changed, or none."
     return [] if name is None else [name]
-
-
-def seeded(make, *args, seed=0, **kwargs):
-    torch.manual_seed(seed)
-    return make(*args, **kwargs).eval()
-
-
-@torch.no_grad()
-def spoil(model, name, by=.5, parameter="weight"):
-    "One number of a weight is wrong, by a share of the weight's size."
-    weight = getattr(model.get_submodule(name), parameter)
-    weight.view(-1)[1] += by*weight.pow(2).mean().sqrt()
-    return model
-
-
-@torch.no_grad()
-def percent(model, name, by=.05):
-    weight = model.get_submodule(name).weight
-    torch.manual_seed(5)
-    weight.mul_(1 + by*torch.randn_like(weight))
-    return model
 
 
 class Two(nn.Module):

@@ -15,15 +15,8 @@ from hooklab.stats.comparing_runs import compare_runs
 from hooklab.stats.records import Records
 from support.runs import Transformer, adam, cnn, mlp, sgd
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS, AT = 20, 9  # of a run; where it is changed
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @cache
