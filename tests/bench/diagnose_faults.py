@@ -82,7 +82,15 @@ def ids(names: str) -> frozenset[str]: return frozenset(name.strip() for name in
 
 def plant(kind: str, name: str, causes: str, symptoms: str, way, reach: bool = True, twin=None, **fault):
     "A fault on the list: `way` with what is in `fault` is the run, without it (or with `twin`) its healthy twin."
-    listed.append(Case(kind, name, ids(causes), ids(symptoms), way(**fault), twin or way(), reach=reach))
+    listed.append(Case(kind, name, ids(causes), ids(symptoms), way(**fault), twin or twin_of(way), reach=reach))
+
+
+twins: dict = {}
+
+
+def twin_of(way):
+    "The healthy run of a way to train, the same object each time."
+    return twins.setdefault(way, way())
 
 
 def faults() -> list[Case]:
