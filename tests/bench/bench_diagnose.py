@@ -8,7 +8,8 @@ A run with a fault counts as
     cause     if some finding is one of those that lead straight to the line to change,
     relevant  if some finding is that, or a true consequence of the fault,
     first     if the first finding is the cause, among the runs that have one; notes count where there is nothing else.
-Notes name causes too, and are no alarms. An alarm is a finding on a healthy run. An exception is a miss, or an alarm."""
+Notes name causes too, and are no alarms. An alarm is a finding on a healthy run. An exception is a miss,
+      or an alarm."""
 import argparse
 import inspect
 import json
@@ -199,13 +200,13 @@ def measure(*arguments: str) -> dict | None:
     parser.add_argument("--quick", action="store_true", help="the harm as it was measured last, no torch-audit")
     parser.add_argument("--show", action="store_true", help="the findings in full")
     asked = parser.parse_args(arguments)
-    def chosen(cases): return [c for c in cases if not asked.only or any(o.lower() in title(c).lower() for o in asked.only)]
+    def chosen(case): return not asked.only or any(part.lower() in title(case).lower() for part in asked.only)
     results = Path(__file__).parent/"results"/"diagnose.json"
 
     harm, known, start, verdicts = {}, {}, time.perf_counter(), []
     if asked.quick and results.exists():
         harm = dict.fromkeys(json.loads(results.read_text())["figures"]["harmless"], False)
-    for case in chosen([*faults(), *healthy()]):
+    for case in filter(chosen, [*faults(), *healthy()]):
         verdicts.append(judge(case, asked.seed))
         if not asked.quick and not case.healthy: harm[title(case)] = does_harm(case, known)
         print(verdicts[-1], "" if case.healthy or harm.get(title(case), True) else "(does no harm)", flush=True)
@@ -226,6 +227,7 @@ def measure(*arguments: str) -> dict | None:
         print(name, *[f"{k} {v[0]:g}" for k, v in told[name].items()], sep="\n  ")
     print("by kind (runs, cause, cause or symptom, first)")
     for row in told["faults by kind"]:
-        print(f"  {row['kind']}: {row['runs']}, {row['cause']}, {row['cause or symptom']}, {row['first']} of {row['of']}")
+        print(f"  {row['kind']}: {row['runs']}, {row['cause']}, {row['cause or symptom']}, "
+              f"{row['first']} of {row['of']}")
     print("wrong things said of a fault", *told["wrong things said of a fault"], sep="\n  ")
     return None

@@ -3,6 +3,7 @@
 It is not a part of any environment here: `pip install --no-deps --target FOLDER torch-audit rich click markdown-it-py
 mdurl`, then `TORCH_AUDIT=FOLDER python -m tests.bench diagnose`."""
 import contextlib
+import importlib.util
 import io
 import os
 import sys
@@ -17,9 +18,7 @@ told = {"TA100": "NaN or Inf", "TA101": "NaN or Inf", "TA102": "gradients explod
 def installed() -> bool:
     folder = os.environ.get("TORCH_AUDIT")
     if folder and folder not in sys.path: sys.path.append(folder)
-    try: import torch_audit  # noqa: F401
-    except ImportError: return False
-    return True
+    return importlib.util.find_spec("torch_audit") is not None
 
 
 class Audit:
