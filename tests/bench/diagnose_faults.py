@@ -180,15 +180,16 @@ def spike(record, model, optimizer, loss_of, batches):
 plant("dead ReLU", "digits MLP, one step with a rate of 50", "dead units, learning rate too large", diverged, mlp,
       loop=spike)
 
-stuck = "gradients vanish, loss does not fall, not trained, dead units, samples alike, constant output"
-plant("saturated", "digits tanh MLP, weights x 1,000", "saturated", stuck + ", activations explode, gradients explode",
+stuck = ("gradients vanish, loss does not fall, not trained, dead units, samples alike, constant output, "
+         "activations explode, gradients explode")
+plant("saturated", "digits tanh MLP, weights x 1,000", "saturated", stuck,
       mlp_tanh, change=weights(lambda w: 1000*w))
-plant("saturated", "digits tanh MLP, weights x 30", "saturated", stuck + ", activations explode, gradients explode",
+plant("saturated", "digits tanh MLP, weights x 30", "saturated", stuck,
       mlp_tanh, change=weights(lambda w: 30*w, "0", "2"))
 plant("saturated", "digits sigmoid MLP, weights x 200", "saturated", stuck,
       recipe(digits, lambda: stack(64, 64, 32, 10, act=nn.Sigmoid), adam(1e-2)), change=weights(lambda w: 200*w, "0",
             "2"))
-plant("saturated", "digits RNN, weights x 50", "saturated", stuck + ", gradients explode", rnn,
+plant("saturated", "digits RNN, weights x 50", "saturated", stuck, rnn,
       change=weights(lambda w: 50*w, "rnn"))
 plant("saturated", "tanh MLP of tables, bias 20", "saturated", stuck, tabular_tanh, change=bias(20, "2"))
 
@@ -525,7 +526,7 @@ class Then(nn.Module):
     def forward(self, x): return self.last(self.body(x))
 
 
-squeezed = "loss does not fall, saturated, gradients vanish"
+squeezed = "loss does not fall, saturated, gradients vanish, samples alike"
 
 
 def before(name, way, last, net, symptoms=squeezed, causes="activation before the loss", **more):
@@ -818,9 +819,9 @@ def branches(bias: float = 0.):
 
 branched = recipe(table, branches(), adam(1e-2), steps=150, size=64)
 plant("dead residual branch", "tables, bias -10 in each branch", "dead units", dead, branched, net=branches(-10.))
-plant("dead residual branch", "tables, branches multiplied by 0", "constant output, activations vanish",
-      dead + ", dead units",
-      residual, net=lambda: Residual(depth=3, scale=0.))
+# The blocks are healthy themselves: only the gradients, which are all zero, show what becomes of their outputs.
+plant("dead residual branch", "tables, branches multiplied by 0", "not trained, frozen part",
+      "gradients vanish, loss does not fall", residual, net=lambda: Residual(depth=3, scale=0.))
 
 
 # Embeddings and attention
@@ -962,7 +963,8 @@ class Learned(nn.Module):
         return self.head(hidden)
 
 
-plant("input unused", "digits MLP, the hidden state is overwritten", "input unused, samples alike",
+# The layer whose result is thrown away gets no gradient, which leads there as well.
+plant("input unused", "digits MLP, the hidden state is overwritten", "input unused, samples alike, not trained",
       flat + ", units alike", mlp_adam,
       net=Learned)
 
