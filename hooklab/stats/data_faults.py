@@ -130,12 +130,14 @@ def units_alike(run: Run) -> Iterator[Seen]:
     apart, square, samples = o.sampled("var_units"), o.sampled("sample_square"), o.sampled("var_samples")
     if apart is None: return
     same = (apart <= SAME**2*1e2*square) & (samples > SAME*square)
-    found = lasting(same, apart.isfinite() & (square > 0)) >= 0
-    found &= torch.tensor([has_parameters(run, name) for name in o.names], dtype=torch.bool)
+    if not same.shape[1]: return
+    still = lasting(same, apart.isfinite() & (square > 0)) >= 0
+    learns = torch.tensor([has_parameters(run, name) for name in o.names], dtype=torch.bool)
+    found = (still | same[:, 0]) & learns
     if not found.any(): return
-    yield Seen(o.named(found), o.span(0), "certain",
-               "All units of such a layer return the same number for a sample, so they learn the same: "
-               "they began alike.")
+    how = "so they learn the same" if (still & learns).any() else "at the start, so they begin to learn the same"
+    yield Seen(o.named(found), o.span(0), "certain" if (still & learns).any() else "likely",
+               f"All units of such a layer return the same number for a sample, {how}.")
 
 
 def has_parameters(run: Run, layer: str) -> bool:

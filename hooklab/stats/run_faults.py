@@ -64,8 +64,8 @@ def activations_vanish(run: Run) -> Iterator[Seen]:
 
 
 def activations_explode(run: Run) -> Iterator[Seen]:
-    found = [*through_depth(run.outputs, run.outputs.size[:-1], 1, backward=False)]
-    yield from found or large_from_the_start(run)
+    found = [*large_from_the_start(run)]
+    yield from found or through_depth(run.outputs, run.outputs.size[:-1], 1, backward=False)
 
 
 def gradients_vanish(run: Run) -> Iterator[Seen]: return through_depth(run.grads, run.grads.norm, 1, backward=True)
@@ -101,7 +101,7 @@ def rate_too_large(run: Run) -> Iterator[Seen]:
         return
     ratio = run.ratio
     large, n = ratio > RATIO_LARGE, int((ratio > RATIO_LARGE).sum())
-    often = n >= 2*LASTS and large.double().mean() > .15 or len(ratio) >= LASTS and large.double().mean() > .5
+    often = n >= 2*LASTS and large.double().mean() > .2 or len(ratio) >= LASTS and large.double().mean() > .5
     if often or (ratio > CLEARLY*RATIO_LARGE).any() or n >= LASTS and (ratio > RATIO_HUGE).any():
         yield Seen([], run.outputs.span(0), "likely",
                    f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest by "
