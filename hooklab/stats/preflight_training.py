@@ -137,7 +137,7 @@ def optimizer_has_all(flight: TestFlight) -> Check:
                             owners(flight, twice))
     return ""
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #a9e6977b
+# %% ../../nbs/lib/stats/preflight-training.ipynb #8a697340
 class Lesson:
     "How the loss went while 16 samples were learned."
     def __init__(self, losses: list[float], moved: float):
@@ -172,6 +172,7 @@ def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, most:
         with seeded():
             while len(losses) < most and (time.monotonic() < end or len(losses) < 2):
                 _, loss = flight.called(raw)
+                if not loss.requires_grad: raise NotLookedAt("the loss has no graph")
                 losses.append(loss.item())
                 if not math.isfinite(losses[-1]) or losses[-1] < .01*losses[0]: break
                 loss.backward()
@@ -179,6 +180,9 @@ def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, most:
                 if len(losses) == 5: moved = _moved(kept, 5)
                 for p in [*flight.parameters.values(), *(p for p, _ in kept)]: p.grad = None
         return Lesson(losses, moved)
+    except Exception as e:
+        if isinstance(e, NotLookedAt): raise
+        raise NotLookedAt(f"training has ended with {type(e).__name__}: {e}") from e
     finally:
         for p, data in kept:
             p.data, p.grad = data, None
@@ -189,28 +193,35 @@ def _moved(kept: list[tuple[Tensor, Tensor]], steps: int) -> float:
     shares = [((p - data).norm()/data.norm()).item()/steps for p, data in kept if data.any()]
     return max(shares, default=1.)
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #134a7d7a
+# %% ../../nbs/lib/stats/preflight-training.ipynb #f15d0a6f
 def learns_by_heart(flight: TestFlight, raw: Any, seconds: float) -> Check:
     "Does the loss of 16 samples fall?"
     if not flight.trained: raise NotLookedAt("no parameter is trained")
     try: own = [fresh(o) for o in flight.optimizers]
     except Exception as e: raise NotLookedAt(f"no second optimizer like yours could be made ({e})") from e
     if not all(takes(o.step, 0) for o in own): raise NotLookedAt(f"{type(own[0]).__name__} needs a closure for a step")
-    def adam(): return [torch.optim.Adam(list(flight.trained.values()), 1e-3)]
-    first = taught(flight, raw, own or adam(), seconds)
+    def adam(lr): return [torch.optim.Adam(list(flight.trained.values()), lr)]
+    began = time.monotonic()
+    first = taught(flight, raw, own or adam(1e-3), seconds)
     if abs(first.start) < 1e-6: raise NotLookedAt("the first loss is 0")
     if len(first.losses) < 20 and not first.learned and not first.blown_up:
         raise NotLookedAt(f"{len(first.losses)} steps were made in {seconds:g} s")
     if first.learned and not first.blown_up: return f"{first}" if first.halved else f"{first}, and it still falls"
-    second = taught(flight, raw, adam(), seconds) if own else first
-    if second.learned and not second.blown_up: yield from rate_is_to_blame(flight, first, second)
-    else: yield Suspect("cannot learn by heart", "likely",
-                        f"The loss of {flight.batch.n or 'a few'} samples went {first}, and with Adam at 0.001 {second}.")
+    lessons = [first]
+    for lr in (1e-3, 1e-2):
+        if lr > 1e-3 and time.monotonic() > began + 2*seconds: break
+        lessons.append(taught(flight, raw, adam(lr), seconds))
+        if not lessons[-1].learned or lessons[-1].blown_up: continue
+        if own: yield from rate_is_to_blame(flight, first, lessons[-1], lr)
+        return f"{lessons[-1]} with Adam at {lr:g}"
+    fallen = any(lesson.end < .95*lesson.start for lesson in lessons if lesson.start > 0)
+    yield Suspect("cannot learn by heart", "possible" if fallen else "likely",
+                  f"The loss of {flight.batch.n or 'a few'} samples went {first}, and with Adam {lessons[1]}.")
     return ""
 
 
-def rate_is_to_blame(flight: TestFlight, own: Lesson, adam: Lesson) -> Iterator[Suspect]:
-    told = (f"The loss went {own}, and with Adam at 0.001 {adam}; "
+def rate_is_to_blame(flight: TestFlight, own: Lesson, adam: Lesson, lr: float) -> Iterator[Suspect]:
+    told = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
             f"a step moves parameters by up to {in_digits(own.moved)} of their length.")
     warming_up = any("initial_lr" in group for o in flight.optimizers for group in o.param_groups)
     if own.blown_up: yield Suspect("learning rate too large", "possible" if warming_up else "likely", told)
