@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PREFLIGHT_ADVICE', 'Preflight', 'preflight']
 
-# %% ../../nbs/lib/stats/preflight.ipynb #ca8be1f0
+# %% ../../nbs/lib/stats/preflight.ipynb #f13071cd
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -26,9 +26,10 @@ from .preflight_probes import input_used, labels_used
 from .preflight_restore import check_model, optimizers_in, restored, where_the_model_is
 from .preflight_samples import mask_obeyed, samples_apart
 from .preflight_training import gradients_arrive, learns_by_heart, optimizer_has_all
-from .preflight_trial import Check, NotLookedAt, Suspect, TestFlight, check_loss, check_number, check_quiet
+from .preflight_trial import (
+    Check, NotLookedAt, Suspect, TestFlight, check_loss, check_number, check_quiet, layer_outputs)
 
-# %% ../../nbs/lib/stats/preflight.ipynb #f1b01861
+# %% ../../nbs/lib/stats/preflight.ipynb #a71dd1f3
 PREFLIGHT_ADVICE = {
     "NaN or Inf": "Look at the data first. If it is finite, put `find_nan(model)` around the loop: it names the layer.",
     "constant inputs": "Look at what the dataset returns: an empty image, only padding, or a scale that rounds to zero.",
@@ -38,6 +39,7 @@ PREFLIGHT_ADVICE = {
     "constant targets": "Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only.",
     "targets not scaled": "Subtract the mean of the targets and divide by their deviation, and undo it after predicting.",
     "batch norm": "Larger batches, drop_last=True in the loader, or GroupNorm, which needs no batch.",
+    "dead units": "Look at the biases and the initialization of the layer before; LeakyReLU keeps a gradient.",
     "input unused": "Read `forward` from there on: a result that is overwritten, a wrong variable, units that are all dead.",
     "labels not used": "Look at what the loss does with the target: a slice of it, a wrong variable, a weight of zero. "
         "If the loss is meant to do without labels, this is no fault.",
@@ -50,7 +52,6 @@ PREFLIGHT_ADVICE = {
         "`Embedding.from_pretrained` and no_grad.",
     "never ran": "Look at `forward`: is the layer called there? Remove it, or call it.",
     "not trained": "Look for detach, no_grad, `.data`, `.item()`, numpy, argmax or a result that the loss does not use.",
-    "dead units": "Look at the biases and the initialization of the layer before; LeakyReLU keeps a gradient.",
     "not in the optimizer": "Make the optimizer from model.parameters(), after all layers are there. What shall not be "
         "trained needs requires_grad_(False).",
     "other parameters in the optimizer": "Make the optimizer from this model, after copying it, replacing its layers or "
@@ -163,7 +164,15 @@ def yield_all(check: Iterator[Suspect], found: list[Suspect]) -> str | None:
         try: found.append(next(check))
         except StopIteration as end: return end.value
 
-# %% ../../nbs/lib/stats/preflight.ipynb #1b49d539
+# %% ../../nbs/lib/stats/preflight.ipynb #4b62baf1
+def loss_finite(flight: TestFlight, loss: float) -> Check:
+    "What to say of a first loss that is not: which layer is the first to return such numbers?"
+    odd = [name for name, ts in layer_outputs(flight, flight.batch.raw) if not all(t.isfinite().all() for t in ts)]
+    where = f", and the first layer that returns such numbers is {odd[0]}" if odd else "; what layers return is finite"
+    yield Suspect("NaN or Inf", "certain", f"The first loss is {loss}{where}.", odd[:1])
+    return ""
+
+
 BY_HEART = "The loss falls when 16 samples are learned by heart."
 
 
@@ -188,8 +197,8 @@ def check_all(flight: TestFlight, whole: list, small: list, last: int | None, ov
     else: made.leave_out(BY_HEART, "overfit=False")
     if not math.isfinite(step.loss):
         if "NaN or Inf" not in [f.what for f in made.findings]:
-            made.make("The first loss is finite.", lambda: iter([Suspect("NaN or Inf", "certain", f"The first loss is {step.loss}.")]))
-        for claim in claims: made.leave_out(claim, f"the first loss is {step.loss}")
+            made.make("The first loss is finite.", partial(loss_finite, flight, step.loss))
+        made.leave_out("All that needs a loss or an output.", f"the first loss is {step.loss}")
         return made
     check_quiet(flight)
     for claim, check in claims.items(): made.make(claim, check)

@@ -130,13 +130,13 @@ class SampleBatch:
         return self.put({p.number: p.tensor.index_select(p.dim, index.to(p.tensor.device))
                          for p in self.parts if p.dim is not None})
 
-# %% ../../nbs/lib/stats/preflight-batch.ipynb #4b906e71
+# %% ../../nbs/lib/stats/preflight-batch.ipynb #2270f179
 def batch_of(raw: Any, forward: Callable, n: int | None = None) -> SampleBatch:
     "The parts of a batch."
     given = given_by(raw, forward)
     named = arguments_named(given, forward)
     inputs, targets = ({id(t) for t in tensors(x)} for x in ((given.args, given.kwargs), given.target))
-    parts = [BatchPart(i, named.get(id(t), name) or "input", t, id(t) in inputs, id(t) in targets)
+    parts = [BatchPart(i, named.get(id(t), f"part {name}" if name.isdigit() else name) or "the input", t, id(t) in inputs, id(t) in targets)
              for i, (name, t) in enumerate(named_tensors(raw))]
     batch = SampleBatch(raw, given, parts, None)
     if n is None: n, batch.said = n_samples(batch)

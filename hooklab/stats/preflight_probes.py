@@ -19,7 +19,7 @@ from .preflight_batch import BatchPart, given_by, is_mask, other_sample, swapped
 from .preflight_trial import (
     Check, Flown, NotLookedAt, Suspect, TestFlight, base_of, differs, layer_outputs, roused, same)
 
-# %% ../../nbs/lib/stats/preflight-probes.ipynb #1f1ebae8
+# %% ../../nbs/lib/stats/preflight-probes.ipynb #a2015a1f
 def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
     "The same tensor of the other batch."
     return flight.other.parts[part.number].tensor if flight.other else None
@@ -33,7 +33,9 @@ def input_used(flight: TestFlight) -> Check:
     if not moved: raise NotLookedAt("all samples are equal")
     raw = batch.put({p.number: new[p.number] for p in moved})
     if same(base, flight.asked(raw)):
-        if _same_when_roused(flight, raw): yield Suspect("input unused", "certain", _where_lost(flight, raw))
+        if _same_when_roused(flight, raw):
+            in_training = same(flight.asked(batch.raw, "train"), flight.asked(raw, "train"))
+            yield Suspect("input unused", "certain" if in_training else "likely", _where_lost(flight, raw))
         return "once the layers that begin at zero have moved"
     for p in moved if len(batch.inputs) > 1 else []:
         raw = batch.put({p.number: new[p.number]})

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #d41951f8
+# %% ../../nbs/lib/stats/preflight-training.ipynb #fbe58b22
 import math
 import sys
 import time
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from ..debug.losses import seeded
-from ..hooks.group import takes
 from ..hooks.select import first_few, leaves, unwrap
 from .evidence import in_digits
 from .preflight_batch import SampleBatch
@@ -24,12 +23,13 @@ from .preflight_loss import FirstStep
 from .preflight_restore import fresh
 from .preflight_trial import Check, NotLookedAt, Suspect, TestFlight, layer_outputs, roused
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #44fc1b9c
-def reached(flight: TestFlight, batches: list[SampleBatch]) -> dict[str, bool | None]:
-    "For each trainable parameter: did it get a gradient? None for a gradient of zeros."
+# %% ../../nbs/lib/stats/preflight-training.ipynb #0b761528
+def reached(flight: TestFlight, batches: list[SampleBatch], of_output: bool = False) -> dict[str, bool | None]:
+    "For each trainable parameter: did it get a gradient of the loss, or of any output? None for one of zeros."
     for p in flight.trained.values(): p.grad = None
     for batch in batches:
-        loss = flight.run(batch.raw).loss
+        flown = flight.run(batch.raw)
+        loss = sum((t.sum() for _, t in flown.floats), torch.zeros(())) if of_output else flown.loss
         if loss.requires_grad: loss.backward()
     found = {}
     for name, p in flight.trained.items():
@@ -81,7 +81,7 @@ def _has_trained_sibling(name: str, found: dict[str, bool | None]) -> bool:
     owner, _, own = name.rpartition(".")
     return "bias" in own and any(other.rpartition(".")[0] == owner and arrived for other, arrived in found.items())
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #ba364ec3
+# %% ../../nbs/lib/stats/preflight-training.ipynb #8fa62915
 def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
     "What to say of parameters without a gradient: did their layer run?"
     ran = {name for name, _ in layer_outputs(flight, flight.batch.raw)}
@@ -92,6 +92,11 @@ def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
         if names: yield Suspect("never ran", sure, f"{first_few(names, 4)} got no gradient: the layer was not called.",
                                 owners(flight, names))
     cut = [n for n in missing if n not in idle]
+    beside = reached(flight, [flight.batch], of_output=True)
+    unused = [n for n in cut if beside[n] is not False]
+    if unused: yield Suspect("not trained", "note", f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
+                             "output that the loss does not use.", owners(flight, unused))
+    cut = [n for n in cut if n not in unused]
     if cut: yield Suspect("not trained", "certain" if flight.optimizers else "likely",
                           f"{first_few(cut, 4)} got no gradient, though the layer runs: "
                           "nothing that leads to the loss is computed from it.", owners(flight, cut))
@@ -107,10 +112,11 @@ def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
     "What to say of gradients of zeros: is a layer behind them silent?"
     outputs = layer_outputs(flight, flight.batch.raw)
     silent = [name for name, ts in outputs if ts and not any(t.any() for t in ts) and ts[0].numel() > 1]
-    what = "dead units" if silent else "not trained"
-    told = f"; the output of {first_few(silent, 3)} is zero for every sample" if silent else ""
-    yield Suspect(what, "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero{told}.",
-                  silent[:3] or owners(flight, zero))
+    if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is told of the input
+    if silent: yield Suspect("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
+                             f"so is the gradient of {first_few(zero, 4)}.", silent[:3])
+    else: yield Suspect("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
+                        owners(flight, zero))
 
 # %% ../../nbs/lib/stats/preflight-training.ipynb #1ac5d102
 def optimizer_has_all(flight: TestFlight) -> Check:
@@ -137,7 +143,7 @@ def optimizer_has_all(flight: TestFlight) -> Check:
                             owners(flight, twice))
     return ""
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #8a697340
+# %% ../../nbs/lib/stats/preflight-training.ipynb #fd46fe8f
 class Lesson:
     "How the loss went while 16 samples were learned."
     def __init__(self, losses: list[float], moved: float):
@@ -174,7 +180,7 @@ def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, most:
                 _, loss = flight.called(raw)
                 if not loss.requires_grad: raise NotLookedAt("the loss has no graph")
                 losses.append(loss.item())
-                if not math.isfinite(losses[-1]) or losses[-1] < .01*losses[0]: break
+                if not math.isfinite(losses[-1]) or 0 < losses[-1] < .01*losses[0]: break
                 loss.backward()
                 for o in optimizers: o.step()
                 if len(losses) == 5: moved = _moved(kept, 5)
@@ -193,13 +199,14 @@ def _moved(kept: list[tuple[Tensor, Tensor]], steps: int) -> float:
     shares = [((p - data).norm()/data.norm()).item()/steps for p, data in kept if data.any()]
     return max(shares, default=1.)
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #f15d0a6f
+# %% ../../nbs/lib/stats/preflight-training.ipynb #8282074b
 def learns_by_heart(flight: TestFlight, raw: Any, seconds: float) -> Check:
     "Does the loss of 16 samples fall?"
     if not flight.trained: raise NotLookedAt("no parameter is trained")
+    if flight.optimizers and not in_optimizers(flight) & {id(p) for p in flight.trained.values()}:
+        raise NotLookedAt("the optimizer has none of the model's trainable parameters")
     try: own = [fresh(o) for o in flight.optimizers]
     except Exception as e: raise NotLookedAt(f"no second optimizer like yours could be made ({e})") from e
-    if not all(takes(o.step, 0) for o in own): raise NotLookedAt(f"{type(own[0]).__name__} needs a closure for a step")
     def adam(lr): return [torch.optim.Adam(list(flight.trained.values()), lr)]
     began = time.monotonic()
     first = taught(flight, raw, own or adam(1e-3), seconds)
@@ -212,6 +219,7 @@ def learns_by_heart(flight: TestFlight, raw: Any, seconds: float) -> Check:
         if lr > 1e-3 and time.monotonic() > began + 2*seconds: break
         lessons.append(taught(flight, raw, adam(lr), seconds))
         if not lessons[-1].learned or lessons[-1].blown_up: continue
+        if own and not first.blown_up and lessons[-1].end > first.end - .1*abs(first.end): return f"{first}"
         if own: yield from rate_is_to_blame(flight, first, lessons[-1], lr)
         return f"{lessons[-1]} with Adam at {lr:g}"
     fallen = any(lesson.end < .95*lesson.start for lesson in lessons if lesson.start > 0)

@@ -123,7 +123,7 @@ class TestFlight:
         except Exception as error:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
-# %% ../../nbs/lib/stats/preflight-trial.ipynb #02dcc572
+# %% ../../nbs/lib/stats/preflight-trial.ipynb #8fcd70b2
 def same(a: Flown, b: Flown) -> bool:
     "Are two outputs the same, up to rounding? Without outputs, are the losses?"
     pairs = list(zip(a.floats, b.floats)) or [(("", a.loss), ("", b.loss))]
@@ -138,12 +138,24 @@ def differs(x: Tensor, y: Tensor) -> Tensor:
 
 def check_quiet(flight: TestFlight):
     "Find the mode in which the model returns the same twice."
+    fill_statistics(flight)
     for mode in ("eval", "train"):
         flight.quiet = mode
         try:
             if same(flight.asked(flight.batch.raw), flight.asked(flight.batch.raw)): return
         except NotLookedAt: continue
     flight.quiet = ""
+
+
+@torch.no_grad()
+def fill_statistics(flight: TestFlight):
+    "Give batch norm the statistics of this batch: before training, those for eval mode are made up, and signals may fade."
+    norms = [m for m, training in flight.modes if training and getattr(m, "track_running_stats", False)]
+    before = [m.momentum for m in norms]
+    for m in norms: m.momentum = 1.
+    try: flight.run(flight.batch.raw)
+    finally:
+        for m, momentum in zip(norms, before): m.momentum = momentum
 
 
 def base_of(flight: TestFlight) -> Flown:

@@ -381,3 +381,323 @@ def test_what_is_planted_is_named(name, seed):
 
 def test_every_finding_is_planted():
     assert {what for what, _ in planted.values()} == {*PREFLIGHT_ADVICE}
+
+
+def test_nothing_is_said_twice_or_of_the_wrong_part():
+    found = {name: looked(*planted[name][1]) for name in ("softmax, label smoothing", "optimizer of a copy", "dead units", "black images", "wrong sign", "NaN in the loss")}
+    assert [f.what for f in found["softmax, label smoothing"] if f.sure != "note"] == ["activation before the loss"]
+    assert [f.what for f in found["optimizer of a copy"]] == ["other parameters in the optimizer"]
+    assert found["optimizer of a copy"].findings[0].evidence == ("The optimizer has 4 parameters that are not the model's, and lacks 4 that are; "
+                                                                 "4 of these have the shape of one it has.")
+    assert found["dead units"].findings[0].what == "dead units" and found["dead units"].findings[0].layers == ["1"]
+    assert found["black images"].findings[0].what == "constant inputs" and "dead units" not in found["black images"]
+    assert [f.what for f in found["wrong sign"]] == ["wrong sign"]
+    assert found["NaN in the loss"].findings[0].evidence in (
+        "The first loss is nan; what layers return is finite.", "The first loss is nan, and the first layer that returns such numbers is net.")
+
+
+# ---- Nothing is left behind
+
+class Nasty(nn.Module):
+    "Whatever may change when a model runs."
+    def __init__(self):
+        super().__init__()
+        self.words, self.bn, self.drop = nn.Embedding(30, 20, max_norm=.5), nn.BatchNorm1d(20), nn.Dropout(.3)
+        self.norm = nn.utils.parametrizations.spectral_norm(nn.Linear(20, 20))
+        self.old, self.frozen = nn.utils.spectral_norm(nn.Linear(20, 20)), nn.BatchNorm1d(20).requires_grad_(False).eval()
+        self.out, self.last, self.seen, self.calls, self.fails = nn.Linear(20, 5), torch.zeros(20), [], 0, 0
+
+    def forward(self, ids):
+        self.calls += 1
+        if self.calls == self.fails: raise ArithmeticError("from the model")
+        self.seen.append(len(ids))
+        h = self.drop(self.bn(self.words(ids).mean(1))) + random.random() + np.random.rand()
+        self.last += h.detach().mean(0)
+        return self.out(self.frozen(self.old(self.norm(h).relu())).relu())
+
+
+def nasty():
+    torch.manual_seed(0)
+    m = Nasty()
+    params = list(m.parameters())
+    opt = torch.optim.AdamW([{"params": params[:2], "lr": 1e-3}, {"params": [p for p in params[2:] if p.requires_grad]}], weight_decay=.1)
+    sched = torch.optim.lr_scheduler.StepLR(opt, 3)
+    data = TensorDataset(torch.randint(30, (40, 6)), torch.arange(40) % 5)
+    loader = DataLoader(data, 20, shuffle=True, generator=torch.Generator().manual_seed(3))
+    x, y = data[:20]
+    for _ in range(2):
+        F.cross_entropy(m(x), y).backward()
+        opt.step()
+        sched.step()
+    m.out.weight.grad = None
+    return m, opt, loader
+
+
+def state(m, opt, loader):
+    params = [(id(p), p.data_ptr(), p.requires_grad, None if p.grad is None else (id(p.grad), p.grad.clone()), p.detach().clone()) for p in m.parameters()]
+    buffers = [(id(b), b.clone()) for b in m.buffers()]
+    modes = [n.training for n in m.modules()]
+    plain = m.last.clone(), id(m.last), list(m.seen), m.calls
+    moments = [(k, v if not isinstance(v, Tensor) else v.clone()) for s in opt.state.values() for k, v in s.items()]
+    groups = [{k: v for k, v in g.items() if k != "params"} for g in opt.param_groups]
+    hooks = [len(getattr(n, name)) for n in m.modules() for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")]
+    rng = torch.get_rng_state(), random.getstate(), np.random.get_state(), loader.generator.get_state()
+    return params, buffers, modes, plain, moments, groups, hooks, rng, [id(p) for g in opt.param_groups for p in g["params"]]
+
+
+def equal(a, b):
+    if isinstance(a, Tensor): return torch.equal(a, b)
+    if isinstance(a, np.ndarray): return np.array_equal(a, b)
+    if isinstance(a, list | tuple): return len(a) == len(b) and all(map(equal, a, b))
+    return a == b
+
+
+@pytest.mark.parametrize("overfit", [True, False])
+def test_everything_is_as_it_was(overfit):
+    m, opt, loader = nasty()
+    before = state(m, opt, loader)
+    found = hl.preflight(m, ce, loader, opt, overfit=overfit)
+    assert equal(before, state(m, opt, loader)) and not found, f"{found!r}"
+
+
+@pytest.mark.parametrize("call", [1, 2, 5, 9, 30, 60, 90])
+def test_everything_is_as_it_was_after_an_error(call):
+    m, opt, loader = nasty()
+    m.fails = m.calls + call
+    before = state(m, opt, loader)
+    if call <= 2:  # the first is tried again with the whole batch, because the model may take only that
+        m.fails, fails = 0, m.fails
+        def loss(out, y):
+            if m.calls >= fails: raise ArithmeticError("from the loss")
+            return F.cross_entropy(out, y)
+        with pytest.raises(ArithmeticError, match="from the loss"): hl.preflight(m, loss, loader, opt)
+    else:
+        try: hl.preflight(m, ce, loader, opt)
+        except ArithmeticError as e: assert str(e) == "from the model"
+        m.fails, before = 0, before
+    assert equal(before, state(m, opt, loader))
+
+
+def test_a_run_goes_on_as_if_nothing_had_been():
+    def train(looks):
+        m, opt, loader = nasty()
+        for _ in range(2):
+            if looks: hl.preflight(m, ce, loader, opt)
+            for x, y in loader:
+                F.cross_entropy(m(x), y).backward()
+                opt.step()
+                opt.zero_grad()
+        return [p.detach() for p in m.parameters()]
+    random.seed(0)
+    np.random.seed(0)
+    plain = train(False)
+    random.seed(0)
+    np.random.seed(0)
+    assert equal(plain, train(True))
+
+
+def test_a_loss_with_parameters_is_restored_and_known():
+    class Centre(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.centres = nn.Parameter(torch.randn(5, 5))
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, out, y):
+            self.calls += 1
+            return F.cross_entropy(out, y) + .1*(out - self.centres[y]).square().mean()
+
+    m, loss = mlp(), Centre()
+    kept = loss.centres.detach().clone()
+    found = hl.preflight(m, loss, points(), adam([*m.parameters(), *loss.parameters()]))
+    assert not found and not len(found), f"{found!r}"
+    assert torch.equal(loss.centres, kept) and loss.centres.grad is None and loss.calls == 0
+
+
+def test_memory_that_parameters_share_stays_shared():
+    m = mlp(20, 20)
+    m.extra = nn.Parameter(m[0].weight.data)
+    assert m.extra.data_ptr() == m[0].weight.data_ptr()
+    hl.preflight(m, mse, torch.randn(16, 20), adam(m.parameters()))
+    assert m.extra.data_ptr() == m[0].weight.data_ptr()
+
+
+# ---- What is given
+
+def test_errors_are_the_users_own():
+    with pytest.raises(RuntimeError, match="mat1 and mat2"): hl.preflight(mlp(), ce, (torch.randn(8, 3), classes(8)))
+    with pytest.raises(IndexError, match="Target 7"): hl.preflight(mlp(), ce, (torch.randn(8, 20), torch.full((8,), 7)))
+    with pytest.raises(TypeError, match="4 numbers|shape .8,."): hl.preflight(mlp(), nn.CrossEntropyLoss(reduction="none"), points(8))
+
+
+@pytest.mark.parametrize("given, error, said", [
+    (lambda m: (m, lambda model, x, y: 0, points()), TypeError, r"loss_fn is called as loss_fn\(output, target\).*call=lambda model, batch"),
+    (lambda m: (m, ce, {"x": torch.randn(8, 20)}), TypeError, "no part of the batch is called labels"),
+    (lambda m: (m, ce, iter([points()])), TypeError, "can be looped over only once"),
+    (lambda m: (m, ce, []), ValueError, "gave no batch"),
+    (lambda m: (m, ce, 3), TypeError, "not a int"),
+    (lambda m: ("model", ce, points()), TypeError, "expected a torch.nn.Module, got str"),
+    (lambda m: (m, None, points()), TypeError, "without loss_fn the model must return its loss"),
+    (lambda m: (m, ce, points(), 3), TypeError, "expected a torch optimizer"),
+    (lambda m: (nn.LazyLinear(3), ce, points()), ValueError, "lazy layers"),
+    (lambda m: (nn.Linear(20, 3, device="meta"), ce, points()), ValueError, "no numbers"),
+    (lambda m: (torch.jit.trace(m, torch.randn(2, 20)), ce, points()), TypeError, "scripted"),
+])
+def test_what_cannot_be_used_is_explained(given, error, said):
+    with pytest.raises(error, match=said): hl.preflight(*given(mlp()))
+
+
+def test_call_and_loss_are_not_both_given():
+    with pytest.raises(TypeError, match="give None as loss_fn"): hl.preflight(mlp(), ce, points(), call=lambda m, b: 0)
+    with pytest.raises(TypeError, match="call.model, batch."): hl.preflight(mlp(), None, points(), call=lambda m: 0)
+    with pytest.raises(TypeError, match="the loss is a float"): hl.preflight(mlp(), None, points(), call=lambda m, b: 0.)
+
+
+@pytest.mark.parametrize("batch", [
+    lambda: points(), lambda: [points(), points()], lambda: [list(points()), list(points())], lambda: tuple(points() for _ in range(4)),
+    lambda: DataLoader(TensorDataset(*points(64)), 32), lambda: {"input": points()[0], "labels": classes(32)},
+    lambda: [{"input": points()[0], "target": classes(32)} for _ in range(2)], lambda: ({"input": points()[0]}, classes(32)),
+    lambda: ([points()[0]], classes(32)), lambda: hl.DataLoaders([points(), points()])])
+def test_batches_come_in_many_forms(batch):
+    m = mlp()
+    m.forward = lambda input: nn.Sequential.forward(m, input)
+    found = hl.preflight(m, ce, batch(), adam(m.parameters()), overfit=False)
+    assert not found and found.not_looked_at == {
+        "What a mask hides does not reach the output.": "no input looks like a mask of positions",
+        "The loss falls when 16 samples are learned by heart.": "overfit=False"}, f"{found!r}"
+
+
+def test_a_model_that_takes_whole_batches_only():
+    m = Flat(lambda m, x: m.net(x.view(32, 20)), net=mlp())
+    assert not (found := hl.preflight(m, ce, points(), adam(m.parameters()))), f"{found!r}"
+    assert "No sample changes the output of another." not in found.not_looked_at
+
+
+def test_a_model_with_a_loss_of_its_own():
+    def f(m, ids, labels=None): return {"loss": F.cross_entropy(out := m.net(ids), labels), "logits": out}
+    m = Flat(f, net=mlp())
+    batch = {"ids": torch.randn(32, 20), "labels": classes(32)}
+    found = hl.preflight(m, None, [batch, {"ids": torch.randn(32, 20), "labels": classes(32)}], adam(m.parameters()))
+    assert not found and not found.not_looked_at.keys() - {"What a mask hides does not reach the output."}, f"{found!r}"
+
+
+def test_a_call_that_uses_parts_of_a_model():
+    m = Flat(lambda m, x: m.b(m.a(x)), a=nn.Linear(20, 32), b=nn.Linear(32, 5))
+    found = hl.preflight(m, None, points(), adam(m.parameters()), call=lambda m, batch: F.cross_entropy(m.b(m.a(batch[0]).relu()), batch[1]))
+    assert not found
+    assert found.not_looked_at["No sample changes the output of another."] == "no output has a part for each sample"
+
+
+def test_the_last_batch_of_a_loader_is_looked_at():
+    m = cnn()
+    found = hl.preflight(m, ce, DataLoader(TensorDataset(*images(33)), 16), adam(m.parameters()), overfit=False)
+    assert [f.what for f in found] == ["batch norm"] and "one sample" in found.findings[0].evidence
+    assert not hl.preflight(m, ce, DataLoader(TensorDataset(*images(33)), 16, drop_last=True), adam(m.parameters()), overfit=False)
+
+
+def test_batch_norm_without_running_statistics_mixes_by_design():
+    m = nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32, track_running_stats=False), nn.ReLU(), nn.Linear(32, 5))
+    found = hl.preflight(m, ce, points(), adam(m.parameters()), overfit=False)
+    assert not found and [(f.what, f.sure, f.layers) for f in found] == [("samples leak", "note", ["1"])]
+
+
+def test_a_model_that_draws_its_own_numbers_is_not_compared():
+    generator = torch.Generator()
+    m = Flat(lambda m, x: m.net(x + torch.randn(x.shape, generator=generator)), net=mlp())
+    found = hl.preflight(m, ce, points(), adam(m.parameters()), overfit=False)
+    assert not found and "something else each time" in found.not_looked_at["The output depends on the input."]
+
+
+def test_a_compiled_model_is_looked_at_as_plain_python():
+    m = torch.compile(mlp(), backend="eager")
+    assert not (found := hl.preflight(m, ce, points(), adam(m.parameters()))), f"{found!r}"
+
+
+def test_optimizers_of_other_kinds():
+    m = mlp()
+    found = hl.preflight(m, ce, points(), torch.optim.LBFGS(m.parameters()))
+    assert found.not_looked_at["The loss falls when 16 samples are learned by heart."] == (
+        "training has ended with TypeError: LBFGS.step() missing 1 required positional argument: 'closure'")
+    for kind in (torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.NAdam, torch.optim.Adadelta, torch.optim.Rprop, torch.optim.Adamax, torch.optim.ASGD):
+        assert "The loss falls when 16 samples are learned by heart." not in hl.preflight(m, ce, points(), kind(m.parameters(), lr=.01)).not_looked_at, kind
+
+
+def test_a_fresh_optimizer_has_the_settings_of_the_old():
+    m = mlp()
+    old = torch.optim.SGD([{"params": m[0].parameters(), "lr": .3, "nesterov": True}, {"params": m[2].parameters(), "weight_decay": .5}], lr=.1, momentum=.7)
+    new = fresh(warm(old))
+    assert old.param_groups[0]["lr"] == 0 and [g["lr"] for g in new.param_groups] == [.3, .1] and not new.state
+    assert [(g["momentum"], g["nesterov"], g["weight_decay"]) for g in new.param_groups] == [(.7, True, 0), (.7, False, .5)]
+
+
+# ---- What is shown
+
+def test_the_result_reads_like_a_diagnosis():
+    found = looked(*planted["softmax before cross-entropy"][1])
+    assert found and len(found) == len(list(found)) and "activation before the loss" in found and "samples leak" not in found
+    text, page = repr(found), found._repr_html_()
+    for part in ("certain: activation before the loss", "cross-entropy wants logits", "What helps: Return what the last linear layer",
+                 "Fine:\n  Inputs are finite", "Not looked at:\n  What a mask hides", "(no input looks like a mask of positions)"):
+        assert part in text
+    assert "<b>certain: activation before the loss</b>" in page and "<script" not in page
+    assert [f.sure for f in found] == sorted((f.sure for f in found), key=SURE.index)
+    assert found.title.startswith("Preflight: 1 finding in ")
+
+
+def test_names_are_escaped():
+    m = nn.Sequential()
+    m.add_module("<b>", nn.Linear(20, 5))
+    m.add_module("<i>", nn.Linear(5, 5))
+    found = hl.preflight(m, ce, points(), adam(m[0].parameters()), overfit=False)
+    assert "&lt;i&gt;" in found._repr_html_() and "<i>.weight" not in found._repr_html_()
+
+
+# ---- Time
+
+@pytest.mark.slow
+def test_a_million_parameters_take_less_than_ten_seconds():
+    torch.manual_seed(0)
+    m = GPT(2000, 128)
+    m.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(128, 4, 512, .1, batch_first=True, norm_first=True), 4, enable_nested_tensor=False)
+    assert sum(p.numel() for p in m.parameters()) > 1e6
+    data = [(torch.randint(2000, (64, 16)), torch.randint(2000, (64, 16))) for _ in range(2)]
+    began = time.monotonic()
+    found = hl.preflight(m, token_loss, data, torch.optim.AdamW(m.parameters(), 1e-3))
+    assert not found and time.monotonic() - began < 10
+
+
+# ---- Other libraries
+
+@pytest.mark.peers
+def test_hugging_face_bert_with_and_without_its_mask():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=3)
+    def batch(n=16):
+        mask = (torch.arange(12) < torch.randint(3, 13, (n, 1))).long()
+        return {"input_ids": torch.randint(5, 60, (n, 12))*mask, "attention_mask": mask, "token_type_ids": torch.zeros(n, 12).long(), "labels": classes(n, 3)}
+    torch.manual_seed(0)
+    m = transformers.BertForSequenceClassification(config)
+    found = hl.preflight(m, None, [batch(), batch()], torch.optim.AdamW(m.parameters(), 5e-5))
+    assert not found and not found.not_looked_at, f"{found!r}"
+    def call(m, batch): return m(batch["input_ids"], labels=batch["labels"]).loss
+    assert not (found := hl.preflight(m, None, [batch(), batch()], torch.optim.AdamW(m.parameters(), 5e-4), call=call)) or [f.what for f in found] == ["mask ignored"], f"{found!r}"
+    tagger = transformers.BertForTokenClassification(config)
+    found = hl.preflight(tagger, lambda out, y: F.cross_entropy(out.logits.transpose(1, 2), y), [{**(b := batch()), "labels": b["input_ids"] % 3} for _ in range(2)], torch.optim.AdamW(tagger.parameters(), 5e-4))
+    assert not found, f"{found!r}"
+    plain = transformers.BertModel(config)  # its pooler is not used
+    loss = hl.preflight(plain, lambda out, y: out.last_hidden_state.mean((1, 2)).sub(y).square().mean(), [{**batch(), "labels": torch.randn(16)} for _ in range(2)], torch.optim.AdamW(plain.parameters(), 5e-4), overfit=False)
+    assert [(f.what, f.sure) for f in loss] == [("not trained", "note")], f"{loss!r}"
+    gpt = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=60, n_embd=32, n_layer=2, n_head=2, n_positions=32))
+    ids = [{"input_ids": (t := torch.randint(60, (16, 12))), "labels": t.clone()} for _ in range(2)]
+    assert not (found := hl.preflight(gpt, None, ids, torch.optim.AdamW(gpt.parameters(), 1e-3))), f"{found!r}"
+
+
+@pytest.mark.peers
+def test_vision_models():
+    torchvision = pytest.importorskip("torchvision")
+    for name in ("resnet18", "mobilenet_v3_small", "vit_b_16"):
+        torch.manual_seed(0)
+        m = getattr(torchvision.models, name)(num_classes=5, **({"image_size": 32} if "vit" in name else {}))
+        data = [(torch.randn(8, 3, 32, 32), classes(8)) for _ in range(2)]
+        found = hl.preflight(m, ce, data, torch.optim.AdamW(m.parameters(), 1e-3), overfit=name == "resnet18")
+        assert not found, f"{name}\n{found!r}"
