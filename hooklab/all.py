@@ -99,6 +99,7 @@ from .stats.live import *
 from .stats.activation_stats import *
 from .stats.diagnosis import *
 from .stats.preflight import *
+from .stats.preflight_result import *
 from .stats.run_verdict import *
 from .stats.comparing_runs import *
 

@@ -61,8 +61,8 @@ def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
     if not is_batch(found[0]): raise TypeError(f"the loader gives {type(found[0]).__name__}, which is no batch")
     return found[:1] if len(found) > 1 and kinds_of(found[0]) != kinds_of(found[1]) else found
 
-# %% ../../nbs/lib/stats/preflight-batch.ipynb #f6634647
-LABELS = "labels", "label", "targets", "target", "y"
+# %% ../../nbs/lib/stats/preflight-batch.ipynb #ec24da27
+TARGET_NAMES = "labels", "label", "targets", "target", "y"
 
 
 @dataclass(eq=False)
@@ -76,7 +76,7 @@ class GivenToModel:
 def given_by(batch: Any, forward: Callable) -> GivenToModel:
     "Take a batch apart for a model with this `forward`."
     if isinstance(batch, Mapping):
-        name = next((name for name in LABELS if name in batch), None)
+        name = next((name for name in TARGET_NAMES if name in batch), None)
         return GivenToModel((), {n: part for n, part in batch.items() if n != name}, batch.get(name))
     if isinstance(batch, Tensor): return GivenToModel((batch,), {}, batch)
     if len(batch) == 1: return given_by(batch[0], forward)
@@ -130,13 +130,14 @@ class SampleBatch:
         return self.put({p.number: p.tensor.index_select(p.dim, index.to(p.tensor.device))
                          for p in self.parts if p.dim is not None})
 
-# %% ../../nbs/lib/stats/preflight-batch.ipynb #2270f179
+# %% ../../nbs/lib/stats/preflight-batch.ipynb #2d9cb169
 def batch_of(raw: Any, forward: Callable, n: int | None = None) -> SampleBatch:
     "The parts of a batch."
     given = given_by(raw, forward)
     named = arguments_named(given, forward)
     inputs, targets = ({id(t) for t in tensors(x)} for x in ((given.args, given.kwargs), given.target))
-    parts = [BatchPart(i, named.get(id(t), f"part {name}" if name.isdigit() else name) or "the input", t, id(t) in inputs, id(t) in targets)
+    parts = [BatchPart(i, named.get(id(t), f"part {name}" if name.isdigit() else name) or "the input", t,
+                       id(t) in inputs, id(t) in targets)
              for i, (name, t) in enumerate(named_tensors(raw))]
     batch = SampleBatch(raw, given, parts, None)
     if n is None: n, batch.said = n_samples(batch)
@@ -182,8 +183,8 @@ def other_sample(t: Tensor, dim: int, i: int) -> Tensor | None:
     others = (t.select(dim, (i + step) % n) for step in range(1, n))
     return next((one for one in others if not torch.equal(one, own)), None)
 
-# %% ../../nbs/lib/stats/preflight-batch.ipynb #75e1b39b
-def is_mask(p: BatchPart, batch: SampleBatch) -> bool:
+# %% ../../nbs/lib/stats/preflight-batch.ipynb #70acb027
+def looks_like_mask(p: BatchPart, batch: SampleBatch) -> bool:
     "Does an input look like a mask of positions?"
     name, t = p.name.lower(), p.tensor
     if t.dim() != 2 or p.dim != 0 or any(word in name for word in ("type", "segment")): return False
@@ -191,7 +192,8 @@ def is_mask(p: BatchPart, batch: SampleBatch) -> bool:
     if not xs: return False
     if "mask" in name or "padding" in name or t.dtype == torch.bool: return True
     binary = ((t == 0) | (t == 1)).all()
-    return bool(binary) and any(x.tensor.dim() > 2 or (not x.tensor.is_floating_point() and x.tensor.max() > 1) for x in xs)
+    def has_words(x): return not x.tensor.is_floating_point() and x.tensor.max() > 1
+    return bool(binary) and any(x.tensor.dim() > 2 or has_words(x) for x in xs)
 
 
 def masked_by(mask: BatchPart, batch: SampleBatch) -> list[BatchPart]:

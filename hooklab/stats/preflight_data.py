@@ -5,12 +5,11 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/preflight-data.ipynb #df21f13a
+# %% ../../nbs/lib/stats/preflight-data.ipynb #c2744ac7
 import warnings
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..hooks.copies import HookWarning
@@ -21,7 +20,7 @@ from .evidence import in_digits
 from .preflight_batch import BatchPart, SampleBatch
 from .preflight_trial import Check, NotLookedAt, Suspect, TestFlight
 
-# %% ../../nbs/lib/stats/preflight-data.ipynb #6976a385
+# %% ../../nbs/lib/stats/preflight-data.ipynb #0c5149a5
 TOO_LARGE, TOO_SMALL = 12., .01 # of the size of an input, and of its largest number
 NO_DATA = "mask", "type", "position", "segment", "padding", "length"
 
@@ -45,7 +44,8 @@ def inputs_fine(flight: TestFlight, batches: list[SampleBatch]) -> Check:
         if any(t.is_floating_point() and not t.isfinite().all() for t in ts):
             yield Suspect("NaN or Inf", "certain", f"{name} has numbers that are NaN or Inf.", [name])
         elif all(t.numel() > 1 and (t == t.flatten()[0]).all() for t in ts) and same[0] is parts[0][0]:
-            yield Suspect("constant inputs", "certain", f"All numbers of {name} are {ts[0].flatten()[0].item():g}.", [name])
+            yield Suspect("constant inputs", "certain", f"All numbers of {name} are {ts[0].flatten()[0].item():g}.",
+                          [name])
         elif all(map(is_alike, same)) and same[0] is parts[0][0]:
             yield Suspect("samples alike", "certain", f"All samples of {name} are equal.", [name])
     yield from scaled(flight)
@@ -75,8 +75,10 @@ def scaled(flight: TestFlight) -> Check:
     name, x = taken
     size, most = x.double().square().mean().sqrt().item(), x.abs().max().item()
     told = f"{name} gets numbers of size {in_digits(size)}, from {in_digits(x.min())} to {in_digits(x.max())}."
-    if size > TOO_LARGE: yield Suspect("inputs not scaled", "likely" if size > 2*TOO_LARGE else "possible", told, [name])
-    elif most < TOO_SMALL: yield Suspect("inputs not scaled", "likely" if most < TOO_SMALL/10 else "possible", told, [name])
+    if size > TOO_LARGE: yield Suspect("inputs not scaled", "likely" if size > 2*TOO_LARGE else "possible", told,
+                                       [name])
+    elif most < TOO_SMALL: yield Suspect("inputs not scaled", "likely" if most < TOO_SMALL/10 else "possible", told,
+                                         [name])
 
 # %% ../../nbs/lib/stats/preflight-data.ipynb #5bfc27d2
 def targets_fine(flight: TestFlight, batches: list[SampleBatch]) -> Check:

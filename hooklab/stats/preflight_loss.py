@@ -20,8 +20,9 @@ from ..hooks.tree import tensors
 from .evidence import in_digits
 from .preflight_trial import Check, Flown, NotLookedAt, Suspect, TestFlight
 
-# %% ../../nbs/lib/stats/preflight-loss.ipynb #803f80e9
-KINDS = {"NllLoss": "nll", "NllLoss2D": "nll", "LogSoftmax": "log softmax", "BinaryCrossEntropyWithLogits": "bce logits",
+# %% ../../nbs/lib/stats/preflight-loss.ipynb #0b21f95c
+CRITERIA = {"NllLoss": "nll", "NllLoss2D": "nll", "LogSoftmax": "log softmax",
+            "BinaryCrossEntropyWithLogits": "bce logits",
          "BinaryCrossEntropy": "bce", "MseLoss": "distance", "SmoothL1Loss": "distance", "HuberLoss": "distance"}
 ONLY_TURNED = {"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T", "Slice",
                "Select", "Alias", "Clone", "ToCopy", "Expand"}
@@ -58,7 +59,7 @@ def criteria_in(loss: Tensor, most: int = 200) -> Iterator[Criterion]:
         node = todo.pop(0)
         if node is None or node in seen: continue
         seen.add(node)
-        kind = KINDS.get(op(node))
+        kind = CRITERIA.get(op(node))
         if kind is None: todo += [parent for parent, _ in node.next_functions]
         else: yield criterion_at(node, kind, loss)
 
@@ -78,7 +79,7 @@ def criterion_at(node: Any, kind: str, loss: Tensor) -> Criterion:
         if slope is not None: found.sign = slope.sum().item()
     return found
 
-# %% ../../nbs/lib/stats/preflight-loss.ipynb #688c9c3e
+# %% ../../nbs/lib/stats/preflight-loss.ipynb #d8990c56
 @dataclass(eq=False)
 class FirstStep:
     "What the first pass has shown, before anything was changed."
@@ -95,7 +96,8 @@ def first_step(flight: TestFlight, flown: Flown) -> FirstStep:
     last = outputs[0].grad_fn if outputs else None
     while op(last) in ONLY_TURNED: last = last.next_functions[0][0]
     step = FirstStep(flown, flown.loss.item(), criteria, ACTIVATIONS.get(op(last), ""))
-    if not criteria and (pair := _plain_distance(flight, outputs)): step.criteria = [Criterion("distance", step.activation, *pair)]
+    if not criteria and (pair := _plain_distance(flight, outputs)): step.criteria = [Criterion("distance",
+                                                                                               step.activation, *pair)]
     return step
 
 
@@ -147,7 +149,7 @@ def sign_right(flight: TestFlight, step: FirstStep) -> Check:
                       "The loss falls when outputs and targets grow apart.")
     return ""
 
-# %% ../../nbs/lib/stats/preflight-loss.ipynb #16317f75
+# %% ../../nbs/lib/stats/preflight-loss.ipynb #fab76b5d
 def classified(c: Criterion) -> tuple[float, float] | None:
     "The mean loss of a classification, and that of a guess."
     if c.kind in ("nll", "cross-entropy"):
@@ -168,8 +170,7 @@ def loss_of_a_guess(flight: TestFlight, step: FirstStep) -> Check:
         if pair := classified(c):
             loss, guess = pair
             told.append(f"{in_digits(loss)}, and a guess loses {in_digits(guess)}")
-            if loss > 3*guess + 1: yield Suspect("first loss too high", "likely",
-                                                 f"The loss is {in_digits(loss)}, and a guess loses {in_digits(guess)}.")
+            if loss > 3*guess + 1: yield Suspect("first loss too high", "likely", f"The loss is {told[-1]}.")
         elif c.kind == "distance": yield from sizes_fit(c)
     return "; ".join(told)
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/preflight-probes.ipynb #4cf99a63
+# %% ../../nbs/lib/stats/preflight-probes.ipynb #e4076390
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,11 +15,11 @@ from torch import Tensor
 from ..debug.losses import seeded
 from ..hooks.select import first_few
 from ..hooks.tree import map_tensors, shape_text, tensors
-from .preflight_batch import BatchPart, given_by, is_mask, other_sample, swapped, with_sample
+from .preflight_batch import BatchPart, given_by, looks_like_mask, other_sample, swapped, with_sample
 from .preflight_trial import (
     Check, Flown, NotLookedAt, Suspect, TestFlight, base_of, differs, layer_outputs, roused, same)
 
-# %% ../../nbs/lib/stats/preflight-probes.ipynb #a2015a1f
+# %% ../../nbs/lib/stats/preflight-probes.ipynb #3fda6738
 def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
     "The same tensor of the other batch."
     return flight.other.parts[part.number].tensor if flight.other else None
@@ -39,7 +39,8 @@ def input_used(flight: TestFlight) -> Check:
         return "once the layers that begin at zero have moved"
     for p in moved if len(batch.inputs) > 1 else []:
         raw = batch.put({p.number: new[p.number]})
-        if is_mask(p, batch) or not same(base, flight.asked(raw)) or not _same_when_roused(flight, raw): continue
+        if looks_like_mask(p, batch) or not same(base, flight.asked(raw)) or not _same_when_roused(flight,
+                                                                                                   raw): continue
         yield Suspect("input unused", "note" if flight.call else "likely",
                       f"With another batch's {p.name} the output is the same.", [p.name])
     return ""
@@ -60,7 +61,7 @@ def _where_lost(flight: TestFlight, raw: Any) -> str:
     after = f", and in {names[apart[-1] + 1]} no more" if apart[-1] + 1 < len(names) else ""
     return f"{told} The output of {names[apart[-1]]} still differs{after}."
 
-# %% ../../nbs/lib/stats/preflight-probes.ipynb #9e8f0626
+# %% ../../nbs/lib/stats/preflight-probes.ipynb #31acaf0a
 def noisy(output: Any) -> Any:
     "An output with other numbers for each sample and unit, in the range of the old ones."
     def moved(t):
@@ -79,7 +80,8 @@ def losses_with(flight: TestFlight, output: Any, changes: list[Mapping[int, Tens
         target = given_by(flight.batch.put(new), flight.model.forward).target
         with torch.no_grad(), seeded():
             try: found.append(flight.loss_fn(map_tensors(Tensor.clone, output), target).item())
-            except Exception as e: raise NotLookedAt(f"the loss cannot take other labels ({type(e).__name__}: {e})") from e
+            except Exception as e:
+                raise NotLookedAt(f"the loss cannot take other labels ({type(e).__name__}: {e})") from e
     return found
 
 
@@ -91,7 +93,7 @@ def other_label(t: Tensor, dim: int, i: int, n_classes: int) -> Tensor:
     if t.is_floating_point(): return 1 - own if ((own == 0) | (own == 1)).all() else own + 1
     return (own + 1) % max(n_classes, 2)
 
-
+# %% ../../nbs/lib/stats/preflight-probes.ipynb #46b697c4
 def labels_used(flight: TestFlight) -> Check:
     "Does the loss depend on the label of every sample, and on which sample has it?"
     batch, targets = flight.batch, [p for p in flight.batch.targets if p.dim is not None]
@@ -112,7 +114,8 @@ def labels_used(flight: TestFlight) -> Check:
     return ""
 
 
-def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchPart], first: float) -> Iterator[Suspect]:
+def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchPart],
+              first: float) -> Iterator[Suspect]:
     "Does it matter which sample has which label?"
     n = flight.batch.n
     rolls = [{p.number: p.tensor.roll(k, p.dim) for p in targets} for k in (1, n//2) if n > 3]

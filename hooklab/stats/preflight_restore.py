@@ -37,14 +37,14 @@ def lent_numbers(parameters: Iterable[Tensor]) -> Iterator[None]:
             p.data = data
             p.requires_grad_(required)
 
-# %% ../../nbs/lib/stats/preflight-restore.ipynb #94250239
+# %% ../../nbs/lib/stats/preflight-restore.ipynb #fbc14b9e
 def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
     "The optimizers that were given: none, one or several, maybe inside wrappers."
     if given is None: return []
     return [innermost(one) for one in (given if isinstance(given, list | tuple) else [given])]
 
 
-def fresh(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     "A new optimizer of the same class, with the same parameters and settings, that has made no step."
     groups = [{**group, "params": list(group["params"])} for group in optimizer.param_groups]
     for group in groups:

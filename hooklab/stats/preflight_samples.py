@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/preflight-samples.ipynb #1eab6d9b
+# %% ../../nbs/lib/stats/preflight-samples.ipynb #517471b5
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..hooks.select import first_few
-from .preflight_batch import BatchPart, SampleBatch, is_mask, masked_by, other_sample, with_sample
+from .preflight_batch import BatchPart, SampleBatch, looks_like_mask, masked_by, other_sample, with_sample
 from .preflight_probes import partner
 from .preflight_trial import (
     Check, Flown, NotLookedAt, Suspect, TestFlight, base_of, differs, first_layer_where)
@@ -56,7 +56,7 @@ def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple
         for (_, a), (_, b) in zip(base.floats, after.floats):
             if others := others_changed(a, b, batch.n, i): yield i, others, new
 
-# %% ../../nbs/lib/stats/preflight-samples.ipynb #3f8edfd7
+# %% ../../nbs/lib/stats/preflight-samples.ipynb #6fab0ef3
 def is_graph(flight: TestFlight) -> bool:
     "Are samples the nodes of a graph, as an adjacency matrix or a list of edges tells?"
     n = flight.batch.n
@@ -89,7 +89,8 @@ def samples_apart(flight: TestFlight) -> Check:
     leak = next(leaks(flight, batch, base), None)
     if leak is None: return ""
     i, others, new = leak
-    told = f"Another sample {i} changes the outputs of samples {first_few(list(map(str, others)), 6)} in {flight.quiet} mode"
+    told = (f"Another sample {i} changes the outputs of samples {first_few(list(map(str, others)), 6)} "
+            f"in {flight.quiet} mode")
     if time_may_be_first(flight, base):
         yield Suspect("samples leak", "note", f"{told}; along the second dimension they stay apart, so this is right "
                       "if time comes first.")
@@ -103,7 +104,7 @@ def samples_apart(flight: TestFlight) -> Check:
                   [layer] if layer else [])
     return ""
 
-# %% ../../nbs/lib/stats/preflight-samples.ipynb #e2467330
+# %% ../../nbs/lib/stats/preflight-samples.ipynb #2e1248e3
 def other_numbers(t: Tensor) -> Tensor:
     "Other numbers everywhere; of tokens, other ones that occur."
     if t.is_floating_point():
@@ -115,7 +116,7 @@ def other_numbers(t: Tensor) -> Tensor:
 
 def mask_obeyed(flight: TestFlight) -> Check:
     "Does what a mask hides reach the output?"
-    masks = [p for p in flight.batch.inputs if is_mask(p, flight.batch)]
+    masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
     if not masks: raise NotLookedAt("no input looks like a mask of positions")
     base_of(flight)
     for p in masks:

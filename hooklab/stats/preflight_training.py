@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #fbe58b22
+# %% ../../nbs/lib/stats/preflight-training.ipynb #7085241f
 import math
 import sys
 import time
@@ -20,7 +20,7 @@ from ..hooks.select import first_few, leaves, unwrap
 from .evidence import in_digits
 from .preflight_batch import SampleBatch
 from .preflight_loss import FirstStep
-from .preflight_restore import fresh
+from .preflight_restore import fresh_copy
 from .preflight_trial import Check, NotLookedAt, Suspect, TestFlight, layer_outputs, roused
 
 # %% ../../nbs/lib/stats/preflight-training.ipynb #0b761528
@@ -81,7 +81,7 @@ def _has_trained_sibling(name: str, found: dict[str, bool | None]) -> bool:
     owner, _, own = name.rpartition(".")
     return "bias" in own and any(other.rpartition(".")[0] == owner and arrived for other, arrived in found.items())
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #8fa62915
+# %% ../../nbs/lib/stats/preflight-training.ipynb #ab726e70
 def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
     "What to say of parameters without a gradient: did their layer run?"
     ran = {name for name, _ in layer_outputs(flight, flight.batch.raw)}
@@ -94,7 +94,8 @@ def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
     cut = [n for n in missing if n not in idle]
     beside = reached(flight, [flight.batch], of_output=True)
     unused = [n for n in cut if beside[n] is not False]
-    if unused: yield Suspect("not trained", "note", f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
+    if unused: yield Suspect("not trained", "note",
+                             f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
                              "output that the loss does not use.", owners(flight, unused))
     cut = [n for n in cut if n not in unused]
     if cut: yield Suspect("not trained", "certain" if flight.optimizers else "likely",
@@ -113,12 +114,13 @@ def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
     outputs = layer_outputs(flight, flight.batch.raw)
     silent = [name for name, ts in outputs if ts and not any(t.any() for t in ts) and ts[0].numel() > 1]
     if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is told of the input
-    if silent: yield Suspect("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
+    if silent: yield Suspect("dead units", "certain",
+                             f"The output of {first_few(silent, 3)} is zero for every sample, and "
                              f"so is the gradient of {first_few(zero, 4)}.", silent[:3])
     else: yield Suspect("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
                         owners(flight, zero))
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #1ac5d102
+# %% ../../nbs/lib/stats/preflight-training.ipynb #0ba57857
 def optimizer_has_all(flight: TestFlight) -> Check:
     "Does the optimizer have every trainable parameter, once, and no others?"
     if not flight.optimizers: raise NotLookedAt("no optimizer was given")
@@ -131,15 +133,16 @@ def optimizer_has_all(flight: TestFlight) -> Check:
         shapes = [tuple(p.shape) for p in others]
         copies = sum(tuple(flight.trained[name].shape) in shapes for name in lacking)
         yield Suspect("other parameters in the optimizer", "certain",
-                      f"The optimizer has {len(others)} parameters that are not the model's, and lacks {len(lacking)} that "
-                      f"are; {copies} of these have the shape of one it has.", owners(flight, lacking))
+                      f"The optimizer has {len(others)} parameters that are not the model's, and lacks {len(lacking)} "
+                      f"that are; {copies} of these have the shape of one it has.", owners(flight, lacking))
     elif lacking:
         yield Suspect("not in the optimizer", "certain", f"The optimizer lacks {len(lacking)} of {len(flight.trained)} "
                       f"trainable parameters: {first_few(lacking, 4)}.", owners(flight, lacking))
     elif others: yield Suspect("other parameters in the optimizer", "note",
                                f"The optimizer has {len(others)} parameters that are not in this model.")
     twice = [own[i] for i in own if sum(id(p) == i for p in held) > 1]
-    if twice: yield Suspect("twice in the optimizers", "likely", f"{first_few(twice, 4)} is changed twice in each step.",
+    if twice: yield Suspect("twice in the optimizers", "likely",
+                            f"{first_few(twice, 4)} is changed twice in each step.",
                             owners(flight, twice))
     return ""
 
@@ -199,13 +202,13 @@ def _moved(kept: list[tuple[Tensor, Tensor]], steps: int) -> float:
     shares = [((p - data).norm()/data.norm()).item()/steps for p, data in kept if data.any()]
     return max(shares, default=1.)
 
-# %% ../../nbs/lib/stats/preflight-training.ipynb #8282074b
+# %% ../../nbs/lib/stats/preflight-training.ipynb #24762cf3
 def learns_by_heart(flight: TestFlight, raw: Any, seconds: float) -> Check:
     "Does the loss of 16 samples fall?"
     if not flight.trained: raise NotLookedAt("no parameter is trained")
     if flight.optimizers and not in_optimizers(flight) & {id(p) for p in flight.trained.values()}:
         raise NotLookedAt("the optimizer has none of the model's trainable parameters")
-    try: own = [fresh(o) for o in flight.optimizers]
+    try: own = [fresh_copy(o) for o in flight.optimizers]
     except Exception as e: raise NotLookedAt(f"no second optimizer like yours could be made ({e})") from e
     def adam(lr): return [torch.optim.Adam(list(flight.trained.values()), lr)]
     began = time.monotonic()

@@ -37,7 +37,7 @@ class NotLookedAt(Exception): "Why a check could not be made."
 
 Check = Iterator[Suspect] # It yields what it finds; what it returns is told if it finds nothing
 
-# %% ../../nbs/lib/stats/preflight-trial.ipynb #3ff4935d
+# %% ../../nbs/lib/stats/preflight-trial.ipynb #604a5995
 def check_loss(loss_fn: Any, call: Any):
     "Raise an error that says how a loss is called, for one that cannot be called like this."
     if call is not None:
@@ -61,7 +61,8 @@ def loss_in(output: Any) -> Tensor:
 
 def check_number(loss: Any):
     if not isinstance(loss, Tensor): raise TypeError(f"the loss is a {type(loss).__name__}, and no tensor")
-    if loss.numel() != 1: raise TypeError(f"the loss has the shape {tuple(loss.shape)}, and backward() needs one number")
+    if loss.numel() == 1: return
+    raise TypeError(f"the loss has the shape {tuple(loss.shape)}, and backward() needs one number")
 
 # %% ../../nbs/lib/stats/preflight-trial.ipynb #a17564e8
 class Flown(NamedTuple):
@@ -123,7 +124,7 @@ class TestFlight:
         except Exception as error:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
-# %% ../../nbs/lib/stats/preflight-trial.ipynb #8fcd70b2
+# %% ../../nbs/lib/stats/preflight-trial.ipynb #10f77d94
 def same(a: Flown, b: Flown) -> bool:
     "Are two outputs the same, up to rounding? Without outputs, are the losses?"
     pairs = list(zip(a.floats, b.floats)) or [(("", a.loss), ("", b.loss))]
@@ -149,7 +150,7 @@ def check_quiet(flight: TestFlight):
 
 @torch.no_grad()
 def fill_statistics(flight: TestFlight):
-    "Give batch norm the statistics of this batch: before training, those for eval mode are made up, and signals may fade."
+    "Give batch norm the statistics of this batch: those of a fresh model are made up, and in eval mode signals fade."
     norms = [m for m, training in flight.modes if training and getattr(m, "track_running_stats", False)]
     before = [m.momentum for m in norms]
     for m in norms: m.momentum = 1.
@@ -160,13 +161,13 @@ def fill_statistics(flight: TestFlight):
 
 def base_of(flight: TestFlight) -> Flown:
     "The pass with which others are compared."
-    if not flight.quiet: raise NotLookedAt("the model returns something else each time it is called with the same batch")
+    if not flight.quiet: raise NotLookedAt("the model returns something else each time for the same batch")
     return flight.asked(flight.batch.raw)
 
-# %% ../../nbs/lib/stats/preflight-trial.ipynb #1f164f09
+# %% ../../nbs/lib/stats/preflight-trial.ipynb #04a69823
 def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]]:
     "What every layer returns, in the order in which they run."
-    named = {name: m for name, m in leaves(flight.model).items()}
+    named = leaves(flight.model)
     names, found = {id(m): name for name, m in named.items()}, []
     def note(m, inputs, output):
         found.append((names[id(m)], [t.clone() for t in tensors(output) if t.is_floating_point()]))

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import hooklab as hl
-from hooklab.stats.preflight import PREFLIGHT_ADVICE, SURE
-from hooklab.stats.preflight_restore import fresh
+from hooklab.stats.preflight_restore import fresh_copy
+from hooklab.stats.preflight_result import PREFLIGHT_ADVICE, SURE
 
 seeds = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
 adam, sgd = partial(torch.optim.Adam, lr=3e-3), partial(torch.optim.SGD, lr=.05, momentum=.9)
@@ -65,7 +65,8 @@ class Words(nn.Module):
         self.body, self.out = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(32, n_out)
 
     def forward(self, ids, padding_mask):
-        h = self.body(self.words(ids) + self.places[:ids.size(1)], src_key_padding_mask=padding_mask if self.obeys else None)
+        h = self.body(self.words(ids) + self.places[:ids.size(1)],
+                src_key_padding_mask=padding_mask if self.obeys else None)
         if not self.pooled: return self.out(h)
         return self.out((h*~padding_mask[..., None]).sum(1)/(~padding_mask).sum(1, keepdim=True))
 
@@ -74,7 +75,8 @@ class GPT(nn.Module):
     def __init__(self, n=40, d=32, tied=True):
         super().__init__()
         self.words, self.places = nn.Embedding(n, d), nn.Embedding(16, d)
-        self.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(d, 4, 4*d, .1, batch_first=True, norm_first=True), 2,
+        self.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(d, 4, 4*d, .1, batch_first=True,
+                norm_first=True), 2,
                                           enable_nested_tensor=False)
         self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, n, bias=False)
         nn.init.normal_(self.words.weight, std=.02)
@@ -90,7 +92,8 @@ class GPT(nn.Module):
 class LoRA(nn.Module):
     def __init__(self, linear, rank=4):
         super().__init__()
-        self.linear, self.a, self.b = linear.requires_grad_(False), nn.Linear(linear.in_features, rank, bias=False), nn.Linear(rank, linear.out_features, bias=False)
+        self.linear, self.a, self.b = linear.requires_grad_(False), nn.Linear(linear.in_features, rank,
+                bias=False), nn.Linear(rank, linear.out_features, bias=False)
         nn.init.zeros_(self.b.weight)
 
     def forward(self, x): return self.linear(x) + self.b(self.a(x))
@@ -99,7 +102,8 @@ class LoRA(nn.Module):
 class ZeroBranch(nn.Module):
     def __init__(self, n=64):
         super().__init__()
-        self.inner, self.gain = nn.Sequential(nn.Linear(n, n), nn.ReLU(), nn.Linear(n, n)), nn.Parameter(torch.zeros(1))
+        self.inner, self.gain = nn.Sequential(nn.Linear(n, n), nn.ReLU(),
+                nn.Linear(n, n)), nn.Parameter(torch.zeros(1))
 
     def forward(self, x): return x + self.gain*self.inner(x)
 
@@ -107,7 +111,8 @@ class ZeroBranch(nn.Module):
 class Experts(nn.Module):
     def __init__(self, n=4):
         super().__init__()
-        self.gate, self.experts, self.out = nn.Linear(20, n), nn.ModuleList(nn.Linear(20, 32) for _ in range(n)), nn.Linear(32, 5)
+        self.gate, self.experts, self.out = nn.Linear(20, n), nn.ModuleList(nn.Linear(20,
+                32) for _ in range(n)), nn.Linear(32, 5)
 
     def forward(self, x):
         share, which = self.gate(x).softmax(1).max(1)
@@ -129,7 +134,8 @@ class VAE(nn.Module):
 
 def vae_loss(model, batch):
     out, mean, log_var = model(batch[0])
-    return F.binary_cross_entropy_with_logits(out, batch[0]) - .001*(1 + log_var - mean**2 - log_var.exp()).sum(1).mean()
+    return F.binary_cross_entropy_with_logits(out,
+            batch[0]) - .001*(1 + log_var - mean**2 - log_var.exp()).sum(1).mean()
 
 
 class GCN(nn.Module):
@@ -157,7 +163,8 @@ def texts(n=32, long=12):
 def whole(kind, **more): return lambda m: kind(m.parameters(), **more)
 
 
-def case(make, loss, data, optimizer=whole(adam), **options): return make, loss, data, optimizer, options
+def with_adam(m): return adam(m.parameters())
+def case(make, loss, data, optimizer=with_adam, **options): return make, loss, data, optimizer, options
 
 
 def frozen_backbone():
@@ -213,14 +220,19 @@ healthy = {
     "MLP, a multi-margin loss": case(mlp, nn.MultiMarginLoss(), points),
     "a last layer of zeros": case(zero_head, ce, points),
     "CNN with batch norm": case(cnn, ce, images),
-    "CNN of raw pixels, scaled in the model": case(lambda: nn.Sequential(Flat(lambda m, x: x/128 - 1), cnn()), ce, lambda: (torch.rand(32, 1, 12, 12)*255, classes(32))),
+    "CNN of raw pixels, scaled in the model": case(lambda: nn.Sequential(Flat(lambda m, x: x/128 - 1), cnn()), ce,
+            lambda: (torch.rand(32, 1, 12, 12)*255, classes(32))),
     "LSTM": case(lstm, ce, series),
     "LSTM, time first": case(partial(lstm, False), ce, lambda: (torch.randn(10, 32, 8), classes(32))),
-    "LSTM language model, time first": case(TimeFirst, token_loss, lambda: (torch.randint(30, (9, 16)), torch.randint(30, (9, 16)))),
-    "LSTM language model, flat targets": case(lambda: Flat(lambda m, x: m.net(x).flatten(0, 1), net=TimeFirst()), ce, lambda: (torch.randint(30, (9, 16)), torch.randint(30, (144,)))),
+    "LSTM language model, time first": case(TimeFirst, token_loss,
+            lambda: (torch.randint(30, (9, 16)), torch.randint(30, (9, 16)))),
+    "LSTM language model, flat targets": case(lambda: Flat(lambda m, x: m.net(x).flatten(0, 1), net=TimeFirst()), ce,
+            lambda: (torch.randint(30, (9, 16)), torch.randint(30, (144,)))),
     "transformer with a mask": case(Words, ce, texts),
-    "transformer that tags words": case(partial(Words, pooled=False), lambda out, y: F.cross_entropy(out.transpose(1, 2), y, ignore_index=-100),
-                                        lambda: {**(t := texts()), "labels": torch.where(t["padding_mask"], -100, t["ids"] % 5)}),
+    "transformer that tags words": case(partial(Words, pooled=False), lambda out,
+            y: F.cross_entropy(out.transpose(1, 2), y, ignore_index=-100),
+                                        lambda: {**(t := texts()), "labels": torch.where(t["padding_mask"], -100,
+                                                t["ids"] % 5)}),
     "transformer, nothing hidden": case(Words, ce, lambda: {**texts(), "padding_mask": torch.zeros(32, 12).bool()}),
     "GPT, tied weights": case(GPT, token_loss, lambda: (torch.randint(40, (16, 12)), torch.randint(40, (16, 12)))),
     "autoencoder": case(partial(mlp, 20, 20), mse, lambda: torch.randn(32, 20)),
@@ -228,30 +240,44 @@ healthy = {
     "autoencoder of pixels": case(partial(mlp, 64, 64, nn.Sigmoid()), nn.BCELoss(), lambda: torch.rand(32, 64)),
     "VAE": case(VAE, None, lambda: (torch.rand(32, 64), classes(32)), call=vae_loss),
     "siamese": case(partial(mlp, 20, 16), None, pairs, call=siamese_loss),
-    "two towers, a contrastive loss": case(lambda: Flat(lambda m, a, b: (m.a(a), m.b(b)), a=mlp(20, 8), b=mlp(20, 8)), None, lambda: (torch.randn(32, 20), torch.randn(32, 20)), call=clip_loss),
+    "two towers, a contrastive loss": case(lambda: Flat(lambda m, a, b: (m.a(a), m.b(b)), a=mlp(20, 8), b=mlp(20, 8)),
+            None, lambda: (torch.randn(32, 20), torch.randn(32, 20)), call=clip_loss),
     "regression": case(partial(mlp, 20, 1), mse, lambda: ((x := torch.randn(32, 20)), x[:, :2].sum(1, keepdim=True))),
-    "regression, own loss": case(lambda: Flat(lambda m, x: m.net(x).squeeze(1), net=mlp(20, 1)), lambda a, b: (a - b).abs().mean(), lambda: ((x := torch.randn(32, 20)), x[:, :2].sum(1))),
-    "regression of mean and variance": case(lambda: Flat(lambda m, x: (m.net(x)[:, 0], m.net(x)[:, 1].exp()), net=mlp(20, 2)), lambda out, y: F.gaussian_nll_loss(out[0], y, out[1]), lambda: ((x := torch.randn(32, 20)), x[:, :2].sum(1))),
+    "regression, own loss": case(lambda: Flat(lambda m, x: m.net(x).squeeze(1), net=mlp(20, 1)), lambda a,
+            b: (a - b).abs().mean(), lambda: ((x := torch.randn(32, 20)), x[:, :2].sum(1))),
+    "regression of mean and variance": case(lambda: Flat(lambda m, x: (m.net(x)[:, 0], m.net(x)[:, 1].exp()),
+            net=mlp(20, 2)), lambda out, y: F.gaussian_nll_loss(out[0], y, out[1]), lambda: ((x := torch.randn(32,
+            20)), x[:, :2].sum(1))),
     "multi-label": case(partial(mlp, 20, 6), bce, lambda: (torch.randn(32, 20), (torch.rand(32, 6) < .3).float())),
-    "binary": case(lambda: Flat(lambda m, x: m.net(x).squeeze(1), net=mlp(20, 1)), bce, lambda: (torch.randn(32, 20), (torch.rand(32) < .5).float())),
-    "segmentation": case(lambda: nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 3, 1)), ce, lambda: ((x := torch.randn(8, 1, 12, 12)), (x[:, 0] > 0).long() + (x[:, 0] > 1))),
-    "segmentation, dice": case(lambda: nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 1, 1)), dice, lambda: ((x := torch.randn(8, 1, 12, 12)), (x > .5).float())),
+    "binary": case(lambda: Flat(lambda m, x: m.net(x).squeeze(1), net=mlp(20, 1)), bce,
+            lambda: (torch.randn(32, 20), (torch.rand(32) < .5).float())),
+    "segmentation": case(lambda: nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 3, 1)), ce,
+            lambda: ((x := torch.randn(8, 1, 12, 12)), (x[:, 0] > 0).long() + (x[:, 0] > 1))),
+    "segmentation, dice": case(lambda: nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 1, 1)),
+            dice, lambda: ((x := torch.randn(8, 1, 12, 12)), (x > .5).float())),
     "frozen backbone": case(frozen_backbone, ce, points),
     "frozen backbone, own optimizer": case(frozen_backbone, ce, points, of_trained(adam)),
-    "LoRA": case(lambda: nn.Sequential(LoRA(nn.Linear(20, 64)), nn.ReLU(), LoRA(nn.Linear(64, 5))), ce, points, of_trained(partial(torch.optim.Adam, lr=1e-2))),
-    "branches that begin at zero": case(lambda: nn.Sequential(nn.Linear(20, 64), ZeroBranch(), ZeroBranch(), nn.Linear(64, 5)), ce, points),
+    "LoRA": case(lambda: nn.Sequential(LoRA(nn.Linear(20, 64)), nn.ReLU(), LoRA(nn.Linear(64, 5))), ce, points,
+            of_trained(partial(torch.optim.Adam, lr=1e-2))),
+    "branches that begin at zero": case(lambda: nn.Sequential(nn.Linear(20, 64), ZeroBranch(), ZeroBranch(),
+            nn.Linear(64, 5)), ce, points),
     "experts": case(Experts, ce, lambda: points(128)),
     "graph": case(partial(GCN, 40), ce, lambda: points(40)),
     "several optimizers": case(mlp, ce, points, lambda m: [adam(m[0].parameters()), sgd(m[2].parameters())]),
     "no optimizer": case(mlp, ce, points, lambda m: None),
     "fine-tuning, a small rate": case(mlp, ce, points, whole(torch.optim.AdamW, lr=2e-5)),
     "eval mode, as from a file": case(lambda: cnn().eval(), ce, images),
-    "instance norm, group norm": case(lambda: nn.Sequential(nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.InstanceNorm2d(8), nn.Flatten(), nn.Linear(512, 5)), ce, images),
-    "dropout of a half": case(lambda: nn.Sequential(nn.Linear(20, 128), nn.ReLU(), nn.Dropout(.5), nn.Linear(128, 5)), ce, points),
-    "spectral norm": case(lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(20, 32)), nn.ReLU(), nn.Linear(32, 5)), ce, points),
+    "instance norm, group norm": case(lambda: nn.Sequential(nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(),
+            nn.Conv2d(8, 8, 3), nn.InstanceNorm2d(8), nn.Flatten(), nn.Linear(512, 5)), ce, images),
+    "dropout of a half": case(lambda: nn.Sequential(nn.Linear(20, 128), nn.ReLU(), nn.Dropout(.5), nn.Linear(128, 5)),
+            ce, points),
+    "spectral norm": case(lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(20, 32)), nn.ReLU(),
+            nn.Linear(32, 5)), ce, points),
     "a batch of one": case(mlp, ce, lambda: points(1)),
-    "bag of words": case(lambda: nn.Sequential(nn.EmbeddingBag(50, 16), nn.Linear(16, 5)), ce, lambda: (torch.randint(50, (32, 7)), classes(32))),
-    "sparse embedding": case(lambda: nn.Sequential(nn.Embedding(50, 16, sparse=True), Flat(lambda m, h: h.mean(1)), nn.Linear(16, 5)), ce, lambda: (torch.randint(50, (32, 7)), classes(32)), whole(torch.optim.SGD, lr=.5)),
+    "bag of words": case(lambda: nn.Sequential(nn.EmbeddingBag(50, 16), nn.Linear(16, 5)), ce,
+            lambda: (torch.randint(50, (32, 7)), classes(32))),
+    "sparse embedding": case(lambda: nn.Sequential(nn.Embedding(50, 16, sparse=True), Flat(lambda m, h: h.mean(1)),
+            nn.Linear(16, 5)), ce, lambda: (torch.randint(50, (32, 7)), classes(32)), whole(torch.optim.SGD, lr=.5)),
     "float64": case(lambda: mlp().double(), ce, lambda: (torch.randn(32, 20).double(), classes(32))),
     "warm-up": case(mlp, ce, points, lambda m: warm(adam(m.parameters()))),
 }
@@ -286,7 +312,8 @@ class Norm(nn.Module):
         super().__init__()
         self.shape, self.a, self.b = shape, nn.Linear(6, 6), nn.Linear(60, 5)
 
-    def forward(self, x): return self.b(self.a(x.reshape(self.shape)).reshape(10, -1, 6).transpose(0, 1).reshape(-1, 60))
+    def forward(self, x): return self.b(self.a(x.reshape(self.shape)).reshape(10, -1, 6).transpose(0, 1).reshape(-1,
+            60))
 
 
 def copied_optimizer(m): return adam(copy.deepcopy(m).parameters())
@@ -310,58 +337,97 @@ def labels_of(y): return lambda n=32: (torch.randn(n, 20), y(n))
 
 
 planted = {
-    "softmax before cross-entropy": ("activation before the loss", case(partial(mlp, 20, 5, nn.Softmax(1)), ce, points)),
-    "sigmoid before cross-entropy": ("activation before the loss", case(partial(mlp, 20, 5, nn.Sigmoid()), ce, points)),
+    "softmax before cross-entropy": ("activation before the loss",
+            case(partial(mlp, 20, 5, nn.Softmax(1)), ce, points)),
+    "sigmoid before cross-entropy": ("activation before the loss",
+            case(partial(mlp, 20, 5, nn.Sigmoid()), ce, points)),
     "ReLU before cross-entropy": ("activation before the loss", case(partial(mlp, 20, 5, nn.ReLU()), ce, points)),
-    "sigmoid twice": ("activation before the loss", case(partial(mlp, 20, 6, nn.Sigmoid()), bce, lambda: (torch.randn(32, 20), (torch.rand(32, 6) < .5).float()))),
+    "sigmoid twice": ("activation before the loss", case(partial(mlp, 20, 6, nn.Sigmoid()), bce,
+            lambda: (torch.randn(32, 20), (torch.rand(32, 6) < .5).float()))),
     "logits into NLL": ("activation before the loss", case(mlp, nn.NLLLoss(), points)),
-    "probabilities into NLL": ("activation before the loss", case(partial(mlp, 20, 5, nn.Softmax(1)), nn.NLLLoss(), points)),
-    "ReLU before a regression": ("activation before the loss", case(partial(mlp, 20, 1, nn.ReLU()), mse, lambda: ((x := torch.randn(32, 20)), x[:, :1]))),
-    "sigmoid, targets scaled": ("activation before the loss", case(partial(mlp, 20, 20, nn.Sigmoid()), mse, lambda: torch.randn(32, 20))),
-    "softmax, label smoothing": ("activation before the loss", case(partial(mlp, 20, 5, nn.Softmax(1)), nn.CrossEntropyLoss(label_smoothing=.1), points)),
-    "broadcast": ("labels broadcast", case(partial(mlp, 20, 1), mse, lambda: ((x := torch.randn(32, 20)), x[:, :2].sum(1)))),
-    "broadcast, own loss": ("labels broadcast", case(partial(mlp, 20, 1), lambda a, b: (a - b).abs().mean(), lambda: ((x := torch.randn(32, 20)), x[:, :2].sum(1)))),
-    "broadcast the other way": ("labels broadcast", case(lambda: Flat(lambda m, x: m.net(x).squeeze(1), net=mlp(20, 1)), mse, lambda: ((x := torch.randn(32, 20)), x[:, :1]))),
-    "labels of the first half only": ("labels not used", case(mlp, lambda out, y: F.cross_entropy(out[:8], y[:8]), points)),
+    "probabilities into NLL": ("activation before the loss", case(partial(mlp, 20, 5, nn.Softmax(1)), nn.NLLLoss(),
+            points)),
+    "ReLU before a regression": ("activation before the loss",
+            case(partial(mlp, 20, 1, nn.ReLU()), mse, lambda: ((x := torch.randn(32, 20)), x[:, :1]))),
+    "sigmoid, targets scaled": ("activation before the loss",
+            case(partial(mlp, 20, 20, nn.Sigmoid()), mse, lambda: torch.randn(32, 20))),
+    "softmax, label smoothing": ("activation before the loss",
+            case(partial(mlp, 20, 5, nn.Softmax(1)), nn.CrossEntropyLoss(label_smoothing=.1), points)),
+    "broadcast": ("labels broadcast", case(partial(mlp, 20, 1), mse,
+            lambda: ((x := torch.randn(32, 20)), x[:, :2].sum(1)))),
+    "broadcast, own loss": ("labels broadcast", case(partial(mlp, 20, 1), lambda a, b: (a - b).abs().mean(),
+            lambda: ((x := torch.randn(32, 20)), x[:, :2].sum(1)))),
+    "broadcast the other way": ("labels broadcast", case(lambda: Flat(lambda m, x: m.net(x).squeeze(1),
+            net=mlp(20, 1)), mse, lambda: ((x := torch.randn(32, 20)), x[:, :1]))),
+    "labels of the first half only": ("labels not used", case(mlp, lambda out, y: F.cross_entropy(out[:8], y[:8]),
+            points)),
     "labels not used": ("labels not used", case(mlp, lambda out, y: F.cross_entropy(out, out.argmax(1)), points)),
-    "batch_first forgotten, LSTM": ("samples leak", case(lambda: Flat(lambda m, x: m.out(m.rnn(x)[0][:, -1]), rnn=nn.LSTM(8, 32), out=nn.Linear(32, 5)), ce, series)),
-    "batch_first forgotten, transformer": ("samples leak", case(lambda: Flat(lambda m, x: m.out(m.body(x).mean(1)), body=nn.TransformerEncoderLayer(8, 2, 16), out=nn.Linear(8, 5)), ce, series)),
-    "view in place of permute": ("samples leak", case(lambda: Flat(lambda m, x: m.b(m.a(x.transpose(0, 1).reshape(len(x), -1))), a=nn.Linear(80, 32), b=nn.Linear(32, 5)), ce, series)),
-    "softmax over samples": ("samples leak", case(lambda: Flat(lambda m, x: m.b(m.a(x).softmax(0)), a=nn.Linear(20, 32), b=nn.Linear(32, 5)), ce, points)),
-    "mean over samples": ("samples leak", case(lambda: Flat(lambda m, x: m.b(m.a(x) - m.a(x).mean(0)), a=nn.Linear(20, 32), b=nn.Linear(32, 5)), ce, points)),
-    "mask not passed on": ("mask ignored", case(partial(Words, obeys=False, pooled=False), lambda out, y: F.cross_entropy(out.mean(1), y), texts)),
-    "mask not passed on, nothing hidden": ("mask ignored", case(partial(Words, obeys=False, pooled=False), lambda out, y: F.cross_entropy(out[:, 0], y), lambda: {**texts(), "padding_mask": torch.zeros(32, 12).bool()})),
-    "detach": ("not trained", case(lambda: Flat(lambda m, x: m.b(m.a(x).relu().detach()), a=nn.Linear(20, 32), b=nn.Linear(32, 5)), ce, points)),
-    "no_grad": ("not trained", case(lambda: Flat(lambda m, x: torch.no_grad()(m.b)(x), b=nn.Linear(20, 5)), ce, points)),
-    "a layer that never runs": ("never ran", case(lambda: Flat(lambda m, x: m.b(x), a=nn.Linear(20, 32), b=nn.Linear(20, 5)), ce, points)),
+    "batch_first forgotten, LSTM": ("samples leak", case(lambda: Flat(lambda m, x: m.out(m.rnn(x)[0][:, -1]),
+            rnn=nn.LSTM(8, 32), out=nn.Linear(32, 5)), ce, series)),
+    "batch_first forgotten, transformer": ("samples leak", case(lambda: Flat(lambda m, x: m.out(m.body(x).mean(1)),
+            body=nn.TransformerEncoderLayer(8, 2, 16), out=nn.Linear(8, 5)), ce, series)),
+    "view in place of permute": ("samples leak", case(lambda: Flat(lambda m,
+            x: m.b(m.a(x.transpose(0, 1).reshape(len(x), -1))), a=nn.Linear(80, 32), b=nn.Linear(32,
+            5)), ce, series)),
+    "softmax over samples": ("samples leak", case(lambda: Flat(lambda m, x: m.b(m.a(x).softmax(0)),
+            a=nn.Linear(20, 32), b=nn.Linear(32, 5)), ce, points)),
+    "mean over samples": ("samples leak", case(lambda: Flat(lambda m, x: m.b(m.a(x) - m.a(x).mean(0)),
+            a=nn.Linear(20, 32), b=nn.Linear(32, 5)), ce, points)),
+    "mask not passed on": ("mask ignored", case(partial(Words, obeys=False, pooled=False), lambda out,
+            y: F.cross_entropy(out.mean(1), y), texts)),
+    "mask not passed on, nothing hidden": ("mask ignored", case(partial(Words, obeys=False, pooled=False), lambda out,
+            y: F.cross_entropy(out[:, 0], y), lambda: {**texts(), "padding_mask": torch.zeros(32, 12).bool()})),
+    "detach": ("not trained", case(lambda: Flat(lambda m, x: m.b(m.a(x).relu().detach()), a=nn.Linear(20, 32),
+            b=nn.Linear(32, 5)), ce, points)),
+    "no_grad": ("not trained", case(lambda: Flat(lambda m, x: torch.no_grad()(m.b)(x), b=nn.Linear(20, 5)), ce,
+            points)),
+    "a layer that never runs": ("never ran", case(lambda: Flat(lambda m, x: m.b(x), a=nn.Linear(20, 32),
+            b=nn.Linear(20, 5)), ce, points)),
     "everything frozen": ("frozen part", case(lambda: mlp().requires_grad_(False), ce, points)),
     "dead units": ("dead units", case(dead, ce, points)),
-    "input not used": ("input unused", case(lambda: Flat(lambda m, x: m.b(torch.ones_like(m.a(x))), a=nn.Linear(20, 32), b=nn.Linear(32, 5)), ce, points)),
-    "one of two inputs not used": ("input unused", case(lambda: Flat(lambda m, a, b: m.net(a), net=mlp()), ce, lambda: (torch.randn(32, 20), torch.randn(32, 20), classes(32)))),
+    "input not used": ("input unused", case(lambda: Flat(lambda m, x: m.b(torch.ones_like(m.a(x))),
+            a=nn.Linear(20, 32), b=nn.Linear(32, 5)), ce, points)),
+    "one of two inputs not used": ("input unused", case(lambda: Flat(lambda m, a, b: m.net(a), net=mlp()), ce,
+            lambda: (torch.randn(32, 20), torch.randn(32, 20), classes(32)))),
     "optimizer of a copy": ("other parameters in the optimizer", case(mlp, ce, points, copied_optimizer)),
-    "optimizer of another model": ("other parameters in the optimizer", case(mlp, ce, points, lambda m: adam(mlp(3, 3).parameters()))),
+    "optimizer of another model": ("other parameters in the optimizer",
+            case(mlp, ce, points, lambda m: adam(mlp(3, 3).parameters()))),
     "a layer left out of the optimizer": ("not in the optimizer", case(mlp, ce, points, without("0"))),
-    "only biases in the optimizer": ("not in the optimizer", case(mlp, ce, points, lambda m: adam([m[0].bias, m[2].bias]))),
+    "only biases in the optimizer": ("not in the optimizer", case(mlp, ce, points,
+            lambda m: adam([m[0].bias, m[2].bias]))),
     "twice in optimizers": ("twice in the optimizers", case(mlp, ce, points, twice)),
     "wrong sign": ("wrong sign", case(mlp, lambda out, y: -F.cross_entropy(out, y), points)),
-    "wrong sign, regression": ("wrong sign", case(partial(mlp, 20, 1), lambda out, y: -F.mse_loss(out, y), lambda: ((x := torch.randn(32, 20)), x[:, :1]))),
-    "weights too large": ("first loss too high", case(lambda: nn.Sequential(mlp(20, 64), Flat(lambda m, x: 100*x), nn.Linear(64, 5)), ce, points)),
-    "tied words, not scaled": ("first loss too high", case(tied_large := lambda: large(GPT()), token_loss, lambda: (torch.randint(40, (16, 12)), torch.randint(40, (16, 12))))),
-    "pixels to 255": ("inputs not scaled", case(lambda: nn.Sequential(nn.Flatten(), mlp(144, 5)), ce, lambda: (torch.rand(32, 1, 12, 12)*255, classes(32)))),
-    "one large column": ("inputs not scaled", case(mlp, ce, lambda: (torch.randn(32, 20)*torch.tensor([1e5, *[1.]*19]), classes(32)))),
-    "scaled twice": ("inputs not scaled", case(lambda: nn.Sequential(nn.Flatten(), mlp(144, 5)), ce, lambda: (torch.rand(32, 1, 12, 12)/255, classes(32)))),
+    "wrong sign, regression": ("wrong sign", case(partial(mlp, 20, 1), lambda out, y: -F.mse_loss(out, y),
+            lambda: ((x := torch.randn(32, 20)), x[:, :1]))),
+    "weights too large": ("first loss too high", case(lambda: nn.Sequential(mlp(20, 64), Flat(lambda m, x: 100*x),
+            nn.Linear(64, 5)), ce, points)),
+    "tied words, not scaled": ("first loss too high", case(lambda: large(GPT()), token_loss,
+            lambda: (torch.randint(40, (16, 12)), torch.randint(40, (16, 12))))),
+    "pixels to 255": ("inputs not scaled", case(lambda: nn.Sequential(nn.Flatten(), mlp(144, 5)), ce,
+            lambda: (torch.rand(32, 1, 12, 12)*255, classes(32)))),
+    "one large column": ("inputs not scaled", case(mlp, ce, lambda: (torch.randn(32,
+            20)*torch.tensor([1e5, *[1.]*19]), classes(32)))),
+    "scaled twice": ("inputs not scaled", case(lambda: nn.Sequential(nn.Flatten(), mlp(144, 5)), ce,
+            lambda: (torch.rand(32, 1, 12, 12)/255, classes(32)))),
     "black images": ("constant inputs", case(cnn, ce, lambda: (torch.zeros(32, 1, 12, 12), classes(32)))),
-    "one image for all": ("samples alike", case(cnn, ce, lambda: (torch.randn(1, 1, 12, 12).expand(32, -1, -1, -1), classes(32)))),
+    "one image for all": ("samples alike", case(cnn, ce, lambda: (torch.randn(1, 1, 12, 12).expand(32, -1, -1, -1),
+            classes(32)))),
     "NaN in the input": ("NaN or Inf", case(mlp, ce, lambda: (torch.randn(32, 20).log(), classes(32)))),
     "NaN in the loss": ("NaN or Inf", case(lambda: Flat(lambda m, x: m.net(x).log(), net=mlp()), ce, points)),
-    "NaN in the targets": ("NaN or Inf", case(partial(mlp, 20, 1), mse, lambda: (torch.randn(32, 20), torch.randn(32, 1).log()))),
+    "NaN in the targets": ("NaN or Inf", case(partial(mlp, 20, 1), mse,
+            lambda: (torch.randn(32, 20), torch.randn(32, 1).log()))),
     "one class only": ("constant targets", case(mlp, ce, labels_of(lambda n: torch.full((n,), 3)))),
-    "one target only": ("constant targets", case(partial(mlp, 20, 1), mse, labels_of(lambda n: torch.full((n, 1), 7.)))),
-    "targets in thousands": ("targets not scaled", case(partial(mlp, 20, 1), mse, labels_of(lambda n: 3000 + 500*torch.randn(n, 1)))),
-    "batch norm of two": ("batch norm", case(lambda: nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5)), ce, lambda: points(2))),
+    "one target only": ("constant targets", case(partial(mlp, 20, 1), mse,
+            labels_of(lambda n: torch.full((n, 1), 7.)))),
+    "targets in thousands": ("targets not scaled", case(partial(mlp, 20, 1), mse,
+            labels_of(lambda n: 3000 + 500*torch.randn(n, 1)))),
+    "batch norm of two": ("batch norm", case(lambda: nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.ReLU(),
+            nn.Linear(8, 5)), ce, lambda: points(2))),
     "rate far too large": ("learning rate too large", case(mlp, ce, points, whole(torch.optim.SGD, lr=1e4))),
     "rate far too small": ("learning rate too small", case(mlp, ce, points, whole(torch.optim.SGD, lr=1e-9))),
-    "nothing is learned": ("cannot learn by heart", case(lambda: Flat(lambda m, x: m.b(m.a(x)*1e-6), a=nn.Linear(20, 32, bias=False), b=nn.Linear(32, 5, bias=False)), lambda out, y: F.cross_entropy(out*1e-6, y), points)),
+    "nothing is learned": ("cannot learn by heart", case(lambda: Flat(lambda m, x: m.b(m.a(x)*1e-6),
+            a=nn.Linear(20, 32, bias=False), b=nn.Linear(32, 5,
+            bias=False)), lambda out, y: F.cross_entropy(out*1e-6, y), points)),
 }
 
 
@@ -384,16 +450,19 @@ def test_every_finding_is_planted():
 
 
 def test_nothing_is_said_twice_or_of_the_wrong_part():
-    found = {name: looked(*planted[name][1]) for name in ("softmax, label smoothing", "optimizer of a copy", "dead units", "black images", "wrong sign", "NaN in the loss")}
+    found = {name: looked(*planted[name][1]) for name in ("softmax, label smoothing", "optimizer of a copy",
+            "dead units", "black images", "wrong sign", "NaN in the loss")}
     assert [f.what for f in found["softmax, label smoothing"] if f.sure != "note"] == ["activation before the loss"]
     assert [f.what for f in found["optimizer of a copy"]] == ["other parameters in the optimizer"]
-    assert found["optimizer of a copy"].findings[0].evidence == ("The optimizer has 4 parameters that are not the model's, and lacks 4 that are; "
+    assert found["optimizer of a copy"].findings[0].evidence == (
+        "The optimizer has 4 parameters that are not the model's, and lacks 4 that are; "
                                                                  "4 of these have the shape of one it has.")
     assert found["dead units"].findings[0].what == "dead units" and found["dead units"].findings[0].layers == ["1"]
     assert found["black images"].findings[0].what == "constant inputs" and "dead units" not in found["black images"]
     assert [f.what for f in found["wrong sign"]] == ["wrong sign"]
     assert found["NaN in the loss"].findings[0].evidence in (
-        "The first loss is nan; what layers return is finite.", "The first loss is nan, and the first layer that returns such numbers is net.")
+        "The first loss is nan; what layers return is finite.",
+        "The first loss is nan, and the first layer that returns such numbers is net.")
 
 
 # ---- Nothing is left behind
@@ -404,7 +473,8 @@ class Nasty(nn.Module):
         super().__init__()
         self.words, self.bn, self.drop = nn.Embedding(30, 20, max_norm=.5), nn.BatchNorm1d(20), nn.Dropout(.3)
         self.norm = nn.utils.parametrizations.spectral_norm(nn.Linear(20, 20))
-        self.old, self.frozen = nn.utils.spectral_norm(nn.Linear(20, 20)), nn.BatchNorm1d(20).requires_grad_(False).eval()
+        self.old, self.frozen = nn.utils.spectral_norm(nn.Linear(20,
+                20)), nn.BatchNorm1d(20).requires_grad_(False).eval()
         self.out, self.last, self.seen, self.calls, self.fails = nn.Linear(20, 5), torch.zeros(20), [], 0, 0
 
     def forward(self, ids):
@@ -420,7 +490,8 @@ def nasty():
     torch.manual_seed(0)
     m = Nasty()
     params = list(m.parameters())
-    opt = torch.optim.AdamW([{"params": params[:2], "lr": 1e-3}, {"params": [p for p in params[2:] if p.requires_grad]}], weight_decay=.1)
+    opt = torch.optim.AdamW([{"params": params[:2], "lr": 1e-3},
+            {"params": [p for p in params[2:] if p.requires_grad]}], weight_decay=.1)
     sched = torch.optim.lr_scheduler.StepLR(opt, 3)
     data = TensorDataset(torch.randint(30, (40, 6)), torch.arange(40) % 5)
     loader = DataLoader(data, 20, shuffle=True, generator=torch.Generator().manual_seed(3))
@@ -434,15 +505,18 @@ def nasty():
 
 
 def state(m, opt, loader):
-    params = [(id(p), p.data_ptr(), p.requires_grad, None if p.grad is None else (id(p.grad), p.grad.clone()), p.detach().clone()) for p in m.parameters()]
+    params = [(id(p), p.data_ptr(), p.requires_grad, None if p.grad is None else (id(p.grad), p.grad.clone()),
+            p.detach().clone()) for p in m.parameters()]
     buffers = [(id(b), b.clone()) for b in m.buffers()]
     modes = [n.training for n in m.modules()]
     plain = m.last.clone(), id(m.last), list(m.seen), m.calls
     moments = [(k, v if not isinstance(v, Tensor) else v.clone()) for s in opt.state.values() for k, v in s.items()]
     groups = [{k: v for k, v in g.items() if k != "params"} for g in opt.param_groups]
-    hooks = [len(getattr(n, name)) for n in m.modules() for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")]
+    hooks = [len(getattr(n, name)) for n in m.modules() for name in ("_forward_hooks", "_forward_pre_hooks",
+            "_backward_hooks")]
     rng = torch.get_rng_state(), random.getstate(), np.random.get_state(), loader.generator.get_state()
-    return params, buffers, modes, plain, moments, groups, hooks, rng, [id(p) for g in opt.param_groups for p in g["params"]]
+    held = [id(p) for g in opt.param_groups for p in g["params"]]
+    return params, buffers, modes, plain, moments, groups, hooks, rng, held
 
 
 def equal(a, b):
@@ -474,7 +548,7 @@ def test_everything_is_as_it_was_after_an_error(call):
     else:
         try: hl.preflight(m, ce, loader, opt)
         except ArithmeticError as e: assert str(e) == "from the model"
-        m.fails, before = 0, before
+        m.fails = 0
     assert equal(before, state(m, opt, loader))
 
 
@@ -526,12 +600,15 @@ def test_memory_that_parameters_share_stays_shared():
 
 def test_errors_are_the_users_own():
     with pytest.raises(RuntimeError, match="mat1 and mat2"): hl.preflight(mlp(), ce, (torch.randn(8, 3), classes(8)))
-    with pytest.raises(IndexError, match="Target 7"): hl.preflight(mlp(), ce, (torch.randn(8, 20), torch.full((8,), 7)))
-    with pytest.raises(TypeError, match="4 numbers|shape .8,."): hl.preflight(mlp(), nn.CrossEntropyLoss(reduction="none"), points(8))
+    with pytest.raises(IndexError, match="Target 7"): hl.preflight(mlp(), ce,
+            (torch.randn(8, 20), torch.full((8,), 7)))
+    with pytest.raises(TypeError, match="4 numbers|shape .8,."): hl.preflight(mlp(),
+            nn.CrossEntropyLoss(reduction="none"), points(8))
 
 
 @pytest.mark.parametrize("given, error, said", [
-    (lambda m: (m, lambda model, x, y: 0, points()), TypeError, r"loss_fn is called as loss_fn\(output, target\).*call=lambda model, batch"),
+    (lambda m: (m, lambda model, x, y: 0, points()), TypeError,
+            r"loss_fn is called as loss_fn\(output, target\).*call=lambda model, batch"),
     (lambda m: (m, ce, {"x": torch.randn(8, 20)}), TypeError, "no part of the batch is called labels"),
     (lambda m: (m, ce, iter([points()])), TypeError, "can be looped over only once"),
     (lambda m: (m, ce, []), ValueError, "gave no batch"),
@@ -548,15 +625,19 @@ def test_what_cannot_be_used_is_explained(given, error, said):
 
 
 def test_call_and_loss_are_not_both_given():
-    with pytest.raises(TypeError, match="give None as loss_fn"): hl.preflight(mlp(), ce, points(), call=lambda m, b: 0)
+    with pytest.raises(TypeError, match="give None as loss_fn"): hl.preflight(mlp(), ce, points(), call=lambda m,
+            b: 0)
     with pytest.raises(TypeError, match="call.model, batch."): hl.preflight(mlp(), None, points(), call=lambda m: 0)
-    with pytest.raises(TypeError, match="the loss is a float"): hl.preflight(mlp(), None, points(), call=lambda m, b: 0.)
+    with pytest.raises(TypeError, match="the loss is a float"): hl.preflight(mlp(), None, points(), call=lambda m,
+            b: 0.)
 
 
 @pytest.mark.parametrize("batch", [
-    lambda: points(), lambda: [points(), points()], lambda: [list(points()), list(points())], lambda: tuple(points() for _ in range(4)),
+    lambda: points(), lambda: [points(), points()], lambda: [list(points()),
+            list(points())], lambda: tuple(points() for _ in range(4)),
     lambda: DataLoader(TensorDataset(*points(64)), 32), lambda: {"input": points()[0], "labels": classes(32)},
-    lambda: [{"input": points()[0], "target": classes(32)} for _ in range(2)], lambda: ({"input": points()[0]}, classes(32)),
+    lambda: [{"input": points()[0], "target": classes(32)} for _ in range(2)], lambda: ({"input": points()[0]},
+            classes(32)),
     lambda: ([points()[0]], classes(32)), lambda: hl.DataLoaders([points(), points()])])
 def test_batches_come_in_many_forms(batch):
     m = mlp()
@@ -583,7 +664,8 @@ def test_a_model_with_a_loss_of_its_own():
 
 def test_a_call_that_uses_parts_of_a_model():
     m = Flat(lambda m, x: m.b(m.a(x)), a=nn.Linear(20, 32), b=nn.Linear(32, 5))
-    found = hl.preflight(m, None, points(), adam(m.parameters()), call=lambda m, batch: F.cross_entropy(m.b(m.a(batch[0]).relu()), batch[1]))
+    found = hl.preflight(m, None, points(), adam(m.parameters()), call=lambda m,
+            batch: F.cross_entropy(m.b(m.a(batch[0]).relu()), batch[1]))
     assert not found
     assert found.not_looked_at["No sample changes the output of another."] == "no output has a part for each sample"
 
@@ -592,7 +674,8 @@ def test_the_last_batch_of_a_loader_is_looked_at():
     m = cnn()
     found = hl.preflight(m, ce, DataLoader(TensorDataset(*images(33)), 16), adam(m.parameters()), overfit=False)
     assert [f.what for f in found] == ["batch norm"] and "one sample" in found.findings[0].evidence
-    assert not hl.preflight(m, ce, DataLoader(TensorDataset(*images(33)), 16, drop_last=True), adam(m.parameters()), overfit=False)
+    assert not hl.preflight(m, ce, DataLoader(TensorDataset(*images(33)), 16, drop_last=True), adam(m.parameters()),
+            overfit=False)
 
 
 def test_batch_norm_without_running_statistics_mixes_by_design():
@@ -618,26 +701,33 @@ def test_optimizers_of_other_kinds():
     found = hl.preflight(m, ce, points(), torch.optim.LBFGS(m.parameters()))
     assert found.not_looked_at["The loss falls when 16 samples are learned by heart."] == (
         "training has ended with TypeError: LBFGS.step() missing 1 required positional argument: 'closure'")
-    for kind in (torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.NAdam, torch.optim.Adadelta, torch.optim.Rprop, torch.optim.Adamax, torch.optim.ASGD):
-        assert "The loss falls when 16 samples are learned by heart." not in hl.preflight(m, ce, points(), kind(m.parameters(), lr=.01)).not_looked_at, kind
+    for kind in (torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.NAdam, torch.optim.Adadelta, torch.optim.Rprop,
+            torch.optim.Adamax, torch.optim.ASGD):
+        assert "The loss falls when 16 samples are learned by heart." not in hl.preflight(m, ce, points(),
+                kind(m.parameters(), lr=.01)).not_looked_at, kind
 
 
 def test_a_fresh_optimizer_has_the_settings_of_the_old():
     m = mlp()
-    old = torch.optim.SGD([{"params": m[0].parameters(), "lr": .3, "nesterov": True}, {"params": m[2].parameters(), "weight_decay": .5}], lr=.1, momentum=.7)
-    new = fresh(warm(old))
+    old = torch.optim.SGD([{"params": m[0].parameters(), "lr": .3, "nesterov": True},
+            {"params": m[2].parameters(), "weight_decay": .5}], lr=.1, momentum=.7)
+    new = fresh_copy(warm(old))
     assert old.param_groups[0]["lr"] == 0 and [g["lr"] for g in new.param_groups] == [.3, .1] and not new.state
-    assert [(g["momentum"], g["nesterov"], g["weight_decay"]) for g in new.param_groups] == [(.7, True, 0), (.7, False, .5)]
+    assert [(g["momentum"], g["nesterov"], g["weight_decay"]) for g in new.param_groups] == [(.7, True, 0),
+            (.7, False, .5)]
 
 
 # ---- What is shown
 
 def test_the_result_reads_like_a_diagnosis():
     found = looked(*planted["softmax before cross-entropy"][1])
-    assert found and len(found) == len(list(found)) and "activation before the loss" in found and "samples leak" not in found
+    assert found and len(found) == len(list(found))
+    assert "activation before the loss" in found and "samples leak" not in found
     text, page = repr(found), found._repr_html_()
-    for part in ("certain: activation before the loss", "cross-entropy wants logits", "What helps: Return what the last linear layer",
-                 "Fine:\n  Inputs are finite", "Not looked at:\n  What a mask hides", "(no input looks like a mask of positions)"):
+    for part in ("certain: activation before the loss", "cross-entropy wants logits",
+            "What helps: Return what the last linear layer",
+                 "Fine:\n  Inputs are finite",
+                 "Not looked at:\n  What a mask hides", "(no input looks like a mask of positions)"):
         assert part in text
     assert "<b>certain: activation before the loss</b>" in page and "<script" not in page
     assert [f.sure for f in found] == sorted((f.sure for f in found), key=SURE.index)
@@ -658,7 +748,8 @@ def test_names_are_escaped():
 def test_a_million_parameters_take_less_than_ten_seconds():
     torch.manual_seed(0)
     m = GPT(2000, 128)
-    m.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(128, 4, 512, .1, batch_first=True, norm_first=True), 4, enable_nested_tensor=False)
+    m.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(128, 4, 512, .1, batch_first=True, norm_first=True), 4,
+            enable_nested_tensor=False)
     assert sum(p.numel() for p in m.parameters()) > 1e6
     data = [(torch.randint(2000, (64, 16)), torch.randint(2000, (64, 16))) for _ in range(2)]
     began = time.monotonic()
@@ -671,23 +762,31 @@ def test_a_million_parameters_take_less_than_ten_seconds():
 @pytest.mark.peers
 def test_hugging_face_bert_with_and_without_its_mask():
     transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=3)
+    config = transformers.BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=64, num_labels=3)
     def batch(n=16):
         mask = (torch.arange(12) < torch.randint(3, 13, (n, 1))).long()
-        return {"input_ids": torch.randint(5, 60, (n, 12))*mask, "attention_mask": mask, "token_type_ids": torch.zeros(n, 12).long(), "labels": classes(n, 3)}
+        return {"input_ids": torch.randint(5, 60, (n, 12))*mask, "attention_mask": mask,
+                "token_type_ids": torch.zeros(n, 12).long(), "labels": classes(n, 3)}
     torch.manual_seed(0)
     m = transformers.BertForSequenceClassification(config)
     found = hl.preflight(m, None, [batch(), batch()], torch.optim.AdamW(m.parameters(), 5e-5))
     assert not found and not found.not_looked_at, f"{found!r}"
     def call(m, batch): return m(batch["input_ids"], labels=batch["labels"]).loss
-    assert not (found := hl.preflight(m, None, [batch(), batch()], torch.optim.AdamW(m.parameters(), 5e-4), call=call)) or [f.what for f in found] == ["mask ignored"], f"{found!r}"
+    assert not (found := hl.preflight(m, None, [batch(), batch()], torch.optim.AdamW(m.parameters(), 5e-4),
+            call=call)) or [f.what for f in found] == ["mask ignored"], f"{found!r}"
     tagger = transformers.BertForTokenClassification(config)
-    found = hl.preflight(tagger, lambda out, y: F.cross_entropy(out.logits.transpose(1, 2), y), [{**(b := batch()), "labels": b["input_ids"] % 3} for _ in range(2)], torch.optim.AdamW(tagger.parameters(), 5e-4))
+    found = hl.preflight(tagger, lambda out, y: F.cross_entropy(out.logits.transpose(1, 2), y),
+            [{**(b := batch()), "labels": b["input_ids"] % 3} for _ in range(2)],
+            torch.optim.AdamW(tagger.parameters(), 5e-4))
     assert not found, f"{found!r}"
     plain = transformers.BertModel(config)  # its pooler is not used
-    loss = hl.preflight(plain, lambda out, y: out.last_hidden_state.mean((1, 2)).sub(y).square().mean(), [{**batch(), "labels": torch.randn(16)} for _ in range(2)], torch.optim.AdamW(plain.parameters(), 5e-4), overfit=False)
+    loss = hl.preflight(plain, lambda out, y: out.last_hidden_state.mean((1, 2)).sub(y).square().mean(),
+            [{**batch(), "labels": torch.randn(16)} for _ in range(2)], torch.optim.AdamW(plain.parameters(),
+            5e-4), overfit=False)
     assert [(f.what, f.sure) for f in loss] == [("not trained", "note")], f"{loss!r}"
-    gpt = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=60, n_embd=32, n_layer=2, n_head=2, n_positions=32))
+    gpt = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=60, n_embd=32, n_layer=2, n_head=2,
+            n_positions=32))
     ids = [{"input_ids": (t := torch.randint(60, (16, 12))), "labels": t.clone()} for _ in range(2)]
     assert not (found := hl.preflight(gpt, None, ids, torch.optim.AdamW(gpt.parameters(), 1e-3))), f"{found!r}"
 
