@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['preflight']
 
-# %% ../../nbs/lib/stats/preflight.ipynb #7b7a3f96
+# %% ../../nbs/lib/stats/preflight.ipynb #8896f53e
 import math
 import time
 from collections.abc import Callable
@@ -16,17 +16,18 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from .preflight_batch import TARGET_NAMES, batch_of, two_batches
+from .preflight_by_heart import learns_by_heart
 from .preflight_data import batch_norm_fine, inputs_fine, last_batch_size, targets_fine
 from .preflight_loss import activation_fits, first_step, loss_of_a_guess, sign_right
 from .preflight_probes import input_used, labels_used
 from .preflight_result import Checklist, Preflight
 from .preflight_restore import check_model, optimizers_in, restored, where_the_model_is
 from .preflight_samples import mask_obeyed, samples_apart
-from .preflight_training import gradients_arrive, learns_by_heart, optimizer_has_all
+from .preflight_training import gradients_arrive, optimizer_has_all
 from .preflight_trial import (
     Check, Suspect, TestFlight, check_loss, check_number, check_quiet, layer_outputs)
 
-# %% ../../nbs/lib/stats/preflight.ipynb #b294a7f2
+# %% ../../nbs/lib/stats/preflight.ipynb #f9fb1dda
 def loss_finite(flight: TestFlight, loss: float) -> Check:
     "What to say of a first loss that is not: which layer is the first to return such numbers?"
     odd = [name for name, ts in layer_outputs(flight, flight.batch.raw) if not all(t.isfinite().all() for t in ts)]
@@ -56,7 +57,7 @@ def check_all(flight: TestFlight, whole: list, small: list, last: int | None, ov
         "The loss depends on every sample's own label.": partial(labels_used, flight),
         "No sample changes the output of another.": partial(samples_apart, flight),
         "What a mask hides does not reach the output.": partial(mask_obeyed, flight)}
-    if overfit: claims[BY_HEART] = partial(learns_by_heart, flight, flight.batch.raw, seconds)
+    if overfit: claims[BY_HEART] = partial(learns_by_heart, flight, flight.batch.raw, seconds, step)
     else: made.leave_out(BY_HEART, "overfit=False")
     if not math.isfinite(step.loss):
         if "NaN or Inf" not in [f.what for f in made.findings]:

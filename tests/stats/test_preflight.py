@@ -210,6 +210,50 @@ def dice(out, y):
     return 1 - (2*(p*y).sum() + 1)/(p.sum() + y.sum() + 1)
 
 
+def generator_loss(model, batch):
+    torch.manual_seed(5)
+    return F.binary_cross_entropy_with_logits(mlp(20, 1)(model(batch)), torch.ones(len(batch), 1))
+
+
+def actor_critic_loss(model, batch):
+    x, action, reward = batch
+    logits, value = model(x)
+    gain = reward - value.squeeze(1)
+    chosen = F.log_softmax(logits, 1).gather(1, action[:, None]).squeeze(1)
+    return .5*gain.square().mean() - (chosen*gain.detach()).mean()
+
+
+def q_loss(model, batch):
+    x, action, reward, new = batch
+    with torch.no_grad(): target = reward + .99*model.target(new).max(1).values
+    return F.smooth_l1_loss(model(x).gather(1, action[:, None]).squeeze(1), target)
+
+
+def distilled(out, y):
+    soft = F.kl_div(F.log_softmax(out[0]/2, 1), F.softmax(out[1]/2, 1), reduction="batchmean")
+    return soft + F.cross_entropy(out[0], y)
+
+
+def packed(m, x, lengths):
+    rows = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    return m.out(m.rnn(rows)[1][0][-1])
+
+
+def quantile_loss(out, y):
+    error, q = y[:, None] - out, torch.tensor([.1, .5, .9])
+    return torch.maximum(q*error, (q - 1)*error).mean()
+
+
+class Ratings(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.users, self.films, self.bias = nn.Embedding(40, 16), nn.Embedding(60, 16), nn.Embedding(40, 1)
+        for m in (self.users, self.films): nn.init.normal_(m.weight, std=.1)
+        nn.init.zeros_(self.bias.weight)
+
+    def forward(self, user, film): return (self.users(user)*self.films(film)).sum(1) + self.bias(user).squeeze(1)
+
+
 healthy = {
     "MLP": case(mlp, ce, points),
     "MLP, SGD": case(mlp, ce, points, whole(sgd)),
@@ -280,6 +324,31 @@ healthy = {
             nn.Linear(16, 5)), ce, lambda: (torch.randint(50, (32, 7)), classes(32)), whole(torch.optim.SGD, lr=.5)),
     "float64": case(lambda: mlp().double(), ce, lambda: (torch.randn(32, 20).double(), classes(32))),
     "warm-up": case(mlp, ce, points, lambda m: warm(adam(m.parameters()))),
+    "16 bits": case(lambda: mlp().bfloat16(), ce, lambda: (torch.randn(32, 20).bfloat16(), classes(32))),
+    "soft targets": case(mlp, ce, lambda: (torch.randn(32, 20), torch.randn(32, 5).softmax(1))),
+    "imbalanced": case(lambda: Flat(lambda m, x: m.net(x).squeeze(1), net=mlp(20, 1)), bce,
+        lambda: (torch.randn(32, 20), torch.zeros(32))),
+    "generator": case(partial(mlp, 8, 20), None, lambda: torch.randn(32, 8), call=generator_loss),
+    "critic of two sets": case(partial(mlp, 20, 1), None, lambda: (torch.randn(32, 20), torch.randn(32, 20)),
+        call=lambda m, batch: m(batch[0]).mean() - m(batch[1]).mean()),
+    "triplets": case(partial(mlp, 20, 16), None, lambda: tuple(torch.randn(3, 32, 20)),
+        call=lambda m, batch: F.triplet_margin_loss(*map(m, batch))),
+    "actor-critic": case(lambda: Flat(lambda m, x: (m.pi(h := m.body(x).relu()), m.v(h)), body=nn.Linear(4, 32),
+        pi=nn.Linear(32, 2), v=nn.Linear(32, 1)), None,
+        lambda: (torch.randn(32, 4), torch.randint(2, (32,)), torch.randn(32)), call=actor_critic_loss),
+    "a target network": case(lambda: Flat(lambda m, x: m.net(x), net=mlp(4, 2), target=mlp(4, 2).requires_grad_(False)),
+        None, lambda: (torch.randn(32, 4), torch.randint(2, (32,)), torch.ones(32), torch.randn(32, 4)), call=q_loss),
+    "distillation": case(lambda: Flat(lambda m, x: (m.student(x), m.teacher(x)), student=mlp(),
+        teacher=mlp().requires_grad_(False)), distilled, points),
+    "connectionist labels": case(lambda: Flat(lambda m, x: m.out(m.rnn(x)[0]).log_softmax(2).transpose(0, 1),
+        rnn=nn.GRU(8, 32, batch_first=True, bidirectional=True), out=nn.Linear(64, 6)),
+        lambda out, y: F.ctc_loss(out, y, torch.full((len(y),), 10), torch.full((len(y),), 3)),
+        lambda: (torch.randn(16, 10, 8), torch.randint(1, 6, (16, 3)))),
+    "packed sequences": case(lambda: Flat(packed, rnn=nn.LSTM(8, 32, batch_first=True), out=nn.Linear(32, 5)), ce,
+        lambda: (torch.randn(32, 10, 8), torch.randint(3, 11, (32,)), classes(32))),
+    "quantiles": case(partial(mlp, 20, 3), quantile_loss, lambda: ((x := torch.randn(32, 20)), x[:, 0])),
+    "ratings": case(Ratings, mse, lambda: (torch.randint(40, (64,)), torch.randint(60, (64,)), torch.rand(64)*5)),
+    "numbers that are counted": case(mlp, ce, lambda: (torch.poisson(torch.full((32, 20), 4.)), classes(32))),
 }
 
 
@@ -292,7 +361,7 @@ def looked(make, loss, data, optimizer, options, seed=0, **more):
     torch.manual_seed(seed)
     model = make()
     batches = [data(), data()]
-    if isinstance(model, GCN) or loss is None and not options: batches = batches[0]
+    if isinstance(model, GCN) or isinstance(batches[0], Tensor): batches = batches[0]
     with warnings.catch_warnings(action="ignore"):
         return hl.preflight(model, loss, batches, optimizer(model), **options, **more)
 
