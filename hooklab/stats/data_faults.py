@@ -21,6 +21,7 @@ UNEVEN = 300  # the widest feature relative to the narrowest
 FEELS_IT = 5  # size of the first layer's output: at the start, those of scaled inputs are around 1
 SAME = 1e-6  # differences relative to size: 32 bits round at 6e-8
 ALIKE = 1e-3  # the same, for outputs that hardly tell samples apart
+SHRUNK = .03  # what is left of the differences between samples; healthy runs: down to 0.1
 DROPS = .9  # share of numbers that a dropout sets to zero
 FEW = 4  # values that a batch norm computes a deviation of
 NORMALIZES = ("BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
@@ -107,6 +108,7 @@ def output_alike(run: Run) -> Iterator[Seen]:
     looks = [look for look in run.looks if look["n_rows"] > 1 and math.isfinite(look["size"]) and look["size"] > 0]
     shares = torch.tensor([look["apart"]/look["size"] for look in looks], dtype=torch.double)
     since = lasting(shares <= ALIKE, torch.ones(len(shares), dtype=torch.bool)).item() if len(looks) else -1
+    if since < 0 and len(shares) > LASTS and shares[-1] < min(.05, SHRUNK*shares[:LASTS].max()): since = len(shares) - 1
     if since < 0: return
     apart = shares[since:].median().item()
     step = looks[since]["step"]

@@ -63,7 +63,7 @@ def float16_limit(run: Run) -> Iterator[Seen]:
 def never_ran(run: Run) -> Iterator[Seen]:
     ran = run.outputs.ran.any(1)
     if ran.any() and not ran.all():
-        yield Seen(run.outputs.named(~ran), run.outputs.span(0), "certain",
+        yield Seen(run.outputs.named(~ran), run.outputs.span(0), "note",
                    f"No output in any of {len(run.steps)} recorded steps.")
 
 
@@ -85,6 +85,7 @@ def without_gradient(run: Run) -> Iterator[Seen]:
     on_purpose = torch.tensor([name in grads.untrainable for name in grads.names])  # frozen, or without parameters
     none, since = ran & ~got & (trained | (inner & ~on_purpose)), lasting(grads.norm == 0, grads.ran)
     zero = since >= 0
+    if zero[got].all() and (run.logged("loss") == 0)[-LASTS:].any(): zero[:] = False  # nothing is left to learn
     if none.any():
         yield Seen(grads.named(none), grads.span(0), "certain" if (none & trained).any() else "likely",
                    f"They run, and got no gradient in {len(run.steps)} recorded steps.")

@@ -184,12 +184,23 @@ def loss_not_finite(run: Run) -> Iterator[Seen]:
                "the loss with torch's own functions of logits.")
 
 
-def targets_not_scaled(run: Run) -> Iterator[Seen]:
+def with_large_targets(run: Run) -> tuple[list[dict], float]:
+    "The looks, if the targets are large, and what is left of the error in the end, relative to that of a guess."
     looks = of_kind(run, "squared error")
-    if not mostly(looks, lambda look: max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS, 1): return
-    late = looks[-max(1, len(looks)//3):]
+    if not mostly(looks, lambda look: max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS, 1): return [], 0
+    late = looks[-3:]
     left = mean_of([look["loss"] for look in late])/max(mean_of([look["guess"] for look in late]), 1e-30)
-    if left < .5 and run.looks[-1].get("kind"): return  # it learns them all the same
+    return looks, left if run.looks[-1].get("kind") else math.inf  # it has become NaN
+
+
+def learns_large_targets(run: Run) -> bool:
+    looks, left = with_large_targets(run)
+    return bool(looks) and left < .5
+
+
+def targets_not_scaled(run: Run) -> Iterator[Seen]:
+    looks, left = with_large_targets(run)
+    if not looks or left < .5: return  # it learns them all the same
     look = looks[0]
     yield Seen([], run.log_span(0), "likely",
                f"The targets have a mean of {in_digits(look['target_mean'])} and a deviation of "

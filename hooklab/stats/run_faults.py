@@ -15,7 +15,7 @@ from .evidence import BY_DEPTH, BY_DEPTH_GRADIENTS, CLEARLY, GROWTH, LARGE_OUTPU
 from .evidence import LARGE_START, RATIO_HUGE, RATIO_SMALL, RATIO_SMALL_AND_STILL, SOON, STILL
 from .evidence import Run, Seen, Series, in_digits
 from .layer_faults import saturated
-from .loss_faults import far_from_a_guess, loss_does_not_fall
+from .loss_faults import far_from_a_guess, learns_large_targets, loss_does_not_fall
 
 # %% ../../nbs/lib/stats/run-faults.ipynb #f5a71c32
 def large_from_the_start(run: Run) -> Iterator[Seen]:
@@ -100,6 +100,7 @@ def rate_too_large(run: Run) -> Iterator[Seen]:
                    f"within {row} recorded steps.")
         return
     ratio = run.ratio
+    if learns_large_targets(run): return  # it has a long way to go
     large, n = ratio > RATIO_LARGE, int((ratio > RATIO_LARGE).sum())
     often = n >= 2*LASTS and large.double().mean() > .2 or len(ratio) >= LASTS and large.double().mean() > .5
     if often or (ratio > CLEARLY*RATIO_LARGE).any() or n >= LASTS and (ratio > RATIO_HUGE).any():
