@@ -2545,6 +2545,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                             'hooklab/stats/data_faults.py'),
                                            'hooklab.stats.data_faults.inputs_of': ( 'lib/stats/data-faults.html#inputs_of',
                                                                                     'hooklab/stats/data_faults.py'),
+                                           'hooklab.stats.data_faults.is_sudden': ( 'lib/stats/data-faults.html#is_sudden',
+                                                                                    'hooklab/stats/data_faults.py'),
                                            'hooklab.stats.data_faults.median_of': ( 'lib/stats/data-faults.html#median_of',
                                                                                     'hooklab/stats/data_faults.py'),
                                            'hooklab.stats.data_faults.output_alike': ( 'lib/stats/data-faults.html#output_alike',

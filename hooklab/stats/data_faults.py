@@ -21,6 +21,7 @@ UNEVEN = 300  # the widest feature relative to the narrowest
 FEELS_IT = 5  # size of the first layer's output: at the start, those of scaled inputs are around 1
 SAME = 1e-6  # differences relative to size: 32 bits round at 6e-8
 ALIKE = 1e-3  # the same, for outputs that hardly tell samples apart
+SUDDEN = 1e-3  # share of the variance between samples that one layer leaves of it
 SHRUNK = .03  # what is left of the differences between samples; healthy runs: down to 0.1
 DROPS = .9  # share of numbers that a dropout sets to zero
 FEW = 4  # values that a batch norm computes a deviation of
@@ -91,18 +92,18 @@ def bad_inputs(run: Run) -> Iterator[Seen]:
                f"The input has numbers that are not finite, first in step {bad[0][0]}: the data brings them.",
                "Look at the data: a missing value, a division by a deviation of zero, a logarithm.")
 
-# %% ../../nbs/lib/stats/data-faults.ipynb #55b312d8
+# %% ../../nbs/lib/stats/data-faults.ipynb #523ef87e
 def input_unused(run: Run) -> Iterator[Seen]:
-    for seen in output_alike(run):
-        if seen.layers[:1] == run.outputs.names[:1] or not seen.layers: yield seen
+    for seen, exactly in output_alike(run):
+        if exactly and (not seen.layers or seen.layers[:1] == run.outputs.names[:1]): yield seen
 
 
 def samples_alike(run: Run) -> Iterator[Seen]:
-    for seen in output_alike(run):
-        if seen.layers and seen.layers[:1] != run.outputs.names[:1]: yield seen
+    for seen, exactly in output_alike(run):
+        if not exactly or seen.layers and seen.layers[:1] != run.outputs.names[:1]: yield seen
 
 
-def output_alike(run: Run) -> Iterator[Seen]:
+def output_alike(run: Run) -> Iterator[tuple[Seen, bool]]: # and whether they are equal up to rounding
     "Are the rows of the output equal, or nearly so, from some step on?"
     if next(constant_inputs(run), None) is not None: return
     looks = [look for look in run.looks if look["n_rows"] > 1 and math.isfinite(look["size"]) and look["size"] > 0]
@@ -115,8 +116,17 @@ def output_alike(run: Run) -> Iterator[Seen]:
     begins = ""
     layers = first_alike(run)
     if layers: begins = f" It begins in {layers[0]}."
-    yield Seen(layers[:1], (step, looks[-1]["step"]), "certain" if apart <= SAME else "likely",
-               f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}")
+    yield Seen(layers[:1], (step, looks[-1]["step"]), "certain" if apart <= SAME and is_sudden(run) else "likely",
+               f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}"), apart <= SAME
+
+
+def is_sudden(run: Run) -> bool:
+    "Does one layer lose what tells samples apart? Otherwise it fades from layer to layer."
+    apart, square = run.outputs.sampled("var_samples"), run.outputs.sampled("sample_square")
+    if apart is None: return True
+    share = (apart/square).nanmedian(1).values
+    share = share[share.isfinite()]
+    return bool((share[1:] <= SUDDEN*share[:-1]).any()) or not len(share) or share[0] <= ALIKE**2
 
 
 def first_alike(run: Run) -> list[str]:
