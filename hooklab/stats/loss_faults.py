@@ -19,6 +19,7 @@ WORSE = 1.5  # times the loss of a guess
 ENOUGH = 40  # steps: earlier, a healthy run may still be there
 LARGE_TARGETS = 30  # mean or deviation of the targets: an output begins at about 1
 BLOWN_UP = 10  # times the first losses
+LEARNED = .4  # what is left of the variance of large targets, where a model learns them all the same
 ENDS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #b498a899
@@ -195,12 +196,12 @@ def with_large_targets(run: Run) -> tuple[list[dict], float]:
 
 def learns_large_targets(run: Run) -> bool:
     looks, left = with_large_targets(run)
-    return bool(looks) and left < .5
+    return bool(looks) and left < LEARNED
 
 
 def targets_not_scaled(run: Run) -> Iterator[Seen]:
     looks, left = with_large_targets(run)
-    if not looks or left < .5: return  # it learns them all the same
+    if not looks or left < LEARNED: return  # it learns them all the same
     look = looks[0]
     yield Seen([], run.log_span(0), "likely",
                f"The targets have a mean of {in_digits(look['target_mean'])} and a deviation of "
