@@ -17,7 +17,7 @@ from ..hooks.copies import HookWarning, stands_for_many
 from ..hooks.tree import tensors, unreadable
 from .moments import BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names
 from .samples import Samples, layouts
-from .stacks import SMALL, SMALL_ELSEWHERE, Place, Stack, stride_for
+from .stacks import SMALL, SMALL_ELSEWHERE, THIN_FROM, Place, Stack, ThinStack, is_dense, stride_for
 from .switched import SwitchedGroup
 
 # %% ../../nbs/lib/stats/meters.ipynb #32c2b420
@@ -69,9 +69,11 @@ class Meter(GradientHook):
             self.n_calls = call + 1
             if g.scaler is not None and g.scaler._scale is not None: x = x.detach().float()/g.scaler._scale
             place = self.places[call] if call < len(self.places) else g.place(self, x.device)
-            if place.row is not None and x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x):
+            same = x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x)
+            if same and place.row is not None:
                 place.row.copy_(x.detach())
                 place.full = True
+            elif same and place.thin is not None and x.stride() == place.strides: g.measure_thinly(place, x.detach())
             else: g.measure_now(place, x)
         except Exception as e: self._leave_out(value, call, e)
 
@@ -108,11 +110,13 @@ class MeterTables(SwitchedGroup):
         scaler: torch.amp.GradScaler | None = None, # Its scale is divided out of gradients
         scratch: Scratch | None = None, # Memory to work in, which groups may share
         with_samples: bool = False, # Compute `SAMPLE_ROWS` too
+        is_thin: bool = False, # Of large tensors, compute all but the mean of a sample
     ):
         super().__init__(kind, root=model)
         self.port = kind
         self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
         self.rows, self.scratch = row_names(with_counts, with_hist, with_samples), scratch or Scratch()
+        self.is_thin, self.shares = is_thin and not hist_sample, 1
         self.n_measured = len(row_names(with_counts, with_hist))
         self.tables, self.stacks = [], []  # a table for each first, second … call of the layers in a step
         self.n_meters, self.traced, self.new_places, self.carried = 0, False, False, None
@@ -166,7 +170,13 @@ class MeasuringGroup(MeterTables):
             place.column[:len(BASICS)].copy_(self._measured(row, False, False))
             self._measure_sample(place, row[:, ::stride_for(row.shape[1], self.hist_sample)], x.shape)
         plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized or stands_for_many(x))
-        if place.shape is None and plain: place.shape, place.dtype = x.shape, x.dtype
+        if place.shape is None and plain: place.shape, place.dtype, place.strides = x.shape, x.dtype, x.stride()
+        if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
+
+    def measure_thinly(self, place: Place, x: Tensor):
+        "Take the sum of `x`, and a sample of its numbers."
+        place.thin.copy(x)
+        place.full = True
         if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
 
     def _measure_sample(self, place, sample, shape):
@@ -239,12 +249,21 @@ class MeterGroup(MeasuringGroup):
         "Make stacks for the small outputs, and the samples, of new places."
         self.new_places = False
         places = [place for h in self.hooks for place in h.places]
-        new = [p for p in places if p.row is None and p.sample is None and p.shape is not None]
+        new = [p for p in places if p.row is None and p.sample is None and p.thin is None and p.shape is not None]
+        def key(p): return p.call, p.index % self.shares
         with torch.inference_mode(False):
-            for call in sorted({p.call for p in new}): self._stack_call([p for p in new if p.call == call])
+            for wanted in sorted(set(map(key, new))): self._stack_call([p for p in new if key(p) == wanted])
+
+    def switch(self, on: bool, turn: slice = slice(None)):
+        super().switch(on, turn)
+        if not on or (turn.step or 1) == self.shares: return
+        self.shares = turn.step or 1
+        for place in (place for h in self.hooks for place in h.places): place.row = place.sample = place.thin = None
+        self.stacks = []
+        self._stack()  # those that have their turn together are measured together
 
     def _stack_call(self, new):
-        limit = SMALL.get(self.device.type, SMALL_ELSEWHERE)
+        limit = THIN_FROM if self.is_thin else SMALL.get(self.device.type, SMALL_ELSEWHERE)
         rows = [p for p in new if 0 < p.shape.numel() <= limit and not p.dtype.is_complex]
         counted = {"with_counts": self.with_counts, "with_hist": self.with_hist}
         if rows:
@@ -252,6 +271,9 @@ class MeterGroup(MeasuringGroup):
             stack = Stack(rows, sizes, 0, device=self.device, **({} if self.hist_sample else counted))
             self.stacks.append(stack)
             for place, t in zip(rows, stack.batch.tensors): place.row = t.view(place.shape)
+        if self.is_thin:
+            large = [p for p in new if p.shape.numel() > limit and not p.dtype.is_complex and is_dense(p.shape, p.strides)]
+            if large: self.stacks.append(ThinStack(large, device=self.device, **counted))
         if not self.hist_sample: return
         sampled = rows + [p for p in new if p not in rows and p.shape.numel() > self.hist_sample]
         if sampled: self._stack_samples(sampled, counted)

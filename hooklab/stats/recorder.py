@@ -110,7 +110,7 @@ class Attaches(Measures):
         layers, model = self.layers(), unwrap(self.model)
         try:
             self._attach(layers, model)
-            if self.optimizer is not None: self.weights = Weights(model, *several(self.optimizer))
+            if self.optimizer is not None: self.weights = Weights(model, *several(self.optimizer), is_thin=self.samples)
         except BaseException:
             self._remove()
             raise
@@ -126,7 +126,7 @@ class Attaches(Measures):
         if self._has_own_hook: return self._attach_own(layers, model)
         self.hooks = None
         counted = {"with_counts": self.counts, "with_hist": self.with_hist, "hist_sample": self.hist_sample}
-        counted["scratch"] = Scratch()
+        counted |= {"scratch": Scratch(), "is_thin": self.samples}
         sampled = {"with_samples": self.samples}
         if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, "forward", **counted, **sampled)
         if self.grads or not self.is_forward:

@@ -27,7 +27,7 @@ class Turns:
 
 
 def share(turn: int, n: int) -> slice:
-    "The places of those of `n` whose turn it is. Of fewer than nine, one has its turn each time."
+    "The places of those of `n` whose turn it is. Of fewer than nine, it is one at most."
     if turn < 0: return slice(None) if turn == ALL else slice(0, 0)
-    shares = max(1, min(SHARES, n - 1 + n % 2))
+    shares = max(3, min(SHARES, n | 1))
     return slice(turn % shares, None, shares)
