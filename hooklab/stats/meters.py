@@ -16,7 +16,7 @@ from ..hooks.calls import GradientHook, listen
 from ..hooks.copies import HookWarning, stands_for_many
 from ..hooks.tree import tensors, unreadable
 from .moments import BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names
-from .samples import Samples, layouts
+from .samples import TRACED, Samples, layouts
 from .stacks import SMALL, SMALL_ELSEWHERE, THIN_FROM, Place, Stack, ThinStack, is_dense, stride_for
 from .switched import SwitchedGroup
 
@@ -42,6 +42,8 @@ class Meter(GradientHook):
         super().__init__(name, module, group)
         self.index, self.places = group.n_meters, []
         self.own = torch.zeros(group.n_measured, 1, device=group.device)
+        self.part, self.part_of = torch.zeros(0), None  # in compiled code: of the last output, and its shape
+        if group.samples is not None: self.part = torch.zeros(TRACED, device=group.device)
         group.n_meters += 1
 
     def saw(self, m, given, compiling):
@@ -200,6 +202,7 @@ class MeasuringGroup(MeterTables):
         self.traced = True
         x = x.detach()
         if x.is_complex(): x = x.abs()
+        if self.samples is not None and x.dim() and x.numel(): self.samples.trace(meter, x)
         x = torch.atleast_1d(x.float())[None]  # in its own shape: flattening may mean copying
         if self.hist_sample and x.numel() > self.hist_sample:
             sample = x.reshape(1, -1)[:, ::stride_for(x.numel(), self.hist_sample)]
@@ -221,6 +224,7 @@ class MeterGroup(MeasuringGroup):
         "Take samples of what was copied as a whole."
         firsts = [h.places[0] for h in self.hooks if h.n_calls]
         self.samples.gather([(place.index, place.row) for place in firsts if place.full and place.row is not None])
+        if self.traced: self.samples.gather_traced(self.hooks)
 
     def _merged(self):
         used = max(h.n_calls for h in self.hooks)

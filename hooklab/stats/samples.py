@@ -6,11 +6,13 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/samples.ipynb #20898e8f
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ..hooks.calls import LayerHook
 from ..hooks.copies import is_wrapper, stands_for_many
 from ..hooks.select import unwrap
 from .moments import SAMPLE_ROWS
@@ -55,6 +57,7 @@ def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows`
 
 # %% ../../nbs/lib/stats/samples.ipynb #bf7d4c33
 MOST = 16, 4, 32  # samples, positions and units of each output
+TRACED = 16*4*32 + 3  # numbers that compiled code notes: a part, and what `rows_told` says
 
 
 def part_of(
@@ -93,11 +96,11 @@ class Slot:
         self.dims, self.wanted = (0, 0, 0), (0, 0, 0)  # numbers of samples, positions and units: kept, and there
         self.full, self.seen = False, 0  # was anything copied in this step? in how many steps so far?
 
-    def plan(self, x: Tensor, room: Tensor):
+    def plan(self, x: Tensor, room: Tensor, layout: Layout):
         "Decide which numbers of an `x` of this shape are copied to `room`: sample, position, unit."
         self.shape, self.strides = x.shape, x.stride()
-        self.wanted = dims_of(part_of(x, self.layout))
-        part = part_of(x, self.layout, room.shape)
+        self.wanted = dims_of(part_of(x, layout))
+        part = part_of(x, layout, room.shape)
         self.sizes, self.steps, self.offset = part.shape, part.stride(), part.storage_offset() - x.storage_offset()
         self.target = target_for(part, room)
         self.dims = dims_of(part)
@@ -196,7 +199,7 @@ class Samples:
         slot = self.slots[index]
         if slot.full or not can_be_told(x): return
         x = x.detach().abs() if x.is_complex() else x.detach()
-        self._plan(slot, index, x)
+        self._plan(slot, index, x, slot.layout)
         slot.target.copy_(slot.view(x))
         self._note(slot, index, x)
 
@@ -204,17 +207,40 @@ class Samples:
         "The same for copies of the outputs of several layers."
         copies = [(index, x) for index, x in copies if not self.slots[index].full and x.dim() and x.numel()]
         for index, x in copies:
-            self._plan(self.slots[index], index, x)
+            self._plan(self.slots[index], index, x, self.slots[index].layout)
             self._note(self.slots[index], index, x)
+        self._copy(copies)
+
+    def _copy(self, copies):
         slots = [self.slots[index] for index, _ in copies]
         views = [slot.view(x) for slot, (_, x) in zip(slots, copies)]
         if slots: torch._foreach_copy_([slot.target for slot in slots], views)
 
-    def _plan(self, slot, index, x):
+    def trace(self, meter: LayerHook, x: Tensor):
+        "Note a part of what the layer has returned, in compiled code. Of several calls, the last one stays."
+        layout = self.slots[meter.index].layout
+        part = part_of(x, layout)
+        part = part.reshape(len(part), -1, part.shape[-1])
+        meter.part[:part.numel()].copy_(part.reshape(-1))
+        if layout.whole_rows is not None: meter.part[-3:].copy_(rows_told(x, layout.whole_rows))
+        meter.part_of = tuple(part.shape)
+
+    def gather_traced(self, meters: list[LayerHook]):
+        "Take what compiled code has noted."
+        ran = [h for h in meters if h.part_of is not None and not self.slots[h.index].full]
+        copies = [(h.index, h.part[:math.prod(h.part_of)].view(h.part_of)) for h in ran]
+        for h, (index, x) in zip(ran, copies):
+            slot, h.part_of = self.slots[index], None
+            self._plan(slot, index, x, Layout())
+            slot.full, slot.seen = True, slot.seen + 1
+            if slot.layout.whole_rows is not None: self.rows[:, index] = h.part[-3:]
+        self._copy(copies)
+
+    def _plan(self, slot, index, x, layout):
         if x.shape == slot.shape and x.stride() == slot.strides: return
         if self.room is None: self._make_room(MOST)
         dims = slot.dims
-        slot.plan(x, self.room[index])
+        slot.plan(x, self.room[index], layout)
         if slot.dims == dims: return
         self.room[index].zero_()
         self.factors = {}
