@@ -17,7 +17,7 @@ from ..hooks.copies import HookWarning, stands_for_many
 from ..hooks.tree import tensors, unreadable
 from .moments import BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names
 from .samples import TRACED, Samples, layouts
-from .stacks import SMALL, SMALL_ELSEWHERE, THIN_FROM, Place, Stack, ThinStack, is_dense, stride_for
+from .stacks import SMALL, SMALL_ELSEWHERE, THIN_FROM, Place, Stack, ThinStack, is_dense, stride_for, thinly_measured
 from .switched import SwitchedGroup
 
 # %% ../../nbs/lib/stats/meters.ipynb #32c2b420
@@ -203,12 +203,15 @@ class MeasuringGroup(MeterTables):
         x = x.detach()
         if x.is_complex(): x = x.abs()
         if self.samples is not None and x.dim() and x.numel(): self.samples.trace(meter, x)
-        x = torch.atleast_1d(x.float())[None]  # in its own shape: flattening may mean copying
+        if self.is_thin and x.numel() > THIN_FROM: column = thinly_measured(x, self.with_counts, self.with_hist)
+        else: column = self._traced(torch.atleast_1d(x.float())[None])  # in its own shape: flattening may mean copying
+        meter.own.copy_(merged(torch.stack([meter.own, column])))
+
+    def _traced(self, x):
         if self.hist_sample and x.numel() > self.hist_sample:
             sample = x.reshape(1, -1)[:, ::stride_for(x.numel(), self.hist_sample)]
-            column = torch.cat([measured(x), measured(sample, self.with_counts, self.with_hist)[len(BASICS):]])
-        else: column = measured(x, self.with_counts, self.with_hist)
-        meter.own.copy_(merged(torch.stack([meter.own, column])))
+            return torch.cat([measured(x), measured(sample, self.with_counts, self.with_hist)[len(BASICS):]])
+        return measured(x, self.with_counts, self.with_hist)
 
 # %% ../../nbs/lib/stats/meters.ipynb #8304733e
 class MeterGroup(MeasuringGroup):
