@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .moments import BINS, COUNTS, SAMPLE_ROWS, merged
 from .plots import Plots
+from .updates import NOT_MEASURED
 
 # %% ../../nbs/lib/stats/history.ipynb #c755dcf1
 class KeptSteps:
@@ -178,6 +179,11 @@ class ByLayer(Recording):
             raise LookupError(f"{what!r} was not recorded; there are {', '.join(known)}")
         return self._placed(super().values(what))
 
+    @property
+    def measured(self) -> Tensor: # layer, step
+        "Where something was measured: elsewhere a layer did not run, or it was not its turn."
+        return self._rows(0, 1)[0] > 0
+
     def _placed(self, values): return values.cpu() if self.cpu else values
 
 # %% ../../nbs/lib/stats/history.ipynb #ecff2e8b
@@ -233,6 +239,9 @@ class WeightHistory(History):
     "How far each step moved the parameters."
     kind, has_hist, whats = "updates", False, ["ratio", "update", "data"]
 
+    @property
+    def measured(self) -> Tensor: return self._rows(0, 1)[0] != NOT_MEASURED
+
     def values(
         self,
         what: str = "ratio", # `update`, the length of a step; `data`, that of the parameter before it; or their `ratio`
@@ -240,6 +249,6 @@ class WeightHistory(History):
         "The history of one number, for all parameters."
         if what not in self.whats:
             raise LookupError(f"{what!r} is not recorded of parameters; there are {', '.join(self.whats)}")
-        update, data = self._rows(0, 2)
+        update, data = torch.where(self.measured, self._rows(0, 2), torch.nan)
         if what == "ratio": return self._placed(update/data)
         return self._placed(update if what == "update" else data)

@@ -14,12 +14,12 @@ from torch import nn
 from ..hooks.hook import Hooks
 from ..hooks.select import unwrap
 from .history import History, WeightHistory
-from .meters import MeterGroup
+from .meter_groups import MeterGroup
 from .moments import Scratch, in_a_row, main_tensor, measured, row_names
 from .own_hook import HookHistory, OwnHookGroup
 from .records import Recorded
 from .step_end import several
-from .turns import NOBODY, Turns, share
+from .turns import NOBODY, Rota, share
 from .updates import Weights
 from ..training.callback import HookCallback
 
@@ -114,11 +114,12 @@ class Attaches(Measures):
         except BaseException:
             self._remove()
             raise
-        self.turn = Turns(self.turns)
+        self.turn = Rota(self.turns)
         records = {kind: self._new_history(kind, meters) for kind, meters in self.meters.items()}
         trainable = [name for name, m in layers.items() if any(p.requires_grad for p in m.parameters())]
         for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
         if self.weights: records["updates"] = WeightHistory(self.weights.names, self.weights.rows, self.max_rows)
+        for history in records.values(): history.turns = self.turns
         self._hold(records)
 
     def _attach(self, layers, model):
@@ -146,7 +147,7 @@ class Attaches(Measures):
         names = [h.name for h in meters.hooks]
         if isinstance(meters, OwnHookGroup): history = HookHistory(names, self.max_rows)
         else: history = History(names, meters.rows, self.max_rows)
-        history.kind, history.cpu, history.sampled, history.turns = kind, self.cpu, self.hist_sample, self.turns
+        history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
         return history
 
     def _remove(self):

@@ -73,7 +73,8 @@ class Thin:
     __slots__ = "dims", "sum", "sample", "steps", "offset"
     def __init__(self, shape: torch.Size, total: Tensor, sample: Tensor):
         step, self.offset = blocks_of(shape.numel())
-        self.dims, self.steps, self.sum, self.sample = tuple(range(len(shape))), (step, 1), total, sample.view(BLOCKS, BLOCK)
+        self.dims, self.steps, self.sum = tuple(range(len(shape))), (step, 1), total
+        self.sample = sample.view(BLOCKS, BLOCK)
 
     def copy(self, x: Tensor):
         torch.sum(x, self.dims, dtype=torch.float32, out=self.sum)
@@ -81,7 +82,7 @@ class Thin:
 
 
 def thinly_measured(x: Tensor, with_counts: bool, with_hist: bool) -> Tensor: # One column
-    "The numbers of a large `x`, in compiled code. All are of the sample: a pass over `x` is a large part of the cost there."
+    "The numbers of a large `x`, in compiled code, where the mean is that of the sample too."
     n, (step, first) = x.numel(), blocks_of(x.numel())
     sample = x.reshape(-1)[first:first + step*(BLOCKS - 1) + BLOCK].unfold(0, BLOCK, step).float()
     found = measured(sample[None], with_counts, with_hist)

@@ -15,6 +15,9 @@ from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense
 from .turns import share
 
 # %% ../../nbs/lib/stats/updates.ipynb #1a417dd9
+NOT_MEASURED = -1.  # in place of a length
+
+
 def is_large(p: Tensor) -> bool: return p.numel() > THIN_FROM and is_dense(p.shape, p.stride())
 
 
@@ -62,7 +65,7 @@ class Moves:
         table = torch.zeros(2, len(self.chosen), device=device) if self.table is None else self.table
         self.table = None
         if len(self.chosen) == n: return table
-        everything = torch.full((2, n), torch.nan, device=device)  # nothing is known of the others
+        everything = torch.full((2, n), NOT_MEASURED, device=device)
         if self.chosen: everything[:, self.chosen.start::self.chosen.step] = table
         return everything
 
