@@ -123,11 +123,9 @@ class Recording(Tables):
         return torch.where(n > 0, self._numbers_of(what)/n, torch.nan)
 
     def _numbers_of(self, what): return self._rows(i := self.rows.index(what), i + 1)[0]
-
     def _bins(self): return self._rows(i := self.rows.index("bin0"), i + BINS)
 
-    def _of_samples(self, what):
-        "All of these rows are times the number of samples."
+    def _of_samples(self, what):  # all these rows are times the number of samples
         n = self._numbers_of("n_samples")
         return n if what == "n_samples" else torch.where(n > 0, self._numbers_of(what)/n, torch.nan)
 
@@ -180,9 +178,7 @@ class ByLayer(Recording):
         return self._placed(super().values(what))
 
     @property
-    def measured(self) -> Tensor: # layer, step
-        "Where something was measured: elsewhere a layer did not run, or it was not its turn."
-        return self._rows(0, 1)[0] > 0
+    def measured(self) -> Tensor: return self._rows(0, 1)[0] > 0  # elsewhere it did not run, or had no turn
 
     def _placed(self, values): return values.cpu() if self.cpu else values
 

@@ -20,8 +20,8 @@ from .stacks import thinly_measured
 from .switched import SwitchedGroup
 
 # %% ../../nbs/lib/stats/meter-groups.ipynb #e61f644f
-class MeterTables(SwitchedGroup):
-    "Meters of one kind on a model, and where their numbers go."
+class KindOfMeters(SwitchedGroup):
+    "Meters of one kind on a model."
     due = True
 
     def __init__(
@@ -34,26 +34,29 @@ class MeterTables(SwitchedGroup):
         hist_sample: int | None = None, # Count only a sample of this many numbers
         scaler: torch.amp.GradScaler | None = None, # Its scale is divided out of gradients
         scratch: Scratch | None = None, # Memory to work in, which groups may share
-        with_samples: bool = False, # Compute `SAMPLE_ROWS` too
+        sampled: bool = False, # Compute `SAMPLE_ROWS` too
         is_thin: bool = False, # Of large tensors, compute all but the mean of a sample
     ):
         super().__init__(kind, root=model)
         self.port = kind
         self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
-        self.rows, self.scratch = row_names(with_counts, with_hist, with_samples), scratch or Scratch()
+        self.rows, self.scratch = row_names(with_counts, with_hist, sampled), scratch or Scratch()
         self.is_thin, self.shares = is_thin and not hist_sample, 1
         self.n_measured = len(row_names(with_counts, with_hist))
         self.tables, self.stacks = [], []  # a table for each first, second … call of the layers in a step
         self.n_meters, self.traced, self.new_places, self.carried = 0, False, False, None
         # A guess, until the first output shows where the model computes: parameters may be kept elsewhere.
         self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
-        self.samples = Samples(layouts(layers, model), self.device) if with_samples else None
+        self.samples = Samples(layouts(layers, model), self.device) if sampled else None
         listen(Meter, layers, self)
 
     def begin_pass(self):
         self.running = self.began = True
         if self.root.training: self.trained = True
 
+# %% ../../nbs/lib/stats/meter-groups.ipynb #92592f1b
+class MeterTables(KindOfMeters):
+    "Where the numbers of meters go."
     @property
     def pending(self) -> bool:
         "Has anything been measured in the step that has not ended yet?"

@@ -107,14 +107,13 @@ class Attaches(Measures):
     def _register(self):
         "Attach meters to the layers and start new records."
         self._remove()
-        layers, model = self.layers(), unwrap(self.model)
+        layers, model, self.turn = self.layers(), unwrap(self.model), Rota(self.turns)
         try:
             self._attach(layers, model)
             if self.optimizer is not None: self.weights = Weights(model, *several(self.optimizer), is_thin=self.samples)
         except BaseException:
             self._remove()
             raise
-        self.turn = Rota(self.turns)
         records = {kind: self._new_history(kind, meters) for kind, meters in self.meters.items()}
         trainable = [name for name, m in layers.items() if any(p.requires_grad for p in m.parameters())]
         for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
@@ -128,8 +127,7 @@ class Attaches(Measures):
         self.hooks = None
         counted = {"with_counts": self.counts, "with_hist": self.with_hist, "hist_sample": self.hist_sample}
         counted |= {"scratch": Scratch(), "is_thin": self.samples}
-        sampled = {"with_samples": self.samples}
-        if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, "forward", **counted, **sampled)
+        if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, sampled=self.samples, **counted)
         if self.grads or not self.is_forward:
             self.meters["gradients"] = MeterGroup(layers, model, "backward_pre", scaler=self.scaler, **counted)
 
