@@ -181,6 +181,7 @@ class ActivationStats(Explains):
         new._hold(histories)
         new.scaled, new.unrecorded, new.log, new._facts = found.scaled, found.unrecorded, found.log, found.facts
         new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows
+        new.samples, new.turns = "var_samples" in new.history.rows, new.history.turns
         return new
 
     def __getstate__(self):

@@ -50,6 +50,13 @@ def true_from(x: Tensor) -> Tensor:
     return x.long().flip(-1).cumsum(-1).flip(-1)
 
 
+def last_known(x: Tensor) -> Tensor: # NaN if none is known
+    "The last finite number of each row: in turns, most layers are not measured in the last step."
+    known = x.isfinite()
+    last = (known.cumsum(-1) == known.sum(-1, keepdim=True)).int().argmax(-1, keepdim=True)
+    return torch.where(known.any(-1), x.gather(-1, last)[..., 0], torch.nan) if x.shape[-1] else x.new_zeros(x.shape[:-1])
+
+
 def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A column for each row; -1 if there is none
     "From which column on `bad` is almost always true, as far as is known."
     bad = bad & known

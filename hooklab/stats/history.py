@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .moments import BINS, COUNTS, SAMPLE_ROWS, merged
 from .plots import Plots
+from .updates import NOT_MEASURED
 
 # %% ../../nbs/lib/stats/history.ipynb #c755dcf1
 class KeptSteps:
@@ -122,11 +123,9 @@ class Recording(Tables):
         return torch.where(n > 0, self._numbers_of(what)/n, torch.nan)
 
     def _numbers_of(self, what): return self._rows(i := self.rows.index(what), i + 1)[0]
-
     def _bins(self): return self._rows(i := self.rows.index("bin0"), i + BINS)
 
-    def _of_samples(self, what):
-        "All of these rows are times the number of samples."
+    def _of_samples(self, what):  # all these rows are times the number of samples
         n = self._numbers_of("n_samples")
         return n if what == "n_samples" else torch.where(n > 0, self._numbers_of(what)/n, torch.nan)
 
@@ -177,6 +176,9 @@ class ByLayer(Recording):
         if what != "hist" and what not in known:
             raise LookupError(f"{what!r} was not recorded; there are {', '.join(known)}")
         return self._placed(super().values(what))
+
+    @property
+    def measured(self) -> Tensor: return self._rows(0, 1)[0] > 0  # elsewhere it did not run, or had no turn
 
     def _placed(self, values): return values.cpu() if self.cpu else values
 
@@ -233,6 +235,9 @@ class WeightHistory(History):
     "How far each step moved the parameters."
     kind, has_hist, whats = "updates", False, ["ratio", "update", "data"]
 
+    @property
+    def measured(self) -> Tensor: return self._rows(0, 1)[0] != NOT_MEASURED
+
     def values(
         self,
         what: str = "ratio", # `update`, the length of a step; `data`, that of the parameter before it; or their `ratio`
@@ -240,6 +245,6 @@ class WeightHistory(History):
         "The history of one number, for all parameters."
         if what not in self.whats:
             raise LookupError(f"{what!r} is not recorded of parameters; there are {', '.join(self.whats)}")
-        update, data = self._rows(0, 2)
+        update, data = torch.where(self.measured, self._rows(0, 2), torch.nan)
         if what == "ratio": return self._placed(update/data)
         return self._placed(update if what == "update" else data)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .evidence import CLOSED, CONSTANT, ENDED, FLAT_SIGMOID, FLAT_TANH, HALF_LARGE, LASTS, MOSTLY, OPENS, RATIO_SMALL
-from .evidence import SOON, SPARSE, WEAK_GRADIENTS, Run, Seen, in_digits, lasting
+from .evidence import SOON, SPARSE, WEAK_GRADIENTS, Run, Seen, in_digits, last_known, lasting
 
 # %% ../../nbs/lib/stats/layer-faults.ipynb #d6d204ae
 def not_finite(run: Run) -> Iterator[Seen]:
@@ -97,7 +97,8 @@ def without_gradient(run: Run) -> Iterator[Seen]:
 def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     "Parameters that do not move, except those of layers that are reported already."
     if run.updates is None or run.update.shape[1] < LASTS: return
-    moved, rests = run.updates.names, (run.update == 0).all(1)
+    moved, still = run.updates.names, run.update == 0
+    rests = (still | run.update.isnan()).all(1) & still.any(1)
     if not rests.all() and run.ratio.nanmedian() < RATIO_SMALL: return  # small steps are lost in rounding
     known = {p for name in reported for p in parameters_of(name, moved)}
     resting = [name for name, rest in zip(moved, rests.tolist()) if rest and name not in known]
@@ -131,8 +132,9 @@ def dead_units(run: Run) -> Iterator[Seen]:
         if row < 0 or lets_through: continue
         limit = CONSTANT if whole[i] >= 0 else WEAK_GRADIENTS
         if g.names == o.names:
-            no_gradient = g.norm[i, row:] <= limit*g.norm[i + 1:, row:].nanmedian()
-            if no_gradient.double().mean() < MOSTLY: continue  # it learns
+            length = g.norm[i, row:][g.ran[i, row:]]
+            no_gradient = length <= limit*g.norm[i + 1:, row:].nanmedian()
+            if len(length) and no_gradient.double().mean() < MOSTLY: continue  # it learns
         found.setdefault(why_dead(whole[i] >= 0, behind, g.names == o.names), []).append((i, row))
     for (sure, why), rows in found.items():
         shares = [f"{o.near_zero[i, row:].nanmean():.1%} ({o.near_zero[i, 0]:.0%} at the start)" for i, row in rows[:4]]
@@ -192,11 +194,11 @@ def constant_output(run: Run) -> Iterator[Seen]:
     since = lasting((o.std <= CONSTANT*o.mean.abs()), o.finite & (o.n > 1))
     closed_before = torch.zeros(len(o.names), dtype=torch.bool)
     closed_before[1:] = (lasting(shut(run, CLOSED), o.finite) >= 0)[:-1]
-    found = (since >= 0) & ~(closed_before & (o.size[:, -1] == 0))  # a closed ReLU is reported with its layer
+    found = (since >= 0) & ~(closed_before & (last_known(o.size) == 0))  # a closed ReLU is reported with its layer
     if not found.any():
         yield from weights_of_zero(run)
         return
-    numbers = ", ".join(f"{number:.3g}" for number in o.mean[found][:4, -1])
+    numbers = ", ".join(f"{number:.3g}" for number in last_known(o.mean[found])[:4])
     yield Seen(o.named(found), o.span(since[found].min().item()), "certain",
                f"All outputs of such a layer are the same number: {numbers}.")
 

@@ -10,15 +10,12 @@ import warnings
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..hooks.calls import GradientHook, listen
+from ..hooks.calls import GradientHook
 from ..hooks.copies import HookWarning, stands_for_many
 from ..hooks.tree import tensors, unreadable
-from .moments import BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names
-from .samples import Samples, layouts
-from .stacks import SMALL, SMALL_ELSEWHERE, Place, Stack, stride_for
-from .switched import SwitchedGroup
+from .moments import main_tensor
 
 # %% ../../nbs/lib/stats/meters.ipynb #32c2b420
 MOST_CALLS = 64  # of a layer in a step, before they are merged
@@ -42,6 +39,7 @@ class Meter(GradientHook):
         super().__init__(name, module, group)
         self.index, self.places = group.n_meters, []
         self.own = torch.zeros(group.n_measured, 1, device=group.device)
+        self.part, self.part_of = group.nothing_traced(), None  # in compiled code: of the last output, and its shape
         group.n_meters += 1
 
     def saw(self, m, given, compiling):
@@ -69,9 +67,11 @@ class Meter(GradientHook):
             self.n_calls = call + 1
             if g.scaler is not None and g.scaler._scale is not None: x = x.detach().float()/g.scaler._scale
             place = self.places[call] if call < len(self.places) else g.place(self, x.device)
-            if place.row is not None and x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x):
+            same = x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x)
+            if same and place.row is not None:
                 place.row.copy_(x.detach())
                 place.full = True
+            elif same and place.thin is not None and x.stride() == place.strides: g.measure_thinly(place, x.detach())
             else: g.measure_now(place, x)
         except Exception as e: self._leave_out(value, call, e)
 
@@ -89,178 +89,4 @@ class Meter(GradientHook):
     def clear(self): self.n_calls = 0
 
     def __repr__(self):
-        removed = ", removed" if self.removed else ""
-        return f"Meter {self.name}: {self.layer_type}, {self.group.kind}{removed}"
-
-# %% ../../nbs/lib/stats/meters.ipynb #e61f644f
-class MeterTables(SwitchedGroup):
-    "Meters of one kind on a model, and where their numbers go."
-    due = True
-
-    def __init__(
-        self,
-        layers: dict[str, nn.Module], # What to measure, by name
-        model: nn.Module, # Its mode says whether it is being trained
-        kind: str = "forward", # or `backward_pre`, for the gradients of outputs
-        with_counts: bool = False, # As in `measured`
-        with_hist: bool = False, # As in `measured`
-        hist_sample: int | None = None, # Count only a sample of this many numbers
-        scaler: torch.amp.GradScaler | None = None, # Its scale is divided out of gradients
-        scratch: Scratch | None = None, # Memory to work in, which groups may share
-        with_samples: bool = False, # Compute `SAMPLE_ROWS` too
-    ):
-        super().__init__(kind, root=model)
-        self.port = kind
-        self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
-        self.rows, self.scratch = row_names(with_counts, with_hist, with_samples), scratch or Scratch()
-        self.n_measured = len(row_names(with_counts, with_hist))
-        self.tables, self.stacks = [], []  # a table for each first, second … call of the layers in a step
-        self.n_meters, self.traced, self.new_places, self.carried = 0, False, False, None
-        # A guess, until the first output shows where the model computes: parameters may be kept elsewhere.
-        self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
-        self.samples = Samples(layouts(layers, model), self.device) if with_samples else None
-        listen(Meter, layers, self)
-
-    def begin_pass(self):
-        self.running = self.began = True
-        if self.root.training: self.trained = True
-
-    @property
-    def pending(self) -> bool:
-        "Has anything been measured in the step that has not ended yet?"
-        return self.traced or self.carried is not None or any(h.n_calls for h in self.hooks)
-
-    @property
-    def nothing(self) -> Tensor:
-        "The table of a step in which no layer ran."
-        return torch.zeros(len(self.rows), len(self.hooks), device=self.device)
-
-    def place(
-        self,
-        meter: Meter, # The meter of the layer
-        device: torch.device, # Where its output is
-    ) -> Place:
-        "Where the numbers of another call of this layer go."
-        call = len(meter.places)
-        with torch.inference_mode(False):
-            if not self.tables and not self.traced and device != self.device: self._move(device)
-            if call == len(self.tables): self.tables.append(self.nothing[:self.n_measured].clone())
-        meter.places.append(Place(self.tables[call][:, meter.index:meter.index + 1], meter.index, call))
-        self.new_places = True
-        return meter.places[-1]
-
-    def _move(self, device):
-        self.device = device
-        for h in self.hooks: h.own = h.own.new_zeros(h.own.shape, device=device)
-        if self.samples is not None: self.samples.device = device
-
-# %% ../../nbs/lib/stats/meters.ipynb #121f8fe0
-class MeasuringGroup(MeterTables):
-    "How meters measure: at once, in a sample, in compiled code."
-    def measure_now(self, place: Place, x: Tensor):
-        "Measure `x`, which is large, or new here."
-        row = in_a_row(x)[None]
-        if not self.hist_sample or row.shape[1] <= self.hist_sample:
-            place.column.copy_(self._measured(row, self.with_counts, self.with_hist))
-        else:
-            place.column[:len(BASICS)].copy_(self._measured(row, False, False))
-            self._measure_sample(place, row[:, ::stride_for(row.shape[1], self.hist_sample)], x.shape)
-        plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized or stands_for_many(x))
-        if place.shape is None and plain: place.shape, place.dtype = x.shape, x.dtype
-        if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
-
-    def _measure_sample(self, place, sample, shape):
-        if place.sample is not None and place.shape == shape:
-            place.sample.copy_(sample[0])
-            place.full = True
-        else:
-            found = self._measured(sample.contiguous(), self.with_counts, self.with_hist)
-            place.column[len(BASICS):].copy_(found[len(BASICS):])
-
-    def _measured(self, x, with_counts, with_hist):
-        if not x.is_cpu or not x.shape[1]: return measured(x, with_counts, with_hist)
-        out, work = torch.empty(len(row_names(with_counts, with_hist)), len(x)), self.scratch.like(x)
-        measure(x, out, work, RowSizes([x.shape[1]], work))
-        return out
-
-    def trace(self, meter: Meter, value):
-        "Measure `value`, in compiled code."
-        x = value if type(value) is Tensor else main_tensor(value)
-        if x is None or not self.root.training: return
-        self.traced = True
-        x = x.detach()
-        if x.is_complex(): x = x.abs()
-        x = torch.atleast_1d(x.float())[None]  # in its own shape: flattening may mean copying
-        if self.hist_sample and x.numel() > self.hist_sample:
-            sample = x.reshape(1, -1)[:, ::stride_for(x.numel(), self.hist_sample)]
-            column = torch.cat([measured(x), measured(sample, self.with_counts, self.with_hist)[len(BASICS):]])
-        else: column = measured(x, self.with_counts, self.with_hist)
-        meter.own.copy_(merged(torch.stack([meter.own, column])))
-
-# %% ../../nbs/lib/stats/meters.ipynb #8304733e
-class MeterGroup(MeasuringGroup):
-    "The meters of one kind on a model, and the numbers of the current step."
-    def take(self) -> Tensor | None: # A column for each layer; None if no layer has run
-        "End the step, return its numbers, and begin a new one."
-        if self.samples is not None: self._gather()
-        taken = self._merged()
-        if taken is None or self.samples is None: return taken
-        return torch.cat([taken, self.samples.take(self.turn)])
-
-    def _gather(self):
-        "Take samples of what was copied as a whole."
-        firsts = [h.places[0] for h in self.hooks if h.n_calls]
-        self.samples.gather([(place.index, place.row) for place in firsts if place.full and place.row is not None])
-
-    def _merged(self):
-        used = max(h.n_calls for h in self.hooks)
-        for stack in self.stacks: stack.measure(self.tables[stack.call])
-        tables = self.tables[:used]
-        if self.traced: tables.append(torch.cat([h.own for h in self.hooks], 1))
-        if self.carried is not None: tables.append(self.carried)
-        self.carried = None
-        taken = None
-        if tables: taken = merged(torch.stack(tables)) if len(tables) > 1 else tables[0].clone()
-        for t in self.tables[:used]: t.zero_()
-        if self.traced: torch._foreach_zero_([h.own for h in self.hooks])
-        self.traced = False
-        for h in self.hooks:
-            for place in h.places[:h.n_calls]: place.full = False
-            h.n_calls = 0
-        if self.new_places: self._stack()
-        return taken
-
-    def carry(self):
-        "Merge what was measured so far in this step. Each call of a layer takes memory, and the step may be long."
-        if self.samples is not None: self._gather()
-        self.carried = self._merged()
-
-    def _stack(self):
-        "Make stacks for the small outputs, and the samples, of new places."
-        self.new_places = False
-        places = [place for h in self.hooks for place in h.places]
-        new = [p for p in places if p.row is None and p.sample is None and p.shape is not None]
-        with torch.inference_mode(False):
-            for call in sorted({p.call for p in new}): self._stack_call([p for p in new if p.call == call])
-
-    def _stack_call(self, new):
-        limit = SMALL.get(self.device.type, SMALL_ELSEWHERE)
-        rows = [p for p in new if 0 < p.shape.numel() <= limit and not p.dtype.is_complex]
-        counted = {"with_counts": self.with_counts, "with_hist": self.with_hist}
-        if rows:
-            sizes = [p.shape.numel() for p in rows]
-            stack = Stack(rows, sizes, 0, device=self.device, **({} if self.hist_sample else counted))
-            self.stacks.append(stack)
-            for place, t in zip(rows, stack.batch.tensors): place.row = t.view(place.shape)
-        if not self.hist_sample: return
-        sampled = rows + [p for p in new if p not in rows and p.shape.numel() > self.hist_sample]
-        if sampled: self._stack_samples(sampled, counted)
-
-    def _stack_samples(self, sampled, counted):
-        strides = [stride_for(p.shape.numel(), self.hist_sample) for p in sampled]
-        sizes = [len(range(0, p.shape.numel(), stride)) for p, stride in zip(sampled, strides)]
-        stack = Stack(sampled, sizes, len(BASICS), device=self.device, **counted)
-        self.stacks.append(stack)
-        for place, t, stride in zip(sampled, stack.batch.tensors, strides):
-            if place.row is None: place.sample = t
-            else: stack.copies.append((t, place.row.view(-1)[::stride]))
+        return f"Meter {self.name}: {self.layer_type}, {self.group.kind}{', removed' if self.removed else ''}"

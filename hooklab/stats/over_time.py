@@ -29,18 +29,26 @@ USUAL_RATIO = 1e-3  # an update of this share of the parameter is usual
 def label_of(history: Any, what: str) -> str: return LABELS.get(what, what).format(NOUNS[history.kind])
 
 # %% ../../nbs/lib/stats/over-time.ipynb #a16735be
+def held(values: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    "Each number until the next one is measured: of layers in turns, nothing is known between two turns."
+    last = np.maximum.accumulate(np.where(measured, np.arange(values.shape[1]), 0), 1) if values.size else measured
+    return np.take_along_axis(values, last.astype(int), 1)
+
+
 class Pictured:
     "What pictures need to know from a `History`."
     def _numbers(self, what: str) -> tuple[np.ndarray, np.ndarray]:
         "The numbers, NaN where there are none; and a mask of those that should be finite and are not."
         values = self.values(what).detach().cpu().double().numpy()
-        if self.kind == "updates": broken = ~(self.values("update") + self.values("data")).isfinite().cpu().numpy()
+        if self.kind == "updates":
+            broken = self._ran() & ~(self.values("update") + self.values("data")).isfinite().cpu().numpy()
         else:
             mean_is_finite = self.values("mean").isfinite().cpu().numpy()
             broken = (self._ran() & ~mean_is_finite) | np.isinf(values)
-        return np.where(np.isfinite(values), values, np.nan), broken
+        values = np.where(np.isfinite(values), values, np.nan)
+        return (held(values, self._ran()) if self.turns else values), broken
 
-    def _ran(self) -> np.ndarray: return (self.values("n") > 0).cpu().numpy()
+    def _ran(self) -> np.ndarray: return self.measured.cpu().numpy()
 
     def _chosen(self, layers) -> list[int]:
         return list(range(len(self.names))) if layers is None else [self.index(layer) for layer in layers]

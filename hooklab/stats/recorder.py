@@ -15,12 +15,12 @@ from ..hooks.hook import Hooks
 from ..hooks.select import unwrap
 from .history import History, WeightHistory
 from .loop_watch import LoopWatch
-from .meters import MeterGroup
+from .meter_groups import MeterGroup
 from .moments import Scratch, in_a_row, main_tensor, measured, row_names
 from .own_hook import HookHistory, OwnHookGroup
 from .records import Recorded
 from .step_end import several
-from .turns import NOBODY, Turns, share
+from .turns import NOBODY, Rota, share
 from .updates import Weights
 from ..training.callback import HookCallback
 
@@ -109,22 +109,22 @@ class Attaches(Measures):
     def _register(self):
         "Attach meters to the layers and start new records."
         self._remove()
-        layers, model = self.layers(), unwrap(self.model)
+        layers, model, self.turn = self.layers(), unwrap(self.model), Rota(self.turns)
         try:
             self._attach(layers, model)
             optimizers = self._optimizers()
             self.watch = LoopWatch(self.model, optimizers, self.scaled, self.max_rows)
-            if self.optimizer is not None: self.weights = Weights(model, *several(self.optimizer))
-            elif self.updates_too and all(isinstance(o, torch.optim.Optimizer) for o in optimizers) and optimizers:
-                self.weights = Weights(model, *optimizers)
+            is_told = self.updates_too and all(isinstance(o, torch.optim.Optimizer) for o in optimizers)
+            if optimizers and (self.optimizer is not None or is_told):
+                self.weights = Weights(model, *optimizers, is_thin=self.samples)
         except BaseException:
             self._remove()
             raise
-        self.turn = Turns(self.turns)
         records = {kind: self._new_history(kind, meters) for kind, meters in self.meters.items()}
         trainable = [name for name, m in layers.items() if any(p.requires_grad for p in m.parameters())]
         for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
         if self.weights: records["updates"] = WeightHistory(self.weights.names, self.weights.rows, self.max_rows)
+        for history in records.values(): history.turns = self.turns
         self._hold(records)
         self.log = self.watch.log
 
@@ -139,9 +139,8 @@ class Attaches(Measures):
         if self._has_own_hook: return self._attach_own(layers, model)
         self.hooks = None
         counted = {"with_counts": self.counts, "with_hist": self.with_hist, "hist_sample": self.hist_sample}
-        counted["scratch"] = Scratch()
-        sampled = {"with_samples": self.samples}
-        if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, "forward", **counted, **sampled)
+        counted |= {"scratch": Scratch(), "is_thin": self.samples}
+        if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, sampled=self.samples, **counted)
         if self.grads or not self.is_forward:
             self.meters["gradients"] = MeterGroup(layers, model, "backward_pre", scaler=self.scaler, **counted)
 
@@ -159,7 +158,7 @@ class Attaches(Measures):
         names = [h.name for h in meters.hooks]
         if isinstance(meters, OwnHookGroup): history = HookHistory(names, self.max_rows)
         else: history = History(names, meters.rows, self.max_rows)
-        history.kind, history.cpu, history.sampled, history.turns = kind, self.cpu, self.hist_sample, self.turns
+        history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
         return history
 
     def _remove(self):

@@ -140,13 +140,14 @@ class Recorded(Readable):
 def facts_of(history: History) -> dict[str, Any]:
     "What a file needs to say about the tensor of a history."
     return {"names": history.names, "rows": history.rows, "steps": history.steps,
-            "trainable": history.trainable, "followed": history.followed}
+            "trainable": history.trainable, "followed": history.followed, "turns": history.turns}
 
 
 def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
     "A history from a file."
     history = (WeightHistory if kind == "updates" else History)(facts["names"], facts["rows"])
     history.kind, history.trainable, history.followed = kind, facts.get("trainable"), facts.get("followed", {})
+    history.turns = facts.get("turns")
     history.fill(facts["steps"], tables)
     return history
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .evidence import BY_DEPTH, BY_DEPTH_GRADIENTS, CLEARLY, GROWTH, LARGE_OUTPUTS, LASTS, MOSTLY, RATIO_LARGE
 from .evidence import LARGE_START, RATIO_HUGE, RATIO_SMALL, RATIO_SMALL_AND_STILL, SOON, STILL
-from .evidence import Run, Seen, Series, in_digits
+from .evidence import Run, Seen, Series, in_digits, last_known
 from .layer_faults import saturated
 from .loss_faults import far_from_a_guess, learns_large_targets, loss_does_not_fall
 
@@ -83,7 +83,7 @@ def blows_up(run: Run) -> Iterator[Seen]:
     times, bad = grown(run)
     if not bad[:-1].any(): return  # the last layer may have to learn large numbers
     row = bad.any(0).int().argmax().item()
-    still_so = bad[:, -1].any() or outputs.bad[:, -1].any()
+    still_so = (last_known(times) > GROWTH).any() or outputs.bad[:, -SOON:].any()
     yield Seen(outputs.named(bad.any(1)), outputs.span(row), "likely" if still_so else "possible",
                f"Outputs are up to {in_digits(times[bad].max())} times as large as in the first steps: "
                f"{in_digits(outputs.size[bad].max())}.")

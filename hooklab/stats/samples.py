@@ -6,98 +6,29 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/samples.ipynb #20898e8f
-from typing import NamedTuple
+import math
 
 import torch
 from torch import Tensor, nn
 
-from ..hooks.copies import is_wrapper, stands_for_many
-from ..hooks.select import unwrap
+from ..hooks.calls import LayerHook
 from .moments import SAMPLE_ROWS
-
-# %% ../../nbs/lib/stats/samples.ipynb #1e36a680
-CHANNELS = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LocalResponseNorm,
-            nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd,
-            nn.modules.pooling._AdaptiveAvgPoolNd, nn.Dropout2d, nn.Dropout3d, nn.Upsample, nn.PixelShuffle)
-UNITS_LAST = nn.Linear, nn.Bilinear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention
-TANH = nn.Tanh, nn.Hardtanh, nn.RNNBase, nn.RNNCellBase
-SIGMOID = nn.Sigmoid, nn.Hardsigmoid
-SOFTMAX = nn.Softmax, nn.Softmin, nn.Softmax2d
-
-
-class Layout(NamedTuple):
-    "What is known of the output of a layer before it runs."
-    batch: int = 0 # The dimension of the samples
-    has_channels: bool = False # Units are dimension 1, and not the last
-    ends: tuple[float, float] | None = None # Below and above them, a tanh or sigmoid is flat
-    is_sure: bool = True # False: numbers lie between such ends only if none lies beyond -1 and 1
-    whole_rows: int | None = None # The dimension along which numbers may be probabilities
-
-
-def layouts(layers: dict[str, nn.Module], model: nn.Module) -> list[Layout]:
-    "The layout of each layer's output."
-    batch = int(any(getattr(m, "batch_first", True) is False for m in model.modules()))
-    found, has_channels = [], False
-    for m in map(unwrap, layers.values()):
-        if isinstance(m, CHANNELS): has_channels = True
-        elif isinstance(m, UNITS_LAST): has_channels = False
-        found.append(Layout(0 if has_channels else batch, has_channels, *kind_of_numbers(m)))
-    return found
-
-
-def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows` of `Layout`
-    "Is this a tanh, a sigmoid, a softmax? Only its numbers say what a layer that is not torch's returns."
-    if isinstance(m, TANH): return (-.98, .98), True, None
-    if isinstance(m, SIGMOID): return (.02, .98), True, None
-    if isinstance(m, SOFTMAX): return None, True, -3 if isinstance(m, nn.Softmax2d) else -1 if m.dim is None else m.dim
-    if type(m).__module__.startswith("torch.nn."): return None, True, None
-    return (-.98, .98), False, -1
-
-# %% ../../nbs/lib/stats/samples.ipynb #bf7d4c33
-MOST = 16, 4, 32  # samples, positions and units of each output
-
-
-def part_of(
-    x: Tensor, # What a layer has returned
-    layout: Layout, # Which dimensions are samples and units
-    most: tuple[int, int, int] = MOST, # How many samples, positions and units at most
-) -> Tensor: # A view: samples, the dimensions of positions, units
-    "Evenly spaced numbers of `x`."
-    if x.dim() == 1: x = x[:, None]
-    few = x.dim() < 3
-    x = x.movedim((0 if few else layout.batch, 1 if layout.has_channels else -1), (0, -1))
-    counts, left = [min(x.shape[0], most[0]), *[1]*(x.dim() - 2), min(x.shape[-1], most[2])], most[1]
-    largest = sorted(range(1, x.dim() - 1), key=lambda d: -x.shape[d])[:2]
-    for d in largest:
-        counts[d] = min(x.shape[d], left if len(largest) == 1 else 2, left)
-        left //= counts[d]
-    return x[tuple(spaced(size, count) for size, count in zip(x.shape, counts))]
-
-
-def spaced(size: int, count: int) -> slice:
-    step = size//count
-    return slice(step//2, step//2 + step*(count - 1) + 1, step)
-
-
-def can_be_told(x: Tensor) -> bool:
-    "Does `x` have numbers that lie in memory one by one?"
-    if x.layout != torch.strided or x.is_nested or x.is_quantized or stands_for_many(x) or is_wrapper(x): return False
-    return x.dim() > 0 and x.numel() > 0
+from .sample_parts import MOST, OutputLayout, can_be_told, part_of, rows_told
 
 # %% ../../nbs/lib/stats/samples.ipynb #b3233951
 class Slot:
     "Where the part of one layer's output is kept."
     __slots__ = "layout", "shape", "strides", "sizes", "steps", "offset", "target", "dims", "wanted", "full", "seen"
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: OutputLayout):
         self.layout, self.shape, self.strides, self.target = layout, None, None, None
         self.dims, self.wanted = (0, 0, 0), (0, 0, 0)  # numbers of samples, positions and units: kept, and there
         self.full, self.seen = False, 0  # was anything copied in this step? in how many steps so far?
 
-    def plan(self, x: Tensor, room: Tensor):
+    def plan(self, x: Tensor, room: Tensor, layout: OutputLayout):
         "Decide which numbers of an `x` of this shape are copied to `room`: sample, position, unit."
         self.shape, self.strides = x.shape, x.stride()
-        self.wanted = dims_of(part_of(x, self.layout))
-        part = part_of(x, self.layout, room.shape)
+        self.wanted = dims_of(part_of(x, layout))
+        part = part_of(x, layout, room.shape)
         self.sizes, self.steps, self.offset = part.shape, part.stride(), part.storage_offset() - x.storage_offset()
         self.target = target_for(part, room)
         self.dims = dims_of(part)
@@ -115,25 +46,6 @@ def target_for(part: Tensor, room: Tensor) -> Tensor:
     samples, positions, units = dims_of(part)
     room = room[:samples, :positions, :units]
     return room[:, 0] if part.dim() == 2 else room.unflatten(1, part.shape[1:-1])
-
-# %% ../../nbs/lib/stats/samples.ipynb #b9869ac6
-LONGEST = 2048  # numbers in a row; and the most numbers of an output that are looked at
-
-
-def rows_told(
-    x: Tensor, # What a layer has returned
-    dim: int, # Along which its numbers may be probabilities
-) -> Tensor: # Three shares
-    "Rows that sum to one; among them, those with one number above 0.99, and those whose numbers are all the same."
-    if not 1 < x.shape[dim] <= LONGEST: return x.new_full((3,), torch.nan, dtype=torch.float32)
-    rows = x.movedim(dim, -1)
-    length = rows.shape[-1]
-    rows = rows.reshape(-1, length)
-    rows = rows[spaced(len(rows), min(len(rows), LONGEST//length))].float()
-    least, most = rows.aminmax(dim=1)
-    sums = (least >= 0) & ((rows.sum(1) - 1).abs() < 1e-3)
-    n = sums.sum()
-    return torch.stack([n/len(rows), (sums & (most > .99)).sum()/n, (sums & (most - least < 1e-3/length)).sum()/n])
 
 # %% ../../nbs/lib/stats/samples.ipynb #c89a95df
 class Factors:
@@ -182,12 +94,9 @@ def ended_in(x: Tensor, f: Factors) -> Tensor: # A share for each layer
     return found
 
 # %% ../../nbs/lib/stats/samples.ipynb #afbf7c2d
-SILENT_FOR = 20  # measured steps: a unit without a number above zero in so many is dead
-
-
-class Samples:
-    "Parts of the outputs of all layers in a step, and the numbers they give."
-    def __init__(self, layouts: list[Layout], device: torch.device):
+class KeptParts:
+    "Parts of the outputs of all layers in a step."
+    def __init__(self, layouts: list[OutputLayout], device: torch.device):
         self.slots, self.device, self.room, self.factors = [Slot(layout) for layout in layouts], device, None, {}
         self.fitted = False  # is the room as large as the parts are?
 
@@ -196,7 +105,7 @@ class Samples:
         slot = self.slots[index]
         if slot.full or not can_be_told(x): return
         x = x.detach().abs() if x.is_complex() else x.detach()
-        self._plan(slot, index, x)
+        self._plan(slot, index, x, slot.layout)
         slot.target.copy_(slot.view(x))
         self._note(slot, index, x)
 
@@ -204,17 +113,20 @@ class Samples:
         "The same for copies of the outputs of several layers."
         copies = [(index, x) for index, x in copies if not self.slots[index].full and x.dim() and x.numel()]
         for index, x in copies:
-            self._plan(self.slots[index], index, x)
+            self._plan(self.slots[index], index, x, self.slots[index].layout)
             self._note(self.slots[index], index, x)
+        self._copy(copies)
+
+    def _copy(self, copies):
         slots = [self.slots[index] for index, _ in copies]
         views = [slot.view(x) for slot, (_, x) in zip(slots, copies)]
         if slots: torch._foreach_copy_([slot.target for slot in slots], views)
 
-    def _plan(self, slot, index, x):
+    def _plan(self, slot, index, x, layout):
         if x.shape == slot.shape and x.stride() == slot.strides: return
         if self.room is None: self._make_room(MOST)
         dims = slot.dims
-        slot.plan(x, self.room[index])
+        slot.plan(x, self.room[index], layout)
         if slot.dims == dims: return
         self.room[index].zero_()
         self.factors = {}
@@ -236,6 +148,35 @@ class Samples:
         self.silent = torch.zeros(len(self.slots), 0, device=self.device)  # for how many steps each unit has been so
         self.rows = torch.full((3, len(self.slots)), torch.nan, device=self.device)
 
+# %% ../../nbs/lib/stats/samples.ipynb #582593b5
+class TracedParts(KeptParts):
+    "Parts that compiled code has noted too."
+    def trace(self, meter: LayerHook, x: Tensor):
+        "Note a part of what the layer has returned, in compiled code. Of several calls, the last one stays."
+        layout = self.slots[meter.index].layout
+        part = part_of(x, layout)
+        part = part.reshape(len(part), -1, part.shape[-1])
+        meter.part[:part.numel()].copy_(part.reshape(-1))
+        if layout.whole_rows is not None: meter.part[-3:].copy_(rows_told(x, layout.whole_rows))
+        meter.part_of = tuple(part.shape)
+
+    def gather_traced(self, meters: list[LayerHook]):
+        "Take what compiled code has noted."
+        ran = [h for h in meters if h.part_of is not None and not self.slots[h.index].full]
+        copies = [(h.index, h.part[:math.prod(h.part_of)].view(h.part_of)) for h in ran]
+        for h, (index, x) in zip(ran, copies):
+            slot, h.part_of = self.slots[index], None
+            self._plan(slot, index, x, OutputLayout())
+            slot.full, slot.seen = True, slot.seen + 1
+            if slot.layout.whole_rows is not None: self.rows[:, index] = h.part[-3:]
+        self._copy(copies)
+
+# %% ../../nbs/lib/stats/samples.ipynb #057c5bab
+SILENT_FOR = 20  # measured steps: a unit without a number above zero in so many is dead
+
+
+class Samples(TracedParts):
+    "The numbers of the parts of all layers in a step."
     def take(self, turn: slice = slice(None)) -> Tensor: # As many rows as `SAMPLE_ROWS`, a column for each layer
         "End the step: its numbers, times the number of samples, so that those of several processes can be added."
         slots, table = self.slots[turn], torch.zeros(len(SAMPLE_ROWS), len(self.slots), device=self.device)

@@ -9,7 +9,7 @@ __all__ = []
 import torch
 from torch import Tensor
 
-from .moments import Batch
+from .moments import Batch, measured
 
 # %% ../../nbs/lib/stats/stacks.ipynb #c9de50b0
 SMALL = {"cpu": 65_536}  # tensors of at most this many numbers are copied, and measured later
@@ -18,10 +18,11 @@ SMALL_ELSEWHERE = 1_048_576  # small calls keep a GPU waiting even more
 
 class Place:
     "Where the numbers of one call of one layer go."
-    __slots__ = "column", "index", "call", "shape", "dtype", "row", "sample", "full"
+    __slots__ = "column", "index", "call", "shape", "dtype", "strides", "row", "sample", "thin", "full"
     def __init__(self, column: Tensor, index: int, call: int):
         self.column, self.index, self.call = column, index, call
-        self.shape = self.dtype = self.row = self.sample = None  # where to copy the tensor, or a sample of it
+        self.shape = self.dtype = self.strides = None
+        self.row = self.sample = self.thin = None  # where to copy the tensor, or a sample of it
         self.full = False  # was anything copied in this step?
 
 
@@ -34,15 +35,72 @@ class Stack:
 
     def measure(self, table: Tensor):
         "Write the numbers into `table`, without those before number `first`."
-        if not any(place.full for place in self.places): return
+        full = [i for i, place in enumerate(self.places) if place.full]
+        if not full: return
         if self.copies: torch._foreach_copy_(*map(list, zip(*self.copies)))
-        found = self.batch.measured()[self.first:]
-        table = table[self.first:self.first + len(found)]
-        for i, place in enumerate(self.places):
-            if not place.full: found[:, i].copy_(table[:, place.index])  # the batch has numbers of an earlier step
-        table.index_copy_(1, self.where, found)
+        found, where = self.numbers()[self.first:], self.where
+        if len(full) < len(self.places): found, where = found[:, full], where[full]  # others are of an earlier step
+        table[self.first:self.first + len(found)].index_copy_(1, where, found)
+
+    def numbers(self) -> Tensor: return self.batch.measured()
 
 
 def stride_for(n: int, sample: int) -> int:
     "How far apart the numbers of a sample lie: at most `sample` of `n`."
     return -(-n//sample)
+
+# %% ../../nbs/lib/stats/stacks.ipynb #e6334bd0
+THIN_FROM, BLOCKS, BLOCK = 16_384, 512, 16  # of tensors larger than that, so many blocks of so many numbers
+
+
+def is_dense(shape: torch.Size, strides: tuple) -> bool:
+    "Do the numbers of a tensor lie next to each other, in any order of its dimensions?"
+    sizes, step = sorted((stride, size) for stride, size in zip(strides, shape) if size > 1), 1
+    for stride, size in sizes:
+        if stride != step: return False
+        step *= size
+    return True
+
+
+def blocks_of(n: int) -> tuple[int, int]: # Their distance, and where the first begins
+    "Where to find the blocks among `n` numbers."
+    step = (n//BLOCKS - 1) | 1
+    return step, (n - step*(BLOCKS - 1) - BLOCK)//2
+
+
+class Thin:
+    "Where the sum of a large tensor goes, and where its sample goes."
+    __slots__ = "dims", "sum", "sample", "steps", "offset"
+    def __init__(self, shape: torch.Size, total: Tensor, sample: Tensor):
+        step, self.offset = blocks_of(shape.numel())
+        self.dims, self.steps, self.sum = tuple(range(len(shape))), (step, 1), total
+        self.sample = sample.view(BLOCKS, BLOCK)
+
+    def copy(self, x: Tensor):
+        torch.sum(x, self.dims, dtype=torch.float32, out=self.sum)
+        self.sample.copy_(x.as_strided((BLOCKS, BLOCK), self.steps, x.storage_offset() + self.offset))
+
+
+def thinly_measured(x: Tensor, with_counts: bool, with_hist: bool) -> Tensor: # One column
+    "The numbers of a large `x`, in compiled code, where the mean is that of the sample too."
+    n, (step, first) = x.numel(), blocks_of(x.numel())
+    sample = x.reshape(-1)[first:first + step*(BLOCKS - 1) + BLOCK].unfold(0, BLOCK, step).float()
+    found = measured(sample[None], with_counts, with_hist)
+    scale = n/(BLOCKS*BLOCK)
+    return torch.cat([found[:1]*scale, found[1:2], found[2:]*scale])
+
+
+class ThinStack(Stack):
+    "A batch of samples of large tensors, and the sums of these tensors."
+    def __init__(self, places: list[Place], **options):
+        super().__init__(places, [BLOCKS*BLOCK]*len(places), 0, **options)
+        device = self.batch.matrix.device
+        self.sums = torch.zeros(len(places), device=device)
+        self.n = torch.tensor([place.shape.numel() for place in places], dtype=torch.float32).to(device)
+        for i, place in enumerate(places): place.thin = Thin(place.shape, self.sums[i], self.batch.tensors[i])
+
+    def numbers(self) -> Tensor:
+        found = self.batch.measured()
+        found[2:].mul_(self.n/(BLOCKS*BLOCK))
+        found[0], found[1] = self.n, self.sums/self.n
+        return found

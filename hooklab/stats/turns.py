@@ -8,10 +8,10 @@ __all__ = []
 # %% ../../nbs/lib/stats/turns.ipynb #f492973c
 EVERY = 4  # after the first steps, one in so many is measured
 SHARES = 9  # of the layers; odd, because a long record drops every second row, and would drop the same layers always
-ALL, NOBODY = -1, -2  # whose turn it is, apart from a share
+EVERYBODY, NOBODY = -1, -2  # whose turn it is, apart from a share
 
 
-class Turns:
+class Rota:
     "Counts steps, and says which layers are measured in the one that comes."
     def __init__(
         self,
@@ -21,13 +21,13 @@ class Turns:
     @property
     def number(self) -> int:
         "Whose turn it is."
-        if self.first is None or self.ended < self.first: return ALL
+        if self.first is None or self.ended < self.first: return EVERYBODY
         turn, rest = divmod(self.ended - self.first, EVERY)
         return NOBODY if rest else turn
 
 
 def share(turn: int, n: int) -> slice:
-    "The places of those of `n` whose turn it is. Of fewer than nine, one has its turn each time."
-    if turn < 0: return slice(None) if turn == ALL else slice(0, 0)
-    shares = max(1, min(SHARES, n - 1 + n % 2))
+    "The places of those of `n` whose turn it is. Of fewer than nine, it is one at most."
+    if turn < 0: return slice(None) if turn == EVERYBODY else slice(0, 0)
+    shares = max(3, min(SHARES, n | 1))
     return slice(turn % shares, None, shares)

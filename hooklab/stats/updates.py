@@ -11,20 +11,28 @@ from torch import Tensor, nn
 
 from ..hooks.occasions import innermost, step_hook
 from ..hooks.select import unwrap
+from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense
 from .turns import share
 
 # %% ../../nbs/lib/stats/updates.ipynb #1a417dd9
+NOT_MEASURED = -1.  # in place of a length
+
+
+def is_large(p: Tensor) -> bool: return p.numel() > THIN_FROM and is_dense(p.shape, p.stride())
+
+
 class Moves:
     "How far the last step of one optimizer moved its parameters."
-    def __init__(self, optimizer: torch.optim.Optimizer):
-        self.optimizer = innermost(optimizer)
+    def __init__(self, optimizer: torch.optim.Optimizer, is_thin: bool = False):
+        self.optimizer, self.n_steps = innermost(optimizer), 0
         self.params = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.chosen = range(len(self.params))  # numbers of the parameters that are compared
-        self.before, self.copied, self.table = [], None, None
+        self.before, self.copied, self.table, self.is_thin = [], None, None, is_thin
 
     @torch.no_grad()
     def before_step(self, *_):
         if not self.chosen: return
+        self.n_steps += 1
         now = self._local()
         if self.copied != self.chosen: self.before, self.copied = [torch.empty_like(p) for p in now], self.chosen
         torch._foreach_copy_(self.before, now)
@@ -32,7 +40,16 @@ class Moves:
     def _local(self) -> list[Tensor]:
         "The parameters; of a sharded one, the part on this process."
         chosen = [self.params[i] for i in self.chosen]
-        return [p.to_local() if hasattr(p, "to_local") else p for p in chosen]
+        found = [p.to_local() if hasattr(p, "to_local") else p for p in chosen]
+        if not self.is_thin: return found
+        self.scales = [(p.numel()/(BLOCKS*BLOCK))**.5 if is_large(p) else 1 for p in found]
+        return [self._blocks(p) if is_large(p) else p for p in found]
+
+    def _blocks(self, p):
+        "Blocks of a large parameter, others in each step: of an embedding, few rows may move."
+        step, _ = blocks_of(p.numel())
+        first = self.n_steps*40_503 % (p.numel() - step*(BLOCKS - 1) - BLOCK + 1)
+        return p.as_strided((BLOCKS, BLOCK), (step, 1), p.storage_offset() + first)
 
     @torch.no_grad()
     def after_step(self, *_):
@@ -40,6 +57,7 @@ class Moves:
         data = torch.stack(torch._foreach_norm(self.before))
         torch._foreach_sub_(self.before, self._local())
         self.table = torch.stack([torch.stack(torch._foreach_norm(self.before)), data]).float()
+        if self.is_thin: self.table *= torch.tensor(self.scales).to(self.table.device)
 
     def take(self) -> Tensor:
         "The lengths of the step and of the parameters before it; zeros if the optimizer was not called."
@@ -47,8 +65,8 @@ class Moves:
         table = torch.zeros(2, len(self.chosen), device=device) if self.table is None else self.table
         self.table = None
         if len(self.chosen) == n: return table
-        everything = torch.full((2, n), torch.nan, device=device)  # nothing is known of the others
-        everything[:, self.chosen.start::self.chosen.step] = table
+        everything = torch.full((2, n), NOT_MEASURED, device=device)
+        if self.chosen: everything[:, self.chosen.start::self.chosen.step] = table
         return everything
 
 # %% ../../nbs/lib/stats/updates.ipynb #9a154f9d
@@ -56,9 +74,9 @@ class Weights:
     "Compares parameters before and after each step of an optimizer, or of several."
     rows = ["update", "data"]
 
-    def __init__(self, model: nn.Module, *optimizers: torch.optim.Optimizer):
+    def __init__(self, model: nn.Module, *optimizers: torch.optim.Optimizer, is_thin: bool = False):
         names = {id(p): name for name, p in unwrap(model).named_parameters()}
-        self.moves = [Moves(optimizer) for optimizer in optimizers]
+        self.moves = [Moves(optimizer, is_thin) for optimizer in optimizers]
         self.params = [p for moves in self.moves for p in moves.params]
         self.names, self.hooks = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)], []
         try:

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 
 import hooklab as hl
-from hooklab.stats import meters, moments
+from hooklab.stats import meter_groups, meters, moments
 from hooklab.stats.history import Recording
 
 
@@ -81,7 +81,7 @@ def test_large_and_small_layers():
     xs = torch.randn(4, 8, 3, 16, 16)
     model(xs[0])
     twin = copy.deepcopy(model)
-    assert 8*40*16*16 > meters.SMALL["cpu"]
+    assert 8*40*16*16 > meter_groups.SMALL["cpu"]
     for options in ({"with_hist": True}, {"with_hist": True, "hist_sample": 1000}):
         with hl.ActivationStats(**options).on(model) as s: train(model, xs, s, lr=0)
         right = seen_by_hand(twin, xs, s.names, lr=0)
@@ -956,9 +956,9 @@ def test_what_waits_for_a_gpu_is_noticed(fake, monkeypatch):
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
     with pytest.raises(DataDependentOutputException): torch.ones(1).item()
     with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)): torch.ones(3).long().bincount()
-    measured = meters.measured
+    measured = meter_groups.measured
     def waits(x, *options): return measured(x, *options)*x.sum().item()
-    monkeypatch.setattr(meters, "measured", waits)
+    monkeypatch.setattr(meter_groups, "measured", waits)
     model = nn.Sequential(nn.Linear(8, 4))
     with pytest.raises(hl.HookWarning, match="cannot be measured"), hl.ActivationStats().on(model): model(torch.randn(2, 8))
 
