@@ -203,7 +203,7 @@ def dead_attention(run: Run) -> Iterator[Seen]:
     inner[-1:] = False  # a confident or an undecided answer
     for share, what in (peaked, "one place has all the weight"), (even, "all places have the same weight"):
         since = lasting((share > MOSTLY) & (rows > MOSTLY), share.isfinite())
-        found = (since >= 0) & inner
+        found = (since == 0) & inner  # attention that has learned where to look may look at one place only
         if not found.any(): continue
         yield Seen(o.named(found), o.span(since[found].min().item()), "likely",
                    f"In {share[found].nanmean():.0%} of the rows of such a softmax {what}: nothing can be learned "

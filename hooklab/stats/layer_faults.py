@@ -86,12 +86,20 @@ def without_gradient(run: Run) -> Iterator[Seen]:
     none, since = ran & ~got & (trained | (inner & ~on_purpose)), lasting(grads.norm == 0, grads.ran)
     zero = since >= 0
     if zero[got].all() and (run.logged("loss") == 0)[-LASTS:].any(): zero[:] = False  # nothing is left to learn
-    if none.any():
-        yield Seen(grads.named(none), grads.span(0), "certain" if (none & trained).any() else "likely",
-                   f"They run, and got no gradient in {len(run.steps)} recorded steps.")
+    theirs = none & inner & torch.tensor([of_a_library(run, name) for name in grads.names])
+    for which, sure in (none & ~theirs, "certain" if (none & trained).any() else "likely"), (theirs, "note"):
+        if which.any():
+            yield Seen(grads.named(which), grads.span(0), sure,
+                       f"They run, and got no gradient in {len(run.steps)} recorded steps.")
     if zero.any():
         yield Seen(grads.named(zero), grads.span(since[zero].min().item()), "certain",
                    "All gradients of their outputs are exactly zero: what comes after them lets nothing through.")
+
+
+def of_a_library(run: Run, layer: str) -> bool:
+    "Is the layer part of a model from a library? Those often have parts for other tasks, whose output is not used."
+    inside = (layer.rsplit(".", i)[0] for i in range(1, layer.count(".") + 1))
+    return any(run.facts.get("layers", {}).get(name, {}).get("library") for name in inside)
 
 
 def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
@@ -181,7 +189,8 @@ def weights_of_zero(run: Run) -> Iterator[Seen]:
               if z and name.endswith(".weight")]
     alike = run.outputs.sampled("var_samples")
     if alike is None: return
-    same = (alike.nan_to_num() == 0).all(1) & alike.isfinite().any(1)
+    known = alike.isfinite()
+    same = ((alike <= CONSTANT**2*run.outputs.sampled("sample_square")) | ~known).all(1) & known.any(1)
     layers = [name for name in layers if name in run.outputs.names and same[run.outputs.names.index(name)]]
     if not layers: return
     yield Seen(layers, run.outputs.span(0), "certain",

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/run-facts.ipynb #73ac166c
+# %% ../../nbs/lib/stats/run-facts.ipynb #cbd6e597
+import sys
 from typing import Any
 
 import torch
@@ -26,7 +27,15 @@ def facts_of_layers(
     for name, m in [("", model), *named_layers(model)]:
         settings = {s: getattr(m, s) for s in SETTINGS if isinstance(getattr(m, s, None), bool | int | float)}
         found[name] = {"type": type(m).__name__, "leaf": next(m.children(), None) is None, **settings}
+        if from_a_library(type(m)): found[name]["library"] = True
     return found
+
+
+def from_a_library(layer_type: type) -> bool:
+    "Is this class of an installed package other than torch, and not the user's own?"
+    module = layer_type.__module__
+    if module.startswith("torch."): return False
+    return "site-packages" in (getattr(sys.modules.get(module), "__file__", None) or "")
 
 # %% ../../nbs/lib/stats/run-facts.ipynb #2e3bf35e
 class MemberFacts:
