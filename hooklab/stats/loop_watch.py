@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hooklab.hooks.calls import GradientHook, listen
 from hooklab.hooks.copies import is_wrapper, stands_for_many
 from hooklab.hooks.group import Group
-from hooklab.hooks.select import unwrap
+from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
 from hooklab.stats.input_facts import facts_of_arguments
 from hooklab.stats.loss_kind import OutputLook, look_at_output, read_look
@@ -30,32 +30,57 @@ class RootWatch(GradientHook):
     def enters(self, given, rerun):
         self.entrances.setdefault(get_ident(), []).append(None)
         self.fired = True
-        if not rerun: self.group.watch.pass_begins(given)
+        if self.group.outermost(1) and not rerun: self.group.watch.pass_begins(self._trains, given)
 
     def left(self, output, rerun):
-        watch, number = self.group.watch, self.n_ran + 1
-        if watch.looking and output is not None and torch.is_grad_enabled(): super().left(output, rerun)
-        else: self.entrances[get_ident()].pop()
-        if output is not None and not rerun: watch.pass_ends(number, output)
+        watch, number = self.group.watch, (self.name, self.n_ran + 1)
+        counts = self.group.outermost(-1) and output is not None and not rerun and watch is not None
+        if counts and watch.wants_gradient: super().left(output, rerun)
+        elif entered := self.entrances.get(get_ident()): entered.pop()
+        if counts and self._trains: watch.pass_ends(number, output)
 
-    def gradients(self, call, *given): self.group.watch.gradient_arrives(call.number, given[-1])
+    def gradients(self, call, *given):
+        if self.group.watch is not None: self.group.watch.gradient_arrives((self.name, call.number), given[-1])
+
+    @property
+    def _trains(self) -> bool: return unwrap(self.module).training
 
 
 class WatchGroup(Group):
-    "Connects the hook on the model with the watch."
+    "Connects the hooks on the model with the watch."
     def __init__(self, watch):
         super().__init__("loop", with_kwargs=True)
-        self.watch = watch
+        self.watch, self.depth = watch, {}
+
+    def outermost(self, change: int) -> bool:
+        "A call of the model begins, or with -1 ends: is it in no other one?"
+        thread = get_ident()
+        before = self.depth.get(thread, 0)
+        self.depth[thread] = max(before + change, 0)
+        return min(before, self.depth[thread]) == 0
+
+    def let_go(self):
+        super().let_go()
+        self.watch = None
 
 
-def outermost_eager(model: nn.Module) -> nn.Module | None:
-    "The module whose hooks run as plain Python: none if its call is compiled as a whole, with its hooks."
-    return None if getattr(model, "_compiled_call_impl", None) is not None else model
+def called_by_loops(model: nn.Module) -> dict[str, nn.Module]: # By name
+    """What a loop calls: the model, or its parts if it has no forward, and in Lightning, where `training_step` may call
+    them. Nothing if the call is compiled as a whole, with its hooks."""
+    if getattr(model, "_compiled_call_impl", None) is not None or isinstance(model, torch.jit.ScriptModule): return {}
+    found, inner = {"(model)": model} if runs(model) else {}, unwrap(model)
+    if found and not hasattr(inner, "training_step") or getattr(inner, "_compiler_ctx", None): return found
+    for name, m in inner.named_children():
+        if not any(True for _ in m.parameters()): continue
+        for inner_name, part in called_by_loops(m).items():
+            if all(part is not other for other in found.values()): found[f"{name}.{inner_name}"] = part
+    return found
 
 # %% ../../nbs/lib/stats/loop-watch.ipynb #3910d97b
 CLOSELY = 20  # steps: the first ones are looked at one by one
 EVERY = 25  # later, inputs and outputs are looked at this rarely
 MOST_LOOKS = 120
+PASSES = 4  # of one step: the first are looked at
 MEASURED = 100  # steps in which the length of all gradients is measured; later it is every tenth
 
 
@@ -74,11 +99,13 @@ class Looks:
             self.outputs += look_at_output(step, x, g)
             return
 
-    def end_step(self, loss: Any):
+    def end_step(self, step: int, loss: Any):
+        "Keep the loss of this step, and fewer steps once there are many."
+        self.waiting.clear()
         for look in reversed(self.outputs):
-            if look.loss is not None: break
+            if look.step != step: break
             look.loss = loss
-        if len(self.inputs) <= MOST_LOOKS: return
+        if len({row["step"] for row in self.inputs} | {look.step for look in self.outputs}) <= MOST_LOOKS: return
         self.every *= 2
         self.inputs = [row for row in self.inputs if self.due(row["step"])]
         self.outputs = [look for look in self.outputs if self.due(look.step)]
@@ -105,22 +132,26 @@ class LoopWatch:
         self.root, self.log, self.looks = unwrap(model), RunLog(max_rows), Looks()
         self.members = MemberFacts(model, optimizers)
         self.n, self.looking, self.row, self.loss_given = 0, True, {}, False
+        self.scaled, self.first_step = scaled, 0  # the number of the first step: not 0 in a run that is resumed
         self.steps, self.listening = [], None
         try:
-            self.steps = [StepWatch(optimizer, scaled) for optimizer in self.members.optimizers]
-            root = outermost_eager(model)
-            if root is not None: self.listening = listen(RootWatch, {"(model)": root}, WatchGroup(self))
+            self.follow_steps()
+            if called := called_by_loops(model): self.listening = listen(RootWatch, called, WatchGroup(self))
         except BaseException:
             self.remove()
             raise
 
-    def before_step(self):
-        "A learner's optimizer is about to make its step. One of torch's tells by itself."
-        for watch in self.steps:
-            if not watch.hooks: watch.look()
+    def follow_steps(self):
+        for optimizer in self.members.optimizers: self.steps.append(StepWatch(optimizer, self.scaled))
 
-    def pass_begins(self, given):
-        mode = "trained" if self.root.training else "evaluated"
+    def know(self, optimizers: list):
+        "Follow these optimizers, if none were known before."
+        if self.members.known: return
+        self.members.know(optimizers)
+        self.follow_steps()
+
+    def pass_begins(self, trains, given):
+        mode = "trained" if trains else "evaluated"
         if mode == "evaluated" and not torch.is_grad_enabled(): return  # a validation
         first = not self.row
         self.row[mode] = self.row.get(mode, 0) + 1
@@ -128,16 +159,21 @@ class LoopWatch:
             try: self.looks.inputs.append({"step": self.n, **facts_of_arguments(*given)})
             except Exception: pass  # whatever goes in, the model runs on
 
+    @property
+    def wants_gradient(self) -> bool:
+        return self.looking and len(self.looks.waiting) < PASSES and torch.is_grad_enabled()
+
     def pass_ends(self, number, output):
-        if not self.root.training or not torch.is_grad_enabled(): return
+        if not torch.is_grad_enabled(): return
         try:
-            if self.looking: self.looks.waiting[number] = outputs_to_look_at(output)
+            if self.wants_gradient: self.looks.waiting[number] = outputs_to_look_at(output)
             elif self.loss_given: return
             if not self.loss_given and (found := outputs_to_look_at(output)):
                 self.row["output"] = next(iter(found.values())).sum()
-        except Exception: pass
+        except Exception: pass  # whatever comes out, the model runs on
 
     def gradient_arrives(self, number, gradients):
+        if number not in self.looks.waiting: return  # its step has ended
         try: self.looks.add_output(self.n, number, gradients)
         except Exception: pass
 
@@ -147,11 +183,12 @@ class LoopWatch:
         if loss is not None: row["loss"], row["given"], self.loss_given = as_number(loss), 1, True
         for watch in self.steps: row.update(watch.take())
         if self.looking:
-            self.looks.end_step(row.get("loss"))
+            self.looks.end_step(self.n, row.get("loss"))
             self.members.look()
-            self.looks.waiting.clear()
         self.log.add(row, step)
+        self.first_step = step - self.n
         self.n += 1
+        if self.listening is not None: self.listening.group.depth.clear()  # Ctrl-C during a call leaves it too large
         self.looking = self.looks.due(self.n)
         for watch in self.steps:
             watch.measure = self.n < MEASURED or self.n % 10 == 0
@@ -159,8 +196,9 @@ class LoopWatch:
 
     def facts(self) -> dict[str, Any]:
         "What is known of the run, as plain numbers and words."
-        inputs = [{where: plain_facts(x) for where, x in row.items()} for row in self.looks.inputs]
-        outputs = [read_look(look) for look in self.looks.outputs]
+        def numbered(row): return {**row, "step": row["step"] + self.first_step}
+        inputs = [numbered({where: plain_facts(x) for where, x in row.items()}) for row in self.looks.inputs]
+        outputs = [numbered(read_look(look)) for look in self.looks.outputs]
         return {"layers": facts_of_layers(self.root), **self.members.facts(), "inputs": inputs, "outputs": outputs}
 
     def remove(self):

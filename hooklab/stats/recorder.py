@@ -115,8 +115,7 @@ class Attaches(Measures):
             optimizers = self._optimizers()
             self.watch = LoopWatch(self.model, optimizers, self.scaled, self.max_rows)
             if self.optimizer is not None: self.weights = Weights(model, *several(self.optimizer))
-            elif self.updates_too and all(isinstance(o, torch.optim.Optimizer) for o in optimizers) and optimizers:
-                self.weights = Weights(model, *optimizers)
+            elif self.updates_too and optimizers: self.weights = Weights(model, *optimizers)
         except BaseException:
             self._remove()
             raise
@@ -189,9 +188,6 @@ class StepRecorder(Attaches):
             meters.on = False
 
     def before_batch(self): self._switch(self.training and self._is_due())
-
-    def before_step(self):
-        if self.watch is not None: self.watch.before_step()
 
     def after_batch(self):
         if self.training: self._end_step(self.train_iter, self._is_due(), getattr(self.learn, "loss", None))

@@ -29,7 +29,7 @@ LOGGED = {  # the numbers of a row; a number that is unknown is NaN
 
 def as_number(x: Any) -> float | Tensor: # NaN where it is not one number
     "A loss as a number, or as a tensor of one number that nobody has waited for."
-    if isinstance(x, Tensor): return x.detach().reshape(()) if x.numel() == 1 else math.nan
+    if isinstance(x, Tensor): return x.detach().clone().reshape(()) if x.numel() == 1 else math.nan  # it may change
     try: return float(x)
     except (TypeError, ValueError): return math.nan
 

@@ -6,18 +6,21 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/updates.ipynb #10e221d7
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from ..hooks.occasions import innermost, step_hook
 from ..hooks.select import unwrap
+from .run_facts import torch_optimizer
+from .step_end import on_step
 from .turns import share
 
 # %% ../../nbs/lib/stats/updates.ipynb #1a417dd9
 class Moves:
     "How far the last step of one optimizer moved its parameters."
-    def __init__(self, optimizer: torch.optim.Optimizer):
-        self.optimizer = innermost(optimizer)
+    def __init__(self, optimizer: Any): # One of torch, or another one with `param_groups`, as in fastai
+        self.optimizer = torch_optimizer(optimizer)
         self.params = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.chosen = range(len(self.params))  # numbers of the parameters that are compared
         self.before, self.copied, self.table = [], None, None
@@ -56,15 +59,15 @@ class Weights:
     "Compares parameters before and after each step of an optimizer, or of several."
     rows = ["update", "data"]
 
-    def __init__(self, model: nn.Module, *optimizers: torch.optim.Optimizer):
+    def __init__(self, model: nn.Module, *optimizers: Any):
         names = {id(p): name for name, p in unwrap(model).named_parameters()}
         self.moves = [Moves(optimizer) for optimizer in optimizers]
         self.params = [p for moves in self.moves for p in moves.params]
         self.names, self.hooks = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)], []
         try:
             for moves in self.moves:
-                self.hooks.append(step_hook(moves.optimizer, moves.before_step, before=True))
-                self.hooks.append(step_hook(moves.optimizer, moves.after_step))
+                self.hooks.append(on_step(moves.optimizer, moves.before_step, before=True))
+                self.hooks.append(on_step(moves.optimizer, moves.after_step))
         except BaseException:
             self.remove()
             raise
