@@ -86,7 +86,9 @@ MEASURED = 100  # steps in which the length of all gradients is measured; later 
 
 class Looks:
     "Inputs and outputs of some steps."
-    def __init__(self): self.inputs, self.outputs, self.waiting, self.every = [], [], {}, EVERY
+    def __init__(self):
+        self.inputs, self.outputs, self.every = [], [], EVERY
+        self.waiting, self.n_passes = {}, 0  # outputs of this step whose gradients have not come, and all that were kept
 
     def due(self, step: int) -> bool: return step < CLOSELY or step % self.every == 0
 
@@ -101,7 +103,7 @@ class Looks:
 
     def end_step(self, step: int, loss: Any):
         "Keep the loss of this step, and fewer steps once there are many."
-        self.waiting.clear()
+        self.waiting, self.n_passes = {}, 0
         for look in reversed(self.outputs):
             if look.step != step: break
             look.loss = loss
@@ -161,12 +163,14 @@ class LoopWatch:
 
     @property
     def wants_gradient(self) -> bool:
-        return self.looking and len(self.looks.waiting) < PASSES and torch.is_grad_enabled()
+        return self.looking and self.looks.n_passes < PASSES and torch.is_grad_enabled()
 
     def pass_ends(self, number, output):
         if not torch.is_grad_enabled(): return
         try:
-            if self.wants_gradient: self.looks.waiting[number] = outputs_to_look_at(output)
+            if self.wants_gradient:
+                self.looks.waiting[number] = outputs_to_look_at(output)
+                self.looks.n_passes += 1
             elif self.loss_given: return
             if not self.loss_given and (found := outputs_to_look_at(output)):
                 self.row["output"] = next(iter(found.values())).sum()

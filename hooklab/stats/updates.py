@@ -51,7 +51,7 @@ class Moves:
         self.table = None
         if len(self.chosen) == n: return table
         everything = torch.full((2, n), torch.nan, device=device)  # nothing is known of the others
-        everything[:, self.chosen.start::self.chosen.step] = table
+        if self.chosen: everything[:, self.chosen.start::self.chosen.step] = table
         return everything
 
 # %% ../../nbs/lib/stats/updates.ipynb #9a154f9d
