@@ -238,7 +238,7 @@ def left_on(loop):
 
 @pytest.mark.parametrize("make", LOOPS, ids=lambda make: make.__name__)
 def test_looking_changes_nothing_and_leaves_nothing(make):
-    torch._dynamo.reset()
+    if make in (Compiled, CompiledInPlace): torch._dynamo.reset()
     plain, watched = make().run(), None
     loop, stats = make(), hl.ActivationStats.for_diagnosis()
     with stats.on(loop.outer, optimizer=loop.optimizers, scaler=loop.scaler): watched = loop.run(stats)
@@ -249,18 +249,17 @@ def test_looking_changes_nothing_and_leaves_nothing(make):
     assert not left_on(loop)
     assert len(stats.log) == n_steps and stats.log.values("loss").isfinite().all()
     hl.diagnose(stats)
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("make", [Loop, Adam, InPlace, LBFGS, Closure, Accumulates, Gan, Scaled, Reentrant, NotReentrant, WholeCheckpoint, Compiled])
 def test_no_false_alarm_about_the_loop(make):
-    torch._dynamo.reset()
+    if make is Compiled: torch._dynamo.reset()
     loop, stats = make(), hl.ActivationStats.for_diagnosis()
     with stats.on(loop.outer, optimizer=loop.optimizers, scaler=loop.scaler): loop.run(stats)
     wrong = {"no zero_grad", "step before backward", "not in the optimizer", "other parameters in the optimizer", "not trained", "eval mode", "wrong sign",
              "activation before the loss", "clipping too tight", "scheduler each batch"}
     assert not wrong & {f.what for f in hl.diagnose(stats)}
-    assert (stats.log.values("trained") > 0).all() == (make is not CompiledInPlace)
+    assert (stats.log.values("trained") > 0).all()
 
 
 class Error(Exception): pass
@@ -657,22 +656,23 @@ def test_nothing_of_the_model_is_kept():
     assert not any(ref() is not None for ref in refs)
 
 
-def test_a_long_run_takes_bounded_memory():
+@pytest.mark.parametrize("n", [800, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_long_run_takes_bounded_memory(n):
     "Also where a step has several passes, and where the record is thinned out while it is nobody's turn."
     model = nn.Linear(4, 3)
-    stats, x, y = hl.ActivationStats.for_diagnosis(max_rows=256), torch.randn(8, 4), torch.randint(3, (8,))
+    stats, x, y = hl.ActivationStats.for_diagnosis(max_rows=64), torch.randn(8, 4), torch.randint(3, (8,))
     opt, sizes = torch.optim.SGD(model.parameters(), lr=.01), []
     with stats.on(model, optimizer=opt):
-        for i in range(10_000):
+        for i in range(n):
             for _ in range(3): loss = F.cross_entropy(model(x), y)
             opt.zero_grad()
             loss.backward()
             opt.step()
             stats.step(loss)
-            if i in (4999, 9999): sizes.append((len(stats.log.rows), len(stats.watch.looks.inputs), len(stats.watch.looks.outputs), n_tensors()))
+            if i in (n//2 - 1, n - 1): sizes.append((len(stats.log.rows), len(stats.watch.looks.inputs), len(stats.watch.looks.outputs), n_tensors()))
     (rows, inputs, outputs, tensors), later = sizes
-    assert later[0] <= 256 and later[1] <= 121 and later[2] <= 4*121 and later[3] < tensors*1.3
-    assert stats.log.steps[-1] > 9900 and stats.facts["inputs"][-1]["step"] > 9000
+    assert later[0] <= 64 and later[1] <= 121 and later[2] <= 4*121 and later[3] < tensors*1.3
+    assert stats.log.steps[-1] > .95*n and stats.facts["inputs"][-1]["step"] > .9*n
 
 
 def n_tensors():
