@@ -28,7 +28,7 @@ def facts_of_layers(
         found[name] = {"type": type(m).__name__, "leaf": next(m.children(), None) is None, **settings}
     return found
 
-# %% ../../nbs/lib/stats/run-facts.ipynb #2e3bf35e
+# %% ../../nbs/lib/stats/run-facts.ipynb #9764055e
 class MemberFacts:
     "Follows which parameters get gradients and are written to, and whether the optimizer has them."
     def __init__(
@@ -42,7 +42,8 @@ class MemberFacts:
         self.got, self.foreign_got, self.ever = set(), set(), set()
         self.frozen = {name for name, p in self.named.items() if not p.requires_grad}
 
-    def know(self, optimizers: list): self.optimizers, self.known = [*map(torch_optimizer, optimizers)], bool(optimizers)
+    def know(self, optimizers: list):
+        self.optimizers, self.known = [*map(torch_optimizer, optimizers)], bool(optimizers)
 
     def look(self):
         "Note which parameters have a gradient now, and which the optimizer has."
@@ -80,7 +81,7 @@ class MemberFacts:
                 "n_idle": sum(id(p) not in self.foreign_got for p in foreign),
                 "twice": len(members) - len({id(p) for _, p in members}), "decay": decay, **settings}
 
-
+# %% ../../nbs/lib/stats/run-facts.ipynb #e8113d3f
 def torch_optimizer(optimizer: Any) -> Any:
     "The optimizer inside a wrapper; itself if it is none of torch's, as in fastai."
     try: return innermost(optimizer)

@@ -65,7 +65,9 @@ class Around:
             if top.outer is None: delattr(self.owner, self.name)
             else: setattr(self.owner, self.name, top.outer)
 
-    def __deepcopy__(self, memo): return MethodType(getattr(type(self.owner), self.name), memo.get(id(self.owner), self.owner))
+    def __deepcopy__(self, memo):
+        return MethodType(getattr(type(self.owner), self.name), memo.get(id(self.owner), self.owner))
+
     def __reduce__(self): return getattr, (self.owner, self.name)
 
 # %% ../../nbs/lib/stats/step-end.ipynb #03b09be1

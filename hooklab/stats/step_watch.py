@@ -64,7 +64,7 @@ class Probe:
         if self.hook is not None: self.hook.remove()
         self.hook = self.last = None
 
-# %% ../../nbs/lib/stats/step-watch.ipynb #f8548bcd
+# %% ../../nbs/lib/stats/step-watch.ipynb #b5fb163e
 SMALLEST = 64  # numbers: a parameter of this size or less costs nothing to look at
 
 
@@ -75,7 +75,7 @@ def probe_for(params: list[Tensor]) -> Tensor | None:
     small = [p for p in params if p.numel() <= SMALLEST]
     return small[-1] if small else min(params, key=Tensor.numel, default=None)
 
-
+# %% ../../nbs/lib/stats/step-watch.ipynb #9b2afcd3
 class StepWatch:
     "Looks at the gradients when one optimizer makes its steps."
     def __init__(
@@ -86,13 +86,7 @@ class StepWatch:
         self.optimizer, self.scaled, self.probe = optimizer, scaled, None
         self.seen, self.n, self.clipping = {}, 0, False
         self.measure = True  # the length of all gradients, in this step?
-        self.hooks = []
-        try:
-            self.hooks.append(on_step(optimizer, self.before, before=True))
-            self.hooks.append(on_step(optimizer, self.after))
-        except BaseException:
-            self.remove()
-            raise
+        self.hooks = [on_step(optimizer, self.before, before=True), on_step(optimizer, self.after)]
 
     @property
     def params(self) -> list[Tensor]: return [p for group in self.optimizer.param_groups for p in group["params"]]

@@ -689,3 +689,54 @@ def test_many_passes_in_a_step_are_not_all_kept():
             stats.step()
             assert not stats.watch.looks.waiting and len(stats.watch.looks.outputs) <= 4*stats.watch.n
     assert passes(stats) == [50.]*3
+
+
+class Waits(torch.utils._python_dispatch.TorchDispatchMode):
+    "Counts what would wait for a GPU."
+    n = 0
+    def __torch_dispatch__(self, f, types, args=(), kwargs=None):
+        self.n += f in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default, torch.ops.aten.equal.default)
+        return f(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("make", [Loop, InPlace, Accumulates, Gan, NotReentrant])
+def test_nobody_waits_for_a_number(make):
+    loop, stats = make(), hl.ActivationStats.for_diagnosis()
+    with Waits() as without: loop.run(None, 3)
+    with stats.on(loop.model, optimizer=loop.optimizers), Waits() as waits: loop.run(stats, 3)
+    assert waits.n == without.n
+    loop, stats = Loop(), hl.ActivationStats.for_diagnosis()
+    with Waits() as waits, stats.on(loop.model, optimizer=loop.optimizers): loop.run(stats, 3)
+    assert waits.n  # at the end
+
+
+def test_a_recorder_taken_off_in_the_middle_of_a_step():
+    class Stops(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+        def forward(self, x):
+            if self.when == "forward": stats.remove()
+            return self.layer(x)
+    for when in "forward", "backward", "step":
+        model = Stops()
+        model.when = when
+        opt, stats = torch.optim.SGD(model.parameters(), lr=.1), hl.ActivationStats.for_diagnosis()
+        stats.on(model, optimizer=opt)
+        y = model(torch.randn(4, 6))
+        if when == "backward": y.register_hook(lambda g: stats.remove())
+        y.sum().backward()
+        if when == "step": opt.register_step_pre_hook(lambda *_: stats.remove())
+        opt.step()
+        assert not hooks_on(model) and len(opt._optimizer_step_pre_hooks) == (when == "step") and not opt._optimizer_step_post_hooks
+        assert len(stats.log) == 0 and "nothing recorded" in hl.diagnose(stats)
+
+
+def test_an_optimizer_that_begins_late_is_not_watched_closely_for_ever():
+    loop, stats = Loop(), hl.ActivationStats.for_diagnosis()
+    with stats.on(loop.model, optimizer=loop.optimizers):
+        for i in range(40):
+            if i < 30: loop.loss().backward()
+            stats.step(None if i < 30 else loop.step())
+            if i > 30: assert not any(row.kind == "post_accumulate" for row in hooks_on(loop.model))
+    assert stats.log.values("updates").isnan().sum() == 30
