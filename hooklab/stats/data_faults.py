@@ -21,6 +21,8 @@ UNEVEN = 300  # the widest feature relative to the narrowest
 FEELS_IT = 5  # size of the first layer's output: at the start, those of scaled inputs are around 1
 SAME = 1e-6  # differences relative to size: 32 bits round at 6e-8
 ALIKE = 1e-3  # the same, for outputs that hardly tell samples apart
+SUDDEN = 1e-3  # share of the variance between samples that one layer leaves of it
+SHRUNK = .03  # what is left of the differences between samples; healthy runs: down to 0.1
 DROPS = .9  # share of numbers that a dropout sets to zero
 FEW = 4  # values that a batch norm computes a deviation of
 NORMALIZES = ("BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
@@ -48,7 +50,9 @@ def first_layer(run: Run) -> int | None:
 def inputs_not_scaled(run: Run) -> Iterator[Seen]:
     first = first_layer(run)
     if first is not None and run.types.get(run.outputs.names[first], "").startswith(NORMALIZES): return
-    size = run.outputs.size[first].nan_to_num()[:LASTS].max().item() if first is not None else math.inf
+    recurrent = first is not None and run.types.get(run.outputs.names[first], "").startswith(("RNN", "LSTM", "GRU"))
+    known = first is not None and not recurrent  # the outputs of a recurrent layer are never above 1
+    size = run.outputs.size[first].nan_to_num()[:LASTS].max().item() if known else math.inf
     for where, rows in inputs_of(run).items():
         rows = [row for row in rows if row["floating"] and row["n"] > 1]
         if len(rows) < 1: continue
@@ -90,29 +94,39 @@ def bad_inputs(run: Run) -> Iterator[Seen]:
 
 # %% ../../nbs/lib/stats/data-faults.ipynb #523ef87e
 def input_unused(run: Run) -> Iterator[Seen]:
-    for seen, apart in output_alike(run):
-        if apart <= SAME: yield seen
+    for seen, exactly in output_alike(run):
+        if exactly and (not seen.layers or seen.layers[:1] == run.outputs.names[:1]): yield seen
 
 
 def samples_alike(run: Run) -> Iterator[Seen]:
-    for seen, apart in output_alike(run):
-        if apart > SAME: yield seen
+    for seen, exactly in output_alike(run):
+        if not exactly or seen.layers and seen.layers[:1] != run.outputs.names[:1]: yield seen
 
 
-def output_alike(run: Run) -> Iterator[tuple[Seen, float]]:
+def output_alike(run: Run) -> Iterator[tuple[Seen, bool]]: # and whether they are equal up to rounding
     "Are the rows of the output equal, or nearly so, from some step on?"
     if next(constant_inputs(run), None) is not None: return
     looks = [look for look in run.looks if look["n_rows"] > 1 and math.isfinite(look["size"]) and look["size"] > 0]
     shares = torch.tensor([look["apart"]/look["size"] for look in looks], dtype=torch.double)
     since = lasting(shares <= ALIKE, torch.ones(len(shares), dtype=torch.bool)).item() if len(looks) else -1
+    if since < 0 and len(shares) > LASTS and shares[-1] < min(.05, SHRUNK*shares[:LASTS].max()): since = len(shares) - 1
     if since < 0: return
     apart = shares[since:].median().item()
     step = looks[since]["step"]
     begins = ""
     layers = first_alike(run)
     if layers: begins = f" It begins in {layers[0]}."
-    yield Seen(layers[:1], (step, looks[-1]["step"]), "certain" if apart <= SAME else "likely",
-               f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}"), apart
+    yield Seen(layers[:1], (step, looks[-1]["step"]), "certain" if apart <= SAME and is_sudden(run) else "likely",
+               f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}"), apart <= SAME
+
+
+def is_sudden(run: Run) -> bool:
+    "Does one layer lose what tells samples apart? Otherwise it fades from layer to layer."
+    apart, square = run.outputs.sampled("var_samples"), run.outputs.sampled("sample_square")
+    if apart is None: return True
+    share = (apart/square).nanmedian(1).values
+    share = share[share.isfinite()]
+    return bool((share[1:] <= SUDDEN*share[:-1]).any()) or not len(share) or share[0] <= ALIKE**2
 
 
 def first_alike(run: Run) -> list[str]:
@@ -128,12 +142,14 @@ def units_alike(run: Run) -> Iterator[Seen]:
     apart, square, samples = o.sampled("var_units"), o.sampled("sample_square"), o.sampled("var_samples")
     if apart is None: return
     same = (apart <= SAME**2*1e2*square) & (samples > SAME*square)
-    found = lasting(same, apart.isfinite() & (square > 0)) >= 0
-    found &= torch.tensor([has_parameters(run, name) for name in o.names], dtype=torch.bool)
+    if not same.shape[1]: return
+    still = lasting(same, apart.isfinite() & (square > 0)) >= 0
+    learns = torch.tensor([has_parameters(run, name) for name in o.names], dtype=torch.bool)
+    found = (still | same[:, 0]) & learns
     if not found.any(): return
-    yield Seen(o.named(found), o.span(0), "certain",
-               "All units of such a layer return the same number for a sample, so they learn the same: "
-               "they began alike.")
+    how = "so they learn the same" if (still & learns).any() else "at the start, so they begin to learn the same"
+    yield Seen(o.named(found), o.span(0), "certain" if (still & learns).any() else "likely",
+               f"All units of such a layer return the same number for a sample, {how}.")
 
 
 def has_parameters(run: Run, layer: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .evidence import CLOSED, CONSTANT, FLAT_SIGMOID, FLAT_TANH, HALF_LARGE, LASTS, MOSTLY, OPENS, RATIO_SMALL
+from .evidence import CLOSED, CONSTANT, ENDED, FLAT_SIGMOID, FLAT_TANH, HALF_LARGE, LASTS, MOSTLY, OPENS, RATIO_SMALL
 from .evidence import SOON, SPARSE, WEAK_GRADIENTS, Run, Seen, in_digits, lasting
 
 # %% ../../nbs/lib/stats/layer-faults.ipynb #d6d204ae
@@ -63,7 +63,7 @@ def float16_limit(run: Run) -> Iterator[Seen]:
 def never_ran(run: Run) -> Iterator[Seen]:
     ran = run.outputs.ran.any(1)
     if ran.any() and not ran.all():
-        yield Seen(run.outputs.named(~ran), run.outputs.span(0), "certain",
+        yield Seen(run.outputs.named(~ran), run.outputs.span(0), "note",
                    f"No output in any of {len(run.steps)} recorded steps.")
 
 
@@ -85,6 +85,7 @@ def without_gradient(run: Run) -> Iterator[Seen]:
     on_purpose = torch.tensor([name in grads.untrainable for name in grads.names])  # frozen, or without parameters
     none, since = ran & ~got & (trained | (inner & ~on_purpose)), lasting(grads.norm == 0, grads.ran)
     zero = since >= 0
+    if zero[got].all() and (run.logged("loss") == 0)[-LASTS:].any(): zero[:] = False  # nothing is left to learn
     if none.any():
         yield Seen(grads.named(none), grads.span(0), "certain" if (none & trained).any() else "likely",
                    f"They run, and got no gradient in {len(run.steps)} recorded steps.")
@@ -150,6 +151,41 @@ def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
     if behind: return "possible", f"The {behind} behind them may return hardly anything; {tell}"
     return "possible", f"If a ReLU follows, it returns only zeros; {tell}"
 
+# %% ../../nbs/lib/stats/layer-faults.ipynb #edc491dc
+BOUNDED = ("Tanh", "Hardtanh", "Sigmoid", "Hardsigmoid", "RNN", "RNNCell", "LSTM", "LSTMCell", "GRU", "GRUCell")
+
+
+def units_at_the_ends(run: Run) -> Iterator[Seen]:
+    "Are many units of a tanh, a sigmoid or a recurrent layer always at the ends, where the slope is zero?"
+    o = run.outputs
+    share = o.sampled("ended_units")
+    bounded = torch.tensor([run.types.get(name) in BOUNDED for name in o.names], dtype=torch.bool)
+    since = lasting(share >= ENDED, share.isfinite())
+    found = (since >= 0) & bounded
+    found[-1:] &= torch.tensor(run.types.get(o.names[-1]) not in ("Sigmoid", "Hardsigmoid"))  # confident probabilities
+    if not found.any(): return
+    shares = ", ".join(f"{share[i].nanmean():.0%}" for i in found.nonzero().flatten().tolist()[:4])
+    yield Seen(o.named(found), o.span(since[found].min().item()), "likely",
+               f"Of the units of such a layer, {shares} give nearly the same number for each sample, at the end of "
+               "what a tanh or sigmoid can return. The slope there is close to zero.")
+
+# %% ../../nbs/lib/stats/layer-faults.ipynb #3b9b3434
+def weights_of_zero(run: Run) -> Iterator[Seen]:
+    "Weights that are zero from the beginning to the end, so that a layer returns its bias for every sample."
+    if run.updates is None: return
+    data = run.updates.values("data").double().cpu()
+    zero = (data.nan_to_num() == 0).all(1) & data.isfinite().any(1)
+    layers = [name.removesuffix(".weight") for name, z in zip(run.updates.names, zero.tolist())
+              if z and name.endswith(".weight")]
+    alike = run.outputs.sampled("var_samples")
+    if alike is None: return
+    same = (alike.nan_to_num() == 0).all(1) & alike.isfinite().any(1)
+    layers = [name for name in layers if name in run.outputs.names and same[run.outputs.names.index(name)]]
+    if not layers: return
+    yield Seen(layers, run.outputs.span(0), "certain",
+               "All weights of such a layer are zero, from the first step to the last: it returns the same for every "
+               "sample.")
+
 # %% ../../nbs/lib/stats/layer-faults.ipynb #27f79a6c
 def constant_output(run: Run) -> Iterator[Seen]:
     o = run.outputs
@@ -157,7 +193,9 @@ def constant_output(run: Run) -> Iterator[Seen]:
     closed_before = torch.zeros(len(o.names), dtype=torch.bool)
     closed_before[1:] = (lasting(shut(run, CLOSED), o.finite) >= 0)[:-1]
     found = (since >= 0) & ~(closed_before & (o.size[:, -1] == 0))  # a closed ReLU is reported with its layer
-    if not found.any(): return
+    if not found.any():
+        yield from weights_of_zero(run)
+        return
     numbers = ", ".join(f"{number:.3g}" for number in o.mean[found][:4, -1])
     yield Seen(o.named(found), o.span(since[found].min().item()), "certain",
                f"All outputs of such a layer are the same number: {numbers}.")
@@ -166,8 +204,12 @@ def constant_output(run: Run) -> Iterator[Seen]:
 def saturated(run: Run) -> Iterator[Seen]:
     "Outputs y tell the slope of what made them: 1 - y² of a tanh, if they lie between -1 and 1; y - y² of a sigmoid."
     o = run.outputs
+    if o.sampled("ended_units") is not None:
+        yield from units_at_the_ends(run)
+        return
     if o.hist is None: return
-    bounded = (o.hist[:, 5:].sum(1) == 0) & (o.size <= 1)
+    bounded = (o.hist[:, 5:].sum(1) == 0) & (o.size <= 1.01)  # outputs of exactly 1 and -1 have a size above 1
+    bounded &= torch.tensor([run.types.get(name, "Tanh") != "ReLU" for name in o.names])[:, None]
     square = o.size**2
     tanh, sigmoid = 1 - square, o.mean - square
     both_ends = (o.mean > .1) & (o.mean < .9)  # small outputs of a ReLU are near one end only

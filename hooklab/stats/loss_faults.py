@@ -19,6 +19,8 @@ WORSE = 1.5  # times the loss of a guess
 ENOUGH = 40  # steps: earlier, a healthy run may still be there
 LARGE_TARGETS = 30  # mean or deviation of the targets: an output begins at about 1
 BLOWN_UP = 10  # times the first losses
+LEARNED = .4  # what is left of the variance of large targets, where a model learns them all the same
+ENDS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #b498a899
 def of_kind(run: Run, *kinds: str) -> list[dict]: # The looks at outputs whose loss is one of these
@@ -37,13 +39,13 @@ def single_pass(run: Run) -> bool:
     return (run.logged("trained").nan_to_num() <= 1).double().mean() > MOSTLY if len(run.log_steps) else False
 
 
-def losses(run: Run) -> tuple[list[int], list[float], float, str] | None: # Steps, losses, that of a guess, its kind
+def losses(run: Run, least: int = LASTS) -> tuple[list[int], list[float], float, str] | None: # Steps, losses, that of a guess, its kind
     "The losses of the steps that were looked at, where a guess can be told."
     kinds = [look["kind"] for look in run.looks if "kind" in look]
     if not kinds or not single_pass(run): return None
     kind = max(set(kinds), key=kinds.count)
     looks = of_kind(run, kind)
-    if len(looks) < MOSTLY*len({look["step"] for look in run.looks}) or len(looks) < LASTS: return None
+    if len(looks) < MOSTLY*len({look["step"] for look in run.looks}) or len(looks) < least: return None
     return [x["step"] for x in looks], [x["loss"] for x in looks], guess_of(looks), kind
 
 
@@ -82,6 +84,12 @@ def activation_before_loss(run: Run) -> Iterator[Seen]:
             (of_kind(run, "bce with logits"), "between", "The binary cross-entropy applies a sigmoid, and gets "
              "numbers that lie between 0 and 1 already.", "Return the logits: remove the sigmoid from the end of the "
              "model; or use binary_cross_entropy, which expects probabilities."),
+            (of_kind(run, "cross-entropy"), "between", "The cross-entropy gets numbers between 0 and 1: a sigmoid "
+             "stands before the loss, and it can never become small.", "Return the logits: remove the activation "
+             "behind the last layer. For several labels at once: binary_cross_entropy_with_logits."),
+            (of_kind(run, "squared error"), "cut", "The targets lie outside of what the output can be: an activation "
+             "stands behind the last layer, and the output ends where the activation does.", "Remove the activation "
+             "behind the last layer: a regression returns any number."),
             (of_kind(run, "cross-entropy", "bce with logits"), "never_negative", "The logits are never negative, and "
              "many are exactly zero: a ReLU stands before the loss.", "Remove the activation behind the last layer."),
             (of_kind(run, "cross-entropy", "bce with logits"), "within_one", "The logits lie between -1 and 1, close "
@@ -89,14 +97,33 @@ def activation_before_loss(run: Run) -> Iterator[Seen]:
              "Remove the activation behind the last layer.")):
         if fact == "within_one": looks = looks[len(looks)//2:]  # a healthy run begins there too
         if not mostly(looks, lambda look: holds(look, fact)): continue
+        if fact in ("cut", "between", "within_one") and not is_cut(run, looks): continue
         yield Seen([], (looks[0]["step"], looks[-1]["step"]), sure_of(looks, fact), what, advice)
         return
 
 
 def holds(look: dict, fact: str) -> bool:
     if fact == "raw": return not look["log_sums_to_one"] and not look["sums_to_one"]
+    if fact == "cut": return cut_off(look)
     if fact == "within_one": return .95 < look["largest"] <= 1
     return look[fact]
+
+
+def is_cut(run: Run, looks: list[dict]) -> bool:
+    "Does the model end with an activation, or do its outputs reach the ends of one? They may be small by chance."
+    leaves = [name for name, layer in run.facts.get("layers", {}).items() if layer["leaf"]]
+    ran = [name for name in leaves if name not in run.outputs.names or run.outputs.ran[run.outputs.names.index(name)].any()]
+    if ran and run.types[ran[-1]].startswith(ENDS): return True
+    low, high = min(look["least"] for look in looks), max(look["most"] for look in looks)
+    return high > .98 and low < .02 and any(look["never_negative"] or look["between"] or low < -.98 for look in looks)
+
+
+def cut_off(look: dict) -> bool:
+    "Do the targets go beyond a ReLU, a sigmoid or a tanh that the output seems to come from?"
+    low, high, spread = look["target_low"], look["target_high"], look["target_std"]
+    if look["between"]: return low < -.1*spread or high > 1 + .1*spread
+    if look["least"] >= 0: return low < -.1*spread and look["never_negative"]
+    return .95 < look["largest"] <= 1 and (low < -1.1 or high > 1.1)
 
 
 def sure_of(looks: list[dict], fact: str) -> str:
@@ -125,6 +152,14 @@ def constant_loss(run: Run) -> Iterator[Seen]:
     yield Seen([], run.log_span(0), "certain", f"The loss is {loss[0]:.6g} in each of {len(loss)} steps.")
 
 
+def far_from_a_guess(run: Run) -> bool:
+    "Is the first loss far above that of a guess?"
+    found = losses(run, least=1)
+    if found is None: return False
+    _, values, guess, _ = found
+    return guess > 0 and values[0] > 3*guess and values[0] > guess + 3
+
+
 def loss_rises(run: Run) -> Iterator[Seen]:
     found = losses(run)
     if found is None or len(run.log_steps) < SOON: return
@@ -150,12 +185,23 @@ def loss_not_finite(run: Run) -> Iterator[Seen]:
                "the loss with torch's own functions of logits.")
 
 
-def targets_not_scaled(run: Run) -> Iterator[Seen]:
+def with_large_targets(run: Run) -> tuple[list[dict], float]:
+    "The looks, if the targets are large, and what is left of the error in the end, relative to that of a guess."
     looks = of_kind(run, "squared error")
-    if not mostly(looks, lambda look: max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS): return
-    late = looks[-max(1, len(looks)//3):]
+    if not mostly(looks, lambda look: max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS, 1): return [], 0
+    late = looks[-3:]
     left = mean_of([look["loss"] for look in late])/max(mean_of([look["guess"] for look in late]), 1e-30)
-    if left < .5: return  # it learns them all the same
+    return looks, left if run.looks[-1].get("kind") else math.inf  # it has become NaN
+
+
+def learns_large_targets(run: Run) -> bool:
+    looks, left = with_large_targets(run)
+    return bool(looks) and left < LEARNED
+
+
+def targets_not_scaled(run: Run) -> Iterator[Seen]:
+    looks, left = with_large_targets(run)
+    if not looks or left < LEARNED: return  # it learns them all the same
     look = looks[0]
     yield Seen([], run.log_span(0), "likely",
                f"The targets have a mean of {in_digits(look['target_mean'])} and a deviation of "

@@ -1,0 +1,81 @@
+"""`diagnose` on the runs of the bench: a part here, all of them with the slow tests; and each sentence, on a real run."""
+import ast
+import inspect
+from functools import cache
+
+import pytest
+
+from hooklab.stats import data_faults, fault_table, layer_faults, loop_faults, loss_faults, run_faults
+from tests.bench.bench_diagnose import judge
+from tests.bench.diagnose_faults import faults
+from tests.bench.diagnose_healthy import healthy
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+judged = cache(judge)
+in_reach = [case for case in faults() if case.reach]
+EVERY = 9  # one healthy run in so many is run here, and all with the slow tests
+OTHER_SEED = 1  # the rules were developed with seed 0
+
+
+def first_with(what):
+    "The first run of the bench that has this fault as its only cause."
+    return next((case for case in in_reach if case.causes == {what}), None)
+
+
+single = [what for what in fault_table.FAULTS if first_with(what) is not None]
+
+
+@pytest.mark.parametrize("what", single)
+def test_a_fault_is_named(what):
+    assert what in judged(first_with(what)).ids
+
+
+@pytest.mark.parametrize("case", healthy()[::EVERY], ids=lambda case: case.name)
+def test_a_healthy_run_is_left_alone(case):
+    verdict = judged(case)
+    assert not verdict.error and not verdict.alarms
+
+
+def share(flags): return sum(flags)/len(flags)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, OTHER_SEED])
+def test_how_right_it_is(seed):
+    verdicts = [judged(case, seed) for case in in_reach]
+    firsts = [v.first for v in verdicts if v.first is not None]
+    assert share([v.cause for v in verdicts]) >= .8 and share([v.relevant for v in verdicts]) >= .9
+    assert share(firsts) >= .85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, OTHER_SEED])
+def test_how_rarely_it_alarms(seed):
+    verdicts = [judged(case, seed) for case in healthy()]
+    certain = [any(alarm.startswith("certain") for alarm in v.alarms) for v in verdicts]
+    assert share(certain) <= .01 and share([bool(v.alarms) for v in verdicts]) <= .03
+
+
+# Sentences
+
+def sentences(room) -> list[str]:
+    "The constant parts of what a room can say: strings with several words that are no docstrings."
+    tree = ast.parse(inspect.getsource(room))
+    documents = {id(node.body[0].value) for node in ast.walk(tree)
+                 if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and isinstance(node.body[0], ast.Expr)}
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in documents
+            and isinstance(node.value, str) and node.value.count(" ") > 3]
+
+
+@cache
+def said() -> str:
+    "Everything that was said about the runs of the bench."
+    verdicts = [judged(case, seed) for case in (*faults(), *healthy()) for seed in (0, OTHER_SEED)]
+    return "\n".join(f"{f.evidence}\n{f.advice}" for v in verdicts for f in v.findings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [data_faults, fault_table, layer_faults, loop_faults, loss_faults, run_faults],
+                         ids=lambda room: room.__name__.rpartition(".")[2])
+def test_each_sentence_is_said_of_a_run(room):
+    assert not [text for text in sentences(room) if text not in said()]
