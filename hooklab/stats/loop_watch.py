@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/loop-watch.ipynb #b9cc400b
+from contextlib import suppress
 from threading import get_ident
 from typing import Any
 
@@ -18,7 +19,7 @@ from hooklab.hooks.group import Group
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
 from hooklab.stats.input_facts import facts_of_arguments
-from hooklab.stats.loss_kind import OutputLook, look_at_output, read_look
+from hooklab.stats.loss_kind import look_at_output, read_look
 from hooklab.stats.run_facts import MemberFacts, facts_of_layers
 from hooklab.stats.run_log import RunLog, as_number
 from hooklab.stats.step_watch import StepWatch
@@ -135,8 +136,8 @@ class PassWatch:
         first = not self.row
         self.row[mode] = self.row.get(mode, 0) + 1
         if self.looking and first:
-            try: self.looks.inputs.append({"step": self.n, **facts_of_arguments(*given)})
-            except Exception: pass  # whatever goes in, the model runs on
+            with suppress(Exception):  # whatever goes in, the model runs on
+                self.looks.inputs.append({"step": self.n, **facts_of_arguments(*given)})
 
     @property
     def wants_gradient(self) -> bool:
@@ -155,8 +156,7 @@ class PassWatch:
 
     def gradient_arrives(self, number, gradients):
         if number not in self.looks.waiting: return  # its step has ended
-        try: self.looks.add_output(self.n, number, gradients)
-        except Exception: pass
+        with suppress(Exception): self.looks.add_output(self.n, number, gradients)
 
 # %% ../../nbs/lib/stats/loop-watch.ipynb #fd8eeea8
 class LoopWatch(PassWatch):
