@@ -32,7 +32,7 @@ def inputs_of(run: Run) -> dict[str, list[dict]]: # By argument, the facts of ea
     found = {}
     for row in run.inputs:
         for where, facts in row.items():
-            if where != "step": found.setdefault(where, []).append(facts)
+            if where != "step" and not facts.get("target"): found.setdefault(where, []).append(facts)
     return found
 
 

@@ -45,6 +45,10 @@ def facts_of_features(x: Tensor) -> dict[str, Tensor]:
             "varied": varied.float().mean()}
 
 # %% ../../nbs/lib/stats/input-facts.ipynb #056d14d9
+TARGETS = ("labels", "label", "label_ids", "next_sentence_label", "start_positions", "end_positions", "target",
+           "targets")  # names of arguments from which a model computes its loss itself
+
+
 def facts_of_arguments(
     args: tuple, # The positional arguments of a pass
     kwargs: dict[str, Any], # The others
@@ -53,7 +57,7 @@ def facts_of_arguments(
     found = {}
     given = {**{str(i): x for i, x in enumerate(args)}, **kwargs}
     for where, x in list(named_tensors(given))[:6]:
-        if is_wrapper(x) or stands_for_many(x) or x.is_meta or x.layout != torch.strided or x.is_nested or x.is_complex() or not x.numel():
-            continue
-        found[where] = facts_of_input(x)
+        odd = is_wrapper(x) or stands_for_many(x) or x.is_meta or x.layout != torch.strided or x.is_nested
+        if odd or x.is_complex() or not x.numel(): continue
+        found[where] = {**facts_of_input(x), "target": where.split(".")[-1] in TARGETS}
     return found

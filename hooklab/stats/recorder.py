@@ -114,8 +114,7 @@ class Attaches(Measures):
             self._attach(layers, model)
             optimizers = self._optimizers()
             self.watch = LoopWatch(self.model, optimizers, self.scaled, self.max_rows)
-            is_told = self.updates_too and all(isinstance(o, torch.optim.Optimizer) for o in optimizers)
-            if optimizers and (self.optimizer is not None or is_told):
+            if optimizers and (self.optimizer is not None or self.updates_too):
                 self.weights = Weights(model, *optimizers, is_thin=self.samples)
         except BaseException:
             self._remove()
@@ -188,9 +187,6 @@ class StepRecorder(Attaches):
             meters.on = False
 
     def before_batch(self): self._switch(self.training and self._is_due())
-
-    def before_step(self):
-        if self.watch is not None: self.watch.before_step()
 
     def after_batch(self):
         if self.training: self._end_step(self.train_iter, self._is_due(), getattr(self.learn, "loss", None))

@@ -37,7 +37,7 @@ def from_a_library(layer_type: type) -> bool:
     if module.startswith("torch."): return False
     return "site-packages" in (getattr(sys.modules.get(module), "__file__", None) or "")
 
-# %% ../../nbs/lib/stats/run-facts.ipynb #2e3bf35e
+# %% ../../nbs/lib/stats/run-facts.ipynb #9764055e
 class MemberFacts:
     "Follows which parameters get gradients and are written to, and whether the optimizer has them."
     def __init__(
@@ -45,11 +45,14 @@ class MemberFacts:
         model: nn.Module, # The model
         optimizers: list, # Its optimizers; empty if they are unknown
     ):
-        self.optimizers, self.known = [torch_optimizer(o) for o in optimizers], bool(optimizers)
+        self.know(optimizers)
         self.named = dict(unwrap(model).named_parameters())
         self.versions = {name: version(p) for name, p in self.named.items()}
         self.got, self.foreign_got, self.ever = set(), set(), set()
         self.frozen = {name for name, p in self.named.items() if not p.requires_grad}
+
+    def know(self, optimizers: list):
+        self.optimizers, self.known = [*map(torch_optimizer, optimizers)], bool(optimizers)
 
     def look(self):
         "Note which parameters have a gradient now, and which the optimizer has."
@@ -81,16 +84,24 @@ class MemberFacts:
         optimizer = self.optimizers[i]
         defaults = getattr(optimizer, "defaults", {})
         settings = {key: plain_number(defaults.get(key)) for key in ("momentum", "betas", "eps", "maximize")}
-        decay = {names[id(p)]: plain_number(group.get("weight_decay", 0)) for group, p in members if id(p) in names}
-        return {"type": type(optimizer).__name__, "n": len(members), "n_foreign": len(foreign),
+        decay = {names[id(p)]: plain_number(group.get("weight_decay", group.get("wd", 0)))
+                 for group, p in members if id(p) in names}
+        return {"type": type_of_optimizer(optimizer), "n": len(members), "n_foreign": len(foreign),
                 "n_idle": sum(id(p) not in self.foreign_got for p in foreign),
                 "twice": len(members) - len({id(p) for _, p in members}), "decay": decay, **settings}
 
-
+# %% ../../nbs/lib/stats/run-facts.ipynb #e8113d3f
 def torch_optimizer(optimizer: Any) -> Any:
     "The optimizer inside a wrapper; itself if it is none of torch's, as in fastai."
     try: return innermost(optimizer)
     except TypeError: return optimizer
+
+
+def type_of_optimizer(optimizer: Any) -> str:
+    "The name of its class; of fastai's, which are all of one class, the name that torch has for what it does."
+    does = {getattr(f, "__name__", "") for f in getattr(optimizer, "cbs", ())}
+    if "adam_step" in does: return "Adam" if "l2_reg" in does else "AdamW"
+    return "SGD" if does & {"sgd_step", "momentum_step"} else type(optimizer).__name__
 
 
 def plain_number(x: Any) -> Any:

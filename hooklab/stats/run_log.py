@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hooklab.hooks.copies import is_wrapper
 from hooklab.stats.history import KeptSteps
 
 # %% ../../nbs/lib/stats/run-log.ipynb #75938643
@@ -29,7 +30,9 @@ LOGGED = {  # the numbers of a row; a number that is unknown is NaN
 
 def as_number(x: Any) -> float | Tensor: # NaN where it is not one number
     "A loss as a number, or as a tensor of one number that nobody has waited for."
-    if isinstance(x, Tensor): return x.detach().reshape(()) if x.numel() == 1 else math.nan
+    if isinstance(x, Tensor):
+        if x.numel() != 1 or x.is_complex() or x.is_meta or is_wrapper(x): return math.nan
+        return x.detach().clone().reshape(())  # a copy, because the loop may change it
     try: return float(x)
     except (TypeError, ValueError): return math.nan
 

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/stats/step-end.ipynb #5c36a102
 from collections.abc import Callable
 from types import MethodType
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ class StepEnd:
         then: Callable, # What to call at the end of a step
     ):
         self.optimizers, self.then, self.done = optimizers, then, set()
-        if scaler is not None: self.hooks = [ScalerUpdate(scaler, then)]
+        if scaler is not None: self.hooks = [Around(scaler, "update", after=lambda *_: then())]
         else: self.hooks = [step_hook(optimizer, self.made) for optimizer in optimizers]
 
     def made(self, optimizer, *_):
@@ -43,22 +44,38 @@ class StepEnd:
         for hook in self.hooks: hook.remove()
 
 # %% ../../nbs/lib/stats/step-end.ipynb #f4291388
-class ScalerUpdate:
-    "Takes the place of `scaler.update`, for which torch has no hook: calls it, and then a function. Copies lack it."
-    __slots__ = "scaler", "inner", "then"
-    def __init__(self, scaler, then):
-        self.scaler, self.inner, self.then = scaler, scaler.update, then
-        scaler.update = self
+class Around:
+    "Takes the place of a method that has no hooks: calls it, and a function before or after it. Copies lack it."
+    __slots__ = "owner", "name", "inner", "outer", "before", "after"
+    def __init__(self, owner, name, before=None, after=None):
+        self.owner, self.name, self.before, self.after = owner, name, before, after
+        self.inner, self.outer = getattr(owner, name), vars(owner).get(name)  # `outer`: what stood on the object itself
+        setattr(owner, name, self)
 
     def __call__(self, *args, **kwargs):
-        self.inner(*args, **kwargs)
-        if self.then is not None: self.then()
+        if self.before is not None: self.before(self.owner, args, kwargs)
+        result = self.inner(*args, **kwargs)
+        if self.after is not None: self.after(self.owner, args, kwargs)
+        return result
 
     def remove(self):
-        self.then = None  # another one may have replaced it on the scaler
-        if vars(self.scaler).get("update") is not self: return
-        if isinstance(self.inner, ScalerUpdate): self.scaler.update = self.inner
-        else: del self.scaler.update
+        self.before = self.after = None
+        while isinstance(top := vars(self.owner).get(self.name), Around):  # another one may stand around this one
+            if top.before is not None or top.after is not None: return
+            if top.outer is None: delattr(self.owner, self.name)
+            else: setattr(self.owner, self.name, top.outer)
 
-    def __deepcopy__(self, memo): return MethodType(type(self.scaler).update, memo.get(id(self.scaler), self.scaler))
-    def __reduce__(self): return getattr, (self.scaler, "update")
+    def __deepcopy__(self, memo):
+        return MethodType(getattr(type(self.owner), self.name), memo.get(id(self.owner), self.owner))
+
+    def __reduce__(self): return getattr, (self.owner, self.name)
+
+# %% ../../nbs/lib/stats/step-end.ipynb #03b09be1
+def on_step(
+    optimizer: Any, # An optimizer, or a wrapper around one
+    f: Callable, # `f(optimizer, args, kwargs)`
+    before: bool = False, # Before the step, instead of after it
+) -> Any: # On until its `remove()`
+    "Call `f` after each step of an optimizer, or before; also of one that is none of torch's."
+    try: return step_hook(optimizer, f, before=before)
+    except TypeError: return Around(optimizer, "step", f) if before else Around(optimizer, "step", after=f)

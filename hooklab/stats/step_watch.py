@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.copies import is_wrapper
-from hooklab.hooks.occasions import step_hook
 from hooklab.hooks.tensor import post_accumulate, tensor_hook
+from hooklab.stats.step_end import on_step
 
 # %% ../../nbs/lib/stats/step-watch.ipynb #ca658011
 class Probe:
@@ -25,6 +25,7 @@ class Probe:
 
     def before_accumulation(self, _):
         g = self.p.grad
+        if g is not None and g.layout != torch.strided: return
         zero = True if g is None else (g == 0).all()
         self.cleared = zero if self.cleared is None else zero | self.cleared
 
@@ -34,6 +35,7 @@ class Probe:
         self.last, self.cleared = g, None
         if g is None or before is None: return math.nan
         if g is not before: return 0.
+        if g.layout != torch.strided or not self.p.requires_grad: return math.nan
         if self.hook is None:
             self.hook = tensor_hook(self.p, self.before_accumulation)
             return math.nan
@@ -44,7 +46,8 @@ class Probe:
         "Note the length of the gradient after each backward pass."
         self.after_backward = post_accumulate(self.p, self.note_length)
 
-    def note_length(self, p): self.length = p.grad.norm()
+    def note_length(self, p):
+        if p.grad is not None: self.length = p.grad.norm()  # another hook may have used it up
 
     def clipped(self) -> float | Tensor:
         "Called at a step: the length of the gradient now, as a share of that after the backward pass."
@@ -61,7 +64,7 @@ class Probe:
         if self.hook is not None: self.hook.remove()
         self.hook = self.last = None
 
-# %% ../../nbs/lib/stats/step-watch.ipynb #f8548bcd
+# %% ../../nbs/lib/stats/step-watch.ipynb #b5fb163e
 SMALLEST = 64  # numbers: a parameter of this size or less costs nothing to look at
 
 
@@ -72,29 +75,27 @@ def probe_for(params: list[Tensor]) -> Tensor | None:
     small = [p for p in params if p.numel() <= SMALLEST]
     return small[-1] if small else min(params, key=Tensor.numel, default=None)
 
-
+# %% ../../nbs/lib/stats/step-watch.ipynb #9b2afcd3
 class StepWatch:
     "Looks at the gradients when one optimizer makes its steps."
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer, # The optimizer
+        optimizer: Any, # The optimizer, of torch or another one with `param_groups`
         scaled: bool = False, # Are gradients scaled? Then they are not compared with those after the backward pass
     ):
         self.optimizer, self.scaled, self.probe = optimizer, scaled, None
         self.seen, self.n, self.clipping = {}, 0, False
         self.measure = True  # the length of all gradients, in this step?
-        self.hooks = []  # none on an optimizer that is not torch's: its learner tells when a step comes
-        if not isinstance(optimizer, torch.optim.Optimizer): return
-        self.hooks = [step_hook(optimizer, self.before, before=True), step_hook(optimizer, self.after)]
+        self.hooks = [on_step(optimizer, self.before, before=True), on_step(optimizer, self.after)]
 
     @property
     def params(self) -> list[Tensor]: return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def before(self, optimizer, args, kwargs):
-        if not args and not kwargs: self.look()  # otherwise a closure computes the gradients during the step
+        if not has_closure(args, kwargs): self.look()  # a closure computes the gradients during the step
 
     def after(self, optimizer, args, kwargs):
-        if args or kwargs: self.look()
+        if has_closure(args, kwargs): self.look()
 
     @torch.no_grad()
     def look(self):
@@ -133,6 +134,9 @@ class StepWatch:
         if self.probe is not None: self.probe.remove()
 
 # %% ../../nbs/lib/stats/step-watch.ipynb #75ad0887
+def has_closure(args: tuple, kwargs: dict) -> bool: return any(x is not None for x in (*args, *kwargs.values()))
+
+
 def largest_rate(optimizer: torch.optim.Optimizer) -> float | Tensor:
     rates = [group.get("lr", math.nan) for group in optimizer.param_groups]
     if any(isinstance(rate, Tensor) for rate in rates): return torch.stack([torch.as_tensor(r) for r in rates]).max()

@@ -7,10 +7,17 @@ __all__ = ['lightning_callback', 'transformers_callback']
 
 # %% ../../nbs/lib/stats/trainers.ipynb #87de3c0d
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, wraps
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from .run_facts import torch_optimizer
 
 if TYPE_CHECKING: from hooklab.stats.activation_stats import ActivationStats
 
@@ -23,11 +30,22 @@ class Follower:
         "Start recording at this step. Rows have the trainer's numbers, also when it resumes a run."
         if self.updates and not optimizers:
             raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
-        self.stats.on(model, optimizers if self.updates else None, scaler)
+        known = [o for o in optimizers if isinstance(torch_optimizer(o), Optimizer)]
+        wanted = optimizers if self.updates else known if self.stats.updates_too else None
+        self.loss = None
+        self.stats.on(model, wanted or None, scaler)
+        self.stats.watch.know(known)
         self.stats._go_on_at(step)
 
+    def add_loss(self, loss):
+        "Note the loss of a batch. Trainers have divided it already where a step takes several."
+        if not isinstance(loss, Tensor): return
+        loss = loss.detach()
+        self.loss = loss if self.loss is None else self.loss + loss
+
     def step(self):
-        if self.stats.meters: self.stats.step()  # stats.remove() was not called in the meantime
+        loss, self.loss = self.loss, None
+        if self.stats.meters: self.stats.step(loss)  # stats.remove() was not called in the meantime
 
     def end(self, *_, **__): self.stats.remove()
 
@@ -51,7 +69,8 @@ def lightning_callback(
             self.steps = trainer.global_step
             self.begin(module, self.steps, trainer.optimizers, getattr(trainer.precision_plugin, "scaler", None))
 
-        def on_train_batch_end(self, trainer, *_):
+        def on_train_batch_end(self, trainer, module, outputs, *_):
+            self.add_loss(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
             if trainer.global_step > self.steps: self.step()  # otherwise the step takes several batches
             self.steps = trainer.global_step
 
@@ -66,11 +85,36 @@ def end_however(trainer_class: type):
     train = trainer_class.train
     @wraps(train)
     def train_and_end(self, *args, **kwargs):
-        try: return train(self, *args, **kwargs)
+        try:
+            with losses_noted(self): return train(self, *args, **kwargs)
         finally:
-            for cb in self.callback_handler.callbacks:
-                if isinstance(cb, Follower): cb.end()
+            for cb in followers(self): cb.end()
     trainer_class.train = train_and_end
+
+
+def followers(trainer) -> list[Follower]:
+    return [cb for cb in trainer.callback_handler.callbacks if isinstance(cb, Follower)]
+
+# %% ../../nbs/lib/stats/trainers.ipynb #c2071ad6
+@contextmanager
+def losses_noted(trainer) -> Iterator[None]: # While it trains
+    "Have our callbacks note each loss that `training_step` of a trainer returns."
+    before, step = vars(trainer).get("training_step"), getattr(trainer, "training_step", None)
+    if step is None or not followers(trainer):
+        yield
+        return
+
+    @wraps(step)
+    def training_step(*args, **kwargs):
+        loss = step(*args, **kwargs)
+        for cb in followers(trainer): cb.add_loss(loss)
+        return loss
+
+    trainer.training_step = training_step
+    try: yield
+    finally:
+        if before is None: del trainer.training_step
+        else: trainer.training_step = before
 
 # %% ../../nbs/lib/stats/trainers.ipynb #98f4f46f
 def transformers_callback(

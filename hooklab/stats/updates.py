@@ -6,12 +6,15 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/updates.ipynb #10e221d7
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from ..hooks.occasions import innermost, step_hook
 from ..hooks.select import unwrap
+from .run_facts import torch_optimizer
 from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense
+from .step_end import on_step
 from .turns import share
 
 # %% ../../nbs/lib/stats/updates.ipynb #1a417dd9
@@ -23,8 +26,12 @@ def is_large(p: Tensor) -> bool: return p.numel() > THIN_FROM and is_dense(p.sha
 
 class Moves:
     "How far the last step of one optimizer moved its parameters."
-    def __init__(self, optimizer: torch.optim.Optimizer, is_thin: bool = False):
-        self.optimizer, self.n_steps = innermost(optimizer), 0
+    def __init__(
+        self,
+        optimizer: Any, # One of torch, or another one with `param_groups`, as in fastai
+        is_thin: bool = False, # Take the lengths of large parameters from a part of them
+    ):
+        self.optimizer, self.n_steps = torch_optimizer(optimizer), 0
         self.params = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.chosen = range(len(self.params))  # numbers of the parameters that are compared
         self.before, self.copied, self.table, self.is_thin = [], None, None, is_thin
@@ -74,15 +81,15 @@ class Weights:
     "Compares parameters before and after each step of an optimizer, or of several."
     rows = ["update", "data"]
 
-    def __init__(self, model: nn.Module, *optimizers: torch.optim.Optimizer, is_thin: bool = False):
+    def __init__(self, model: nn.Module, *optimizers: Any, is_thin: bool = False):
         names = {id(p): name for name, p in unwrap(model).named_parameters()}
         self.moves = [Moves(optimizer, is_thin) for optimizer in optimizers]
         self.params = [p for moves in self.moves for p in moves.params]
         self.names, self.hooks = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)], []
         try:
             for moves in self.moves:
-                self.hooks.append(step_hook(moves.optimizer, moves.before_step, before=True))
-                self.hooks.append(step_hook(moves.optimizer, moves.after_step))
+                self.hooks.append(on_step(moves.optimizer, moves.before_step, before=True))
+                self.hooks.append(on_step(moves.optimizer, moves.after_step))
         except BaseException:
             self.remove()
             raise

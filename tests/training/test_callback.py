@@ -45,7 +45,8 @@ def silent(*args): pass  # can be pickled
 def fastai_learner(n_trn=10, n_val=2, **options):
     from fastai.callback.progress import ProgressCallback  # in every learner, once anything has imported it
     from fastai.test_utils import synth_learner
-    learn = synth_learner(n_trn=n_trn, n_val=n_val, **options).remove_cb(ProgressCallback)  # it fails where an event is cancelled
+    # the progress bar fails where an event is cancelled
+    learn = synth_learner(n_trn=n_trn, n_val=n_val, **options).remove_cb(ProgressCallback)
     learn.logger = silent
     return learn
 
