@@ -48,7 +48,9 @@ def first_layer(run: Run) -> int | None:
 def inputs_not_scaled(run: Run) -> Iterator[Seen]:
     first = first_layer(run)
     if first is not None and run.types.get(run.outputs.names[first], "").startswith(NORMALIZES): return
-    size = run.outputs.size[first].nan_to_num()[:LASTS].max().item() if first is not None else math.inf
+    recurrent = first is not None and run.types.get(run.outputs.names[first], "").startswith(("RNN", "LSTM", "GRU"))
+    known = first is not None and not recurrent  # the outputs of a recurrent layer are never above 1
+    size = run.outputs.size[first].nan_to_num()[:LASTS].max().item() if known else math.inf
     for where, rows in inputs_of(run).items():
         rows = [row for row in rows if row["floating"] and row["n"] > 1]
         if len(rows) < 1: continue
@@ -88,18 +90,18 @@ def bad_inputs(run: Run) -> Iterator[Seen]:
                f"The input has numbers that are not finite, first in step {bad[0][0]}: the data brings them.",
                "Look at the data: a missing value, a division by a deviation of zero, a logarithm.")
 
-# %% ../../nbs/lib/stats/data-faults.ipynb #523ef87e
+# %% ../../nbs/lib/stats/data-faults.ipynb #55b312d8
 def input_unused(run: Run) -> Iterator[Seen]:
-    for seen, apart in output_alike(run):
-        if apart <= SAME: yield seen
+    for seen in output_alike(run):
+        if seen.layers[:1] == run.outputs.names[:1] or not seen.layers: yield seen
 
 
 def samples_alike(run: Run) -> Iterator[Seen]:
-    for seen, apart in output_alike(run):
-        if apart > SAME: yield seen
+    for seen in output_alike(run):
+        if seen.layers and seen.layers[:1] != run.outputs.names[:1]: yield seen
 
 
-def output_alike(run: Run) -> Iterator[tuple[Seen, float]]:
+def output_alike(run: Run) -> Iterator[Seen]:
     "Are the rows of the output equal, or nearly so, from some step on?"
     if next(constant_inputs(run), None) is not None: return
     looks = [look for look in run.looks if look["n_rows"] > 1 and math.isfinite(look["size"]) and look["size"] > 0]
@@ -112,7 +114,7 @@ def output_alike(run: Run) -> Iterator[tuple[Seen, float]]:
     layers = first_alike(run)
     if layers: begins = f" It begins in {layers[0]}."
     yield Seen(layers[:1], (step, looks[-1]["step"]), "certain" if apart <= SAME else "likely",
-               f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}"), apart
+               f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}")
 
 
 def first_alike(run: Run) -> list[str]:

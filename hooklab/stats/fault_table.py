@@ -97,7 +97,7 @@ def all_not_finite(run: Run) -> Iterator[Seen]:
 
 
 def all_not_trained(run: Run) -> Iterator[Seen]:
-    for look in loop_faults.never_stepped, layer_faults.not_trained: yield from look(run)
+    for look in loop_faults.never_stepped, loop_faults.no_gradient_at_all, layer_faults.not_trained: yield from look(run)
 
 
 LAYER_FAULTS = {

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .evidence import CLOSED, CONSTANT, FLAT_SIGMOID, FLAT_TANH, HALF_LARGE, LASTS, MOSTLY, OPENS, RATIO_SMALL
+from .evidence import CLOSED, CONSTANT, ENDED, FLAT_SIGMOID, FLAT_TANH, HALF_LARGE, LASTS, MOSTLY, OPENS, RATIO_SMALL
 from .evidence import SOON, SPARSE, WEAK_GRADIENTS, Run, Seen, in_digits, lasting
 
 # %% ../../nbs/lib/stats/layer-faults.ipynb #d6d204ae
@@ -150,6 +150,24 @@ def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
     if behind: return "possible", f"The {behind} behind them may return hardly anything; {tell}"
     return "possible", f"If a ReLU follows, it returns only zeros; {tell}"
 
+# %% ../../nbs/lib/stats/layer-faults.ipynb #edc491dc
+BOUNDED = ("Tanh", "Hardtanh", "Sigmoid", "Hardsigmoid", "RNN", "RNNCell", "LSTM", "LSTMCell", "GRU", "GRUCell")
+
+
+def units_at_the_ends(run: Run) -> Iterator[Seen]:
+    "Are many units of a tanh, a sigmoid or a recurrent layer always at the ends, where the slope is zero?"
+    o = run.outputs
+    share = o.sampled("ended_units")
+    bounded = torch.tensor([run.types.get(name) in BOUNDED for name in o.names], dtype=torch.bool)
+    since = lasting(share >= ENDED, share.isfinite())
+    found = (since >= 0) & bounded
+    found[-1:] &= torch.tensor(run.types.get(o.names[-1]) not in ("Sigmoid", "Hardsigmoid"))  # confident probabilities
+    if not found.any(): return
+    shares = ", ".join(f"{share[i].nanmean():.0%}" for i in found.nonzero().flatten().tolist()[:4])
+    yield Seen(o.named(found), o.span(since[found].min().item()), "likely",
+               f"Of the units of such a layer, {shares} give nearly the same number for each sample, at the end of "
+               "what a tanh or sigmoid can return. The slope there is close to zero.")
+
 # %% ../../nbs/lib/stats/layer-faults.ipynb #27f79a6c
 def constant_output(run: Run) -> Iterator[Seen]:
     o = run.outputs
@@ -166,8 +184,12 @@ def constant_output(run: Run) -> Iterator[Seen]:
 def saturated(run: Run) -> Iterator[Seen]:
     "Outputs y tell the slope of what made them: 1 - y² of a tanh, if they lie between -1 and 1; y - y² of a sigmoid."
     o = run.outputs
+    if o.sampled("ended_units") is not None:
+        yield from units_at_the_ends(run)
+        return
     if o.hist is None: return
-    bounded = (o.hist[:, 5:].sum(1) == 0) & (o.size <= 1)
+    bounded = (o.hist[:, 5:].sum(1) == 0) & (o.size <= 1.01)  # outputs of exactly 1 and -1 have a size above 1
+    bounded &= torch.tensor([run.types.get(name, "Tanh") != "ReLU" for name in o.names])[:, None]
     square = o.size**2
     tanh, sigmoid = 1 - square, o.mean - square
     both_ends = (o.mean > .1) & (o.mean < .9)  # small outputs of a ReLU are near one end only

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hooklab.hooks.select import first_few
 from hooklab.stats.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits
+from hooklab.stats.loss_faults import loss_does_not_fall
 
 # %% ../../nbs/lib/stats/loop-faults.ipynb #9855c9fe
 LEAST = 3  # steps of the optimizer: a pattern in fewer may be chance
@@ -51,6 +52,19 @@ def step_before_backward(run: Run) -> Iterator[Seen]:
                "although gradients were computed: they come after the step, or are cleared before it.")
 
 
+def no_gradient_at_all(run: Run) -> Iterator[Seen]:
+    "The optimizer makes its steps, and backward is not called, or the loss does not lead back to the model."
+    none = run.logged("no_gradients")
+    steps = ~none.isnan()
+    came = any(p["got"] for p in run.facts.get("parameters", {}).values()) or run.grads.ran.any()
+    foreign = any(o["n_foreign"] == o["n"] for o in run.facts.get("optimizers", []))
+    if steps.sum() < LEAST or came or foreign or not (none[steps] == 1).all(): return
+    yield Seen([], run.log_span(0), "certain",
+               f"The optimizer made {int(steps.sum())} steps, and no parameter ever had a gradient.",
+               "Look for the call of loss.backward(); for a `detach`, `no_grad`, `.item()` or `.data` between the "
+               "model and the loss; and whether the loss is computed from the output of this model.")
+
+
 def never_stepped(run: Run) -> Iterator[Seen]:
     "The optimizer is known, and was never called."
     updates, passes = run.logged("updates"), run.logged("trained")
@@ -87,6 +101,7 @@ def not_in_optimizer(run: Run) -> Iterator[Seen]:
     names = [*params]
     last_lacking, first_had = max(map(names.index, lacks)), min(map(names.index, has), default=len(names))
     only_the_end = has and last_lacking < first_had and len(has) <= len(lacks)
+    if only_the_end: only_the_end = next(loss_does_not_fall(run), None) is None  # a backbone would do its work
     yield Seen(lacks, run.log_span(0), "note" if only_the_end else "certain",
                f"The optimizer has {len(has)} of {len(has) + len(lacks)} parameters that get gradients. It lacks "
                f"{first_few(lacks, 4)}.")
@@ -121,6 +136,8 @@ def scheduler_each_batch(run: Run) -> Iterator[Seen]:
     if len(rate) < SOON or rate.max() <= 0: return
     peak = rate.argmax().item()
     after = rate[peak:]/rate[peak]
+    spike = 0 < peak < len(rate) - 1 and max(rate[peak - 1], rate[peak + 1]) < NEARLY_ZERO*rate[peak]
+    if spike: return
     gone = (after < NEARLY_ZERO).double().mean()
     factors = after[1:]/after[:-1].clamp(min=1e-30)
     falls = len(after) >= SOON and (factors < PER_STEP).double().mean() > MOSTLY and after[-1] < .1

@@ -37,13 +37,13 @@ def single_pass(run: Run) -> bool:
     return (run.logged("trained").nan_to_num() <= 1).double().mean() > MOSTLY if len(run.log_steps) else False
 
 
-def losses(run: Run) -> tuple[list[int], list[float], float, str] | None: # Steps, losses, that of a guess, its kind
+def losses(run: Run, least: int = LASTS) -> tuple[list[int], list[float], float, str] | None: # Steps, losses, that of a guess, its kind
     "The losses of the steps that were looked at, where a guess can be told."
     kinds = [look["kind"] for look in run.looks if "kind" in look]
     if not kinds or not single_pass(run): return None
     kind = max(set(kinds), key=kinds.count)
     looks = of_kind(run, kind)
-    if len(looks) < MOSTLY*len({look["step"] for look in run.looks}) or len(looks) < LASTS: return None
+    if len(looks) < MOSTLY*len({look["step"] for look in run.looks}) or len(looks) < least: return None
     return [x["step"] for x in looks], [x["loss"] for x in looks], guess_of(looks), kind
 
 
@@ -82,6 +82,12 @@ def activation_before_loss(run: Run) -> Iterator[Seen]:
             (of_kind(run, "bce with logits"), "between", "The binary cross-entropy applies a sigmoid, and gets "
              "numbers that lie between 0 and 1 already.", "Return the logits: remove the sigmoid from the end of the "
              "model; or use binary_cross_entropy, which expects probabilities."),
+            (of_kind(run, "cross-entropy"), "between", "The cross-entropy gets numbers between 0 and 1: a sigmoid "
+             "stands before the loss, and it can never become small.", "Return the logits: remove the activation "
+             "behind the last layer. For several labels at once: binary_cross_entropy_with_logits."),
+            (of_kind(run, "squared error"), "cut", "The targets lie outside of what the output can be: an activation "
+             "stands behind the last layer, and the output ends where the activation does.", "Remove the activation "
+             "behind the last layer: a regression returns any number."),
             (of_kind(run, "cross-entropy", "bce with logits"), "never_negative", "The logits are never negative, and "
              "many are exactly zero: a ReLU stands before the loss.", "Remove the activation behind the last layer."),
             (of_kind(run, "cross-entropy", "bce with logits"), "within_one", "The logits lie between -1 and 1, close "
@@ -95,8 +101,17 @@ def activation_before_loss(run: Run) -> Iterator[Seen]:
 
 def holds(look: dict, fact: str) -> bool:
     if fact == "raw": return not look["log_sums_to_one"] and not look["sums_to_one"]
+    if fact == "cut": return cut_off(look)
     if fact == "within_one": return .95 < look["largest"] <= 1
     return look[fact]
+
+
+def cut_off(look: dict) -> bool:
+    "Do the targets go beyond a ReLU, a sigmoid or a tanh that the output seems to come from?"
+    low, high, spread = look["target_low"], look["target_high"], look["target_std"]
+    if look["between"]: return low < -.1*spread or high > 1 + .1*spread
+    if look["least"] >= 0: return low < -.1*spread and look["never_negative"]
+    return .95 < look["largest"] <= 1 and (low < -1.1 or high > 1.1)
 
 
 def sure_of(looks: list[dict], fact: str) -> str:
@@ -123,6 +138,14 @@ def constant_loss(run: Run) -> Iterator[Seen]:
     loss = loss[loss.isfinite()]
     if len(loss) < SOON or loss[0] == 0 or (loss != loss[0]).any(): return
     yield Seen([], run.log_span(0), "certain", f"The loss is {loss[0]:.6g} in each of {len(loss)} steps.")
+
+
+def far_from_a_guess(run: Run) -> bool:
+    "Is the first loss far above that of a guess?"
+    found = losses(run, least=1)
+    if found is None: return False
+    _, values, guess, _ = found
+    return guess > 0 and values[0] > 3*guess and values[0] > guess + 3
 
 
 def loss_rises(run: Run) -> Iterator[Seen]:
@@ -152,10 +175,10 @@ def loss_not_finite(run: Run) -> Iterator[Seen]:
 
 def targets_not_scaled(run: Run) -> Iterator[Seen]:
     looks = of_kind(run, "squared error")
-    if not mostly(looks, lambda look: max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS): return
+    if not mostly(looks, lambda look: max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS, 1): return
     late = looks[-max(1, len(looks)//3):]
     left = mean_of([look["loss"] for look in late])/max(mean_of([look["guess"] for look in late]), 1e-30)
-    if left < .5: return  # it learns them all the same
+    if left < .5 and run.looks[-1].get("kind"): return  # it learns them all the same
     look = looks[0]
     yield Seen([], run.log_span(0), "likely",
                f"The targets have a mean of {in_digits(look['target_mean'])} and a deviation of "

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# %% ../../nbs/lib/stats/loss-kind.ipynb #ec6f2814
-ROWS, WIDTH = 64, 4096  # rows that are kept at most; a row with more numbers is not looked at
+# %% ../../nbs/lib/stats/loss-kind.ipynb #ba7a9577
+ROWS, WIDTH, MOST_KEPT = 1024, 4096, 1 << 14  # rows at most, numbers in a row, numbers of both together
 CLOSE = 2e-3  # how far a gradient may be from that of a loss, relative to its largest number
 
 
@@ -42,7 +42,7 @@ def look_at_output(step: int, x: Tensor, g: Tensor) -> list[OutputLook]: # For e
     for channels in (False, True) if x.dim() > 2 else (False,):
         output, gradient = rows_of(x.detach(), channels), rows_of(g.detach(), channels)
         if output.shape[1] > WIDTH: continue
-        every = -(-len(output)//min(ROWS, max(1, 2**16//output.shape[1])))
+        every = -(-len(output)//min(ROWS, max(64, MOST_KEPT//output.shape[1])))
         ways.append(OutputLook(step, x.numel(), len(output), output[::every].clone(), gradient[::every].clone()))
     return ways
 
@@ -55,7 +55,9 @@ class LossKind:
     guess: float # The loss of the best answer that ignores the input; NaN if unknown
     loss: float # The loss on these rows, computed again
     target_mean: float = 0. # Of a squared error: the mean of the targets
-    target_std: float = 0. # and their deviation
+    target_std: float = 0. # their deviation,
+    target_low: float = 0. # the smallest
+    target_high: float = 0. # and the largest
     labels: tuple[int, ...] = () # How often each label occurred, of classes
 
 
@@ -143,7 +145,7 @@ def squared_error(look: OutputLook, o: Tensor, g: Tensor, loss: float | None) ->
             if abs(squares - sign*loss) > CLOSE*abs(loss): continue
             guess = (target - target.mean(0)).square().sum().item()*factor/2
             return LossKind("squared error", sign, guess, squares, target.mean().item(),
-                            target.std(correction=0).item())
+                            target.std(correction=0).item(), target.min().item(), target.max().item())
     return None
 
 # %% ../../nbs/lib/stats/loss-kind.ipynb #498789e7
@@ -166,6 +168,7 @@ class OutputFacts:
     apart: float # The largest difference between rows
     size: float # The root mean square
     largest: float # The largest number, whatever its sign
+    least: float # The smallest
     width: int # Numbers in a row
     n_rows: int # Rows that were looked at
 
@@ -179,7 +182,7 @@ def output_facts(look: OutputLook) -> OutputFacts:
         bool(wide and (o <= 1e-6).all() and torch.allclose(o.logsumexp(1), one*0, atol=2e-2)),
         bool((o >= 0).all() and (o <= 1).all()),
         bool((o >= 0).all() and (o == 0).double().mean() > .2),
-        (o - o[:1]).abs().max().item(), o.square().mean().sqrt().item(), o.abs().max().item(), o.shape[1], len(o))
+        (o - o[:1]).abs().max().item(), o.square().mean().sqrt().item(), o.abs().max().item(), o.min().item(), o.shape[1], len(o))
 
 # %% ../../nbs/lib/stats/loss-kind.ipynb #25c508c5
 def read_look(look: OutputLook) -> dict[str, Any]:

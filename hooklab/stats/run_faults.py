@@ -12,7 +12,24 @@ import torch
 from torch import Tensor
 
 from .evidence import BY_DEPTH, BY_DEPTH_GRADIENTS, CLEARLY, GROWTH, LARGE_OUTPUTS, LASTS, MOSTLY, RATIO_LARGE
-from .evidence import RATIO_SMALL, SOON, STILL, Run, Seen, Series, in_digits
+from .evidence import LARGE_START, RATIO_HUGE, RATIO_SMALL, RATIO_SMALL_AND_STILL, SOON, STILL
+from .evidence import Run, Seen, Series, in_digits
+from .layer_faults import saturated
+from .loss_faults import far_from_a_guess, loss_does_not_fall
+
+# %% ../../nbs/lib/stats/run-faults.ipynb #f5a71c32
+def large_from_the_start(run: Run) -> Iterator[Seen]:
+    "Are outputs large before the first step, and does that do harm?"
+    o = run.outputs
+    if not o.size.shape[1] or next(saturated(run), None) is not None: return
+    size = o.size[:, 0].nan_to_num(0, posinf=torch.finfo(torch.double).max)
+    large = size > LARGE_START
+    wild = run.updates is not None and (run.ratio > RATIO_LARGE).any()
+    if not large.any() or not (wild or o.bad.any() or run.grads.bad.any() or far_from_a_guess(run)): return
+    first = large.int().argmax().item()
+    yield Seen(o.named(large), o.span(0), "likely",
+               f"Before the first step, outputs are up to {in_digits(size.max())} in size; it begins in "
+               f"{o.names[first]} with {in_digits(size[first])}. About 1 is usual.")
 
 # %% ../../nbs/lib/stats/run-faults.ipynb #4cbab172
 def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the first third of its numbers to the last
@@ -47,7 +64,8 @@ def activations_vanish(run: Run) -> Iterator[Seen]:
 
 
 def activations_explode(run: Run) -> Iterator[Seen]:
-    return through_depth(run.outputs, run.outputs.size[:-1], 1, backward=False)
+    found = [*through_depth(run.outputs, run.outputs.size[:-1], 1, backward=False)]
+    yield from found or large_from_the_start(run)
 
 
 def gradients_vanish(run: Run) -> Iterator[Seen]: return through_depth(run.grads, run.grads.norm, 1, backward=True)
@@ -82,11 +100,12 @@ def rate_too_large(run: Run) -> Iterator[Seen]:
                    f"within {row} recorded steps.")
         return
     ratio = run.ratio
-    often = len(ratio) >= LASTS and (ratio > RATIO_LARGE).double().mean() > .5
-    if often or (ratio > CLEARLY*RATIO_LARGE).any():
-        usual, most = in_digits(ratio.nanmedian()), in_digits(ratio.nan_to_num(0).max())
+    large, n = ratio > RATIO_LARGE, int((ratio > RATIO_LARGE).sum())
+    often = n >= 2*LASTS and large.double().mean() > .15 or len(ratio) >= LASTS and large.double().mean() > .5
+    if often or (ratio > CLEARLY*RATIO_LARGE).any() or n >= LASTS and (ratio > RATIO_HUGE).any():
         yield Seen([], run.outputs.span(0), "likely",
-                   f"A step moves parameters by {usual} of their length, and by up to {most}. About 0.001 is usual.")
+                   f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest by "
+                   f"{in_digits(ratio.nan_to_num(0, posinf=0).max())}. About 0.001 to 0.03 is usual.")
 
 # %% ../../nbs/lib/stats/run-faults.ipynb #ae9af84e
 def rate_too_small(run: Run) -> Iterator[Seen]:
@@ -95,9 +114,12 @@ def rate_too_small(run: Run) -> Iterator[Seen]:
 
 def little_movement(run: Run) -> Iterator[Seen]:
     "Do steps hardly move the parameters?"
-    ratio = run.ratio[run.ratio > 0]
-    warming_up = len(ratio) and ratio[-1] > 1.5*ratio[len(ratio)//2]
-    if len(ratio) < LASTS or warming_up or ratio.quantile(MOSTLY) >= RATIO_SMALL: return
+    ratio, rate = run.ratio[run.ratio > 0], run.logged("rate")
+    rate = rate[~rate.isnan()]
+    warming_up = rate[-1] > 1.5*rate[len(rate)//2] if len(rate) else len(ratio) and ratio[-1] > 1.5*ratio[len(ratio)//2]
+    if len(ratio) < LASTS or warming_up: return
+    still = ratio.median() < RATIO_SMALL_AND_STILL and next(loss_does_not_fall(run), None) is not None
+    if ratio.quantile(MOSTLY) >= RATIO_SMALL and not still: return
     yield Seen([], run.outputs.span(0), "likely" if len(ratio) >= SOON else "possible",
                f"A step moves parameters by {in_digits(ratio.median())} of their length. About 0.001 is usual.")
 
