@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #c20d4950
+# %% ../../nbs/lib/stats/finding-pages.ipynb #5b63ac98
 import re
 from typing import NamedTuple
 
 from .fault_table import FAULTS
 from .findings import Finding
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #8b36d3be
+# %% ../../nbs/lib/stats/finding-pages.ipynb #82e5b650
 class About(NamedTuple):
     "What is told of a finding apart from its advice."
     symptom: str # What somebody notices who has no hooks
@@ -38,7 +38,7 @@ DATA = {
         "`forward` of the layer where it begins", "03-hook-class"),
 }
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #6f569f57
+# %% ../../nbs/lib/stats/finding-pages.ipynb #d2e47c0c
 LOOP = {
     "nothing recorded": About(
         "There are no numbers at all.",
@@ -70,7 +70,7 @@ LOOP = {
         "the last layer that has a gradient, and what stands behind it", "08-gradients"),
 }
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #0bc18bc8
+# %% ../../nbs/lib/stats/finding-pages.ipynb #4fd01c5f
 LOSS = {
     "wrong sign": About(
         "The loss falls below zero or rises without end, and accuracy drops below that of a guess.",
@@ -95,7 +95,7 @@ LOSS = {
         "the size of the outputs of that layer", "10-nan-hunt"),
 }
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #60e92333
+# %% ../../nbs/lib/stats/finding-pages.ipynb #f38b56f3
 LAYERS = {
     "dead units": About(
         "A ReLU returns zeros only, for every sample, and never recovers.",
@@ -127,10 +127,10 @@ LAYERS = {
         "the size of the batches, and the momentum of the batch norm", "05-stats"),
     "dead attention": About(
         "Each row of the attention has all its weight at one place, or the same everywhere.",
-        "the attention pattern, and the size of the scores", "16-text"),
+        "the attention pattern, and the size of the scores", "14-patching"),
 }
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #1eb9fa6f
+# %% ../../nbs/lib/stats/finding-pages.ipynb #cd282774
 STEPS = {
     "learning rate too large": About(
         "The loss jumps or stays high; steps are long in relation to the parameters.",
@@ -152,7 +152,7 @@ STEPS = {
 PAGES = {"data": DATA, "loop": LOOP, "loss": LOSS, "layers": LAYERS, "steps": STEPS}  # by the name of the page
 ABOUT = {what: about for page in PAGES.values() for what, about in page.items()}
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #bfdc039b
+# %% ../../nbs/lib/stats/finding-pages.ipynb #65d533ee
 def page_of(
     finding: str | Finding, # A finding, or its id
 ) -> str: # Such as lib/faults/loop.html#no-zero_grad
@@ -167,7 +167,7 @@ def anchor(heading: str) -> str: # As the site makes it of a heading
     "The place of a heading on its page."
     return re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-"))
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #24d23852
+# %% ../../nbs/lib/stats/finding-pages.ipynb #bc9b5ba5
 class NoModel:
     "Stands in for a run of which nothing is known."
     types: dict[str, str] = {}
