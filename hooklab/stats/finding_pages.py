@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #9150a773
+# %% ../../nbs/lib/stats/finding-pages.ipynb #e5ebcc5e
 import re
 from typing import NamedTuple
 
 from hooklab.stats.fault_table import FAULTS
-from hooklab.stats.findings import Finding
+from .findings import Finding
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #d776ce2b
+# %% ../../nbs/lib/stats/finding-pages.ipynb #176ba8ba
 class About(NamedTuple):
     "What is told of a finding apart from its advice."
     symptom: str # What somebody notices who has no hooks
@@ -38,7 +38,7 @@ DATA = {
         "`forward` of the layer where it begins", "03-hook-class"),
 }
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #3ef29564
+# %% ../../nbs/lib/stats/finding-pages.ipynb #a99de8cc
 LOOP = {
     "nothing recorded": About(
         "There are no numbers at all.",
@@ -70,7 +70,7 @@ LOOP = {
         "the last layer that has a gradient, and what stands behind it", "08-gradients"),
 }
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #cfee3690
+# %% ../../nbs/lib/stats/finding-pages.ipynb #6c5e2514
 LOSS = {
     "wrong sign": About(
         "The loss falls below zero or rises without end, and accuracy drops below that of a guess.",
@@ -95,7 +95,7 @@ LOSS = {
         "the size of the outputs of that layer", "10-nan-hunt"),
 }
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #30685d92
+# %% ../../nbs/lib/stats/finding-pages.ipynb #8f5f09dd
 LAYERS = {
     "dead units": About(
         "A ReLU returns zeros only, for every sample, and never recovers.",
@@ -130,7 +130,7 @@ LAYERS = {
         "the attention pattern, and the size of the scores", "14-patching"),
 }
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #b31e3714
+# %% ../../nbs/lib/stats/finding-pages.ipynb #68bcb302
 STEPS = {
     "learning rate too large": About(
         "The loss jumps or stays high; steps are long in relation to the parameters.",
@@ -152,7 +152,7 @@ STEPS = {
 PAGES = {"data": DATA, "loop": LOOP, "loss": LOSS, "layers": LAYERS, "steps": STEPS}  # by the name of the page
 ABOUT = {what: about for page in PAGES.values() for what, about in page.items()}
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #17d706b7
+# %% ../../nbs/lib/stats/finding-pages.ipynb #3c9dbead
 def page_of(
     finding: str | Finding, # A finding, or its id
 ) -> str: # Such as lib/faults/loop.html#no-zero_grad
@@ -167,7 +167,7 @@ def anchor(heading: str) -> str: # As the site makes it of a heading
     "The place of a heading on its page."
     return re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-"))
 
-# %% ../../nbs/lib/stats/finding-pages.ipynb #7ca90870
+# %% ../../nbs/lib/stats/finding-pages.ipynb #ab5cf57e
 class NoModel:
     "Stands in for a run of which nothing is known."
     types: dict[str, str] = {}

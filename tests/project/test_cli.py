@@ -122,11 +122,12 @@ def test_what_to_type_is_said_as_it_was_typed(module, tmp_path):
 def test_alone_it_prints_the_help():
     done = shell()
     assert done.returncode == 0 and done.stderr == ""
-    assert re.findall(r"^ {4}(\w+)", done.stdout, re.M) == ["report", "lessons", "summary", "compare"]
+    assert re.findall(r"^ {4}(\w+)", done.stdout, re.M) == ["report", "lessons", "summary", "compare", "diagnose"]
 
 
 @pytest.mark.parametrize("args", [["--version"], ["--help"], [], ["lessons", "--help"], ["summary", "--help"], ["summary"], ["nonsense"],
-                                  ["compare", "--help"], ["compare", "nowhere", "nowhere"]])
+                                  ["compare", "--help"], ["compare", "nowhere", "nowhere"],
+                                  ["diagnose", "--help"], ["diagnose", "nowhere"]])
 def test_torch_is_imported_by_no_command_that_can_do_without(args):
     program = f"""import sys; from hooklab.cli import main
 try: main({args})
@@ -427,7 +428,7 @@ def saved_run(path, clears=True, freezes=False):
     torch.manual_seed(0)
     model, x = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)), torch.randn(64, 4)
     if freezes: model[0].requires_grad_(False)
-    optimizer = torch.optim.SGD(model.parameters(), lr=.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=.01)
     with hooklab.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as s:
         for batch in x.split(8)*2:
             loss = (model(batch) - batch[:, :1]).square().mean()

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-import hooklab as hl
 from hooklab.stats.fault_table import FAULTS
 from hooklab.stats.finding_pages import ABOUT, PAGES, anchor, page_of, usual_advice
+from hooklab.stats.findings import Finding
 
 LARGEST = 300_000  # bytes of a page as a notebook, with its figures
 
@@ -70,7 +70,7 @@ def test_the_table_links_every_section(repo):
 
 
 def test_the_page_of_a_finding():
-    finding = hl.Finding("NaN or Inf", [], (0, 1), "certain", "", "")
+    finding = Finding("NaN or Inf", [], (0, 1), "certain", "", "")
     assert page_of(finding) == page_of("NaN or Inf") == "lib/faults/loss.html#nan-or-inf"
     assert page_of("no zero_grad") == "lib/faults/loop.html#no-zero_grad"
     with pytest.raises(KeyError, match="there is no finding 'no zero grad'; there are .*no zero_grad"): page_of("no zero grad")
