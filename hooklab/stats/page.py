@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/page.ipynb #0ea79b90
+from collections.abc import Iterator
 from datetime import datetime
 from html import escape
 from pathlib import Path
@@ -15,6 +16,8 @@ import torch
 
 from .. import __version__
 from .diagnosis import Diagnosis, diagnose
+from .finding_pages import page_of
+from .findings import Finding, as_html
 from .page_parts import drawn, pictures_of, table_of
 from .records import Recorded
 
@@ -38,7 +41,8 @@ dt { color: var(--muted) }
 dd { margin: 0 }
 .diagnosis { border-left: 4px solid var(--accent); background: var(--soft); padding: .4rem 1.2rem;
   border-radius: 0 8px 8px 0 }
-.diagnosis li { margin-bottom: .7rem }
+.diagnosis li { margin: .7rem 0 }
+.diagnosis li li { margin: .35rem 0; color: var(--muted); font-size: .93rem }
 .pictures { display: grid; gap: 1.4rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)) }
 figure { margin: 0 }
@@ -85,7 +89,7 @@ def span_of(steps: list[int]) -> str:
     return f"{len(steps):,} recorded, from {steps[0]:,} to {steps[-1]:,}{kept}"
 
 
-def page_of(stats: Recorded, title: str) -> str:
+def whole_page(stats: Recorded, title: str) -> str:
     "The page. If nothing was recorded, it says so, and why."
     histories, diagnosis = stats.histories, diagnose(stats)
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts_about(stats).items())
@@ -103,7 +107,7 @@ def framed(title: str, facts: str, diagnosis: Diagnosis, rest: str = "") -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{LOOK}</style></head>
 <body><main><h1>{escape(title)}</h1><dl>{facts}</dl>
-<h2>Diagnosis</h2><div class="diagnosis">{diagnosis._repr_html_()}</div>
+<h2>Diagnosis</h2><div class="diagnosis">{top_of_page(diagnosis)}</div>
 {rest}</main></body></html>
 """
 
@@ -115,5 +119,31 @@ def write_page(
 ) -> Path: # The file
     "Write the page about a run, as `ActivationStats.report` does."
     path = Path(path)
-    path.write_text(page_of(stats, title), encoding="utf-8")
+    path.write_text(whole_page(stats, title), encoding="utf-8")
     return path
+
+# %% ../../nbs/lib/stats/page.ipynb #646c666f
+def below(cause: Finding, waiting: list[Finding]) -> Iterator[str]:
+    "What follows from a finding, as items of a list. Each finding stands in one place: it is taken from those that wait."
+    for finding in [finding for finding in waiting if finding.follows == cause.what]:
+        if finding not in waiting: continue  # it stands below another one already
+        waiting.remove(finding)
+        yield with_followers(finding, waiting)
+
+
+def with_followers(finding: Finding, waiting: list[Finding]) -> str:
+    "An item of a list, with a list of what follows from it."
+    items = "".join(below(finding, waiting))
+    return as_html(finding).removesuffix("</li>") + (f"<ul>{items}</ul></li>" if items else "</li>")
+
+
+def top_of_page(diagnosis: Diagnosis) -> str:
+    "The diagnosis, with causes and what follows from each."
+    if not len(diagnosis) or "nothing recorded" in diagnosis: return diagnosis._repr_html_()
+    waiting = [finding for finding in diagnosis if finding.follows]
+    items = [with_followers(finding, waiting) for finding in diagnosis if not finding.follows]
+    items += map(as_html, waiting)  # what follows from something that was not found
+    notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in diagnosis.unknown]
+    more = [f"<p><small>More about {escape(first.what)}: {escape(page_of(first))} of hooklab's pages</small></p>"
+            for first in [diagnosis.first] if first]
+    return f"<p><b>{escape(diagnosis.title)}</b></p><ul>{''.join(items)}</ul>{''.join(more + notes)}"

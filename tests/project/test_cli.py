@@ -122,11 +122,12 @@ def test_what_to_type_is_said_as_it_was_typed(module, tmp_path):
 def test_alone_it_prints_the_help():
     done = shell()
     assert done.returncode == 0 and done.stderr == ""
-    assert re.findall(r"^ {4}(\w+)", done.stdout, re.M) == ["report", "lessons", "summary", "compare"]
+    assert re.findall(r"^ {4}(\w+)", done.stdout, re.M) == ["report", "lessons", "summary", "compare", "diagnose"]
 
 
 @pytest.mark.parametrize("args", [["--version"], ["--help"], [], ["lessons", "--help"], ["summary", "--help"], ["summary"], ["nonsense"],
-                                  ["compare", "--help"], ["compare", "nowhere", "nowhere"]])
+                                  ["compare", "--help"], ["compare", "nowhere", "nowhere"],
+                                  ["diagnose", "--help"], ["diagnose", "nowhere"]])
 def test_torch_is_imported_by_no_command_that_can_do_without(args):
     program = f"""import sys; from hooklab.cli import main
 try: main({args})
@@ -418,6 +419,82 @@ def test_compare_of_real_records(tmp_path):
     assert {name: d.returncode for name, d in done.items()} == {"again": 0, "after": 1, "half": 2}
     assert done["again"].stderr == done["after"].stderr == done["half"].stdout == "" and "2" in done["after"].stdout
     assert re.fullmatch(r"hooklab: .*half\.safetensors was cut off.*\n", done["half"].stderr)
+
+
+# diagnose
+
+def saved_run(path, clears=True, freezes=False):
+    "A file with the record of a short training run, healthy or without `zero_grad`."
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)), torch.randn(64, 4)
+    if freezes: model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=.01)
+    with hooklab.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as s:
+        for batch in x.split(8)*2:
+            loss = (model(batch) - batch[:, :1]).square().mean()
+            loss.backward()
+            optimizer.step()
+            if clears: optimizer.zero_grad()
+            s.step(loss)
+    s.save(path)
+
+
+@pytest.fixture
+def diagnosed(tmp_path, monkeypatch, capsys):
+    "Calls `hooklab diagnose` in a folder with a healthy run, one with a note and a sick one; exit code, stdout and stderr."
+    monkeypatch.chdir(tmp_path)
+    saved_run("healthy.safetensors")
+    saved_run("frozen.safetensors", freezes=True)
+    saved_run("sick.safetensors", clears=False)
+    Path("half.safetensors").write_bytes(Path("sick.safetensors").read_bytes()[:200])
+    hooklab.record(torch.nn.Linear(4, 2), "outputs.safetensors", torch.randn(3, 4))
+    def call(*args):
+        code = 0
+        try: cli.main(["diagnose", *args])
+        except SystemExit as stopped: code = stopped.code
+        return code, *capsys.readouterr()
+    return call
+
+
+def test_diagnose_exits_1_on_a_finding_and_0_on_a_note(diagnosed):
+    code, out, err = diagnosed("sick.safetensors")
+    assert code == 1 and err == "" and "certain: no zero_grad" in out
+    assert out.endswith("Read first: lib/faults/loop.html#no-zero_grad\n")
+    code, out, err = diagnosed("healthy.safetensors")
+    assert (code, err) == (0, "") and out.startswith("Nothing unusual in 16 steps") and "Read first" not in out
+    code, out, err = diagnosed("frozen.safetensors")
+    assert (code, err) == (0, "") and "note: frozen part" in out and "Read first" not in out
+
+
+@pytest.mark.parametrize("file, said", [
+    ("half.safetensors", r"hooklab: SafetensorError: .+\n"),
+    ("outputs.safetensors", r"hooklab: ValueError: outputs\.safetensors has no statistics that ActivationStats has saved\n"),
+    ("nowhere.safetensors", r"hooklab: argument RUN: nowhere\.safetensors does not exist. Try: hooklab diagnose --help\n"),
+    (".", r"hooklab: argument RUN: \. is a folder, and no file. Try: .+\n")])
+def test_a_run_that_cannot_be_read_is_one_line_and_exit_code_2(diagnosed, file, said):
+    code, out, err = diagnosed(file)
+    assert (code, out) == (2, "") and re.fullmatch(said, err)
+
+
+def test_diagnose_for_programs(diagnosed):
+    code, out, err = diagnosed("sick.safetensors", "--json", "--sarif", "sick.sarif")
+    assert (code, err) == (1, "")
+    told, log = json.loads(out), load(Path("sick.sarif"))
+    assert told["findings"][0]["what"] == "no zero_grad" and told["title"].startswith("1 finding in 16 steps")
+    assert log["version"] == "2.1.0" and [r["ruleId"] for r in log["runs"][0]["results"]] == ["no zero_grad"]
+    assert diagnosed("healthy.safetensors", "--sarif", "healthy.sarif")[0] == 0
+    assert load(Path("healthy.sarif"))["runs"][0]["results"] == []
+
+
+def test_sarif_that_cannot_be_written(diagnosed):
+    code, out, err = diagnosed("sick.safetensors", "--sarif", "no/such/folder.sarif")
+    assert (code, out) == (2, "") and "No such file or directory: 'no/such/folder.sarif'" in err
+
+
+def test_diagnose_says_what_its_exit_codes_mean():
+    done = shell("diagnose", "--help", env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 0 and done.stderr == "" and "--sarif FILE" in done.stdout
+    assert "0 if nothing is, or only notes are told, 1 if something is found, and 2 if the file cannot" in " ".join(done.stdout.split())
 
 
 # lessons

@@ -1,0 +1,85 @@
+"Each finding has a section on one page, which says what the table says, shows a run that has it, and can be linked."
+import json
+import re
+
+import pytest
+
+from hooklab.stats.fault_table import FAULTS
+from hooklab.stats.finding_pages import ABOUT, PAGES, anchor, page_of, usual_advice
+from hooklab.stats.findings import Finding
+
+LARGEST = 300_000  # bytes of a page as a notebook, with its figures
+
+
+def cells(repo, name): return json.loads((repo/f"nbs/{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+
+
+def sections(repo, page):
+    "The cells below each heading of the second level."
+    found, heading = {}, None
+    for cell in cells(repo, f"lib/faults/{page}"):
+        text = "".join(cell["source"])
+        if match := re.match(r"## (.+)", text): heading = match[1]
+        if heading: found.setdefault(heading, []).append(cell)
+    return found
+
+
+def words(cell): return "".join(cell["source"])
+
+
+def printed(cell): return "".join("".join(output.get("text", [])) for output in cell.get("outputs", []))
+
+
+def test_every_finding_is_on_one_page():
+    assert ABOUT.keys() == FAULTS.keys()
+    assert sum(map(len, PAGES.values())) == len(ABOUT)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_headings_of_a_page_are_its_findings(repo, page):
+    assert list(sections(repo, page)) == list(PAGES[page])
+    assert (repo/f"nbs/lib/faults/{page}.ipynb").stat().st_size < LARGEST
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_section_shows_a_run_that_has_the_fault(repo, page):
+    for what, found in sections(repo, page).items():
+        text = "".join(map(printed, found))
+        assert re.search(rf"^(certain|likely|possible|note): {re.escape(what)}\b", text, re.M) or \
+            (what == "nothing recorded" and text.startswith("Nothing was recorded: ")), what
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_section_says_what_the_table_says(repo, page):
+    for what, found in sections(repo, page).items():
+        about, text = ABOUT[what], "\n".join(map(words, found))
+        assert words(found[0]).startswith(f"## {what}\n\n{about.symptom} "), what
+        assert f"Look first at: {about.look}. " in text and f"(../../lessons/{about.lesson}.ipynb)" in text, what
+        assert (repo/f"nbs/lessons/{about.lesson}.ipynb").exists(), what
+        causes = re.search(r"\| often it is \| what helps \|\n\|---\|---\|\n((?:\|.+\|\n)+)", text + "\n")
+        assert causes and len(causes[1].splitlines()) >= 2, what
+
+
+def test_the_table_links_every_section(repo):
+    html = "".join("".join(output["data"]["text/html"]) for cell in cells(repo, "lib/faults/symptoms")
+                   for output in cell.get("outputs", []))
+    links = re.findall(r'<td[^>]*><a href="((?:data|loop|loss|layers|steps)\.html#[\w-]+)">(.+?)</a>', html)
+    assert links == [(page_of(what).removeprefix("lib/faults/"), what) for what in ABOUT]
+    for lesson in re.findall(r'href="\.\./\.\./lessons/([\w-]+)\.html"', html):
+        assert (repo/f"nbs/lessons/{lesson}.ipynb").exists()
+
+
+def test_the_page_of_a_finding():
+    finding = Finding("NaN or Inf", [], (0, 1), "certain", "", "")
+    assert page_of(finding) == page_of("NaN or Inf") == "lib/faults/loss.html#nan-or-inf"
+    assert page_of("no zero_grad") == "lib/faults/loop.html#no-zero_grad"
+    with pytest.raises(KeyError, match="there is no finding 'no zero grad'; there are .*no zero_grad"): page_of("no zero grad")
+
+
+def test_anchors_are_those_of_the_site():
+    markdown = pytest.importorskip("smalldocs.markdown")
+    assert {what: anchor(what) for what in ABOUT} == {what: markdown.pandoc_id(what) for what in ABOUT}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_advice_needs_no_model(what): assert len(usual_advice(what)) > 20
