@@ -194,7 +194,7 @@ def test_several_passes_make_one_row():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_between_recorded_steps_the_hooks_are_off(compiled):
-    """Where anything was compiled they stay on the model, to avoid recompilation, and call nothing. The one that watches
+    """Where anything was compiled they stay on the model, to avoid recompilation, and call nothing. What watches
     the loop stays: it sees every step."""
     torch._dynamo.reset()
     if compiled: torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
