@@ -956,8 +956,8 @@ for name, bound in {"MNIST CNN": .1, "small ResNet": .1, "resnet18": .5, "U-Net"
 fine("optimizer", "MNIST CNN, Adadelta as in PyTorch's example", mnist(optim=lambda m: torch.optim.Adadelta(m.parameters(), 1.)), .2)
 fine("optimizer", "small ResNet, NAdam", resnet(optim=nadam(3e-3)), .2)
 fine("optimizer", "multi-label, Adagrad 0.1", labels(optim=adagrad(.1)), .2)
-fine("optimizer", "two tasks, SGD 0.3 with Nesterov", tasks(optim=sgd(.1, momentum=.9, nesterov=True)), .15)
-fine("optimizer", "GCN, SGD 20 with the loss of all nodes", gcn(optim=sgd(1., momentum=.9)), .2)
+fine("optimizer", "two tasks, SGD with Nesterov", tasks(optim=sgd(.03, momentum=.9, nesterov=True)), .15)
+fine("optimizer", "GCN, SGD 1 with momentum", gcn(optim=sgd(1., momentum=.9)), .2)
 fine("optimizer", "TCN, AMSGrad", tcn(optim=adam(5e-3, amsgrad=True)), .15)
 fine("optimizer", "NT-Xent, RMSprop centered with momentum", contrast(optim=rmsprop(3e-4, centered=True, momentum=.9)), .15)
 fine("optimizer", "ViT, Adamax", vit(optim=lambda m: torch.optim.Adamax(m.parameters(), 5e-3)), .2)
@@ -978,7 +978,7 @@ fine("loss", "multi-label, sigmoid and BCELoss", labels(net=lambda: dense(20, 48
      F.binary_cross_entropy(m(x), y), score=lambda m, x, y: tags_wrong(lambda x: m(x) - .5, x, y)), .2)
 fine("loss", "multi-label, focal", labels(loss=lambda m, x, y: (lambda b: ((1 - (-b).exp())**2*b).mean())(
     F.binary_cross_entropy_with_logits(m(x), y, reduction="none"))), .2)
-fine("loss", "multi-label, weights of 10 for what holds", labels(loss=lambda m, x, y: F.binary_cross_entropy_with_logits(
+fine("loss", "multi-label, weights of 2 for what holds", labels(loss=lambda m, x, y: F.binary_cross_entropy_with_logits(
     m(x), y, pos_weight=torch.full((5,), 2.))), .25)
 fine("loss", "heteroscedastic regression, loss goes below zero", spread(data=lambda s: tuple((x, x[:, :1]*.05) for x, _ in noisy(s)),
                                                                        optim=adam(5e-3)), .3)
