@@ -39,13 +39,13 @@ FOLLOWS = {
     "dead units": EMPTY,
     "activations vanish": EMPTY,
     "constant output": EMPTY,
-    "samples alike": (*WEAK, "input unused", "gradients vanish"),
-    "input unused": (*WEAK, "samples alike", "gradients vanish"),
+    "samples alike": (*WEAK, "input unused", "gradients vanish", "activations vanish"),
+    "input unused": (*WEAK, "samples alike", "gradients vanish", "activations vanish"),
     "learning rate too large": (*WILD, *EMPTY),
     "gradients explode": WILD,
     "outputs blow up": (*WILD, *EMPTY),
     "float16 limit": ("skipped steps", "NaN or Inf"),
-    "gradients vanish": WEAK,
+    "gradients vanish": (*WEAK, "samples alike", "input unused"),
     "NaN or Inf": (*WILD, *EMPTY),
     "skipped steps": WEAK,
     "not trained": ("loss does not fall", "learning rate too small", "gradients vanish"),
@@ -61,17 +61,27 @@ T = TypeVar("T")
 def rank(what: str) -> int: return RANK.get(what, len(RANK))
 
 
+BY_STEPS = ("learning rate too large", "no zero_grad", "wrong sign", "weight decay too strong", "outputs blow up")
+AT_ONE_STEP = ("dead units", "constant output", "saturated", "units alike", "samples alike", "input unused",
+               "activations explode", "activations vanish", "gradients explode", "gradients vanish", "dead attention")
+
+
 def explains(cause, effect) -> bool:
     "Can one finding be the reason for another?"
     if effect.what not in FOLLOWS.get(cause.what, ()) or "note" in (cause.sure, effect.sure): return False
     if cause.sure == "possible" and effect.sure == "certain": return False
     begins, begun = cause.steps[0], effect.steps[0]
-    return begins < begun or (begins == begun and rank(cause.what) < rank(effect.what))
+    if cause.what in BY_STEPS and effect.what in AT_ONE_STEP and begun == 0: return False  # it was so before any step
+    if begins != begun or cause.what not in FOLLOWS.get(effect.what, ()): return begins <= begun
+    return order(cause) < order(effect)  # each could bring about the other
+
+
+def order(finding) -> tuple[int, int]: return SURE.index(finding.sure), rank(finding.what)
 
 
 def cause_of(finding: T, findings: Iterable[T]) -> str: # Its id, empty if there is none
     "The first finding that explains this one."
-    causes = [other for other in findings if other is not finding and explains(other, finding)]
+    causes = [other for other in findings if other.what != finding.what and explains(other, finding)]
     return min(causes, key=lambda other: (other.steps[0], rank(other.what))).what if causes else ""
 
 

@@ -21,6 +21,7 @@ UNEVEN = 300  # the widest feature relative to the narrowest
 FEELS_IT = 5  # size of the first layer's output: at the start, those of scaled inputs are around 1
 SAME = 1e-6  # differences relative to size: 32 bits round at 6e-8
 ALIKE = 1e-3  # the same, for outputs that hardly tell samples apart
+SHRUNK = .03  # what is left of the differences between samples; healthy runs: down to 0.1
 DROPS = .9  # share of numbers that a dropout sets to zero
 FEW = 4  # values that a batch norm computes a deviation of
 NORMALIZES = ("BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
@@ -107,6 +108,7 @@ def output_alike(run: Run) -> Iterator[Seen]:
     looks = [look for look in run.looks if look["n_rows"] > 1 and math.isfinite(look["size"]) and look["size"] > 0]
     shares = torch.tensor([look["apart"]/look["size"] for look in looks], dtype=torch.double)
     since = lasting(shares <= ALIKE, torch.ones(len(shares), dtype=torch.bool)).item() if len(looks) else -1
+    if since < 0 and len(shares) > LASTS and shares[-1] < min(.05, SHRUNK*shares[:LASTS].max()): since = len(shares) - 1
     if since < 0: return
     apart = shares[since:].median().item()
     step = looks[since]["step"]
@@ -130,12 +132,14 @@ def units_alike(run: Run) -> Iterator[Seen]:
     apart, square, samples = o.sampled("var_units"), o.sampled("sample_square"), o.sampled("var_samples")
     if apart is None: return
     same = (apart <= SAME**2*1e2*square) & (samples > SAME*square)
-    found = lasting(same, apart.isfinite() & (square > 0)) >= 0
-    found &= torch.tensor([has_parameters(run, name) for name in o.names], dtype=torch.bool)
+    if not same.shape[1]: return
+    still = lasting(same, apart.isfinite() & (square > 0)) >= 0
+    learns = torch.tensor([has_parameters(run, name) for name in o.names], dtype=torch.bool)
+    found = (still | same[:, 0]) & learns
     if not found.any(): return
-    yield Seen(o.named(found), o.span(0), "certain",
-               "All units of such a layer return the same number for a sample, so they learn the same: "
-               "they began alike.")
+    how = "so they learn the same" if (still & learns).any() else "at the start, so they begin to learn the same"
+    yield Seen(o.named(found), o.span(0), "certain" if (still & learns).any() else "likely",
+               f"All units of such a layer return the same number for a sample, {how}.")
 
 
 def has_parameters(run: Run, layer: str) -> bool:

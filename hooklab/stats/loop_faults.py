@@ -46,10 +46,16 @@ def step_before_backward(run: Run) -> Iterator[Seen]:
     foreign = any(o["n_foreign"] == o["n"] for o in run.facts.get("optimizers", []))
     came = any(p["got"] for p in run.facts.get("parameters", {}).values()) or run.grads.ran.any()
     if steps.sum() < LEAST or empty[steps].double().mean() < MOSTLY or foreign or not came: return
-    if not (none == 1).any() and run.grads.names and not run.grads.norm.nan_to_num()[-1].any(): return
+    if not (none == 1).any() and not gradients_reach(run): return
     yield Seen([], run.log_span(steps.int().argmax().item()), "certain",
                f"In {int(empty.sum())} of {int(steps.sum())} steps of the optimizer no parameter had a gradient, "
                "although gradients were computed: they come after the step, or are cleared before it.")
+
+
+def gradients_reach(run: Run) -> bool:
+    "Do gradients arrive at a layer whose parameters the optimizer has?"
+    mine = {name.rpartition(".")[0] for name, p in run.facts.get("parameters", {}).items() if p["has"]}
+    return any(norm.nan_to_num().any() for name, norm in zip(run.grads.names, run.grads.norm) if name in mine)
 
 
 def no_gradient_at_all(run: Run) -> Iterator[Seen]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hooklab.hooks.calls import GradientHook, listen
 from hooklab.hooks.copies import is_wrapper, stands_for_many
 from hooklab.hooks.group import Group
-from hooklab.hooks.select import unwrap
+from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
 from hooklab.stats.input_facts import facts_of_arguments
 from hooklab.stats.loss_kind import OutputLook, look_at_output, read_look
@@ -49,8 +49,8 @@ class WatchGroup(Group):
 
 
 def outermost_eager(model: nn.Module) -> nn.Module | None:
-    "The module whose hooks run as plain Python: none if its call is compiled as a whole, with its hooks."
-    return None if getattr(model, "_compiled_call_impl", None) is not None else model
+    "The module whose hooks run as plain Python: none if it is never called, or compiled together with its hooks."
+    return model if runs(model) and getattr(model, "_compiled_call_impl", None) is None else None
 
 # %% ../../nbs/lib/stats/loop-watch.ipynb #3910d97b
 CLOSELY = 20  # steps: the first ones are looked at one by one

@@ -19,6 +19,7 @@ WORSE = 1.5  # times the loss of a guess
 ENOUGH = 40  # steps: earlier, a healthy run may still be there
 LARGE_TARGETS = 30  # mean or deviation of the targets: an output begins at about 1
 BLOWN_UP = 10  # times the first losses
+ENDS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #b498a899
 def of_kind(run: Run, *kinds: str) -> list[dict]: # The looks at outputs whose loss is one of these
@@ -95,6 +96,7 @@ def activation_before_loss(run: Run) -> Iterator[Seen]:
              "Remove the activation behind the last layer.")):
         if fact == "within_one": looks = looks[len(looks)//2:]  # a healthy run begins there too
         if not mostly(looks, lambda look: holds(look, fact)): continue
+        if fact in ("cut", "between", "within_one") and not is_cut(run, looks): continue
         yield Seen([], (looks[0]["step"], looks[-1]["step"]), sure_of(looks, fact), what, advice)
         return
 
@@ -104,6 +106,15 @@ def holds(look: dict, fact: str) -> bool:
     if fact == "cut": return cut_off(look)
     if fact == "within_one": return .95 < look["largest"] <= 1
     return look[fact]
+
+
+def is_cut(run: Run, looks: list[dict]) -> bool:
+    "Does the model end with an activation, or do its outputs reach the ends of one? They may be small by chance."
+    leaves = [name for name, layer in run.facts.get("layers", {}).items() if layer["leaf"]]
+    ran = [name for name in leaves if name not in run.outputs.names or run.outputs.ran[run.outputs.names.index(name)].any()]
+    if ran and run.types[ran[-1]].startswith(ENDS): return True
+    low, high = min(look["least"] for look in looks), max(look["most"] for look in looks)
+    return high > .98 and low < .02 and any(look["never_negative"] or look["between"] or low < -.98 for look in looks)
 
 
 def cut_off(look: dict) -> bool:
@@ -173,12 +184,23 @@ def loss_not_finite(run: Run) -> Iterator[Seen]:
                "the loss with torch's own functions of logits.")
 
 
-def targets_not_scaled(run: Run) -> Iterator[Seen]:
+def with_large_targets(run: Run) -> tuple[list[dict], float]:
+    "The looks, if the targets are large, and what is left of the error in the end, relative to that of a guess."
     looks = of_kind(run, "squared error")
-    if not mostly(looks, lambda look: max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS, 1): return
-    late = looks[-max(1, len(looks)//3):]
+    if not mostly(looks, lambda look: max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS, 1): return [], 0
+    late = looks[-3:]
     left = mean_of([look["loss"] for look in late])/max(mean_of([look["guess"] for look in late]), 1e-30)
-    if left < .5 and run.looks[-1].get("kind"): return  # it learns them all the same
+    return looks, left if run.looks[-1].get("kind") else math.inf  # it has become NaN
+
+
+def learns_large_targets(run: Run) -> bool:
+    looks, left = with_large_targets(run)
+    return bool(looks) and left < .5
+
+
+def targets_not_scaled(run: Run) -> Iterator[Seen]:
+    looks, left = with_large_targets(run)
+    if not looks or left < .5: return  # it learns them all the same
     look = looks[0]
     yield Seen([], run.log_span(0), "likely",
                f"The targets have a mean of {in_digits(look['target_mean'])} and a deviation of "

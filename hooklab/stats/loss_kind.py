@@ -168,7 +168,8 @@ class OutputFacts:
     apart: float # The largest difference between rows
     size: float # The root mean square
     largest: float # The largest number, whatever its sign
-    least: float # The smallest
+    least: float # The smallest,
+    most: float # and the one farthest above it
     width: int # Numbers in a row
     n_rows: int # Rows that were looked at
 
@@ -182,7 +183,7 @@ def output_facts(look: OutputLook) -> OutputFacts:
         bool(wide and (o <= 1e-6).all() and torch.allclose(o.logsumexp(1), one*0, atol=2e-2)),
         bool((o >= 0).all() and (o <= 1).all()),
         bool((o >= 0).all() and (o == 0).double().mean() > .2),
-        (o - o[:1]).abs().max().item(), o.square().mean().sqrt().item(), o.abs().max().item(), o.min().item(), o.shape[1], len(o))
+        (o - o[:1]).abs().max().item(), o.square().mean().sqrt().item(), o.abs().max().item(), o.min().item(), o.max().item(), o.shape[1], len(o))
 
 # %% ../../nbs/lib/stats/loss-kind.ipynb #25c508c5
 def read_look(look: OutputLook) -> dict[str, Any]:

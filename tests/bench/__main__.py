@@ -1,6 +1,7 @@
 """Measures what the files bench_*.py of this folder measure, or those that are named, and keeps the figures in results/.
 
     python -m tests.bench [hook import …]
+    python -m tests.bench diagnose --seed 1      what begins with a dash, and all that follows, goes to the file
 
 Each figure is a median with its quartiles, unless its title says otherwise; a list is a table or lines. Those of a file go to results/NAME.json, with the machine and the versions."""
 import importlib
@@ -26,8 +27,12 @@ torch.set_num_threads(1)
 setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version(),
            **{name: version(name) for name in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens")}}
 (here/"results").mkdir(exist_ok=True)
-for name in sys.argv[1:] or [path.stem.removeprefix("bench_") for path in sorted(here.glob("bench_*.py"))]:
-    figures = importlib.import_module(f"tests.bench.bench_{name}").measure()
+asked = sys.argv[1:]
+cut = next((i for i, word in enumerate(asked) if word.startswith("-")), len(asked))
+names, options = asked[:cut], asked[cut:]
+for name in names or [path.stem.removeprefix("bench_") for path in sorted(here.glob("bench_*.py"))]:
+    figures = importlib.import_module(f"tests.bench.bench_{name}").measure(*options)
+    if figures is None: continue
     for title, rows in figures.items():
         print(f"\n{title}")
         if isinstance(rows, list):  # a table whose rows are dicts, or lines of text

@@ -21,7 +21,7 @@ import hooklab as hl
 from tests.bench.compare_equals import equals
 from tests.bench.compare_faults import faults
 from tests.bench.compare_peers import peers
-from tests.bench.measure import seconds
+from tests.bench.measure import seconds, share
 
 ours, long_pass = "hooklab", .05
 
@@ -138,14 +138,6 @@ def run(found: list[Case], tools, show=None) -> list[Case]:
 
 
 # Figures
-
-def share(of: list) -> list[float]:
-    "The share of those that are true, with the 95 % interval of Wilson, in percent."
-    n, k, z = len(of), sum(map(bool, of)), 1.96
-    if not n: return [math.nan]*3
-    middle, half = (k + z*z/2)/(n + z*z), z*math.sqrt(k*(n - k)/n + z*z/4)/(n + z*z)
-    return [round(100*x, 2) for x in (k/n, max(0, middle - half), min(1, middle + half))]
-
 
 def spread(values: list) -> list[float]:
     values = [v for v in values if not math.isnan(v)]

@@ -14,16 +14,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.bench.diagnose_parts import (
-    Attention,
     Bag,
-    Block,
     Case,
     Copies,
     Gpt,
     Nothing,
     Pooling,
     Reader,
-    Recommender,
     Recurrent,
     Residual,
     adam,
@@ -33,15 +30,12 @@ from tests.bench.diagnose_parts import (
     cnn,
     cnn_norm,
     cnn_sgd,
-    copier,
     convnet,
+    copier,
     curve,
     digits,
-    error,
-    feed,
     gpt,
     gpt_fused,
-    gru,
     images,
     judged,
     lstm,
@@ -56,8 +50,8 @@ from tests.bench.diagnose_parts import (
     pixel_rows,
     pooling,
     reader,
-    recommender,
     recipe,
+    recommender,
     regression,
     regression_rmsprop,
     regression_sgd,
@@ -82,7 +76,15 @@ def ids(names: str) -> frozenset[str]: return frozenset(name.strip() for name in
 
 def plant(kind: str, name: str, causes: str, symptoms: str, way, reach: bool = True, twin=None, **fault):
     "A fault on the list: `way` with what is in `fault` is the run, without it (or with `twin`) its healthy twin."
-    listed.append(Case(kind, name, ids(causes), ids(symptoms), way(**fault), twin or way(), reach=reach))
+    listed.append(Case(kind, name, ids(causes), ids(symptoms), way(**fault), twin or twin_of(way), reach=reach))
+
+
+twins: dict = {}
+
+
+def twin_of(way):
+    "The healthy run of a way to train, the same object each time."
+    return twins.setdefault(way, way())
 
 
 def faults() -> list[Case]:
@@ -153,7 +155,8 @@ def weights(change, *places: str):
     return spoil
 
 
-dead = "not trained, constant output, samples alike, gradients vanish, activations vanish, loss does not fall, input unused"
+dead = ("not trained, constant output, samples alike, gradients vanish, activations vanish, loss does not fall, "
+        "input unused")
 plant("dead ReLU", "digits MLP, bias -10", "dead units", dead, mlp, change=bias(-10, "0"))
 plant("dead ReLU", "digits CNN, bias -10 in the second layer", "dead units", dead, cnn, change=bias(-10, "2"))
 plant("dead ReLU", "regression, bias -10 before the head", "dead units", dead, regression, change=bias(-10, "2"))
@@ -177,14 +180,16 @@ def spike(record, model, optimizer, loss_of, batches):
 plant("dead ReLU", "digits MLP, one step with a rate of 50", "dead units, learning rate too large", diverged, mlp,
       loop=spike)
 
-stuck = "gradients vanish, loss does not fall, not trained, dead units, samples alike, constant output"
-plant("saturated", "digits tanh MLP, weights x 1,000", "saturated", stuck + ", activations explode, gradients explode",
+stuck = ("gradients vanish, loss does not fall, not trained, dead units, samples alike, constant output, "
+         "activations explode, gradients explode")
+plant("saturated", "digits tanh MLP, weights x 1,000", "saturated", stuck,
       mlp_tanh, change=weights(lambda w: 1000*w))
-plant("saturated", "digits tanh MLP, weights x 30", "saturated", stuck + ", activations explode, gradients explode",
+plant("saturated", "digits tanh MLP, weights x 30", "saturated", stuck,
       mlp_tanh, change=weights(lambda w: 30*w, "0", "2"))
 plant("saturated", "digits sigmoid MLP, weights x 200", "saturated", stuck,
-      recipe(digits, lambda: stack(64, 64, 32, 10, act=nn.Sigmoid), adam(1e-2)), change=weights(lambda w: 200*w, "0", "2"))
-plant("saturated", "digits RNN, weights x 50", "saturated", stuck + ", gradients explode", rnn,
+      recipe(digits, lambda: stack(64, 64, 32, 10, act=nn.Sigmoid), adam(1e-2)), change=weights(lambda w: 200*w, "0",
+            "2"))
+plant("saturated", "digits RNN, weights x 50", "saturated", stuck, rnn,
       change=weights(lambda w: 50*w, "rnn"))
 plant("saturated", "tanh MLP of tables, bias 20", "saturated", stuck, tabular_tanh, change=bias(20, "2"))
 
@@ -238,7 +243,8 @@ class Doubled(Residual):
 
 
 raises = blast + ", gradients explode"
-plant("residual explodes", "16 blocks without a norm, each x 4", "activations explode, outputs blow up, gradients explode",
+plant("residual explodes", "16 blocks without a norm, each x 4",
+      "activations explode, outputs blow up, gradients explode",
       raises, residual, net=lambda: Residual(depth=16, norm=False, scale=4.))
 plant("residual explodes", "the sum is doubled in each of 14 blocks",
       "activations explode, outputs blow up, gradients explode", raises, residual,
@@ -274,10 +280,11 @@ plant("zero init", "regression with tanh, all zero", "units alike, constant outp
 plant("zero init", "digits CNN, weights of all layers but the head zero", "units alike, constant output", zeros,
       cnn_sgd, change=weights(torch.zeros_like, "0", "2", "4"))
 plant("constant init", "digits tanh MLP, 0.05", "units alike", equal, mlp_tanh, change=everything(.05))
-plant("constant init", "digits CNN, weights 0.1, biases 0", "units alike", equal, cnn, change=constant(.1, "0", "2", "4"))
+plant("constant init", "digits CNN, weights 0.05, biases 0", "units alike", equal, cnn, change=constant(.05, "0", "2",
+      "4", "7"))
 plant("constant init", "waves LSTM, 0.1", "units alike", equal, lstm, change=everything(.1))
-plant("constant init", "tables, one hidden layer 0.02", "units alike", equal, tabular,
-      change=constant(.02, "0"))
+plant("constant init", "tables, all layers 0.02, biases 0", "units alike", equal, tabular,
+      change=constant(.02, "0", "2", "4"))
 
 
 # The order of zero_grad, backward and step
@@ -519,7 +526,7 @@ class Then(nn.Module):
     def forward(self, x): return self.last(self.body(x))
 
 
-squeezed = "loss does not fall, saturated, gradients vanish"
+squeezed = "loss does not fall, saturated, gradients vanish, samples alike"
 
 
 def before(name, way, last, net, symptoms=squeezed, causes="activation before the loss", **more):
@@ -530,7 +537,8 @@ before("softmax module, digits CNN", cnn_sgd, nn.Softmax(dim=-1), convnet)
 before("F.softmax in forward, digits MLP", mlp, lambda x: F.softmax(x, dim=1), lambda: stack(64, 64, 32, 10))
 before("sigmoid before cross entropy, digits MLP", mlp, nn.Sigmoid(), lambda: stack(64, 64, 32, 10))
 before("softmax before cross entropy, text GPT", gpt, nn.Softmax(-1), Gpt)
-before("softmax before cross entropy, reviews", pooling, nn.Softmax(-1), Pooling, optim=sgd(.1), twin=pooling(optim=sgd(.1)))
+before("softmax before cross entropy, reviews", pooling, nn.Softmax(-1), Pooling, optim=sgd(.3), steps=60,
+      twin=pooling(optim=sgd(.3), steps=60))
 before("ReLU before cross entropy, digits MLP", mlp, nn.ReLU(), lambda: stack(64, 64, 32, 10), squeezed,
        "activation before the loss, dead units")
 before("ReLU as the output of a regression", regression, nn.ReLU(), lambda: stack(8, 64, 64, 1), squeezed,
@@ -609,16 +617,19 @@ def eval_after_validation(after: int):
     return loop
 
 
-unfit = "batch norm, activations explode, outputs blow up, gradients explode, loss does not fall, activations vanish, " \
-        "gradients vanish, samples alike, dead units, NaN or Inf, loss rises, learning rate too large"
+unfit = ("nothing recorded, batch norm, activations explode, outputs blow up, gradients explode, loss does not fall, "
+         "activations vanish, gradients vanish, samples alike, dead units, NaN or Inf, loss rises, "
+         "learning rate too large")
 plant("eval mode", "digits CNN with batch norm, before the first step", "eval mode", unfit, cnn_norm,
-      loop=eval_after_validation(0), data=on(images, lambda x: 4*x + 3), twin=cnn_norm(data=on(images, lambda x: 4*x + 3)))
+      loop=eval_after_validation(0), data=on(images, lambda x: 4*x + 3), twin=cnn_norm(data=on(images,
+            lambda x: 4*x + 3)))
 plant("eval mode", "digits MLP with batch norm, from the start", "eval mode", unfit, mlp_norm,
       loop=eval_after_validation(0))
 plant("eval mode", "digits MLP with batch norm, after a validation at step 15", "eval mode", unfit, mlp_norm,
       loop=eval_after_validation(15))
 # Without batch norm only the noise is missing, which harms little.
-plant("eval mode", "digits MLP with dropout, from the start", "eval mode", "", mlp_adam, loop=eval_after_validation(0),
+plant("eval mode", "digits MLP with dropout, from the start", "eval mode", "nothing recorded", mlp_adam,
+      loop=eval_after_validation(0),
       net=lambda: stack(64, 64, 32, 10, drop=.2), twin=mlp_adam(net=lambda: stack(64, 64, 32, 10, drop=.2)))
 
 
@@ -743,7 +754,8 @@ small = recipe(digits, lambda: stack(64, 32, 32, 10, norm=nn.BatchNorm1d), sgd(.
 noisy = "loss does not fall, learning rate too large, gradients explode, dead units"
 plant("batch norm", "digits MLP, batches of 2", "batch norm", noisy, small, size=2)
 plant("batch norm", "digits CNN, batches of 2, a norm behind the pooling", "batch norm", noisy, cnn_norm, size=2,
-      net=lambda: nn.Sequential(convnet(bn=True)[:-1], nn.Linear(96, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)))
+      net=lambda: nn.Sequential(convnet(bn=True)[:-1], nn.Linear(96, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32,
+            10)))
 
 
 def every(kind: type, change):
@@ -759,7 +771,8 @@ plant("batch norm", "digits MLP, momentum 0", "batch norm", "", small,
       twin=small(data=on(digits, lambda x: 5*x + 10)))
 plant("batch norm", "digits CNN, momentum 1, batches of 4", "batch norm", "", small, size=4,
       change=every(norms, lambda m: setattr(m, "momentum", 1.)))
-plant("batch norm", "digits CNN, all gammas 0", "batch norm, constant output, samples alike", dead + ", dead units, units alike",
+plant("batch norm", "digits CNN, all gammas 0", "batch norm, constant output, samples alike",
+      dead + ", dead units, units alike",
       cnn_norm, change=every(norms, lambda m: m.weight.zero_()))
 
 
@@ -775,12 +788,14 @@ class Times(nn.Module):
 
 
 gone = "gradients vanish, loss does not fall, not trained, input unused, dead units, units alike"
-plant("killed signal", "digits MLP, x 1e-6 in the middle", "activations vanish, samples alike", gone + ", constant output",
+plant("killed signal", "digits MLP, x 1e-6 in the middle", "activations vanish, samples alike",
+      gone + ", constant output",
       mlp, net=lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), Times(1e-6), *stack(64, 32, 10)))
 plant("killed signal", "digits CNN, divided by 255 behind each layer", "activations vanish, samples alike",
       gone + ", constant output", cnn_sgd, net=lambda: nn.Sequential(
           *[m for layer in convnet() for m in ([layer, Times(1/255)] if isinstance(layer, nn.ReLU) else [layer])]))
-plant("killed signal", "tables, a mask of zeros", "constant output, samples alike", gone + ", activations vanish", tabular,
+plant("killed signal", "tables, a mask of zeros", "constant output, samples alike", gone + ", activations vanish",
+      tabular,
       net=lambda: nn.Sequential(nn.Linear(12, 64), nn.ReLU(), Times(torch.zeros(64)), nn.Linear(64, 4)))
 plant("killed signal", "waves LSTM, normalized over a dimension of one", "constant output, samples alike",
       gone + ", activations vanish, constant inputs, gradients explode", lstm, net=lambda: nn.Sequential(
@@ -804,8 +819,9 @@ def branches(bias: float = 0.):
 
 branched = recipe(table, branches(), adam(1e-2), steps=150, size=64)
 plant("dead residual branch", "tables, bias -10 in each branch", "dead units", dead, branched, net=branches(-10.))
-plant("dead residual branch", "tables, branches multiplied by 0", "constant output, activations vanish", dead + ", dead units",
-      residual, net=lambda: Residual(depth=3, scale=0.))
+# The blocks are healthy themselves: only the gradients, which are all zero, show what becomes of their outputs.
+plant("dead residual branch", "tables, branches multiplied by 0", "not trained, frozen part",
+      "gradients vanish, loss does not fall", residual, net=lambda: Residual(depth=3, scale=0.))
 
 
 # Embeddings and attention
@@ -817,7 +833,8 @@ class Pretrained(Bag):
         self.embedding = nn.Embedding.from_pretrained(.01*torch.randn(24, 16), padding_idx=pad)
 
 
-plant("embedding", "reviews, from_pretrained is frozen, four numbers a word", "frozen part", "not trained, activations vanish",
+plant("embedding", "reviews, from_pretrained is frozen, four numbers a word", "frozen part",
+      "not trained, activations vanish",
       bag, net=Pretrained, steps=60, twin=bag(steps=60))
 
 
@@ -828,23 +845,27 @@ def rare(limit: float):
 
 plant("embedding", "reviews, max_norm 1e-4", "activations vanish, samples alike",
       "input unused, gradients vanish, loss does not fall, not trained, units alike", bag, change=rare(1e-4))
-plant("embedding", "recommender, the tables begin equal and stand still", "units alike, samples alike, frozen part, constant output",
+plant("embedding", "recommender, the tables begin equal and stand still",
+      "units alike, samples alike, frozen part, constant output",
       "loss does not fall, not trained, input unused", recommender, change=lambda m: [
           e.requires_grad_(False).weight.fill_(.1) for e in (m.users, m.things)])
 plant("embedding", "text GPT, not in the optimizer", *lacks, gpt,
       optim=lambda m: torch.optim.AdamW([p for n, p in m.named_parameters() if n != "tokens.weight"], 5e-3))
+plant("embedding", "recall, of places, begins at zero and is not in the optimizer", *lacks, copier,
+      change=lambda m: m.places.weight.zero_(),
+      optim=lambda m: torch.optim.Adam([p for n, p in m.named_parameters() if n != "places.weight"], 5e-3))
 
 one_hot = "saturated, gradients vanish, loss does not fall, not trained"
-plant("dead attention", "recall, scores x 300", "dead attention, saturated", one_hot, copier,
-      net=lambda: Copies(scale=300.))
+plant("dead attention", "recall, scores x 3,000", "dead attention, saturated", one_hot, copier,
+      net=lambda: Copies(scale=3000.))
 plant("dead attention", "recall, queries and keys x 30", "dead attention, saturated", one_hot + ", activations explode",
       copier, change=weights(lambda w: torch.cat([30*w[:64], w[64:]]), "block.attention.qkv"))
 # scaled_dot_product_attention shows no softmax: what can be seen is that queries and keys are far too long.
-plant("dead attention", "recall, scores x 300, sdpa", "dead attention, saturated", one_hot, copier,
-      net=lambda: Copies(scale=300., fused=True), twin=copier(net=lambda: Copies(fused=True)))
-plant("dead attention", "reviews, MultiheadAttention with weights x 50", "dead attention, saturated",
+plant("dead attention", "recall, scores x 3,000, sdpa", "dead attention, saturated", one_hot, copier,
+      net=lambda: Copies(scale=3000., fused=True), twin=copier(net=lambda: Copies(fused=True)))
+plant("dead attention", "reviews, MultiheadAttention with weights x 500", "dead attention, saturated",
       one_hot + ", activations explode", reader,
-      change=lambda m: (m.attention.in_proj_weight[:48].mul_(50), m.embedding.weight.mul_(3)))
+      change=lambda m: (m.attention.in_proj_weight[:48].mul_(500), m.embedding.weight.mul_(3)))
 # The mask says where to look in place of where not to look; sentences without padding then look nowhere.
 plant("dead attention", "reviews, the mask is inverted", "dead attention, samples alike, input unused",
       "loss does not fall, constant output, NaN or Inf, not trained", reader, net=lambda: Reader(inverted=True),
@@ -874,7 +895,8 @@ plant("loss scale overflows", "digits MLP, begins at 2**100", "skipped steps", o
 plant("loss scale overflows", "digits MLP, hardly falls", "skipped steps", overflow, mlp_adam,
       loop=scaled(init_scale=2.**40, backoff_factor=.99), twin=mlp_adam(loop=scaled(init_scale=1024.)))
 plant("loss scale overflows", "tables, grows too fast", "skipped steps", overflow, tabular, steps=80,
-      loop=scaled(init_scale=2.**30, growth_factor=2.**12, growth_interval=1), twin=tabular(loop=scaled(init_scale=1024.)))
+      loop=scaled(init_scale=2.**30, growth_factor=2.**12, growth_interval=1),
+            twin=tabular(loop=scaled(init_scale=1024.)))
 
 
 class Half(nn.Module):
@@ -886,7 +908,8 @@ class Half(nn.Module):
     def forward(self, x): return self.body(x.half()).float()
 
 
-plant("float16 limit", "digits MLP in float16, pixels of 0 to 255 times 16", "float16 limit, NaN or Inf, inputs not scaled",
+plant("float16 limit", "digits MLP in float16, pixels of 0 to 255 times 16",
+      "float16 limit, NaN or Inf, inputs not scaled",
       diverged, mlp, net=lambda: Half(stack(64, 64, 32, 10)), data=on(digits, lambda x: 16*255*x, normal=False))
 
 
@@ -897,11 +920,14 @@ plant("data bug", "digits, all images are the first", "constant inputs, samples 
       data=on(digits, lambda x: x[:1].expand_as(x)))
 plant("data bug", "digits CNN, all images are black", "constant inputs, samples alike", alike + ", not trained", cnn,
       data=on(images, torch.zeros_like))
-plant("data bug", "reviews, all tokens are padding", "constant inputs, samples alike", alike + ", dead attention, not trained", bag,
+plant("data bug", "reviews, all tokens are padding", "constant inputs, samples alike",
+      alike + ", dead attention, not trained", bag,
       data=on(reviews, lambda x: torch.full_like(x, pad)))
-plant("data bug", "reviews, all words are unknown", "constant inputs, samples alike", alike + ", dead attention", reader,
+plant("data bug", "reviews, all words are unknown", "constant inputs, samples alike", alike + ", dead attention",
+      reader,
       data=on(reviews, lambda x: torch.full_like(x, 3)))
-plant("data bug", "waves LSTM, each sequence minus itself", "constant inputs, samples alike", alike + ", not trained", lstm,
+plant("data bug", "waves LSTM, each sequence minus itself", "constant inputs, samples alike", alike + ", not trained",
+      lstm,
       data=on(waves, lambda x: x - x))
 plant("data bug", "text, the ids of one sentence for all", "constant inputs, samples alike", alike, gpt,
       data=on(text, lambda x: x[:1].expand_as(x)))
@@ -917,7 +943,8 @@ class Ignores(nn.Module):
 
 
 flat = "loss does not fall, samples alike, constant output, constant inputs, not trained"
-plant("input unused", "digits CNN, zeros_like", "input unused", flat, cnn, net=lambda: Ignores(convnet(), torch.zeros_like))
+plant("input unused", "digits CNN, zeros_like", "input unused", flat, cnn, net=lambda: Ignores(convnet(),
+      torch.zeros_like))
 plant("input unused", "digits MLP, noise in its place", "input unused", flat, mlp_adam,
       net=lambda: Ignores(stack(64, 64, 32, 10), torch.randn_like))
 plant("input unused", "waves LSTM, its mean over samples", "input unused, samples alike", flat, lstm,
@@ -936,7 +963,9 @@ class Learned(nn.Module):
         return self.head(hidden)
 
 
-plant("input unused", "digits MLP, the hidden state is overwritten", "input unused, samples alike", flat + ", units alike", mlp_adam,
+# The layer whose result is thrown away gets no gradient, which leads there as well.
+plant("input unused", "digits MLP, the hidden state is overwritten", "input unused, samples alike, not trained",
+      flat + ", units alike", mlp_adam,
       net=Learned)
 
 
@@ -989,7 +1018,8 @@ def gan(fault: str = "", steps: int = 150):
         torch.manual_seed(seed)
         maker, critic = stack(4, 32, 32, 2), stack(2, 32, 32, 1, act=lambda: nn.LeakyReLU(.2))
         both = nn.ModuleDict({"maker": maker, "critic": critic})
-        make = torch.optim.Adam((critic if fault == "critic's parameters twice" else maker).parameters(), 5e-3, betas=(.5, .9))
+        make = torch.optim.Adam((critic if fault == "critic's parameters twice" else maker).parameters(), 5e-3,
+              betas=(.5, .9))
         judge = torch.optim.Adam(critic.parameters(), 5e-3, betas=(.5, .9))
         bce = F.binary_cross_entropy_with_logits
         with record.on(both, optimizer=[make, judge]) as s:
@@ -1038,12 +1068,15 @@ def shuffled(data, share: float = 1.):
 
 unreachable("wrong labels", "digits MLP, shuffled", mlp, data=shuffled(digits))
 unreachable("wrong labels", "tables, three quarters shuffled", tabular, data=shuffled(table, .75))
-unreachable("wrong dimension", "reviews, softmax over the samples", pooling, loss=lambda out, y: F.nll_loss(out.log_softmax(0), y))
+unreachable("wrong dimension", "reviews, softmax over the samples", pooling, loss=lambda out,
+      y: F.nll_loss(out.log_softmax(0), y), steps=60)
 unreachable("wrong dimension", "digits RNN reads the batch as time", rnn, net=lambda: Sideways(nn.RNN, 8, 32, 10))
 unreachable("reshape mixes samples", "digits MLP, view in place of permute", mlp_adam, net=lambda: Ignores(
     stack(64, 64, 32, 10), lambda x: x.t().reshape(x.shape)))
-unreachable("no activation", "regression, linear layers only", regression, net=lambda: stack(8, 64, 64, 1, act=nn.Identity))
-unreachable("loss broadcasts", "regression, (N, 1) and (N,)", regression, loss=lambda out, y: (out - y[:, 0]).square().mean())
+unreachable("no activation", "regression, linear layers only", regression, net=lambda: stack(8, 64, 64, 1,
+      act=nn.Identity))
+unreachable("loss broadcasts", "regression, (N, 1) and (N,)", regression, loss=lambda out, y: (out - y[:,
+      0]).square().mean())
 
 
 # How much a fault harms
@@ -1069,7 +1102,8 @@ def main(only: str = ""):
         print(f"{'       ' if harmed(bad, good) else 'NO HARM'} {case.kind}: {case.name}: {[round(v, 3) for v in bad]} "
               f"beside {[round(v, 3) for v in good]} ({took:.2f} s)", flush=True)
     reach = [case for case in found if case.reach]
-    print(f"{len(found)} faults, {len(reach)} of {len({c.kind for c in reach})} kinds in reach, {len(harmless)} do no harm")
+    print(f"{len(found)} faults, {len(reach)} of {len({c.kind for c in reach})} kinds in reach, "
+          f"{len(harmless)} do no harm")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Times variants of a piece of work against the plain piece, so that a busy or changing machine spoils the figures little."""
 import gc
+import math
 from statistics import median, quantiles
 from time import process_time
 
@@ -29,3 +30,11 @@ def ratios(plain, variants: dict, rounds: int = 21) -> dict:
                 before = after
     finally: gc.enable()
     return {name: [round(value, 3) for value in (median(r), *quantiles(r, n=4)[::2])] for name, r in found.items()}
+
+
+def share(of: list) -> list[float]:
+    "The share of those that are true, with the 95 % interval of Wilson, in percent."
+    n, k, z = len(of), sum(map(bool, of)), 1.96
+    if not n: return [math.nan]*3
+    middle, half = (k + z*z/2)/(n + z*z), z*math.sqrt(k*(n - k)/n + z*z/4)/(n + z*z)
+    return [round(100*x, 2) for x in (k/n, max(0, middle - half), min(1, middle + half))]
