@@ -736,7 +736,8 @@ fault("constant init", "two tasks, weights of 0.05", "units alike", starved, tas
 
 fault("no zero_grad", "MNIST CNN, SGD", "no zero_grad", diverged + ", learning rate too large", mnist, zero="never",
       optim=sgd(.05, momentum=.9), twin=mnist(optim=sgd(.05, momentum=.9)))
-fault("no zero_grad", "letters LSTM, RMSprop", "no zero_grad", diverged + ", learning rate too large", lstm, zero="never")
+fault("no zero_grad", "letters LSTM, SGD", "no zero_grad", diverged + ", learning rate too large", lstm, zero="never", optim=sgd(2., momentum=.9),
+      twin=lstm(optim=sgd(2., momentum=.9)))
 fault("no zero_grad", "U-Net, Adam", "no zero_grad", diverged + ", learning rate too large", unet, zero="never")
 fault("no zero_grad", "flow, Adam", "no zero_grad", diverged + ", learning rate too large", flow, zero="never")
 fault("step before backward", "ViT", "step before backward", "not trained, loss does not fall", vit, order="step first")
