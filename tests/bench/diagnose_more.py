@@ -988,7 +988,7 @@ fine("loss", "MNIST CNN, hinge of many classes", mnist(net=lambda: Mnist(last=nn
      F.multi_margin_loss(m(x), y)), .15)
 fine("loss", "siamese net, cosine embedding loss", siamese(loss=lambda m, x, y: (lambda z, i: F.cosine_embedding_loss(
     torch.cat([z, z]), torch.cat([z[i[0]], z[i[1]]]), torch.cat([torch.ones(len(z)), -torch.ones(len(z))]), .2))(m(x), others(y))), .2)
-fine("loss", "two tasks, weighed by what is learned", tasks(loss=partial(two_tasks, share=20.), optim=sgd(5e-3, momentum=.9)), .2)
+fine("loss", "two tasks, one weighs 20 times", tasks(loss=partial(two_tasks, share=20.), optim=adam(2e-3)), .2)
 fine("loss", "VAE, its KL warms up", vae(loss=lambda m, x, y: elbo(m, x, y, .02*min(1., m.__dict__.setdefault("seen", [0])[0]/100)),
                                         each=lambda m, i: m.__dict__.setdefault("seen", [0]).__setitem__(0, i)), .65)
 fine("data", "GCN, the same batch in each step", gcn(steps=150), .15)
@@ -1029,7 +1029,7 @@ class Momentum(nn.Module):
         return 1 - F.cosine_similarity(self.guess(self.student(one)), aim).mean()
 
 
-fine("frozen on purpose", "BYOL with a slow copy", contrast(net=Momentum, loss=lambda m, x, y: m.loss(x, y)), .3)
+fine("frozen on purpose", "BYOL with a slow copy", contrast(net=Momentum, loss=lambda m, x, y: m.loss(x, y)), .5)
 
 
 class Distilled(nn.Module):
