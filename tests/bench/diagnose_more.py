@@ -915,8 +915,8 @@ drop = "dropout too strong"
 fault(drop, "MNIST CNN, 0.95 and 0.99", drop, starved + ", learning rate too large", mnist, net=lambda: Mnist(drop=.97))
 fault(drop, "letters transformer, 0.95", drop, starved, former, net=lambda: LetterTransformer(drop=.95))
 fault(drop, "BERT, 0.95", drop, starved, berts, net=lambda: bert(hidden_dropout_prob=.95, attention_probs_dropout_prob=.9))
-fault("batch norm", "batches of 2, resnet", "batch norm", "loss does not fall, learning rate too large, samples alike, saturated, dead units",
-      resnet, size=2)
+fault("batch norm", "deep net, batches of 2", "batch norm", "loss does not fall, learning rate too large, samples alike, saturated, dead units",
+      normed, size=2, optim=adam(1e-3), steps=150, twin=normed(net=lambda: dense(196, *[32]*4, 6, flat=True), size=2, optim=adam(1e-3), steps=150))
 fault("batch norm", "momentum of 0, deep net, eval differs", "batch norm", "", normed, net=lambda: Normed(momentum=1e-6), reach=False)
 
 
@@ -1063,7 +1063,7 @@ fine("loop", "mixture density, the sum of the losses of a batch", mdn(loss=lambd
 fine("loop", "wide and deep, learned by heart", widedeep(data=lambda s: (tuple(t[:64] for t in clicks(s)[0]),)*2, steps=120), .05)
 fine("schedule", "small ResNet, one cycle", resnet(scheduler=lambda o: sched.OneCycleLR(o, .2, total_steps=60)), .2)
 fine("schedule", "letters transformer, warm-up and root of the step", former(
-    optim=adamw(1.), scheduler=lambda o: sched.LambdaLR(o, lambda i: .02*min((i + 1)/1000, 1)*.15 + 0*i if i < 1000 else 0)), .3)
+    optim=adamw(5e-3), scheduler=lambda o: sched.LambdaLR(o, lambda i: min((i + 1)/30, (30/(i + 1))**.5))), .3)
 fine("schedule", "ViT, linear to zero", vit(scheduler=lambda o: sched.LinearLR(o, 1., 0., 100)), .2)
 fine("schedule", "MNIST CNN, a tenth after 60 batches", mnist(scheduler=lambda o: sched.MultiStepLR(o, [60, 80], .1)), .15)
 fine("schedule", "BERT, polynomial after a warm-up", berts(scheduler=lambda o: sched.SequentialLR(
