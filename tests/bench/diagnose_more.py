@@ -168,7 +168,8 @@ class Mnist(nn.Module):
         super().__init__()
         self.conv1, self.conv2 = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 16, 3, padding=1)
         self.dropout1, self.dropout2 = nn.Dropout(drop), nn.Dropout(min(2*drop, .99))
-        self.fc1, self.fc2, self.last = nn.Linear(16*(side//4)**2, 48), nn.Linear(48, 6), last or partial(F.log_softmax, dim=1)
+        self.fc1, self.fc2 = nn.Linear(16*(side//4)**2, 48), nn.Linear(48, 6)
+        self.last = last or partial(F.log_softmax, dim=1)
 
     def forward(self, x):
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
