@@ -1128,7 +1128,8 @@ fine("net", "transformer with norms behind", former(net=lambda: LetterTransforme
 fine("net", "BERT with ReLU and dropout of 0.3", berts(net=lambda: bert(hidden_act="relu", hidden_dropout_prob=.3),
     steps=70), .3)
 fine("net", "small ResNet, the last gamma of each block zero",
-    resnet(change=lambda m: [b.bn2.weight.zero_() for b in m.modules()
+    resnet(optim=nadam(3e-3), steps=90,
+    change=lambda m: [b.bn2.weight.zero_() for b in m.modules()
                                                                                        if isinstance(b, BasicBlock)]),
                                                                                        .4)
 fine("net", "small ResNet with InstanceNorm", resnet(net=lambda: SmallResNet(partial(nn.InstanceNorm2d, affine=True))),
