@@ -50,9 +50,9 @@ def first_layer(run: Run) -> int | None:
 def inputs_not_scaled(run: Run) -> Iterator[Seen]:
     first = first_layer(run)
     if first is not None and run.types.get(run.outputs.names[first], "").startswith(NORMALIZES): return
-    recurrent = first is not None and run.types.get(run.outputs.names[first], "").startswith(("RNN", "LSTM", "GRU"))
-    known = first is not None and not recurrent  # the outputs of a recurrent layer are never above 1
-    size = run.outputs.size[first].nan_to_num()[:LASTS].max().item() if known else math.inf
+    recurrent = any(t.startswith(("RNN", "LSTM", "GRU")) for t in run.types.values())  # outputs are never above 1
+    sizes = run.outputs.size[:, :LASTS].nan_to_num()
+    size = math.inf if recurrent or not sizes.numel() else sizes.max().item()
     for where, rows in inputs_of(run).items():
         rows = [row for row in rows if row["floating"] and row["n"] > 1]
         if len(rows) < 1: continue

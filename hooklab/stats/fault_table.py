@@ -70,13 +70,14 @@ LOOP_FAULTS = {
         "Call optimizer.zero_grad() once for each step, before backward(). To add up the gradients of several "
         "batches on purpose, call step() and zero_grad() together after the last of them."),
     "activation before the loss": (loss_faults.activation_before_loss,
-        ""),  # it depends on the activation and on the loss
+        "Return the logits: remove the activation behind the last layer, or take the loss that belongs to it."),
     "targets not scaled": (loss_faults.targets_not_scaled,
         "Subtract the mean of the targets and divide by their deviation, and undo it for predictions; or begin the "
         "last bias at their mean."),
     "dropout too strong": (data_faults.dropout_too_strong,
         "p is the share that is set to zero, and not the share that is kept: 0.1 to 0.5 is usual."),
-    "batch norm": (data_faults.batch_norm, ""),  # it depends on what is odd
+    "batch norm": (data_faults.batch_norm,
+        "Batches of more samples, or GroupNorm or LayerNorm; momentum is the share of the new batch, 0.1 by default."),
     "scheduler each batch": (loop_faults.scheduler_each_batch,
         "Call scheduler.step() once for each epoch if its numbers mean epochs; or count its steps in batches."),
     "clipping too tight": (loop_faults.clipping_too_tight,

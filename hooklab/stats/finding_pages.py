@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from hooklab.stats.fault_table import FAULTS
-from .findings import Finding
+from hooklab.stats.findings import Finding
 
 # %% ../../nbs/lib/stats/finding-pages.ipynb #176ba8ba
 class About(NamedTuple):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .evidence import CLOSED, CONSTANT, ENDED, FLAT_SIGMOID, FLAT_TANH, HALF_LARGE, LASTS, MOSTLY, OPENS, RATIO_SMALL
-from .evidence import SOON, SPARSE, WEAK_GRADIENTS, Run, Seen, in_digits, last_known, lasting
+from .evidence import SOON, SPARSE, WEAK_GRADIENTS, Run, Seen, Series, in_digits, last_known, lasting
 
 # %% ../../nbs/lib/stats/layer-faults.ipynb #d6d204ae
 def not_finite(run: Run) -> Iterator[Seen]:
@@ -135,6 +135,7 @@ def dead_units(run: Run) -> Iterator[Seen]:
     whole, part = lasting(shut(run, CLOSED), o.finite), lasting(shut(run, SPARSE), o.finite)
     found = {}
     for i in range(len(o.names) - 1):  # no activation follows the last layer
+        if whole[i] < 0 and most_units_live(o, i): continue  # each is active now and then
         row, behind = max(whole[i].item(), part[i].item()), o.followed.get(o.names[i])
         lets_through = behind not in (None, *CLOSES, *CLOSES_SOFTLY)  # as a LeakyReLU or a normalization does
         if row < 0 or lets_through: continue
@@ -148,6 +149,12 @@ def dead_units(run: Run) -> Iterator[Seen]:
         shares = [f"{o.near_zero[i, row:].nanmean():.1%} ({o.near_zero[i, 0]:.0%} at the start)" for i, row in rows[:4]]
         yield Seen([o.names[i] for i, _ in rows], o.span(min(row for _, row in rows)), sure,
                    f"Negative or zero outputs: {', '.join(shares)}. {why}")
+
+
+def most_units_live(o: Series, i: int) -> bool:
+    "Was most of the units of this layer active in the last steps, as far as a sample tells?"
+    dead = o.sampled("dead_units")
+    return dead is not None and bool(last_known(dead)[i] < .5)
 
 
 def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:

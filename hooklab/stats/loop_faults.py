@@ -21,6 +21,7 @@ MODE_MATTERS = ("BatchNorm", "Dropout", "InstanceNorm", "DropPath", "StochasticD
 NEARLY_ZERO = .01  # share of the largest rate: schedules of whole runs are below it in their last steps only
 PER_STEP = .98  # a rate that shrinks by this factor or faster in each step: half in 34 steps
 DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would be a third of what they were
+OF_A_STEP = .3  # share of a step that decay makes up
 FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and more
 TIGHT = .1  # share of a gradient that clipping leaves
 LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 and above
@@ -166,6 +167,7 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
         if not strong: continue
         decay, coupled = max(strong.values()), o["type"] not in ("AdamW", "SGD", "NAdamW")
         rows = [i for i, name in enumerate(run.updates.names) if strong.get(name) == decay]
+        if not coupled and of_each_step(run, rows, rates.median().item()*decay) < OF_A_STEP: continue
         size = data[rows].square().nansum(0).sqrt()
         size = size[size > 0]
         if len(size) < 2: continue
@@ -177,6 +179,12 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
         else: what = f"Decay takes {rates.max().item()*decay:.2g} of each parameter away in each step"
         yield Seen([], run.log_span(0), "likely" if shrunk < .9 else "possible",
                    f"{what}; their length goes from {in_digits(size[0])} to {in_digits(size[-1])}.")
+
+
+def of_each_step(run: Run, rows: list[int], share: float) -> float:
+    "What weight decay alone would move these parameters, as a share of how far a step moves them."
+    update, data = (run.updates.values(what).double().cpu()[rows] for what in ("update", "data"))
+    return (share*data/update)[update > 0].nanmedian().nan_to_num().item()
 
 
 def clipping_too_tight(run: Run) -> Iterator[Seen]:

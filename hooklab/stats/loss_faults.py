@@ -19,6 +19,7 @@ WORSE = 1.5  # times the loss of a guess
 ENOUGH = 40  # steps: earlier, a healthy run may still be there
 LARGE_TARGETS = 30  # mean or deviation of the targets: an output begins at about 1
 BLOWN_UP = 10  # times the first losses
+FALLS = .3  # of the loss of a guess: a rate that leads there is not much too large
 LEARNED = .4  # what is left of the variance of large targets, where a model learns them all the same
 ENDS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
 
@@ -47,6 +48,20 @@ def losses(run: Run, least: int = LASTS) -> tuple[list[int], list[float], float,
     looks = of_kind(run, kind)
     if len(looks) < MOSTLY*len({look["step"] for look in run.looks}) or len(looks) < least: return None
     return [x["step"] for x in looks], [x["loss"] for x in looks], guess_of(looks), kind
+
+
+def late_from(run: Run) -> float:
+    "The step with which the last third of the run begins."
+    return run.log_steps[0] + (run.log_steps[-1] - run.log_steps[0])*2/3
+
+
+def falls_well(run: Run) -> bool:
+    "Is the loss in the end far below that of a guess, and below what it was?"
+    found = losses(run)
+    if found is None: return False
+    steps, values, guess, _ = found
+    late = mean_of([x for step, x in zip(steps, values) if step >= late_from(run)])
+    return guess > 0 and late < FALLS*guess and late < values[0] and values[-1] < 2*late
 
 
 def guess_of(looks: list[dict]) -> float:
@@ -137,7 +152,7 @@ def loss_does_not_fall(run: Run) -> Iterator[Seen]:
     found = losses(run)
     if found is None or len(run.log_steps) < ENOUGH: return
     steps, values, guess, kind = found
-    late = [x for step, x in zip(steps, values) if step >= run.log_steps[-1]*2/3]
+    late = [x for step, x in zip(steps, values) if step >= late_from(run)]
     if not late or not guess > 0 or not math.isfinite(mean_of(late)): return
     if not AS_A_GUESS*guess <= mean_of(late) <= WORSE*guess: return
     yield Seen([], run.log_span(0), "likely",
@@ -164,7 +179,7 @@ def loss_rises(run: Run) -> Iterator[Seen]:
     found = losses(run)
     if found is None or len(run.log_steps) < SOON: return
     steps, values, guess, kind = found
-    early, late = mean_of(values[:3]), mean_of([x for s, x in zip(steps, values) if s >= run.log_steps[-1]*2/3])
+    early, late = mean_of(values[:3]), mean_of([x for s, x in zip(steps, values) if s >= late_from(run)])
     if not (guess > 0 and late > WORSE*guess and late > early) and not late > BLOWN_UP*max(early, guess): return
     yield Seen([], run.log_span(0), "likely",
                f"The {kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last third. The "

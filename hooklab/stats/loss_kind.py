@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/loss-kind.ipynb #63eacf8f
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -137,7 +138,7 @@ def yes_or_no(o: Tensor, g: Tensor) -> LossKind | None:
 # %% ../../nbs/lib/stats/loss-kind.ipynb #d3e08cfd
 def squared_error(look: OutputLook, o: Tensor, g: Tensor, loss: float | None) -> LossKind | None:
     "Does the loss equal the squared error whose gradient this would be?"
-    if loss is None or len(o) < look.n_rows or not loss: return None
+    if loss is None or len(o) < look.n_rows or not loss or not math.isfinite(loss): return None
     for factor in (2/look.n, 2., 2/look.n_rows, 1/look.n, 1.):
         for sign in (1, -1):
             target = o - sign*g/factor

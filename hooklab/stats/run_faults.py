@@ -15,7 +15,7 @@ from .evidence import BY_DEPTH, BY_DEPTH_GRADIENTS, CLEARLY, GROWTH, LARGE_OUTPU
 from .evidence import LARGE_START, RATIO_HUGE, RATIO_SMALL, RATIO_SMALL_AND_STILL, SOON, STILL
 from .evidence import Run, Seen, Series, in_digits, last_known
 from .layer_faults import saturated
-from .loss_faults import far_from_a_guess, learns_large_targets, loss_does_not_fall
+from .loss_faults import falls_well, far_from_a_guess, learns_large_targets, loss_does_not_fall
 
 # %% ../../nbs/lib/stats/run-faults.ipynb #f5a71c32
 def large_from_the_start(run: Run) -> Iterator[Seen]:
@@ -51,11 +51,13 @@ def through_depth(series: Series, sizes: Tensor, sign: int, backward: bool) -> I
     bad = times > limit
     if not bad.any() or bad.sum() < min(2, len(times)): return  # training may fix it within a few steps
     rows, third = bad.nonzero().flatten(), max(len(sizes)//3, 1)
-    first, last = (in_digits(sizes[i, bad].nanmedian()) for i in (0, -1))
-    layers = series.names[:third] if backward else series.names[-third:]
+    known = sizes[:, bad].isfinite().any(1).nonzero().flatten().tolist()  # the first layer may get no gradient
+    first, last = (in_digits(sizes[known[i], bad].nanmedian()) for i in (0, -1))
+    names = [series.names[i] for i in known]
+    layers = names[:third] if backward else names[-third:]
     clear = len(rows) >= LASTS and times[bad].median() > CLEARLY*limit
     yield Seen(layers, (series.steps[rows[0]], series.steps[rows[-1]]), "likely" if clear else "possible",
-               f"{number}: {first} in {series.names[0]}, {last} in {series.names[len(sizes) - 1]}, "
+               f"{number}: {first} in {series.names[known[0]]}, {last} in {series.names[known[-1]]}, "
                "and steadily so in between.")
 
 
@@ -100,7 +102,7 @@ def rate_too_large(run: Run) -> Iterator[Seen]:
                    f"within {row} recorded steps.")
         return
     ratio = run.ratio
-    if learns_large_targets(run): return  # it has a long way to go
+    if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
     large, n = ratio > RATIO_LARGE, int((ratio > RATIO_LARGE).sum())
     often = n >= 2*LASTS and large.double().mean() > .2 or len(ratio) >= LASTS and large.double().mean() > .5
     if often or (ratio > CLEARLY*RATIO_LARGE).any() or n >= LASTS and (ratio > RATIO_HUGE).any():
