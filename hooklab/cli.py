@@ -204,8 +204,8 @@ def add_compare(commands: Any):
 
 def add_diagnose(commands: Any):
     diagnose = add_command(commands, run_diagnose, "Say what is wrong with a training run.",
-                           "The exit code is 0 if nothing is, or only notes are told, 1 if something is found, and 2 if "
-                           "the file cannot be read. hooklab.ActivationStats.for_diagnosis().on(model, "
+                           "The exit code is 0 if nothing is, or only notes are told, 1 if something is found, and 2 "
+                           "if the file cannot be read. hooklab.ActivationStats.for_diagnosis().on(model, "
                            "optimizer=optimizer) records a run, and its save(path) writes such a file.")
     diagnose.add_argument("run_file", type=existing, metavar="RUN", help="the file of the run, such as run.safetensors")
     diagnose.add_argument("--sarif", type=Path, metavar="FILE", help="write the findings for code scanning, too")
