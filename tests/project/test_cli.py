@@ -496,7 +496,8 @@ def test_sarif_that_cannot_be_written(diagnosed):
 def test_diagnose_says_what_its_exit_codes_mean():
     done = shell("diagnose", "--help", env=os.environ | {"COLUMNS": "200"})
     assert done.returncode == 0 and done.stderr == "" and "--sarif FILE" in done.stdout
-    assert "0 if nothing is, or only notes are told, 1 if something is found, and 2 if the file cannot" in " ".join(done.stdout.split())
+    said = " ".join(done.stdout.split())
+    assert "0 if nothing is, or only notes are told, 1 if something is found, and 2 if the file cannot be read" in said
 
 
 # lessons
