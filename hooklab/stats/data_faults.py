@@ -195,12 +195,16 @@ def batch_norm(run: Run) -> Iterator[Seen]:
                    "other way round, and their 0.99 is 0.01 here.")
 
 
+def any_attention(run: Run) -> bool: return any("ttention" in t or "ttn" in t for t in run.types.values())
+
+
 def dead_attention(run: Run) -> Iterator[Seen]:
     o = run.outputs
     rows, peaked, even = o.sampled("sums_to_one"), o.sampled("peaked"), o.sampled("even")
     if rows is None: return
     inner = torch.tensor([run.types.get(name) == "Softmax" for name in o.names], dtype=torch.bool)
-    inner[-1:] = False  # a confident or an undecided answer
+    for i, name in enumerate(o.names):  # a softmax at the end gives answers, which may be confident or undecided
+        if "." not in name and inner[i] and inner.sum() == 1 and i == len(o.names) - 1: inner[i] = any_attention(run)
     for share, what in (peaked, "one place has all the weight"), (even, "all places have the same weight"):
         since = lasting((share > MOSTLY) & (rows > MOSTLY), share.isfinite())
         found = (since == 0) & inner  # attention that has learned where to look may look at one place only

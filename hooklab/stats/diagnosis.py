@@ -22,7 +22,8 @@ def not_judged(run: Run) -> list[str]:
         "outputs; record them with is_forward=True": "activations" not in run.recorded,
         "gradients; record them with ActivationStats(grads=True)": "gradients" not in run.recorded,
         "the size of steps; record it with on(model, optimizer=optimizer)": run.updates is None,
-        "saturation; record it with ActivationStats(with_hist=True, include_paramless=True)": run.outputs.hist is None,
+        "saturation, samples and units; record them with ActivationStats.for_diagnosis()":
+            run.outputs.hist is None and not run.outputs.samples,
         f"what takes time to show; there are {n} recorded steps, and {SOON} tell more": n < LASTS}
     return [text for text, is_missing in missing.items() if is_missing]
 

@@ -92,7 +92,7 @@ def eval_mode(run: Run) -> Iterator[Seen]:
     first = wrong.int().argmax().item()
     slipped = trained[:first].any()
     sure = "note" if not matters else "certain" if slipped else "likely"
-    which = f"{', '.join(matters)} behave differently there" if matters else "this model is the same in both modes"
+    which = f"its {', '.join(matters)} act differently there" if matters else "this model is the same in both modes"
     since = f"from step {run.log_steps[first]} on" if slipped else "from the beginning"
     yield Seen([], run.log_span(first), sure,
                f"The model was trained in eval mode in {int(wrong.sum())} of {len(wrong)} steps, {since}; {which}. "
