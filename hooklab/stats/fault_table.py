@@ -16,9 +16,10 @@ def has(run: Run, *types: str) -> bool: return any(t.startswith(types) for t in 
 
 
 def on_gradients_vanishing(run: Run) -> str:
-    instead = "ReLU or GELU in place of sigmoid or tanh, " if has(run, "Sigmoid", "Tanh", "Softsign") else ""
-    return (f"{instead}weights that begin larger (Kaiming for ReLU, Xavier for tanh), normalization, residual "
-            "connections, or fewer layers.")
+    others = "normalization, residual connections, or fewer layers."
+    if has(run, "Sigmoid", "Tanh", "Softsign"):
+        return f"ReLU or GELU in place of sigmoid or tanh, weights that fit the activation (Xavier), {others}"
+    return f"Begin with larger weights (Kaiming for ReLU, Xavier for tanh); {others}"
 
 
 def on_saturation(run: Run) -> str:
@@ -124,8 +125,8 @@ LAYER_FAULTS = {
         "Look at the layer where it begins: a mean over the batch instead of over the sequence, a wrong dimension, "
         "weights that are much too small, units that are dead or saturated."),
     "input unused": (data_faults.input_unused,
-        "Look at `forward` from that layer on: is its input used, or an attribute, a constant, a `detach`ed or "
-        "overwritten variable?"),
+        "Look at `forward` from that layer on: its input may be replaced by an attribute or a constant, or be "
+        "detached or overwritten."),
     "dead attention": (data_faults.dead_attention,
         "Divide the scores by the root of the number of features of a head; normalize queries and keys; begin with "
         "smaller weights; look at the mask, which may hide all places but one."),

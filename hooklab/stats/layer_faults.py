@@ -227,7 +227,7 @@ def saturated(run: Run) -> Iterator[Seen]:
         return
     if o.hist is None: return
     bounded = (o.hist[:, 5:].sum(1) == 0) & (o.size <= 1.01)  # outputs of exactly 1 and -1 have a size above 1
-    bounded &= torch.tensor([run.types.get(name, "Tanh") != "ReLU" for name in o.names])[:, None]
+    bounded &= torch.tensor([run.types.get(name) != "ReLU" for name in o.names], dtype=torch.bool)[:, None]
     square = o.size**2
     tanh, sigmoid = 1 - square, o.mean - square
     both_ends = (o.mean > .1) & (o.mean < .9)  # small outputs of a ReLU are near one end only

@@ -22,7 +22,7 @@ def large_from_the_start(run: Run) -> Iterator[Seen]:
     "Are outputs large before the first step, and does that do harm?"
     o = run.outputs
     if not o.size.shape[1] or next(saturated(run), None) is not None: return
-    size = o.size[:, 0].nan_to_num(0, posinf=torch.finfo(torch.double).max)
+    size = o.size[:, 0].nan_to_num(0, posinf=0)
     large = size > LARGE_START
     wild = run.updates is not None and (run.ratio > RATIO_LARGE).any()
     if not large.any() or not (wild or o.bad.any() or run.grads.bad.any() or far_from_a_guess(run)): return

@@ -12,6 +12,7 @@ from hooklab.stats.activation_stats import ActivationStats
 from hooklab.stats.diagnosis import FAULTS, Diagnosis, diagnose
 from hooklab.stats.history import History, WeightHistory
 from hooklab.stats.moments import row_names
+from tests.bench.diagnose_faults import faults
 from support.runs import adam, broken, full, healthy, mlp, sgd, shallow, steps, train, usual
 
 seeds = [0, pytest.param(1, marks=pytest.mark.slow)]
@@ -48,8 +49,8 @@ def test_fault_is_found_in_the_usual_record(name, seed):
 
 where = {  # layers, and the first step
     "a weight becomes NaN": (["3"], 12), "NaN in a CNN": (["3"], 12), "layer is not called": (["forgotten"], 0), "detach in the middle": (["1", "3"], 0),
-    "bias of -10": (["3"], 0), "bias of -20 after a while": (["5"], 15), "CNN, bias of -10": (["2"], 5), "tanh, weights of deviation 1": (["2", "4"], 0),
-    "deep sigmoid": ([str(i) for i in range(6)], 0), "all weights zero": ([str(i) for i in range(1, 7)], 0)}
+    "bias of -10": (["3"], 0), "bias of -20 after a while": (["5"], 15), "CNN, bias of -10": (["2"], 5), "tanh, weights of deviation 1": (["2", "4", "6"], 0),
+    "deep sigmoid": ([str(i) for i in range(1, 7)], 0), "all weights zero": ([str(i) for i in range(1, 7)], 0)}
 
 
 @pytest.mark.parametrize("name", where)
@@ -331,9 +332,10 @@ def test_a_learner_is_told_where_its_record_is():
     with pytest.raises(TypeError, match=r"got a Learner; .*write diagnose\(learner.activation_stats\)"): diagnose(learn)
 
 
-def test_advice_is_there_for_every_fault():
-    assert {what for what, *_ in broken.values()} == set(FAULTS) - {"nothing recorded"}
-    assert all(advice.endswith(".") for _, advice in FAULTS.values())
+def test_each_fault_has_a_run_and_advice():
+    planted = {what for what, *_ in broken.values()} | {what for case in faults() for what in case.causes}
+    assert set(FAULTS) - planted == {"nothing recorded", "loss does not fall", "loss rises"}  # these follow from others
+    assert all(callable(advice) or advice.endswith(".") for _, advice in FAULTS.values())
 
 
 def test_gradients_alone():
@@ -406,6 +408,6 @@ def test_any_record_can_be_diagnosed(s):
     d = diagnose(s)
     assert d.n_steps == len(s.steps) and d.n_layers == len(s.names)
     for f in d:
-        assert f.what in FAULTS and f.sure in ("certain", "likely", "possible") and (f.steps[0] <= f.steps[1]) == bool(s.steps)
+        assert f.what in FAULTS and f.sure in ("certain", "likely", "possible", "note") and (f.steps[0] <= f.steps[1]) == bool(s.steps)
         assert set(f.layers) <= {*s.names, *(s.updates.names if s.updates else ())}
     assert str(d) and d._repr_html_()
