@@ -124,7 +124,7 @@ def write_page(
 
 # %% ../../nbs/lib/stats/page.ipynb #646c666f
 def below(cause: Finding, waiting: list[Finding]) -> Iterator[str]:
-    "What follows from a finding, as items of a list. Each finding stands in one place: it is taken from those that wait."
+    "What follows from a finding, as items of a list. Each finding stands in one place, and no longer waits then."
     for finding in [finding for finding in waiting if finding.follows == cause.what]:
         if finding not in waiting: continue  # it stands below another one already
         waiting.remove(finding)
