@@ -441,7 +441,7 @@ def saved_run(path, clears=True, freezes=False):
 
 @pytest.fixture
 def diagnosed(tmp_path, monkeypatch, capsys):
-    "Calls `hooklab diagnose` in a folder with a healthy run, one with a note and a sick one; exit code, stdout and stderr."
+    "Calls `hooklab diagnose` where a healthy run lies, one with a note and a sick one; exit code, stdout and stderr."
     monkeypatch.chdir(tmp_path)
     saved_run("healthy.safetensors")
     saved_run("frozen.safetensors", freezes=True)
@@ -468,8 +468,10 @@ def test_diagnose_exits_1_on_a_finding_and_0_on_a_note(diagnosed):
 
 @pytest.mark.parametrize("file, said", [
     ("half.safetensors", r"hooklab: SafetensorError: .+\n"),
-    ("outputs.safetensors", r"hooklab: ValueError: outputs\.safetensors has no statistics that ActivationStats has saved\n"),
-    ("nowhere.safetensors", r"hooklab: argument RUN: nowhere\.safetensors does not exist. Try: hooklab diagnose --help\n"),
+    ("outputs.safetensors",
+     r"hooklab: ValueError: outputs\.safetensors has no statistics that ActivationStats has saved\n"),
+    ("nowhere.safetensors",
+     r"hooklab: argument RUN: nowhere\.safetensors does not exist. Try: hooklab diagnose --help\n"),
     (".", r"hooklab: argument RUN: \. is a folder, and no file. Try: .+\n")])
 def test_a_run_that_cannot_be_read_is_one_line_and_exit_code_2(diagnosed, file, said):
     code, out, err = diagnosed(file)
@@ -494,7 +496,8 @@ def test_sarif_that_cannot_be_written(diagnosed):
 def test_diagnose_says_what_its_exit_codes_mean():
     done = shell("diagnose", "--help", env=os.environ | {"COLUMNS": "200"})
     assert done.returncode == 0 and done.stderr == "" and "--sarif FILE" in done.stdout
-    assert "0 if nothing is, or only notes are told, 1 if something is found, and 2 if the file cannot" in " ".join(done.stdout.split())
+    codes = "0 if nothing is, or only notes are told, 1 if something is found, and 2 if the file cannot"
+    assert codes in " ".join(done.stdout.split())
 
 
 # lessons

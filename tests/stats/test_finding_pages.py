@@ -73,7 +73,8 @@ def test_the_page_of_a_finding():
     finding = Finding("NaN or Inf", [], (0, 1), "certain", "", "")
     assert page_of(finding) == page_of("NaN or Inf") == "lib/faults/loss.html#nan-or-inf"
     assert page_of("no zero_grad") == "lib/faults/loop.html#no-zero_grad"
-    with pytest.raises(KeyError, match="there is no finding 'no zero grad'; there are .*no zero_grad"): page_of("no zero grad")
+    with pytest.raises(KeyError, match="there is no finding 'no zero grad'; there are .*no zero_grad"):
+        page_of("no zero grad")
 
 
 def test_anchors_are_those_of_the_site():

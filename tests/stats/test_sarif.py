@@ -12,7 +12,8 @@ from hooklab.stats.findings import Diagnosis, Finding
 from hooklab.stats.sarif import as_rows, diagnosis_of, sarif, with_page
 
 CAUSE = Finding("inputs not scaled", [], (0, 9), "likely", "The input goes to 255.", "Divide by 255.")
-EFFECT = Finding("saturated", ["body.1", "body.3"], (2, 9), "certain", "Units at the ends.", "Smaller weights.", "inputs not scaled")
+EFFECT = Finding("saturated", ["body.1", "body.3"], (2, 9), "certain", "Units at the ends.", "Smaller weights.",
+                 "inputs not scaled")
 DOUBT = Finding("dead units", ["body.5"], (3, 3), "possible", "Few units.", "A lower rate.")
 NOTE = Finding("frozen part", ["head"], (0, 9), "note", "Two of six.", "If not: unfreeze.")
 SICK = Diagnosis([CAUSE, DOUBT, EFFECT, NOTE], 10, 6, ["gradients; record them"])
@@ -56,11 +57,13 @@ def test_results_have_level_layers_steps_and_cause():
     assert [(r["ruleId"], r["level"]) for r in results] == [
         ("inputs not scaled", "warning"), ("dead units", "warning"), ("saturated", "error"), ("frozen part", "note")]
     cause, _, effect, _ = results
-    assert cause["message"]["text"] == "inputs not scaled (steps 0 to 9). The input goes to 255. What helps: Divide by 255."
+    assert cause["message"]["text"] == ("inputs not scaled (steps 0 to 9). The input goes to 255. "
+                                        "What helps: Divide by 255.")
     assert effect["message"]["text"].endswith("Units at the ends. It follows from inputs not scaled.")
     assert effect["properties"] == {"sure": "certain", "steps": [2, 9], "follows": "inputs not scaled"}
     assert [place["fullyQualifiedName"] for place in effect["locations"][0]["logicalLocations"]] == ["body.1", "body.3"]
-    assert {r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in results} == {"runs/run.safetensors"}
+    places = [r["locations"][0]["physicalLocation"] for r in results]
+    assert {place["artifactLocation"]["uri"] for place in places} == {"runs/run.safetensors"}
 
 
 def test_without_a_file_and_without_layers_there_is_no_location():
@@ -92,7 +95,8 @@ def test_words_name_the_page_to_read_first():
 def test_rows_are_plain_values():
     rows = json.loads(json.dumps(as_rows(SICK)))
     assert [row["what"] for row in rows["findings"]] == [f.what for f in SICK]
-    assert rows["findings"][2]["follows"] == "inputs not scaled" and rows["findings"][0]["page"] == page_of("inputs not scaled")
+    assert rows["findings"][2]["follows"] == "inputs not scaled"
+    assert rows["findings"][0]["page"] == page_of("inputs not scaled")
 
 
 def test_a_file_says_the_same_as_the_run(tmp_path):
