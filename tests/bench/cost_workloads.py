@@ -21,7 +21,8 @@ def classifies(model, x, y, optimizer):
 def mnist_cnn():
     "pytorch/examples, mnist."
     model = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
-                          nn.Dropout(.25), nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(.5), nn.Linear(128, 10))
+                          nn.Dropout(.25), nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(.5),
+                          nn.Linear(128, 10))
     return classifies(model, torch.randn(64, 1, 28, 28), torch.randint(10, (64,)),
                       torch.optim.Adadelta(model.parameters(), 1.))
 
@@ -33,7 +34,8 @@ def dcgan(size=64, noise=100, batch=8):
     g = nn.Sequential(*up(noise, 8*size, 1, 0), *up(8*size, 4*size, 2, 1), *up(4*size, 2*size, 2, 1),
                       *up(2*size, size, 2, 1), nn.ConvTranspose2d(size, 3, 4, 2, 1, bias=False), nn.Tanh())
     d = nn.Sequential(nn.Conv2d(3, size, 4, 2, 1, bias=False), nn.LeakyReLU(.2, True), *down(size, 2*size),
-                      *down(2*size, 4*size), *down(4*size, 8*size), nn.Conv2d(8*size, 1, 4, 1, 0, bias=False), nn.Sigmoid(), nn.Flatten(0))
+                      *down(2*size, 4*size), *down(4*size, 8*size),
+                      nn.Conv2d(8*size, 1, 4, 1, 0, bias=False), nn.Sigmoid(), nn.Flatten(0))
     model, loss = nn.ModuleDict({"g": g, "d": d}), nn.BCELoss()
     of_g, of_d = (torch.optim.Adam(m.parameters(), 2e-4, (.5, .999)) for m in (g, d))
     real, yes, no = torch.randn(batch, 3, 64, 64), torch.ones(batch), torch.zeros(batch)
