@@ -98,6 +98,7 @@ from .stats.history import *
 from .stats.live import *
 from .stats.activation_stats import *
 from .stats.diagnosis import *
+from .stats.findings import *
 from .stats.preflight import *
 from .stats.preflight_result import *
 from .stats.run_verdict import *

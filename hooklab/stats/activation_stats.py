@@ -125,8 +125,25 @@ class Explains(InLoop):
         return ("the model was in eval mode whenever it was called, and only train mode is recorded. "
                 "Call model.train() before the loop.")
 
+# %% ../../nbs/lib/stats/activation-stats.ipynb #648dffb1
+class InTrainers(Explains):
+    "Records in the trainers of Lightning and Hugging Face."
+    def lightning(
+        self,
+        updates: bool = False, # Record too how far the optimizer moves the parameters
+    ) -> Any: # A `lightning.pytorch.Callback`
+        "A callback that has this follow a Lightning `Trainer`."
+        return lightning_callback(self, updates)
+
+    def transformers(
+        self,
+        updates: bool = False, # Record too how far the optimizer moves the parameters
+    ) -> Any: # A `transformers.TrainerCallback`
+        "A callback that has this follow a `Trainer` of Hugging Face."
+        return transformers_callback(self, updates)
+
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8081
-class ActivationStats(Explains):
+class ActivationStats(InTrainers):
     "Records statistics of the outputs of layers while a model trains, and of gradients on request."
     def live(
         self,
@@ -143,20 +160,6 @@ class ActivationStats(Explains):
     ) -> Path: # The file
         "Write a page with everything: a diagnosis, pictures and a table. It opens anywhere, also offline."
         return write_page(self, path, title)
-
-    def lightning(
-        self,
-        updates: bool = False, # Record too how far the optimizer moves the parameters
-    ) -> Any: # A `lightning.pytorch.Callback`
-        "A callback that has this follow a Lightning `Trainer`."
-        return lightning_callback(self, updates)
-
-    def transformers(
-        self,
-        updates: bool = False, # Record too how far the optimizer moves the parameters
-    ) -> Any: # A `transformers.TrainerCallback`
-        "A callback that has this follow a `Trainer` of Hugging Face."
-        return transformers_callback(self, updates)
 
     @classmethod
     def for_diagnosis(

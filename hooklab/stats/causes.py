@@ -12,41 +12,43 @@ from typing import TypeVar
 # %% ../../nbs/lib/stats/causes.ipynb #88e60f6f
 WEAK = ("not trained", "learning rate too small", "loss does not fall")  # nothing moves
 WILD = ("outputs blow up", "activations explode", "gradients explode", "learning rate too large", "NaN or Inf",
-        "skipped steps", "float16 limit", "loss rises", "loss does not fall", "saturated", "dead units", "dead attention")
-EMPTY = ("constant output", "samples alike", "units alike", "input unused", "activations vanish", "gradients vanish",
-         "not trained", "loss does not fall", "learning rate too small")  # nothing comes through
+        "skipped steps", "float16 limit", "loss rises", "loss does not fall", "saturated", "dead units",
+        "dead attention")
+NOTHING_LEFT = (  # nothing comes through
+    "constant output", "samples alike", "units alike", "input unused", "activations vanish", "gradients vanish",
+    "not trained", "loss does not fall", "learning rate too small")
 FOLLOWS = {
-    "constant inputs": (*EMPTY, "dead units", "batch norm", "loss rises", "saturated"),
-    "inputs not scaled": (*WILD, *EMPTY),
+    "constant inputs": (*NOTHING_LEFT, "dead units", "batch norm", "loss rises", "saturated"),
+    "inputs not scaled": (*WILD, *NOTHING_LEFT),
     "eval mode": ("never ran", "batch norm", *WEAK),
     "step before backward": WEAK,
     "not in the optimizer": WEAK,
     "other parameters in the optimizer": ("not in the optimizer", *WEAK),
     "frozen part": (),
-    "wrong sign": (*WILD, *EMPTY, "weight decay too strong"),
-    "no zero_grad": (*WILD, *EMPTY),
-    "activation before the loss": (*EMPTY, "dead units", "gradients explode", "loss rises", "saturated"),
-    "targets not scaled": (*WILD, *EMPTY),
-    "dropout too strong": (*WILD, *EMPTY),
-    "batch norm": (*WILD, *EMPTY),
+    "wrong sign": (*WILD, *NOTHING_LEFT, "weight decay too strong"),
+    "no zero_grad": (*WILD, *NOTHING_LEFT),
+    "activation before the loss": (*NOTHING_LEFT, "dead units", "gradients explode", "loss rises", "saturated"),
+    "targets not scaled": (*WILD, *NOTHING_LEFT),
+    "dropout too strong": (*WILD, *NOTHING_LEFT),
+    "batch norm": (*WILD, *NOTHING_LEFT),
     "scheduler each batch": WEAK,
     "clipping too tight": WEAK,
-    "weight decay too strong": (*EMPTY, "learning rate too large", "dead units", "loss rises"),
-    "saturated": (*EMPTY, "dead attention"),
-    "activations explode": (*WILD, *EMPTY),
-    "units alike": EMPTY,
+    "weight decay too strong": (*NOTHING_LEFT, "learning rate too large", "dead units", "loss rises"),
+    "saturated": (*NOTHING_LEFT, "dead attention"),
+    "activations explode": (*WILD, *NOTHING_LEFT),
+    "units alike": NOTHING_LEFT,
     "dead attention": ("loss does not fall",),
-    "dead units": EMPTY,
-    "activations vanish": EMPTY,
-    "constant output": EMPTY,
-    "learning rate too large": (*WILD, *EMPTY),
+    "dead units": NOTHING_LEFT,
+    "activations vanish": NOTHING_LEFT,
+    "constant output": NOTHING_LEFT,
+    "learning rate too large": (*WILD, *NOTHING_LEFT),
     "gradients explode": WILD,
-    "outputs blow up": (*WILD, *EMPTY),
+    "outputs blow up": (*WILD, *NOTHING_LEFT),
     "float16 limit": ("skipped steps", "NaN or Inf"),
     "gradients vanish": (*WEAK, "samples alike", "input unused"),
     "samples alike": (*WEAK, "input unused", "gradients vanish", "activations vanish"),
     "input unused": (*WEAK, "samples alike", "gradients vanish", "activations vanish"),
-    "NaN or Inf": (*WILD, *EMPTY),
+    "NaN or Inf": (*WILD, *NOTHING_LEFT),
     "skipped steps": WEAK,
     "not trained": ("loss does not fall", "learning rate too small", "gradients vanish"),
     "learning rate too small": ("loss does not fall", "not trained"),
@@ -79,7 +81,7 @@ def explains(cause, effect) -> bool:
 def order(finding) -> tuple[int, int]: return SURE.index(finding.sure), rank(finding.what)
 
 
-def cause_of(finding: T, findings: Iterable[T]) -> str: # Its id, empty if there is none
+def id_of_cause(finding: T, findings: Iterable[T]) -> str: # Its id, empty if there is none
     "The first finding that explains this one."
     causes = [other for other in findings if other.what != finding.what and explains(other, finding)]
     return min(causes, key=lambda other: (other.steps[0], rank(other.what))).what if causes else ""

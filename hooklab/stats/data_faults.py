@@ -10,13 +10,12 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
-from hooklab.stats.evidence import LASTS, MOSTLY, OPENS, Run, Seen, in_digits, lasting
+from hooklab.stats.evidence import LASTS, MOSTLY, Run, Seen, in_digits, lasting
 
 # %% ../../nbs/lib/stats/data-faults.ipynb #d57c1dab
-WIDE = 20  # deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
-NARROW = 1e-3  # deviation of an input that is nothing but zeros and a little more
+WIDE_INPUT = 20  # deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
+NARROW_INPUT = 1e-3  # deviation of an input that is nothing but zeros and a little more
 UNEVEN = 300  # the widest feature relative to the narrowest
 FEELS_IT = 5  # size of the first layer's output: at the start, those of scaled inputs are around 1
 SAME = 1e-6  # differences relative to size: 32 bits round at 6e-8
@@ -28,7 +27,7 @@ FEW = 4  # values that a batch norm computes a deviation of
 NORMALIZES = ("BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
 
 # %% ../../nbs/lib/stats/data-faults.ipynb #de0a6765
-def inputs_of(run: Run) -> dict[str, list[dict]]: # By argument, the facts of each step that was looked at
+def facts_of_inputs(run: Run) -> dict[str, list[dict]]: # By argument, the facts of each step that was looked at
     found = {}
     for row in run.inputs:
         for where, facts in row.items():
@@ -41,36 +40,38 @@ def median_of(rows: list[dict], what: str) -> float:
     return torch.tensor(numbers, dtype=torch.double).median().item() if numbers else math.nan
 
 
-def first_layer(run: Run) -> int | None:
+def first_with_parameters(run: Run) -> int | None:
     "The first recorded layer that has parameters and ran."
     params = {name.rpartition(".")[0] for name in run.facts.get("parameters", {})}
     return next((i for i, name in enumerate(run.outputs.names) if name in params and run.outputs.ran[i].any()), None)
 
 
 def inputs_not_scaled(run: Run) -> Iterator[Seen]:
-    first = first_layer(run)
+    first = first_with_parameters(run)
     if first is not None and run.types.get(run.outputs.names[first], "").startswith(NORMALIZES): return
     recurrent = any(t.startswith(("RNN", "LSTM", "GRU")) for t in run.types.values())  # outputs are never above 1
     sizes = run.outputs.size[:, :LASTS].nan_to_num()
     size = math.inf if recurrent or not sizes.numel() else sizes.max().item()
-    for where, rows in inputs_of(run).items():
+    for where, rows in facts_of_inputs(run).items():
         rows = [row for row in rows if row["floating"] and row["n"] > 1]
         if len(rows) < 1: continue
         std, mean = median_of(rows, "std"), abs(median_of(rows, "mean"))
         low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
         wide, narrow, far = median_of(rows, "widest"), median_of(rows, "narrowest"), median_of(rows, "farthest")
-        large = max(std, mean) > WIDE or (wide > WIDE and wide/narrow > UNEVEN) or (far > 5*WIDE and far > WIDE*wide)
-        small = 0 < max(std, mean) < NARROW
+        outlying = far > 5*WIDE_INPUT and far > WIDE_INPUT*wide
+        large = max(std, mean) > WIDE_INPUT or (wide > WIDE_INPUT and wide/narrow > UNEVEN) or outlying
+        small = 0 < max(std, mean) < NARROW_INPUT
         if not (large and size > FEELS_IT or small): continue
-        features = f"; the deviations of its features go from {narrow:.2g} to {wide:.2g}" if wide/narrow > UNEVEN else ""
+        features = ""
+        if wide/narrow > UNEVEN: features = f"; the deviations of its features go from {narrow:.2g} to {wide:.2g}"
         name = "The input" if where == "0" else f"The input {where}"
-        yield Seen([], run.log_span(0), "certain" if max(std, mean, wide) > 50*WIDE else "likely",
+        yield Seen([], run.log_span(0), "certain" if max(std, mean, wide) > 50*WIDE_INPUT else "likely",
                    f"{name} goes from {in_digits(low)} to {in_digits(high)}, with a mean of {in_digits(mean)} and a "
                    f"deviation of {in_digits(std)}{features}.")
 
-
+# %% ../../nbs/lib/stats/data-faults.ipynb #cef7fe2d
 def constant_inputs(run: Run) -> Iterator[Seen]:
-    found = inputs_of(run)
+    found = facts_of_inputs(run)
     judged = {where: rows for where, rows in found.items() if all(row["n_samples"] > 1 for row in rows)}
     if not judged or len(judged) < len(found) or len(run.inputs) < LASTS: return
     def equal(row): return row.get("samples_apart", 1) <= SAME*max(abs(row["high"]), abs(row["low"]))
@@ -116,8 +117,9 @@ def output_alike(run: Run) -> Iterator[tuple[Seen, bool]]: # and whether they ar
     begins = ""
     layers = first_alike(run)
     if layers: begins = f" It begins in {layers[0]}."
-    yield Seen(layers[:1], (step, looks[-1]["step"]), "certain" if apart <= SAME and is_sudden(run) else "likely",
-               f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}"), apart <= SAME
+    seen = Seen(layers[:1], (step, looks[-1]["step"]), "certain" if apart <= SAME and is_sudden(run) else "likely",
+                f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}")
+    yield seen, apart <= SAME
 
 
 def is_sudden(run: Run) -> bool:

@@ -8,7 +8,7 @@ __all__ = ['diagnose']
 # %% ../../nbs/lib/stats/diagnosis.ipynb #14dc8a7d
 from dataclasses import replace
 
-from .causes import cause_of, roots_first
+from .causes import id_of_cause, roots_first
 from .evidence import LASTS, SOON, Run
 from .fault_table import FAULTS, LOOP_FAULTS, NOTHING, advice_on
 from .findings import Diagnosis, Finding
@@ -35,7 +35,7 @@ def found_in(run: Run, faults: dict) -> list[Finding]: # Causes first
     "What is found of these faults."
     found = [Finding(what, *seen[:4], advice_on(what, run, seen))
              for what, (look, _) in faults.items() for seen in look(run)]
-    return roots_first([replace(f, follows=cause_of(f, found)) for f in found])
+    return roots_first([replace(f, follows=id_of_cause(f, found)) for f in found])
 
 # %% ../../nbs/lib/stats/diagnosis.ipynb #98c5211d
 def diagnose(
@@ -49,7 +49,8 @@ def diagnose(
                         f"with ActivationStats().on(model) as s: …, and then write {hint}")
     if why := stats._why_nothing_to_read():
         nothing = Finding("nothing recorded", [], (0, -1), "certain", why, NOTHING)
-        found = [] if stats.history.is_meta else [f for f in found_in(Run(stats), LOOP_FAULTS) if f.what in WITHOUT_ROWS]
+        found = [] if stats.history.is_meta else found_in(Run(stats), LOOP_FAULTS)
+        found = [f for f in found if f.what in WITHOUT_ROWS]
         return Diagnosis(found or [nothing], 0, len(stats.names), [])
     run = Run(stats)
     return Diagnosis(found_in(run, FAULTS), len(run.steps), len(run.outputs.names or run.grads.names), not_judged(run))

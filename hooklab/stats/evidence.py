@@ -52,9 +52,10 @@ def true_from(x: Tensor) -> Tensor:
 
 def last_known(x: Tensor) -> Tensor: # NaN if none is known
     "The last finite number of each row: in turns, most layers are not measured in the last step."
+    if not x.shape[-1]: return x.new_zeros(x.shape[:-1])
     known = x.isfinite()
     last = (known.cumsum(-1) == known.sum(-1, keepdim=True)).int().argmax(-1, keepdim=True)
-    return torch.where(known.any(-1), x.gather(-1, last)[..., 0], torch.nan) if x.shape[-1] else x.new_zeros(x.shape[:-1])
+    return torch.where(known.any(-1), x.gather(-1, last)[..., 0], torch.nan)
 
 
 def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A column for each row; -1 if there is none
@@ -109,7 +110,7 @@ class Series:
 
     def span(self, row: int) -> tuple[int, int]: return self.steps[row], self.steps[-1]
 
-
+# %% ../../nbs/lib/stats/evidence.ipynb #29adcb8d
 class Run:
     "Everything that a diagnosis looks at."
     def __init__(

@@ -60,7 +60,7 @@ LOOP_FAULTS = {
     "not in the optimizer": (loop_faults.not_in_optimizer,
         "Give the optimizer model.parameters() after the model is complete: a layer that is added or replaced later "
         "needs add_param_group or a new optimizer. What should stay as it is: requires_grad_(False)."),
-    "other parameters in the optimizer": (loop_faults.other_parameters,
+    "other parameters in the optimizer": (loop_faults.not_of_the_model,
         "Make the optimizer after the model is complete and on its device: a deep copy, a new head or a model that "
         "is loaded again has other parameters."),
     "frozen part": (loop_faults.frozen_part,
@@ -99,7 +99,9 @@ def all_not_finite(run: Run) -> Iterator[Seen]:
 
 
 def all_not_trained(run: Run) -> Iterator[Seen]:
-    for look in loop_faults.never_stepped, loop_faults.no_gradient_at_all, layer_faults.not_trained: yield from look(run)
+    yield from loop_faults.never_stepped(run)
+    yield from loop_faults.no_gradient_at_all(run)
+    yield from layer_faults.not_trained(run)
 
 
 LAYER_FAULTS = {

@@ -15,7 +15,7 @@ from hooklab.hooks.copies import is_wrapper, stands_for_many
 from hooklab.hooks.tree import named_tensors
 
 # %% ../../nbs/lib/stats/input-facts.ipynb #12074ef4
-MOST = 1 << 18  # numbers to look at: of a larger tensor, some samples
+MOST_NUMBERS = 1 << 18  # numbers to look at: of a larger tensor, some samples
 
 
 def facts_of_input(x: Tensor) -> dict[str, Tensor | float]: # Numbers, of which some may still be on a GPU
@@ -23,7 +23,7 @@ def facts_of_input(x: Tensor) -> dict[str, Tensor | float]: # Numbers, of which 
     x = x.detach()
     n_samples = len(x) if x.dim() else 1
     whole = x.is_floating_point()
-    if x.dim() and x.numel() > MOST: x = x[:max(2, MOST//max(x[0].numel(), 1))]
+    if x.dim() and x.numel() > MOST_NUMBERS: x = x[:max(2, MOST_NUMBERS//max(x[0].numel(), 1))]
     x = x.float()
     finite = x.isfinite()
     clean = torch.where(finite, x, 0.)

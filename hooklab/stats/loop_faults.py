@@ -27,12 +27,12 @@ TIGHT = .1  # share of a gradient that clipping leaves
 LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 and above
 
 # %% ../../nbs/lib/stats/loop-faults.ipynb #6fe3f35b
-def known(x: Tensor) -> Tensor: return x[~x.isnan()]
+def without_nan(x: Tensor) -> Tensor: return x[~x.isnan()]
 
 
 def no_zero_grad(run: Run) -> Iterator[Seen]:
     kept = run.logged("kept")
-    share = known(kept)
+    share = without_nan(kept)
     if len(share) < LEAST or share.mean() < MOSTLY: return
     first = (kept == 1).int().argmax().item()
     yield Seen([], run.log_span(first), "certain",
@@ -114,9 +114,9 @@ def not_in_optimizer(run: Run) -> Iterator[Seen]:
                f"{first_few(lacks, 4)}.")
 
 
-def other_parameters(run: Run) -> Iterator[Seen]:
+def not_of_the_model(run: Run) -> Iterator[Seen]:
     for o in run.facts.get("optimizers", []):
-        if not o["n_idle"] or known(run.logged("no_gradients")).numel() < LEAST: continue
+        if not o["n_idle"] or without_nan(run.logged("no_gradients")).numel() < LEAST: continue
         yield Seen([], run.log_span(0), "certain",
                    f"{o['n_foreign']} of the {o['n']} parameters of the {o['type']} are not in this model, and "
                    f"{o['n_idle']} of them never got a gradient.")
@@ -159,7 +159,7 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
     "Does weight decay shrink the parameters within the run?"
     if run.updates is None: return
     rates = run.logged("rate")
-    rates, length = rates[~rates.isnan()], known(run.logged("gradient"))
+    rates, length = rates[~rates.isnan()], without_nan(run.logged("gradient"))
     data = run.updates.values("data").double().cpu()
     if len(rates) < LASTS or data.shape[1] < LASTS: return
     for o in run.facts.get("optimizers", []):
@@ -186,9 +186,9 @@ def of_each_step(run: Run, rows: list[int], share: float) -> float:
     update, data = (run.updates.values(what).double().cpu()[rows] for what in ("update", "data"))
     return (share*data/update)[update > 0].nanmedian().nan_to_num().item()
 
-
+# %% ../../nbs/lib/stats/loop-faults.ipynb #60d06272
 def clipping_too_tight(run: Run) -> Iterator[Seen]:
-    length, clipped = known(run.logged("gradient")), known(run.logged("clipped"))
+    length, clipped = without_nan(run.logged("gradient")), without_nan(run.logged("clipped"))
     if len(clipped) < LASTS or run.updates is None: return
     left = clipped[clipped > 0].median() if (clipped > 0).any() else torch.tensor(1.)
     ratio = run.ratio[run.ratio > 0]

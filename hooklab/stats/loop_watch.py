@@ -80,7 +80,7 @@ def called_by_loops(model: nn.Module) -> dict[str, nn.Module]: # By name
 
 # %% ../../nbs/lib/stats/loop-watch.ipynb #3910d97b
 CLOSELY = 20  # steps: the first ones are looked at one by one
-EVERY = 25  # later, inputs and outputs are looked at this rarely
+LOOK_EVERY = 25  # later, inputs and outputs are looked at this rarely
 MOST_LOOKS = 120
 PASSES = 4  # of one step: the first are looked at
 MEASURED = 100  # steps in which the length of all gradients is measured; later it is every tenth
@@ -89,7 +89,7 @@ MEASURED = 100  # steps in which the length of all gradients is measured; later 
 class Looks:
     "Inputs and outputs of some steps."
     def __init__(self):
-        self.inputs, self.outputs, self.every = [], [], EVERY
+        self.inputs, self.outputs, self.every = [], [], LOOK_EVERY
         self.waiting, self.n_passes = {}, 0  # of this step: outputs that wait for gradients, and how many were kept
 
     def due(self, step: int) -> bool: return step < CLOSELY or step % self.every == 0

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/stats/loss-faults.ipynb #8d70c6c9
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -40,8 +41,8 @@ def single_pass(run: Run) -> bool:
     return (run.logged("trained").nan_to_num() <= 1).double().mean() > MOSTLY if len(run.log_steps) else False
 
 
-def losses(run: Run, least: int = LASTS) -> tuple[list[int], list[float], float, str] | None: # Steps, losses, that of a guess, its kind
-    "The losses of the steps that were looked at, where a guess can be told."
+def losses_and_guess(run: Run, least: int = LASTS) -> tuple[list[int], list[float], float, str] | None:
+    "The steps that were looked at, their losses, the loss of a guess and the kind of loss, where a guess can be told."
     kinds = [look["kind"] for look in run.looks if "kind" in look]
     if not kinds or not single_pass(run): return None
     kind = max(set(kinds), key=kinds.count)
@@ -57,7 +58,7 @@ def late_from(run: Run) -> float:
 
 def falls_well(run: Run) -> bool:
     "Is the loss in the end far below that of a guess, and below what it was?"
-    found = losses(run)
+    found = losses_and_guess(run)
     if found is None: return False
     steps, values, guess, _ = found
     late = mean_of([x for step, x in zip(steps, values) if step >= late_from(run)])
@@ -111,12 +112,12 @@ def activation_before_loss(run: Run) -> Iterator[Seen]:
              "to the ends: a tanh or sigmoid stands before the loss, which can never become small.",
              "Remove the activation behind the last layer.")):
         if fact == "within_one": looks = looks[len(looks)//2:]  # a healthy run begins there too
-        if not mostly(looks, lambda look: holds(look, fact)): continue
+        if not mostly(looks, partial(holds, fact=fact)): continue
         if fact in ("cut", "between", "within_one") and not is_cut(run, looks): continue
         yield Seen([], (looks[0]["step"], looks[-1]["step"]), sure_of(looks, fact), what, advice)
         return
 
-
+# %% ../../nbs/lib/stats/loss-faults.ipynb #16b29512
 def holds(look: dict, fact: str) -> bool:
     if fact == "raw": return not look["log_sums_to_one"] and not look["sums_to_one"]
     if fact == "cut": return cut_off(look)
@@ -127,7 +128,8 @@ def holds(look: dict, fact: str) -> bool:
 def is_cut(run: Run, looks: list[dict]) -> bool:
     "Does the model end with an activation, or do its outputs reach the ends of one? They may be small by chance."
     leaves = [name for name, layer in run.facts.get("layers", {}).items() if layer["leaf"]]
-    ran = [name for name in leaves if name not in run.outputs.names or run.outputs.ran[run.outputs.names.index(name)].any()]
+    idle = {name for name, ran in zip(run.outputs.names, run.outputs.ran) if not ran.any()}
+    ran = [name for name in leaves if name not in idle]
     if ran and run.types[ran[-1]].startswith(ENDS): return True
     low, high = min(look["least"] for look in looks), max(look["most"] for look in looks)
     return high > .98 and low < .02 and any(look["never_negative"] or look["between"] or low < -.98 for look in looks)
@@ -149,7 +151,7 @@ def sure_of(looks: list[dict], fact: str) -> str:
 # %% ../../nbs/lib/stats/loss-faults.ipynb #352b1007
 def loss_does_not_fall(run: Run) -> Iterator[Seen]:
     yield from constant_loss(run)
-    found = losses(run)
+    found = losses_and_guess(run)
     if found is None or len(run.log_steps) < ENOUGH: return
     steps, values, guess, kind = found
     late = [x for step, x in zip(steps, values) if step >= late_from(run)]
@@ -169,14 +171,14 @@ def constant_loss(run: Run) -> Iterator[Seen]:
 
 def far_from_a_guess(run: Run) -> bool:
     "Is the first loss far above that of a guess?"
-    found = losses(run, least=1)
+    found = losses_and_guess(run, least=1)
     if found is None: return False
     _, values, guess, _ = found
     return guess > 0 and values[0] > 3*guess and values[0] > guess + 3
 
 
 def loss_rises(run: Run) -> Iterator[Seen]:
-    found = losses(run)
+    found = losses_and_guess(run)
     if found is None or len(run.log_steps) < SOON: return
     steps, values, guess, kind = found
     early, late = mean_of(values[:3]), mean_of([x for s, x in zip(steps, values) if s >= late_from(run)])
@@ -185,7 +187,7 @@ def loss_rises(run: Run) -> Iterator[Seen]:
                f"The {kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last third. The "
                f"best answer that ignores the input has {in_digits(guess)}.")
 
-
+# %% ../../nbs/lib/stats/loss-faults.ipynb #6bbae078
 def loss_not_finite(run: Run) -> Iterator[Seen]:
     "The loss is NaN or Inf, and no output is."
     loss, given = run.logged("loss"), run.logged("given") == 1
@@ -203,7 +205,8 @@ def loss_not_finite(run: Run) -> Iterator[Seen]:
 def with_large_targets(run: Run) -> tuple[list[dict], float]:
     "The looks, if the targets are large, and what is left of the error in the end, relative to that of a guess."
     looks = of_kind(run, "squared error")
-    if not mostly(looks, lambda look: max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS, 1): return [], 0
+    def is_large(look): return max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS
+    if not mostly(looks, is_large, 1): return [], 0
     late = looks[-3:]
     left = mean_of([look["loss"] for look in late])/max(mean_of([look["guess"] for look in late]), 1e-30)
     return looks, left if run.looks[-1].get("kind") else math.inf  # it has become NaN

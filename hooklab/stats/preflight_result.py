@@ -11,8 +11,9 @@ from html import escape
 from typing import NamedTuple
 
 from ..hooks.select import first_few
-from .diagnosis import Finding
+from .causes import SURE
 from .evidence import in_digits
+from .findings import Finding
 from .preflight_trial import Check, NotLookedAt, Suspect
 
 # %% ../../nbs/lib/stats/preflight-result.ipynb #44d4de8a
@@ -125,9 +126,6 @@ class Preflight:
         return "".join(parts)
 
 # %% ../../nbs/lib/stats/preflight-result.ipynb #e840c87e
-SURE = "certain", "likely", "possible", "note"
-
-
 class Checklist:
     "Makes checks one by one, and keeps what they say."
     def __init__(self): self.findings, self.checks = [], []

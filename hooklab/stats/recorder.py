@@ -99,8 +99,38 @@ class Measures(Recorded, HookCallback):
     @property
     def _has_own_hook(self) -> bool: return getattr(self.hook, "__func__", None) is not Measures.hook
 
+# %% ../../nbs/lib/stats/recorder.ipynb #6bce3497
+class MakesMeters(Measures):
+    "Makes meters for some layers, and the histories of what they measure."
+    def _attach(self, layers, model):
+        "Attach the user's own hook, or else meters: one group for outputs, one for gradients."
+        if self._has_own_hook: return self._attach_own(layers, model)
+        self.hooks = None
+        counted = {"with_counts": self.counts, "with_hist": self.with_hist, "hist_sample": self.hist_sample}
+        counted |= {"scratch": Scratch(), "is_thin": self.samples}
+        if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, sampled=self.samples, **counted)
+        if self.grads or not self.is_forward:
+            self.meters["gradients"] = MeterGroup(layers, model, "backward_pre", scaler=self.scaler, **counted)
+
+    def _attach_own(self, layers, model):
+        asked = [f"{name}=" for name in ("grads", "counts", "hist_sample", "samples", "turns") if getattr(self, name)]
+        if asked:
+            raise TypeError(f"{type(self).__name__} has a hook of its own, and records what it returns, so "
+                            f"{', '.join(asked)} means nothing there. For gradients, is_forward=False has the hook "
+                            "called with them")
+        own = OwnHookGroup(layers, model, self._called(), self.is_forward, self.detach, self.cpu)
+        self.meters["activations" if self.is_forward else "gradients"] = own
+        self.hooks = Hooks(own, None)
+
+    def _new_history(self, kind, meters):
+        names = [h.name for h in meters.hooks]
+        if isinstance(meters, OwnHookGroup): history = HookHistory(names, self.max_rows)
+        else: history = History(names, meters.rows, self.max_rows)
+        history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
+        return history
+
 # %% ../../nbs/lib/stats/recorder.ipynb #16a692d4
-class Attaches(Measures):
+class Attaches(MakesMeters):
     "Attaches meters to a model, and removes them."
     live_plot = None # The `LivePlot`, if one is wanted
     end = None # The `StepEnd` that ends each step, if that is wanted
@@ -132,33 +162,6 @@ class Attaches(Measures):
         if self.optimizer is not None: return several(self.optimizer)
         of_learner = getattr(self.learn, "opt", None)
         return several(of_learner) if hasattr(of_learner, "param_groups") else []
-
-    def _attach(self, layers, model):
-        "Attach the user's own hook, or else meters: one group for outputs, one for gradients."
-        if self._has_own_hook: return self._attach_own(layers, model)
-        self.hooks = None
-        counted = {"with_counts": self.counts, "with_hist": self.with_hist, "hist_sample": self.hist_sample}
-        counted |= {"scratch": Scratch(), "is_thin": self.samples}
-        if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, sampled=self.samples, **counted)
-        if self.grads or not self.is_forward:
-            self.meters["gradients"] = MeterGroup(layers, model, "backward_pre", scaler=self.scaler, **counted)
-
-    def _attach_own(self, layers, model):
-        asked = [f"{name}=" for name in ("grads", "counts", "hist_sample", "samples", "turns") if getattr(self, name)]
-        if asked:
-            raise TypeError(f"{type(self).__name__} has a hook of its own, and records what it returns, so "
-                            f"{', '.join(asked)} means nothing there. For gradients, is_forward=False has the hook "
-                            "called with them")
-        own = OwnHookGroup(layers, model, self._called(), self.is_forward, self.detach, self.cpu)
-        self.meters["activations" if self.is_forward else "gradients"] = own
-        self.hooks = Hooks(own, None)
-
-    def _new_history(self, kind, meters):
-        names = [h.name for h in meters.hooks]
-        if isinstance(meters, OwnHookGroup): history = HookHistory(names, self.max_rows)
-        else: history = History(names, meters.rows, self.max_rows)
-        history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
-        return history
 
     def _remove(self):
         if self.meters and not self.steps: self.unrecorded = self._why_unrecorded()

@@ -27,7 +27,7 @@ def of_history(name: str) -> Callable:
     def method(self, *args, **kwargs): return getattr(self.history, name)(*args, **kwargs)
     return method
 
-
+# %% ../../nbs/lib/stats/records.ipynb #5eeafe68
 class Readable:
     "What was recorded of a run, as numbers."
     history: History # Of activations, or of gradients if only they were recorded

@@ -107,8 +107,8 @@ def rate_too_large(run: Run) -> Iterator[Seen]:
     often = n >= 2*LASTS and large.double().mean() > .2 or len(ratio) >= LASTS and large.double().mean() > .5
     if often or (ratio > CLEARLY*RATIO_LARGE).any() or n >= LASTS and (ratio > RATIO_HUGE).any():
         yield Seen([], run.outputs.span(0), "likely",
-                   f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest by "
-                   f"{in_digits(ratio.nan_to_num(0, posinf=0).max())}. About 0.001 to 0.03 is usual.")
+                   f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest "
+                   f"by {in_digits(ratio.nan_to_num(0, posinf=0).max())}. About 0.001 to 0.03 is usual.")
 
 # %% ../../nbs/lib/stats/run-faults.ipynb #ae9af84e
 def rate_too_small(run: Run) -> Iterator[Seen]:

@@ -18,7 +18,8 @@ def prepared(build, recorded):
     torch.manual_seed(0)
     model, optimizers, step = build()
     if not recorded: return step, None
-    stats = hl.ActivationStats(grads=True, include_paramless=True, samples=True, turns=10**9).on(model, optimizer=optimizers)
+    stats = hl.ActivationStats(grads=True, include_paramless=True, samples=True, turns=10**9)
+    stats.on(model, optimizer=optimizers)
 
     def both():
         step()
@@ -91,7 +92,8 @@ class Block(torch.nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(self.ln1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        x = x + self.out(torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
         return x + self.mlp(self.ln2(x))
 
 

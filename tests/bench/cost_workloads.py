@@ -20,19 +20,22 @@ def classifies(model, x, y, optimizer):
 
 def mnist_cnn():
     "pytorch/examples, mnist."
-    model = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(.25), nn.Flatten(),
-                          nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(.5), nn.Linear(128, 10))
-    return classifies(model, torch.randn(64, 1, 28, 28), torch.randint(10, (64,)), torch.optim.Adadelta(model.parameters(), 1.))
+    model = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
+                          nn.Dropout(.25), nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(.5),
+                          nn.Linear(128, 10))
+    return classifies(model, torch.randn(64, 1, 28, 28), torch.randint(10, (64,)),
+                      torch.optim.Adadelta(model.parameters(), 1.))
 
 
 def dcgan(size=64, noise=100, batch=8):
     "pytorch/examples, dcgan, with a batch of 8 and not 64."
     def up(i, o, *more): return nn.ConvTranspose2d(i, o, 4, *more, bias=False), nn.BatchNorm2d(o), nn.ReLU(True)
     def down(i, o): return nn.Conv2d(i, o, 4, 2, 1, bias=False), nn.BatchNorm2d(o), nn.LeakyReLU(.2, True)
-    g = nn.Sequential(*up(noise, 8*size, 1, 0), *up(8*size, 4*size, 2, 1), *up(4*size, 2*size, 2, 1), *up(2*size, size, 2, 1),
-                      nn.ConvTranspose2d(size, 3, 4, 2, 1, bias=False), nn.Tanh())
-    d = nn.Sequential(nn.Conv2d(3, size, 4, 2, 1, bias=False), nn.LeakyReLU(.2, True), *down(size, 2*size), *down(2*size, 4*size),
-                      *down(4*size, 8*size), nn.Conv2d(8*size, 1, 4, 1, 0, bias=False), nn.Sigmoid(), nn.Flatten(0))
+    g = nn.Sequential(*up(noise, 8*size, 1, 0), *up(8*size, 4*size, 2, 1), *up(4*size, 2*size, 2, 1),
+                      *up(2*size, size, 2, 1), nn.ConvTranspose2d(size, 3, 4, 2, 1, bias=False), nn.Tanh())
+    d = nn.Sequential(nn.Conv2d(3, size, 4, 2, 1, bias=False), nn.LeakyReLU(.2, True), *down(size, 2*size),
+                      *down(2*size, 4*size), *down(4*size, 8*size),
+                      nn.Conv2d(8*size, 1, 4, 1, 0, bias=False), nn.Sigmoid(), nn.Flatten(0))
     model, loss = nn.ModuleDict({"g": g, "d": d}), nn.BCELoss()
     of_g, of_d = (torch.optim.Adam(m.parameters(), 2e-4, (.5, .999)) for m in (g, d))
     real, yes, no = torch.randn(batch, 3, 64, 64), torch.ones(batch), torch.zeros(batch)
@@ -91,12 +94,14 @@ class Transformer(nn.Module):
         self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(n, 2, 200, .2), 2)
         self.decoder, self.mask = nn.Linear(n, VOCABULARY), nn.Transformer.generate_square_subsequent_mask(35)
 
-    def forward(self, x): return self.decoder(self.encoder(self.drop(self.embedding(x)), mask=self.mask)).view(-1, VOCABULARY)
+    def forward(self, x):
+        return self.decoder(self.encoder(self.drop(self.embedding(x)), mask=self.mask)).view(-1, VOCABULARY)
 
 
 def language(model):
     "pytorch/examples, word_language_model."
-    return classifies(model, torch.randint(VOCABULARY, (35, 20)), torch.randint(VOCABULARY, (700,)), torch.optim.SGD(model.parameters(), 1.))
+    return classifies(model, torch.randint(VOCABULARY, (35, 20)), torch.randint(VOCABULARY, (700,)),
+                      torch.optim.SGD(model.parameters(), 1.))
 
 
 def lstm(): return language(LSTM())
@@ -106,8 +111,11 @@ def transformer(): return language(Transformer())
 def bert():
     "A classifier of sentences with a BERT of 4 layers."
     from transformers import BertConfig, BertForSequenceClassification
-    model = BertForSequenceClassification(BertConfig(vocab_size=VOCABULARY, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)).train()
-    x, y, optimizer = torch.randint(VOCABULARY, (16, 64)), torch.randint(2, (16,)), torch.optim.AdamW(model.parameters(), 2e-5)
+    config = BertConfig(vocab_size=VOCABULARY, hidden_size=256, num_hidden_layers=4, num_attention_heads=4,
+                        intermediate_size=1024)
+    model = BertForSequenceClassification(config).train()
+    x, y = torch.randint(VOCABULARY, (16, 64)), torch.randint(2, (16,))
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-5)
 
     def step():
         optimizer.zero_grad()
@@ -135,7 +143,8 @@ class Graph(nn.Module):
 def gcn(nodes=2708, n_edges=10_556):
     "tkipf/pygcn, with the shapes of Cora."
     model, x, y = Graph(), torch.rand(nodes, 1433), torch.randint(7, (140,))
-    edges = torch.sparse_coo_tensor(torch.randint(nodes, (2, n_edges)), torch.full((n_edges,), .25), (nodes, nodes)).coalesce()
+    ends, weights = torch.randint(nodes, (2, n_edges)), torch.full((n_edges,), .25)
+    edges = torch.sparse_coo_tensor(ends, weights, (nodes, nodes)).coalesce()
     optimizer = torch.optim.Adam(model.parameters(), .01, weight_decay=5e-4)
 
     def step():
@@ -150,14 +159,16 @@ class Siamese(nn.Module):
         super().__init__()
         self.resnet = resnet18()
         self.resnet.conv1, self.resnet.fc = nn.Conv2d(1, 64, 7, 2, 3, bias=False), nn.Identity()
-        self.fc, self.sigmoid = nn.Sequential(nn.Linear(1024, 256), nn.ReLU(inplace=True), nn.Linear(256, 1)), nn.Sigmoid()
+        self.fc = nn.Sequential(nn.Linear(1024, 256), nn.ReLU(inplace=True), nn.Linear(256, 1))
+        self.sigmoid = nn.Sigmoid()
 
     def forward(self, a, b): return self.sigmoid(self.fc(torch.cat([self.resnet(a), self.resnet(b)], 1))).squeeze(1)
 
 
 def siamese(batch=16):
     "pytorch/examples, siamese_network, with a batch of 16 and not 64."
-    model, a, b, y = Siamese(), torch.randn(batch, 1, 28, 28), torch.randn(batch, 1, 28, 28), torch.randint(2, (batch,)).float()
+    model, a, b = Siamese(), torch.randn(batch, 1, 28, 28), torch.randn(batch, 1, 28, 28)
+    y = torch.randint(2, (batch,)).float()
     optimizer = torch.optim.Adadelta(model.parameters(), 1.)
 
     def step():
@@ -170,7 +181,8 @@ def siamese(batch=16):
 def residual():
     "A resnet18 on images of 64×64."
     model = resnet18(num_classes=10)
-    return classifies(model, torch.randn(16, 3, 64, 64), torch.randint(10, (16,)), torch.optim.SGD(model.parameters(), .1, .9))
+    return classifies(model, torch.randn(16, 3, 64, 64), torch.randint(10, (16,)),
+                      torch.optim.SGD(model.parameters(), .1, .9))
 
 
 class Policy(nn.Module):

@@ -1176,8 +1176,9 @@ def actor_critic(record, seed: int, sign: float = 1., lr: float = 1e-2, cut: boo
                 choice = torch.distributions.Categorical(logits=actor(h))
                 move = choice.sample()
                 place = (place + 2*move - 1).clamp(0, 6)
-                chances.append(choice.log_prob(move)), values.append(critic(h)[:,
-                    0]), paid.append((place == 6).float()*rewards)
+                chances.append(choice.log_prob(move))
+                values.append(critic(h)[:, 0])
+                paid.append((place == 6).float()*rewards)
             total, returns = torch.zeros(16), []
             for r in reversed(paid):
                 total = r + .9*total

@@ -1,4 +1,4 @@
-"""`diagnose` on the runs of the bench: a part here, all of them with the slow tests; and each sentence, on a real run."""
+"""`diagnose` on the runs of the bench: a part here, all with the slow tests; and each sentence, on a real run."""
 import ast
 import inspect
 from functools import cache
@@ -61,8 +61,8 @@ def test_how_rarely_it_alarms(seed):
 def sentences(room) -> list[str]:
     "The constant parts of what a room can say: strings with several words that are no docstrings."
     tree = ast.parse(inspect.getsource(room))
-    documents = {id(node.body[0].value) for node in ast.walk(tree)
-                 if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and isinstance(node.body[0], ast.Expr)}
+    documented = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module)]
+    documents = {id(node.body[0].value) for node in documented if isinstance(node.body[0], ast.Expr)}
     return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in documents
             and isinstance(node.value, str) and node.value.count(" ") > 3]
 

@@ -58,7 +58,8 @@ def test_numbers_are_those_of_a_record_without_turns():
     for kind in ("history", "gradients"):
         a, b = getattr(some, kind), getattr(whole, kind)
         there = a.values("n") > 0
-        for what in ("mean", "std", "near_zero"): torch.testing.assert_close(a.values(what)[there], b.values(what)[:, at][there])
+        for what in ("mean", "std", "near_zero"):
+            torch.testing.assert_close(a.values(what)[there], b.values(what)[:, at][there])
     there = some.updates.values().isfinite()
     torch.testing.assert_close(some.updates.values()[there], whole.updates.values()[:, at][there])
 
@@ -108,7 +109,8 @@ def test_in_compiled_code_hooks_stay():
         compiled(torch.randn(8, 4))
         s.step()
     s.remove()
-    assert (s.history.values("n")[:, :2] == 32).all() and (s.history.values("n")[:, 2:] > 0).any() and not hooks_on(model)
+    n = s.history.values("n")
+    assert (n[:, :2] == 32).all() and (n[:, 2:] > 0).any() and not hooks_on(model)
 
 
 def test_pictures_and_the_page(tmp_path):
@@ -118,4 +120,5 @@ def test_pictures_and_the_page(tmp_path):
 
 
 def test_a_hook_of_ones_own_has_no_turns():
-    with pytest.raises(TypeError, match="turns="): hl.ActivationStats(turns=5, hook=lambda m, i, o: 1).on(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="turns="):
+        hl.ActivationStats(turns=5, hook=lambda m, i, o: 1).on(nn.Linear(2, 2))
