@@ -12,8 +12,8 @@ from hooklab.stats.activation_stats import ActivationStats
 from hooklab.stats.diagnosis import FAULTS, Diagnosis, diagnose
 from hooklab.stats.history import History, WeightHistory
 from hooklab.stats.moments import row_names
-from tests.bench.diagnose_faults import faults
 from support.runs import adam, broken, full, healthy, mlp, sgd, shallow, steps, train, usual
+from tests.bench.diagnose_faults import faults
 
 seeds = [0, pytest.param(1, marks=pytest.mark.slow)]
 # What cannot be told from means and deviations of layers with parameters
