@@ -50,6 +50,7 @@ class LayerHook:
                  "_module", "__weakref__")
     port = "calls"
     outermost = False  # True: before the hooks that are there already on the way in, and after them on the way out
+    eager_only = False  # True: leaves compiled code alone, instead of splitting it
 
     def __init__(self, name: str, module: nn.Module | None, group: Group):
         self.name, self._module, self.group = name, module, group

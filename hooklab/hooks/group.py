@@ -67,6 +67,7 @@ class Enter(Port):
     __slots__ = ()
     def __call__(self, m, *given):
         if _is_compiling():
+            if self.hook.eager_only: return
             from hooklab.hooks.uncompiled import enter  # slow to import: only while torch compiles
             enter(self.hook, given)
         else: self.hook.enters(given, _graph_task() != -1)
@@ -77,6 +78,7 @@ class Leave(Port):
     __slots__ = ()
     def __call__(self, m, *given):
         if _is_compiling():
+            if self.hook.eager_only: return
             from hooklab.hooks.uncompiled import leave
             leave(self.hook, given[-1])
         else: self.hook.left(given[-1], _graph_task() != -1)

@@ -28,6 +28,7 @@ from hooklab.stats.step_watch import StepWatch
 class RootWatch(GradientHook):
     "Sees the passes of the model: their mode, what goes in, what comes out and the gradient of it."
     __slots__ = ()
+    eager_only = True
     def enters(self, given, rerun):
         self.entrances.setdefault(get_ident(), []).append(None)
         self.fired = True
