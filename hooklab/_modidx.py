@@ -2765,8 +2765,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                           'hooklab/stats/layer_faults.py'),
                                             'hooklab.stats.layer_faults.units_at_the_ends': ( 'lib/stats/layer-faults.html#units_at_the_ends',
                                                                                               'hooklab/stats/layer_faults.py'),
-                                            'hooklab.stats.layer_faults.weights_of_zero': ( 'lib/stats/layer-faults.html#weights_of_zero',
-                                                                                            'hooklab/stats/layer_faults.py'),
                                             'hooklab.stats.layer_faults.why_dead': ( 'lib/stats/layer-faults.html#why_dead',
                                                                                      'hooklab/stats/layer_faults.py'),
                                             'hooklab.stats.layer_faults.without_gradient': ( 'lib/stats/layer-faults.html#without_gradient',

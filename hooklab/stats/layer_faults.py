@@ -186,24 +186,6 @@ def units_at_the_ends(run: Run) -> Iterator[Seen]:
                f"Of the units of such a layer, {shares} give nearly the same number for each sample, at the end of "
                "what a tanh or sigmoid can return. The slope there is close to zero.")
 
-# %% ../../nbs/lib/stats/layer-faults.ipynb #3b9b3434
-def weights_of_zero(run: Run) -> Iterator[Seen]:
-    "Weights that are zero from the beginning to the end, so that a layer returns its bias for every sample."
-    if run.updates is None: return
-    data = run.updates.values("data").double().cpu()
-    zero = (data.nan_to_num() == 0).all(1) & data.isfinite().any(1)
-    layers = [name.removesuffix(".weight") for name, z in zip(run.updates.names, zero.tolist())
-              if z and name.endswith(".weight")]
-    alike = run.outputs.sampled("var_samples")
-    if alike is None: return
-    known = alike.isfinite()
-    same = ((alike <= CONSTANT**2*run.outputs.sampled("sample_square")) | ~known).all(1) & known.any(1)
-    layers = [name for name in layers if name in run.outputs.names and same[run.outputs.names.index(name)]]
-    if not layers: return
-    yield Seen(layers, run.outputs.span(0), "certain",
-               "All weights of such a layer are zero, from the first step to the last: it returns the same for every "
-               "sample.")
-
 # %% ../../nbs/lib/stats/layer-faults.ipynb #27f79a6c
 def constant_output(run: Run) -> Iterator[Seen]:
     o = run.outputs
@@ -211,9 +193,7 @@ def constant_output(run: Run) -> Iterator[Seen]:
     closed_before = torch.zeros(len(o.names), dtype=torch.bool)
     closed_before[1:] = (lasting(shut(run, CLOSED), o.finite) >= 0)[:-1]
     found = (since >= 0) & ~(closed_before & (last_known(o.size) == 0))  # a closed ReLU is reported with its layer
-    if not found.any():
-        yield from weights_of_zero(run)
-        return
+    if not found.any(): return
     numbers = ", ".join(f"{number:.3g}" for number in last_known(o.mean[found])[:4])
     yield Seen(o.named(found), o.span(since[found].min().item()), "certain",
                f"All outputs of such a layer are the same number: {numbers}.")

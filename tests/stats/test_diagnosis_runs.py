@@ -4,8 +4,13 @@ import inspect
 from functools import cache
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
 
+import hooklab as hl
 from hooklab.stats import data_faults, fault_table, layer_faults, loop_faults, loss_faults, run_faults
+from support.runs import broken, full, usual
 from tests.bench.bench_diagnose import judge
 from tests.bench.diagnose_faults import faults
 from tests.bench.diagnose_healthy import healthy
@@ -67,15 +72,64 @@ def sentences(room) -> list[str]:
             and isinstance(node.value, str) and node.value.count(" ") > 3]
 
 
+def trained(end=(), loss_of=F.cross_entropy, lr=.05, training=True, scores=None, begin=None, record=None):
+    "What is said of a short run on the digits."
+    torch.manual_seed(0)
+    parts = [nn.Flatten(), nn.Linear(64, 32), *(scores or [nn.ReLU()]), nn.Linear(32, 10), *end]
+    model = nn.Sequential(*parts).train(training)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=.9)
+    if begin:
+        with torch.no_grad(): begin(model[1])
+    record = record or hl.ActivationStats.for_diagnosis()
+    with record.on(model, optimizer=optimizer):
+        for _ in range(3):
+            for x, y in hl.digits().train:
+                optimizer.zero_grad()
+                loss = loss_of(model(x), y)
+                loss.backward()
+                optimizer.step()
+                record.step(loss)
+    return list(hl.diagnose(record))
+
+
+class Times(nn.Module):
+    def __init__(self, by):
+        super().__init__()
+        self.by = by
+
+    def forward(self, x): return x*self.by
+
+
+def all_alike(linear):
+    linear.weight.fill_(.02)
+    linear.bias.zero_()
+
+
+def far_below_zero(linear): linear.bias.fill_(-10)
+
+
+def runs_of_their_own():
+    "What no run of the bench shows."
+    yield from trained([nn.Softmax(dim=1)], F.nll_loss)
+    yield from trained(loss_of=F.nll_loss, lr=1e-3)
+    yield from trained([Times(30), nn.Tanh()], lr=.02)
+    yield from trained(training=False)
+    yield from trained(loss_of=lambda output, y: 0*output.sum() + 3)
+    yield from trained(scores=[Times(0), nn.Softmax(dim=1)])
+    yield from trained(begin=all_alike)
+    yield from trained(scores=[nn.GELU()], begin=far_below_zero, record=hl.ActivationStats(include_paramless=True))
+
+
 @cache
 def said() -> str:
-    "Everything that was said about the runs of the bench."
-    verdicts = [judged(case, seed) for case in (*faults(), *healthy()) for seed in (0, OTHER_SEED)]
-    return "\n".join(f"{f.evidence}\n{f.advice}" for v in verdicts for f in v.findings)
+    "Everything that was said about the runs of the bench, those of the tests, and those above."
+    found = [f for case in (*faults(), *healthy()) for seed in (0, OTHER_SEED) for f in judged(case, seed).findings]
+    found += [f for name in broken for look in (full, usual) for f in hl.diagnose(look(name, 0))]
+    return "\n".join(f"{f.evidence}\n{f.advice}" for f in (*found, *runs_of_their_own()))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", [data_faults, fault_table, layer_faults, loop_faults, loss_faults, run_faults],
+@pytest.mark.parametrize("room", [data_faults, layer_faults, loop_faults, loss_faults, run_faults],
                          ids=lambda room: room.__name__.rpartition(".")[2])
 def test_each_sentence_is_said_of_a_run(room):
     assert not [text for text in sentences(room) if text not in said()]
