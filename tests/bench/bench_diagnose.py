@@ -11,11 +11,9 @@ A run with a fault counts as
 Notes name causes too, and are no alarms. An alarm is a finding on a healthy run. An exception is a miss,
       or an alarm."""
 import argparse
-import inspect
 import json
 import time
 import warnings
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,32 +73,14 @@ class Verdict:
         return f"{grade} {self.case.kind}: {self.case.name}: {said}{wanted}"
 
 
-class NoLoss:
-    "A record whose `step` takes no loss."
-    def __init__(self, stats): self.stats = stats
-
-    @contextmanager
-    def on(self, model, optimizer=None, scaler=None, auto=False):
-        with self.stats.on(model, optimizer, scaler, auto=auto): yield self
-
-    def step(self, loss=None): self.stats.step()
-
-
-def new_record():
-    "The record that the pages on diagnosis show, and what a loop uses of it."
-    if hasattr(hl.ActivationStats, "for_diagnosis"): stats = hl.ActivationStats.for_diagnosis()
-    else: stats = hl.ActivationStats(grads=True, with_hist=True, include_paramless=True)
-    return stats, stats if "loss" in inspect.signature(stats.step).parameters else NoLoss(stats)
-
-
 def judge(case: Case, seed: int = 0) -> Verdict:
     "Trains one run with a record, and asks what it says. The random state is left as it was."
     verdict, start = Verdict(case, seed), time.perf_counter()
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
-        stats, record = new_record()
+        stats = hl.ActivationStats.for_diagnosis()  # the record that the pages on diagnosis show
         try:
-            verdict.score = case.run(record, seed)
+            verdict.score = case.run(stats, seed)
             verdict.findings = list(hl.diagnose(stats))
         except Exception as error: verdict.error = f"{type(error).__name__}: {str(error)[:200]}"
     verdict.said = [(finding.what, finding.sure) for finding in verdict.findings]

@@ -15,19 +15,12 @@ from hooklab.stats.moments import row_names
 from support.runs import adam, broken, full, healthy, mlp, sgd, shallow, steps, train, usual
 from tests.bench.diagnose_faults import faults
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 seeds = [0, pytest.param(1, marks=pytest.mark.slow)]
 # What cannot be told from means and deviations of layers with parameters
 needs_more = {"detach in the middle", "optimizer of another model", "deep sigmoid", "weights too large, gradients", "a scale that overflows",
               "tanh, weights of deviation 1", "sigmoid, weights of deviation 5",
               "Adam, rate 1", "Adam, rate 1, CNN", "Adam, rate 1, LSTM", "Adam, rate 1, transformer"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def found(diagnosis): return [f.what for f in diagnosis]

@@ -16,17 +16,10 @@ import hooklab as hl
 from hooklab.stats.preflight_restore import fresh_copy
 from hooklab.stats.preflight_result import PREFLIGHT_ADVICE, SURE
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 seeds = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
 adam, sgd = partial(torch.optim.Adam, lr=3e-3), partial(torch.optim.SGD, lr=.05, momentum=.9)
 ce, bce, mse = nn.CrossEntropyLoss(), nn.BCEWithLogitsLoss(), nn.MSELoss()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # ---- Models that are right
