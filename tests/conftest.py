@@ -1,6 +1,7 @@
 """Fixtures that every test may ask for, and who runs where."""
 import fcntl
 import gc
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,14 @@ def site(repo) -> Path:
         built = subprocess.run([sys.executable, "tools/site.py"], cwd=repo, capture_output=True, text=True)
     if built.returncode: pytest.fail(f"The site could not be built (make site):\n{built.stdout}\n{built.stderr}", pytrace=False)
     return repo/"_docs"
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers():
+    "A test has the same random numbers whichever tests ran before it, so that what fails fails again."
+    random.seed(0)
+    if "numpy" in sys.modules: sys.modules["numpy"].random.seed(0)
+    if "torch" in sys.modules: sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(scope="module", autouse=True)
