@@ -146,10 +146,10 @@ class PlaceGroup(Group):
     def __init__(self, kind: str, model: nn.Module, f: Callable | None = None):
         refuse_opaque(model)
         super().__init__(kind, f, model)
-        self.now, self.mode = Now(), FunctionMode(self)
-        self.fast, self.compiled = {}, compiled_parts(model)  # by name, the layers that cannot be looked into
         named = {"": unwrap(model), **layers(model)}
         check_layers(list(named.items()))
+        self.now, self.mode = Now(), FunctionMode(self)
+        self.fast, self.compiled = {}, compiled_parts(model)  # by name, the layers that cannot be looked into
         self.attach([*(RunningLayer(name, m, self) for name, m in named.items()),
                      *(CompiledLayer(name, m, self) for name, m in self.compiled.items())])
 
@@ -164,11 +164,10 @@ class PlaceGroup(Group):
         self.pass_begins()
 
     def layer_begins(self, hook: RunningLayer):
-        now = self.now
-        if not now.running and hook.name:
-            now.count_again(hook.name)
+        if not self.now.running and hook.name:
+            self.now.count_again(hook.name)
             self.part_begins(hook.name)
-        if now.begins(hook): self.fast[hook.name] = hook.module
+        if self.now.begins(hook): self.fast[hook.name] = hook.module
         self.switch()
 
     def layer_ends(self):
@@ -194,8 +193,7 @@ class PlaceGroup(Group):
 
     def stop(self):
         "End what runs in this thread."
-        self.now.running = []
-        self.switch()
+        take_off(self.mode)
         self.now.__init__()
 
     def let_go(self):
