@@ -1451,6 +1451,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                    'hooklab/features/attention_weights.py'),
                                                     'hooklab.features.attention_weights._diagonal': ( 'lib/features/attention-weights.html#_diagonal',
                                                                                                       'hooklab/features/attention_weights.py'),
+                                                    'hooklab.features.attention_weights._may_hide_all': ( 'lib/features/attention-weights.html#_may_hide_all',
+                                                                                                          'hooklab/features/attention_weights.py'),
                                                     'hooklab.features.attention_weights._of_heads': ( 'lib/features/attention-weights.html#_of_heads',
                                                                                                       'hooklab/features/attention_weights.py'),
                                                     'hooklab.features.attention_weights._of_queries': ( 'lib/features/attention-weights.html#_of_queries',

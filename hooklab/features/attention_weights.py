@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['attention_weights', 'HeadNumbers', 'head_numbers']
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #9118fd8e
+# %% ../../nbs/lib/features/attention-weights.ipynb #4799f49d
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #b20e8acc
+# %% ../../nbs/lib/features/attention-weights.ipynb #9304790d
 def chosen(index, n: int, what: str) -> range | list[int]:
     "The positions, from 0 to n-1, that `index` stands for; all of them for None."
     if index is None: return range(n)
@@ -38,7 +38,7 @@ def taken(t: Tensor, dim: int, positions: range | list[int]) -> Tensor:
         return t[(..., slice(positions.start, positions.stop, positions.step), *[slice(None)]*(-1 - dim))]
     return t.index_select(dim, torch.tensor(list(positions), dtype=torch.long, device=t.device))
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #42192e60
+# %% ../../nbs/lib/features/attention-weights.ipynb #1e27aba2
 def _as_computed(t: Tensor) -> Tensor:
     "`t` as torch's kernels compute with it: rounded as autocast says, and then in at least float32."
     kind = t.device.type
@@ -56,7 +56,7 @@ def _aside(query: Tensor, key: Tensor, detach: bool) -> Iterator[tuple[Tensor, T
         no_autocast = torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
         with no_autocast: yield q, k
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #0d7c9385
+# %% ../../nbs/lib/features/attention-weights.ipynb #3af5070d
 def _diagonal(mask: Tensor | None, is_causal: bool) -> int | None:
     "Query i may see the keys up to i + this number; None if there is no such limit."
     if is_causal and mask is not None:
@@ -64,6 +64,11 @@ def _diagonal(mask: Tensor | None, is_causal: bool) -> int | None:
     variant = getattr(mask, "variant", None)  # a CausalBias has one; to import its class takes torch seconds
     if variant is None: return 0 if is_causal else None
     return mask.seq_len_kv - mask.seq_len_q if variant.name == "LOWER_RIGHT" else 0
+
+
+def _may_hide_all(mask: Tensor) -> bool:
+    "Is there a query, or could there be one, that may see no key? To look costs time, so a GPU is not asked."
+    return not mask.is_cpu or not (mask if mask.dtype == torch.bool else mask > -math.inf).any(-1).all().item()
 
 
 def _of_heads(q: Tensor, k: Tensor, mask: Tensor | None, heads: range | list[int]) -> tuple:
@@ -79,7 +84,7 @@ def _of_queries(mask: Tensor | None, queries: range | list[int] | slice) -> Tens
     if mask is None or mask.dim() < 2 or mask.size(-2) == 1: return mask
     return mask[..., queries, :] if isinstance(queries, slice) else taken(mask, -2, queries)
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #6533efc5
+# %% ../../nbs/lib/features/attention-weights.ipynb #3f335d4d
 AT_ONCE = {"cpu": 2**19, "other": 2**24}  # logits in a block: for a CPU what its cache holds
 
 
@@ -101,7 +106,7 @@ class Logits:
         if queries is not None: q, mask = taken(q, -2, self.rows), _of_queries(mask, self.rows)
         if heads is not None: q, k, mask = _of_heads(q, k, mask, chosen(heads, n_heads, "heads"))
         self.q, self.k, self.mask = q, k, mask
-        self.rows_may_be_empty = mask is not None or self.diagonal is not None and self.diagonal < 0
+        self.may_hide_all = (self.diagonal or 0) < 0 or mask is not None and _may_hide_all(mask)
         (self.n_keys, size), n = k.shape[-2:], k.shape[:-2].numel()
         q = q*(1/math.sqrt(max(size, 1)) if scale is None else scale)
         self.grouped = q.reshape(n, q.size(-3)//max(k.size(-3), 1), len(self.rows), size)
@@ -129,7 +134,7 @@ class Logits:
         elif self.hidden > -math.inf: mask = mask.clamp(min=self.hidden)
         return logits.add_(mask)
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #1316dd61
+# %% ../../nbs/lib/features/attention-weights.ipynb #7142bfaf
 def attention_weights(
     query: Tensor, # (batch, heads, queries, size); the first two dimensions may be absent
     key: Tensor, # (batch, heads, keys, size)
@@ -152,11 +157,12 @@ def attention_weights(
         logits = Logits(q, k, attn_mask, is_causal, scale, enable_gqa, heads, queries)
         weights, shape = None, (*logits.q.shape[:-1], logits.n_keys)
         for block, values in logits.blocks(whole=not detach):
-            part = (torch._safe_softmax if logits.rows_may_be_empty else torch.softmax)(values, -1)
+            part = (torch._safe_softmax if logits.may_hide_all else torch.softmax)(values, -1)
             if part.shape == shape: weights = part
             else:
-                if weights is None: weights = part.new_zeros(shape)
+                if weights is None: weights = part.new_empty(shape)
                 weights[..., block, :part.size(-1)] = part
+                weights[..., block, part.size(-1):] = 0.
         if weights is None: weights = q.new_zeros(shape)
         return weights.view(shape[-logits.n_dims:]) if logits.n_dims < 4 else weights
 
@@ -166,7 +172,7 @@ def _parts(query: Tensor, key: Tensor, mask: Tensor | None) -> list[tuple[Tensor
     if query.is_nested and key.is_nested and mask is None: return list(zip(query.unbind(), key.unbind()))
     raise TypeError("the weights of nested tensors are worked out where query and key are both nested and there is no mask")
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #e00a1275
+# %% ../../nbs/lib/features/attention-weights.ipynb #406b8699
 @dataclass(frozen=True)
 class HeadNumbers:
     "What each head of one call of attention did; one number for each head of the query."
@@ -193,7 +199,7 @@ def _spread(n: int, sample: int) -> range:
     step = max(1, -(-n//max(1, sample)))
     return range((step - 1)//2, n, step)
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #6f1cc492
+# %% ../../nbs/lib/features/attention-weights.ipynb #3e1d1aea
 LOWEST = -1e30
 
 
@@ -207,10 +213,9 @@ class _Sums:
         "Count in a block of logits, and overwrite it."
         if not logits.numel(): return
         largest = logits.amax(-1, keepdim=True)
-        exp = logits.sub_(largest).exp()
-        total = exp.sum(-1)
-        entropy, first_share = total.log() - logits.mul_(exp).sum(-1)/total, exp[..., 0]/total
-        largest = largest.squeeze(-1)
+        weights = torch.softmax(logits.sub_(largest), -1)
+        first_share, largest = weights[..., 0], largest.squeeze(-1)
+        entropy = -weights.amax(-1).log() - logits.mul_(weights).sum(-1)  # the largest logit is 0 by now
         blind = largest < LOWEST/10  # such a row may see nothing
         def by_head(x): return x.masked_fill(blind, 0.).flatten(0, -3).sum((0, 2))
         self.entropy += by_head(entropy)
@@ -218,7 +223,7 @@ class _Sums:
         self.rows += by_head(torch.ones_like(entropy))
         self.largest = torch.maximum(self.largest, largest.flatten(0, -3).amax((0, 2)))
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #b66e93cf
+# %% ../../nbs/lib/features/attention-weights.ipynb #b79fca6e
 def head_numbers(
     query: Tensor, # The arguments of torch's function, as in `attention_weights`
     key: Tensor,
