@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['attention_weights', 'HeadNumbers', 'head_numbers']
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #4799f49d
+# %% ../../nbs/lib/features/attention-weights.ipynb #4e81a888
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #9304790d
+# %% ../../nbs/lib/features/attention-weights.ipynb #e5dbd698
 def chosen(index, n: int, what: str) -> range | list[int]:
     "The positions, from 0 to n-1, that `index` stands for; all of them for None."
     if index is None: return range(n)
@@ -38,7 +38,7 @@ def taken(t: Tensor, dim: int, positions: range | list[int]) -> Tensor:
         return t[(..., slice(positions.start, positions.stop, positions.step), *[slice(None)]*(-1 - dim))]
     return t.index_select(dim, torch.tensor(list(positions), dtype=torch.long, device=t.device))
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #1e27aba2
+# %% ../../nbs/lib/features/attention-weights.ipynb #c1c26909
 def _as_computed(t: Tensor) -> Tensor:
     "`t` as torch's kernels compute with it: rounded as autocast says, and then in at least float32."
     kind = t.device.type
@@ -56,7 +56,7 @@ def _aside(query: Tensor, key: Tensor, detach: bool) -> Iterator[tuple[Tensor, T
         no_autocast = torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
         with no_autocast: yield q, k
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #3af5070d
+# %% ../../nbs/lib/features/attention-weights.ipynb #537027d3
 def _diagonal(mask: Tensor | None, is_causal: bool) -> int | None:
     "Query i may see the keys up to i + this number; None if there is no such limit."
     if is_causal and mask is not None:
@@ -67,8 +67,9 @@ def _diagonal(mask: Tensor | None, is_causal: bool) -> int | None:
 
 
 def _may_hide_all(mask: Tensor) -> bool:
-    "Is there a query, or could there be one, that may see no key? To look costs time, so a GPU is not asked."
-    return not mask.is_cpu or not (mask if mask.dtype == torch.bool else mask > -math.inf).any(-1).all().item()
+    "Is there a query, or could there be one, that may see no key? To look costs time, so only a CPU is asked."
+    if not mask.is_cpu or torch.compiler.is_compiling(): return True
+    return not (mask if mask.dtype == torch.bool else mask > -math.inf).any(-1).all().item()
 
 
 def _of_heads(q: Tensor, k: Tensor, mask: Tensor | None, heads: range | list[int]) -> tuple:
@@ -84,7 +85,7 @@ def _of_queries(mask: Tensor | None, queries: range | list[int] | slice) -> Tens
     if mask is None or mask.dim() < 2 or mask.size(-2) == 1: return mask
     return mask[..., queries, :] if isinstance(queries, slice) else taken(mask, -2, queries)
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #3f335d4d
+# %% ../../nbs/lib/features/attention-weights.ipynb #105dc36c
 AT_ONCE = {"cpu": 2**19, "other": 2**24}  # logits in a block: for a CPU what its cache holds
 
 
@@ -134,7 +135,7 @@ class Logits:
         elif self.hidden > -math.inf: mask = mask.clamp(min=self.hidden)
         return logits.add_(mask)
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #7142bfaf
+# %% ../../nbs/lib/features/attention-weights.ipynb #8b53195d
 def attention_weights(
     query: Tensor, # (batch, heads, queries, size); the first two dimensions may be absent
     key: Tensor, # (batch, heads, keys, size)
@@ -172,7 +173,7 @@ def _parts(query: Tensor, key: Tensor, mask: Tensor | None) -> list[tuple[Tensor
     if query.is_nested and key.is_nested and mask is None: return list(zip(query.unbind(), key.unbind()))
     raise TypeError("the weights of nested tensors are worked out where query and key are both nested and there is no mask")
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #406b8699
+# %% ../../nbs/lib/features/attention-weights.ipynb #874e8223
 @dataclass(frozen=True)
 class HeadNumbers:
     "What each head of one call of attention did; one number for each head of the query."
@@ -199,7 +200,7 @@ def _spread(n: int, sample: int) -> range:
     step = max(1, -(-n//max(1, sample)))
     return range((step - 1)//2, n, step)
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #3e1d1aea
+# %% ../../nbs/lib/features/attention-weights.ipynb #322b25d5
 LOWEST = -1e30
 
 
@@ -223,7 +224,7 @@ class _Sums:
         self.rows += by_head(torch.ones_like(entropy))
         self.largest = torch.maximum(self.largest, largest.flatten(0, -3).amax((0, 2)))
 
-# %% ../../nbs/lib/features/attention-weights.ipynb #b79fca6e
+# %% ../../nbs/lib/features/attention-weights.ipynb #bf50e4e5
 def head_numbers(
     query: Tensor, # The arguments of torch's function, as in `attention_weights`
     key: Tensor,
