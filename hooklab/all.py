@@ -4,29 +4,33 @@
 
 # %% auto #0
 __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_source', 'unwrap', 'Hook', 'Hooks', 'hook_output',
-           'hook_outputs', 'HookWarning', 'tensor_hook', 'post_accumulate', 'multi_grad_hook', 'TensorHook',
-           'parameter_hooks', 'global_hook', 'step_hook', 'state_dict_hook', 'saved_tensors', 'hooks_on',
-           'remove_hooks', 'Attached', 'tensors', 'named_tensors', 'map_tensors', 'shape_text', 'edit_output',
-           'edit_input', 'Change', 'scale', 'ablate', 'patch', 'steer', 'gradient_clipper', 'clipped_gradients',
-           'FeatureExtractor', 'extract', 'StoredFeatures', 'load_features', 'execution_order', 'VerboseExecution',
-           'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'find_nan', 'NanWatch', 'NonFiniteError',
-           'compare', 'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary', 'module_summary',
-           'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes',
-           'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'History', 'WeightHistory',
-           'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'preflight', 'Preflight', 'compare_runs', 'RunComparison',
-           'RunRow', 'Learner', 'synth_learner', 'RegModel', 'Callback', 'HookCallback', 'TrainEvalCallback',
-           'Recorder', 'ProgressCallback', 'CancelBackwardException', 'CancelStepException', 'CancelBatchException',
-           'CancelTrainException', 'CancelValidException', 'CancelEpochException', 'CancelFitException', 'DataLoaders',
-           'tensor_loaders', 'digits', 'tabular', 'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
+           'hook_outputs', 'HookWarning', 'hook_calls', 'CallHooks', 'FunctionCall', 'tensor_hook', 'post_accumulate',
+           'multi_grad_hook', 'TensorHook', 'parameter_hooks', 'global_hook', 'step_hook', 'state_dict_hook',
+           'saved_tensors', 'hooks_on', 'remove_hooks', 'Attached', 'tensors', 'named_tensors', 'map_tensors',
+           'shape_text', 'edit_output', 'edit_input', 'Change', 'scale', 'ablate', 'patch', 'steer', 'gradient_clipper',
+           'clipped_gradients', 'FeatureExtractor', 'extract', 'StoredFeatures', 'load_features', 'execution_order',
+           'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'find_nan', 'NanWatch',
+           'NonFiniteError', 'compare', 'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary',
+           'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval',
+           'model_sizes', 'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'History',
+           'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'preflight', 'Preflight', 'compare_runs',
+           'RunComparison', 'RunRow', 'Learner', 'synth_learner', 'RegModel', 'Callback', 'HookCallback',
+           'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException', 'CancelStepException',
+           'CancelBatchException', 'CancelTrainException', 'CancelValidException', 'CancelEpochException',
+           'CancelFitException', 'DataLoaders', 'tensor_loaders', 'digits', 'tabular', 'synth_data', 'sentence_model',
+           'check', 'lesson_style', 'report']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
 from .hooks.copies import *
 from .hooks.hook import *
+from .hooks.function_mode import *
+from .hooks.functions import *
 
 _all_ = [
     "layers", "named_layers", "outermost", "has_children", "forward_source", "unwrap",
     "Hook", "Hooks", "hook_output", "hook_outputs", "HookWarning",
+    "hook_calls", "CallHooks", "FunctionCall",
 ]
 
 # %% ../nbs/lib/all.ipynb #63c61e36
