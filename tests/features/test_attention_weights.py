@@ -1,18 +1,19 @@
-"""Attention weights of one call, worked out from its arguments: against torch's own kernels and against softmax by hand."""
+"""Attention weights of one call: against torch's own kernels, and against softmax by hand."""
 import math
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hooklab.features import attention_weights as room
-from hooklab.features.attention_weights import attention_weights, chosen, head_numbers
+from hooklab.features import attention_logits as room
+from hooklab.features.attention_logits import chosen_positions
+from hooklab.features.attention_weights import attention_weights
+from hooklab.features.head_numbers import head_numbers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 close = torch.testing.assert_close
@@ -39,7 +40,8 @@ def calls(draw):
     seed = draw(st.integers(0, 2**20))
     g = torch.Generator().manual_seed(seed)
     def few(low=1, high=4): return draw(st.integers(low, high))
-    lead, heads, groups, n, m, size = [few(1, 3) for _ in range(few(0, 2))], few(), few(1, 3), few(1, 9), few(1, 9), few()
+    lead = [few(1, 3) for _ in range(few(0, 2))]
+    heads, groups, n, m, size = few(), few(1, 3), few(1, 9), few(1, 9), few()
     with_heads = draw(st.booleans()) or bool(lead)
     gqa = with_heads and draw(st.booleans())
     of_q = [*lead, heads*groups] if gqa else [*lead, heads] if with_heads else []
@@ -69,7 +71,8 @@ def test_weights_are_those_of_torch_and_of_softmax_by_hand(call):
     sums = w.sum(-1)
     close(sums, (sums > 0.5).float())
     for kernels in ([SDPBackend.MATH], [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
-        if len(kernels) > 1 and (options["scale"] or 0) < 0: continue  # torch's flash kernel for CPUs gives NaN under a triangle
+        # With a negative scale, torch's flash kernel for CPUs gives NaN under a triangle.
+        if len(kernels) > 1 and (options["scale"] or 0) < 0: continue
         with sdpa_kernel(kernels): out = F.scaled_dot_product_attention(q, k, v, **options)
         close(mixed(w, v, options["enable_gqa"]), out, atol=1e-5, rtol=1e-5)
 
@@ -80,11 +83,13 @@ def test_some_heads_and_queries_in_blocks_are_those_of_the_whole(call, data):
     q, k, v, options = call
     whole = attention_weights(q, k, v, **options)
     n = q.size(-2)
-    queries = data.draw(st.sampled_from([None, -1, 0, slice(None, None, 2), slice(None, None, -1), [n - 1, 0], torch.tensor([0, -1, 0])]))
-    heads = None
-    if whole.dim() > 2: heads = data.draw(st.sampled_from([None, -1, slice(1, None), [0, -1, 0], torch.arange(whole.size(-3)) % 2 == 0]))
-    expected = whole if queries is None else whole[..., list(chosen(queries, n, "queries")), :]
-    if heads is not None: expected = expected[..., list(chosen(heads, whole.size(-3), "heads")), :, :]
+    some = [None, -1, 0, slice(None, None, 2), slice(None, None, -1), [n - 1, 0], torch.tensor([0, -1, 0])]
+    queries, heads = data.draw(st.sampled_from(some)), None
+    if whole.dim() > 2:
+        some = [None, -1, slice(1, None), [0, -1, 0], torch.arange(whole.size(-3)) % 2 == 0]
+        heads = data.draw(st.sampled_from(some))
+    expected = whole if queries is None else whole[..., list(chosen_positions(queries, n, "queries")), :]
+    if heads is not None: expected = expected[..., list(chosen_positions(heads, whole.size(-3), "heads")), :, :]
     per_query = expected.shape[:-2].numel()*expected.size(-1)
     with small_blocks(data.draw(st.integers(1, 4))*max(1, per_query)):
         w = attention_weights(q, k, v, **options, heads=heads, queries=queries)
@@ -106,7 +111,8 @@ def test_numbers_of_the_heads_are_those_of_the_weights(call, n):
     n_heads = w.size(1)
     with_batch = q[(None,)*max(0, 4 - q.dim())]
     close(numbers.query_norm, with_batch.norm(dim=-1).flatten(0, -3).mean((0, 2)))
-    assert all(x.shape == (n_heads,) for x in vars(numbers).values() if isinstance(x, torch.Tensor)) and not numbers.sampled
+    assert all(x.shape == (n_heads,) for x in vars(numbers).values() if isinstance(x, torch.Tensor))
+    assert not numbers.sampled
     assert all(torch.isnan(numbers.largest_logit) == (seen.sum((0, 2)) == 0))
 
 
@@ -147,7 +153,8 @@ def test_dtypes(dtype, tolerance):
     w = attention_weights(q, k, v, is_causal=True)
     assert w.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     close(w.double(), by_hand(q, k, is_causal=True), atol=1e-6, rtol=1e-5)
-    close((w @ v.to(w.dtype)).to(dtype), F.scaled_dot_product_attention(q, k, v, is_causal=True), atol=tolerance, rtol=tolerance)
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    close((w @ v.to(w.dtype)).to(dtype), out, atol=tolerance, rtol=tolerance)
 
 
 def test_autocast_rounds_as_torch_does():
@@ -182,7 +189,8 @@ def test_a_row_of_very_low_numbers_is_not_a_row_that_sees_nothing():
 
 @pytest.mark.parametrize("options", [{}, dict(is_causal=True), dict(enable_gqa=True)])
 def test_gradients_are_those_of_the_formula(options):
-    q, k = torch.randn(2, 4, 5, 3, requires_grad=True), torch.randn(2, 2 if options.get("enable_gqa") else 4, 6, 3, requires_grad=True)
+    q = torch.randn(2, 4, 5, 3, requires_grad=True)
+    k = torch.randn(2, 2 if options.get("enable_gqa") else 4, 6, 3, requires_grad=True)
     target = torch.randn(2, 4, 5, 6)
     with small_blocks(24):
         ours = torch.autograd.grad((attention_weights(q, k, **options, detach=False)*target).sum(), (q, k))
@@ -202,7 +210,7 @@ def test_nested_tensors_give_the_weights_of_each_part():
     ws = attention_weights(q, q, q, is_causal=True)
     assert [tuple(w.shape) for w in ws] == [(2, 3, 3), (2, 5, 5)]
     for w, part in zip(ws, parts): close(w, by_hand(part.transpose(0, 1), part.transpose(0, 1), is_causal=True).float())
-    with pytest.raises(TypeError, match="no mask"): attention_weights(q, q, q, torch.ones(1))
+    with pytest.raises(TypeError, match="without a mask"): attention_weights(q, q, q, torch.ones(1))
     with pytest.raises(TypeError, match="nested"): head_numbers(q, q)
 
 
@@ -219,14 +227,17 @@ def test_what_cannot_be_meant_is_refused():
         with pytest.raises(error, match=message): attention_weights(q, k, v, **options)
     with pytest.raises(ValueError, match="dimension of heads"): attention_weights(q[0, 0], k[0, 0], heads=0)
     with pytest.raises(ValueError, match="two dimensions"): attention_weights(q[0, 0, 0], k[0, 0])
-    assert attention_weights(q, k, v, heads=[]).shape == (2, 0, 4, 4) and attention_weights(q, k, v, queries=[]).shape == (2, 3, 0, 4)
+    assert attention_weights(q, k, v, heads=[]).shape == (2, 0, 4, 4)
+    assert attention_weights(q, k, v, queries=[]).shape == (2, 3, 0, 4)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 0, 4), (0, 3, 5, 4), (2, 0, 5, 4)])
 def test_nothing_to_attend_to(shape):
     q, k, v = qkv(*shape)
-    for is_causal in (False, True): assert attention_weights(q, k, v, is_causal=is_causal).shape == (*shape[:-1], shape[-2])
-    assert attention_weights(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 0, 4), attn_mask=torch.ones(2, 0).bool()).shape == (1, 1, 2, 0)
+    for is_causal in (False, True):
+        assert attention_weights(q, k, v, is_causal=is_causal).shape == (*shape[:-1], shape[-2])
+    nothing = attention_weights(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 0, 4), attn_mask=torch.ones(2, 0).bool())
+    assert nothing.shape == (1, 1, 2, 0)
     numbers = head_numbers(q, k, v)
     assert len(numbers.entropy) == shape[1] and numbers.entropy.isnan().all()
 
@@ -289,7 +300,20 @@ def test_a_sample_says_that_it_is_one():
     close(sampled.entropy, exact.entropy, atol=0.1, rtol=0)
     assert (sampled.largest_logit <= exact.largest_logit + 1e-6).all()
     close(vars(sampled)["key_norm"], exact.key_norm)
-    same = head_numbers(q, k, v, is_causal=True, queries=chosen(slice(3, None, 8), 256, "queries"))
+    same = head_numbers(q, k, v, is_causal=True, queries=chosen_positions(slice(3, None, 8), 256, "queries"))
     close(same.entropy, sampled.entropy)
     assert not head_numbers(q, k, v, sample=256).sampled and not head_numbers(q, k, v, sample=1000).sampled
-    assert head_numbers(q, k, v, sample=1).queries == 1 and head_numbers(q, k, v, queries=[1, 2], sample=100).queries == 2
+    assert head_numbers(q, k, v, sample=1).queries == 1
+    assert head_numbers(q, k, v, queries=[1, 2], sample=100).queries == 2
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_compiled_in_one_graph(masked):
+    q, k, v = qkv(2, 3, 6, 8)
+    mask = torch.rand(6, 6) < 0.5 if masked else None
+    def seen(q, k, v):
+        numbers = head_numbers(q, k, v, mask, is_causal=not masked, sample=3)
+        w = attention_weights(q, k, v, mask, is_causal=not masked, heads=[0], queries=slice(1, None))
+        return w, numbers.entropy, numbers.largest_logit
+    for ours, compiled in zip(seen(q, k, v), torch.compile(seen, backend="aot_eager", fullgraph=True)(q, k, v)):
+        close(ours, compiled, equal_nan=True)
