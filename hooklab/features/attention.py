@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['AttentionWeights', 'attention']
 
-# %% ../../nbs/lib/features/attention.ipynb #cfa63cf1
+# %% ../../nbs/lib/features/attention.ipynb #7eca6701
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..drawing import axes_for
+from ..drawing import axes_for, name_ticks, size_in_inches
 from .attention_logits import chosen_positions, taken
 from .attention_weights import attention_weights
 from ..hooks.function_group import FunctionGroup, layers_within
@@ -20,7 +20,7 @@ from ..hooks.select import first_few, nearest
 from ..hooks.tree import shape_text
 from ..hooks.undisturbed import run_undisturbed
 
-# %% ../../nbs/lib/features/attention.ipynb #4329b265
+# %% ../../nbs/lib/features/attention.ipynb #4f392fe1
 class AttentionGroup(FunctionGroup):
     "Works out the weights of the calls of attention, while a model runs."
     def __init__(self, model: nn.Module, names: Any, heads: Any, queries: Any):
@@ -48,7 +48,7 @@ class AttentionGroup(FunctionGroup):
         if queries is not None: logits = taken(logits, -2, chosen_positions(queries, logits.size(-2), "queries"))
         return torch.ops.aten._safe_softmax(logits, -1)
 
-# %% ../../nbs/lib/features/attention.ipynb #0390b48e
+# %% ../../nbs/lib/features/attention.ipynb #b8145869
 class AttentionWeights(dict):
     "The weights of each call of attention in a pass, by the name of the call, in the order of the calls."
     def __missing__(self, name: str) -> Tensor:
@@ -67,19 +67,22 @@ class AttentionWeights(dict):
     ) -> Any: # The axes
         "Draw the weights of each head: a row for each query, a column for each key."
         weights = self[name][sample].float().cpu()
-        axes = axes_for(ax, (min(2.2*len(weights), 12), 2.5), len(weights))
+        axes = axes_for(ax, (min(2.2*len(weights), 12), 2.6), len(weights))
         axes = [axes] if len(weights) == 1 and not hasattr(axes, "__len__") else axes
         for head, (ax, of_head) in enumerate(zip(axes, weights)):
             ax.imshow(of_head, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
             ax.set_title(f"head {head}")
             ax.set(xlabel="keys", ylabel="queries" if head == 0 else "")
+            if tokens is None: continue
+            for axis in (ax.xaxis, ax.yaxis): name_ticks(axis, tokens, size_in_inches(ax)[0])
+            ax.tick_params(axis="x", rotation=90)
         return axes
 
     def __repr__(self):
         lines = [f"{name:<{max(map(len, self))}}  {shape_text(w)}" for name, w in self.items()]
         return "\n".join([f"attention in {len(self)} calls: batch×heads×queries×keys", *lines])
 
-# %% ../../nbs/lib/features/attention.ipynb #7192b38b
+# %% ../../nbs/lib/features/attention.ipynb #6400fa7c
 def _why_none(group: AttentionGroup, model: str, names: Any) -> str:
     "Why there are no weights, and what to do."
     if group.elsewhere:
@@ -95,7 +98,7 @@ def _why_none(group: AttentionGroup, model: str, names: Any) -> str:
             "returns: hl.hook_calls(model, torch.softmax) has them. A model of transformers calls "
             'scaled_dot_product_attention after model.set_attn_implementation("sdpa"), if its class can')
 
-# %% ../../nbs/lib/features/attention.ipynb #60488ad3
+# %% ../../nbs/lib/features/attention.ipynb #912cf5ee
 def attention(
     model: nn.Module, # The model; it is left as it was
     *args: Any, # What it is called with
