@@ -1,6 +1,7 @@
 """attention: the weights of every call inside a model, which is left as it was."""
 import copy
 import warnings
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import _get_current_function_mode_stack
 
 import hooklab as hl
+from hooklab.hooks.undisturbed import no_fast_attention
 from support import attending
 from support.nets import Returns
 
@@ -44,21 +46,32 @@ class Block(nn.Module):
 def gpt(**options): return nn.Sequential(*[Block(**options) for _ in range(3)])
 
 
+@contextmanager
+def ignored_warnings():
+    "Layers that a model never calls are no matter here."
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def checked(model, *args, causal=False, **kwargs):
     "The weights of a model, checked against the calls that it makes, and that nothing of the model has changed."
     before, modes = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
-    random = torch.get_rng_state()
-    with torch.no_grad(), torch.random.fork_rng([]), hl.hook_calls(model, F.scaled_dot_product_attention) as calls, \
-         hl.hook_outputs(model, names="*") as plain:
-        model(*args, **kwargs)
-        expected = {h.name: h.calls for h in plain}
-    with hl.hook_outputs(model, names="*") as during:
-        weights = hl.attention(model, *args, **kwargs)
-        seen = {h.name: h.calls for h in during}
+    random, own = torch.get_rng_state(), str(hl.hooks_on(model))
+    calls, plain = hl.hook_calls(model, F.scaled_dot_product_attention), hl.hook_outputs(model, names="*")
+    with torch.no_grad(), torch.random.fork_rng([]), no_fast_attention(): model(*args, **kwargs)
+    expected = {h.name: h.calls for h in plain}
+    with ignored_warnings():
+        calls.remove()
+        plain.remove()
+    during = hl.hook_outputs(model, names="*")
+    weights = hl.attention(model, *args, **kwargs)
+    seen = {h.name: h.calls for h in during}
+    with ignored_warnings(): during.remove()
     assert all(map(torch.equal, hl.tensors(expected), hl.tensors(seen))) and list(expected) == list(seen)
     assert torch.equal(torch.get_rng_state(), random) and [m.training for m in model.modules()] == modes
     assert all(map(torch.equal, before.values(), model.state_dict().values()))
-    assert not len(hl.hooks_on(model)) and not _get_current_function_mode_stack()
+    assert str(hl.hooks_on(model)) == own and not _get_current_function_mode_stack()
     assert [name for name in weights if "scaled" in name] == list(calls.by_name)
     for name, w in weights.items():
         assert w.dim() == 4 and not w.requires_grad
@@ -153,7 +166,8 @@ def test_multihead_attention(train, need_weights, options):
     expected = copy.deepcopy(layer).eval()(x, other, other, key_padding_mask=padding, average_attn_weights=False)[1]
     close(weights[""], expected, atol=1e-6, rtol=1e-5)
     assert list(weights) == ["/softmax#0" if need_weights else "/scaled_dot_product_attention#0"]
-    some = hl.attention(layer, x, other, other, need_weights=need_weights, key_padding_mask=padding, heads=1, queries=[2, 0])
+    options = dict(need_weights=need_weights, key_padding_mask=padding)
+    some = hl.attention(layer, x, other, other, **options, heads=1, queries=[2, 0])
     close(some[""], expected[:, [1]][:, :, [2, 0]], atol=1e-6, rtol=1e-5)
 
 
@@ -272,13 +286,33 @@ def test_layers_without_attention_are_an_error_that_names_those_with_it():
     assert not len(hl.hooks_on(model)) and not _get_current_function_mode_stack()
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"): hl.attention(model, torch.randn(1, 5, 3))
     assert not len(hl.hooks_on(model)) and not _get_current_function_mode_stack()
-    with pytest.raises(TypeError): hl.attention(lambda x: x, x)
+    with pytest.raises(TypeError, match="not a model|no model|function"): hl.attention(lambda x: x, x)
 
 
-def test_flex_attention_is_an_error_that_names_it():
-    from torch.nn.attention.flex_attention import flex_attention
-    with pytest.raises(LookupError, match="but flex_attention, whose weights"), torch.no_grad():
-        hl.attention(Returns(lambda q: flex_attention(q, q, q)), torch.randn(1, 2, 4, 8))
+@pytest.mark.parametrize("compiled", [False, True])
+def test_flex_attention(compiled):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    attend = torch.compile(flex_attention, backend="eager") if compiled else flex_attention
+    slope = torch.rand(4)
+    def nearer(score, b, h, q_idx, kv_idx): return score - slope[h]*(q_idx - kv_idx).abs()
+    def window(b, h, q_idx, kv_idx): return (q_idx >= kv_idx) & (q_idx - kv_idx < 3) & (q_idx != 4)
+    mask = create_block_mask(window, None, None, 7, 7, device="cpu")
+    model = Returns(lambda q, k, v: attend(q, k, v, nearer, mask, enable_gqa=True))
+    q, k, v = torch.randn(2, 4, 7, 8), *torch.randn(2, 2, 2, 7, 8)
+    with torch.no_grad(), ignored_warnings():
+        w = hl.attention(model, q, k, v)["/flex_attention#0"]
+        some = hl.attention(model, q, k, v, heads=[3, 1], queries=[-1, 4])[""]
+        close(w @ v.repeat_interleave(2, 1), model(q, k, v))
+    assert w[:, :, 4].eq(0).all() and w.sum(-1)[:, :, 5].allclose(torch.ones(2, 4))
+    close(some, w[:, [3, 1]][:, :, [6, 4]])
+
+
+def test_an_attention_of_somebody_else_is_an_error_that_names_it():
+    with torch.library._scoped_library("hooklab_test", "FRAGMENT"):
+        @torch.library.custom_op("hooklab_test::fast_attention", mutates_args=())
+        def fast_attention(q: torch.Tensor) -> torch.Tensor: return q.clone()
+        with pytest.raises(LookupError, match="but fast_attention, whose weights"):
+            hl.attention(Returns(torch.ops.hooklab_test.fast_attention), torch.randn(1, 2, 4, 8))
 
 
 def check_architecture(name):
@@ -293,7 +327,8 @@ def check_architecture(name):
     for call, w in weights.items():
         if w.size(-1) == 7: assert w[1, :, :5, 5:].eq(0).all(), call  # nobody looks at what only fills up
         if name in attending.DECODERS: assert w.triu(1).eq(0).all()
-    with pytest.raises(LookupError, match="softmax was called in.*set_attn_implementation"): hl.attention(eager, **inputs)
+    with pytest.raises(LookupError, match="softmax was called in.*set_attn_implementation"):
+        hl.attention(eager, **inputs)
 
 
 @pytest.mark.parametrize("name", attending.QUICK)

@@ -1,4 +1,4 @@
-"""Models of transformers that call scaled_dot_product_attention, built from small configurations with random weights."""
+"""Models of transformers that call scaled_dot_product_attention, from small configurations with random weights."""
 import copy
 
 import torch
@@ -16,10 +16,11 @@ QUICK = "gpt2 llama mistral bert vit bart mixtral modernbert".split()
 DECODERS = """afmoe apertus arcee biogpt bitnet cohere cohere2 ctrl doge dots1 ernie4_5 exaone4 flex_olmo gemma
     gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox granite granitemoe helium hunyuan_v1_dense jais2 jetmoe lfm2 llama
     ministral mistral mixtral nanochat nemotron olmo olmo2 olmo3 olmoe opt persimmon phi phi3 phimoe qwen2 qwen2_moe
-    qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2 xlm-roberta-xl""".split()
+    qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2""".split()
 ENCODERS = """albert bert camembert clip_text_model distilbert electra ernie esm eurobert mobilebert modernbert
-    nomic_bert roberta xlm-roberta""".split()
-PICTURES = "beit clip_vision_model data2vec-vision deit dinov2 dpt ijepa pixtral siglip_vision_model vit vit_mae".split()
+    nomic_bert roberta xlm-roberta xlm-roberta-xl""".split()
+PICTURES = """beit clip_vision_model data2vec-vision deit dinov2 dpt ijepa pixtral siglip_vision_model vit
+    vit_mae""".split()
 CODERS = "bart marian mbart pegasus plbart".split()
 ALL = sorted({*DECODERS, *ENCODERS, *PICTURES, *CODERS})
 
@@ -34,7 +35,7 @@ def attending(name: str):
     torch.manual_seed(0)
     models = [kind.from_config(copy.deepcopy(config), attn_implementation=how).eval() for how in ("sdpa", "eager")]
     models[1].load_state_dict(models[0].state_dict())
-    return *models, pictures() if name in PICTURES else words()
+    return *models, pictures() if name in PICTURES else words() | (answer() if name in CODERS else {})
 
 
 def words() -> dict:
@@ -44,6 +45,7 @@ def words() -> dict:
     return {"input_ids": torch.randint(5, 50, (2, 7)), "attention_mask": mask}
 
 
+def answer() -> dict: return {"decoder_input_ids": torch.randint(5, 50, (2, 6))}
 def pictures() -> dict: return {"pixel_values": torch.randn(2, 3, 32, 32)}
 
 
