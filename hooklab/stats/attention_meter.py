@@ -71,7 +71,7 @@ class AttentionMeter(FunctionGroup):
     def called(self, where, args, kwargs, run):
         output, (layer, function, number) = run(), where
         in_layer = function == "softmax" and isinstance(self.now.running[-1].module, nn.MultiheadAttention)
-        if not self.root.training or (function == "softmax" and not in_layer): return output
+        if not self.now.running[0].module.training or (function == "softmax" and not in_layer): return output
         with own_work(), torch.no_grad():
             try:
                 if in_layer: numbers = numbers_of_logits(args[0], self.now.running[-1].module.num_heads)
