@@ -98,8 +98,8 @@ def _why_none(group: AttentionGroup, model: str, names: Any) -> str:
     if others: return f"{none}, but {first_few(others)}, whose weights are not known here"
     if not group.softmaxes: return f"{none}, and no softmax either: it called {first_few(sorted(group.first_seen), 12)}"
     where = first_few([layer or "the model itself" for layer in group.softmaxes])
-    return (f"{none}; softmax was called in {where}. If that is attention written by hand, its weights are what softmax "
-            "returns: hl.hook_calls(model, torch.softmax) has them. A model of transformers calls "
+    return (f"{none}; softmax was called in {where}. If that is attention written by hand, softmax returns its "
+            "weights: hl.hook_calls(model, torch.softmax) has them. A model of transformers calls "
             'scaled_dot_product_attention after model.set_attn_implementation("sdpa"), if its class can')
 
 # %% ../../nbs/lib/features/attention.ipynb #fa08e607
