@@ -1441,6 +1441,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                          'hooklab/features/attention.py'),
                                             'hooklab.features.attention.AttentionWeights.__repr__': ( 'lib/features/attention.html#attentionweights.__repr__',
                                                                                                       'hooklab/features/attention.py'),
+                                            'hooklab.features.attention.AttentionWeights._head_names': ( 'lib/features/attention.html#attentionweights._head_names',
+                                                                                                         'hooklab/features/attention.py'),
                                             'hooklab.features.attention.AttentionWeights.plot': ( 'lib/features/attention.html#attentionweights.plot',
                                                                                                   'hooklab/features/attention.py'),
                                             'hooklab.features.attention._why_none': ( 'lib/features/attention.html#_why_none',

@@ -55,6 +55,8 @@ class AttentionGroup(FunctionGroup):
 # %% ../../nbs/lib/features/attention.ipynb #65967741
 class AttentionWeights(dict):
     "The weights of each call of attention in a pass, by the name of the call, in the order of the calls."
+    heads = queries = None  # those that were asked for
+
     def __missing__(self, name: str) -> Tensor:
         calls = [call for call in self if call.rpartition("/")[0] == name]
         if len(calls) == 1: return self[calls[0]]
@@ -66,21 +68,29 @@ class AttentionWeights(dict):
         self,
         name: str, # Of a call, or of the layer that made it
         sample: int = 0, # Which one of the batch
-        tokens: list[str] | None = None, # What stands at the rows and columns
+        tokens: list[str] | None = None, # What stands at the columns, and at the rows if they are as many
         ax: Any = None, # Where to draw, for each head one; by default a new figure
     ) -> Any: # The axes
         "Draw the weights of each head: a row for each query, a column for each key."
         weights = self[name][sample].float().cpu()
         axes = axes_for(ax, (min(2.2*len(weights), 12), 2.6), len(weights))
         axes = [axes] if len(weights) == 1 and not hasattr(axes, "__len__") else axes
-        for head, (ax, of_head) in enumerate(zip(axes, weights)):
+        for ax, head, of_head in zip(axes, self._head_names(len(weights)), weights):
             ax.imshow(of_head.numpy(), vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
-            ax.set_title(f"head {head}")
-            ax.set(xlabel="keys", ylabel="queries" if head == 0 else "")
-            if tokens is None: continue
-            for axis in (ax.xaxis, ax.yaxis): name_ticks(axis, tokens, size_in_inches(ax)[0])
-            ax.tick_params(axis="x", rotation=90)
+            ax.set(title=head, xlabel="keys")
+            for axis, n in zip((ax.yaxis, ax.xaxis), of_head.shape):
+                if tokens is not None and len(tokens) == n: name_ticks(axis, tokens, size_in_inches(ax)[0])
+            if tokens is not None: ax.tick_params(axis="x", rotation=90)
+        axes[0].set_ylabel("queries" if self.queries is None else "queries that were asked for")
         return axes
+
+    def _head_names(self, n: int) -> list[str]:
+        "What the heads are called in a picture."
+        asked = [self.heads] if isinstance(self.heads, int) else self.heads
+        if asked is None: return [f"head {i}" for i in range(n)]
+        if isinstance(asked, list | tuple) and all(type(i) is int and i >= 0 for i in asked):
+            return [f"head {i}" for i in asked]
+        return [f"{i + 1} of {n} that were asked for" for i in range(n)]
 
     def __repr__(self):
         lines = [f"{name:<{max(map(len, self))}}  {shape_text(w)}" for name, w in self.items()]
@@ -98,8 +108,8 @@ def _why_none(group: AttentionGroup, model: str, names: Any) -> str:
     if others: return f"{none}, but {first_few(others)}, whose weights are not known here"
     if not group.softmaxes: return f"{none}, and no softmax either: it called {first_few(sorted(group.first_seen), 12)}"
     where = first_few([layer or "the model itself" for layer in group.softmaxes])
-    return (f"{none}; softmax was called in {where}. If that is attention written by hand, its weights are what softmax "
-            "returns: hl.hook_calls(model, torch.softmax) has them. A model of transformers calls "
+    return (f"{none}; softmax was called in {where}. If that is attention written by hand, softmax returns its "
+            "weights: hl.hook_calls(model, torch.softmax) has them. A model of transformers calls "
             'scaled_dot_product_attention after model.set_attn_implementation("sdpa"), if its class can')
 
 # %% ../../nbs/lib/features/attention.ipynb #fa08e607
@@ -121,4 +131,6 @@ def attention(
 
     group = run_undisturbed(model, (args, kwargs), run, train=None)
     if not group.found: raise LookupError(_why_none(group, type(model).__name__, names))
-    return AttentionWeights(group.found)
+    weights = AttentionWeights(group.found)
+    weights.heads, weights.queries = heads, queries
+    return weights

@@ -61,6 +61,8 @@ def _diagonal(mask: Tensor | None, is_causal: bool) -> int | None:
     if is_causal and mask is not None:
         raise ValueError("a call of attention has a mask or is_causal=True, not both; torch refuses it too")
     variant = getattr(mask, "variant", None)  # a CausalBias has one; to import its class takes torch seconds
+    if variant is None and type(mask).__name__ == "CausalBias":
+        raise ValueError("this CausalBias is a copy made by torch, which does not know its triangle; pass the original")
     if variant is None: return 0 if is_causal else None
     return mask.seq_len_kv - mask.seq_len_q if variant.name == "LOWER_RIGHT" else 0
 

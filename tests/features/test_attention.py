@@ -146,7 +146,11 @@ def test_plot():
     assert len(axes) == 4 and [label.get_text() for label in axes[0].get_xticklabels()] == ["the", "cat", "sat"]
     close(torch.as_tensor(axes[2].images[0].get_array()), weights["1.attn"][1, 2])
     axes = hl.attention(gpt(), torch.randn(2, 3, 16), heads=[2]).plot("1.attn")
-    assert len(axes) == 1
+    assert len(axes) == 1 and axes[0].get_title() == "head 2"
+    last = hl.attention(gpt(), torch.randn(2, 3, 16), heads=slice(2, 4), queries=-1)
+    axes = last.plot("1.attn", tokens=["the", "cat", "sat"])
+    assert [ax.get_title() for ax in axes] == ["1 of 2 that were asked for", "2 of 2 that were asked for"]
+    assert axes[0].get_ylabel() == "queries that were asked for" and len(axes[0].get_xticklabels()) == 3
     with pytest.raises(LookupError, match="no attention"): weights.plot("7")
     plt.close("all")
 

@@ -140,6 +140,7 @@ def test_masks_of_torchs_own_class(n, m, name):
     close(w @ v, out)
     close(w, by_hand(q, k, mask._materialize()).float())
     close(attention_weights(q, k, v, mask, queries=[-1, 0], heads=1), w[:, 1:][:, :, [-1, 0]])
+    with pytest.raises(ValueError, match="pass the original"): attention_weights(q, k, v, mask.detach())
     seen = mask._materialize()
     assert (w > 0).any(0).any(0).equal(seen)
     numbers = head_numbers(q, k, v, mask)
