@@ -36,6 +36,16 @@ class Now(threading.local):
         self.fast = None  # how many layers were running when one began that torch may run as one function
         self.on = False  # whether the mode is on
 
+    @property
+    def layer(self) -> str:
+        "The name of the layer that runs; empty for the model itself."
+        return self.running[-1].name if self.running else ""
+
+    @property
+    def runs_a_graph(self) -> bool:
+        "Is the running layer code that torch.fx has written?"
+        return bool(self.running) and isinstance(self.running[-1].module, torch.fx.GraphModule)
+
     def next_number(self, layer: str, function: str) -> int:
         "The number of the next call of this function in this layer."
         number = self.numbers.get((layer, function), 0)
@@ -69,7 +79,7 @@ class RunningLayer(LayerHook):
 
     def enters(self, given, rerun):
         self.fired = True
-        if not rerun: self.group.layer_begins(self)
+        if not (rerun or self.removed): self.group.layer_begins(self)
 
     def left(self, output, rerun):
         if not rerun: self.group.layer_ends()
@@ -86,14 +96,10 @@ class PlaceGroup(Group):
         check_layers(list(named.items()))
         self.attach([RunningLayer(name, m, self) for name, m in named.items()])
 
-    @property
-    def layer(self) -> str:
-        "The name of the layer that runs now in this thread."
-        return self.now.running[-1].name if self.now.running else ""
-
     def pass_begins(self): "Called when the model begins."
     def pass_ends(self): "Called when the model, or a layer that was called by itself, has ended."
     def part_begins(self, name: str): "Called when a layer begins that was called, and not by the model."
+
     def begin_pass(self):
         self.stop()  # Ctrl-C leaves the last pass unfinished
         self.now.count_again()
@@ -129,6 +135,7 @@ class PlaceGroup(Group):
         "End what runs in this thread."
         self.switch(False)
         self.now.__init__()
+
     def let_go(self):
         super().let_go()
         self.stop()
@@ -156,7 +163,7 @@ class FunctionGroup(PlaceGroup):
     def functions(self, asked) -> dict[str, Any]: return wanted_functions(asked)
 
     def is_wanted(self, func, function: str) -> bool:
-        self.first_seen.setdefault(function, self.layer)
+        self.first_seen.setdefault(function, self.now.layer)
         return function in self.wanted
 
     def called(self, where: tuple[str, str, int], args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
@@ -165,7 +172,7 @@ class FunctionGroup(PlaceGroup):
 
     def passes(self, function: str, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
         "A call of a wanted function; inside another spelling of itself, or in other layers, it is not looked at."
-        now, layer = self.now, self.layer
+        now, layer = self.now, self.now.layer
         if function in now.inside or (self.within is not None and layer not in self.within): return run()
         self.reached.add(function)
         now.inside.append(function)

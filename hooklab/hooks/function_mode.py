@@ -9,13 +9,15 @@ __all__ = ['FunctionCall']
 import builtins
 import sys
 from collections.abc import Callable
+from contextlib import contextmanager
 from functools import partial
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.overrides import (TorchFunctionMode, _get_current_function_mode_stack, _len_torch_function_stack, _pop_mode,
+                             _push_mode)
 
 from .copies import Live
 from .function_names import function_name
@@ -97,19 +99,7 @@ def overridden(types: tuple) -> bool:
     off = torch._C._disabled_torch_function_impl
     return any(t is not Tensor and t.__torch_function__ is not off for t in types)
 
-# %% ../../nbs/lib/hooks/function_mode.ipynb #c4cf2d7f
-# Calls by these parts of hooklab, such as the copies that a hook makes, are not calls of the model.
-OUR_WORK = tuple(f"hooklab.{wing}." for wing in ("hooks", "edit", "features", "debug", "profiling", "stats"))
-
-
-def called_by_us(func) -> bool:
-    "Was a function called by hooklab, as part of its own work?"
-    frame, own_code = sys._getframe(2), getattr(func, "__code__", None)
-    while frame and (frame.f_code is own_code or frame.f_globals.get("__name__") == "torch.overrides"):
-        frame = frame.f_back
-    return frame is not None and frame.f_globals.get("__name__", "").startswith(OUR_WORK)
-
-
+# %% ../../nbs/lib/hooks/function_mode.ipynb #831249a0
 class FunctionMode(TorchFunctionMode):
     "Is asked by torch before every function, and passes the wanted calls on to its group."
     def __init__(self, group):
@@ -121,7 +111,7 @@ class FunctionMode(TorchFunctionMode):
         kwargs = kwargs or {}
         wanted, function, body = self.plans.get(func) or self._plan(func)
         if not wanted and body is None: return func(*args, **kwargs)
-        if called_by_us(func): return func(*args, **kwargs)
+        if not called_by_the_model(func, self.group.now.runs_a_graph): return func(*args, **kwargs)
         run = partial(self._run, func, body, types, args, kwargs)
         return self.group.passes(function, args, kwargs, run) if wanted else run()
 
@@ -139,6 +129,34 @@ class FunctionMode(TorchFunctionMode):
         try:
             with self: return body(*args, **kwargs)
         finally: bodies.pop()
+
+# %% ../../nbs/lib/hooks/function_mode.ipynb #58bb5c69
+OUR_WORK = tuple(f"hooklab.{wing}." for wing in ("hooks", "edit", "features", "debug", "profiling", "stats"))
+PASSED_ON = FunctionMode._run.__code__, FunctionMode.__torch_function__.__code__
+
+
+def called_by_the_model(func, runs_a_graph: bool) -> bool:
+    "Was a function called by the code of the model, and not by a hook of ours or by compiled code?"
+    frame, skipped = sys._getframe(2), (getattr(func, "__code__", None), PASSED_ON[1])
+    while frame:
+        code = frame.f_code
+        if code is PASSED_ON[0]:  # a mode above this one passed the call on
+            while frame.f_code is not PASSED_ON[1]: frame = frame.f_back
+        elif code not in skipped and frame.f_globals.get("__name__") != "torch.overrides":
+            if code.co_filename.startswith("<eval_with_key>"): return runs_a_graph
+            return not str(frame.f_globals.get("__name__")).startswith(OUR_WORK)
+        frame = frame.f_back
+    return True
+
+
+@contextmanager
+def own_work():
+    "What is done inside is no call of the model, for no mode."
+    modes = []
+    while _len_torch_function_stack(): modes.append(_pop_mode())
+    try: yield
+    finally:
+        for mode in reversed(modes): _push_mode(mode)
 
 
 def take_off(mode: TorchFunctionMode):

@@ -12,7 +12,7 @@ from bisect import insort
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import Any, Self
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from .copies import HookWarning, Live, own_copy, versions
 from .function_group import FunctionGroup, Unseen, is_within
-from .function_mode import FunctionCall
+from .function_mode import FunctionCall, own_work
 from .gradient import GradientCall
 from .keeping import HookGroup, last_given
 from .select import nearest
@@ -45,28 +45,43 @@ class Kept:
 # %% ../../nbs/lib/hooks/functions.ipynb #42f7a7d6
 class KeptCalls:
     "What was kept of the pass that is running, or that ran last. Each thread has its own list."
-    def __init__(self, most: int | None): self.most, self.lists, self.in_pass = most, {}, set()
+    def __init__(self, most: int | None): self.most, self.lists, self.in_pass, self.lock = most, {}, set(), Lock()
 
     def __iter__(self) -> Iterator[Kept]: return iter(sorted(kept for mine in self.lists.values() for kept in mine))
 
     def add(self, kept: Kept, thread: int):
-        mine, call = self.lists.setdefault(thread, []), kept.call
+        with self.lock: mine, call = self.lists.setdefault(thread, []), kept.call
         insort(mine, kept)
         if not self.most: return
         alike = [k for k in mine if (k.call.layer, k.call.function) == (call.layer, call.function)]
         for k in alike[:-self.most]: mine.remove(k)
 
     def pass_begins(self):
-        self.lists = {thread: mine for thread, mine in self.lists.items() if thread in self.in_pass}
-        self.lists[get_ident()] = []
-        self.in_pass.add(get_ident())
+        with self.lock:
+            self.lists = {thread: mine for thread, mine in self.lists.items() if thread in self.in_pass}
+            self.lists[get_ident()] = []
+            self.in_pass.add(get_ident())
 
-    def pass_ends(self): self.in_pass.discard(get_ident())
+    def pass_ends(self):
+        with self.lock: self.in_pass.discard(get_ident())
 
     def part_begins(self, name: str):
         "A layer was called, and not by the model: it forgets its calls, and those of the layers in it."
         mine = self.lists.get(get_ident(), [])
         mine[:] = [kept for kept in mine if not is_within(kept.call.layer, name)]
+
+# %% ../../nbs/lib/hooks/functions.ipynb #3e1ee38f
+def kept_result(group: "CallGroup", call: FunctionCall, given: tuple) -> Any:
+    "What the function of `hook_calls` returns for a call, with copies of the tensors that belong to the model."
+    before = versions(given)
+    value = group.f(call)
+    if before != versions(given):
+        warnings.warn(f"{call.name}: the function of hook_calls changed a tensor in place although it was only to look "
+                      "at it, and the model goes on with the changed one; work on a copy, or use edit_calls",
+                      HookWarning, stacklevel=6)
+    if value is not call: return group.copies.own(value, given)
+    parts = [group.shown(part, own=True) for part in (call.inputs, call.kwargs, call.output)]
+    return FunctionCall(call.layer, call.function, call.number, *parts)
 
 # %% ../../nbs/lib/hooks/functions.ipynb #a8b48c6b
 class CallGroup(FunctionGroup):
@@ -85,16 +100,20 @@ class CallGroup(FunctionGroup):
         output = run()
         try: returned = self.shown(output, self.f is None or self.of_gradients)
         except Exception as e: return self.left_alone(where, e, lambda: output)
-        call, order, home = FunctionCall(*where, *inputs, returned), next(self.order), get_ident()
-        if not self.of_gradients: self.keep_call(call, order, home, (args, kwargs, output))
-        elif torch.is_grad_enabled() and any(t.requires_grad for t in tensors(output)):
-            GradientCall(output, partial(_gradient_arrived, weakref.ref(self), call, order, home))
+        with own_work(): self.returned(FunctionCall(*where, *inputs, returned), (args, kwargs, output))
         return output
+
+    def returned(self, call: FunctionCall, given: tuple):
+        "A call has returned: keep it, or wait for its gradient."
+        order, thread, output = next(self.order), get_ident(), given[-1]
+        if not self.of_gradients: self.keep_call(call, order, thread, given)
+        elif torch.is_grad_enabled() and any(t.requires_grad for t in tensors(output)):
+            GradientCall(output, partial(_gradient_arrived, weakref.ref(self), call, order, thread))
 
     def shown(self, value, own: bool):
         "`value` as `f` sees it, or as it is kept."
         if not self.detach: return Live(value) if own else value
-        return map_tensors(own_copy if own else Tensor.detach, value)
+        with own_work(): return map_tensors(own_copy if own else Tensor.detach, value)
 
     def left_alone(self, where, error, run):
         "Warn, once, about a call that cannot be looked at. It does not stop the model."
@@ -106,19 +125,7 @@ class CallGroup(FunctionGroup):
 
     def keep_call(self, call: FunctionCall, order: int, thread: int, given=()):
         "Keep a call, or what `f` returns for it."
-        self.kept.add(Kept(order, call, call if self.f is None else self.result(call, given)), thread)
-
-    def result(self, call, given):
-        "What `f` returns, with copies of the tensors that belong to the model."
-        before = versions(given)
-        value = self.f(call)
-        if before != versions(given):
-            warnings.warn(f"{call.name}: the function of hook_calls changed a tensor in place although it was only to "
-                          "look at it, and the model goes on with the changed one; work on a copy, or use edit_calls",
-                          HookWarning, stacklevel=5)
-        if value is not call: return self.copies.own(value, given)
-        return FunctionCall(call.layer, call.function, call.number, *(
-            self.shown(part, True) for part in (call.inputs, call.kwargs, call.output)))
+        self.kept.add(Kept(order, call, call if self.f is None else kept_result(self, call, given)), thread)
 
     def pass_begins(self): self.kept.pass_begins()
     def pass_ends(self): self.kept.pass_ends()
