@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ByToken', 'by_token']
 
-# %% ../../nbs/lib/features/by-token.ipynb #20d5aacc
+# %% ../../nbs/lib/features/by-token.ipynb #380b6eaa
 import warnings
 from collections.abc import Callable
 from typing import Any, Self
@@ -23,7 +23,7 @@ from ..hooks.keeping import last_given
 from ..hooks.select import nearest
 from ..hooks.tree import map_tensors, tensors
 
-# %% ../../nbs/lib/features/by-token.ipynb #636c2652
+# %% ../../nbs/lib/features/by-token.ipynb #d83f6154
 class SeenPasses:
     "What was seen in each pass of a sequence."
     def __init__(self): self.clear()
@@ -46,7 +46,7 @@ class SeenPasses:
         start = given.narrow(more[0], 0, min(first.size(more[0]), given.size(more[0])))
         return start.device == first.device and torch.equal(start, first)
 
-# %% ../../nbs/lib/features/by-token.ipynb #b2f39776
+# %% ../../nbs/lib/features/by-token.ipynb #255c51b6
 def passes_of(seen: SeenPasses, name: str) -> list:
     "What was stored in each pass in which this layer, or call, ran."
     found = [values[name] for values in seen.values if name in values]
@@ -66,7 +66,7 @@ def joined(seen: SeenPasses, name: str, dim: int | None, rows: Tensor | None = N
     try: return map_tensors(lambda _: join(list(next(of_all_passes))), values[-1])
     except (ValueError, RuntimeError) as e: raise ValueError(f"{name}: {e}") from e
 
-# %% ../../nbs/lib/features/by-token.ipynb #3dfd4747
+# %% ../../nbs/lib/features/by-token.ipynb #a8d8b303
 class EachPass(LayerHook):
     "Tells its group when a pass of the model begins and ends."
     def enters(self, given, rerun):
@@ -97,12 +97,12 @@ class TokenGroup(Group):
         super().let_go()
         self.read = self.given = None
 
-# %% ../../nbs/lib/features/by-token.ipynb #de6db1be
+# %% ../../nbs/lib/features/by-token.ipynb #c6cbbb8b
 def _calls_by_name(hooks: Hooks) -> dict[str, Any]:
     "What the hooks have stored of each call; the second call of a layer in a pass is called `relu#1`."
     return {f"{h.name}#{i}" if i else h.name: value for h in hooks for i, value in enumerate(h.calls)}
 
-# %% ../../nbs/lib/features/by-token.ipynb #502fc234
+# %% ../../nbs/lib/features/by-token.ipynb #a3bb2af5
 class ByPosition:
     "What was seen in all passes, by position of the sequence."
     def __init__(self, seen: SeenPasses, dim: int | None): self.seen, self.dim = seen, dim
@@ -156,7 +156,7 @@ class ByPosition:
     def __repr__(self):
         return "\n".join(f"{name}: {in_short(self.passes(name))}" for name in self.names) or "by_token: nothing yet"
 
-# %% ../../nbs/lib/features/by-token.ipynb #384a40d4
+# %% ../../nbs/lib/features/by-token.ipynb #f880d495
 class ByToken(ByPosition):
     "What layers returned, or calls of functions, for every position of a sequence, and the hooks that see it."
     def __init__(self, hooks: Any, group: TokenGroup, dim: int | None):
@@ -177,7 +177,7 @@ class ByToken(ByPosition):
         self.group.close(report=False)
         self.hooks.group.close(report=exc_type is None, in_context=True)
 
-# %% ../../nbs/lib/features/by-token.ipynb #7e41ba57
+# %% ../../nbs/lib/features/by-token.ipynb #6106af71
 def by_token(
     model: nn.Module, # Each time it is called, a pass begins
     names: Any = "*", # Which layers, as in `layers`; with `function`, in which layers, as in `hook_calls`

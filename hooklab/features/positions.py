@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/features/positions.ipynb #74788b69
+# %% ../../nbs/lib/features/positions.ipynb #4f22e8a4
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from ..hooks.select import first_few
 from ..hooks.tree import shape_text
 
-# %% ../../nbs/lib/features/positions.ipynb #8b750b63
+# %% ../../nbs/lib/features/positions.ipynb #08a1fcd1
 def new_positions(
     given: list[Tensor], # The first tensor that the model was given in each pass
 ) -> tuple[list[int], int, int]: # How many positions each pass had, their dimension, and the size of the batch
@@ -24,7 +24,7 @@ def new_positions(
     dim = differ[0] if len(differ) == 1 and len(set(map(len, shapes))) == 1 else usual
     return [shape[dim] for shape in shapes], dim, shapes[0][0] if dim else 1
 
-# %% ../../nbs/lib/features/positions.ipynb #9965c1cb
+# %% ../../nbs/lib/features/positions.ipynb #2db997f4
 def dimension_with(sizes: list[int], shapes: list[tuple]) -> int | None:
     "The dimension that has one of these sizes in each pass; None if there is none."
     fits = [d for d, found in enumerate(zip(*shapes)) if list(found) == sizes]
@@ -44,7 +44,7 @@ def filled_up(parts: list[Tensor], dim: int) -> list[Tensor]:
     def missing(t): return [n for size, now in zip(sizes, t.shape[dim + 1:]) for n in (size - now, 0)][::-1]
     return [F.pad(t, lack) if any(lack := missing(t)) else t for t in parts]
 
-# %% ../../nbs/lib/features/positions.ipynb #afdc0a55
+# %% ../../nbs/lib/features/positions.ipynb #c9ebfa51
 class JoinPasses:
     "Makes one tensor of those of all passes."
     def __init__(
