@@ -218,7 +218,8 @@ def test_layers_that_run_twice_or_not_always():
     close(h["lin"], net.lin(x))
     close(h["lin#1"], net(x))
     with pytest.raises(ValueError, match="first: ran in 1 of 3 passes"): h["first"]
-    with pytest.warns(HookWarning, match="left out of by_name: first: ran in 1 of 3"): assert list(h.by_name) == ["lin", "lin#1"]
+    with pytest.warns(HookWarning, match="left out of by_name: first: ran in 1 of 3"): found = h.by_name
+    assert list(found) == ["lin", "lin#1"]
     with pytest.raises(LookupError, match="'lin#2' was not seen; there is lin#1"): h["lin#2"]
 
 
@@ -232,7 +233,7 @@ def test_rows_follow_sequences_from_pass_to_pass():
     out, right = h.rows("0", came_from), net(x)
     close(out[:, :5], right[[2, 2, 1], :5])
     close(out[:, 5], torch.stack([right[0, 5], right[3, 5], torch.zeros(3)]))
-    with pytest.raises(ValueError, match=r"rows has the shape \(3, 1\), and its second size should be the number of passes, 2"):
+    with pytest.raises(ValueError, match=r"rows has the shape \(3, 1\), and its second size should be .* passes, 2"):
         h.rows("0", came_from[:, :1])
 
 
@@ -280,12 +281,13 @@ def small(name):
 def text_layers(model, decoder=False):
     "Layers of which each pass has an output with a width."
     names = ["*layers.?", "*.h.?", "*mlp", "*norm*", "*fc1", "*ln_?"]
-    return [name for name in layers(model) if any(fnmatchcase(name, n) for n in names) and (not decoder or "decoder" in name)]
+    found = [name for name in layers(model) if any(fnmatchcase(name, n) for n in names)]
+    return [name for name in found if not decoder or "decoder" in name]
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
-@pytest.mark.parametrize("options", [{}, {"do_sample": True}, {"num_beams": 1, "prefill_chunk_size": 3}, {"use_cache": False}],
+@pytest.mark.parametrize("options", [{}, {"do_sample": True}, {"prefill_chunk_size": 3}, {"use_cache": False}],
                          ids=["greedy", "sampled", "chunks", "no cache"])
 def test_generate_of_transformers(name, options):
     if name == "mamba" and "prefill_chunk_size" in options: pytest.skip("it has no cache that takes chunks")
@@ -322,13 +324,16 @@ def test_beams_of_transformers(name):
     model, inputs = small(name)
     names = text_layers(model)
     with by_token(model, names) as h:
-        found = model.generate(**inputs, max_new_tokens=6, num_beams=3, num_return_sequences=2, return_dict_in_generate=True, output_scores=True)
+        found = model.generate(**inputs, max_new_tokens=6, num_beams=3, num_return_sequences=2,
+                               return_dict_in_generate=True, output_scores=True)
     with torch.no_grad(), hook_outputs(model, names=names) as right: model(found.sequences[:, :-1])
-    for layer in names: close(h.rows(layer, found.beam_indices[:, :len(h)]), right[layer].stored, rtol=1e-5, atol=1e-5)
+    came_from = found.beam_indices[:, :len(h)]
+    for layer in names: close(h.rows(layer, came_from), right[layer].stored, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize(("name", "functions"), [("gpt2", [torch.tanh, SDPA]), ("llama", [F.silu, torch.rsqrt]), ("bloom", [torch.tanh])])
+@pytest.mark.parametrize(("name", "functions"), [
+    ("gpt2", [torch.tanh, SDPA]), ("llama", [F.silu, torch.rsqrt]), ("bloom", [torch.tanh])])
 def test_calls_and_padding_of_transformers(name, functions):
     model, inputs = small(name)
     mask = inputs["attention_mask"].clone()
@@ -336,7 +341,8 @@ def test_calls_and_padding_of_transformers(name, functions):
     with by_token(model, function=functions) as h:
         tokens = model.generate(inputs["input_ids"], attention_mask=mask, max_new_tokens=5)
     with torch.no_grad(), hook_calls(model, functions) as right:
-        model(tokens[:, :-1], attention_mask=F.pad(mask, (0, 4), value=1), position_ids=(F.pad(mask, (0, 4), value=1).cumsum(-1) - 1).clamp(min=0))
+        mask = F.pad(mask, (0, 4), value=1)
+        model(tokens[:, :-1], attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0))
     assert h.names == list(right.by_name) and len(h.names) >= 2
     for call, out in h.by_name.items(): close(out[..., 3:, :], right[call].output[..., 3:, :], rtol=1e-5, atol=1e-5)
 
