@@ -8,8 +8,8 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'multi_grad_hook', 'TensorHook', 'parameter_hooks', 'global_hook', 'step_hook', 'state_dict_hook',
            'saved_tensors', 'hooks_on', 'remove_hooks', 'Attached', 'tensors', 'named_tensors', 'map_tensors',
            'shape_text', 'edit_output', 'edit_input', 'Change', 'scale', 'ablate', 'patch', 'steer', 'gradient_clipper',
-           'clipped_gradients', 'FeatureExtractor', 'extract', 'StoredFeatures', 'load_features', 'attention',
-           'AttentionWeights', 'attention_weights', 'head_numbers', 'HeadNumbers', 'execution_order',
+           'clipped_gradients', 'by_token', 'ByToken', 'FeatureExtractor', 'extract', 'StoredFeatures', 'load_features',
+           'attention', 'AttentionWeights', 'attention_weights', 'head_numbers', 'HeadNumbers', 'execution_order',
            'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'find_nan', 'NanWatch',
            'NonFiniteError', 'compare', 'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary',
            'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval',
@@ -65,12 +65,14 @@ _all_ = [
 
 # %% ../nbs/lib/all.ipynb #b59f0660
 from .features.extractor import *
+from .features.by_token import *
 from .features.dataset import *
 from .features.attention import *
 from .features.attention_weights import *
 from .features.head_numbers import *
 
 _all_ = [
+    "by_token", "ByToken",
     "FeatureExtractor", "extract", "StoredFeatures", "load_features",
     "attention", "AttentionWeights", "attention_weights", "head_numbers", "HeadNumbers",
 ]
