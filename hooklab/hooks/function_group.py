@@ -87,6 +87,7 @@ class RunningLayer(LayerHook):
 # %% ../../nbs/lib/hooks/function_group.ipynb #471ae229
 class PlaceGroup(Group):
     "Knows which layer of a model runs, and has a function mode on while one does."
+    listener = RunningLayer  # what it puts on each layer
     def __init__(self, kind: str, model: nn.Module, f: Callable | None = None):
         refuse_opaque(model)
         super().__init__(kind, f, model)
@@ -94,7 +95,7 @@ class PlaceGroup(Group):
         self.fast, self.compiled = {}, compiled_parts(model)  # by name, the layers that cannot be looked into
         named = {"": unwrap(model), **layers(model)}
         check_layers(list(named.items()))
-        self.attach([RunningLayer(name, m, self) for name, m in named.items()])
+        self.attach([self.listener(name, m, self) for name, m in named.items()])
 
     def pass_begins(self): "Called when the model begins."
     def pass_ends(self): "Called when the model, or a layer that was called by itself, has ended."
@@ -111,7 +112,10 @@ class PlaceGroup(Group):
         if not now.running and hook.name:
             now.count_again(hook.name)
             self.part_begins(hook.name)
-        now.running.append(hook)
+        self.goes_into(hook)
+
+    def goes_into(self, hook: RunningLayer):
+        (now := self.now).running.append(hook)
         if hook.has_fast_path and now.fast is None and may_be_fast(hook.module):
             now.fast, self.fast[hook.name] = len(now.running), hook.module
         self.switch(now.fast is None)
