@@ -181,8 +181,8 @@ class CallEditGroup(RerunGroup):
     def silent(self, in_context):
         found = super().silent(in_context)
         if self.call is None: return found
-        return found + [Unseen(function, _never_came(self.call, self.most[function])) for function in sorted(self.reached)
-                        if self.call >= self.most[function]]
+        never = [function for function in sorted(self.reached) if self.call >= self.most[function]]
+        return found + [Unseen(function, _never_came(self.call, self.most[function])) for function in never]
 
 # %% ../../nbs/lib/edit/call_edits.ipynb #259929b4
 def _never_came(call: int, most: int) -> str:
