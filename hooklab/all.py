@@ -9,16 +9,17 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'saved_tensors', 'hooks_on', 'remove_hooks', 'Attached', 'tensors', 'named_tensors', 'map_tensors',
            'shape_text', 'edit_output', 'edit_input', 'edit_calls', 'Change', 'scale', 'ablate', 'patch', 'steer',
            'gradient_clipper', 'clipped_gradients', 'FeatureExtractor', 'extract', 'StoredFeatures', 'load_features',
-           'execution_order', 'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients',
-           'find_nan', 'NanWatch', 'NonFiniteError', 'compare', 'Comparison', 'ComparedRow', 'record', 'summary',
-           'Summary', 'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels',
-           'dummy_batch', 'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'Costs', 'LayerCost',
-           'ActivationStats', 'History', 'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'preflight',
-           'Preflight', 'compare_runs', 'RunComparison', 'RunRow', 'Learner', 'synth_learner', 'RegModel', 'Callback',
-           'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException',
-           'CancelStepException', 'CancelBatchException', 'CancelTrainException', 'CancelValidException',
-           'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders', 'digits', 'tabular',
-           'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
+           'attention', 'AttentionWeights', 'attention_weights', 'head_numbers', 'HeadNumbers', 'execution_order',
+           'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'find_nan', 'NanWatch',
+           'NonFiniteError', 'compare', 'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary',
+           'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval',
+           'model_sizes', 'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'History',
+           'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'preflight', 'Preflight', 'compare_runs',
+           'RunComparison', 'RunRow', 'Learner', 'synth_learner', 'RegModel', 'Callback', 'HookCallback',
+           'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException', 'CancelStepException',
+           'CancelBatchException', 'CancelTrainException', 'CancelValidException', 'CancelEpochException',
+           'CancelFitException', 'DataLoaders', 'tensor_loaders', 'digits', 'tabular', 'synth_data', 'sentence_model',
+           'check', 'lesson_style', 'report']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -66,9 +67,13 @@ _all_ = [
 # %% ../nbs/lib/all.ipynb #b59f0660
 from .features.extractor import *
 from .features.dataset import *
+from .features.attention import *
+from .features.attention_weights import *
+from .features.head_numbers import *
 
 _all_ = [
     "FeatureExtractor", "extract", "StoredFeatures", "load_features",
+    "attention", "AttentionWeights", "attention_weights", "head_numbers", "HeadNumbers",
 ]
 
 # %% ../nbs/lib/all.ipynb #5aa91762

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from .changes import Change
 from .edits import form_of, form_text, signature_of
-from ..hooks.function_group import FunctionGroup, RunningLayer, Unseen
+from ..hooks.function_group import FunctionGroup, Unseen
 from ..hooks.function_mode import FunctionCall, FunctionMode, own_work, run_with
 from ..hooks.functions import may_change_inputs
 from ..hooks.group import takes
+from ..hooks.running import RunningLayer
 from ..hooks.select import first_few
 from ..hooks.tree import map_tensors, tensors
 
@@ -101,7 +102,8 @@ class RerunGroup(FunctionGroup):
         "Checkpointing runs a layer again: calls in it are counted from 0, and the count of the pass stays."
         now, again = self.now, self.again
         if again.depth is None: again.depth, again.numbers, now.numbers = len(now.running), now.numbers, {}
-        self.goes_into(hook)
+        if now.begins(hook): self.fast[hook.name] = hook.module
+        self.switch()
 
     def has_run_again(self):
         now, again = self.now, self.again

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from .copies import HookWarning, Live, own_copy, versions
-from .function_group import FunctionGroup, Unseen, is_within
+from .function_group import FunctionGroup, Unseen
 from .function_mode import FunctionCall, own_work
 from .gradient import GradientCall
 from .keeping import HookGroup, last_given
+from .running import is_within
 from .select import nearest
 from .tree import map_tensors, shape_text, tensors
 
