@@ -5,22 +5,23 @@
 # %% auto #0
 __all__ = ['AttentionWeights', 'attention']
 
-# %% ../../nbs/lib/features/attention.ipynb #cfa63cf1
+# %% ../../nbs/lib/features/attention.ipynb #39d51080
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..drawing import axes_for
+from ..drawing import axes_for, name_ticks, size_in_inches
 from .attention_logits import chosen_positions, taken
 from .attention_weights import attention_weights
+from .flex_weights import flex_weights
 from ..hooks.function_group import FunctionGroup, layers_within
-from ..hooks.select import first_few, nearest
+from ..hooks.select import first_few, nearest, not_a_model
 from ..hooks.tree import shape_text
 from ..hooks.undisturbed import run_undisturbed
 
-# %% ../../nbs/lib/features/attention.ipynb #4329b265
+# %% ../../nbs/lib/features/attention.ipynb #40bf883c
 class AttentionGroup(FunctionGroup):
     "Works out the weights of the calls of attention, while a model runs."
     def __init__(self, model: nn.Module, names: Any, heads: Any, queries: Any):
@@ -28,27 +29,30 @@ class AttentionGroup(FunctionGroup):
         self.found, self.elsewhere, self.softmaxes = {}, {}, {}  # weights by name of the call; then layers
         super().__init__("attention", model, [F.scaled_dot_product_attention, F.softmax])
 
+    def functions(self, asked): return super().functions(asked) | {"flex_attention": None}  # torch seldom imports it
+
     def called(self, where, args, kwargs, run):
         (layer, function, number), output = where, run()
-        of_layer = function == "softmax" and isinstance(self.now.running[-1].module, nn.MultiheadAttention)
-        if function == "softmax" and not of_layer: self.softmaxes[layer] = True
+        multihead = isinstance(self.now.running[-1].module, nn.MultiheadAttention)
+        if function == "softmax" and not multihead: self.softmaxes[layer] = True
         elif self.picked is not None and layer not in self.picked: self.elsewhere[layer] = True
         else:
             name, of = f"{layer}/{function}#{number}", {"heads": self.heads, "queries": self.queries}
-            try: self.found[name] = self.by_layer(*args, **of) if of_layer else attention_weights(*args, **kwargs, **of)
+            work_out = {"softmax": self.of_multihead, "flex_attention": flex_weights}.get(function, attention_weights)
+            try: self.found[name] = work_out(*args, **kwargs, **of)
             except Exception as e:
                 e.add_note(f"raised by hl.attention at {name}, which was given {shape_text((*args, *kwargs.values()))}")
                 raise
         return output
 
-    def by_layer(self, logits: Tensor, *_, heads, queries) -> Tensor:
+    def of_multihead(self, logits: Tensor, *_, heads, queries, **__) -> Tensor:
         "The weights that nn.MultiheadAttention works out itself, from the logits of all its heads."
         logits = logits.detach().unflatten(0, (-1, self.now.running[-1].module.num_heads))
         if heads is not None: logits = taken(logits, -3, chosen_positions(heads, logits.size(-3), "heads"))
         if queries is not None: logits = taken(logits, -2, chosen_positions(queries, logits.size(-2), "queries"))
         return torch.ops.aten._safe_softmax(logits, -1)
 
-# %% ../../nbs/lib/features/attention.ipynb #0390b48e
+# %% ../../nbs/lib/features/attention.ipynb #65967741
 class AttentionWeights(dict):
     "The weights of each call of attention in a pass, by the name of the call, in the order of the calls."
     def __missing__(self, name: str) -> Tensor:
@@ -67,19 +71,22 @@ class AttentionWeights(dict):
     ) -> Any: # The axes
         "Draw the weights of each head: a row for each query, a column for each key."
         weights = self[name][sample].float().cpu()
-        axes = axes_for(ax, (min(2.2*len(weights), 12), 2.5), len(weights))
+        axes = axes_for(ax, (min(2.2*len(weights), 12), 2.6), len(weights))
         axes = [axes] if len(weights) == 1 and not hasattr(axes, "__len__") else axes
         for head, (ax, of_head) in enumerate(zip(axes, weights)):
-            ax.imshow(of_head, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
+            ax.imshow(of_head.numpy(), vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
             ax.set_title(f"head {head}")
             ax.set(xlabel="keys", ylabel="queries" if head == 0 else "")
+            if tokens is None: continue
+            for axis in (ax.xaxis, ax.yaxis): name_ticks(axis, tokens, size_in_inches(ax)[0])
+            ax.tick_params(axis="x", rotation=90)
         return axes
 
     def __repr__(self):
         lines = [f"{name:<{max(map(len, self))}}  {shape_text(w)}" for name, w in self.items()]
         return "\n".join([f"attention in {len(self)} calls: batch×heads×queries×keys", *lines])
 
-# %% ../../nbs/lib/features/attention.ipynb #7192b38b
+# %% ../../nbs/lib/features/attention.ipynb #b98e3fa8
 def _why_none(group: AttentionGroup, model: str, names: Any) -> str:
     "Why there are no weights, and what to do."
     if group.elsewhere:
@@ -88,14 +95,14 @@ def _why_none(group: AttentionGroup, model: str, names: Any) -> str:
     none = f"{model} does not call scaled_dot_product_attention"
     others = [function for function in group.first_seen if "attention" in function or "attn" in function]
     others = [function for function in others if function not in ("multi_head_attention_forward", *group.wanted)]
-    if others: return f"{none}, but {first_few(others)}, whose weights cannot be worked out here"
+    if others: return f"{none}, but {first_few(others)}, whose weights are not known here"
     if not group.softmaxes: return f"{none}, and no softmax either: it called {first_few(sorted(group.first_seen), 12)}"
     where = first_few([layer or "the model itself" for layer in group.softmaxes])
     return (f"{none}; softmax was called in {where}. If that is attention written by hand, its weights are what softmax "
             "returns: hl.hook_calls(model, torch.softmax) has them. A model of transformers calls "
             'scaled_dot_product_attention after model.set_attn_implementation("sdpa"), if its class can')
 
-# %% ../../nbs/lib/features/attention.ipynb #60488ad3
+# %% ../../nbs/lib/features/attention.ipynb #fa08e607
 def attention(
     model: nn.Module, # The model; it is left as it was
     *args: Any, # What it is called with
@@ -105,6 +112,7 @@ def attention(
     **kwargs: Any, # What it is called with by name
 ) -> AttentionWeights: # A dict of weights (batch, heads, queries, keys), by the name of the call
     "What a model attends to: the weights of every call of scaled dot product attention in one pass."
+    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     def run(m, inputs):
         group = AttentionGroup(m, names, heads, queries)
         try: m(*inputs[0], **inputs[1])
