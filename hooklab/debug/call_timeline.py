@@ -162,8 +162,8 @@ class CallTimeline:
 # %% ../../nbs/lib/debug/call_timeline.ipynb #dcca722f
 OFTEN = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"  # for all kinds of colour vision
 OTHERS = "#999999"
-REARRANGE = {"view", "reshape", "transpose", "permute", "movedim", "flatten", "unflatten", "squeeze", "unsqueeze", "chunk",
-             "split", "unbind", "getitem", "expand", "contiguous", "to", *VIEWS}  # such calls compute nothing
+REARRANGE = {"view", "reshape", "transpose", "permute", "movedim", "flatten", "unflatten", "squeeze", "unsqueeze",
+             "chunk", "split", "unbind", "getitem", "expand", "contiguous", "to", *VIEWS}  # such calls compute nothing
 
 
 def draw_calls(rows: list[CallRow], ax: Any = None) -> Any: # The axes
