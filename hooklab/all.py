@@ -14,12 +14,12 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'CallTimeline', 'CallRow', 'find_nan', 'NanWatch', 'NonFiniteError', 'compare', 'Comparison', 'ComparedRow',
            'record', 'summary', 'Summary', 'model_summary', 'module_summary', 'layer_info', 'has_params',
            'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes', 'num_features_model', 'cost',
-           'Costs', 'LayerCost', 'ActivationStats', 'History', 'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis',
-           'Finding', 'preflight', 'Preflight', 'compare_runs', 'RunComparison', 'RunRow', 'Learner', 'synth_learner',
-           'RegModel', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback',
-           'CancelBackwardException', 'CancelStepException', 'CancelBatchException', 'CancelTrainException',
-           'CancelValidException', 'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders',
-           'digits', 'tabular', 'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
+           'Costs', 'LayerCost', 'ActivationStats', 'AttentionStats', 'AttentionHistory', 'History', 'WeightHistory',
+           'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'preflight', 'Preflight', 'compare_runs', 'RunComparison',
+           'RunRow', 'Learner', 'synth_learner', 'RegModel', 'Callback', 'HookCallback', 'TrainEvalCallback',
+           'Recorder', 'ProgressCallback', 'CancelBackwardException', 'CancelStepException', 'CancelBatchException',
+           'CancelTrainException', 'CancelValidException', 'CancelEpochException', 'CancelFitException', 'DataLoaders',
+           'tensor_loaders', 'digits', 'tabular', 'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -109,6 +109,8 @@ _all_ = [
 from .stats.history import *
 from .stats.live import *
 from .stats.activation_stats import *
+from .stats.attention_stats import *
+from .stats.attention_history import *
 from .stats.diagnosis import *
 from .stats.findings import *
 from .stats.preflight import *
@@ -117,7 +119,7 @@ from .stats.run_verdict import *
 from .stats.comparing_runs import *
 
 _all_ = [
-    "ActivationStats", "History", "WeightHistory", "LivePlot",
+    "ActivationStats", "AttentionStats", "AttentionHistory", "History", "WeightHistory", "LivePlot",
     "diagnose", "Diagnosis", "Finding", "preflight", "Preflight",
     "compare_runs", "RunComparison", "RunRow",
 ]

@@ -16,7 +16,7 @@ from torch.overrides import _push_mode
 from .calls import LayerHook, check_layers
 from .function_mode import FunctionMode, take_off
 from .group import Group
-from .select import layers, unwrap
+from .select import layers, runs, unwrap
 
 # %% ../../nbs/lib/hooks/running.ipynb #bd39c217
 def is_within(name: str, part: str) -> bool:
@@ -145,8 +145,8 @@ class PlaceGroup(Group):
     "Knows which layer of a model runs, and has a function mode on while one does."
     listener = RunningLayer  # what it puts on each layer
     def __init__(self, kind: str, model: nn.Module, f: Callable | None = None):
-        super().__init__(kind, f, model)
-        named = {"": unwrap(model), **layers(model)}
+        super().__init__(kind, f, model if runs(unwrap(model)) else None)
+        named = {"": unwrap(model), **layers(model)} if self.rooted else layers(model)  # which refuses an opaque model
         check_layers(list(named.items()))
         self.now, self.mode = Now(), FunctionMode(self)
         self.fast, self.compiled = {}, compiled_parts(model)  # by name, the layers that cannot be looked into

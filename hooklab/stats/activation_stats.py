@@ -169,7 +169,7 @@ class ActivationStats(InTrainers):
         """A record with everything that a diagnosis looks at, at a small price: outputs, gradients, samples of them,
         and the optimizer's steps. All layers are measured in the first 100 steps, and in turns from then on."""
         stats = cls(**{"grads": True, "include_paramless": True, "samples": True, "turns": 100} | options)
-        stats.updates_too = True
+        stats.updates_too = stats.attention_too = True
         return stats
 
     @classmethod
@@ -183,6 +183,7 @@ class ActivationStats(InTrainers):
         new = cls(hist_sample=found.hist_sample, grads="gradients" in histories, is_forward="activations" in histories)
         new._hold(histories)
         new.scaled, new.unrecorded, new.log, new._facts = found.scaled, found.unrecorded, found.log, found.facts
+        new.attention = found.attention
         new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows
         new.samples, new.turns = "var_samples" in new.history.rows, new.history.turns
         return new
@@ -190,7 +191,7 @@ class ActivationStats(InTrainers):
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
         attached = {"meters": {}, "weights": None, "end": None, "optimizer": None, "scaler": None, "watch": None,
-                    "_facts": self.facts}
+                    "heads": None,                    "_facts": self.facts}
         return vars(self) | attached | {"_learn": None if isinstance(self.learn, Loop) else self.learn}
 
     def __repr__(self):

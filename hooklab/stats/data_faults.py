@@ -200,7 +200,7 @@ def batch_norm(run: Run) -> Iterator[Seen]:
 def any_attention(run: Run) -> bool: return any("ttention" in t or "ttn" in t for t in run.types.values())
 
 
-def dead_attention(run: Run) -> Iterator[Seen]:
+def dead_softmax(run: Run) -> Iterator[Seen]:
     o = run.outputs
     rows, peaked, even = o.sampled("sums_to_one"), o.sampled("peaked"), o.sampled("even")
     if rows is None: return

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/stats/fault-table.ipynb #1e21b91b
 from collections.abc import Callable, Iterator
 
-from hooklab.stats import data_faults, layer_faults, loop_faults, loss_faults, run_faults
+from hooklab.stats import attention_faults, data_faults, layer_faults, loop_faults, loss_faults, run_faults
 from hooklab.stats.evidence import Run, Seen
 
 # %% ../../nbs/lib/stats/fault-table.ipynb #b51f7391
@@ -129,7 +129,7 @@ LAYER_FAULTS = {
     "input unused": (data_faults.input_unused,
         "Look at `forward` from that layer on: its input may be replaced by an attribute or a constant, or be "
         "detached or overwritten."),
-    "dead attention": (data_faults.dead_attention,
+    "dead attention": (attention_faults.dead_attention,
         "Divide the scores by the root of the number of features of a head; normalize queries and keys; begin with "
         "smaller weights; look at the mask, which may hide all places but one."),
     "saturated": (layer_faults.saturated, on_saturation),

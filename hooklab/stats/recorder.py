@@ -12,7 +12,10 @@ import torch
 from torch import nn
 
 from ..hooks.hook import Hooks
+from ..hooks.running import compiled_parts
 from ..hooks.select import unwrap
+from .attention_history import AttentionHistory
+from .attention_meter import AttentionMeter
 from .history import History, WeightHistory
 from .loop_watch import LoopWatch
 from .meter_groups import MeterGroup
@@ -130,10 +133,20 @@ class MakesMeters(Measures):
         return history
 
 # %% ../../nbs/lib/stats/recorder.ipynb #16a692d4
+LOOKS_FOR_ATTENTION = 3  # so many steps without a call of attention, and no more are looked for
+
+
+def can_be_metered(model: nn.Module) -> bool:
+    "Can the calls of functions in this model be seen? Hooks that see nothing would only cost."
+    return not compiled_parts(model) and not any(isinstance(m, torch.jit.ScriptModule) for m in model.modules())
+
+
 class Attaches(MakesMeters):
     "Attaches meters to a model, and removes them."
     live_plot = None # The `LivePlot`, if one is wanted
     end = None # The `StepEnd` that ends each step, if that is wanted
+    heads = None # The `AttentionMeter`, where one is wanted
+    attention_too = False # Record what heads of attention do, if there are any
     updates_too = False # In a learner or trainer, record how far its optimizer moves the parameters
 
     def _register(self):
@@ -146,6 +159,8 @@ class Attaches(MakesMeters):
             self.watch = LoopWatch(self.model, optimizers, self.scaled, self.max_rows)
             if optimizers and (self.optimizer is not None or self.updates_too):
                 self.weights = Weights(model, *optimizers, is_thin=self.samples)
+            if self.attention_too and can_be_metered(self.model):
+                self.heads = AttentionMeter(self.model, sample=16, due=False)
         except BaseException:
             self._remove()
             raise
@@ -156,6 +171,8 @@ class Attaches(MakesMeters):
         for history in records.values(): history.turns = self.turns
         self._hold(records)
         self.log = self.watch.log
+        self.attention = AttentionHistory(self.max_rows) if self.heads else None
+        if self.heads: self.attention.sample = self.heads.sample
 
     def _optimizers(self) -> list:
         "The optimizers that are known: those that were given, or that of the learner."
@@ -170,9 +187,9 @@ class Attaches(MakesMeters):
     def _take_off(self):
         was_on = bool(self.meters)
         if self.watch is not None: self._facts = self.watch.facts()
-        for part in (*self.meters.values(), self.end, self.weights, self.watch):
+        for part in (*self.meters.values(), self.end, self.weights, self.watch, self.heads):
             if part is not None: part.remove()
-        self.meters, self.weights, self.end, self.watch = {}, None, None, None
+        self.meters, self.weights, self.end, self.watch, self.heads = {}, None, None, None, None
         if was_on and self.live_plot: self.live_plot.close()
 
 # %% ../../nbs/lib/stats/recorder.ipynb #991c7df0
@@ -199,6 +216,7 @@ class StepRecorder(Attaches):
         turn = self.turn.number if on and self.history.wants_next else NOBODY
         for meters in self.meters.values(): meters.switch(turn != NOBODY, share(turn, len(meters.hooks)))
         if self.weights: self.weights.switch(turn)
+        if self.heads: self.heads.measures = turn != NOBODY
 
     def _end_step(self, step, due, loss=None):
         "Move the numbers of the step that just ended to the records."
@@ -210,4 +228,12 @@ class StepRecorder(Attaches):
             history = self.gradients if kind == "gradients" else self.history
             history.add(self.meters[kind].nothing if table is None else table, step)
         if self.weights: self.updates.add(self.weights.take(), step)
+        if self.heads: self._end_heads(step)
         if self.live_plot: self.live_plot.update()
+
+    def _end_heads(self, step):
+        "Move what the heads of attention did to the records. A model that calls no attention is left alone soon."
+        self.attention.add(self.heads.take() if self.attention.wants_next else None, step)
+        if len(self.attention) < LOOKS_FOR_ATTENTION or self.attention.names: return
+        self.heads.remove()
+        self.heads = self.attention = None

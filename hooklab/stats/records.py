@@ -16,6 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
 from .plots import overview
 from .run_log import RunLog
@@ -35,6 +36,7 @@ class Readable:
     scaled = False # Was there a `GradScaler`?
     log: RunLog | None = None # Of the loop: losses, rates, modes
     watch = None # What notes the events of the loop, while it runs
+    attention: AttentionHistory | None = None # What heads of attention did
     _facts = None # What is known apart from numbers of steps
 
     @property
@@ -134,6 +136,10 @@ class Recorded(Readable):
                  "log_steps": self.log.steps if self.log else []}
         tables = {kind: history.tables().cpu().contiguous() for kind, history in self.histories.items()}
         if self.log: tables["log"] = self.log.table()
+        if self.attention:
+            about["attention"] = {"steps": self.attention.steps, "heads": self.attention.heads,
+                                  "sample": self.attention.sample}
+            tables["attention"] = self.attention.tables()
         save_file(tables, path, {"hooklab": json.dumps(about)})
 
 # %% ../../nbs/lib/stats/records.ipynb #fe6ae232
@@ -162,9 +168,10 @@ class Records(Recorded):
         unrecorded: str = "the file has no steps.", # Why there are no rows, if there are none
         log: RunLog | None = None, # Of the loop
         facts: dict[str, Any] | None = None, # What is known of the run apart from its series
+        attention: AttentionHistory | None = None, # What heads of attention did
     ):
         self._hold(histories)
-        self.log, self._facts = log, facts
+        self.log, self._facts, self.attention = log, facts, attention
         self.hist_sample, self.scaled, self.unrecorded = hist_sample, scaled, unrecorded
         for history in histories.values(): history.sampled = hist_sample
 
@@ -183,5 +190,11 @@ def read_records(
         if about.get("log_steps"):
             log = RunLog()
             log.fill(about["log_steps"], file.get_tensor("log"))
+        attention = None
+        if heads := about.get("attention"):
+            attention = AttentionHistory()
+            attention.fill(heads["steps"], heads["heads"], file.get_tensor("attention"))
+            attention.sample = heads["sample"]
     why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
-    return Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"), **why)
+    return Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"),
+                   attention=attention, **why)

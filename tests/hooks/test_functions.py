@@ -417,6 +417,13 @@ def test_passes_begin_with_the_model():
         assert len(h) == 2 and not torch.equal(h[0].output, first)
 
 
+def test_a_model_without_a_forward_has_passes_of_its_layers():
+    layers = nn.ModuleDict({"a": nn.ReLU(), "b": nn.Sequential(nn.ReLU())})
+    with hl.hook_calls(layers, torch.relu) as h:
+        for _ in range(2): layers["b"](layers["a"](x()))
+    assert names_of(h) == ["a/relu#0", "b.0/relu#0"]
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing_is_no_other_call(reentrant):
     class Checkpointed(Model):
