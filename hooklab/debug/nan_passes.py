@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from .nan_blame import Call, NonFiniteError, blame_backward, blame_forward
+from .nan_calls import name_the_call
 from .nan_numbers import LeftOut, closer, described, norm, numbers_of, read, worst
 from ..hooks.gradient import Entrance, GradientCall
 from ..hooks.group import Group
@@ -34,12 +35,17 @@ class NanGroup(Group):
         super().__init__("watch", on_find or NonFiniteError, with_kwargs=True)
         self.model, self.on_find, self.inf = model, on_find, inf
         self.left_out, self.reported = LeftOut(), set()
+        self.looking_again = False  # whether a layer runs for a second look, which is no call of the model
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         "Pairs of a name and a parameter; one that is shared appears under each of its names."
         for name, m in [("", self.model), *named_layers(self.model)]:
             for own, p in m._parameters.items():
                 if p is not None and not is_lazy(p): yield f"{name}.{own}".lstrip("."), p
+
+    def is_new(self, error: NonFiniteError) -> bool:
+        "Has nobody been told of this yet?"
+        return self.on_find is None or (error.direction, error.kind, error.layer) not in self.reported
 
     def tell(self, error: NonFiniteError, raised: BaseException | None = None):
         "Raise what was found, add it to what the model raised, or call `on_find`."
@@ -61,11 +67,13 @@ class ForwardPass:
     "Collects the calls of a forward pass, and judges them when the outermost one has ended."
     def __init__(self, watch: "CallWatch"):
         self.watch, self.calls, self.known = watch, [], {}
+        self.given = {}  # what each call was given, for a second look
         self.weights = norm([p for _, p in watch.parameters()], watch.left_out)
 
     def end(self, top: Call, output: Any, raised: BaseException | None):
         watch = self.watch
-        calls, self.calls, self.known = self.calls, [], {}
+        calls, given = self.calls, self.given
+        self.calls, self.known, self.given = [], {}, {}
         if not top.outputs: watch.left_out.add_meta(output)
         numbers = [*self.weights, *(n for c in calls for n in c.inputs + c.outputs)]
         read(numbers, watch.left_out)
@@ -73,6 +81,7 @@ class ForwardPass:
         found = blame_forward(watch, calls, self.weights) if worst(numbers, watch.inf) else None
         for n in numbers: n.tensor = None
         if not found: return
+        if watch.is_new(found): name_the_call(watch, found, calls, given)
         top.bad = True
         watch.tell(found, raised)
 
@@ -128,9 +137,10 @@ class WatchedLayer(LayerHook):
     def clear(self): self.n_calls = 0
 
     def enters(self, given, rerun):
-        if not self.removed: self.group.call_begins(self, given, rerun)
+        if not (self.removed or self.group.looking_again): self.group.call_begins(self, given, rerun)
 
-    def left(self, output, rerun): self.group.call_ends(self, output, rerun)
+    def left(self, output, rerun):
+        if not self.group.looking_again: self.group.call_ends(self, output, rerun)
 
 # %% ../../nbs/lib/debug/nan-passes.ipynb #23e1d7aa
 class CallWatch(NanGroup):
@@ -153,7 +163,9 @@ class CallWatch(NanGroup):
         call.entrance = None
         try: call.entrance = Entrance(*given) if self.gradients and torch.is_grad_enabled() else None
         except Exception as e: hook.left_alone(e)
-        if not rerun: call.inputs = numbers_of(given, self.forward.known, self.left_out)
+        if not rerun:
+            call.inputs = numbers_of(given, self.forward.known, self.left_out)
+            self.forward.given[call] = given
         stack.append(call)
 
     def call_ends(self, hook: "WatchedLayer", output, rerun: bool):

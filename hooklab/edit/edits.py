@@ -8,6 +8,7 @@ __all__ = ['edit_output', 'edit_input']
 # %% ../../nbs/lib/edit/edits.ipynb #fe427ee2
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 from torch import nn
 
@@ -45,7 +46,9 @@ def edit_input(
     return Edits(m, f, True, names, call, with_kwargs, prepend)
 
 # %% ../../nbs/lib/edit/edits.ipynb #9ed11958
-def _call_of(f) -> str: return f"{getattr(f, '__name__', type(f).__name__)}{inspect.signature(f, follow_wrapped=False)}"
+def signature_of(f: Callable) -> str:
+    "How a function is called, for messages."
+    return f"{getattr(f, '__name__', type(f).__name__)}{inspect.signature(f, follow_wrapped=False)}"
 
 
 class EditGroup(Group):
@@ -65,7 +68,7 @@ class EditGroup(Group):
             more = not with_kwargs and takes(f, n + 1)
             instead = "for a function of one tensor, write hl.Change(lambda value: …)"
             if more: instead = "keyword arguments come with with_kwargs=True"
-            raise TypeError(f"{self.kind} calls {self.called}, and {_call_of(f)} was given; {instead}")
+            raise TypeError(f"{self.kind} calls {self.called}, and {signature_of(f)} was given; {instead}")
 
     def new(self, m, given):
         "What torch is to use; None to leave it as it is."
@@ -84,7 +87,7 @@ class EditGroup(Group):
                         "or None")
 
 # %% ../../nbs/lib/edit/edits.ipynb #b38e8cf9
-def _form(x):
+def form_of(x: Any) -> tuple[str, list | None]:
     "The type of a value, and the shape, dtype and device of each tensor in it."
     try: return type(x).__name__, [(name, _shape(t), t.dtype, t.device) for name, t in named_tensors(x)]
     except Exception: return type(x).__name__, None  # a tensor that cannot tell its shape must stop no model
@@ -93,7 +96,7 @@ def _form(x):
 def _shape(t): return shape_text(t) if t.is_nested else tuple(t.shape)
 
 
-def _described(form) -> str:
+def form_text(form: tuple[str, list | None]) -> str:
     kind, parts = form
     return kind if parts is None else f"{kind}({', '.join(' '.join(map(str, part)).strip() for part in parts)})"
 
@@ -116,17 +119,17 @@ class Edit(MemberHook):
         self.fired = True
         if compiling: return g.new(m, given)
         old = given[-1] if not g.is_input else given if g.with_kwargs else given[0]
-        before = _form(old)  # now, because an edit may work in place
+        before = form_of(old)  # now, because an edit may work in place
         try: new = g.new(m, given)
         except Exception as e:
             e.add_note(f"raised in {g.kind} of {self.name}; what it was given is called as {g.called}")
             if any(isinstance(shape, str) for _, shape, *_ in before[1] or ()): e.add_note(ON_NESTED)
             raise
-        if new is not None: self._compare(before, _form(new))
+        if new is not None: self._compare(before, form_of(new))
         return new
 
     def _compare(self, before, after):
-        changed = f"{self.group.kind} of {self.name}: what was {_described(before)} became {_described(after)}"
+        changed = f"{self.group.kind} of {self.name}: what was {form_text(before)} became {form_text(after)}"
         self.note = changed if before != after else None
 
     def why_silent(self) -> str:

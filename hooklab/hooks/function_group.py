@@ -76,7 +76,7 @@ def unseen(group: FunctionGroup):
     "What was wanted and not seen, and the parts of the model that could not be looked at."
     for function in group.wanted:
         if function not in group.reached: yield Unseen(function, _why_unseen(group, function))
-    ran = {h.name for h in group.hooks if h.fired and type(h) is RunningLayer}
+    ran = {h.name for h in group.hooks if h.fired and isinstance(h, RunningLayer)}
     blind = [name or "the model" for name in group.compiled if name not in ran]
     for name in blind: yield Unseen(name, COMPILED)
     for name in group.fast: yield Unseen(name or "the model", FAST_PATH)

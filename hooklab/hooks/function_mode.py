@@ -130,6 +130,15 @@ class FunctionMode(TorchFunctionMode):
             with self: return body(*args, **kwargs)
         finally: bodies.pop()
 
+
+def run_with(
+    run: partial, # What a group was given to run a call of the model
+    args: tuple, # Other arguments
+    kwargs: dict, # And by name
+) -> Any:
+    "Run a call of the model with other arguments than its own."
+    return run.func(*run.args[:-2], args, kwargs)
+
 # %% ../../nbs/lib/hooks/function_mode.ipynb #58bb5c69
 OUR_WORK = tuple(f"hooklab.{wing}." for wing in ("hooks", "edit", "features", "debug", "profiling", "stats"))
 PASSED_ON = FunctionMode._run.__code__, FunctionMode.__torch_function__.__code__
@@ -150,12 +159,17 @@ def called_by_the_model(func, runs_a_graph: bool) -> bool:
 
 
 @contextmanager
-def own_work():
-    "What is done inside is no call of the model, for no mode."
-    modes = []
+def own_work(off: type = TorchFunctionMode):
+    "What is done inside is no call of the model, for no mode of this class."
+    modes, others = [], 0
     while _len_torch_function_stack(): modes.append(_pop_mode())
+    for mode in reversed(modes):
+        if isinstance(mode, off): continue
+        _push_mode(mode)
+        others += 1
     try: yield
     finally:
+        for _ in range(others): _pop_mode()
         for mode in reversed(modes): _push_mode(mode)
 
 

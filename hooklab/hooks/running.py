@@ -16,7 +16,7 @@ from torch.overrides import _push_mode
 from .calls import LayerHook, check_layers
 from .function_mode import FunctionMode, take_off
 from .group import Group
-from .select import layers, refuse_opaque, runs, unwrap
+from .select import layers, runs, unwrap
 
 # %% ../../nbs/lib/hooks/running.ipynb #bd39c217
 def is_within(name: str, part: str) -> bool:
@@ -143,14 +143,14 @@ def compiled_parts(model: nn.Module) -> dict[str, nn.Module]:
 # %% ../../nbs/lib/hooks/running.ipynb #471ae229
 class PlaceGroup(Group):
     "Knows which layer of a model runs, and has a function mode on while one does."
+    listener = RunningLayer  # what it puts on each layer
     def __init__(self, kind: str, model: nn.Module, f: Callable | None = None):
-        refuse_opaque(model)
         super().__init__(kind, f, model if runs(unwrap(model)) else None)
-        named = {"": unwrap(model), **layers(model)} if self.rooted else layers(model)
+        named = {"": unwrap(model), **layers(model)} if self.rooted else layers(model)  # which refuses an opaque model
         check_layers(list(named.items()))
         self.now, self.mode = Now(), FunctionMode(self)
         self.fast, self.compiled = {}, compiled_parts(model)  # by name, the layers that cannot be looked into
-        self.attach([*(RunningLayer(name, m, self) for name, m in named.items()),
+        self.attach([*(self.listener(name, m, self) for name, m in named.items()),
                      *(CompiledLayer(name, m, self) for name, m in self.compiled.items())])
 
     def pass_begins(self): "Called when the model begins."

@@ -777,3 +777,114 @@ def test_the_copy_of_a_watch_watches_nothing(copied):
         hooks = copied(watch).hooks
         model(torch.ones(2, 3))
         assert hooks and all(h.removed for h in hooks) and not any(h.removed for h in watch.hooks)
+
+
+# the call inside the layer
+
+CALLS = {
+    "log of zero": (lambda x: (x*0).log()*2, "log#0", "`log` of 0 at [0, 0]"),
+    "zero by zero": (lambda x: (x*0)/(x*0), "div#0", "`div`: 0 / 0 at [0, 0]"),
+    "one by zero": (lambda x: (1/(x*0)).tanh(), "", ""),
+    "then inf minus inf": (lambda x: (y := (x*0 + 1)/0) - y, "div#0", "`div`: 1 / 0 at [0, 0]"),
+    "below zero": (lambda x: (x*0 - 4).sqrt() + 1, "sqrt#0", "`sqrt` of -4 at [0, 0]"),
+    "power": (lambda x: (x*0 - 2)**.5 + 1, "pow#0", "`pow`: -2 ** 0.5 at [0, 0]"),
+    "too large": (lambda x: (x*0 + 100).exp() + 1, "exp#0",
+                  "`exp` of 100, too large for float32, which ends at 3.40282e+38"),
+    "half": (lambda x: ((x*0 + 6e4).half() + (x*0 + 6e4).half()).float() + 1, "add#2",
+             "`add`: 6e+04 + 6e+04, too large for float16, which ends at 65504 at [0, 0]"),
+    "a row of masks": (lambda x: x.masked_fill(x > -1, -inf).softmax(1), "softmax#0",
+                       "`softmax` of a row of nothing but -inf at [0, 0]"),
+    "in place": (lambda x: x.mul(0).log_(), "log_#0", "`log_` of 0 at [0, 0]"),
+    "of a part": (lambda x: _into_a_part(x.clone()), "div#0", "`div`: 1 / 0 at [0]"),
+    "a sum": (lambda x: (x*0 + 3e38).sum(1, keepdim=True) + x, "sum#0", "`sum`, too large for float32"),
+    "a deviation": (lambda x: x + x[:1].std(0), "std#0", "`std` of one number at [0]"),
+    "harmless before": (lambda x: torch.where((x*0).log() < 0, x, x)*0 + (x*0 - 1).sqrt(), "sqrt#0",
+                        "`sqrt` of -1 at [0, 0]"),
+}
+
+
+def _into_a_part(x):
+    x[1] = torch.ones(4)/0
+    return x*1
+
+
+@pytest.mark.parametrize("what", CALLS)
+@pytest.mark.filterwarnings("ignore:std\\(\\)")
+def test_the_call_inside_the_layer_is_named(what, x):
+    f, call, said = CALLS[what]
+    if not call: return quiet(net(Do(f)), x, inf=False, gradients=False)
+    error = fault(net(Do(f)), x)
+    assert names(error) == ("layer", "2", "forward") and error.call == f"2/{call}"
+    assert f"\n    in `2`: {said}" in str(error) and str(error).splitlines()[1].endswith(f", call 2/{call}")
+
+
+def test_a_layer_of_one_call_needs_no_name(x):
+    error = fault(net(Do(torch.log)), x)
+    assert error.call == "" and "in `2`" not in str(error)
+    assert fault(net(Do(lambda x: x.log_())), x).call == ""
+
+
+def test_a_call_between_layers_and_of_the_model_itself(x):
+    assert fault(net(Then(nn.Linear(4, 4), lambda x: x/0*0, nn.Linear(4, 4))), x).call == "2/div#0"
+    error = fault(Then(nn.Linear(4, 4), lambda x: (x*0).log()), x)
+    assert error.call == "/log#0" and "in `(model)`: `log` of 0" in str(error)
+
+
+def test_the_second_look_changes_nothing(x):
+    seen = []
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.drop = nn.BatchNorm1d(4), nn.Dropout(.5)
+        def forward(self, x): return ((self.drop(self.norm(x))*0).log() + 1).tanh()*inf*0
+
+    model = net(Block())
+    twin, random = copy.deepcopy(model), torch.get_rng_state()
+    twin(x)
+    after = torch.get_rng_state()
+    torch.set_rng_state(random)
+    with find_nan(model, seen.append) as watch:
+        model(x)
+        assert watch.n_pass == 1 and torch.equal(torch.get_rng_state(), after)
+        for _ in range(3): model(x)
+        assert watch.n_pass == 4 and len(seen) == 1 and seen[0].call == "2/mul#1"
+        assert not any(c.entrance for c in [watch.top]) and watch.forward.given == {}
+    assert model[2].norm.num_batches_tracked == 4 and not hl.hooks_on(model)
+
+
+def test_no_second_look_where_it_might_change_something(x):
+    class Cache:
+        n = 0
+
+    class Cached(nn.Module):
+        def forward(self, x, cache):
+            cache.n += 1
+            return (x*0).log() + 1
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = Cached()
+        def forward(self, x): return self.layer(x, self.cache)
+
+    model = Model()
+    model.cache = Cache()
+    error = fault(model, x)
+    assert model.cache.n == 1 and error.call == ""
+    cache = Cache()
+    with pytest.raises(NonFiniteError) as found, find_nan(layer := Cached()): layer(x, cache)
+    assert cache.n == 1 and found.value.call == ""
+
+
+def test_inputs_that_were_changed_since_are_not_used(x):
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Do(lambda x: (x*0 - 1).sqrt() + 1)
+        def forward(self, x):
+            x = x*1
+            out = self.inner(x)
+            x.zero_()
+            return out
+    error = fault(net(Residual()), x)
+    assert error.layer == "2.inner" and error.call == "2.inner/sqrt#0"
