@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/fault-table.ipynb #1e21b91b
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from hooklab.stats import data_faults, layer_faults, loop_faults, loss_faults, run_faults
 from hooklab.stats.evidence import Run, Seen
@@ -149,8 +149,8 @@ LAYER_FAULTS = {
 
 # %% ../../nbs/lib/stats/fault-table.ipynb #ef88c15e
 NOTHING = ("Record the model that is trained, and see that each step ends: with step(), or with auto=True.")
-FAULTS: dict[str, tuple[Callable[[Run], Iterator[Seen]], str | Callable[[Run], str]]] = {
-    "nothing recorded": (lambda run: iter(()), NOTHING), **LOOP_FAULTS, **LAYER_FAULTS}
+FAULTS: dict[str, tuple[Callable[[Run], Iterable[Seen]], str | Callable[[Run], str]]] = {
+    "nothing recorded": (lambda run: (), NOTHING), **LOOP_FAULTS, **LAYER_FAULTS}
 
 
 def advice_on(what: str, run: Run, seen: Seen) -> str:

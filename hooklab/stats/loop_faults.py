@@ -108,7 +108,7 @@ def not_in_optimizer(run: Run) -> Iterator[Seen]:
     names = [*params]
     last_lacking, first_had = max(map(names.index, lacks)), min(map(names.index, has), default=len(names))
     only_the_end = has and last_lacking < first_had and len(has) <= len(lacks)
-    if only_the_end: only_the_end = next(loss_does_not_fall(run), None) is None  # a backbone would do its work
+    if only_the_end: only_the_end = not run.once(loss_does_not_fall)  # a backbone would do its work
     yield Seen(lacks, run.log_span(0), "note" if only_the_end else "certain",
                f"The optimizer has {len(has)} of {len(has) + len(lacks)} parameters that get gradients. It lacks "
                f"{first_few(lacks, 4)}.")
