@@ -157,3 +157,17 @@ def advice_on(what: str, run: Run, seen: Seen) -> str:
     "What helps: what the function says that has found it, or what usually helps."
     usual = FAULTS[what][1]
     return seen.advice or (usual if isinstance(usual, str) else usual(run))
+
+# %% ../../nbs/lib/stats/fault-table.ipynb #ab5cf57e
+class NoModel:
+    "Stands in for a run of which nothing is known."
+    types: dict[str, str] = {}
+    facts: dict[str, dict] = {}
+
+
+def usual_advice(
+    what: str, # The id of a finding
+) -> str: # What to look at in the code, the most frequent reason first
+    "What helps against a finding in general."
+    usual = FAULTS[what][1]
+    return usual if isinstance(usual, str) else usual(NoModel())
