@@ -1,4 +1,5 @@
 "Each question about a run is asked once, and several rules that look at one thing have one answer."
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -62,3 +63,36 @@ def test_how_the_loss_went():
     assert course.kind == "cross-entropy" and abs(course.guess - 2.3) < .02 and not course.is_short
     assert course.late < course.early and len(course.losses) > len(course.late_losses) > 0
     assert loss_course(recorded(linear, passes=2)) is None  # each pass may have a loss of its own
+
+
+def scaled(unscale, optimizer_type=torch.optim.SGD, growth_interval=2000, clip=1.):
+    "What is said of a run with a `GradScaler` that clips its gradients."
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 10))
+    optimizer = optimizer_type(model.parameters(), lr=.01)
+    scaler = torch.amp.GradScaler("cpu", growth_interval=growth_interval)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer, scaler=scaler) as s:
+        for x, y in hl.digits().train:
+            with torch.autocast("cpu", torch.float16): output = model(x)
+            loss = F.cross_entropy(output.float(), y)
+            scaler.scale(loss).backward()
+            if unscale: scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            s.step(loss)
+    return hl.diagnose(s)
+
+
+@pytest.mark.parametrize("optimizer_type", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize("growth_interval", [2000, 5])
+def test_clipping_before_the_scale_is_taken_out(optimizer_type, growth_interval):
+    finding = scaled(False, optimizer_type, growth_interval).first
+    assert (finding.what, finding.sure) == ("clipping too tight", "likely")
+    assert "or a power of two times that: they are clipped while the scaler has them multiplied" in finding.evidence
+    assert finding.advice.startswith("Call scaler.unscale_(optimizer)")
+
+
+@pytest.mark.parametrize("clip", [.1, 1., 100.])
+def test_clipping_behind_unscaling_is_right(clip): assert "clipping too tight" not in scaled(True, clip=clip)
