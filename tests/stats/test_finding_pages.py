@@ -105,7 +105,8 @@ def test_a_result_of_nothing_leads_to_its_page():
 
 def test_anchors_are_those_of_the_site():
     markdown = pytest.importorskip("smalldocs.markdown")
-    assert [anchor(what) for what in (*ABOUT, *PREFLIGHT)] == [markdown.pandoc_id(what) for what in (*ABOUT, *PREFLIGHT)]
+    ids = [*ABOUT, *PREFLIGHT]
+    assert [*map(anchor, ids)] == [*map(markdown.pandoc_id, ids)]
 
 
 @pytest.mark.parametrize("what", FAULTS)
