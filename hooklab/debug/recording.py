@@ -110,6 +110,7 @@ class Notes:
         "What the model was called with, as JSON; None if it cannot be written."
         root = self.seen.calls[-1]
         def put(t):
+            if t.is_nested: raise TypeError("a record cannot hold a nested tensor, only its padded numbers")
             shelf = self.seen.shelf
             same = (v.key for v in root.inputs if (v.dtype, v.shape) == (t.dtype, tuple(t.shape)))
             return next((key for key in same if equal_bits(shelf.get(key), t)), None) or shelf.put(t)

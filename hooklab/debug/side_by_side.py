@@ -175,6 +175,7 @@ def words_of_records(trial: SideBySide, stop: Stop, place: TensorPlace | None) -
 class SideVerdict(Verdict):
     "From two passes, side by side, to rows."
     def sizes(self, pair: Pair) -> tuple[float, bool]:
+        if self.stops[pair] in self.trial.other_shapes: return math.inf, False
         worst, equal = 0., True
         for part in self.parts(self.stops[pair]):
             both = numbers(self.trial.side_a, self.trial.side_b, part)

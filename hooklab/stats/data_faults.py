@@ -94,24 +94,18 @@ def bad_inputs(run: Run) -> Iterator[Seen]:
                "Look at the data: a missing value, a division by a deviation of zero, a logarithm.")
 
 # %% ../../nbs/lib/stats/data-faults.ipynb #523ef87e
-def input_unused(run: Run) -> Iterator[Seen]:
-    for seen, exactly in output_alike(run):
-        if exactly and (not seen.layers or seen.layers[:1] == run.outputs.names[:1]): yield seen
+def input_unused(run: Run) -> list[Seen]: return run.once(output_alike).get("input unused", [])
+def samples_alike(run: Run) -> list[Seen]: return run.once(output_alike).get("samples alike", [])
 
 
-def samples_alike(run: Run) -> Iterator[Seen]:
-    for seen, exactly in output_alike(run):
-        if not exactly or seen.layers and seen.layers[:1] != run.outputs.names[:1]: yield seen
-
-
-def output_alike(run: Run) -> Iterator[tuple[Seen, bool]]: # and whether they are equal up to rounding
-    "Are the rows of the output equal, or nearly so, from some step on?"
-    if next(constant_inputs(run), None) is not None: return
+def output_alike(run: Run) -> dict[str, list[Seen]]: # By the id of the finding; empty if the rows differ
+    "Are the rows of the output equal, or nearly so, from some step on? From the first layer on, the input is unused."
+    if run.once(constant_inputs): return {}
     looks = [look for look in run.looks if look["n_rows"] > 1 and math.isfinite(look["size"]) and look["size"] > 0]
     shares = torch.tensor([look["apart"]/look["size"] for look in looks], dtype=torch.double)
     since = lasting(shares <= ALIKE, torch.ones(len(shares), dtype=torch.bool)).item() if len(looks) else -1
     if since < 0 and len(shares) > LASTS and shares[-1] < min(.05, SHRUNK*shares[:LASTS].max()): since = len(shares) - 1
-    if since < 0: return
+    if since < 0: return {}
     apart = shares[since:].median().item()
     step = looks[since]["step"]
     begins = ""
@@ -119,7 +113,8 @@ def output_alike(run: Run) -> Iterator[tuple[Seen, bool]]: # and whether they ar
     if layers: begins = f" It begins in {layers[0]}."
     seen = Seen(layers[:1], (step, looks[-1]["step"]), "certain" if apart <= SAME and is_sudden(run) else "likely",
                 f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}")
-    yield seen, apart <= SAME
+    unused = apart <= SAME and layers[:1] in ([], run.outputs.names[:1])
+    return {"input unused" if unused else "samples alike": [seen]}
 
 
 def is_sudden(run: Run) -> bool:

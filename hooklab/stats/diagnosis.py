@@ -36,7 +36,7 @@ WITHOUT_ROWS = ("eval mode",)  # what the loop alone tells, where no layer was m
 def found_in(run: Run, faults: dict) -> list[Finding]: # Causes first
     "What is found of these faults."
     found = [Finding(what, *seen[:4], advice_on(what, run, seen))
-             for what, (look, _) in faults.items() for seen in look(run)]
+             for what, (look, _) in faults.items() for seen in run.once(look)]
     return roots_first([replace(f, follows=id_of_cause(f, found)) for f in found])
 
 # %% ../../nbs/lib/stats/diagnosis.ipynb #98c5211d

@@ -6,7 +6,9 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/evidence.ipynb #9bdd8716
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -131,6 +133,17 @@ class Run:
         # if the optimizer uses a NaN gradient, nothing after it is finite: finite numbers later mean a skipped step
         self.skipped = bad & (true_from(fine) > 0) if not self.scaled else bad & ~self.outputs.bad.any(0)
         self.updates = found["updates"] if "updates" in found and found["updates"].steps == steps else None
+        self._answers = {}
+
+    def once(
+        self,
+        question: Callable[["Run"], Any], # A rule, or something else that is read from a run
+    ) -> Any: # What it returns; a list of what it yields
+        "Ask this once, however many rules want to know."
+        if question not in self._answers:
+            answer = question(self)
+            self._answers[question] = [*answer] if isinstance(answer, Iterator) else answer
+        return self._answers[question]
 
     def logged(self, name: str) -> Tensor:
         "One of the numbers of the loop, for each of `log_steps`; NaN where it is unknown."
@@ -139,11 +152,11 @@ class Run:
     def log_span(self, row: int) -> tuple[int, int]:
         return (self.log_steps[row], self.log_steps[-1]) if self.log_steps else (0, -1)
 
-    @property
+    @cached_property
     def update(self) -> Tensor: # Without skipped steps
         return self.updates.values("update").double().cpu()[:, ~self.skipped]
 
-    @property
+    @cached_property
     def ratio(self) -> Tensor:
         "The median ratio of each step, without parameters that began at zero: their ratios mean nothing."
         data = self.updates.values("data").double().cpu()[:, ~self.skipped]

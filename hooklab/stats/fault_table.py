@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/fault-table.ipynb #1e21b91b
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from hooklab.stats import attention_faults, data_faults, layer_faults, loop_faults, loss_faults, run_faults
 from hooklab.stats.evidence import Run, Seen
@@ -149,11 +149,25 @@ LAYER_FAULTS = {
 
 # %% ../../nbs/lib/stats/fault-table.ipynb #ef88c15e
 NOTHING = ("Record the model that is trained, and see that each step ends: with step(), or with auto=True.")
-FAULTS: dict[str, tuple[Callable[[Run], Iterator[Seen]], str | Callable[[Run], str]]] = {
-    "nothing recorded": (lambda run: iter(()), NOTHING), **LOOP_FAULTS, **LAYER_FAULTS}
+FAULTS: dict[str, tuple[Callable[[Run], Iterable[Seen]], str | Callable[[Run], str]]] = {
+    "nothing recorded": (lambda run: (), NOTHING), **LOOP_FAULTS, **LAYER_FAULTS}
 
 
 def advice_on(what: str, run: Run, seen: Seen) -> str:
     "What helps: what the function says that has found it, or what usually helps."
     usual = FAULTS[what][1]
     return seen.advice or (usual if isinstance(usual, str) else usual(run))
+
+# %% ../../nbs/lib/stats/fault-table.ipynb #ab5cf57e
+class NoModel:
+    "Stands in for a run of which nothing is known."
+    types: dict[str, str] = {}
+    facts: dict[str, dict] = {}
+
+
+def usual_advice(
+    what: str, # The id of a finding
+) -> str: # What to look at in the code, the most frequent reason first
+    "What helps against a finding in general."
+    usual = FAULTS[what][1]
+    return usual if isinstance(usual, str) else usual(NoModel())

@@ -6,11 +6,9 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/finding-pages.ipynb #e5ebcc5e
+import os
 import re
 from typing import NamedTuple
-
-from hooklab.stats.fault_table import FAULTS
-from hooklab.stats.findings import Finding
 
 # %% ../../nbs/lib/stats/finding-pages.ipynb #176ba8ba
 class About(NamedTuple):
@@ -149,34 +147,58 @@ STEPS = {
         "the length of the parameters over the steps", "09-update-ratio"),
 }
 
-PAGES = {"data": DATA, "loop": LOOP, "loss": LOSS, "layers": LAYERS, "steps": STEPS}  # by the name of the page
+PAGES = {"data": DATA, "loop": LOOP, "loss": LOSS, "layers": LAYERS, "steps": STEPS}  # of `diagnose`, by name
 ABOUT = {what: about for page in PAGES.values() for what, about in page.items()}
 
+# %% ../../nbs/lib/stats/finding-pages.ipynb #1cf3998c
+PREFLIGHT = {
+    "constant targets": About(
+        "The loss is close to zero within a few steps, whatever the input is.",
+        "the targets of one batch", "01-why-hooks"),
+    "labels not used": About(
+        "The loss falls, and the model is no better than before.",
+        "what the loss does with the target", "01-why-hooks"),
+    "labels broadcast": About(
+        "A regression falls to the error of the mean and no further; torch warns about two sizes.",
+        "the shapes of output and target", "01-why-hooks"),
+    "samples leak": About(
+        "The loss looks better than it should, and single samples get other answers than batches.",
+        "the layer that is named: its dimensions", "04-capture"),
+    "mask ignored": About(
+        "Answers depend on how far a batch is padded.",
+        "where the mask goes in `forward`", "14-patching"),
+    "twice in the optimizers": About(
+        "Some parameters make steps that are twice as long as the others'.",
+        "the parameters that each optimizer was given", "09-update-ratio"),
+    "first loss too high": About(
+        "The first loss is many times that of a guess, and the first steps only undo it.",
+        "the size of the last layer's weights, and of the inputs", "07-init"),
+    "cannot learn by heart": About(
+        "The loss stays where it is, even on a few samples.",
+        "what else was found; then dropout, weight decay and the narrowest layer", "05-stats"),
+}
+
 # %% ../../nbs/lib/stats/finding-pages.ipynb #3c9dbead
+ON_PAGE = {what: name for name, found in {**PAGES, "preflight": PREFLIGHT}.items() for what in found}
+
+
 def page_of(
-    finding: str | Finding, # A finding, or its id
+    what: str, # The id of a finding
 ) -> str: # Such as lib/faults/loop.html#no-zero_grad
     "The page that tells more about a finding, relative to the root of the site."
-    what = finding.what if isinstance(finding, Finding) else finding
-    page = next((name for name, found in PAGES.items() if what in found), None)
-    if page is None: raise KeyError(f"there is no finding {what!r}; there are {', '.join(ABOUT)}")
-    return f"lib/faults/{page}.html#{anchor(what)}"
+    if what not in ON_PAGE: raise KeyError(f"there is no finding {what!r}; there are {', '.join(ON_PAGE)}")
+    return f"lib/faults/{ON_PAGE[what]}.html#{anchor(what)}"
+
+
+def address_of(
+    what: str, # The id of a finding
+) -> str: # Empty if no page is about it
+    "The page, and where the environment variable HOOKLAB_SITE says where the site stands, its whole address."
+    if what not in ON_PAGE: return ""
+    site = os.environ.get("HOOKLAB_SITE", "").rstrip("/")
+    return f"{site}/{page_of(what)}" if site else page_of(what)
 
 
 def anchor(heading: str) -> str: # As the site makes it of a heading
     "The place of a heading on its page."
     return re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-"))
-
-# %% ../../nbs/lib/stats/finding-pages.ipynb #ab5cf57e
-class NoModel:
-    "Stands in for a run of which nothing is known."
-    types: dict[str, str] = {}
-    facts: dict[str, dict] = {}
-
-
-def usual_advice(
-    what: str, # The id of a finding
-) -> str: # What to look at in the code, the most frequent reason first
-    "What helps against a finding in general."
-    usual = FAULTS[what][1]
-    return usual if isinstance(usual, str) else usual(NoModel())

@@ -12,6 +12,7 @@ from html import escape
 from typing import Any
 
 from hooklab.hooks.select import first_few
+from hooklab.stats.finding_pages import address_of
 
 # %% ../../nbs/lib/stats/findings.ipynb #8a08c30d
 @dataclass(frozen=True)
@@ -34,14 +35,26 @@ class Finding:
         return layers + (f"(steps {first} to {last})" if first < last else f"(step {first})")
 
     @property
+    def page(self) -> str:
+        """The page that tells more, such as lib/faults/loop.html#no-zero_grad: relative to the root of hooklab's pages,
+        or a whole address if the environment variable HOOKLAB_SITE has theirs. Empty if there is none."""
+        return address_of(self.what)
+
+    @property
     def row(self) -> dict[str, Any]:
         "Everything as a dict of plain values, for `pandas.DataFrame` or JSON."
-        return {**asdict(self), "layers": list(self.layers), "steps": list(self.steps)}
+        return {**asdict(self), "layers": list(self.layers), "steps": list(self.steps), "page": self.page}
+
+    @property
+    def more(self) -> str:
+        "What helps, and where to read more, as lines of text."
+        page = f"\n  More: {self.page}" if self.page else ""
+        return f"  What helps: {self.advice}{page}"
 
     def __str__(self):
         head = f"{self.sure}: {self.what} {self.where}".rstrip()
         if self.follows: return f"{head}, follows from {self.follows}\n  {self.evidence}"
-        return f"{head}\n  {self.evidence}\n  What helps: {self.advice}"
+        return f"{head}\n  {self.evidence}\n{self.more}"
 
 # %% ../../nbs/lib/stats/findings.ipynb #bdee7927
 def counted(n: int, noun: str) -> str: return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
@@ -51,7 +64,14 @@ def as_html(finding: Finding) -> str:
     "A finding as an item of a list."
     head = f"{finding.sure}: <b>{escape(finding.what)}</b> {escape(finding.where)}"
     if finding.follows: return f"<li>{head}, follows from {escape(finding.follows)}<br>{escape(finding.evidence)}</li>"
-    return f"<li>{head}<br>{escape(finding.evidence)}<br><i>What helps:</i> {escape(finding.advice)}</li>"
+    return f"<li>{head}<br>{escape(finding.evidence)}<br>{more_as_html(finding)}</li>"
+
+
+def more_as_html(finding: Finding) -> str:
+    "What helps, and where to read more; as a link if it is known where the pages stand."
+    helps, page = f"<i>What helps:</i> {escape(finding.advice)}", escape(finding.page)
+    if not page: return helps
+    return f"{helps}<br><i>More:</i> " + (f'<a href="{page}">{page}</a>' if "://" in page else f"<code>{page}</code>")
 
 # %% ../../nbs/lib/stats/findings.ipynb #15401206
 class Diagnosis:
@@ -92,13 +112,13 @@ class Diagnosis:
     def __contains__(self, what): return any(f.what == what for f in self.findings)
 
     def __repr__(self):
-        if "nothing recorded" in self: return f"{self.title}\n  What helps: {self.findings[0].advice}"
+        if "nothing recorded" in self: return f"{self.title}\n{self.findings[0].more}"
         notes = "\n".join(f"Not judged: {text}" for text in self.unknown)
         return "\n\n".join(part for part in (self.title, *map(str, self.findings), notes) if part)
 
     def _repr_html_(self):
         if "nothing recorded" in self:
-            return f"<p><b>{escape(self.title)}</b><br><i>What helps:</i> {escape(self.findings[0].advice)}</p>"
+            return f"<p><b>{escape(self.title)}</b><br>{more_as_html(self.findings[0])}</p>"
         rows = "".join(map(as_html, self))
         notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in self.unknown]
         return f"<p><b>{escape(self.title)}</b></p>" + (f"<ul>{rows}</ul>" if rows else "") + "".join(notes)

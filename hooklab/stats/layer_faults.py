@@ -68,7 +68,7 @@ def never_ran(run: Run) -> Iterator[Seen]:
 
 
 def not_trained(run: Run) -> Iterator[Seen]:
-    reported = {name for seen in never_ran(run) for name in seen.layers}
+    reported = {name for seen in run.once(never_ran) for name in seen.layers}
     for seen in without_gradient(run):
         reported.update(seen.layers)
         yield seen

@@ -24,6 +24,7 @@ DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient w
 OF_A_STEP = .3  # share of a step that decay makes up
 FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and more
 TIGHT = .1  # share of a gradient that clipping leaves
+SHORT = .01  # length of all gradients: clipping at 1 and a scale of 128 or more leave less
 LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 and above
 
 # %% ../../nbs/lib/stats/loop-faults.ipynb #6fe3f35b
@@ -108,7 +109,7 @@ def not_in_optimizer(run: Run) -> Iterator[Seen]:
     names = [*params]
     last_lacking, first_had = max(map(names.index, lacks)), min(map(names.index, has), default=len(names))
     only_the_end = has and last_lacking < first_had and len(has) <= len(lacks)
-    if only_the_end: only_the_end = next(loss_does_not_fall(run), None) is None  # a backbone would do its work
+    if only_the_end: only_the_end = not run.once(loss_does_not_fall)  # a backbone would do its work
     yield Seen(lacks, run.log_span(0), "note" if only_the_end else "certain",
                f"The optimizer has {len(has)} of {len(has) + len(lacks)} parameters that get gradients. It lacks "
                f"{first_few(lacks, 4)}.")
@@ -188,6 +189,7 @@ def of_each_step(run: Run, rows: list[int], share: float) -> float:
 
 # %% ../../nbs/lib/stats/loop-faults.ipynb #60d06272
 def clipping_too_tight(run: Run) -> Iterator[Seen]:
+    yield from clipped_while_scaled(run)
     length, clipped = without_nan(run.logged("gradient")), without_nan(run.logged("clipped"))
     if len(clipped) < LASTS or run.updates is None: return
     left = clipped[clipped > 0].median() if (clipped > 0).any() else torch.tensor(1.)
@@ -198,3 +200,16 @@ def clipping_too_tight(run: Run) -> Iterator[Seen]:
     yield Seen([], run.log_span(0), "certain" if same and left < .01 else "likely",
                f"Gradients are clipped {to}to {left:.2g} of what they were, and a step moves parameters by "
                f"{in_digits(ratio.median())} of their length.")
+
+
+def clipped_while_scaled(run: Run) -> Iterator[Seen]:
+    "Is the length of the gradients always the same short one, but for powers of two, by which the scale changes?"
+    length = run.logged("gradient")
+    length = length[length > 0]
+    if not run.scaled or len(length) < LASTS or length.median() > SHORT: return
+    doubled = (length/length.median()).log2()
+    if ((doubled - doubled.round()).abs() < 1e-3).double().mean() < MOSTLY: return
+    yield Seen([], run.log_span(0), "likely",
+               f"In nearly every step, the length of the gradients is {length.median():.2g}, or a power of two times "
+               "that: they are clipped while the scaler has them multiplied, and divided afterwards.",
+               "Call scaler.unscale_(optimizer) after backward() and before clipping.")

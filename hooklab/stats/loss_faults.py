@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-import torch
-
 from hooklab.stats.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits
+from hooklab.stats.loss_course import loss_course, mean_of, of_kind
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #5c576808
 AS_A_GUESS = .97  # of the loss of a guess: what is above has learned next to nothing
@@ -25,54 +24,15 @@ LEARNED = .4  # what is left of the variance of large targets, where a model lea
 ENDS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #b498a899
-def of_kind(run: Run, *kinds: str) -> list[dict]: # The looks at outputs whose loss is one of these
-    return [look for look in run.looks if look.get("kind") in kinds]
-
-
 def mostly(looks: list[dict], fact, least: int = LASTS) -> bool:
     return len(looks) >= least and sum(bool(fact(look)) for look in looks) >= MOSTLY*len(looks)
 
 
-def mean_of(numbers: list[float]) -> float: return sum(numbers)/len(numbers) if numbers else math.nan
-
-
-def single_pass(run: Run) -> bool:
-    "Does the model run once in a step? Where it runs several times, each pass may have a loss of its own."
-    return (run.logged("trained").nan_to_num() <= 1).double().mean() > MOSTLY if len(run.log_steps) else False
-
-
-def losses_and_guess(run: Run, least: int = LASTS) -> tuple[list[int], list[float], float, str] | None:
-    "The steps that were looked at, their losses, the loss of a guess and the kind of loss, where a guess can be told."
-    kinds = [look["kind"] for look in run.looks if "kind" in look]
-    if not kinds or not single_pass(run): return None
-    kind = max(set(kinds), key=kinds.count)
-    looks = of_kind(run, kind)
-    if len(looks) < MOSTLY*len({look["step"] for look in run.looks}) or len(looks) < least: return None
-    return [x["step"] for x in looks], [x["loss"] for x in looks], guess_of(looks), kind
-
-
-def late_from(run: Run) -> float:
-    "The step with which the last third of the run begins."
-    return run.log_steps[0] + (run.log_steps[-1] - run.log_steps[0])*2/3
-
-
 def falls_well(run: Run) -> bool:
     "Is the loss in the end far below that of a guess, and below what it was?"
-    found = losses_and_guess(run)
-    if found is None: return False
-    steps, values, guess, _ = found
-    late = mean_of([x for step, x in zip(steps, values) if step >= late_from(run)])
-    return guess > 0 and late < FALLS*guess and late < values[0] and values[-1] < 2*late
-
-
-def guess_of(looks: list[dict]) -> float:
-    "The loss of the best answer that ignores the input: of classes, by how often each label occurred."
-    if not looks[0]["labels"]: return mean_of([look["guess"] for look in looks])
-    width = max(len(look["labels"]) for look in looks)
-    counts = torch.zeros(width, dtype=torch.double)
-    for look in looks: counts[:len(look["labels"])] += torch.tensor(look["labels"], dtype=torch.double)
-    share = counts[counts > 0]/counts.sum()
-    return -(share*share.log()).sum().item()
+    course = run.once(loss_course)
+    if course is None or course.is_short or not course.guess > 0: return False
+    return course.late < FALLS*course.guess and course.late < course.losses[0] and course.losses[-1] < 2*course.late
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #83bd1753
 def wrong_sign(run: Run) -> Iterator[Seen]:
@@ -151,15 +111,12 @@ def sure_of(looks: list[dict], fact: str) -> str:
 # %% ../../nbs/lib/stats/loss-faults.ipynb #352b1007
 def loss_does_not_fall(run: Run) -> Iterator[Seen]:
     yield from constant_loss(run)
-    found = losses_and_guess(run)
-    if found is None or len(run.log_steps) < ENOUGH: return
-    steps, values, guess, kind = found
-    late = [x for step, x in zip(steps, values) if step >= late_from(run)]
-    if not late or not guess > 0 or not math.isfinite(mean_of(late)): return
-    if not AS_A_GUESS*guess <= mean_of(late) <= WORSE*guess: return
+    course = run.once(loss_course)
+    if course is None or course.is_short or len(run.log_steps) < ENOUGH or not course.guess > 0: return
+    if not AS_A_GUESS*course.guess <= course.late <= WORSE*course.guess: return
     yield Seen([], run.log_span(0), "likely",
-               f"In the last third of the run the {kind} is {mean_of(late):.3g}. The best answer that ignores the "
-               f"input has {guess:.3g}.")
+               f"In the last third of the run the {course.kind} is {course.late:.3g}. The best answer that ignores "
+               f"the input has {course.guess:.3g}.")
 
 
 def constant_loss(run: Run) -> Iterator[Seen]:
@@ -171,21 +128,19 @@ def constant_loss(run: Run) -> Iterator[Seen]:
 
 def far_from_a_guess(run: Run) -> bool:
     "Is the first loss far above that of a guess?"
-    found = losses_and_guess(run, least=1)
-    if found is None: return False
-    _, values, guess, _ = found
-    return guess > 0 and values[0] > 3*guess and values[0] > guess + 3
+    course = run.once(loss_course)
+    if course is None: return False
+    return course.guess > 0 and course.losses[0] > max(3*course.guess, course.guess + 3)
 
 
 def loss_rises(run: Run) -> Iterator[Seen]:
-    found = losses_and_guess(run)
-    if found is None or len(run.log_steps) < SOON: return
-    steps, values, guess, kind = found
-    early, late = mean_of(values[:3]), mean_of([x for s, x in zip(steps, values) if s >= late_from(run)])
+    course = run.once(loss_course)
+    if course is None or course.is_short or len(run.log_steps) < SOON: return
+    early, late, guess = course.early, course.late, course.guess
     if not (guess > 0 and late > WORSE*guess and late > early) and not late > BLOWN_UP*max(early, guess): return
     yield Seen([], run.log_span(0), "likely",
-               f"The {kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last third. The "
-               f"best answer that ignores the input has {in_digits(guess)}.")
+               f"The {course.kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last third. "
+               f"The best answer that ignores the input has {in_digits(guess)}.")
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #6bbae078
 def loss_not_finite(run: Run) -> Iterator[Seen]:

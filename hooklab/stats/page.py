@@ -16,7 +16,6 @@ import torch
 
 from .. import __version__
 from .diagnosis import Diagnosis, diagnose
-from .finding_pages import page_of
 from .findings import Finding, as_html
 from .page_parts import drawn, pictures_of, table_of
 from .records import Recorded
@@ -144,6 +143,4 @@ def top_of_page(diagnosis: Diagnosis) -> str:
     items = [with_followers(finding, waiting) for finding in diagnosis if not finding.follows]
     items += map(as_html, waiting)  # what follows from something that was not found
     notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in diagnosis.unknown]
-    more = [f"<p><small>More about {escape(first.what)}: {escape(page_of(first))} of hooklab's pages</small></p>"
-            for first in [diagnosis.first] if first]
-    return f"<p><b>{escape(diagnosis.title)}</b></p><ul>{''.join(items)}</ul>{''.join(more + notes)}"
+    return f"<p><b>{escape(diagnosis.title)}</b></p><ul>{''.join(items)}</ul>{''.join(notes)}"

@@ -22,8 +22,8 @@ from .preflight_trial import Check, Flown, NotLookedAt, Suspect, TestFlight
 
 # %% ../../nbs/lib/stats/preflight-loss.ipynb #0b21f95c
 CRITERIA = {"NllLoss": "nll", "NllLoss2D": "nll", "LogSoftmax": "log softmax",
-            "BinaryCrossEntropyWithLogits": "bce logits",
-         "BinaryCrossEntropy": "bce", "MseLoss": "distance", "SmoothL1Loss": "distance", "HuberLoss": "distance"}
+            "BinaryCrossEntropyWithLogits": "bce with logits", "BinaryCrossEntropy": "bce",
+            "MseLoss": "distance", "SmoothL1Loss": "distance", "HuberLoss": "distance"}
 ONLY_TURNED = {"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T", "Slice",
                "Select", "Alias", "Clone", "ToCopy", "Expand"}
 ACTIVATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid", "Relu": "ReLU", "Tanh": "tanh", "LogSoftmax": "log_softmax"}
@@ -114,7 +114,8 @@ def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, 
 
 # %% ../../nbs/lib/stats/preflight-loss.ipynb #bd7ba74d
 WANTED = {"cross-entropy": "cross-entropy wants logits, and applies softmax itself",
-          "log softmax": "log_softmax wants logits", "bce logits": "this loss wants logits, and applies sigmoid itself"}
+          "log softmax": "log_softmax wants logits",
+          "bce with logits": "this loss wants logits, and applies sigmoid itself"}
 RANGE = {"ReLU": (0., math.inf), "sigmoid": (0., 1.), "tanh": (-1., 1.), "softmax": (0., 1.)}
 
 
@@ -125,7 +126,7 @@ def activation_fits(flight: TestFlight, step: FirstStep) -> Check:
     for c in step.criteria:
         if c.kind == "log softmax" and "cross-entropy" in known: continue  # label smoothing uses it twice
         if c.kind in WANTED and c.activation in RANGE:
-            certain = c.activation == ("sigmoid" if c.kind == "bce logits" else "softmax")
+            certain = c.activation == ("sigmoid" if c.kind == "bce with logits" else "softmax")
             yield Suspect("activation before the loss", "certain" if certain else "likely",
                           f"The loss gets what {c.activation} returns; {WANTED[c.kind]}.")
         elif c.kind == "nll" and (c.prediction.logsumexp(min(1, c.prediction.dim() - 1)).abs() > .05).any():
@@ -156,9 +157,8 @@ def classified(c: Criterion) -> tuple[float, float] | None:
         if not (c.target != c.ignored).any(): return None
         loss = F.nll_loss(c.prediction, c.target, ignore_index=c.ignored)
         return loss.item(), math.log(c.prediction.size(min(1, c.prediction.dim() - 1)))
-    if c.kind == "bce logits": return F.binary_cross_entropy_with_logits(c.prediction, c.target).item(), math.log(2)
-    if c.kind == "bce": return F.binary_cross_entropy(c.prediction, c.target).item(), math.log(2)
-    return None
+    yes_or_no = {"bce with logits": F.binary_cross_entropy_with_logits, "bce": F.binary_cross_entropy}.get(c.kind)
+    return (yes_or_no(c.prediction, c.target).item(), math.log(2)) if yes_or_no else None
 
 
 def loss_of_a_guess(flight: TestFlight, step: FirstStep) -> Check:

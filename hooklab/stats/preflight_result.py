@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..hooks.select import first_few
 from .causes import SURE
 from .evidence import in_digits
-from .findings import Finding
+from .findings import Finding, more_as_html
 from .preflight_trial import Check, NotLookedAt, Suspect
 
 # %% ../../nbs/lib/stats/preflight-result.ipynb #44d4de8a
@@ -112,14 +112,13 @@ class Preflight:
 
     def __repr__(self):
         lines = [self.title]
-        for f in self.findings: lines += ["", told_of(f), f"  {f.evidence}", f"  What helps: {f.advice}"]
+        for f in self.findings: lines += ["", told_of(f), f"  {f.evidence}", f.more]
         for state in ("fine", "not looked at"):
             if some := self._claims(state): lines += ["", f"{state.capitalize()}:", *(f"  {text}" for text in some)]
         return "\n".join(lines)
 
     def _repr_html_(self):
-        found = [f"<b>{escape(told_of(f))}</b><br>{escape(f.evidence)}<br><i>What helps:</i> {escape(f.advice)}"
-                 for f in self.findings]
+        found = [f"<b>{escape(told_of(f))}</b><br>{escape(f.evidence)}<br>{more_as_html(f)}" for f in self.findings]
         parts = [f"<p><b>{escape(self.title)}</b></p>", listed(found)]
         for state in ("fine", "not looked at"):
             if some := self._claims(state): parts += [f"<p>{state.capitalize()}:</p>", listed(map(escape, some))]

@@ -21,7 +21,7 @@ from .loss_faults import falls_well, far_from_a_guess, learns_large_targets, los
 def large_from_the_start(run: Run) -> Iterator[Seen]:
     "Are outputs large before the first step, and does that do harm?"
     o = run.outputs
-    if not o.size.shape[1] or next(saturated(run), None) is not None: return
+    if not o.size.shape[1] or run.once(saturated): return
     size = o.size[:, 0].nan_to_num(0, posinf=0)
     large = size > LARGE_START
     wild = run.updates is not None and (run.ratio > RATIO_LARGE).any()
@@ -121,7 +121,7 @@ def little_movement(run: Run) -> Iterator[Seen]:
     rate = rate[~rate.isnan()]
     warming_up = rate[-1] > 1.5*rate[len(rate)//2] if len(rate) else len(ratio) and ratio[-1] > 1.5*ratio[len(ratio)//2]
     if len(ratio) < LASTS or warming_up: return
-    still = ratio.median() < RATIO_SMALL_AND_STILL and next(loss_does_not_fall(run), None) is not None
+    still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
     if ratio.quantile(MOSTLY) >= RATIO_SMALL and not still: return
     yield Seen([], run.outputs.span(0), "likely" if len(ratio) >= SOON else "possible",
                f"A step moves parameters by {in_digits(ratio.median())} of their length. About 0.001 is usual.")

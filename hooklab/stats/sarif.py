@@ -11,7 +11,8 @@ from typing import Any
 
 from hooklab import __version__
 from hooklab.stats.diagnosis import diagnose
-from hooklab.stats.finding_pages import ABOUT, page_of, usual_advice
+from hooklab.stats.fault_table import usual_advice
+from hooklab.stats.finding_pages import ABOUT, page_of
 from hooklab.stats.findings import Diagnosis, Finding
 from hooklab.stats.records import read_records
 
@@ -65,10 +66,10 @@ def diagnosis_of(
 def with_page(diagnosis: Diagnosis) -> str:
     "The diagnosis as it is printed, and the page to read first."
     if not diagnosis: return str(diagnosis)
-    return f"{diagnosis}\n\nRead first: {page_of(diagnosis.first)}"
+    return f"{diagnosis}\n\nRead first: {diagnosis.first.page}"
 
 
 def as_rows(diagnosis: Diagnosis) -> dict[str, Any]:
     "The diagnosis for programs, as plain values."
-    return {"title": diagnosis.title, "findings": [f.row | {"page": page_of(f)} for f in diagnosis],
+    return {"title": diagnosis.title, "findings": diagnosis.rows,
             "not judged": list(diagnosis.unknown)}

@@ -2,6 +2,7 @@
 import copy
 import errno
 import json
+import math
 import os
 import warnings
 
@@ -276,3 +277,37 @@ def test_numbers_that_are_hard_to_keep(tmp_path):
         x = torch.randn(4, 4)
         before, after = (record(Odd(), tmp_path/name, x) for name in ("a.safetensors", "b.safetensors"))
         assert hl.compare(before, Odd()).same and hl.compare(before, after).same
+
+
+class OfRows(nn.Module):
+    "Takes nested tensors, and pads what it returns."
+    def __init__(self, n=8):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, n), nn.Linear(n, 2)
+
+    def forward(self, x):
+        x = self.last(self.first(x).relu())
+        return x.to_padded_tensor(0.) if x.is_nested else x
+
+
+@pytest.mark.filterwarnings("ignore")  # torch: "in prototype stage"
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_tensors(tmp_path, layout):
+    torch.manual_seed(0)
+    model = OfRows()
+    x = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(5, 4)], layout=layout)
+    before, after = (record(model, tmp_path/name, x) for name in ("a.safetensors", "b.safetensors"))
+    assert hl.compare(before, after).same
+    assert hl.compare(before, model, x).same
+    other = copy.deepcopy(model)
+    with torch.no_grad(): other.last.bias += 1
+    assert hl.compare(before, other, x).first.b == "last"
+    assert hl.compare(before, record(other, tmp_path/"c.safetensors", x)).first.b == "last"
+
+
+def test_an_output_of_another_shape_has_an_endless_error(tmp_path):
+    x = torch.randn(3, 4)
+    torch.manual_seed(0)
+    before, after = (record(OfRows(n), tmp_path/f"{n}.safetensors", x) for n in (8, 16))
+    row = next(row for row in hl.compare(before, after).rows if row.b == "first")
+    assert row.error == math.inf

@@ -4,11 +4,13 @@ import re
 
 import pytest
 
-from hooklab.stats.fault_table import FAULTS
-from hooklab.stats.finding_pages import ABOUT, PAGES, anchor, page_of, usual_advice
-from hooklab.stats.findings import Finding
+from hooklab.stats.fault_table import FAULTS, usual_advice
+from hooklab.stats.finding_pages import ABOUT, PAGES, PREFLIGHT, address_of, anchor, page_of
+from hooklab.stats.findings import Diagnosis, Finding
+from hooklab.stats.preflight_result import PREFLIGHT_ADVICE, Preflight
 
 LARGEST = 300_000  # bytes of a page as a notebook, with its figures
+ALL_PAGES = {**PAGES, "preflight": PREFLIGHT}
 
 
 def cells(repo, name): return json.loads((repo/f"nbs/{name}.ipynb").read_text(encoding="utf-8"))["cells"]
@@ -33,26 +35,28 @@ def printed(cell): return "".join("".join(output.get("text", [])) for output in 
 def test_every_finding_is_on_one_page():
     assert ABOUT.keys() == FAULTS.keys()
     assert sum(map(len, PAGES.values())) == len(ABOUT)
+    assert PREFLIGHT_ADVICE.keys() - ABOUT.keys() == PREFLIGHT.keys()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", ALL_PAGES)
 def test_the_headings_of_a_page_are_its_findings(repo, page):
-    assert list(sections(repo, page)) == list(PAGES[page])
+    assert list(sections(repo, page)) == list(ALL_PAGES[page])
     assert (repo/f"nbs/lib/faults/{page}.ipynb").stat().st_size < LARGEST
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", ALL_PAGES)
 def test_a_section_shows_a_run_that_has_the_fault(repo, page):
     for what, found in sections(repo, page).items():
         text = "".join(map(printed, found))
         assert re.search(rf"^(certain|likely|possible|note): {re.escape(what)}\b", text, re.M) or \
             (what == "nothing recorded" and text.startswith("Nothing was recorded: ")), what
+        assert any("image/png" in output.get("data", {}) for cell in found for output in cell.get("outputs", [])), what
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", ALL_PAGES)
 def test_a_section_says_what_the_table_says(repo, page):
     for what, found in sections(repo, page).items():
-        about, text = ABOUT[what], "\n".join(map(words, found))
+        about, text = ALL_PAGES[page][what], "\n".join(map(words, found))
         assert words(found[0]).startswith(f"## {what}\n\n{about.symptom} "), what
         assert f"Look first at: {about.look}. " in text and f"(../../lessons/{about.lesson}.ipynb)" in text, what
         assert (repo/f"nbs/lessons/{about.lesson}.ipynb").exists(), what
@@ -63,23 +67,46 @@ def test_a_section_says_what_the_table_says(repo, page):
 def test_the_table_links_every_section(repo):
     html = "".join("".join(output["data"]["text/html"]) for cell in cells(repo, "lib/faults/symptoms")
                    for output in cell.get("outputs", []))
-    links = re.findall(r'<td[^>]*><a href="((?:data|loop|loss|layers|steps)\.html#[\w-]+)">(.+?)</a>', html)
-    assert links == [(page_of(what).removeprefix("lib/faults/"), what) for what in ABOUT]
+    links = re.findall(r'<td[^>]*><a href="((?:data|loop|loss|layers|steps|preflight)\.html#[\w-]+)">(.+?)</a>', html)
+    assert links == [(page_of(what).removeprefix("lib/faults/"), what) for what in [*ABOUT, *PREFLIGHT]]
     for lesson in re.findall(r'href="\.\./\.\./lessons/([\w-]+)\.html"', html):
         assert (repo/f"nbs/lessons/{lesson}.ipynb").exists()
 
 
+FOUND = Finding("NaN or Inf", [], (0, 1), "certain", "Seen.", "Look.")
+
+
 def test_the_page_of_a_finding():
-    finding = Finding("NaN or Inf", [], (0, 1), "certain", "", "")
-    assert page_of(finding) == page_of("NaN or Inf") == "lib/faults/loss.html#nan-or-inf"
+    assert FOUND.page == FOUND.row["page"] == page_of("NaN or Inf") == "lib/faults/loss.html#nan-or-inf"
     assert page_of("no zero_grad") == "lib/faults/loop.html#no-zero_grad"
+    assert page_of("samples leak") == "lib/faults/preflight.html#samples-leak"
     with pytest.raises(KeyError, match="there is no finding 'no zero grad'; there are .*no zero_grad"):
         page_of("no zero grad")
+    unknown = Finding("something else", [], (0, 1), "certain", "Seen.", "Look.")
+    assert unknown.page == "" and "More" not in f"{unknown}{Diagnosis([unknown], 1, 1, [])._repr_html_()}"
+
+
+@pytest.mark.parametrize("result", [Diagnosis([FOUND], 2, 1, []), Preflight([FOUND], [], .1)])
+def test_text_and_html_lead_to_the_page(result, monkeypatch):
+    assert f"  More: {FOUND.page}" in repr(result).splitlines()
+    assert f"<code>{FOUND.page}</code>" in result._repr_html_() and "<a " not in result._repr_html_()
+    monkeypatch.setenv("HOOKLAB_SITE", "https://docs.example/")
+    address = f"https://docs.example/{page_of(FOUND.what)}"
+    assert FOUND.page == address_of(FOUND.what) == address
+    assert f"  More: {address}" in repr(result).splitlines()
+    assert f'<a href="{address}">' in result._repr_html_()
+
+
+def test_a_result_of_nothing_leads_to_its_page():
+    nothing = Diagnosis([Finding("nothing recorded", [], (0, -1), "certain", "Why.", "Record.")], 0, 1, [])
+    assert repr(nothing).endswith("More: lib/faults/loop.html#nothing-recorded")
+    assert "<code>lib/faults/loop.html#nothing-recorded</code>" in nothing._repr_html_()
 
 
 def test_anchors_are_those_of_the_site():
     markdown = pytest.importorskip("smalldocs.markdown")
-    assert {what: anchor(what) for what in ABOUT} == {what: markdown.pandoc_id(what) for what in ABOUT}
+    ids = [*ABOUT, *PREFLIGHT]
+    assert [*map(anchor, ids)] == [*map(markdown.pandoc_id, ids)]
 
 
 @pytest.mark.parametrize("what", FAULTS)

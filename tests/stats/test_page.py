@@ -28,7 +28,7 @@ def test_consequences_stand_below_their_cause_and_notes_last():
     assert outline(html) == [(1, "inputs not scaled"), (2, "saturated"), (3, "not trained"), (1, "wrong sign"),
                              (2, "loss rises"), (1, "frozen part")]
     assert "Advice on inputs not scaled." in html and "Advice on saturated." not in html
-    assert "More about inputs not scaled: lib/faults/data.html#inputs-not-scaled" in html
+    assert "<i>More:</i> <code>lib/faults/data.html#inputs-not-scaled</code>" in html
 
 
 def test_no_finding_is_lost_or_told_twice():
