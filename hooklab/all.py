@@ -7,15 +7,16 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'hook_outputs', 'HookWarning', 'hook_calls', 'CallHooks', 'FunctionCall', 'tensor_hook', 'post_accumulate',
            'multi_grad_hook', 'TensorHook', 'parameter_hooks', 'global_hook', 'step_hook', 'state_dict_hook',
            'saved_tensors', 'hooks_on', 'remove_hooks', 'Attached', 'tensors', 'named_tensors', 'map_tensors',
-           'shape_text', 'edit_output', 'edit_input', 'Change', 'scale', 'ablate', 'patch', 'steer', 'gradient_clipper',
-           'clipped_gradients', 'by_token', 'ByToken', 'FeatureExtractor', 'extract', 'StoredFeatures', 'load_features',
-           'attention', 'AttentionWeights', 'attention_weights', 'head_numbers', 'HeadNumbers', 'execution_order',
-           'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'find_nan', 'NanWatch',
-           'NonFiniteError', 'compare', 'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary',
-           'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval',
-           'model_sizes', 'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'AttentionStats',
-           'AttentionHistory', 'History', 'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'preflight',
-           'Preflight', 'compare_runs', 'RunComparison', 'RunRow', 'Learner', 'synth_learner', 'RegModel', 'Callback',
+           'shape_text', 'edit_output', 'edit_input', 'edit_calls', 'Change', 'scale', 'ablate', 'patch', 'steer',
+           'gradient_clipper', 'clipped_gradients', 'by_token', 'ByToken', 'FeatureExtractor', 'extract',
+           'StoredFeatures', 'load_features', 'attention', 'AttentionWeights', 'attention_weights', 'head_numbers',
+           'HeadNumbers', 'execution_order', 'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck',
+           'checked_gradients', 'calls', 'CallTimeline', 'CallRow', 'find_nan', 'NanWatch', 'NonFiniteError', 'compare',
+           'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary', 'module_summary', 'layer_info',
+           'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes',
+           'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'AttentionStats', 'AttentionHistory',
+           'History', 'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'preflight', 'Preflight',
+           'compare_runs', 'RunComparison', 'RunRow', 'Learner', 'synth_learner', 'RegModel', 'Callback',
            'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException',
            'CancelStepException', 'CancelBatchException', 'CancelTrainException', 'CancelValidException',
            'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders', 'digits', 'tabular',
@@ -55,11 +56,12 @@ _all_ = [
 
 # %% ../nbs/lib/all.ipynb #60287d62
 from .edit.edits import *
+from .edit.call_edits import *
 from .edit.changes import *
 from .edit.clip import *
 
 _all_ = [
-    "edit_output", "edit_input", "Change", "scale", "ablate", "patch", "steer",
+    "edit_output", "edit_input", "edit_calls", "Change", "scale", "ablate", "patch", "steer",
     "gradient_clipper", "clipped_gradients",
 ]
 
@@ -80,6 +82,7 @@ _all_ = [
 # %% ../nbs/lib/all.ipynb #5aa91762
 from .debug.trace import *
 from .debug.timeline import *
+from .debug.call_timeline import *
 from .debug.nan_blame import *
 from .debug.nan_watch import *
 from .debug.comparing import *
@@ -88,6 +91,7 @@ from .debug.recording import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients",
+    "calls", "CallTimeline", "CallRow",
     "find_nan", "NanWatch", "NonFiniteError", "compare", "Comparison", "ComparedRow", "record",
 ]
 
