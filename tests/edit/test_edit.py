@@ -126,7 +126,7 @@ def test_doubled_in_and_out():
     layer, x = nn.Linear(1, 2), torch.randn(3, 1)
     with edit_input(layer, times(2)), hl.Hook(layer, lambda m, i, o: i) as seen, edit_output(layer, times(2)):
         y = layer(x)
-        assert torch.equal(y, 2*(2*x @ layer.weight.T + layer.bias))
+        assert torch.equal(y, 2*nn.functional.linear(2*x, layer.weight, layer.bias))
         assert type(seen.stored) is tuple and torch.equal(seen.stored[0], 2*x)
 
 

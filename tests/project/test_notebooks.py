@@ -1,4 +1,6 @@
 """Every notebook runs, is clean, and shows the outputs of its code."""
+import compileall
+
 import pytest
 
 from support.checks import REPO, copy_tree, failure, notebooks, outdated_outputs, skipped, unclean
@@ -20,7 +22,9 @@ def stop(problems):
 @pytest.fixture(scope="session")
 def runs(repo, tmp_path_factory):
     "A copy of the tree to run notebooks in, and what went wrong in each notebook that has run."
-    return copy_tree(repo, tmp_path_factory.mktemp("runs")/"tree"), {}
+    tree = copy_tree(repo, tmp_path_factory.mktemp("runs")/"tree")
+    compileall.compile_dir(tree/"hooklab", quiet=1)  # once, and not in the process of each notebook
+    return tree, {}
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Who runs what when two processes test: a file of tests or one notebook at a time, what takes longest first.
 
-    python tests/support/sharing.py junit.xml   writes costs.json from a run with `--junitxml junit.xml`
+    python tests/support/sharing.py junit.xml            writes costs.json from a run with `--junitxml junit.xml`
+    python tests/support/sharing.py junit.xml --slow     writes slow_costs.json from a run of the slow part
 """
 import json
 import re
@@ -12,6 +13,7 @@ from xml.etree import ElementTree
 from xdist.scheduler import LoadFileScheduling
 
 COSTS = Path(__file__).with_name("costs.json")
+SLOW_COSTS = Path(__file__).with_name("slow_costs.json")  # of what `make test-all` runs
 FORGOTTEN = 2  # seconds: a file or notebook that takes less is not listed
 
 
@@ -23,7 +25,10 @@ def unit(file: str, test: str) -> str:
 
 class LongestFirst(LoadFileScheduling):
     "Hands out what takes longest first, so that the processes end at about the same time."
-    costs = json.loads(COSTS.read_text(encoding="utf-8"))
+    def __init__(self, config, log):
+        super().__init__(config, log)
+        slow = "slow" in config.option.markexpr.replace("not slow", "")
+        self.costs = json.loads((SLOW_COSTS if slow else COSTS).read_text(encoding="utf-8"))
 
     def _split_scope(self, nodeid): return unit(*nodeid.split("::", 1))
 
@@ -42,4 +47,6 @@ def measured(report: Path) -> dict[str, int]:
     return {name: round(seconds) for name, seconds in costs.most_common() if seconds >= FORGOTTEN}
 
 
-if __name__ == "__main__": COSTS.write_text(json.dumps(measured(sys.argv[1]), indent=0) + "\n", encoding="utf-8")
+if __name__ == "__main__":
+    report, *slow = sys.argv[1:]
+    (SLOW_COSTS if slow else COSTS).write_text(json.dumps(measured(report), indent=0) + "\n", encoding="utf-8")
