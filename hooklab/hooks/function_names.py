@@ -75,7 +75,8 @@ def _is_torchs(function) -> bool:
     "Does torch tell a function mode about the calls of this function?"
     if type(function).__module__ == "torch._ops": return True
     name = getattr(function, "__name__", "")
-    if name and any(function is getattr(home, name, None) for home in (operator, torch.Tensor)): return True
+    homes = (operator, torch.Tensor, torch) if name.endswith("_") else (operator, torch.Tensor)
+    if name and any(function is getattr(home, name, None) for home in homes): return True
     try: return function in _torchs_functions()
     except TypeError: return False  # it has no hash
 

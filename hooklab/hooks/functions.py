@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from .copies import HookWarning, Live, own_copy, versions
 from .function_group import FunctionGroup, Unseen
-from .function_mode import FunctionCall, own_work
+from .function_mode import FunctionCall, FunctionMode, own_work
 from .gradient import GradientCall
 from .keeping import HookGroup, last_given
 from .running import is_within
@@ -28,6 +28,13 @@ from .select import nearest
 from .tree import map_tensors, shape_text, tensors
 
 # %% ../../nbs/lib/hooks/functions.ipynb #95e54a92
+def without_history(t: Tensor, copied: bool) -> Tensor:
+    "`t` without a graph, or a copy of it, with the attributes that a class of its own gave it."
+    new = own_copy(t) if copied else t.detach()
+    if type(t) is not Tensor and type(new) is type(t): vars(new).update(vars(t))  # a CausalBias is nothing without them
+    return new
+
+
 def may_change_inputs(function: str, args: tuple, kwargs: dict) -> bool:
     "May this call work in place on what it is given?"
     return function.endswith("_") or function == "setitem" or "out" in kwargs or any(
@@ -101,7 +108,7 @@ class CallGroup(FunctionGroup):
         output = run()
         try: returned = self.shown(output, self.f is None or self.of_gradients)
         except Exception as e: return self.left_alone(where, e, lambda: output)
-        with own_work(): self.returned(FunctionCall(*where, *inputs, returned), (args, kwargs, output))
+        with own_work(off=FunctionMode): self.returned(FunctionCall(*where, *inputs, returned), (args, kwargs, output))
         return output
 
     def returned(self, call: FunctionCall, given: tuple):
@@ -114,7 +121,7 @@ class CallGroup(FunctionGroup):
     def shown(self, value, own: bool):
         "`value` as `f` sees it, or as it is kept."
         if not self.detach: return Live(value) if own else value
-        with own_work(): return map_tensors(own_copy if own else Tensor.detach, value)
+        with own_work(): return map_tensors(partial(without_history, copied=own), value)
 
     def left_alone(self, where, error, run):
         "Warn, once, about a call that cannot be looked at. It does not stop the model."

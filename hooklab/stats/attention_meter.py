@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..features.head_numbers import head_numbers
+from ..features.head_numbers import evenly_spread, head_numbers
 from ..hooks.copies import HookWarning
 from ..hooks.function_group import FunctionGroup
 from ..hooks.function_mode import own_work
@@ -28,15 +28,29 @@ NUMBERS = {
     "query_norm": "the mean length of the queries", "key_norm": "the mean length of the keys"}
 
 
+def possible_entropy(n_queries: int, n_keys: int, is_causal: bool, sample: int | None) -> float:
+    "The entropy of a head that looks at all keys alike, without a mask."
+    rows = range(n_queries) if sample is None else evenly_spread(n_queries, sample)
+    if not is_causal or not len(rows): return math.log(max(1, n_keys))
+    return sum(math.log(min(row + 1, n_keys)) for row in rows)/len(rows)
+
+
+def possible_under(mask: Tensor, query: Tensor, key: Tensor, sample: int | None) -> Tensor:
+    "The same with a mask: the entropy of a head whose logits are all zero where it may look."
+    if type(mask) is Tensor:
+        if mask.dtype != torch.bool: mask = mask > -1e29
+        if mask.dim() > 2: mask = mask.narrow(-3, 0, 1)
+    blank_query, blank_key = (torch.zeros_like(t[..., :1, :, :1] if t.dim() > 2 else t[..., :1]) for t in (query, key))
+    return head_numbers(blank_query, blank_key, None, mask, sample=sample).entropy
+
+
 def numbers_of_call(query, key, value, attn_mask=None, dropout_p=0., is_causal=False, scale=None, enable_gqa=False, *,
                     sample: int | None = None) -> Tensor: # A row for each of `NUMBERS`, a column for each head
     "The numbers of the heads of one call of `scaled_dot_product_attention`, from at most `sample` queries."
     found = head_numbers(query, key, None, attn_mask, 0., is_causal, scale, enable_gqa, sample=sample)
-    mask = attn_mask
-    if isinstance(mask, Tensor) and type(mask) is Tensor and mask.dtype != torch.bool: mask = mask > -1e29
-    if isinstance(mask, Tensor) and mask.dim() > 2: mask = mask.narrow(-3, 0, 1)
-    blank_query, blank_key = (torch.zeros_like(t[..., :1, :, :1] if t.dim() > 2 else t[..., :1]) for t in (query, key))
-    possible = head_numbers(blank_query, blank_key, None, mask, 0., is_causal, sample=sample).entropy
+    if attn_mask is None: possible = possible_entropy(query.size(-2), key.size(-2), is_causal, sample)
+    else: possible = possible_under(attn_mask, query, key, sample)
+    possible = found.entropy.new_zeros(()) + possible
     return torch.stack([found.entropy, possible.expand_as(found.entropy), found.largest_logit, found.first_share,
                         found.query_norm, found.key_norm])
 

@@ -108,7 +108,7 @@ SPELLINGS = [
     (F.max_pool1d, lambda t: F.max_pool1d(t, 2)), (torch.einsum, lambda t: torch.einsum("bij,bkj->bik", t, t)),
     (torch.split, lambda t: t.split(1)), (F.dropout, lambda t: F.dropout(t)), (F.layer_norm, nn.LayerNorm(8)),
     (F.linear, nn.Linear(8, 2)),
-    (torch.Tensor.norm, lambda t: torch.norm(t)), (torch.linalg.det, lambda t: torch.det(t @ t.mT)),
+    (torch.relu_, lambda t: t.clone().relu_()), (torch.Tensor.norm, lambda t: torch.norm(t)), (torch.linalg.det, lambda t: torch.det(t @ t.mT)),
 ]
 
 
@@ -476,6 +476,23 @@ def test_subclasses_of_tensors():
     expected = model(given)
     with hl.hook_calls(model, [SDPA, torch.softmax]) as h: out = model(given)
     assert type(out) is type(expected) and torch.equal(out, expected) and len(h) == 3
+
+
+def test_copies_of_subclasses_have_their_attributes():
+    "A causal bias holds no numbers: without its attributes it would be another mask."
+    from torch.nn.attention.bias import causal_lower_right
+    model, (q, k, v) = Calls(SDPA), torch.randn(3, 1, 2, 5, 8)
+    mask = causal_lower_right(3, 5)
+    for options in ({}, {"f": lambda call: SDPA(*call.inputs, **call.kwargs)}, {"detach": False}):
+        with hl.hook_calls(model, SDPA, **options) as h: expected = model(q[:, :, :3], k, v, mask)
+        again = h[0] if "f" in options else SDPA(*h[0].inputs, **h[0].kwargs)
+        torch.testing.assert_close(again, expected)
+
+
+def test_the_function_of_a_hook_works_on_the_device_that_is_set():
+    with torch.device("meta"), hl.hook_calls(Calls(torch.sin), torch.sin, f=lambda call: torch.zeros(2).is_meta) as h:
+        h.group.root(torch.ones(3))
+    assert h[0] is True
 
 
 def test_compiled_layers_are_named_and_stay_whole():
