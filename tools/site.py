@@ -158,7 +158,7 @@ def build():
     if built == stamp and DOCS.exists(): return print(f"The site is up to date. {done}")
     check_notebooks()
     check_sidebar()
-    gc.disable()  # pages are trees of millions of objects, all needed to the end: looking for garbage takes a third of the time
+    gc.disable()  # looking for garbage among the trees of all pages, which stay to the end, takes a third of the time
     from site_pages import finish_pages, problems, read_pages  # only now: to be up to date should take no time
     # a changed library or builder changes any page
     process_notebooks(everything=not built.startswith(code))

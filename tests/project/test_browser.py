@@ -198,7 +198,7 @@ def fit_and_ask_nobody(visit, browser, site, files):
     browser.get_log("performance")
     for file in files:
         browser.get(file.as_uri())
-        if folders[file.parent] == file: press(browser, "/")  # loads what search reads, with a path that depends on the folder
+        if folders[file.parent] == file: press(browser, "/")  # loads what search reads, by a path of the folder's
         for size in (before, after):
             if size == after: resize(browser, size)
             if cut := browser.execute_script(CUT_OFF): wide.append((file.name, size[0], cut[:200]))
