@@ -93,8 +93,9 @@ class AttentionWeights(dict):
         return [f"{i + 1} of {n} that were asked for" for i in range(n)]
 
     def __repr__(self):
+        calls = "1 call" if len(self) == 1 else f"{len(self)} calls"
         lines = [f"{name:<{max(map(len, self))}}  {shape_text(w)}" for name, w in self.items()]
-        return "\n".join([f"attention in {len(self)} calls: batch×heads×queries×keys", *lines])
+        return "\n".join([f"attention in {calls}: batch×heads×queries×keys", *lines])
 
 # %% ../../nbs/lib/features/attention.ipynb #b98e3fa8
 def _why_none(group: AttentionGroup, model: str, names: Any) -> str:
