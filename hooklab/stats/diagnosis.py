@@ -11,6 +11,7 @@ from dataclasses import replace
 from .attention_faults import dead_heads
 from .attention_history import AttentionHistory
 from .causes import id_of_cause, roots_first
+from .data_faults import any_attention
 from .evidence import LASTS, SOON, Run
 from .fault_table import FAULTS, LOOP_FAULTS, NOTHING, advice_on
 from .findings import Diagnosis, Finding
@@ -26,6 +27,8 @@ def not_judged(run: Run) -> list[str]:
         "the size of steps; record it with on(model, optimizer=optimizer)": run.updates is None,
         "saturation, samples and units; record them with ActivationStats.for_diagnosis()":
             run.outputs.hist is None and not run.outputs.samples,
+        "what heads of attention do, because compiled code hides it; AttentionStats sees it where the model runs "
+        "uncompiled": run.facts.get("attention_hidden", False) and any_attention(run),
         f"what takes time to show; there are {n} recorded steps, and {SOON} tell more": n < LASTS}
     return [text for text, is_missing in missing.items() if is_missing]
 

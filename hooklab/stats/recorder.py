@@ -159,7 +159,8 @@ class Attaches(MakesMeters):
             self.watch = LoopWatch(self.model, optimizers, self.scaled, self.max_rows)
             if optimizers and (self.optimizer is not None or self.updates_too):
                 self.weights = Weights(model, *optimizers, is_thin=self.samples)
-            if self.attention_too and can_be_metered(self.model):
+            self.attention_hidden = self.attention_too and not can_be_metered(self.model)
+            if self.attention_too and not self.attention_hidden:
                 self.heads = AttentionMeter(self.model, sample=16, due=False)
         except BaseException:
             self._remove()
@@ -186,7 +187,7 @@ class Attaches(MakesMeters):
 
     def _take_off(self):
         was_on = bool(self.meters)
-        if self.watch is not None: self._facts = self.watch.facts()
+        self._facts = self.facts
         for part in (*self.meters.values(), self.end, self.weights, self.watch, self.heads):
             if part is not None: part.remove()
         self.meters, self.weights, self.end, self.watch, self.heads = {}, None, None, None, None

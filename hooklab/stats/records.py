@@ -37,12 +37,13 @@ class Readable:
     log: RunLog | None = None # Of the loop: losses, rates, modes
     watch = None # What notes the events of the loop, while it runs
     attention: AttentionHistory | None = None # What heads of attention did
+    attention_hidden = False # Would heads have been looked at, had compiled code not hidden them?
     _facts = None # What is known apart from numbers of steps
 
     @property
     def facts(self) -> dict[str, Any]:
         "What is known of the run apart from its series: layers, parameters, optimizers, inputs and outputs."
-        return (self._facts or {}) if self.watch is None else self.watch.facts()
+        return (self._facts or {}) if self.watch is None else {**self.watch.facts(), "attention_hidden": self.attention_hidden}
 
     @property
     def histories(self) -> dict[str, History]:

@@ -233,6 +233,17 @@ def test_in_a_record_for_the_diagnosis(tmp_path):
     assert not hl.hooks_on(model) and not hl.hooks_on(plain)
 
 
+def test_compiled_code_hides_heads_and_the_diagnosis_says_so():
+    class TinyAttention(Copies): pass
+    model = TinyAttention()
+    model.blocks[0].__class__ = type("AttentionBlock", (Block,), {})
+    model.compile(backend="eager")
+    with hl.ActivationStats.for_diagnosis().on(model) as s: train(model, s, steps=8)
+    assert s.attention is None and any("compiled code hides" in text for text in hl.diagnose(s).unknown)
+    with pytest.warns(hl.HookWarning, match="the model: compiled"), hl.AttentionStats().on(model) as a:
+        train(model, a, steps=2)
+
+
 def test_heads_of_an_empty_record(): assert not list(dead_heads(AttentionHistory()))
 
 
