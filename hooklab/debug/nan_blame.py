@@ -78,12 +78,6 @@ class NonFiniteError(FloatingPointError):
         self.kind, self.layer, self.direction = kind, layer, direction
         self.n_pass, self.n_call, self.carriers = n_pass, n_call, carriers
 
-    def name_call(self, call: str, said: str):
-        "Add to the report which call of a function in the layer is at fault."
-        self.call = f"{'' if self.layer == '(model)' else self.layer}/{call}"
-        head, *rest = str(self).split("\n")
-        self.args = ("\n".join([head, f"    in `{self.layer}`: {said}, call {self.call}", *rest]),)
-
 # %% ../../nbs/lib/debug/nan-blame.ipynb #2195fd5a
 def word(numbers: list[Numbers]) -> str: return "NaN" if worst(numbers, inf=False) else "Inf"
 

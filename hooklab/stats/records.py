@@ -32,18 +32,18 @@ def of_history(name: str) -> Callable:
 class Readable:
     "What was recorded of a run, as numbers."
     history: History # Of activations, or of gradients if only they were recorded
-    gradients = updates = None # The histories of gradients and of updates
+    gradients = updates = None # Their histories
     scaled = False # Was there a `GradScaler`?
     log: RunLog | None = None # Of the loop: losses, rates, modes
     watch = None # What notes the events of the loop, while it runs
     attention: AttentionHistory | None = None # What heads of attention did
     attention_hidden = False # Would heads have been looked at, had compiled code not hidden them?
     _facts = None # What is known apart from numbers of steps
-
     @property
     def facts(self) -> dict[str, Any]:
         "What is known of the run apart from its series: layers, parameters, optimizers, inputs and outputs."
-        return (self._facts or {}) if self.watch is None else {**self.watch.facts(), "attention_hidden": self.attention_hidden}
+        if self.watch is None: return self._facts or {}
+        return {**self.watch.facts(), "attention_hidden": self.attention_hidden}
 
     @property
     def histories(self) -> dict[str, History]:

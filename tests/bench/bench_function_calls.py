@@ -16,7 +16,8 @@ class Block(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm1, self.qkv, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3*WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.norm2, self.mlp = nn.LayerNorm(WIDTH), nn.Sequential(nn.Linear(WIDTH, 4*WIDTH), nn.GELU(), nn.Linear(4*WIDTH, WIDTH))
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4*WIDTH), nn.GELU(), nn.Linear(4*WIDTH, WIDTH))
+        self.norm2 = nn.LayerNorm(WIDTH)
 
     def forward(self, x):
         q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
@@ -29,7 +30,8 @@ class GPT(nn.Module):
     def __init__(self):
         super().__init__()
         self.word, self.place = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.blocks, self.norm, self.head = nn.ModuleList(Block() for _ in range(LAYERS)), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS)
 
     def forward(self, words):
         x = self.word(words) + self.place.weight
@@ -50,7 +52,7 @@ def step():
 
 
 def under(make, each=lambda h: None):
-    "A step with something on, which is put on and taken off outside of the time that counts for a long run: ten steps at once."
+    "Ten steps with something on. It is put on before them and taken off after them."
     def work():
         with make() as h:
             for _ in range(STEPS):
@@ -93,6 +95,7 @@ def measure(rounds: str = "11"):
         "hooklab, statistics of all, every 10": under(lambda: hl.AttentionStats(sample=None, every=10).on(model), end),
     }, rounds)
     with torch.no_grad():
-        passes = ratios(lambda: model(before), {"hooklab": with_hooklab, "torchlens": with_torchlens, "nnsight": with_nnsight}, 7)
+        others = {"hooklab": with_hooklab, "torchlens": with_torchlens, "nnsight": with_nnsight}
+        passes = ratios(lambda: model(before), others, 7)
     return {"attention in a training step of a GPT, to the step without": steps,
             "attention in one pass of a GPT, attached and removed, to the pass without": passes}

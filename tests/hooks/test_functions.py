@@ -108,7 +108,8 @@ SPELLINGS = [
     (F.max_pool1d, lambda t: F.max_pool1d(t, 2)), (torch.einsum, lambda t: torch.einsum("bij,bkj->bik", t, t)),
     (torch.split, lambda t: t.split(1)), (F.dropout, lambda t: F.dropout(t)), (F.layer_norm, nn.LayerNorm(8)),
     (F.linear, nn.Linear(8, 2)),
-    (torch.relu_, lambda t: t.clone().relu_()), (torch.Tensor.norm, lambda t: torch.norm(t)), (torch.linalg.det, lambda t: torch.det(t @ t.mT)),
+    (torch.relu_, lambda t: t.clone().relu_()),
+    (torch.Tensor.norm, lambda t: torch.norm(t)), (torch.linalg.det, lambda t: torch.det(t @ t.mT)),
 ]
 
 
