@@ -18,7 +18,7 @@ def prepared(build, recorded):
     torch.manual_seed(0)
     model, optimizers, step = build()
     if not recorded: return step, None
-    stats = hl.ActivationStats(grads=True, include_paramless=True, samples=True, turns=10**9)
+    stats = hl.ActivationStats.for_diagnosis(turns=10**9)
     stats.on(model, optimizer=optimizers)
 
     def both():
