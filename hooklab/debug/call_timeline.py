@@ -20,8 +20,7 @@ from .trace import refuse_lazy
 from ..drawing import axes_for, name_ticks, say_instead, size_in_inches
 from ..hooks.copies import HookWarning
 from ..hooks.function_group import FunctionGroup
-from ..hooks.function_mode import own_work
-from ..hooks.select import nearest
+from ..hooks.function_mode import call_name, call_of_name, own_work
 from ..hooks.tree import shape_text, tensors
 from ..hooks.undisturbed import run_undisturbed
 
@@ -40,7 +39,7 @@ class CallRow:
     @property
     def name(self) -> str:
         "Layer, function and number, as `hook_calls` names them."
-        return f"{self.layer}/{self.function}#{self.number}"
+        return call_name(self.layer, self.function, self.number)
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #2c0d90d6
 VIEWS = {"T", "mT", "H", "mH", "real", "imag"}  # attributes that compute something
@@ -122,10 +121,7 @@ class CallTimeline:
     def __getitem__(self, which: int | slice | str) -> Any:
         "A row by its place or by its name, such as `layers.0/softmax#0`."
         if not isinstance(which, str): return self.rows[which]
-        by_name = {row.name: row for row in self.rows}
-        if which in by_name: return by_name[which]
-        names = nearest(which, list(by_name)) or list(by_name)[:5]
-        raise LookupError(f"no call {which!r} in this pass" + (f"; there is {', '.join(names)}" if names else ""))
+        return call_of_name(which, {row.name: row for row in self.rows}, "this")
 
     def __repr__(self): return "\n".join(call_lines(self.rows)) or "no calls"
     def _repr_html_(self) -> str: return call_html(self.rows)

@@ -17,6 +17,7 @@ from .judging import EPS, difference, rounding_noise, size_of
 from .losses import losses
 from .passes import ModelPass
 from .watching import as_it_was, copied
+from ..hooks.running import compiled_parts
 from ..hooks.tree import named_tensors
 from ..hooks.undisturbed import run_undisturbed
 
@@ -26,8 +27,7 @@ FACTOR = 30. # How many times the usual noise counts as noise: compiled code joi
 
 def is_compiled(model: nn.Module) -> bool:
     "Is this model, or a layer in it, compiled by torch?"
-    def is_it(m): return type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
-    return any(map(is_it, model.modules()))
+    return bool(compiled_parts(model))
 
 
 def compiled_row(

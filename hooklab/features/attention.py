@@ -17,6 +17,7 @@ from .attention_logits import chosen_positions, taken
 from .attention_weights import attention_weights
 from .flex_weights import flex_weights
 from ..hooks.function_group import FunctionGroup, layers_within
+from ..hooks.function_mode import call_name
 from ..hooks.select import first_few, nearest, not_a_model
 from ..hooks.tree import shape_text
 from ..hooks.undisturbed import run_undisturbed
@@ -32,12 +33,12 @@ class AttentionGroup(FunctionGroup):
     def functions(self, asked): return super().functions(asked) | {"flex_attention": None}  # torch seldom imports it
 
     def called(self, where, args, kwargs, run):
-        (layer, function, number), output = where, run()
+        (layer, function, _), output = where, run()
         multihead = isinstance(self.now.running[-1].module, nn.MultiheadAttention)
         if function == "softmax" and not multihead: self.softmaxes[layer] = True
         elif self.picked is not None and layer not in self.picked: self.elsewhere[layer] = True
         else:
-            name, of = f"{layer}/{function}#{number}", {"heads": self.heads, "queries": self.queries}
+            name, of = call_name(*where), {"heads": self.heads, "queries": self.queries}
             work_out = {"softmax": self.of_multihead, "flex_attention": flex_weights}.get(function, attention_weights)
             try: self.found[name] = work_out(*args, **kwargs, **of)
             except Exception as e:

@@ -6,11 +6,14 @@
 __all__ = []
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #57149ddd
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
+from .copies import HookWarning
+from .function_mode import call_name
 from .function_names import wanted_functions
 from .running import PlaceGroup, RunningLayer
 from .select import first_few, layers, nearest
@@ -19,6 +22,7 @@ from .select import first_few, layers, nearest
 class FunctionGroup(PlaceGroup):
     "What looks at the calls of functions while one model runs."
     due = True
+    told = False  # whether the warning about a call that cannot be looked at has been given
 
     def __init__(
         self,
@@ -52,6 +56,13 @@ class FunctionGroup(PlaceGroup):
         now.inside.append(function)
         try: return self.called((layer, function, now.next_number(layer, function)), args, kwargs, run)
         finally: now.inside.pop()
+
+    def left_alone(self, where: tuple[str, str, int], error: Exception):
+        "Warn, once, about a call that cannot be looked at. It does not stop the model."
+        if self.told: return
+        self.told = True
+        warnings.warn(f"{call_name(*where)}: what it was given or returned cannot be looked at, and is left alone "
+                      f"({type(error).__name__}: {error})", HookWarning, stacklevel=5)
 
     def silent(self, in_context) -> list:
         return list(unseen(self)) if in_context or self.began else []

@@ -21,7 +21,20 @@ from torch.overrides import (TorchFunctionMode, _get_current_function_mode_stack
 
 from .copies import Live
 from .function_names import function_name
+from .select import nearest
 from .tree import shape_text
+
+# %% ../../nbs/lib/hooks/function-mode.ipynb #18835040
+def call_name(layer: str, function: str, number: int) -> str:
+    "Layer, function and number, as in `layers.3.attn/scaled_dot_product_attention#0`."
+    return f"{layer}/{function}#{number}"
+
+
+def call_of_name(name: str, found: dict[str, Any], which_pass: str) -> Any:
+    "What was found of this call; an error that says what there is instead."
+    if name in found: return found[name]
+    names = nearest(name, list(found)) or list(found)[:5]
+    raise LookupError(f"no call {name!r} in {which_pass} pass" + (f"; there is {', '.join(names)}" if names else ""))
 
 # %% ../../nbs/lib/hooks/function-mode.ipynb #05f92d02
 class FunctionCall:
@@ -43,7 +56,7 @@ class FunctionCall:
     @property
     def name(self) -> str:
         "Layer, function and number, as in `layers.3.attn/scaled_dot_product_attention#0`."
-        return f"{self.layer}/{self.function}#{self.number}"
+        return call_name(self.layer, self.function, self.number)
 
     @property
     def inputs(self) -> tuple:

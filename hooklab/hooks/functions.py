@@ -20,11 +20,10 @@ from torch import Tensor, nn
 
 from .copies import HookWarning, Live, own_copy, versions
 from .function_group import FunctionGroup, Unseen
-from .function_mode import FunctionCall, FunctionMode, own_work
+from .function_mode import FunctionCall, FunctionMode, call_of_name, own_work
 from .gradient import GradientCall
 from .keeping import HookGroup, last_given
 from .running import is_within
-from .select import nearest
 from .tree import map_tensors, shape_text, tensors
 
 # %% ../../nbs/lib/hooks/functions.ipynb #95e54a92
@@ -97,17 +96,21 @@ class CallGroup(FunctionGroup):
     def __init__(self, model, function, names, f, detach, keep, kind):
         if kind not in ("forward", "backward"): raise ValueError(f"kind={kind!r} is not one of forward, backward")
         self.copies = HookGroup(f or last_given, detach=detach, keep=keep)  # how results of `f` are kept
-        self.detach, self.of_gradients, self.told = detach, kind == "backward", False
+        self.detach, self.of_gradients = detach, kind == "backward"
         self.kept, self.order, self.gradients_came = KeptCalls(keep), count(), False
         super().__init__("hook_calls", model, function, names, f)
 
     def called(self, where, args, kwargs, run):
         own = self.f is None or self.of_gradients or may_change_inputs(where[1], args, kwargs)
         try: inputs = self.shown(args, own), self.shown(kwargs, own)
-        except Exception as e: return self.left_alone(where, e, run)
+        except Exception as e:
+            self.left_alone(where, e)
+            return run()
         output = run()
         try: returned = self.shown(output, self.f is None or self.of_gradients)
-        except Exception as e: return self.left_alone(where, e, lambda: output)
+        except Exception as e:
+            self.left_alone(where, e)
+            return output
         with own_work(off=FunctionMode): self.returned(FunctionCall(*where, *inputs, returned), (args, kwargs, output))
         return output
 
@@ -122,14 +125,6 @@ class CallGroup(FunctionGroup):
         "`value` as `f` sees it, or as it is kept."
         if not self.detach: return Live(value) if own else value
         with own_work(): return map_tensors(partial(without_history, copied=own), value)
-
-    def left_alone(self, where, error, run):
-        "Warn, once, about a call that cannot be looked at. It does not stop the model."
-        if self.told: return run()
-        self.told = True
-        warnings.warn(f"{where[0]}/{where[1]}: what it was given or returned cannot be looked at, and is left alone "
-                      f"({type(error).__name__}: {error})", HookWarning, stacklevel=4)
-        return run()
 
     def keep_call(self, call: FunctionCall, order: int, thread: int, given=()):
         "Keep a call, or what `f` returns for it."
@@ -173,10 +168,7 @@ class CallHooks:
 
     def __getitem__(self, which: int | slice | str) -> Any:
         if not isinstance(which, str): return list(self)[which]
-        found = self.by_name
-        if which in found: return found[which]
-        names = nearest(which, list(found)) or list(found)[:5]
-        raise LookupError(f"no call {which!r} in the last pass" + (f"; there is {', '.join(names)}" if names else ""))
+        return call_of_name(which, self.by_name, "the last")
 
     @property
     def removed(self) -> bool: return self.group.closed

@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 from .cost_meters import Memory, Step, StepClock, Turns, means
 from .cost_table import Costs, layer_costs
 from ..hooks.group import has_compiled
+from ..hooks.running import compiled_parts
 from ..hooks.select import layers, not_a_model, refuse_opaque, unwrap
 from ..hooks.tree import tensors
 
@@ -35,7 +36,7 @@ def cost(
     refuse_opaque(model)
     if warmup < 0 or repeat < 1:
         raise ValueError(f"warmup={warmup}, repeat={repeat}: at least no warm-up and one step to time")
-    compiled = any(type(m).__name__ == "OptimizedModule" or m._compiled_call_impl for m in model.modules())
+    compiled = bool(compiled_parts(model))
     model = unwrap(model)
     state = [*model.parameters(), *model.buffers()]
     if any(map(is_lazy, state)):

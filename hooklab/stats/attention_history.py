@@ -110,4 +110,4 @@ class AttentionHistory(AttentionTables):
         span = f"steps {self.steps[0]} to {self.steps[-1]}" if self.steps else "nothing yet"
         of = f", from a sample of {self.sample} queries" if self.sample else ""
         heads = f"{len(self.names)} calls, {sum(self.heads.values())} heads"
-        return f"AttentionHistory: {heads}, {len(self)} rows, {span}{of}"
+        return f"{type(self).__name__}: {heads}, {len(self)} rows, {span}{of}"

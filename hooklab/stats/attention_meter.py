@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../nbs/lib/stats/attention-meter.ipynb #e9e5b078
 import math
-import warnings
 from typing import Any
 
 import torch
@@ -15,9 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..features.head_numbers import evenly_spread, head_numbers
-from ..hooks.copies import HookWarning
 from ..hooks.function_group import FunctionGroup
-from ..hooks.function_mode import own_work
+from ..hooks.function_mode import call_name, own_work
 
 # %% ../../nbs/lib/stats/attention-meter.ipynb #df05e92b
 NUMBERS = {
@@ -76,29 +74,24 @@ class AttentionMeter(FunctionGroup):
         sample: int | None = None, # Measure at most so many queries of each call; None for all
         due: bool = True, # Whether a model without attention is worth a warning
     ):
-        self.sample, self.measures, self.found, self.told, self.due = sample, True, {}, False, due
+        self.sample, self.measures, self.found, self.due = sample, True, {}, due
         super().__init__("AttentionStats", model, [F.scaled_dot_product_attention, F.softmax], names)
 
     def switch(self):
         if self.measures or self.now.on: super().switch()
 
     def called(self, where, args, kwargs, run):
-        output, (layer, function, number) = run(), where
+        output, (_, function, _) = run(), where
         in_layer = function == "softmax" and isinstance(self.now.running[-1].module, nn.MultiheadAttention)
         if not self.now.running[0].module.training or (function == "softmax" and not in_layer): return output
         with own_work(), torch.no_grad():
             try:
                 if in_layer: numbers = numbers_of_logits(args[0], self.now.running[-1].module.num_heads)
                 else: numbers = numbers_of_call(*args, **kwargs, sample=self.sample)
-            except Exception as e: return self.left_alone(f"{layer}/{function}", e, output)
-        self.found.setdefault(f"{layer}/{function}#{number}", []).append(numbers)
-        return output
-
-    def left_alone(self, name, error, output):
-        if self.told: return output
-        self.told = True
-        warnings.warn(f"{name}: this attention cannot be measured, and is left alone ({type(error).__name__}: {error})",
-                      HookWarning, stacklevel=5)
+            except Exception as e:
+                self.left_alone(where, e)
+                return output
+        self.found.setdefault(call_name(*where), []).append(numbers)
         return output
 
     def take(self) -> dict[str, Tensor]: # By the name of the call, a row for each of `NUMBERS`

@@ -66,4 +66,4 @@ class AttentionStats(AttentionHistory):
 
     def __repr__(self):
         recording = ", recording" if self.meter is not None else ""
-        return super().__repr__().replace("AttentionHistory", "AttentionStats") + recording
+        return super().__repr__() + recording

@@ -157,6 +157,21 @@ def test_eval_mode_is_not_recorded_and_silence_is_reported():
             a.step()
 
 
+def test_what_cannot_be_measured_is_left_alone_and_named_once():
+    class Nested(nn.Module):
+        def forward(self, t): return F.scaled_dot_product_attention(t, t, t)
+
+    t = torch.nested.nested_tensor([torch.randn(3, 2, 4), torch.randn(5, 2, 4)], layout=torch.jagged).transpose(1, 2)
+    model = Nested()
+    with warnings.catch_warnings(record=True) as said, hl.AttentionStats().on(model) as a:
+        warnings.simplefilter("always")
+        for _ in range(2): out = model(t)
+        a.step()
+    assert out.is_nested and not a.names
+    texts = [str(w.message) for w in said if w.category is hl.HookWarning]
+    assert len(texts) == 1 and texts[0].startswith("/scaled_dot_product_attention#0: what it was given")
+
+
 def test_passes_of_one_step_are_joined():
     model, x = Copies(), torch.randint(10, (2, 16, 12))
     with hl.AttentionStats(sample=None).on(model) as a:
