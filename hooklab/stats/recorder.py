@@ -23,7 +23,7 @@ from .moments import Scratch, in_a_row, main_tensor, measured, row_names
 from .own_hook import HookHistory, OwnHookGroup
 from .records import Recorded
 from .step_end import several
-from .turns import NOBODY, Rota, share
+from .turns import EVERYBODY, NOBODY, SHARES, Rota, share
 from .updates import Weights
 from ..training.callback import HookCallback
 
@@ -217,7 +217,7 @@ class StepRecorder(Attaches):
         turn = self.turn.number if on and self.history.wants_next else NOBODY
         for meters in self.meters.values(): meters.switch(turn != NOBODY, share(turn, len(meters.hooks)))
         if self.weights: self.weights.switch(turn)
-        if self.heads: self.heads.measures = turn != NOBODY
+        if self.heads: self.heads.measures = turn == EVERYBODY or turn >= 0 and turn % SHARES == 0  # once in a round
 
     def _end_step(self, step, due, loss=None):
         "Move the numbers of the step that just ended to the records."
@@ -234,6 +234,7 @@ class StepRecorder(Attaches):
 
     def _end_heads(self, step):
         "Move what the heads of attention did to the records. A model that calls no attention is left alone soon."
+        if not self.heads.measures: return
         self.attention.add(self.heads.take() if self.attention.wants_next else None, step)
         if len(self.attention) < LOOKS_FOR_ATTENTION or self.attention.names: return
         self.heads.remove()
