@@ -22,13 +22,18 @@ _by_weight = {EQUAL: 0, CUT: 1, SUMMAND: 2}  # what something is that was comput
 class TensorPart(NamedTuple):
     "What the tensor of a process is of the whole."
     along: dict[str, str] = {} # What it is along each dimension of the mesh
-    first: dict[str, bool] = {} # Is this process the first one along that dimension?
+    where: dict[str, int] = {} # Where this process is along that dimension
     known: bool = True # False where nothing tells
 
     @property
     def counts(self) -> bool:
         "Of processes that have the same, the first one counts."
-        return all(self.first[name] for name, what in self.along.items() if what != CUT)
+        return not any(self.where[name] for name, what in self.along.items() if what != CUT)
+
+    @property
+    def number(self) -> tuple[tuple[str, int], ...]:
+        "Which of the parts it is: what has the same number on another process is a copy."
+        return tuple(sorted((name, self.where[name]) for name, what in self.along.items() if what == CUT))
 
     @property
     def is_summand(self) -> bool: return SUMMAND in self.along.values()
@@ -42,27 +47,28 @@ class TensorPart(NamedTuple):
 
 
 def dimensions(mesh: Any) -> list[tuple[str, int, int]]: # Their names, sizes, and where this process is
-    names = mesh.mesh_dim_names or tuple(f"dimension {i}" for i in range(mesh.ndim))
+    numbered = tuple(f"dimension {i}" for i in range(mesh.ndim)) if mesh.ndim > 1 else ("processes",)
+    names = mesh.mesh_dim_names or numbered
     return list(zip(names, mesh.shape, mesh.get_coordinate() or [0]*mesh.ndim))
 
 
 def part_of_dtensor(mesh: Any, placements: tuple) -> TensorPart:
     "What the local tensor of a DTensor is."
-    along, first = {}, {}
-    for (name, size, where), placement in zip(dimensions(mesh), placements):
+    along, where = {}, {}
+    for (name, size, place), placement in zip(dimensions(mesh), placements):
         if size == 1: continue
         along[name] = EQUAL if placement.is_replicate() else SUMMAND if placement.is_partial() else CUT
-        first[name] = where == 0
-    return TensorPart(along, first)
+        where[name] = place
+    return TensorPart(along, where)
 
 
 def part_from(parts: list[TensorPart]) -> TensorPart:
     "What something is that was computed from several."
-    along, first = {}, {}
+    along, where = {}, {}
     for part in parts:
-        first.update(part.first)
+        where.update(part.where)
         for name, what in part.along.items(): along[name] = max(what, along.get(name, EQUAL), key=_by_weight.get)
-    return TensorPart(along, first)
+    return TensorPart(along, where)
 
 # %% ../../nbs/lib/hooks/parts.ipynb #65c58848
 def is_dtensor(x: Any) -> bool: return type(x).__name__ == "DTensor" and hasattr(x, "placements")
@@ -108,8 +114,12 @@ class Parts:
         data = data_meshes(model)
         of_data = {name for mesh in data for name, _, _ in dimensions(mesh)}
         cutting = [dim for mesh in meshes(model) if mesh not in data for dim in dimensions(mesh)]
-        first = {name: where == 0 for name, size, where in cutting if size > 1 and name not in of_data}
-        self.same = TensorPart(dict.fromkeys(first, EQUAL), first)  # along each dimension that cuts layers
+        where = {name: place for name, size, place in cutting if size > 1 and name not in of_data}
+        self.same = TensorPart(dict.fromkeys(where, EQUAL), where)  # along each dimension that cuts layers
+        copies = where | {name: place for mesh in data for name, size, place in dimensions(mesh) if size > 1}
+        if isinstance(model, nn.parallel.DistributedDataParallel): copies["copies"] = model.process_group.rank()
+        if not copies: copies = {"copies": torch.distributed.get_rank()}
+        self.copied = TensorPart(dict.fromkeys(copies, EQUAL), copies)  # the same for a parameter that nobody cuts
 
     def part(
         self,
@@ -121,6 +131,12 @@ class Parts:
         if not self.same.along: return TensorPart()
         if x.grad_fn is None: return self._by_weights(unwrap(m))
         return part_from([self.same, *(part_of_dtensor(spec.mesh, spec.placements) for spec in specs_behind(x))])
+
+    def of_parameter(self, p: Tensor) -> TensorPart:
+        "What a parameter on this process is of the whole one."
+        if not is_dtensor(p): return self.copied
+        own = part_of_dtensor(p.device_mesh, p.placements)
+        return TensorPart({**self.copied.along, **own.along}, {**self.copied.where, **own.where})
 
     def _by_weights(self, m) -> TensorPart:
         weight = getattr(m, "weight", None)

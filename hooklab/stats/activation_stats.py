@@ -181,9 +181,9 @@ class ActivationStats(InTrainers):
         found: Records = read_records(path)
         histories = found.histories
         new = cls(hist_sample=found.hist_sample, grads="gradients" in histories, is_forward="activations" in histories)
-        new._hold(histories)
         new.scaled, new.unrecorded, new.log, new._facts = found.scaled, found.unrecorded, found.log, found.facts
-        new.attention = found.attention
+        new.attention, new.process, new.stage, new.combined = found.attention, found.process, found.stage, found.combined
+        new._hold(histories)
         new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows
         new.samples, new.turns = "var_samples" in new.history.rows, new.history.turns
         return new
@@ -196,4 +196,4 @@ class ActivationStats(InTrainers):
 
     def __repr__(self):
         recording = ", recording" if self.meters else ""
-        return f"{type(self).__name__}: {self.history!r}{recording}"
+        return f"{type(self).__name__}: {self.history!r}{self.from_where}{recording}"

@@ -23,6 +23,7 @@ class AttentionTables(KeptSteps):
     def __init__(self, max_rows: int = 4096):
         super().__init__([], max_rows)
         self.rows, self.sample = [], None
+        self.parts = {}  # in a run of several processes, which heads this one had, by call
 
     def _keep(self, row: dict[str, Tensor]):
         self.names += [name for name in row if name not in self.names]

@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from ..features.head_numbers import evenly_spread, head_numbers
 from ..hooks.function_group import FunctionGroup
 from ..hooks.function_mode import call_name, own_work
+from ..hooks.parts import local_part, parts_for
+from ..hooks.running import compiled_parts
+from ..hooks.tree import map_tensors
 
 # %% ../../nbs/lib/stats/attention-meter.ipynb #df05e92b
 NUMBERS = {
@@ -65,6 +68,11 @@ def numbers_of_logits(logits: Tensor, heads: int) -> Tensor: # As `numbers_of_ca
     return torch.stack([by_head[0], by_head[1], largest, by_head[2], unknown, unknown])
 
 # %% ../../nbs/lib/stats/attention-meter.ipynb #3e77a82c
+def can_be_metered(model: nn.Module) -> bool:
+    "Can the calls of functions in this model be seen? Hooks that see nothing would only cost."
+    return not compiled_parts(model) and not any(isinstance(m, torch.jit.ScriptModule) for m in model.modules())
+
+
 class AttentionMeter(FunctionGroup):
     "Measures the calls of attention while a model trains, in the steps that are due."
     def __init__(
@@ -75,6 +83,7 @@ class AttentionMeter(FunctionGroup):
         due: bool = True, # Whether a model without attention is worth a warning
     ):
         self.sample, self.measures, self.found, self.due = sample, True, {}, due
+        self.parts, self.told = parts_for(model), {}  # of several processes: which heads this one has, by call
         super().__init__("AttentionStats", model, [F.scaled_dot_product_attention, F.softmax], names)
 
     def switch(self):
@@ -84,8 +93,10 @@ class AttentionMeter(FunctionGroup):
         output, (_, function, _) = run(), where
         in_layer = function == "softmax" and isinstance(self.now.running[-1].module, nn.MultiheadAttention)
         if not self.now.running[0].module.training or (function == "softmax" and not in_layer): return output
+        if self.parts is not None: self.note_part(call_name(*where), args)
         with own_work(), torch.no_grad():
             try:
+                if self.parts is not None: args, kwargs = map_tensors(local_part, (args, kwargs))
                 if in_layer: numbers = numbers_of_logits(args[0], self.now.running[-1].module.num_heads)
                 else: numbers = numbers_of_call(*args, **kwargs, sample=self.sample)
             except Exception as e:
@@ -93,6 +104,10 @@ class AttentionMeter(FunctionGroup):
                 return output
         self.found.setdefault(call_name(*where), []).append(numbers)
         return output
+
+    def note_part(self, name: str, args: tuple):
+        "Once, note which heads these are."
+        if name not in self.told and args: self.told[name] = self.parts.part(args[0], self.now.running[-1].module)
 
     def take(self) -> dict[str, Tensor]: # By the name of the call, a row for each of `NUMBERS`
         "What was measured since the last time; of several passes the mean, and the largest of all logits."

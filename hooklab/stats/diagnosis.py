@@ -21,7 +21,11 @@ from .records import Recorded
 def not_judged(run: Run) -> list[str]:
     "What was not recorded, and how to record it."
     n = len(run.steps)
+    cut = sum(len(history.cut) for history in run.stats.histories.values())
+    what = "with parts of layers, which are not judged" if cut else "with its part of each batch"
     missing = {
+        f"the whole run: this is {run.stats.whence}, {what}. What all have is judged after stats.combine(), which all "
+        "call": run.stats.process is not None and not run.stats.combined,
         "outputs; record them with is_forward=True": "activations" not in run.recorded,
         "gradients; record them with ActivationStats(grads=True)": "gradients" not in run.recorded,
         "the size of steps; record it with on(model, optimizer=optimizer)": run.updates is None,

@@ -119,11 +119,11 @@ class Run:
         self,
         stats: Recorded, # What was recorded
     ):
-        found = stats.histories
+        found = {kind: history.whole() for kind, history in stats.histories.items()}
         steps = next(iter(found.values())).steps
         self.facts, self.log_steps = stats.facts, stats.log.steps if stats.log else []
         self._log = stats.log.table() if stats.log else torch.zeros(0, len(LOGGED))
-        self.attention = stats.attention
+        self.attention, self.stats = stats.attention, stats
         self.inputs, self.looks = self.facts.get("inputs", []), self.facts.get("outputs", [])
         self.types = {name: layer["type"] for name, layer in self.facts.get("layers", {}).items()}
         self.steps, self.scaled, self.recorded = steps, stats.scaled, set(found)

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .moments import BINS, COUNTS, SAMPLE_ROWS, merged
+from .layer_parts import InParts
+from .moments import BINS, COUNTS, SAMPLE_ROWS
 from .plots import Plots
 from .updates import NOT_MEASURED
 
@@ -132,16 +133,6 @@ class Recording(Tables):
     @property
     def has_hist(self) -> bool: return "bin0" in self.rows
 
-    def combine(self):
-        "Merge the records of all processes of a distributed run, as if one had seen everything. All must call it."
-        everybody = [None]*torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(everybody, (self.names, self.steps, self.tables().cpu()))
-        if any(names != self.names for names, _, _ in everybody):
-            raise ValueError("the processes have recorded different layers")
-        common = sorted(set.intersection(*[set(steps) for _, steps, _ in everybody]))
-        tables = torch.stack([tables[[steps.index(step) for step in common]] for _, steps, tables in everybody])
-        self.fill(common, merged(tables.permute(0, 2, 3, 1)).permute(2, 0, 1))
-
     def __repr__(self):
         return f"Recording: {len(self)} steps of {len(self.names)} columns with {len(self.rows)} numbers each"
 
@@ -183,7 +174,7 @@ class ByLayer(Recording):
     def _placed(self, values): return values.cpu() if self.cpu else values
 
 # %% ../../nbs/lib/stats/history.ipynb #ecff2e8b
-class History(Plots, ByLayer):
+class History(Plots, InParts, ByLayer):
     "What was recorded, and ways to read it and to look at it. Layers are asked for by number or by name."
     trainable = None # The layers that had trainable parameters when recording began, if that is known
     followed = {} # The class of the layer that follows, where a `Sequential` tells

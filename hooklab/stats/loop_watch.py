@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hooklab.hooks.calls import GradientHook, listen
 from hooklab.hooks.copies import is_wrapper, stands_for_many
 from hooklab.hooks.group import Group
+from hooklab.hooks.parts import parts_for
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
 from hooklab.stats.input_facts import facts_of_arguments
@@ -171,6 +172,7 @@ class LoopWatch(PassWatch):
     ):
         super().__init__(max_rows)
         self.root, self.members = unwrap(model), MemberFacts(model, optimizers)
+        self.parts = parts_for(model)
         self.scaled, self.first_step = scaled, 0  # the number of the first step: not 0 in a run that is resumed
         self.steps, self.listening = [], None
         try:
@@ -181,7 +183,8 @@ class LoopWatch(PassWatch):
             raise
 
     def follow_steps(self):
-        for optimizer in self.members.optimizers: self.steps.append(StepWatch(optimizer, self.scaled))
+        for optimizer in self.members.optimizers: 
+            self.steps.append(StepWatch(optimizer, self.scaled, self.parts))
 
     def know(self, optimizers: list):
         "Follow these optimizers, if none were known before."

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..hooks.calls import listen
 from ..hooks.copies import stands_for_many
+from ..hooks.parts import Parts, local_part
 from .meters import Meter
 from .moments import BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names
 from .sample_parts import TRACED, layouts
@@ -36,9 +37,12 @@ class KindOfMeters(SwitchedGroup):
         scratch: Scratch | None = None, # Memory to work in, which groups may share
         sampled: bool = False, # Compute `SAMPLE_ROWS` too
         is_thin: bool = False, # Of large tensors, compute all but the mean of a sample
+        parts: Parts | None = None, # In a run of several processes, tells what this one has of an output
+        share: float = 1., # Gradients are multiplied with it
     ):
         super().__init__(kind, root=model)
         self.port = kind
+        self.parts, self.share, self.told = parts, share, {}  # by layer, what this process has of its output
         self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
         self.rows, self.scratch = row_names(with_counts, with_hist, sampled), scratch or Scratch()
         self.is_thin, self.shares = is_thin and not hist_sample, 1

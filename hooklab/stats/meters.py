@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..hooks.calls import GradientHook
 from ..hooks.copies import HookWarning, stands_for_many
+from ..hooks.parts import is_dtensor, local_part
 from ..hooks.tree import tensors, unreadable
 from .moments import main_tensor
 
@@ -30,10 +31,40 @@ def why_left_out(name: str, value: Any, error: Exception, gradient: bool) -> str
     return (f"{name}: {what}, a {type(found).__name__}, cannot be measured and is left out of the statistics "
             f"({type(error).__name__}: {reason})")
 
+# %% ../../nbs/lib/stats/meters.ipynb #304b3871
+class PartMeter(GradientHook):
+    "Measures what this process has of an output."
+    left_out = False
+    def local(self, x: Tensor) -> Tensor:
+        "The part of `x` on this process."
+        self.note_part(x)
+        told = self.group.told[self.name]
+        if told.is_summand or (is_dtensor(x) and any(p.is_partial() for p in x.placements)):
+            raise TypeError("each process has a summand of it, whose numbers are not those of the sum; where the "
+                            "model is divided before the recording begins, the sum is measured")
+        return local_part(x)
+
+    def note_part(self, output: Any):
+        "Once, note what this process has of the output."
+        told = self.group.told
+        if self.name in told or (x := main_tensor(output)) is None: return
+        told[self.name] = self.group.parts.part(x, self.module)
+
+    def _leave_out(self, value, call, error):
+        "The model goes on, whatever a layer returns. What cannot be measured is no call, and is reported once."
+        self.n_calls = call
+        for place in self.places[call:call + 1]:
+            place.column.zero_()
+            place.full = False
+        if self.left_out: return
+        self.left_out = True
+        gradient = "backward" in self.group.kind
+        warnings.warn(why_left_out(self.name, value, error, gradient), HookWarning, stacklevel=2)
+
 # %% ../../nbs/lib/stats/meters.ipynb #a5511947
-class Meter(GradientHook):
+class Meter(PartMeter):
     "Keeps the numbers of an output or a gradient of its layer, instead of the tensor."
-    n_calls, left_out, on_turn = 0, False, True
+    n_calls, on_turn = 0, True
 
     def __init__(self, name, module, group):
         super().__init__(name, module, group)
@@ -49,7 +80,9 @@ class Meter(GradientHook):
 
     def left(self, output, rerun):
         self.fired, g = True, self.group
-        if g.on and self.on_turn and not self.removed and g.root.training: super().left(output, rerun)
+        if not g.on or not self.on_turn or self.removed or not g.root.training: return
+        if g.parts is not None: self.note_part(output)  # the gradient will not know it
+        super().left(output, rerun)
 
     def gradients(self, call, *given):
         if not self.removed: self.measure(given[-1])
@@ -65,6 +98,8 @@ class Meter(GradientHook):
                 if error := unreadable(value): raise error
                 return
             self.n_calls = call + 1
+            if g.parts is not None: x = self.local(x)
+            if g.share != 1: x = x.detach().float()*g.share
             if g.scaler is not None and g.scaler._scale is not None: x = x.detach().float()/g.scaler._scale
             place = self.places[call] if call < len(self.places) else g.place(self, x.device)
             same = x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x)
@@ -74,17 +109,6 @@ class Meter(GradientHook):
             elif same and place.thin is not None and x.stride() == place.strides: g.measure_thinly(place, x.detach())
             else: g.measure_now(place, x)
         except Exception as e: self._leave_out(value, call, e)
-
-    def _leave_out(self, value, call, error):
-        "The model goes on, whatever a layer returns. What cannot be measured is no call, and is reported once."
-        self.n_calls = call
-        for place in self.places[call:call + 1]:
-            place.column.zero_()
-            place.full = False
-        if self.left_out: return
-        self.left_out = True
-        gradient = "backward" in self.group.kind
-        warnings.warn(why_left_out(self.name, value, error, gradient), HookWarning, stacklevel=2)
 
     def clear(self): self.n_calls = 0
 

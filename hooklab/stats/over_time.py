@@ -165,7 +165,7 @@ class OverTime(Pictured):
         names = [self.names[i] for i in chosen]
         draw = draw_rows if len(chosen) > MOST_LINES else draw_lines
         draw(ax, Shown(what, label, names, np.asarray(self.steps), values, broken))
-        ax.set_xlabel("step")
+        ax.set_xlabel(f"step{self.whose}")
         return ax
 
     def _why_no_number(self, chosen) -> str:

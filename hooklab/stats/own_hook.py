@@ -158,7 +158,7 @@ class HookHistory(HookRows):
         rows = [[is_so(given) for given in row] for row in self.kept]
         return np.array(rows, bool).reshape(len(self), len(self.names)).T
 
-    def combine(self): raise TypeError(self._lacks("there is nothing that could be merged"))
+    def check_mergeable(self): raise TypeError(self._lacks("there is nothing that could be merged"))
 
     def tables(self):
         why = self._lacks("there are no tables to save")

@@ -71,6 +71,7 @@ def facts_about(stats: Recorded) -> dict[str, str]:
     recorded = [f"{kind} of {len(history.names)} {'parameters' if kind == 'updates' else 'layers'}"
                 for kind, history in histories.items()]
     facts = {"Steps": span_of(steps), "Recorded": ", ".join(recorded), "Histograms": "not recorded"}
+    if stats.whence: facts["Processes"] = stats.whence
     if main.has_hist:
         sample = f"a sample of {main.sampled:,} numbers of each output" if main.sampled else "all numbers"
         facts["Histograms"] = f"of {sample}"

@@ -37,7 +37,7 @@ class HistogramPlots(Pictured):
         bar = ax.figure.colorbar(image, ax=ax, label=f"numbers in a bin of {(HIGH - LOW)/BINS:g}")
         ticks = [0, *(10**k for k in range(int(np.log10(max(counts.max(), 1))) + 1))]
         bar.set_ticks(np.log1p(ticks), labels=[f"{tick:,}" for tick in ticks])
-        ax.set(xlabel="step", ylabel=f"value of the {NOUNS[self.kind]}")
+        ax.set(xlabel=f"step{self.whose}", ylabel=f"value of the {NOUNS[self.kind]}")
         self._title(ax, i, slice(None))
         return ax
 
@@ -55,7 +55,7 @@ class HistogramPlots(Pictured):
         if not self._ran()[i, row]: return say_instead(ax, f"{self.names[i]} did not run in step {self.steps[row]}.")
         ax.bar(LOW + width*np.arange(BINS), counts[i, :, row], width, align="edge", color=line_colours(ax, 1)[0],
                edgecolor=ax.get_facecolor(), lw=.5)
-        ax.set(xlabel=f"value of the {NOUNS[self.kind]}", ylabel="numbers", xlim=(LOW, HIGH))
+        ax.set(xlabel=f"value of the {NOUNS[self.kind]}{self.whose}", ylabel="numbers", xlim=(LOW, HIGH))
         if counts[i, :, row].any(): ax.set_yscale("log")
         ax.spines[["top", "right"]].set_visible(False)
         self._title(ax, i, slice(row, row + 1), f", step {self.steps[row]}")
@@ -91,7 +91,7 @@ class FlowPlots(Pictured):
         if (positive := std[:, rows][std[:, rows] > 0]).size:
             ax.set_yscale("log")
             ax.set_ylim(bottom=max(ax.get_ylim()[0], positive.min()/100))  # a mean may be zero up to rounding
-        ax.set(xlabel="layer, from input to output", ylabel=f"{NOUNS[self.kind]}, deviation and |mean|",
+        ax.set(xlabel=f"layer, from input to output{self.whose}", ylabel=f"{NOUNS[self.kind]}, deviation and |mean|",
                xlim=(-.5, len(self.names) - .5))
         self._name_layers(ax)
         ax.legend(loc="center left", bbox_to_anchor=(1, .5), frameon=False, fontsize="small")
@@ -169,7 +169,8 @@ class SmallPlots(Pictured):
                 ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
             ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3)
         self._share_axes(axes)
-        fig.supxlabel("step; orange: not finite from here on" if broken.any() else "step", fontsize="medium")
+        told = "; orange: not finite from here on" if broken.any() else ""
+        fig.supxlabel(f"step{self.whose}{told}", fontsize="medium")
         fig.supylabel(label, fontsize="medium")
         return axes
 

@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from ..hooks.hook import Hooks
-from ..hooks.running import compiled_parts
+from ..hooks.parts import averaged_over, parts_for
+from ..hooks.processes import place_of
 from ..hooks.select import unwrap
 from .attention_history import AttentionHistory
-from .attention_meter import AttentionMeter
+from .attention_meter import AttentionMeter, can_be_metered
 from .history import History, WeightHistory
 from .loop_watch import LoopWatch
 from .meter_groups import MeterGroup
@@ -110,10 +111,11 @@ class MakesMeters(Measures):
         if self._has_own_hook: return self._attach_own(layers, model)
         self.hooks = None
         counted = {"with_counts": self.counts, "with_hist": self.with_hist, "hist_sample": self.hist_sample}
-        counted |= {"scratch": Scratch(), "is_thin": self.samples}
+        counted |= {"scratch": Scratch(), "is_thin": self.samples, "parts": parts_for(self.model)}
         if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, sampled=self.samples, **counted)
         if self.grads or not self.is_forward:
-            self.meters["gradients"] = MeterGroup(layers, model, "backward_pre", scaler=self.scaler, **counted)
+            counted |= {"scaler": self.scaler, "share": 1/averaged_over(self.model)}
+            self.meters["gradients"] = MeterGroup(layers, model, "backward_pre", **counted)
 
     def _attach_own(self, layers, model):
         asked = [f"{name}=" for name in ("grads", "counts", "hist_sample", "samples", "turns") if getattr(self, name)]
@@ -128,17 +130,14 @@ class MakesMeters(Measures):
     def _new_history(self, kind, meters):
         names = [h.name for h in meters.hooks]
         if isinstance(meters, OwnHookGroup): history = HookHistory(names, self.max_rows)
-        else: history = History(names, meters.rows, self.max_rows)
+        else:
+            history = History(names, meters.rows, self.max_rows)
+            history.parts = meters.told
         history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
         return history
 
 # %% ../../nbs/lib/stats/recorder.ipynb #16a692d4
 LOOKS_FOR_ATTENTION = 3  # so many steps without a call of attention, and no more are looked for
-
-
-def can_be_metered(model: nn.Module) -> bool:
-    "Can the calls of functions in this model be seen? Hooks that see nothing would only cost."
-    return not compiled_parts(model) and not any(isinstance(m, torch.jit.ScriptModule) for m in model.modules())
 
 
 class Attaches(MakesMeters):
@@ -147,6 +146,7 @@ class Attaches(MakesMeters):
     end = None # The `StepEnd` that ends each step, if that is wanted
     heads = None # The `AttentionMeter`, where one is wanted
     attention_too = False # Record what heads of attention do, if there are any
+    attention_hidden = False # Would they have been looked at, had compiled code not hidden them?
     updates_too = False # In a learner or trainer, record how far its optimizer moves the parameters
 
     def _register(self):
@@ -158,7 +158,7 @@ class Attaches(MakesMeters):
             optimizers = self._optimizers()
             self.watch = LoopWatch(self.model, optimizers, self.scaled, self.max_rows)
             if optimizers and (self.optimizer is not None or self.updates_too):
-                self.weights = Weights(model, *optimizers, is_thin=self.samples)
+                self.weights = Weights(self.model, *optimizers, is_thin=self.samples)
             self.attention_hidden = self.attention_too and not can_be_metered(self.model)
             if self.attention_too and not self.attention_hidden:
                 self.heads = AttentionMeter(self.model, sample=16, due=False)
@@ -168,12 +168,15 @@ class Attaches(MakesMeters):
         records = {kind: self._new_history(kind, meters) for kind, meters in self.meters.items()}
         trainable = [name for name, m in layers.items() if any(p.requires_grad for p in m.parameters())]
         for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
-        if self.weights: records["updates"] = WeightHistory(self.weights.names, self.weights.rows, self.max_rows)
+        if self.weights:
+            records["updates"] = WeightHistory(self.weights.names, self.weights.rows, self.max_rows)
+            records["updates"].parts = self.weights.parts
         for history in records.values(): history.turns = self.turns
+        self.process, self.combined = place_of(self.model), False
         self._hold(records)
         self.log = self.watch.log
         self.attention = AttentionHistory(self.max_rows) if self.heads else None
-        if self.heads: self.attention.sample = self.heads.sample
+        if self.heads: self.attention.sample, self.attention.parts = self.heads.sample, self.heads.told
 
     def _optimizers(self) -> list:
         "The optimizers that are known: those that were given, or that of the learner."

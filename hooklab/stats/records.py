@@ -17,9 +17,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .attention_history import AttentionHistory
+from ..hooks.parts import TensorPart
+from ..hooks.processes import ProcessPlace
 from .history import NO_NUMBERS, History, WeightHistory
 from .plots import overview
 from .run_log import RunLog
+from .together import OneOfSeveral
 
 # %% ../../nbs/lib/stats/records.ipynb #ea0570df
 def of_history(name: str) -> Callable:
@@ -29,7 +32,7 @@ def of_history(name: str) -> Callable:
     return method
 
 # %% ../../nbs/lib/stats/records.ipynb #5eeafe68
-class Readable:
+class Readable(OneOfSeveral):
     "What was recorded of a run, as numbers."
     history: History # Of activations, or of gradients if only they were recorded
     gradients = updates = None # Their histories
@@ -37,7 +40,6 @@ class Readable:
     log: RunLog | None = None # Of the loop: losses, rates, modes
     watch = None # What notes the events of the loop, while it runs
     attention: AttentionHistory | None = None # What heads of attention did
-    attention_hidden = False # Would heads have been looked at, had compiled code not hidden them?
     _facts = None # What is known apart from numbers of steps
     @property
     def facts(self) -> dict[str, Any]:
@@ -55,6 +57,7 @@ class Readable:
         "Replace what was recorded with these histories."
         self.history = next(iter(histories.values()))
         self.gradients, self.updates = histories.get("gradients"), histories.get("updates")
+        self.name_process()
 
     @property
     def names(self) -> list[str]:
@@ -106,12 +109,6 @@ class Recorded(Readable):
     plot_layer_stats, color_dim = of_history("plot_layer_stats"), of_history("color_dim")
     plot_hist, dead_chart, plot_all = map(of_history, ("plot_hist", "dead_chart", "plot_all"))
 
-    def combine(self) -> "Recorded": # Itself
-        "Merge the records of all processes of a distributed run, exactly. All must call it, and all get the same."
-        for kind, history in self.histories.items():
-            if kind != "updates": history.combine()  # parameters are the same everywhere
-        return self
-
     def to_tensorboard(
         self,
         writer: Any, # A `SummaryWriter`
@@ -134,12 +131,13 @@ class Recorded(Readable):
         "Write what was recorded to a file."
         about = {"facts": {kind: facts_of(history) for kind, history in self.histories.items()}, "scaled": self.scaled,
                  "hist_sample": self.hist_sample, "unrecorded": self._why_nothing_to_read(), "run": self.facts,
-                 "log_steps": self.log.steps if self.log else []}
+                 "log_steps": self.log.steps if self.log else [],
+                 "process": self.process, "stage": self.stage, "combined": self.combined}
         tables = {kind: history.tables().cpu().contiguous() for kind, history in self.histories.items()}
         if self.log: tables["log"] = self.log.table()
         if self.attention:
             about["attention"] = {"steps": self.attention.steps, "heads": self.attention.heads,
-                                  "sample": self.attention.sample}
+                                  "sample": self.attention.sample, "parts": self.attention.parts}
             tables["attention"] = self.attention.tables()
         save_file(tables, path, {"hooklab": json.dumps(about)})
 
@@ -147,7 +145,8 @@ class Recorded(Readable):
 def facts_of(history: History) -> dict[str, Any]:
     "What a file needs to say about the tensor of a history."
     return {"names": history.names, "rows": history.rows, "steps": history.steps,
-            "trainable": history.trainable, "followed": history.followed, "turns": history.turns}
+            "trainable": history.trainable, "followed": history.followed, "turns": history.turns,
+            "parts": history.parts}
 
 
 def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
@@ -155,6 +154,7 @@ def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
     history = (WeightHistory if kind == "updates" else History)(facts["names"], facts["rows"])
     history.kind, history.trainable, history.followed = kind, facts.get("trainable"), facts.get("followed", {})
     history.turns = facts.get("turns")
+    history.parts = {name: TensorPart(*part) for name, part in facts.get("parts", {}).items()}
     history.fill(facts["steps"], tables)
     return history
 
@@ -176,9 +176,9 @@ class Records(Recorded):
         self.hist_sample, self.scaled, self.unrecorded = hist_sample, scaled, unrecorded
         for history in histories.values(): history.sampled = hist_sample
 
-    def __repr__(self): return f"Records: {self.history!r}"
+    def __repr__(self): return f"Records: {self.history!r}{self.from_where}"
 
-
+# %% ../../nbs/lib/stats/records.ipynb #05484493
 def read_records(
     path: str | Path, # What `save` has written
 ) -> Records:
@@ -196,6 +196,12 @@ def read_records(
             attention = AttentionHistory()
             attention.fill(heads["steps"], heads["heads"], file.get_tensor("attention"))
             attention.sample = heads["sample"]
+            attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
     why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
-    return Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"),
-                   attention=attention, **why)
+    found = Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"),
+                    attention=attention, **why)
+    found.process = ProcessPlace(*about["process"]) if about.get("process") else None
+    found.stage = tuple(about["stage"]) if about.get("stage") else None
+    found.combined = about.get("combined", False)
+    found.name_process()
+    return found

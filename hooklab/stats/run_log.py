@@ -24,6 +24,7 @@ LOGGED = {  # the numbers of a row; a number that is unknown is NaN
     "kept": "1 if a step of the optimizer used gradients that were there before the last one",
     "no_gradients": "1 if the optimizer made a step, and no parameter had a gradient",
     "gradient": "the length of all gradients together, at the optimizer's step",
+    "own": "in a run of several processes: the length of those gradients for which this one speaks",
     "clipped": "the length of a small parameter's gradient at the optimizer's step, as a share of that after backward",
 }
 

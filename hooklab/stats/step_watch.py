@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.copies import is_wrapper
+from hooklab.hooks.parts import Parts, is_dtensor, local_part
 from hooklab.hooks.tensor import post_accumulate, tensor_hook
 from hooklab.stats.step_end import on_step
 
@@ -82,8 +83,9 @@ class StepWatch:
         self,
         optimizer: Any, # The optimizer, of torch or another one with `param_groups`
         scaled: bool = False, # Are gradients scaled? Then they are not compared with those after the backward pass
+        parts: Parts | None = None, # In a run of several processes, tells which parameters this one speaks for
     ):
-        self.optimizer, self.scaled, self.probe = optimizer, scaled, None
+        self.optimizer, self.scaled, self.probe, self.parts = optimizer, scaled, None, parts
         self.seen, self.n, self.clipping = {}, 0, False
         self.measure = True  # the length of all gradients, in this step?
         self.hooks = [on_step(optimizer, self.before, before=True), on_step(optimizer, self.after)]
@@ -104,13 +106,11 @@ class StepWatch:
         seen["updates"] = seen.get("updates", 0) + 1
         seen["rate"] = largest_rate(self.optimizer)
         if self.probe is None: self._choose()
-        if self.probe is None: return
-        if self.probe.p.grad is None:
-            seen["no_gradients"] = float(all(p.grad is None for p in self.params))
-        else: seen["no_gradients"] = 0.
-        seen["kept"] = self.probe.kept()
+        has_one = self.probe is not None and self.probe.p.grad is not None
+        seen["no_gradients"] = 0. if has_one else float(all(p.grad is None for p in self.params))
+        if self.probe is not None: seen["kept"] = self.probe.kept()
         if self.clipping: seen["clipped"] = self.probe.clipped()
-        if self.measure: seen["gradient"] = length_of_gradients(self.params)
+        if self.measure: seen |= lengths_of_gradients(self.params, self.parts)
         self.n += 1
 
     def _choose(self):
@@ -143,9 +143,15 @@ def largest_rate(optimizer: torch.optim.Optimizer) -> float | Tensor:
     return max(rates, default=math.nan)
 
 
-def length_of_gradients(params: list[Tensor]) -> float | Tensor: # NaN if they cannot be read
-    "The length of all gradients together."
-    grads = [p.grad for p in params if p.grad is not None]
+def lengths_of_gradients(params: list[Tensor], parts: Parts | None = None) -> dict[str, Tensor]: # None if unreadable
+    """The length of all gradients together, and of those for which this process speaks. Of a gradient that torch leaves
+    as summands until the optimizer adds them, no process knows the length."""
+    params = [p for p in params if p.grad is not None]
+    if any(is_dtensor(p.grad) and any(q.is_partial() for q in p.grad.placements) for p in params): return {}
+    grads = [local_part(p.grad) if is_dtensor(p.grad) else p.grad for p in params]
     if not grads or any(g.layout != torch.strided or is_wrapper(g) or g.device != grads[0].device for g in grads):
-        return math.nan
-    return torch.stack(torch._foreach_norm(grads)).float().norm()
+        return {}
+    lengths = torch.stack(torch._foreach_norm(grads)).float()
+    if parts is None: return {"gradient": lengths.norm()}
+    counts = torch.tensor([parts.of_parameter(p).counts for p in params], device=lengths.device)
+    return {"gradient": lengths.norm(), "own": (lengths*counts).norm()}

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..hooks.parts import local_part, parts_for
 from ..hooks.select import unwrap
 from .run_facts import torch_optimizer
 from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense
@@ -47,7 +48,7 @@ class Moves:
     def _local(self) -> list[Tensor]:
         "The parameters; of a sharded one, the part on this process."
         chosen = [self.params[i] for i in self.chosen]
-        found = [p.to_local() if hasattr(p, "to_local") else p for p in chosen]
+        found = [local_part(p) for p in chosen]
         if not self.is_thin: return found
         self.scales = [(p.numel()/(BLOCKS*BLOCK))**.5 if is_large(p) else 1 for p in found]
         return [self._blocks(p) if is_large(p) else p for p in found]
@@ -81,11 +82,18 @@ class Weights:
     "Compares parameters before and after each step of an optimizer, or of several."
     rows = ["update", "data"]
 
-    def __init__(self, model: nn.Module, *optimizers: Any, is_thin: bool = False):
+    def __init__(
+        self,
+        model: nn.Module, # As the loop calls it
+        *optimizers: Any, # Those that move its parameters
+        is_thin: bool = False, # As in `Moves`
+    ):
         names = {id(p): name for name, p in unwrap(model).named_parameters()}
         self.moves = [Moves(optimizer, is_thin) for optimizer in optimizers]
         self.params = [p for moves in self.moves for p in moves.params]
         self.names, self.hooks = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)], []
+        parts = parts_for(model)
+        self.parts = {name: parts.of_parameter(p) for name, p in zip(self.names, self.params)} if parts else {}
         try:
             for moves in self.moves:
                 self.hooks.append(on_step(moves.optimizer, moves.before_step, before=True))

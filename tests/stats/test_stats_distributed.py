@@ -1,4 +1,8 @@
-"Statistics in two gloo processes: neither waits in a step, and `combine` gives what one process would have seen."
+"Statistics in gloo processes: none waits in a step, and `combine` gives what one process would have seen."
+import copy
+import warnings
+from functools import partial
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -6,8 +10,12 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from torch.distributed.tensor.debug import CommDebugMode
+
 import hooklab as hl
-from support.processes import failures_in_two
+from support.merged import differences, part_of_run
+from support.processes import failures_in, failures_in_two
+from support.sharded import fully_sharded, llama, loss_of, mesh_of, sequence_parallel, tensor_parallel, words
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 steps = 5
@@ -23,10 +31,10 @@ def batch(step, rank):
     return torch.randn(6 + 3*rank, 8, generator=torch.Generator().manual_seed(10*step + rank))
 
 
-def recorded(model, batches, s, opt=None):
+def recorded(model, batches, s, opt=None, loss=torch.Tensor.sum):
     with s.on(model, optimizer=opt):
         for x in batches:
-            model(x).sum().backward()
+            loss(model(x)).backward()
             if opt: opt.step()
             model.zero_grad()
             s.step()
@@ -34,7 +42,9 @@ def recorded(model, batches, s, opt=None):
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory): return failures_in_two(CHECKS, tmp_path_factory.mktemp("two"))
+def failures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    return failures_in_two(CHECKS, folder, partial(prepare, folder))
 
 
 def data_parallel(rank):
@@ -48,8 +58,10 @@ def data_parallel(rank):
 
 
 def gradients(rank):
+    "Data parallel training minimizes the mean of the losses of its processes: here half of the sum over all samples."
     s = recorded(DistributedDataParallel(net()), [batch(i, rank) for i in range(steps)], hl.ActivationStats(grads=True)).combine()
-    whole = recorded(net(), [torch.cat([batch(i, r) for r in range(2)]) for i in range(steps)], hl.ActivationStats(grads=True))
+    whole = [torch.cat([batch(i, r) for r in range(2)]) for i in range(steps)]
+    whole = recorded(net(), whole, hl.ActivationStats(grads=True), loss=lambda y: y.sum()/2)
     torch.testing.assert_close(s.gradients.stats_tensor, whole.gradients.stats_tensor)
 
 
@@ -74,9 +86,177 @@ def sharded(rank):
     assert s.names == ["0", "2"] and s.updates.values("update").isfinite().all() and not [h for h in hl.hooks_on(model) if h.ours]
 
 
-CHECKS = data_parallel, gradients, no_step_waits, other_layers, sharded
+def check_numbers(s, rank, **options):
+    "The record of one process says so; that of all has the numbers of the run in one process."
+    world = dist.get_world_size()
+    assert f"of rank {rank} of {world}" in repr(s) and s.history.whose.startswith(f" (rank {rank} of {world}")
+    assert any(f"this is rank {rank} of {world}" in text for text in hl.diagnose(s).unknown)
+    with warnings.catch_warnings(action="error"): s.combine()
+    assert f"of all {world} processes together" in repr(s) and not s.history.whose
+    assert not any("rank" in text for text in hl.diagnose(s).unknown)
+    wrong = differences(s, part_of_run(llama()), **options)
+    assert not wrong, wrong
+
+
+def llama_in_data_parallel(rank): check_numbers(part_of_run(DistributedDataParallel(llama()), rank, dist.get_world_size()), rank)
+
+
+def llama_fully_sharded(rank):
+    s = part_of_run(fully_sharded(llama()), rank, dist.get_world_size())
+    assert not s.history.cut and set(s.updates.cut) == set(s.updates.names)  # whole layers, parts of all parameters
+    check_numbers(s, rank)
+
+
+def llama_in_tensor_parallel(rank):
+    s = part_of_run(tensor_parallel(llama(), mesh_of(tp=dist.get_world_size())))
+    assert s.history.cut["blocks.0.attention.q"] == s.history.cut["blocks.0.feed_forward.act"] == "a part along tp"
+    assert "blocks.0" not in s.history.cut and "12 of 23 layers" in s.whence
+    judged = [name for finding in hl.diagnose(s) for name in finding.layers]
+    assert not set(judged) & set(s.history.cut)
+    check_numbers(s, rank)
+
+
+def llama_in_sequence_parallel(rank): check_numbers(part_of_run(sequence_parallel(llama(), mesh_of(tp=dist.get_world_size()))), rank, unknown=("gradient",))
+
+
+def no_collective_more(rank):
+    "In a step with statistics there is no collective that is not there without them."
+    def counted(recording):
+        model = sequence_parallel(llama(), mesh_of(tp=dist.get_world_size()))
+        optimizer, stats = torch.optim.SGD(model.parameters(), lr=.1), hl.ActivationStats.for_diagnosis()
+        if recording: stats.on(model, optimizer)
+        for step in range(2):
+            with CommDebugMode() as found:
+                loss = loss_of(model, words(step))
+                loss.backward()
+                optimizer.step()
+                if recording: stats.step(loss)
+        stats.remove()
+        return found.get_comm_counts()
+
+    assert counted(True) == counted(False) and sum(counted(False).values())
+
+
+def files_and_copies(rank):
+    "A file knows whose record it has, and is merged as well as what was recorded."
+    s = part_of_run(DistributedDataParallel(llama()), rank, dist.get_world_size())
+    together = copy.deepcopy(s).combine()
+    file = f"{FOLDER}/{rank}.safetensors"
+    s.save(file)
+    loaded = hl.ActivationStats.load(file)
+    assert loaded.whence == s.whence and loaded.process == s.process
+    loaded.combine()
+    torch.testing.assert_close(loaded.history.tables(), together.history.tables(), equal_nan=True)
+    torch.testing.assert_close(loaded.log.table(), together.log.table(), equal_nan=True)
+    assert s.whence != loaded.whence == together.whence
+    s.report(f"{file}.html")
+    assert f"rank {rank} of" in open(f"{file}.html").read()
+
+
+def what_cannot_be_merged(rank):
+    def record(**options): return part_of_run(llama(), **options)
+    s = record()
+    def refused(s, why):
+        before = s.history.tables().clone()
+        with pytest.raises(ValueError, match=why): s.combine()
+        assert torch.equal(s.history.tables(), before)
+    refused(record(counts=False, with_hist=bool(rank)), "other numbers")
+    refused(record(grads=bool(rank)), "recorded activations")
+    later = record()
+    later.history.steps = [step + 10*rank for step in later.steps]
+    refused(later, "none of the steps")
+    s.process = s.process._replace(rank=0)
+    refused(s, "two processes have the record of rank 0")
+    s.process = s.process._replace(world=4, rank=rank)
+    refused(s, "and there are 2 processes now")
+    merged = record().combine()
+    refused(merged, "merged already")
+    with record(counts=True).on(llama()) as s, pytest.raises(RuntimeError, match="still records"): s.combine()
+
+
+def who_does_not_come(rank):
+    "Rank 1 does something else for a while: rank 0 is told, has lost nothing, and can try again."
+    s = part_of_run(llama())
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="combine.*rank 1 does not come"): s.combine(timeout=.5)
+    dist.barrier()
+    assert s.combine().combined
+
+
+def summands(rank):
+    "Divided after the recording began, the hooks see summands: they are left out, with a sentence."
+    from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    with hl.ActivationStats().on(model) as s, warnings.catch_warnings(record=True) as told:
+        parallelize_module(model, mesh_of(tp=2), {"0": RowwiseParallel()})
+        model(torch.ones(2, 2)).sum().backward()
+        s.step()
+    assert any("summand" in str(w.message) for w in told) and s.history.values("n").sum() == 0
+
+
+FOLDER = ""  # set in each process
+
+
+def prepare(folder):
+    global FOLDER
+    FOLDER = folder
+
+
+CHECKS = (data_parallel, gradients, no_step_waits, other_layers, sharded, llama_in_data_parallel, llama_fully_sharded,
+          llama_in_tensor_parallel, llama_in_sequence_parallel, no_collective_more, files_and_copies,
+          what_cannot_be_merged, who_does_not_come, summands)
 
 
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
 def test_in_two_processes(failures, check):
     assert not [text for name, text in failures.items() if name.split()[0] == check]
+
+
+def hybrid_sharded(rank):
+    check_numbers(part_of_run(fully_sharded(llama(), mesh_of(replicate=2, shard=2)), rank, 4), rank)
+
+
+def on_a_mesh(rank, divide, **options):
+    mesh = mesh_of(dp=2, tp=2)
+    s = part_of_run(fully_sharded(divide(llama(), mesh["tp"]), mesh["dp"]), rank//2, 2)
+    assert str(s.process) == f"rank {rank} of 4 (dp {rank//2}, tp {rank % 2})"
+    check_numbers(s, rank, **options)
+
+
+def sharded_and_tensor_parallel(rank): on_a_mesh(rank, tensor_parallel)
+def sharded_and_sequence_parallel(rank): on_a_mesh(rank, sequence_parallel)
+
+
+def in_half_precision(rank):
+    "Parameters are gathered in bfloat16, which has three digits."
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    model = fully_sharded(llama(), mp_policy=policy)
+    s = part_of_run(model, rank, 4, with_hist=False).combine()
+    whole = part_of_run(llama(), with_hist=False)
+    assert not differences(s, whole, limit=.05, counts=False)
+
+
+def in_compiled_blocks(rank):
+    "Blocks that are compiled and then sharded: outputs and gradients are those of the run in one process."
+    model = llama()
+    for block in model.blocks.values(): block.compile(backend="aot_eager")
+    s = part_of_run(fully_sharded(model), rank, 4, grads=False, with_hist=False)
+    s.combine()
+    whole = part_of_run(llama(), grads=False, with_hist=False)
+    s.attention = whole.attention  # compiled code hides it
+    assert not differences(s, whole)
+
+
+IN_FOUR = (llama_in_data_parallel, llama_in_tensor_parallel, llama_in_sequence_parallel, hybrid_sharded,
+           sharded_and_tensor_parallel, sharded_and_sequence_parallel, in_half_precision, in_compiled_blocks)
+
+
+@pytest.fixture(scope="module")
+def failures_of_four(tmp_path_factory): return failures_in(4, IN_FOUR, tmp_path_factory.mktemp("four"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [check.__name__ for check in IN_FOUR])
+def test_in_four_processes(failures_of_four, check):
+    assert not [text for name, text in failures_of_four.items() if name.split()[0] == check]
