@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .quick_hash import parts_hash
-from .replica_layout import Copy, Layout
+from .replica_layout import Copy, ReplicaLayout
 from ..hooks.processes import from_all, meet, ranks_of, sending_device
 
 
@@ -39,8 +39,8 @@ class Drift(NamedTuple):
         by = f", by up to {self.difference:.2g}" if self.difference is not None else ""
         if not self.odd or len(self.groups) > 2:
             alone = all(len(ranks) == 1 for ranks in self.groups)
-            groups = [ranks_text([r for ranks in self.groups for r in ranks])] if alone else map(ranks_text, self.groups)
-            return f"{' | '.join(groups)} have different numbers{by}"
+            groups = [sum(self.groups, [])] if alone else self.groups
+            return f"{' | '.join(map(ranks_text, groups))} have different numbers{by}"
         verb = "has" if len(self.odd) == 1 else "have"
         return f"{ranks_text(self.odd)} {verb} other numbers than {ranks_text(self.groups[0])}{by}"
 
@@ -67,8 +67,8 @@ def ranks_text(ranks: list[int]) -> str:
 
 # %% ../../nbs/lib/debug/replica-checks.ipynb #bbede6a7
 CHECK = "a check of hl.replicas"
-FACTS = 3  # the numbers in a row before the hashes: other tensors, ended, steps
-MOST_MEASURED, BLOCK = 8, 2**22
+N_FACTS = 3  # the numbers in a row before the hashes: other tensors, ended, steps
+MOST_MEASURED, MEASURED_AT_ONCE = 8, 2**22
 
 
 class Exchange:
@@ -83,18 +83,18 @@ class Exchange:
             table = self._gathered(own, ended, steps)
             if not table[:, 0].any(): return table
         self.mine = list(own)
-        self.layout = Layout(from_all(self.mine, CHECK, self.timeout, self.group), ranks_of(self.group))
+        self.layout = ReplicaLayout(from_all(self.mine, CHECK, self.timeout, self.group), ranks_of(self.group))
         return self._gathered(own, ended, steps)
 
     def _gathered(self, own: dict[Copy, list[Tensor]], ended: bool, steps: int) -> Tensor:
         layout, device = self.layout, sending_device()
-        row = torch.zeros(FACTS + layout.width, dtype=torch.int64, device=device)
+        row = torch.zeros(N_FACTS + layout.width, dtype=torch.int64, device=device)
         changed = list(own) != self.mine
-        row[:FACTS] = torch.tensor([changed, ended, steps])
+        row[:N_FACTS] = torch.tensor([changed, ended, steps])
         if own and not changed:
             hashes = [parts_hash(parts) for parts in own.values()]
             if len({h.device for h in hashes}) > 1: hashes = [h.to(device) for h in hashes]
-            row[FACTS:FACTS + len(hashes)] = torch.stack(hashes).to(device)
+            row[N_FACTS:N_FACTS + len(hashes)] = torch.stack(hashes).to(device)
         table = row.new_empty(len(layout.ranks)*len(row))
         torch.distributed.all_gather_into_tensor(table, row, group=self.group)
         return table.view(-1, len(row)).cpu()
@@ -107,10 +107,10 @@ class Exchange:
         if mine is not None: mine = torch.view_as_real(mine) if mine.is_complex() else mine
         n = torch.Size(copy.shape).numel()*(2 if copy.dtype.startswith("complex") else 1)
         largest = 0.
-        for start in range(0, n, BLOCK):
-            ends = torch.full((2, min(BLOCK, n - start)), -torch.inf, dtype=torch.float64, device=sending_device())
+        for start in range(0, n, MEASURED_AT_ONCE):
+            ends = torch.full((2, min(MEASURED_AT_ONCE, n - start)), -torch.inf, dtype=torch.float64, device=sending_device())
             if mine is not None:
-                numbers = mine.reshape(-1)[start:start + BLOCK].to(ends).nan_to_num(torch.inf, torch.inf, -torch.inf)
+                numbers = mine.reshape(-1)[start:start + MEASURED_AT_ONCE].to(ends).nan_to_num(torch.inf, torch.inf, -torch.inf)
                 torch.stack([numbers, -numbers], out=ends)
             torch.distributed.all_reduce(ends, torch.distributed.ReduceOp.MAX, group=self.group)
             largest = max(largest, ends.sum(0).nan_to_num(0., torch.inf).max().item())
@@ -121,7 +121,7 @@ class Exchange:
 COUNT = "(number of steps)"
 
 
-def rows_of(
+def drifts_in(
     table: Tensor, # A row of integers for each process
     exchange: Exchange, # Where it comes from
     own: dict[Copy, list[Tensor]], # What this process has
@@ -130,7 +130,7 @@ def rows_of(
     known: set[tuple], # Keys of tensors that have a row already; those of the new rows are added
 ) -> list[Drift]: # The new ones
     "What a check has found."
-    layout, hashes, steps = exchange.layout, table[:, FACTS:], {}
+    layout, hashes, steps = exchange.layout, table[:, N_FACTS:], {}
     for r, n in zip(layout.ranks, table[:, 2].tolist()): steps.setdefault(steps_text(n), []).append(r)
     unlike = {(COUNT, ()): steps} if len(steps) > 1 else {}
     unlike |= {key: has for key, has in layout.unlike if key not in known}

@@ -35,7 +35,7 @@ class Copy(NamedTuple):
     def form(self) -> str: return f"{self.dtype} {shape_in_words(self.shape)}"
 
 
-def own_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module, bool]]: # The bool: is it a buffer?
+def tensors_in_layers(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module, bool]]: # The bool: is it a buffer?
     "Names, tensors and their layers."
     seen = set()
     for prefix, m in [("", unwrap(model)), *((f"{name}.", m) for name, m in named_layers(model))]:
@@ -83,7 +83,7 @@ class Choice:
     def copies(self, model: nn.Module) -> tuple[dict[Copy, list[Tensor]], dict[str, str]]:
         "What there is to compare, with the tensors that hold the numbers; and what is left out, with the reason."
         chosen, left_out = {}, {}
-        for name, t, m, is_buffer in own_tensors(model):
+        for name, t, m, is_buffer in tensors_in_layers(model):
             reason = self.reason_against(name, m, is_buffer)
             try: parts = None if reason else plain_parts(t)
             except Exception as e: parts, reason = None, f"torch cannot show it ({type(e).__name__})"
@@ -96,7 +96,7 @@ def _is_synced(m: nn.Module) -> bool: return isinstance(m, nn.SyncBatchNorm)
 
 
 # %% ../../nbs/lib/debug/replica-layout.ipynb #78c20156
-class Layout:
+class ReplicaLayout:
     "Where the replicas of each tensor are."
     def __init__(
         self,

@@ -1,5 +1,4 @@
 "Replicas that drift are found at their step, with their names and ranks, and replicas that do not are left alone."
-import re
 import warnings
 from contextlib import contextmanager
 
@@ -9,7 +8,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.tensor.debug import CommDebugMode
-from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
@@ -82,7 +80,8 @@ def accumulation_is_quiet(rank):
                 model(batch(i, rank)).sum().backward()
                 optimizer.step()
                 optimizer.zero_grad()
-    quiet(by_pass), quiet(by_step)
+    quiet(by_pass)
+    quiet(by_step)
     assert (by_pass.step, by_step.step, by_pass.n_checks, by_step.n_checks) == (8, 2, 9, 4)
 
 
@@ -196,7 +195,8 @@ def other_tensors(rank):
         watch = hl.replicas(model)
     assert {row.name: row.has for row in watch.found}["3.bias"] == ["float32 4", "nothing"] and len(watch.found) == 5
     lazy = nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(3))
-    nn.init.ones_(lazy[0].weight), nn.init.ones_(lazy[0].bias)
+    nn.init.ones_(lazy[0].weight)
+    nn.init.ones_(lazy[0].bias)
     watch = hl.replicas(lazy)
     assert watch.left_out["1.weight"] == "it has no numbers yet" and not watch.found
     lazy(torch.ones(2, 4))
@@ -323,9 +323,112 @@ def train_llama(model, trained_by, n=4, whole=False, after=None, **options):
     return watch
 
 
+def drifts(rank, model, culprits, name, groups, part="", change=lambda p: local(p).view(-1)[:1].add_(.5), **options):
+    "A parameter is changed after step 1 on the ranks `culprits`, and found with these groups."
+    def after(i):
+        if i == 1 and rank in culprits:
+            with torch.no_grad(): change(model.get_parameter(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hl.HookWarning)
+        watch = train_llama(model, torch.optim.SGD(model.parameters(), .1), after=after, n=3, every=1, **options)
+    row = watch.found[0]
+    assert (row.name, row.step, row.equal_at, row.groups, row.part) == (name.removeprefix("module."), 2, 1, groups, part), row
+    assert abs(row.difference - .5) < 1e-3 and len([row for row in watch.found if row.step == 2]) == 1
+    return row
+
+
+def replicated_shards(rank):
+    "A mesh whose first dimension has copies, and whose second one shards."
+    mesh = sharded.mesh_of(copies=2, shards=2)
+    model = sharded.fully_sharded(sharded.llama(), mesh)
+    quiet(train_llama(model, torch.optim.AdamW(model.parameters()), every=1))
+    drifts(rank, model, [3], "norm.weight", [[1], [3]], "shards 1")
+
+
+def both_at_once(rank):
+    mesh = sharded.mesh_of(dp=2, tp=2)
+    for divide in sharded.tensor_parallel, sharded.sequence_parallel:
+        model = divide(sharded.llama(), mesh["tp"])
+        model = sharded.fully_sharded(model, mesh["dp"])
+        optimizer = torch.optim.AdamW(model.parameters())
+        with hl.replicas(model, optimizer, every=1) as watch:
+            for i in range(4):
+                sharded.loss_of(model, sharded.words(i)[rank//2::2]).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        if divide is sharded.sequence_parallel: quiet(watch)
+    model = sharded.fully_sharded(sharded.sequence_parallel(sharded.llama(), mesh["tp"]), mesh["dp"])
+    drifts(rank, model, [2], "norm.weight", [[2], [3]], "dp 1", whole=True)
+
+
+def tensor_and_data_parallel(rank):
+    "Halves of two copies, which `DistributedDataParallel` keeps equal."
+    mesh = sharded.mesh_of(dp=2, tp=2)
+    model = sharded.tensor_parallel(sharded.llama(), mesh["tp"])
+    drifts(rank, model, [1, 3], "norm.weight", [[0, 2], [1, 3]], whole=True)
+    model = sharded.tensor_parallel(sharded.llama(), mesh["tp"])
+    drifts(rank, model, [2], "norm.weight", [[0, 1, 3], [2]], whole=True)
+    model = sharded.tensor_parallel(sharded.llama(), mesh["tp"])
+    drifts(rank, model, [2], "blocks.0.attention.q.weight", [[0], [2]], "tp 0", whole=True)
+
+
+def outvoted(rank):
+    model = DistributedDataParallel(sharded.llama())
+    row = drifts(rank, model, [2], "module.head.weight", [[0, 1, 3], [2]])
+    assert row.odd == [2] and "rank 2 has other numbers than ranks 0, 1 and 3, by up to 0.5" in str(row)
+    row = drifts(rank, DistributedDataParallel(sharded.llama()), [1, 2], "module.head.weight", [[0, 3], [1, 2]])
+    assert row.odd == [] and "ranks 0 and 3 | ranks 1 and 2 have different numbers" in str(row)
+
+
+def parts_of_a_run(rank):
+    "Two models of the same names, each in two processes."
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    torch.manual_seed(rank//2)
+    model = DistributedDataParallel(nn.Linear(3, 2 + rank//2), process_group=groups[rank//2])
+    optimizer = sgd(model)
+    with hl.replicas(model, optimizer, every=1) as watch:
+        for i in range(2 + rank//2):  # neither waits for the other
+            model(torch.randn(4, 3)).sum().backward()
+            optimizer.step()
+    quiet(watch)
+    plain = nn.Linear(3, 3)
+    nn.init.constant_(plain.weight, rank)
+    nn.init.zeros_(plain.bias)
+    with told(rank % 2): watch = hl.replicas(plain, group=groups[rank//2])
+    assert [row.groups for row in watch.found] == [[[0], [1]] if rank < 2 else [[2], [3]]] and watch.found[0].difference == 1
+    watch.remove()
+
+
+def pipeline(rank):
+    "Two stages, each of them twice."
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+    mesh = sharded.mesh_of(dp=2, pp=2)
+    stage, copy = mesh.get_local_rank("pp"), mesh.get_local_rank("dp")
+    for schedule in ScheduleGPipe, Schedule1F1B:
+        model = sharded.llama()
+        if stage == 0: model.head, model.blocks = None, nn.ModuleDict({"0": model.blocks["0"]})
+        else: model.embed, model.blocks = None, nn.ModuleDict({"1": model.blocks["1"]})
+        if stage == 0: model.norm = None
+        optimizer = torch.optim.SGD(model.parameters(), .1)
+        run = schedule(PipelineStage(model, stage, 2, torch.device("cpu"), group=mesh.get_group("pp")), 4,
+                       loss_fn=lambda y, target: F.cross_entropy(y.flatten(0, 1), target.flatten()))
+        with warnings.catch_warnings(), hl.replicas(model, optimizer, every=1) as watch:
+            warnings.simplefilter("ignore", hl.HookWarning)
+            for i in range(4):
+                x = sharded.words(i)
+                if stage == 0: run.step(x[:, :-1])
+                else: run.step(target=x[:, 1:], losses=[])
+                if i == 2 and rank == 3:
+                    with torch.no_grad(): model.head.weight[1, 1] += .5
+                optimizer.step()
+                optimizer.zero_grad()
+        row = watch.found[0]
+        assert (row.name, row.step, row.groups) == ("head.weight", 3, [[1], [3]]) and abs(row.difference - .5) < 1e-6, row
+
+
 IN_TWO = (data_parallel_is_quiet, accumulation_is_quiet, batch_norm_is_quiet, averages_are_quiet, one_bit, skipped_step, bypassed,
           other_seeds, other_rates, one_small_collective, other_tensors, kinds_of_tensors, nobody_comes, one_ends, fully_sharded,
-          tensor_parallel, refused, compiled)
+          tensor_parallel, refused)
 
 
 @pytest.fixture(scope="module")
@@ -335,4 +438,18 @@ def failures(tmp_path_factory): return failures_in_two(IN_TWO, tmp_path_factory.
 @pytest.mark.parametrize("check", [check.__name__ for check in IN_TWO])
 def test_in_two_processes(failures, check):
     found = [text for name, text in failures.items() if name.split()[0] == check]
+    if found: pytest.fail("\n".join(found), pytrace=False)
+
+
+IN_FOUR = replicated_shards, both_at_once, tensor_and_data_parallel, outvoted, parts_of_a_run, pipeline, compiled
+
+
+@pytest.fixture(scope="module")
+def failures_of_four(tmp_path_factory): return failures_in(4, IN_FOUR, tmp_path_factory.mktemp("four"), be_impatient)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [check.__name__ for check in IN_FOUR])
+def test_in_four_processes(failures_of_four, check):
+    found = [text for name, text in failures_of_four.items() if name.split()[0] == check]
     if found: pytest.fail("\n".join(found), pytrace=False)
