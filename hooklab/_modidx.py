@@ -894,6 +894,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                     'hooklab/debug/replicas.py'),
                                         'hooklab.debug.replicas.group_for': ( 'lib/debug/replicas.html#group_for',
                                                                               'hooklab/debug/replicas.py'),
+                                        'hooklab.debug.replicas.removed_after_error': ( 'lib/debug/replicas.html#removed_after_error',
+                                                                                        'hooklab/debug/replicas.py'),
                                         'hooklab.debug.replicas.replicas': ( 'lib/debug/replicas.html#replicas',
                                                                              'hooklab/debug/replicas.py'),
                                         'hooklab.debug.replicas.tell_drift': ( 'lib/debug/replicas.html#tell_drift',

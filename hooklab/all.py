@@ -94,7 +94,8 @@ from .debug.recording import *
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients",
     "calls", "CallTimeline", "CallRow",
-    "find_nan", "NanWatch", "NonFiniteError", "replicas", "Replicas", "Drift", "DriftError", "compare", "Comparison", "ComparedRow", "record",
+    "find_nan", "NanWatch", "NonFiniteError", "replicas", "Replicas", "Drift", "DriftError",
+    "compare", "Comparison", "ComparedRow", "record",
 ]
 
 # %% ../nbs/lib/all.ipynb #5999af34

@@ -68,7 +68,7 @@ def ranks_text(ranks: list[int]) -> str:
 # %% ../../nbs/lib/debug/replica-checks.ipynb #bbede6a7
 CHECK = "a check of hl.replicas"
 N_FACTS = 3  # the numbers in a row before the hashes: other tensors, ended, steps
-MOST_MEASURED, MEASURED_AT_ONCE = 8, 2**22
+MOST_MEASURED, AT_A_TIME = 8, 2**22
 
 
 class Exchange:
@@ -107,10 +107,11 @@ class Exchange:
         if mine is not None: mine = torch.view_as_real(mine) if mine.is_complex() else mine
         n = torch.Size(copy.shape).numel()*(2 if copy.dtype.startswith("complex") else 1)
         largest = 0.
-        for start in range(0, n, MEASURED_AT_ONCE):
-            ends = torch.full((2, min(MEASURED_AT_ONCE, n - start)), -torch.inf, dtype=torch.float64, device=sending_device())
+        for start in range(0, n, AT_A_TIME):
+            ends = torch.full((2, min(AT_A_TIME, n - start)), -torch.inf, dtype=torch.float64, device=sending_device())
             if mine is not None:
-                numbers = mine.reshape(-1)[start:start + MEASURED_AT_ONCE].to(ends).nan_to_num(torch.inf, torch.inf, -torch.inf)
+                numbers = mine.reshape(-1)[start:start + AT_A_TIME].to(ends)
+                numbers = numbers.nan_to_num(torch.inf, torch.inf, -torch.inf)
                 torch.stack([numbers, -numbers], out=ends)
             torch.distributed.all_reduce(ends, torch.distributed.ReduceOp.MAX, group=self.group)
             largest = max(largest, ends.sum(0).nan_to_num(0., torch.inf).max().item())

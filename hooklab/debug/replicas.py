@@ -7,7 +7,8 @@ __all__ = ['Replicas', 'replicas']
 
 # %% ../../nbs/lib/debug/replicas.ipynb #c4f6f556
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -42,6 +43,15 @@ def where_passes_begin(model: nn.Module) -> nn.Module:
     return next(compiled, inner)
 
 
+@contextmanager
+def removed_after_error(watch: Any) -> Iterator[None]:
+    "An error takes the watch off."
+    try: yield
+    except BaseException:
+        watch.remove()
+        raise
+
+
 def tell_drift(new: list[Drift], action: str, warns: bool):
     "Raise an error with what was found, or warn."
     more = f". So do {len(new) - 1} more; `found` lists them" if len(new) > 1 else ""
@@ -63,15 +73,12 @@ class Replicas:
         self.model, self.every, self.choice, self.exchange, self.action = model, every, choice, exchange, action
         self.found: list[Drift] = []  # a row for each tensor, of the first check that found its replicas unequal
         self.left_out: dict[str, str] = {}  # the tensors that are not compared, with the reason
-        self.step = self.n_checks = self._n_passes = 0
         self.ended: list[int] = []  # the ranks whose `with` is over: no check can follow
+        self.step = self.n_checks = self._n_passes = 0
         self.removed, self._known, self._checked_at = False, set(), None
         if optimizer is not None: self._hook = step_hook(optimizer, self._after_step)
         else: self._hook = listen(PassBegins, {"(model)": where_passes_begin(model)}, Group("replicas", self._at_pass))
-        try: self.check()
-        except BaseException:
-            self.remove()
-            raise
+        with removed_after_error(self): self.check()
 
     def _after_step(self, *_):
         self.step += 1
@@ -95,9 +102,9 @@ class Replicas:
         new = drifts_in(table, self.exchange, own, self.step, self._checked_at, self._known)
         self.ended = [r for r, ended in zip(self.exchange.layout.ranks, table[:, 1].tolist()) if ended]
         self.n_checks, self._checked_at = self.n_checks + 1, self.step
-        is_first, self.found = not self.found, self.found + new
-        is_speaker = torch.distributed.get_rank() == self.exchange.layout.ranks[0]
-        if new: tell_drift(new, self.action, is_first and is_speaker)
+        warns = not self.found and torch.distributed.get_rank() == self.exchange.layout.ranks[0]
+        self.found += new
+        if new: tell_drift(new, self.action, warns)
         return new
 
     def remove(self):
@@ -115,10 +122,9 @@ class Replicas:
 
     def __repr__(self):
         found = f"{len(self.found)} tensors differ; {self.found[0]}" if self.found else "no drift"
-        if not in_processes() and not self.n_checks: found = "one process has nothing to compare"
-        off = ", removed" if self.removed else ""
-        model = type(unwrap(self.model)).__name__
-        return f"Replicas of {model}: {steps_text(self.step)}, {self.n_checks} checks{off}; {found}"
+        if not self.n_checks: found = "one process has nothing to compare"
+        of = f"Replicas of {type(unwrap(self.model)).__name__}" + (", removed" if self.removed else "")
+        return f"{of}: {steps_text(self.step)}, {self.n_checks} checks; {found}"
 
 
 # %% ../../nbs/lib/debug/replicas.ipynb #643731b8
