@@ -40,7 +40,7 @@ def work(rank, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{Path(folder, 'port').read_text()}", rank=rank, world_size=2)
     found = {}
-    for title, workload, at_once, rounds in (("the tiny Llama", tiny_llama, 5, 9), ("resnet18 on 8 images of 64 by 64", small_resnet, 1, 5)):
+    for title, workload, at_once, rounds in (("the tiny Llama", tiny_llama, 5, 41), ("resnet18 on 8 images of 64 by 64", small_resnet, 1, 15)):
         def several(step):
             def steps():
                 for _ in range(at_once): step()
