@@ -11,16 +11,16 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'gradient_clipper', 'clipped_gradients', 'by_token', 'ByToken', 'FeatureExtractor', 'extract',
            'StoredFeatures', 'load_features', 'attention', 'AttentionWeights', 'attention_weights', 'head_numbers',
            'HeadNumbers', 'execution_order', 'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck',
-           'checked_gradients', 'calls', 'CallTimeline', 'CallRow', 'find_nan', 'NanWatch', 'NonFiniteError', 'compare',
-           'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary', 'module_summary', 'layer_info',
-           'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes',
-           'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'AttentionStats', 'AttentionHistory',
-           'History', 'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'preflight', 'Preflight',
-           'compare_runs', 'RunComparison', 'RunRow', 'Learner', 'synth_learner', 'RegModel', 'Callback',
-           'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException',
-           'CancelStepException', 'CancelBatchException', 'CancelTrainException', 'CancelValidException',
-           'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders', 'digits', 'tabular',
-           'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
+           'checked_gradients', 'calls', 'CallTimeline', 'CallRow', 'find_nan', 'NanWatch', 'NonFiniteError',
+           'replicas', 'Replicas', 'Drift', 'DriftError', 'compare', 'Comparison', 'ComparedRow', 'record', 'summary',
+           'Summary', 'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels',
+           'dummy_batch', 'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'Costs', 'LayerCost',
+           'ActivationStats', 'AttentionStats', 'AttentionHistory', 'History', 'WeightHistory', 'LivePlot', 'diagnose',
+           'Diagnosis', 'Finding', 'preflight', 'Preflight', 'compare_runs', 'RunComparison', 'RunRow', 'Learner',
+           'synth_learner', 'RegModel', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback',
+           'CancelBackwardException', 'CancelStepException', 'CancelBatchException', 'CancelTrainException',
+           'CancelValidException', 'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders',
+           'digits', 'tabular', 'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -85,6 +85,8 @@ from .debug.timeline import *
 from .debug.call_timeline import *
 from .debug.nan_blame import *
 from .debug.nan_watch import *
+from .debug.replica_checks import *
+from .debug.replicas import *
 from .debug.comparing import *
 from .debug.comparison import *
 from .debug.recording import *
@@ -92,7 +94,8 @@ from .debug.recording import *
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients",
     "calls", "CallTimeline", "CallRow",
-    "find_nan", "NanWatch", "NonFiniteError", "compare", "Comparison", "ComparedRow", "record",
+    "find_nan", "NanWatch", "NonFiniteError", "replicas", "Replicas", "Drift", "DriftError",
+    "compare", "Comparison", "ComparedRow", "record",
 ]
 
 # %% ../nbs/lib/all.ipynb #5999af34

@@ -52,29 +52,38 @@ def place_of(
     return ProcessPlace(torch.distributed.get_rank(), torch.distributed.get_world_size(), mesh)
 
 # %% ../../nbs/lib/hooks/processes.ipynb #eac62344
-_met = 0  # how often this process has met the others
+_met: dict[str, int] = {}  # how often this process has met the others of a group
+
+
+def ranks_of(group: Any = None) -> list[int]: # Their numbers among all processes
+    "The processes of a group; without a group, all."
+    return list(range(torch.distributed.get_world_size()) if group is None
+                else torch.distributed.get_process_group_ranks(group))
 
 
 def meet(
     doing: str, # What is done together, for errors: `stats.combine()`
     timeout: float = 300., # How many seconds to wait for the others
+    group: Any = None, # A process group; None for all processes
 ):
     "Wait until every process is here. An error names those that do not come, or do something else."
-    global _met
     store = torch.distributed.distributed_c10d._get_default_store()
-    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    keys = [f"hooklab/{_met}/{r}" for r in range(world)]
+    rank, ranks = torch.distributed.get_rank(), ranks_of(group)
+    world, place = len(ranks), "hooklab" if group is None else f"hooklab/{'-'.join(map(str, ranks))}"
+    turn = _met.get(place, 0)
+    keys = {r: f"{place}/{turn}/{r}" for r in ranks}
     store.set(keys[rank], doing)
-    try: store.wait(keys, timedelta(seconds=timeout))
+    try: store.wait([*keys.values()], timedelta(seconds=timeout))
     except RuntimeError:
-        missing = [str(r) for r, key in enumerate(keys) if not store.check([key])]
+        missing = [str(r) for r, key in keys.items() if not store.check([key])]
         store.delete_key(keys[rank])  # so that it can be tried again
         if not missing: raise
         who = f"rank {missing[0]} does" if len(missing) == 1 else f"ranks {', '.join(missing[:8])} do"
         raise RuntimeError(f"{doing}: {who} not come, within {timeout:g} seconds. All {world} processes have to call "
                            "it, in the same order. Nothing was changed here") from None
-    _met += 1
-    others = {r: found for r, key in enumerate(keys) if (found := store.get(key).decode()) != doing}
+    _met[place] = turn + 1
+    if turn: store.delete_key(f"{place}/{turn - 1}/{rank}")  # all have read it, or they would not be here
+    others = {r: found for r, key in keys.items() if (found := store.get(key).decode()) != doing}
     if others:
         r, found = next(iter(others.items()))
         raise RuntimeError(f"{doing}: rank {r} calls {found} at the same time. All processes have to call the same")
@@ -84,11 +93,12 @@ def from_all(
     what: Any, # Something small that can be pickled
     doing: str, # As in `meet`
     timeout: float = 300., # As in `meet`
-) -> list: # By rank
+    group: Any = None, # As in `meet`
+) -> list: # In the order of `ranks_of(group)`
     "What each of the processes gives."
-    meet(doing, timeout)
-    found = [None]*torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(found, what)
+    meet(doing, timeout, group)
+    found = [None]*len(ranks_of(group))
+    torch.distributed.all_gather_object(found, what, group=group)
     return found
 
 
