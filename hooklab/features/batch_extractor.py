@@ -115,7 +115,7 @@ class BatchExtractor:
 
     def __call__(
         self,
-        batch: Mapping[str, Any], # Columns: arrays, tensors or lists with a row for each sample
+        batch: Mapping[str, Any], # Columns: arrays or tensors with a row for each sample
     ) -> dict[str, Any]: # The columns to keep, then a column for each feature
         "The features of a batch. The model runs in eval mode and without gradients, and is left in its mode."
         if not batch: raise ValueError("the batch has no columns")

@@ -24,6 +24,7 @@ from .batch_extractor import BatchExtractor, InColumns, column, column_tensor, i
 from .shards import ANY_SHARD, shard_file
 from .wanted import Wanted
 from ..hooks.files import write_file
+from ..hooks.select import not_a_model
 
 # %% ../../nbs/lib/features/on-ray.ipynb #ae3c1b41
 def ray_data() -> ModuleType:
@@ -91,17 +92,20 @@ def map_features(
 ) -> Any: # A data set of Ray with the columns to keep, and a column for each feature; nothing has run yet
     "Run a model over a data set of Ray, and get what its layers returned as columns."
     data, keep = ray_data(), [keep] if isinstance(keep, str) else list(keep)
+    least, most = (workers, workers) if isinstance(workers, int) else workers
+    if batch_size < 1: raise ValueError(f"batch_size={batch_size}: a batch has at least one row")
+    if not 1 <= least <= most: raise ValueError(f"workers={workers}: at least one, as a number or as (least, most)")
     check_data(ds, [*input_columns(inputs), *keep])
     if isinstance(model, nn.Module):
         Wanted(model, names)
         model = sent(model)
-    pool = {"size": workers} if isinstance(workers, int) else dict(zip(("min_size", "max_size"), workers))
-    if num_cpus is None and not num_gpus: num_cpus = cpus_of_a_worker(pool.get("size") or pool["min_size"])
+    elif not callable(model): raise TypeError(not_a_model(model))
+    if num_cpus is None and not num_gpus: num_cpus = cpus_of_a_worker(least)
     how = {"keep": keep, "dtype": dtype, "stop": stop, "device": "cuda" if num_gpus else "cpu"}
     batches = ds.repartition(target_num_rows_per_block=batch_size, strict=True)
     features = batches.map_batches(
         BatchExtractor, fn_constructor_args=[model, names, inputs], fn_constructor_kwargs=how, batch_size=batch_size,
-        compute=data.ActorPoolStrategy(**pool), num_cpus=num_cpus, num_gpus=num_gpus, **options)
+        compute=data.ActorPoolStrategy(min_size=least, max_size=most), num_cpus=num_cpus, num_gpus=num_gpus, **options)
     if ordered: features.context.execution_options.preserve_order = True
     return features
 
