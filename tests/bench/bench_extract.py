@@ -3,7 +3,7 @@
     python -m tests.bench extract --rounds 5
     python -m tests.bench.bench_extract extract 512 folder      one way and number of pictures, as each is started
 
-Each way runs as a program of its own, with few and with many pictures, on one thread in each process. From the two times
+Each way runs as a program of its own, with few and with many pictures, on one thread in each process. From both times
 come what one more picture takes, and what passes before the first."""
 import os
 import subprocess
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import median, quantiles
 
-FEW, MANY, BATCH = 256, 1280, 32
+FEW, MANY, BATCH = 128, 768, 32
 WAYS = {"extract": [], "torchrun, 2 processes": "-m torch.distributed.run --standalone --nproc-per-node=2".split(),
         "Ray, 2 workers": []}
 

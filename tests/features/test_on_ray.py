@@ -1,4 +1,4 @@
-"""map_features and write_features with Ray on two CPUs: the numbers of one process, in order, whoever dies on the way."""
+"""map_features and write_features with Ray on two CPUs: the numbers of one process, in order, even if a worker dies."""
 import json
 import logging
 import os
@@ -45,7 +45,8 @@ class Net(nn.Module):
     "Calls `relu` twice, and returns numbers of several dtypes."
     def __init__(self):
         super().__init__()
-        self.a, self.bn, self.relu, self.b, self.kinds = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3), Kinds()
+        self.a, self.bn, self.relu = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU()
+        self.b, self.kinds = nn.Linear(8, 3), Kinds()
 
     def forward(self, x): return self.kinds(self.b(self.relu(self.relu(self.bn(self.a(x))) - 1)))
 
@@ -97,8 +98,9 @@ def direct(net, x, tmp_path_factory):
 
 def test_the_numbers_of_extract_in_order(table, direct):
     columns = table.take_batch(N)
-    assert columns["id"].tolist() == list(range(N)) and columns["name"].tolist() == [f"no. {i}" for i in range(N)]
-    assert {name: values.dtype.name for name, values in columns.items() if name not in ("id", "name")} == DTYPES
+    assert columns.pop("id").tolist() == list(range(N))
+    assert columns.pop("name").tolist() == [f"no. {i}" for i in range(N)]
+    assert {name: values.dtype.name for name, values in columns.items()} == DTYPES
     for name in DTYPES:
         right = load_features(direct, name)[:]
         assert torch.equal(torch.tensor(columns[name]).to(right.dtype), right), name
@@ -160,7 +162,8 @@ class Slow(nn.Module):
 def read(log): return [tuple(map(int, line.split())) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def numbered(ray, n=400): return ray.data.from_items([{"x": np.float32([i]), "id": i} for i in range(n)], override_num_blocks=5)
+def numbered(ray, n=400):
+    return ray.data.from_items([{"x": np.float32([i]), "id": i} for i in range(n)], override_num_blocks=5)
 
 
 def test_a_worker_that_is_killed(ray, tmp_path):
@@ -182,9 +185,10 @@ def test_a_worker_that_is_killed(ray, tmp_path):
     assert stored.samples == list(range(400)) and stored[:].flatten().tolist() == [2*i for i in range(400)]
     seen = read(log)
     at = max(i for i, (pid, _) in enumerate(seen) if pid == killed[0])
-    assert len({pid for pid, _ in seen}) == 3 and 8 <= at + 1 < len(seen)  # two began, one died, another one took its place
-    assert set(Counter(first for _, first in seen)) == set(range(0, 400, 10))
-    assert max(Counter(first for _, first in seen).values()) > 1  # what it was doing was done again
+    assert len({pid for pid, _ in seen}) == 3  # two began, one died, and another one took its place
+    assert 8 <= at + 1 < len(seen)  # in the middle
+    times = Counter(first for _, first in seen)
+    assert set(times) == set(range(0, 400, 10)) and max(times.values()) > 1  # what it was doing was done again
 
 
 def test_an_order_of_ones_own(ray, tmp_path):
@@ -259,6 +263,18 @@ def test_folders_are_not_mixed(table, tmp_path):
     (tmp_path/"one"/"index.json").unlink()  # as a run leaves it that did not end
     with pytest.raises(ValueError, match="what a run that did not end has left"): write_features(few, tmp_path/"one")
     with pytest.raises(FileNotFoundError, match="has no index.json"): load_features(tmp_path/"one", "b")
+
+
+def test_machines_must_share_the_disk(table, tmp_path, monkeypatch):
+    few = table.select_columns(["b"])
+    def write_elsewhere(self, writer):
+        write(self, writer)
+        (tmp_path/"new"/"features-00001.safetensors").unlink()
+    write = type(few).write_datasink
+    monkeypatch.setattr(type(few), "write_datasink", write_elsewhere)
+    with pytest.raises(RuntimeError, match="1 files that other machines wrote are not in .*: all must share the disk"):
+        write_features(few, tmp_path/"new", shard_size=64)
+    assert not (tmp_path/"new"/"index.json").exists()
 
 
 @pytest.mark.parametrize("text, rows, options", [
