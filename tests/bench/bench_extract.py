@@ -54,7 +54,7 @@ def seconds(way: str, n: int) -> float:
 
 
 def spread(values: list[float]) -> list[float]:
-    return [round(value, 2) for value in (median(values), *quantiles(values, n=4)[::2])]
+    return [round(value, 2) for value in (median(values), *quantiles(2*values, n=4)[::2])]
 
 
 def measure(*options):
