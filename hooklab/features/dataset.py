@@ -130,7 +130,7 @@ class Job:
         batches = sample_plan(loader)
         self.loader, self.inputs, self.shards = loader, inputs, in_shards(batches, shard_size)
         self.extractor = FeatureExtractor(model, names, detach=True, stop=stop, to=("cpu", dtype) if dtype else "cpu")
-        self.device = next((t.device for t in chain(model.parameters(), model.buffers())), torch.device("cpu"))
+        self.device = device_of(model)
         one_batch = DataLoader(loader.dataset, batch_sampler=batches[:1], collate_fn=loader.collate_fn,
                                generator=torch.Generator())
         (first,) = one_batch
@@ -178,22 +178,22 @@ def write_shards(
     done = job.n_samples(range(len(job.shards))) - job.n_samples(missing)
     bar = tqdm(total=done + job.n_samples(mine), initial=done, unit="sample", desc=folder.name,
                disable=not progress or processes.rank > 0)
-    with bar, _evaluating(job.extractor.model):
+    with bar, evaluating(job.extractor.model):
         for i in mine:
             parts = []
             for samples in job.shards[i]:
-                parts.append(_features(job, next(batches), len(samples)))
+                parts.append(features_of(job.extractor, job.inputs(next(batches)), job.device, len(samples)))
                 form = _same_form(form, parts[-1], samples)
                 bar.update(len(samples))
             whole = {name: torch.cat([part[name] for part in parts]).contiguous() for name in form}
             write_file(folder/shard_file(i), save(whole), GO_ON)
 
 
-def _features(job: Job, batch: Any, n: int) -> dict[str, Tensor]:
-    "The features of one batch of `n` samples."
-    given = map_tensors(lambda t: t.to(job.device), job.inputs(batch))
-    if isinstance(given, Mapping): return _rows(job.extractor(**given), n)
-    return _rows(job.extractor(*given) if isinstance(given, tuple) else job.extractor(given), n)
+def features_of(extractor: FeatureExtractor, given: Any, device: torch.device, n: int) -> dict[str, Tensor]:
+    "The features of one batch of `n` samples; `given` is what the model is called with."
+    given = map_tensors(lambda t: t.to(device), given)
+    if isinstance(given, Mapping): return _rows(extractor(**given), n)
+    return _rows(extractor(*given) if isinstance(given, tuple) else extractor(given), n)
 
 
 def _same_form(form: dict | None, rows: dict[str, Tensor], samples: list[int]) -> dict:
@@ -213,7 +213,7 @@ def _settings(model, extractor, given, batches, dtype, shard_size) -> dict:
 
 # %% ../../nbs/lib/features/dataset.ipynb #88a05a8a
 @contextmanager
-def _evaluating(model: nn.Module):
+def evaluating(model: nn.Module):
     "In eval mode and without gradients; afterwards each layer is in the mode it was in."
     was_training = model.training
     with modes_kept(model.modules()):
@@ -221,6 +221,11 @@ def _evaluating(model: nn.Module):
         try:
             with torch.no_grad(): yield
         finally: model.train(was_training)  # through train(), which some layers override
+
+
+def device_of(model: nn.Module) -> torch.device:
+    "Where its weights are."
+    return next((t.device for t in chain(model.parameters(), model.buffers())), torch.device("cpu"))
 
 
 def _loader_of(loader: DataLoader, batches: list[list[int]]) -> DataLoader:

@@ -25,7 +25,7 @@ def processor() -> str:
 
 torch.set_num_threads(1)
 setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version(),
-           **{name: version(name) for name in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens")}}
+           **{name: version(name) for name in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens", "ray")}}
 (here/"results").mkdir(exist_ok=True)
 asked = sys.argv[1:]
 cut = next((i for i, word in enumerate(asked) if word.startswith("-")), len(asked))
