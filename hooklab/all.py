@@ -9,18 +9,19 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'saved_tensors', 'hooks_on', 'remove_hooks', 'Attached', 'tensors', 'named_tensors', 'map_tensors',
            'shape_text', 'edit_output', 'edit_input', 'edit_calls', 'Change', 'scale', 'ablate', 'patch', 'steer',
            'gradient_clipper', 'clipped_gradients', 'by_token', 'ByToken', 'FeatureExtractor', 'extract',
-           'StoredFeatures', 'load_features', 'attention', 'AttentionWeights', 'attention_weights', 'head_numbers',
-           'HeadNumbers', 'execution_order', 'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck',
-           'checked_gradients', 'calls', 'CallTimeline', 'CallRow', 'find_nan', 'NanWatch', 'NonFiniteError',
-           'replicas', 'Replicas', 'Drift', 'DriftError', 'compare', 'Comparison', 'ComparedRow', 'record', 'summary',
-           'Summary', 'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels',
-           'dummy_batch', 'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'Costs', 'LayerCost',
-           'ActivationStats', 'AttentionStats', 'AttentionHistory', 'History', 'WeightHistory', 'LivePlot', 'diagnose',
-           'Diagnosis', 'Finding', 'preflight', 'Preflight', 'compare_runs', 'RunComparison', 'RunRow', 'Learner',
-           'synth_learner', 'RegModel', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback',
-           'CancelBackwardException', 'CancelStepException', 'CancelBatchException', 'CancelTrainException',
-           'CancelValidException', 'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders',
-           'digits', 'tabular', 'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
+           'StoredFeatures', 'load_features', 'BatchExtractor', 'map_features', 'write_features', 'attention',
+           'AttentionWeights', 'attention_weights', 'head_numbers', 'HeadNumbers', 'execution_order',
+           'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'calls',
+           'CallTimeline', 'CallRow', 'find_nan', 'NanWatch', 'NonFiniteError', 'replicas', 'Replicas', 'Drift',
+           'DriftError', 'compare', 'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary',
+           'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval',
+           'model_sizes', 'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'AttentionStats',
+           'AttentionHistory', 'History', 'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'preflight',
+           'Preflight', 'compare_runs', 'RunComparison', 'RunRow', 'Learner', 'synth_learner', 'RegModel', 'Callback',
+           'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException',
+           'CancelStepException', 'CancelBatchException', 'CancelTrainException', 'CancelValidException',
+           'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders', 'digits', 'tabular',
+           'synth_data', 'sentence_model', 'check', 'lesson_style', 'report']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -69,6 +70,8 @@ _all_ = [
 from .features.extractor import *
 from .features.by_token import *
 from .features.dataset import *
+from .features.batch_extractor import *
+from .features.on_ray import *
 from .features.attention import *
 from .features.attention_weights import *
 from .features.head_numbers import *
@@ -76,6 +79,7 @@ from .features.head_numbers import *
 _all_ = [
     "by_token", "ByToken",
     "FeatureExtractor", "extract", "StoredFeatures", "load_features",
+    "BatchExtractor", "map_features", "write_features",
     "attention", "AttentionWeights", "attention_weights", "head_numbers", "HeadNumbers",
 ]
 
