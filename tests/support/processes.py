@@ -1,4 +1,4 @@
-"Checks that need two processes."
+"Checks that need several processes."
 import traceback
 
 import torch
@@ -6,23 +6,26 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def failures_in_two(checks, folder, prepare=None) -> dict[str, str]:
-    """What failed in two processes, by the name of the check and the process. They are started once, for it takes them
+def failures_in(n, checks, folder, prepare=None) -> dict[str, str]:
+    """What failed in `n` processes, by the name of the check and the process. They are started once, for it takes them
     seconds to import torch; each calls `prepare` first."""
-    try: mp.spawn(_work, (folder, checks, prepare), nprocs=2)
+    try: mp.spawn(_work, (n, folder, checks, prepare), nprocs=n)
     except mp.ProcessExitedException:  # torch now and then aborts a process that has done its work and ends
-        if len(list(folder.glob("done*"))) < 2: raise
-    assert len(list(folder.glob("done*"))) == 2
+        if len(list(folder.glob("done*"))) < n: raise
+    assert len(list(folder.glob("done*"))) == n
     return {file.stem: file.read_text() for file in folder.glob("*.txt")}
 
 
-def _work(rank, folder, checks, prepare):
+def failures_in_two(checks, folder, prepare=None): return failures_in(2, checks, folder, prepare)
+
+
+def _work(rank, n, folder, checks, prepare):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=n)
     if prepare: prepare()
     for check in checks:
         try: check(rank)
         except Exception: (folder/f"{check.__name__} {rank}.txt").write_text(traceback.format_exc())
-    dist.barrier()  # so both have done their work when one of them says so
+    dist.barrier()  # so all have done their work when one of them says so
     (folder/f"done {rank}").touch()
     dist.destroy_process_group()
