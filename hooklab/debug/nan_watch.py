@@ -40,6 +40,9 @@ class NanWatch(CallWatch):
         for h in self.hooks: h.last = None
         super().close(report=False)  # a layer that did not run has made no NaN
         self.uncompiled.close()
+        if self.own: self.own.let_go()
+        if self.others: self.others.close()
+        self.own = self.others = None
         self.model = self.top = self.forward = self.backward = None
         self.open = {}
         if in_context and report and not self.n_pass:
@@ -57,15 +60,28 @@ class NanWatch(CallWatch):
         if worst(numbers, self.inf) and not (self.top and self.top.bad):
             head = f"{word(numbers)} in the loss (pass {self.n_pass}): no layer made it"
             rows = {"loss": numbers, "output of the model": self.top.outputs if self.top else []}
-            self.tell(verdict(head, rows, kind="loss", n_pass=self.n_pass))
+            self.tell(verdict(head, rows, kind="loss", n_pass=self.n_pass), part=self.part)
         return loss
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, *_): self.close(report=exc_type is None, in_context=True)
+    def __exit__(self, exc_type, error, _):
+        told = self.others.told if self.others else None
+        self.close(report=exc_type is None, in_context=True)
+        if error is None or isinstance(error, NonFiniteError): return
+        if own := next((e for e in behind(error) if isinstance(e, NonFiniteError)), None): raise own from None
+        if told is not None: raise told from error
 
     def __repr__(self):
         state = ", removed" if self.closed else ""
         return f"NanWatch on {self.model_type}: {self.n_pass} passes{state}"
+
+# %% ../../nbs/lib/debug/nan-watch.ipynb #5a03ec67
+def behind(error: BaseException): # Without the error itself
+    "The errors that caused this one."
+    seen = {id(error)}
+    while (error := error.__cause__ or error.__context__) is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
 
 # %% ../../nbs/lib/debug/nan-watch.ipynb #d8e413e0
 def find_nan(
