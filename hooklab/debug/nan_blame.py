@@ -18,12 +18,13 @@ if TYPE_CHECKING: from hooklab.debug.nan_watch import NanWatch
 class Call:
     "One call of a layer: the numbers of its inputs and outputs, and of their gradients."
     __slots__ = ("hook", "parent", "depth", "n_call", "n_pass", "part", "entrance",
-                 "inputs", "outputs", "grad_in", "grad_out", "bad")
+                 "inputs", "unjoined", "outputs", "grad_in", "grad_out", "bad")
     def __init__(self, hook, parent, n_pass, part=None):
         self.hook, self.parent, self.n_pass, self.depth = hook, parent, n_pass, parent.depth + 1 if parent else 0
         self.part = part  # the microbatch, in a pipeline
         hook.n_calls += 1
         self.n_call, self.inputs, self.outputs, self.bad = hook.n_calls, [], [], False
+        self.unjoined = []  # the output of a layer of tensor parallelism before it is joined
 
     def around(self):
         "The calls that this one is a part of, innermost first."

@@ -22,7 +22,8 @@ from .nan_blame import Call, NonFiniteError, blame_forward
 from .nan_calls import name_the_call
 from .nan_gradients import BackwardPass, OwnGradients
 from .nan_numbers import LeftOut, norm, numbers_of, read, worst
-from .nan_processes import first_sign, other_processes
+from .nan_processes import first_sign
+from .nan_talk import other_processes
 from ..hooks.gradient import Entrance, GradientCall
 from ..hooks.group import Group
 from ..hooks.calls import LayerHook
@@ -89,7 +90,7 @@ class ForwardPass:
         calls, given = self.calls, self.given
         self.calls, self.known, self.given = [], {}, {}
         if not top.outputs: watch.left_out.add_meta(output)
-        numbers = [*self.weights, *(n for c in calls for n in c.inputs + c.outputs)]
+        numbers = [*self.weights, *(n for c in calls for n in c.inputs + c.unjoined + c.outputs)]
         read(numbers, watch.left_out)
         watch.say_left_out()
         found = blame_forward(watch, calls, self.weights) if worst(numbers, watch.inf) else None
@@ -173,6 +174,12 @@ class CallWatch(NanPasses):
             call.inputs = numbers_of(given, self.forward.known, self.left_out)
             self.forward.given[call] = given
         stack.append(call)
+
+    def unjoined_came(self, layer: nn.Module, output):
+        "A layer of tensor parallelism has computed its output, and will join it with those of other processes."
+        call = stack[-1] if (stack := self.open.get(get_ident())) else None
+        if call is not None and call.hook.module is layer:
+            call.unjoined = numbers_of(output, self.forward.known, self.left_out)
 
     def call_ends(self, hook: "WatchedLayer", output, rerun: bool):
         if not (stack := self.open.get(get_ident())): return

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from .nan_blame import NonFiniteError, verdict, word
 from .nan_numbers import closer, worst
 from .nan_passes import CallWatch, WatchedLayer
+from .nan_processes import unjoined_outputs
 from ..hooks.calls import listen
 from ..hooks.copies import HookWarning
 from ..hooks.group import none_ran
@@ -32,6 +33,7 @@ class NanWatch(CallWatch):
         self.model_type, self.uncompiled = type(self.model).__name__, ExitStack()
         if runs(self.model): named = {"(model)": self.model} | named
         listen(WatchedLayer, named, self)
+        self.unjoined = unjoined_outputs(self.model, self.unjoined_came) if self.others else None
         if "torch._dynamo" in sys.modules: self.uncompiled.enter_context(torch.compiler.set_stance("force_eager"))
 
     def close(self, report, in_context=False):
@@ -41,8 +43,9 @@ class NanWatch(CallWatch):
         super().close(report=False)  # a layer that did not run has made no NaN
         self.uncompiled.close()
         if self.own: self.own.let_go()
+        if self.unjoined: self.unjoined.close(report=False)
         if self.others: self.others.close()
-        self.own = self.others = None
+        self.own = self.others = self.unjoined = None
         self.model = self.top = self.forward = self.backward = None
         self.open = {}
         if in_context and report and not self.n_pass:
