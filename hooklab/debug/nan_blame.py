@@ -17,12 +17,14 @@ if TYPE_CHECKING: from hooklab.debug.nan_watch import NanWatch
 # %% ../../nbs/lib/debug/nan-blame.ipynb #3d828aa3
 class Call:
     "One call of a layer: the numbers of its inputs and outputs, and of their gradients."
-    __slots__ = ("hook", "parent", "depth", "n_call", "n_pass", "entrance",
-                 "inputs", "outputs", "grad_in", "grad_out", "bad")
-    def __init__(self, hook, parent, n_pass):
+    __slots__ = ("hook", "parent", "depth", "n_call", "n_pass", "part", "entrance",
+                 "inputs", "unjoined", "outputs", "grad_in", "grad_out", "bad")
+    def __init__(self, hook, parent, n_pass, part=None):
         self.hook, self.parent, self.n_pass, self.depth = hook, parent, n_pass, parent.depth + 1 if parent else 0
+        self.part = part  # the microbatch, in a pipeline
         hook.n_calls += 1
         self.n_call, self.inputs, self.outputs, self.bad = hook.n_calls, [], [], False
+        self.unjoined = []  # the output of a layer of tensor parallelism before it is joined
 
     def around(self):
         "The calls that this one is a part of, innermost first."
@@ -66,7 +68,7 @@ class NonFiniteError(FloatingPointError):
     def __init__(
         self,
         report: str, # The text
-        kind: str = "layer", # `layer`, or where no layer is at fault: `between layers`, `parameters`, `data`, `loss`
+        kind: str = "layer", # `layer`, or else `between layers`, `parameters`, `data`, `loss`, `between processes`
         layer: str = "", # The layer that made it, or whose parameters hold it; `(model)` is the model itself
         direction: str = "forward", # Or `backward`
         n_pass: int = 0, # In which pass since the watch began, counted from 1
@@ -77,6 +79,9 @@ class NonFiniteError(FloatingPointError):
         self.call = "" # The call of a function that made it, such as `head/log#0`, if a second look showed it
         self.kind, self.layer, self.direction = kind, layer, direction
         self.n_pass, self.n_call, self.carriers = n_pass, n_call, carriers
+        self.rank, self.mesh = None, {} # Of the process that made it, in a run of several
+        self.stage, self.microbatch = None, None # In a pipeline
+        self.made_by, self.got_it = (), () # The ranks that made it, and those that had it from them
 
 # %% ../../nbs/lib/debug/nan-blame.ipynb #2195fd5a
 def word(numbers: list[Numbers]) -> str: return "NaN" if worst(numbers, inf=False) else "Inf"
@@ -214,3 +219,11 @@ def gradients_by_layer(
         for layer, name in names.items():
             if name in bad: own.setdefault(layer, {})[f"gradient of {name.removeprefix(f'{layer}.')}"] = bad[name]
     return own
+
+# %% ../../nbs/lib/debug/nan-blame.ipynb #d3d068a4
+def blame_exchange(n_pass: int, bad: dict[str, list[Numbers]]) -> NonFiniteError:
+    "The verdict on gradients that were fine in this process, and are not after they were joined with the others'."
+    first = next(iter(bad))
+    head = f"{word(bad[first])} in gradients of parameters that were joined with those of other processes "
+    head += f"(pass {n_pass}): {first_few(list(bad), 4)}"
+    return verdict(head, dict(list(bad.items())[:4]), kind="between processes", direction="backward", n_pass=n_pass)

@@ -23,8 +23,9 @@ from ..hooks.tree import tensors
 def plain_numbers(t: Tensor) -> Tensor | None:
     "The numbers of `t`, outside of graphs, transforms and shards; None if there are none that could be NaN."
     while stands_for_many(t): t = torch._C._functorch.get_unwrapped(t)
+    if hasattr(t, "to_local"):
+        with torch.no_grad(): t = t.to_local()  # a copy of a DTensor, even a detached one, may take its mask from it
     t = t.detach()
-    if hasattr(t, "to_local"): t = t.to_local()
     if t.layout == torch.sparse_coo: t = t._values()
     if t.is_complex(): t = torch.view_as_real(t.resolve_conj())
     is_float = t.dtype.is_floating_point and t.dtype.itemsize > 1

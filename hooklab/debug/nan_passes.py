@@ -18,14 +18,18 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from .nan_blame import Call, NonFiniteError, blame_backward, blame_forward
+from .nan_blame import Call, NonFiniteError, blame_forward
 from .nan_calls import name_the_call
-from .nan_numbers import LeftOut, closer, described, norm, numbers_of, read, worst
+from .nan_gradients import BackwardPass, OwnGradients
+from .nan_numbers import LeftOut, norm, numbers_of, read, worst
+from .nan_processes import first_sign
+from .nan_talk import other_processes
 from ..hooks.gradient import Entrance, GradientCall
 from ..hooks.group import Group
 from ..hooks.calls import LayerHook
 from ..hooks.copies import HookWarning
 from ..hooks.select import named_layers
+from ..hooks.stages import running_microbatch
 from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/debug/nan-passes.ipynb #198f41a6
@@ -36,6 +40,7 @@ class NanGroup(Group):
         self.model, self.on_find, self.inf = model, on_find, inf
         self.left_out, self.reported = LeftOut(), set()
         self.looking_again = False  # whether a layer runs for a second look, which is no call of the model
+        self.others = other_processes(model)
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         "Pairs of a name and a parameter; one that is shared appears under each of its names."
@@ -47,15 +52,23 @@ class NanGroup(Group):
         "Has nobody been told of this yet?"
         return self.on_find is None or (error.direction, error.kind, error.layer) not in self.reported
 
-    def tell(self, error: NonFiniteError, raised: BaseException | None = None):
+    def tell(self, error: NonFiniteError, raised: BaseException | None = None, part=None, calls: list = ()):
         "Raise what was found, add it to what the model raised, or call `on_find`."
-        key = error.direction, error.kind, error.layer
-        if self.on_find is None:
-            if not raised: raise error
-            raised.add_note(str(error))
-        elif key not in self.reported:  # once, not in each of the steps that follow
-            self.reported.add(key)
-            self.on_find(error)
+        if not self.is_new(error): return  # once, not in each of the steps that follow
+        self.reported.add((error.direction, error.kind, error.layer))
+        if self.others:
+            error = self.others.settled(error, part, first_sign(error, calls, self.inf))
+            if self.on_find is None: self.others.stop(error)
+        if self.on_find is not None: self.tell_once(error)
+        elif raised: raised.add_note(str(error))
+        else: raise error
+
+    def tell_once(self, error: NonFiniteError):
+        "Call `on_find`, unless it was called for this; other processes may have found the same in another way."
+        key = error.n_pass, error.direction, error.kind, error.layer, error.rank
+        if self.others and key in self.reported: return
+        self.reported.add(key)
+        self.on_find(error)
 
     def say_left_out(self):
         if not self.left_out or self.left_out.said: return
@@ -68,65 +81,25 @@ class ForwardPass:
     def __init__(self, watch: "CallWatch"):
         self.watch, self.calls, self.known = watch, [], {}
         self.given = {}  # what each call was given, for a second look
-        self.weights = norm([p for _, p in watch.parameters()], watch.left_out)
+        self.part = watch.part
+        ran_before = self.part is not None and not self.part.begins_step  # a step in a pipeline has one set of weights
+        self.weights = [] if ran_before else norm([p for _, p in watch.parameters()], watch.left_out)
 
     def end(self, top: Call, output: Any, raised: BaseException | None):
         watch = self.watch
         calls, given = self.calls, self.given
         self.calls, self.known, self.given = [], {}, {}
         if not top.outputs: watch.left_out.add_meta(output)
-        numbers = [*self.weights, *(n for c in calls for n in c.inputs + c.outputs)]
+        numbers = [*self.weights, *(n for c in calls for n in c.inputs + c.unjoined + c.outputs)]
         read(numbers, watch.left_out)
         watch.say_left_out()
         found = blame_forward(watch, calls, self.weights) if worst(numbers, watch.inf) else None
         for n in numbers: n.tensor = None
-        if not found: return
-        if watch.is_new(found): name_the_call(watch, found, calls, given)
-        top.bad = True
-        watch.tell(found, raised)
-
-# %% ../../nbs/lib/debug/nan-passes.ipynb #b6d685e9
-class BackwardPass:
-    "Collects the gradients of calls, and judges them when the backward pass is over."
-    def __init__(self, watch: "CallWatch"):
-        self.watch, self.calls, self.known = watch, [], {}
-
-    def add(self, call: Call, grad_in: list, grad_out: Any):
-        "The gradients of a call are there."
-        left_out = self.watch.left_out
-        call.grad_in = numbers_of(grad_in, self.known, left_out)
-        call.grad_out = numbers_of(grad_out, self.known, left_out)
-        new = [n for n in call.grad_in + call.grad_out if n.tensor is not None]
-        if all(n.tensor.is_cpu for n in new):  # nothing to wait for
-            read(new, left_out)
-            if worst(new, self.watch.inf): described(new)
-        for n in new: n.tensor = None
-        if not self.calls:
-            queue = torch.autograd.Variable._execution_engine.queue_callback
-            queue(partial(queue, self._end))  # behind what others queue until the pass is over
-        self.calls.append(call)
-
-    def _end(self):
-        watch = self.watch
-        if watch.backward is not self: return  # a forward pass has begun since, or the watch is off
-        watch.backward = None
-        own = {name: p.grad for name, p in watch.parameters() if p.grad is not None}
-        numbers = norm(list(own.values()), watch.left_out)
-        numbers += [n for c in self.calls for n in c.grad_in + c.grad_out]
-        read(numbers, watch.left_out)
-        watch.say_left_out()
-        before, watch.spoiled = watch.spoiled, set()
-        if worst(numbers, watch.inf): self._judge(own, before)
-
-    def _judge(self, own, spoiled_before):
-        watch = self.watch
-        looks = {name: closer(g, watch.left_out) for name, g in own.items()}
-        bad = {name: numbers for name, numbers in looks.items() if worst(numbers, watch.inf)}
-        watch.spoiled = set(bad)
-        if any(c.top.bad for c in self.calls): return  # told already
-        # a gradient that is already NaN stays NaN whatever is added
-        new = {name: numbers for name, numbers in bad.items() if name not in spoiled_before}
-        if found := blame_backward(watch, self.calls, new): watch.tell(found)
+        if found:
+            if watch.is_new(found): name_the_call(watch, found, calls, given)
+            top.bad = True
+            watch.tell(found, raised, self.part, calls)
+        watch.was_judged(self.part, "forward")
 
 # %% ../../nbs/lib/debug/nan-passes.ipynb #4d029aa3
 class WatchedLayer(LayerHook):
@@ -142,9 +115,9 @@ class WatchedLayer(LayerHook):
     def left(self, output, rerun):
         if not self.group.looking_again: self.group.call_ends(self, output, rerun)
 
-# %% ../../nbs/lib/debug/nan-passes.ipynb #23e1d7aa
-class CallWatch(NanGroup):
-    "Follows the calls of the layers, and groups them into passes."
+# %% ../../nbs/lib/debug/nan-passes.ipynb #614f357f
+class NanPasses(NanGroup):
+    "Knows which pass it is, and has each judged when it is over."
     def __init__(self, model: nn.Module, on_find: Callable | None, inf: bool, gradients: bool):
         super().__init__(model, on_find, inf)
         self.gradients, self.n_pass = gradients, 0
@@ -153,24 +126,65 @@ class CallWatch(NanGroup):
         self.top = None  # the outermost call that ended last
         self.layers_ran = None  # whether layers in the model ran; None before a pass has ended without an error
         self.spoiled = set()  # parameters whose gradients were bad after the last backward pass
+        self.part = None  # the microbatch that runs, in a pipeline
+        self.own = OwnGradients(self) if gradients and self.others else None
 
+    def pass_begins(self) -> bool: # False for what is no pass of the training
+        part = running_microbatch()
+        if part is not None and part.trial: return False
+        self.part = part
+        if part is None or part.begins_step: self.n_pass += 1
+        self.clear()
+        if self.own: self.own.let_go()
+        if self.others:
+            self.others.heed()
+            self.others.runs(self.n_pass, part)
+        self.forward, self.backward = ForwardPass(self), None  # a pass that was broken off may have left its own
+        return True
+
+    def was_judged(self, part, direction: str):
+        if not self.others: return
+        self.others.has_judged(self.n_pass, part, direction)
+        self.others.heed()
+
+    def in_backward(self) -> BackwardPass:
+        if self.backward is None: self.backward = BackwardPass(self)
+        return self.backward
+
+    def gradients_came(self, call: Call, _, *gradients):
+        if call.hook.removed: return
+        *grad_in, grad_out = gradients
+        self.in_backward().add(call, grad_in, grad_out)
+
+# %% ../../nbs/lib/debug/nan-passes.ipynb #23e1d7aa
+class CallWatch(NanPasses):
+    "Follows the calls of the layers."
     def call_begins(self, hook: "WatchedLayer", given, rerun: bool):
         stack = self.open.setdefault(get_ident(), [])
         if not rerun:
             if hook is self.hooks[0]: stack.clear()  # Ctrl-C leaves calls that never end
-            if not stack: self.pass_begins()
-        call = copy(hook.last) if rerun and hook.last else Call(hook, stack[-1] if stack else None, self.n_pass)
+            if not (stack[-1] if stack else self.pass_begins()): return stack.append(None)  # a trial of a pipeline
+        around = stack[-1] if stack else None
+        call = copy(hook.last) if rerun and hook.last else Call(hook, around, self.n_pass, self.part)
         call.entrance = None
         try: call.entrance = Entrance(*given) if self.gradients and torch.is_grad_enabled() else None
         except Exception as e: hook.left_alone(e)
         if not rerun:
+            if self.own and torch.is_grad_enabled(): self.own.wait_for(hook)
             call.inputs = numbers_of(given, self.forward.known, self.left_out)
             self.forward.given[call] = given
         stack.append(call)
 
+    def unjoined_came(self, layer: nn.Module, output):
+        "A layer of tensor parallelism has computed its output, and will join it with those of other processes."
+        call = stack[-1] if (stack := self.open.get(get_ident())) else None
+        if call is not None and call.hook.module is layer:
+            call.unjoined = numbers_of(output, self.forward.known, self.left_out)
+
     def call_ends(self, hook: "WatchedLayer", output, rerun: bool):
         if not (stack := self.open.get(get_ident())): return
         call, forward, recorded = stack.pop(), self.forward, torch.is_grad_enabled()
+        if call is None: return
         try:
             if call.entrance and not (rerun and hook.recorded) and any(t.requires_grad for t in tensors(output)):
                 GradientCall(output, partial(self.gradients_came, call), call.entrance)
@@ -186,14 +200,3 @@ class CallWatch(NanGroup):
         self.top = call
         if not raised: self.layers_ran = self.layers_ran or call.hook.name != "(model)" or len(forward.calls) > 1
         forward.end(call, output, raised)
-
-    def pass_begins(self):
-        self.n_pass += 1
-        self.clear()
-        self.forward, self.backward = ForwardPass(self), None  # a pass that was broken off may have left its own
-
-    def gradients_came(self, call: Call, _, *gradients):
-        if call.hook.removed: return
-        *grad_in, grad_out = gradients
-        if self.backward is None: self.backward = BackwardPass(self)
-        self.backward.add(call, grad_in, grad_out)

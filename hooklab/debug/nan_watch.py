@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from .nan_blame import NonFiniteError, verdict, word
 from .nan_numbers import closer, worst
 from .nan_passes import CallWatch, WatchedLayer
+from .nan_processes import unjoined_outputs
 from ..hooks.calls import listen
 from ..hooks.copies import HookWarning
 from ..hooks.group import none_ran
@@ -32,6 +33,7 @@ class NanWatch(CallWatch):
         self.model_type, self.uncompiled = type(self.model).__name__, ExitStack()
         if runs(self.model): named = {"(model)": self.model} | named
         listen(WatchedLayer, named, self)
+        self.unjoined = unjoined_outputs(self.model, self.unjoined_came) if self.others else None
         if "torch._dynamo" in sys.modules: self.uncompiled.enter_context(torch.compiler.set_stance("force_eager"))
 
     def close(self, report, in_context=False):
@@ -40,6 +42,10 @@ class NanWatch(CallWatch):
         for h in self.hooks: h.last = None
         super().close(report=False)  # a layer that did not run has made no NaN
         self.uncompiled.close()
+        if self.own: self.own.let_go()
+        if self.unjoined: self.unjoined.close(report=False)
+        if self.others: self.others.close()
+        self.own = self.others = self.unjoined = None
         self.model = self.top = self.forward = self.backward = None
         self.open = {}
         if in_context and report and not self.n_pass:
@@ -57,15 +63,28 @@ class NanWatch(CallWatch):
         if worst(numbers, self.inf) and not (self.top and self.top.bad):
             head = f"{word(numbers)} in the loss (pass {self.n_pass}): no layer made it"
             rows = {"loss": numbers, "output of the model": self.top.outputs if self.top else []}
-            self.tell(verdict(head, rows, kind="loss", n_pass=self.n_pass))
+            self.tell(verdict(head, rows, kind="loss", n_pass=self.n_pass), part=self.part)
         return loss
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, *_): self.close(report=exc_type is None, in_context=True)
+    def __exit__(self, exc_type, error, _):
+        told = self.others.told if self.others else None
+        self.close(report=exc_type is None, in_context=True)
+        if error is None or isinstance(error, NonFiniteError): return
+        if own := next((e for e in behind(error) if isinstance(e, NonFiniteError)), None): raise own from None
+        if told is not None: raise told from error
 
     def __repr__(self):
         state = ", removed" if self.closed else ""
         return f"NanWatch on {self.model_type}: {self.n_pass} passes{state}"
+
+# %% ../../nbs/lib/debug/nan-watch.ipynb #5a03ec67
+def behind(error: BaseException): # Without the error itself
+    "The errors that caused this one."
+    seen = {id(error)}
+    while (error := error.__cause__ or error.__context__) is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
 
 # %% ../../nbs/lib/debug/nan-watch.ipynb #d8e413e0
 def find_nan(

@@ -137,6 +137,7 @@ class GradientHook(LayerHook):
     def left(self, output, rerun):
         entered, recorded = self.entrances.get(get_ident()), torch.is_grad_enabled()
         entrance = entered.pop() if entered else None
+        if self.group.trial: return  # no gradients of the training will come
         if not rerun: self.recorded = recorded
         elif self.recorded: return  # the hook has listened since the first run
         self.n_ran = number = self.n_ran + 1

@@ -18,6 +18,7 @@ from torch import nn
 from .books import register
 from .copies import HookWarning
 from .select import first_few, not_a_model, refuse_opaque
+from .stages import running_microbatch
 
 # %% ../../nbs/lib/hooks/group.ipynb #0b60546d
 _nothing = nullcontext().__exit__  # takes any arguments, returns None, and can be pickled
@@ -88,7 +89,8 @@ class Begin(Port):
     "Before the root runs: a pass begins, unless checkpointing runs the root again."
     __slots__ = ()
     def __call__(self, m, *given):
-        if _is_compiling() or _graph_task() == -1: self.hook.begin_pass()
+        if _is_compiling(): self.hook.begin_pass()
+        elif _graph_task() == -1: self.hook.root_begins()
 
 
 class End(Port):
@@ -105,6 +107,7 @@ class RootPasses:
         self.root, self.rooted = root, root is not None  # compiled code must not touch the model, so it asks `rooted`
         self.hooks, self.handles = [], []  # `handles` are those of the ports on the root
         self.running = self.began = False  # `running`: the root is being called now
+        self.trial = False  # whether it is only to learn the shapes in a pipeline
 
     def attach_root(self):
         if self.root is None: return
@@ -114,9 +117,20 @@ class RootPasses:
     def detach_root(self):
         while self.handles: self.handles.pop().remove()
 
+    def root_begins(self):
+        "A pass begins; in a pipeline, with the first microbatch of a step."
+        microbatch = running_microbatch()
+        self.trial = microbatch is not None and microbatch.trial
+        if microbatch is None or microbatch.begins_step: self.begin_pass()
+        else: self.goes_on()
+
     def begin_pass(self):
         self.running = self.began = True
         self.clear()
+
+    def goes_on(self):
+        "The next microbatch belongs to the same pass."
+        self.running = True
 
     def clear(self):
         for h in self.hooks: h.clear()

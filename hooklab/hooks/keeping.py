@@ -151,7 +151,8 @@ class KeepingHook(Results):
     def kept(self, module, *given):
         "What `hook_func` returns for `given`, with copies of what belongs to the layer."
         g = self.group
-        if self.removed: return None  # another hook on this layer removed it during this call
+        # another hook on this layer may have removed it during this call
+        if self.removed or g.trial: return None
         self.fired = True
         if g.f is last_given: given = given[-1:]
         if torch.compiler.is_compiling():  # not `g.show`: before torch 2.9, `Tensor.detach` itself cannot be compiled

@@ -96,4 +96,14 @@ def fully_sharded(model, mesh=None, **options):
     return fully_shard(model, mesh=mesh, **options)
 
 
+def stage_from(model, stage, stages=2):
+    "The part of a model that a stage of a pipeline has. Its layers keep their names."
+    first = [round(i*BLOCKS/stages) for i in range(stages + 1)]
+    own = range(first[stage], first[stage + 1])
+    model.blocks = nn.ModuleDict({str(i): model.blocks[str(i)] for i in own})
+    if stage > 0: model.embed = None
+    if stage < stages - 1: model.norm = model.head = None
+    return model
+
+
 def mesh_of(**sizes): return init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
