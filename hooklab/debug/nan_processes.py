@@ -16,6 +16,7 @@ from .nan_numbers import MASK, worst
 from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
 from ..hooks.parts import is_dtensor
+from ..hooks.processes import ranks_text
 from ..hooks.select import layers, runs
 
 # %% ../../nbs/lib/debug/nan-processes.ipynb #30ad8289
@@ -103,13 +104,6 @@ def unjoined_outputs(model: nn.Module, look: Callable) -> UnjoinedOutputs | None
     return UnjoinedOutputs(model, look) if any(map(is_dtensor, model.parameters())) else None
 
 # %% ../../nbs/lib/debug/nan-processes.ipynb #a2b1e059
-def ranks_text(ranks: list[int]) -> str:
-    "The ranks, for people."
-    names = [str(r) for r in ranks[:8]]
-    if len(ranks) > 8: return f"ranks {', '.join(names)} and {len(ranks) - 8} more"
-    return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:-1])} and {names[-1]}"
-
-
 def one_verdict(
     own: Find, # What this process has found
     answers: dict[int, dict | None], # By rank: what the others have found, and whether they came to it

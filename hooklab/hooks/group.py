@@ -108,6 +108,7 @@ class RootPasses:
         self.hooks, self.handles = [], []  # `handles` are those of the ports on the root
         self.running = self.began = False  # `running`: the root is being called now
         self.trial = False  # whether it is only to learn the shapes in a pipeline
+        self.microbatch = None  # of a pipeline, what the root is called with
 
     def attach_root(self):
         if self.root is None: return
@@ -119,7 +120,7 @@ class RootPasses:
 
     def root_begins(self):
         "A pass begins; in a pipeline, with the first microbatch of a step."
-        microbatch = running_microbatch()
+        self.microbatch = microbatch = running_microbatch()
         self.trial = microbatch is not None and microbatch.trial
         if microbatch is None or microbatch.begins_step: self.begin_pass()
         else: self.goes_on()

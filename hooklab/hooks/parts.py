@@ -129,7 +129,7 @@ class Parts:
         "What `x` is of the whole."
         if is_dtensor(x): return part_from([self.same, part_of_dtensor(x.device_mesh, x.placements)])
         if not self.same.along: return TensorPart()
-        if x.grad_fn is None: return self._by_weights(unwrap(m))
+        if x.grad_fn is None: return self.by_weights(m)
         return part_from([self.same, *(part_of_dtensor(spec.mesh, spec.placements) for spec in specs_behind(x))])
 
     def of_parameter(self, p: Tensor) -> TensorPart:
@@ -138,8 +138,9 @@ class Parts:
         own = part_of_dtensor(p.device_mesh, p.placements)
         return TensorPart({**self.copied.along, **own.along}, {**self.copied.where, **own.where})
 
-    def _by_weights(self, m) -> TensorPart:
-        weight = getattr(m, "weight", None)
+    def by_weights(self, m: nn.Module) -> TensorPart:
+        "What the output of a layer is, as far as its weights tell."
+        weight = getattr(m := unwrap(m), "weight", None)
         if not is_dtensor(weight) or not isinstance(m, nn.Linear | nn.Embedding): return TensorPart(known=False)
         units = 1 if isinstance(m, nn.Embedding) else 0  # the dimension of the weight that holds the units
         placed = zip(dimensions(weight.device_mesh), weight.placements)

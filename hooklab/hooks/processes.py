@@ -61,6 +61,16 @@ def ranks_of(group: Any = None) -> list[int]: # Their numbers among all processe
                 else torch.distributed.get_process_group_ranks(group))
 
 
+def ranks_text(ranks: list[int]) -> str:
+    "Ranks in words: `ranks 0 to 6 and 9`."
+    runs = []
+    for r in sorted(ranks):
+        if runs and r == runs[-1][-1] + 1: runs[-1].append(r)
+        else: runs.append([r])
+    words = [text for run in runs for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    return ("rank " if len(ranks) == 1 else "ranks ") + " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
 def meet(
     doing: str, # What is done together, for errors: `stats.combine()`
     timeout: float = 300., # How many seconds to wait for the others
@@ -75,10 +85,10 @@ def meet(
     store.set(keys[rank], doing)
     try: store.wait([*keys.values()], timedelta(seconds=timeout))
     except RuntimeError:
-        missing = [str(r) for r, key in keys.items() if not store.check([key])]
+        missing = [r for r, key in keys.items() if not store.check([key])]
         store.delete_key(keys[rank])  # so that it can be tried again
         if not missing: raise
-        who = f"rank {missing[0]} does" if len(missing) == 1 else f"ranks {', '.join(missing[:8])} do"
+        who = f"{ranks_text(missing)} {'does' if len(missing) == 1 else 'do'}"
         raise RuntimeError(f"{doing}: {who} not come, within {timeout:g} seconds. All {world} processes have to call "
                            "it, in the same order. Nothing was changed here") from None
     _met[place] = turn + 1

@@ -9,7 +9,7 @@ __all__ = []
 import sys
 from collections import Counter
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # %% ../../nbs/lib/hooks/stages.ipynb #8d672d70
 _TRIALS = {"_shape_inference", "_forward_metadata_inference"}  # before torch 2.12, and since
@@ -22,6 +22,7 @@ class Microbatch(NamedTuple):
     index: int # The number of the microbatch in this step
     of: int # How many there are
     trial: bool = False # Is this only to learn the shapes?
+    divides: bool = True # Does the schedule divide gradients by the number of microbatches, as it does by default?
     @property
     def begins_step(self) -> bool:
         "Is it the first one of a step? Each stage is given them in their order, whatever the schedule."
@@ -42,9 +43,20 @@ def running_microbatch() -> Microbatch | None: # None outside of pipelines
             found = frame.f_locals
             stage, index = found.get("self"), found.get("fwd_chunk_id", 0)
             if hasattr(stage, "submod"):
-                return Microbatch(stage.stage_index, stage.num_stages, index, stage.chunks or 0, name in _TRIALS)
+                number = stage.stage_index, stage.num_stages, index, stage.chunks or 0
+                return Microbatch(*number, name in _TRIALS, divides_gradients(frame.f_back))
         frame = frame.f_back
     return None
+
+
+def divides_gradients(frame: Any) -> bool:
+    "Does the schedule that has called this divide gradients by the number of microbatches?"
+    for _ in range(8):
+        if frame is None: break
+        schedule = frame.f_locals.get("self")
+        if hasattr(schedule, "scale_grads"): return schedule.scale_grads
+        frame = frame.f_back
+    return True
 
 # %% ../../nbs/lib/hooks/stages.ipynb #487ff601
 def names_apart(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/merging.ipynb #b3332fc3
+# %% ../../nbs/lib/stats/merging.ipynb #32844e06
 import math
 from typing import Any
 
@@ -18,7 +18,7 @@ from .history import History, WeightHistory
 from .run_log import LOGGED, RunLog
 from .updates import NOT_MEASURED
 
-# %% ../../nbs/lib/stats/merging.ipynb #861b807b
+# %% ../../nbs/lib/stats/merging.ipynb #7fa47d82
 class Columns:
     "Where the columns of this process are among those of all, and which of them count."
     def __init__(self, told: list[dict[str, Any]], mine: int, of_parameters: bool):
@@ -49,7 +49,7 @@ class Columns:
         found[..., self.where[self.counts]] = own[..., self.counts]
         return found
 
-# %% ../../nbs/lib/stats/merging.ipynb #b40a6ae6
+# %% ../../nbs/lib/stats/merging.ipynb #fe06f010
 STEPS_SENT = 256  # steps that are sent together
 
 
@@ -99,17 +99,17 @@ def merge_history(history: History, told: list[dict[str, Any]], mine: int):
     history.followed = {name: after for t in told for name, after in t["followed"].items()}
     history.fill(columns.steps, torch.cat(blocks).float())
 
-# %% ../../nbs/lib/stats/merging.ipynb #6853f264
+# %% ../../nbs/lib/stats/merging.ipynb #bdc3eaf3
 HOW = {"loss": "mean", "given": "max", "output": "sum", "trained": "max", "evaluated": "max", "updates": "max",
        "rate": "max", "kept": "max", "no_gradients": "min", "gradient": "length", "clipped": "mean", "own": "length"}
 
 
-def merge_log(log: RunLog, steps: list[list[int]]):
-    "Replace a log with that of all processes."
+def merge_log(log: RunLog, steps: list[list[int]], alone: bool):
+    "Replace a log with that of all processes. `alone`: this is a stage of a pipeline, and the only copy of it."
     common = sorted(set.intersection(*map(set, steps)))
     table = log.table()[[log.steps.index(step) for step in common]]
     column = {name: table[:, i] for i, name in enumerate(LOGGED)}
-    column["gradient"] = column["own"]
+    if not alone: column["gradient"] = column["own"]
     known = {name: ~x.isnan() for name, x in column.items()}
     known["loss"] = column["given"] == 1  # a loss may be NaN
     add = {name: x.square() if HOW[name] == "length" else x for name, x in column.items()}
@@ -135,10 +135,10 @@ def merge_heads(history: Any, told: list[dict[str, Any]], mine: int):
     heads = {name: heads[name] for name in dict.fromkeys(name for t in told for name in t["heads"])}
     own = history.tables()[[history.steps.index(step) for step in common]].double() if history.names else None
     placed = torch.full((len(common), len(heads), len(NUMBERS), max(heads.values(), default=0)), math.nan).double()
-    for i, name in enumerate(history.heads):
-        part = history.parts.get(name)
+    for i, (name, n) in enumerate(told[mine]["heads"].items()):
+        part = told[mine]["parts"].get(name)
         start = first[name, part.number if part else ()]
-        placed[:, [*heads].index(name), :, start:start + history.heads[name]] = own[:, i, :, :history.heads[name]]
+        placed[:, [*heads].index(name), :, start:start + n] = own[:, i, :, :n]
     known = ~placed.isnan()
     mean = sum_of_all(torch.where(known, placed, 0))/sum_of_all(known.double())
     logit = list(NUMBERS).index("largest_logit")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..hooks.calls import listen
 from ..hooks.copies import stands_for_many
-from ..hooks.parts import Parts, local_part
+from ..hooks.parts import Parts, is_dtensor
 from .meters import Meter
 from .moments import BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names
 from .sample_parts import TRACED, layouts
@@ -41,8 +41,10 @@ class KindOfMeters(SwitchedGroup):
         share: float = 1., # Gradients are multiplied with it
     ):
         super().__init__(kind, root=model)
-        self.port = kind
-        self.parts, self.share, self.told = parts, share, {}  # by layer, what this process has of its output
+        self.port, self.scales = kind, kind != "forward"
+        self.parts, self.told = parts, {}  # by layer, what this process has of its output
+        self.share = self.share_now = share  # in a pipeline, of each microbatch less
+        self.stage = None  # of a pipeline
         self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
         self.rows, self.scratch = row_names(with_counts, with_hist, sampled), scratch or Scratch()
         self.is_thin, self.shares = is_thin and not hist_sample, 1
@@ -57,6 +59,12 @@ class KindOfMeters(SwitchedGroup):
     def begin_pass(self):
         self.running = self.began = True
         if self.root.training: self.trained = True
+
+    def root_begins(self):
+        super().root_begins()
+        if self.microbatch is None or self.trial: return
+        self.stage, divided = self.microbatch.stage, self.microbatch.of if self.microbatch.divides else 1
+        self.share_now = self.share/divided if self.scales else self.share
 
 # %% ../../nbs/lib/stats/meter-groups.ipynb #92592f1b
 class MeterTables(KindOfMeters):
@@ -133,6 +141,7 @@ class MeasuringGroup(MeterTables):
         if x is None or not self.root.training: return
         self.traced = True
         x = x.detach()
+        if self.parts is not None and is_dtensor(x): x = x.to_local()
         if x.is_complex(): x = x.abs()
         if self.samples is not None and x.dim() and x.numel(): self.samples.trace(meter, x)
         if self.is_thin and x.numel() > THIN_FROM: column = thinly_measured(x, self.with_counts, self.with_hist)
@@ -218,6 +227,8 @@ class MeterGroup(StackingGroup):
         if tables: taken = merged(torch.stack(tables)) if len(tables) > 1 else tables[0].clone()
         for t in self.tables[:used]: t.zero_()
         if self.traced: torch._foreach_zero_([h.own for h in self.hooks])
+        if self.traced and self.parts is not None and self.parts.same.along:  # compiled code shows no graph
+            for h in self.hooks: self.told.setdefault(h.name, self.parts.by_weights(h.module))
         self.traced = False
         for h in self.hooks:
             for place in h.places[:h.n_calls]: place.full = False

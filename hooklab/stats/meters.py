@@ -76,7 +76,7 @@ class Meter(PartMeter):
     def saw(self, m, given, compiling):
         self.fired, g = True, self.group
         if compiling: g.trace(self, given[-1])
-        elif g.on and self.on_turn and not self.removed and g.root.training: self.measure(given[-1])
+        elif g.on and self.on_turn and not (self.removed or g.trial) and g.root.training: self.measure(given[-1])
 
     def left(self, output, rerun):
         self.fired, g = True, self.group
@@ -99,7 +99,7 @@ class Meter(PartMeter):
                 return
             self.n_calls = call + 1
             if g.parts is not None: x = self.local(x)
-            if g.share != 1: x = x.detach().float()*g.share
+            if g.share_now != 1: x = x.detach().float()*g.share_now
             if g.scaler is not None and g.scaler._scale is not None: x = x.detach().float()/g.scaler._scale
             place = self.places[call] if call < len(self.places) else g.place(self, x.device)
             same = x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x)

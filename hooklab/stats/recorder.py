@@ -225,6 +225,8 @@ class StepRecorder(Attaches):
     def _end_step(self, step, due, loss=None):
         "Move the numbers of the step that just ended to the records."
         if self.watch is not None: self.watch.end_step(step, loss)
+        stages = {meters.stage for meters in self.meters.values() if getattr(meters, "stage", None) is not None}
+        if stages: self.stage = tuple(stages)
         tables = {kind: meters.take() for kind, meters in self.meters.items()}
         self.turn.ended += due
         if not due or (self.history.wants_next and not any(t is not None for t in tables.values())): return

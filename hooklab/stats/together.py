@@ -5,16 +5,17 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/stats/together.ipynb #79409d57
+# %% ../../nbs/lib/stats/together.ipynb #aea2d428
 from typing import Any, Self
 
 import torch
 
 from ..hooks.processes import ProcessPlace, from_all, in_processes
+from ..hooks.stages import names_apart
 from .attention_history import AttentionHistory
 from .merging import merge_heads, merge_history, merge_log
 
-# %% ../../nbs/lib/stats/together.ipynb #71948f27
+# %% ../../nbs/lib/stats/together.ipynb #e1fcf766
 def what_is_told(stats: Any) -> dict[str, Any]:
     "What the other processes have to know of a record before the numbers come."
     kinds = {}
@@ -48,8 +49,8 @@ def why_not(told: list[dict]) -> str: # Empty if nothing stands against it
                 return f"rank {r} recorded other numbers of {kind} than rank 0; give all the same options"
             if not set(of["steps"]) & set(told[0]["kinds"][kind]["steps"]):
                 return f"rank {r} recorded none of the steps of rank 0"
-            twin = next(u for u in told if u["stage"] == t["stage"])["kinds"][kind]["names"]
-            if of["names"] != twin: return f"rank {r} recorded different layers: {some_difference(of['names'], twin)}"
+            same = next(u for u in told if u["stage"] == t["stage"])["kinds"][kind]["names"]
+            if of["names"] != same: return f"rank {r} recorded different layers: {some_difference(of['names'], same)}"
     return ""
 
 
@@ -57,7 +58,7 @@ def some_difference(names: list[str], others: list[str]) -> str:
     only = [name for name in names if name not in others] or [name for name in others if name not in names]
     return f"{only[0]} is not among those of all" if only else "they are in another order"
 
-# %% ../../nbs/lib/stats/together.ipynb #32df129f
+# %% ../../nbs/lib/stats/together.ipynb #7053e71a
 def merged_facts(told: list[dict[str, Any]]) -> dict[str, Any]:
     "What is known of the run apart from its series."
     facts, found = [t["facts"] for t in told if t["facts"]], {}
@@ -71,6 +72,25 @@ def merged_facts(told: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def renamed(names: Any, new: dict[str, str]) -> Any:
+    "Names, in a list or as keys, with others in the place of some."
+    if isinstance(names, dict): return {new.get(name, name): value for name, value in names.items()}
+    return names and [new.get(name, name) for name in names]
+
+
+def name_stages_apart(told: list[dict[str, Any]]):
+    "Where stages of a pipeline have layers of the same name, have the names begin with the stage."
+    staged = [t for t in told if t["stage"]]
+    named = [[(t, t["kinds"][kind], "names") for t in staged] for kind in told[0]["kinds"]]
+    named.append([(t, t["heads"], "heads") for t in staged if t["heads"]])
+    named += [[(t, t["facts"], what) for t in staged if t["facts"]] for what in ("layers", "parameters")]
+    for places in named:
+        new = names_apart({t["stage"][0]: [name for name in of[what] if name] for t, of, what in places})
+        for t, of, what in places:
+            for part in {what, "parts", "trainable", "followed"} & of.keys():
+                of[part] = renamed(of[part], new[t["stage"][0]])
+
+
 def merge_records(
     stats: Any, # A `Recorded`
     timeout: float, # How many seconds to wait for the others
@@ -78,15 +98,17 @@ def merge_records(
     "Replace what a process has recorded with what all of them have."
     told, mine = from_all(what_is_told(stats), "combine()", timeout), torch.distributed.get_rank()
     if why := why_not(told): raise ValueError(f"combine(): {why}. Nothing was changed")
+    name_stages_apart(told)
     for kind, history in stats.histories.items(): merge_history(history, [t["kinds"][kind] for t in told], mine)
-    if all(t["log"] is not None for t in told): merge_log(stats.log, [t["log"] for t in told])
+    alone = stats.stage is not None and [t["stage"] for t in told].count(stats.stage) == 1
+    if all(t["log"] is not None for t in told): merge_log(stats.log, [t["log"] for t in told], alone)
     heads = [t["heads"] for t in told]
     if known := next((of for of in heads if of), None):  # the stages of a pipeline may have none
         if stats.attention is None: stats.attention = AttentionHistory()
         merge_heads(stats.attention, [of or {**known, "heads": {}, "parts": {}} for of in heads], mine)
     return merged_facts(told)
 
-# %% ../../nbs/lib/stats/together.ipynb #ecd4911c
+# %% ../../nbs/lib/stats/together.ipynb #e8261937
 class OneOfSeveral:
     "What a record knows of the process that made it, and how it becomes that of all of them."
     process: ProcessPlace | None = None # In a run of several processes, which of them recorded this

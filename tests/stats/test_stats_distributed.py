@@ -15,7 +15,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 import hooklab as hl
 from support.merged import differences, part_of_run
 from support.processes import failures_in, failures_in_two
-from support.sharded import fully_sharded, llama, loss_of, mesh_of, sequence_parallel, tensor_parallel, words
+from support.sharded import fully_sharded, llama, loss_of, mesh_of, sequence_parallel, stage_from, tensor_parallel, words
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 steps = 5
@@ -194,6 +194,50 @@ def summands(rank):
     assert any("summand" in str(w.message) for w in told) and s.history.values("n").sum() == 0
 
 
+def in_a_pipeline(rank, schedule_class=None, cut=lambda model: model):
+    "Each stage has its own layers and is given microbatches: together they are the run in one process."
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    model = cut(stage_from(llama(), rank))
+    schedule = (schedule_class or Schedule1F1B)(PipelineStage(model, rank, 2, torch.device("cpu")), 4, loss_fn=loss_of_stage)
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    s = hl.ActivationStats(include_paramless=True, grads=True, with_hist=True)
+    s.attention_too = True
+    with s.on(model, optimizer):
+        for step in range(3):
+            optimizer.zero_grad()
+            x, losses = words(step), []
+            schedule.step(*([x[:, :-1]] if rank == 0 else []), target=x[:, 1:] if rank else None, losses=losses)
+            optimizer.step()
+            s.step(torch.stack(losses).mean() if losses else None)
+    assert s.stage == (rank,)
+    return s
+
+
+def loss_of_stage(y, target): return torch.nn.functional.cross_entropy(y.flatten(0, 1), target.flatten())
+
+
+def pipeline(rank):
+    from torch.distributed.pipelining import ScheduleGPipe
+    for schedule in None, ScheduleGPipe:
+        s = in_a_pipeline(rank, schedule).combine()
+        wrong = differences(s, part_of_run(llama()))
+        assert not wrong, wrong
+        assert {f"blocks.{i}.norm1" for i in range(2)} <= set(s.facts["layers"])
+
+
+def pipeline_with_the_same_names(rank):
+    "A list of layers that was cut counts from 0 in each stage: names begin with the stage, and nothing is mixed up."
+    def cut(model):
+        model.blocks = torch.nn.ModuleDict({"0": next(iter(model.blocks.values()))})
+        return model
+    s = in_a_pipeline(rank, cut=cut).combine()
+    whole = part_of_run(llama())
+    for stage, name in (0, "blocks.0"), (1, "blocks.1"):
+        a, b = s.history.index(f"stage{stage}.blocks.0.attention.q"), whole.history.index(f"{name}.attention.q")
+        torch.testing.assert_close(s.history.values("std")[a], whole.history.values("std")[b])
+    assert len(s.attention.names) == 2
+
+
 FOLDER = ""  # set in each process
 
 
@@ -204,7 +248,7 @@ def prepare(folder):
 
 CHECKS = (data_parallel, gradients, no_step_waits, other_layers, sharded, llama_in_data_parallel, llama_fully_sharded,
           llama_in_tensor_parallel, llama_in_sequence_parallel, no_collective_more, files_and_copies,
-          what_cannot_be_merged, who_does_not_come, summands)
+          what_cannot_be_merged, who_does_not_come, summands, pipeline, pipeline_with_the_same_names)
 
 
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
