@@ -25,9 +25,10 @@ class SharedNotes:
     "Small things that the processes of a run tell each other."
     made = 0  # how many watches this process has made; the others make theirs in the same order
     def __init__(self):
-        store = torch.distributed.distributed_c10d._get_default_store()
-        try: self.store = store.clone()
-        except (RuntimeError, NotImplementedError, AttributeError): self.store = store
+        self.store = inner = torch.distributed.distributed_c10d._get_default_store()
+        while isinstance(inner, torch.distributed.PrefixStore): inner = inner.underlying_store
+        if isinstance(inner, torch.distributed.TCPStore): self.store = self.store.clone()  # a copy of a file store
+        # would count as a process that has left when it goes, and have the file removed too early
         self.prefix = f"hooklab/nan/{SharedNotes.made}"
         SharedNotes.made += 1
 
