@@ -70,7 +70,7 @@ def ranks_text(ranks: list[int]) -> str:
     words = [text for run in runs for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
     return ("rank " if len(ranks) == 1 else "ranks ") + " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
-
+# %% ../../nbs/lib/hooks/processes.ipynb #7fa13351
 def meet(
     doing: str, # What is done together, for errors: `stats.combine()`
     timeout: float = 300., # How many seconds to wait for the others
