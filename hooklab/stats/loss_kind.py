@@ -90,9 +90,17 @@ def cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
         rest = (p*(1 - target)).sum(1)
         weight = (g*(1 - target)).sum(1)/rest
         if not near(weight[:, None]*(p - target), g): continue
+        if o.shape[1] == 2 and sign == 1 and other_sign_fits(p, g, t): continue
         loss, labels = F.cross_entropy(o, t).item(), t.bincount()
         return LossKind("cross-entropy", sign, entropy(labels.double()), loss, labels=tuple(labels.tolist()))
     return None
+
+
+def other_sign_fits(p: Tensor, g: Tensor, t: Tensor) -> bool:
+    "Of two classes, a gradient fits both signs with some weight for each row. Is it the same for a class with the other?"
+    here, there = (g.abs()[:, 0]/p.gather(1, label[:, None])[:, 0] for label in (1 - t, t))
+    def uneven(weight): return max((weight[t == c].std(correction=0)/weight[t == c].mean()).item() for c in t.unique())
+    return uneven(there) < CLOSE < 5*CLOSE < uneven(here)
 
 
 def nll(o: Tensor, g: Tensor) -> LossKind | None:

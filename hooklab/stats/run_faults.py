@@ -105,7 +105,8 @@ def rate_too_large(run: Run) -> Iterator[Seen]:
     if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
     large, n = ratio > RATIO_LARGE, int((ratio > RATIO_LARGE).sum())
     often = n >= 2*LASTS and large.double().mean() > .2 or len(ratio) >= LASTS and large.double().mean() > .5
-    if often or (ratio > CLEARLY*RATIO_LARGE).any() or n >= LASTS and (ratio > RATIO_HUGE).any():
+    huge = n >= LASTS and (ratio[LASTS:] > RATIO_HUGE).any()  # the first steps of RMSprop and Adagrad are the longest
+    if often or (ratio > CLEARLY*RATIO_LARGE).any() or huge:
         yield Seen([], run.outputs.span(0), "likely",
                    f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest "
                    f"by {in_digits(ratio.nan_to_num(0, posinf=0).max())}. About 0.001 to 0.03 is usual.")
