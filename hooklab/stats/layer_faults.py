@@ -115,10 +115,10 @@ def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     resting = [name for name in resting if name not in idle_biases]
     if idle_biases:
         yield Seen(idle_biases, run.outputs.span(0), "note",
-                   f"The weights of these layers move, and all {run.update.shape[1]} updates of their biases are exactly "
-                   "zero: what follows takes away whatever a bias adds.",
-                   "Nothing is wrong: a normalization behind the layer, or a loss of differences, does that. bias=False "
-                   "saves the parameter.")
+                   f"The weights of these layers move, and all {run.update.shape[1]} updates of their biases are "
+                   "exactly zero: what follows takes away whatever a bias adds.",
+                   "Nothing is wrong: a normalization behind the layer, or a loss of differences, does that. "
+                   "bias=False saves the parameter.")
     if not resting: return
     which = "No parameter moves" if rests.all() else "These parameters do not move, while others do"
     yield Seen(resting, run.outputs.span(0), "certain", f"{which}: all {run.update.shape[1]} updates are exactly zero.")

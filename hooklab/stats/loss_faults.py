@@ -21,6 +21,7 @@ LARGE_TARGETS = 30  # mean or deviation of the targets: an output begins at abou
 SEEN_BESIDE = 1e-6  # size of targets relative to that of outputs: 32 bits round at 6e-8
 BLOWN_UP = 10  # times the first losses
 FALLS = .3  # of the loss of a guess: a rate that leads there is not much too large
+FALLS_BY_HALF = .5  # the same, where steps are long at the start only, as those of Adagrad and RMSprop are
 LEARNED = .4  # what is left of the variance of large targets, where a model learns them all the same
 ENDS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
 
@@ -29,12 +30,12 @@ def mostly(looks: list[dict], fact, least: int = LASTS) -> bool:
     return len(looks) >= least and sum(bool(fact(look)) for look in looks) >= MOSTLY*len(looks)
 
 
-def falls_well(run: Run) -> bool:
+def falls_well(run: Run, below: float = FALLS) -> bool:
     "Is the loss in the end far below that of a guess, and below what it was?"
     course = run.once(loss_course)
     if course is None or course.is_short or not course.guess > 0: return False
     if max(course.losses) > BLOWN_UP*max(course.losses[0], course.guess): return False  # it came back from far away
-    return course.late < FALLS*course.guess and course.late < course.losses[0] and course.losses[-1] < 2*course.late
+    return course.late < below*course.guess and course.late < course.losses[0] and course.losses[-1] < 2*course.late
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #83bd1753
 def wrong_sign(run: Run) -> Iterator[Seen]:
