@@ -148,8 +148,7 @@ LAYER_FAULTS = {
 }
 
 # %% ../../nbs/lib/stats/fault-table.ipynb #ef88c15e
-NOTHING = ("Record the model that is trained, and see that each step ends: with step(), or with auto=True. A layer "
-           "whose weight goes into a function, as in F.linear(x, layer.weight), does not run: call the layer.")
+NOTHING = ("Record the model that is trained, and see that each step ends: with step(), or with auto=True.")
 FAULTS: dict[str, tuple[Callable[[Run], Iterable[Seen]], str | Callable[[Run], str]]] = {
     "nothing recorded": (lambda run: (), NOTHING), **LOOP_FAULTS, **LAYER_FAULTS}
 

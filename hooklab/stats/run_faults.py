@@ -104,11 +104,12 @@ def rate_too_large(run: Run) -> Iterator[Seen]:
         return
     ratio = run.ratio
     large, n = ratio > RATIO_LARGE, int((ratio > RATIO_LARGE).sum())
-    at_the_start = large[-(len(large)//3):].double().mean() <= 1 - MOSTLY
+    starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.facts.get("optimizers", []))
+    at_the_start = starts_long and large[-(len(large)//3):].double().mean() <= 1 - MOSTLY
     if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
     if at_the_start and falls_well(run, FALLS_BY_HALF): return
     often = n >= 2*LASTS and large.double().mean() > .2 or len(ratio) >= LASTS and large.double().mean() > .5
-    huge = n >= LASTS and (ratio[LASTS:] > RATIO_HUGE).any()  # the first steps of RMSprop and Adagrad are the longest
+    huge = n >= LASTS and (ratio[LASTS*starts_long:] > RATIO_HUGE).any()
     if often or (ratio > CLEARLY*RATIO_LARGE).any() or huge:
         yield Seen([], run.outputs.span(0), "likely",
                    f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest "

@@ -222,14 +222,15 @@ def figures_of_set(cases: list[Case], asked: argparse.Namespace, harm: dict[str,
         if case.healthy and not verdicts[-1].score <= case.bound: print(f"       did not train: {verdicts[-1].score}")
         verdicts[-1].findings = []
     took = time.perf_counter() - start
-    bad, fine = [v for v in verdicts if not v.case.healthy], [v for v in verdicts if v.case.healthy]
-    good = [v for v in fine if v.score <= v.case.bound]  # with some random numbers a run does not get where it should
+    bad = [v for v in verdicts if not v.case.healthy]
+    good = [v for v in verdicts if v.case.healthy and v.score <= v.case.bound]  # some seeds do not get where they should
     peer = ()
     if not asked.quick and diagnose_peers.installed():
         audits = [audited(v.case, asked.seed) for v in verdicts]
-        peer = [v for v in audits if not v.case.healthy], [v for v in audits if v.case.healthy]
+        fine = [v for v in audits if v.case.healthy and v.score <= v.case.bound]
+        peer = [v for v in audits if not v.case.healthy], fine
     told = figures(bad, good, harm, peer)
-    told["did not train"] = [str(v) for v in fine if v not in good]
+    told["did not train"] = [str(v) for v in verdicts if v.case.healthy and v not in good]
     print(f"\n{len(verdicts)} runs in {took:.0f} s, slowest {max(v.seconds for v in verdicts):.1f} s: "
           f"{title(max(verdicts, key=lambda v: v.seconds).case)}")
     for name in ("hooklab, percent", "cases"):
