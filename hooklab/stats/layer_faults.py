@@ -102,7 +102,7 @@ def of_a_library(run: Run, layer: str) -> bool:
     inside = (layer.rsplit(".", i)[0] for i in range(1, layer.count(".") + 1))
     return any(run.facts.get("layers", {}).get(name, {}).get("library") for name in inside)
 
-
+# %% ../../nbs/lib/stats/layer-faults.ipynb #7138cb5a
 def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     "Parameters that do not move, except those of layers that are reported already."
     if run.updates is None or run.update.shape[1] < LASTS: return

@@ -165,7 +165,7 @@ class PassWatch:
 SEVERAL = {"updates": torch.add, "rate": torch.fmax, "kept": torch.fmax, "no_gradients": torch.fmin}
 
 
-def joined(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
+def of_several(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
     "What one more optimizer has seen in this step, together with what is in the row: how to join each stands above."
     found = {}
     for name, x in seen.items():
@@ -176,7 +176,7 @@ def joined(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
         found[name] = x
     return found
 
-
+# %% ../../nbs/lib/stats/loop-watch.ipynb #c01a3c6b
 class LoopWatch(PassWatch):
     "Watches a training loop from the outside."
     def __init__(
@@ -210,7 +210,7 @@ class LoopWatch(PassWatch):
         "The step ends: what was noted becomes a row."
         row, self.row = self.row, {}
         if loss is not None: row["loss"], row["given"], self.loss_given = as_number(loss), 1, True
-        for watch in self.steps: row.update(joined(row, watch.take()))
+        for watch in self.steps: row.update(of_several(row, watch.take()))
         if self.looking:
             self.looks.end_step(self.n, row.get("loss"))
             self.members.look()

@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #8d70c6c9
-import math
 from collections.abc import Iterator
 from functools import partial
 

@@ -223,7 +223,7 @@ def figures_of_set(cases: list[Case], asked: argparse.Namespace, harm: dict[str,
         verdicts[-1].findings = []
     took = time.perf_counter() - start
     bad = [v for v in verdicts if not v.case.healthy]
-    good = [v for v in verdicts if v.case.healthy and v.score <= v.case.bound]  # some seeds do not get where they should
+    good = [v for v in verdicts if v.case.healthy and v.score <= v.case.bound]  # not each seed gets there
     peer = ()
     if not asked.quick and diagnose_peers.installed():
         audits = [audited(v.case, asked.seed) for v in verdicts]

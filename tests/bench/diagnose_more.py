@@ -1242,7 +1242,7 @@ def harmed(bad: list[float], good: list[float]) -> bool:
 
 
 def tried(cases: list[Case], only: str = ""):
-    "Runs them without hooklab, with two seeds, and says which faults do no harm and which healthy runs miss their bound."
+    "Runs them without hooklab, with two seeds; BAD is a fault without harm, or a healthy run beyond its bound."
     twins = {}
     for case in cases:
         title = f"{'healthy, ' if case.healthy else ''}{case.kind}: {case.name}"

@@ -5,7 +5,6 @@
 runs them without hooklab: each fault beside the same run without it, each healthy run beside the bound it has to keep.
 `third()` lists them. What counts as right was written before any of them was diagnosed."""
 import copy
-import math
 import sys
 from functools import cache, partial
 
@@ -681,7 +680,8 @@ states = workload(data=highs, net=Mamba, loss=places_loss, score=wrong, optim=of
 modern = workload(data=highs, net=Small, loss=places_loss, score=wrong, optim=of(torch.optim.AdamW, 5e-3), steps=100)
 gpt2s = workload(data=highs, net=gpt2, loss=hf_loss, score=hf_wrong, optim=of(torch.optim.AdamW, 5e-3), steps=80)
 llamas = workload(data=highs, net=llama, loss=hf_loss, score=hf_wrong, optim=of(torch.optim.AdamW, 5e-3), steps=80)
-t5s = workload(data=highs, prepare=lambda x, y: (x, y[:, -1:]), net=t5, loss=t5_loss, score=t5_wrong, optim=of(torch.optim.Adafactor, 3e-2), steps=120)
+t5s = workload(data=highs, prepare=lambda x, y: (x, y[:, -1:]), net=t5, loss=t5_loss, score=t5_wrong,
+               optim=of(torch.optim.Adafactor, 3e-2), steps=120)
 ode = workload(data=springs, net=Flowing, loss=squared, score=left, optim=of(torch.optim.Adam, 5e-3), steps=150)
 balance = workload(data=grades, net=Equilibrium, loss=crossed, score=wrong, optim=of(torch.optim.Adam, 1e-2), steps=200)
 grade = workload(data=grades, net=lambda: dense(10, 48, 48, 5), loss=crossed, score=wrong,
@@ -785,8 +785,8 @@ fault("no zero_grad", "modern blocks, one of two optimizers is never cleared", "
       twin=both(optim=partial(muon, lr=.02)))
 fault("step before backward", "speech", "step before backward", "not trained, loss does not fall", speech,
       order="step first")
-fault("scheduler each batch", "speech, gamma 0.6", "scheduler each batch", "learning rate too small, loss does not fall",
-      speech, scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, .6))
+fault("scheduler each batch", "speech, gamma 0.6", "scheduler each batch",
+      "learning rate too small, loss does not fall", speech, scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, .6))
 fault("eval mode", "films with batch norm, deep, from the third batch", "eval mode",
       diverged + ", batch norm, learning rate too large", films_net, each=eval_from(2), optim=sgd(.3, momentum=.9),
       change=lambda m: [c.weight.mul_(20.) for c in m if isinstance(c, nn.Conv3d)])

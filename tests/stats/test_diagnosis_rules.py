@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.stats.causes import explains
-from hooklab.stats.loop_watch import CLOSELY, Looks, joined
+from hooklab.stats.loop_watch import CLOSELY, Looks, of_several
 from hooklab.stats.loss_kind import cross_entropy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -61,7 +61,7 @@ def test_one_of_two_optimizers_is_never_cleared(forgotten):
 
 def test_what_several_optimizers_have_seen():
     row = {"updates": 1, "rate": .1, "kept": float("nan"), "no_gradients": 0., "clipped": .5}
-    found = joined(row, {"updates": 1, "rate": .01, "kept": 1., "no_gradients": 1., "clipped": .25, "gradient": 2.})
+    found = of_several(row, {"updates": 1, "rate": .01, "kept": 1., "no_gradients": 1., "clipped": .25, "gradient": 2.})
     assert {name: round(float(x), 6) for name, x in found.items()} == {
         "updates": 2, "rate": .1, "kept": 1, "no_gradients": 0, "clipped": .25, "gradient": 2}
 
