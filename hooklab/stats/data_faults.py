@@ -21,6 +21,7 @@ FEELS_IT = 5  # size of the first layer's output: at the start, those of scaled 
 SAME = 1e-6  # differences relative to size: 32 bits round at 6e-8
 ALIKE = 1e-3  # the same, for outputs that hardly tell samples apart
 SUDDEN = 1e-3  # share of the variance between samples that one layer leaves of it
+TOLD = 1e-6  # share of the variance that is between samples: where less is left, rounding can take the rest
 SHRUNK = .03  # what is left of the differences between samples; healthy runs: down to 0.1
 DROPS = .9  # share of numbers that a dropout sets to zero
 FEW = 4  # values that a batch norm computes a deviation of
@@ -113,8 +114,16 @@ def output_alike(run: Run) -> dict[str, list[Seen]]: # By the id of the finding;
     if layers: begins = f" It begins in {layers[0]}."
     seen = Seen(layers[:1], (step, looks[-1]["step"]), "certain" if apart <= SAME and is_sudden(run) else "likely",
                 f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}")
+    if layers and begins_at_zero(run, f"{layers[0]}.weight"):
+        seen = seen._replace(advice="All weights of this layer are zero at the start: begin with random ones, such as "
+                                    "those of nn.init.kaiming_normal_.")
     unused = apart <= SAME and layers[:1] in ([], run.outputs.names[:1])
     return {"input unused" if unused else "samples alike": [seen]}
+
+
+def begins_at_zero(run: Run, parameter: str) -> bool:
+    if run.updates is None or parameter not in run.updates.names: return False
+    return run.updates.values("data")[run.updates.names.index(parameter)][:1].eq(0).any().item()
 
 
 def is_sudden(run: Run) -> bool:
@@ -123,7 +132,8 @@ def is_sudden(run: Run) -> bool:
     if apart is None: return True
     share = (apart/square).nanmedian(1).values
     share = share[share.isfinite()]
-    return bool((share[1:] <= SUDDEN*share[:-1]).any()) or not len(share) or share[0] <= ALIKE**2
+    lost = (share[1:] <= SUDDEN*share[:-1]) & (share[:-1] > TOLD)
+    return bool(lost.any()) or not len(share) or share[0] <= ALIKE**2
 
 
 def first_alike(run: Run) -> list[str]:

@@ -92,7 +92,8 @@ def without_gradient(run: Run) -> Iterator[Seen]:
             yield Seen(grads.named(which), grads.span(0), sure,
                        f"They run, and got no gradient in {len(run.steps)} recorded steps.")
     if zero.any():
-        yield Seen(grads.named(zero), grads.span(since[zero].min().item()), "certain",
+        spared = zero.sum() < got.sum()/2 and all(of_a_library(run, name) for name in grads.named(zero))
+        yield Seen(grads.named(zero), grads.span(since[zero].min().item()), "note" if spared else "certain",
                    "All gradients of their outputs are exactly zero: what comes after them lets nothing through.")
 
 
@@ -101,7 +102,7 @@ def of_a_library(run: Run, layer: str) -> bool:
     inside = (layer.rsplit(".", i)[0] for i in range(1, layer.count(".") + 1))
     return any(run.facts.get("layers", {}).get(name, {}).get("library") for name in inside)
 
-
+# %% ../../nbs/lib/stats/layer-faults.ipynb #7138cb5a
 def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     "Parameters that do not move, except those of layers that are reported already."
     if run.updates is None or run.update.shape[1] < LASTS: return
@@ -110,9 +111,26 @@ def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     if not rests.all() and run.ratio.nanmedian() < RATIO_SMALL: return  # small steps are lost in rounding
     known = {p for name in reported for p in parameters_of(name, moved)}
     resting = [name for name, rest in zip(moved, rests.tolist()) if rest and name not in known]
+    idle_biases = [name for name in resting if is_bias(name) and weight_moves(name, moved, resting)]
+    resting = [name for name in resting if name not in idle_biases]
+    if idle_biases:
+        yield Seen(idle_biases, run.outputs.span(0), "note",
+                   f"The weights of these layers move, and all {run.update.shape[1]} updates of their biases are "
+                   "exactly zero: what follows takes away whatever a bias adds.",
+                   "Nothing is wrong: a normalization behind the layer, or a loss of differences, does that. "
+                   "bias=False saves the parameter.")
     if not resting: return
     which = "No parameter moves" if rests.all() else "These parameters do not move, while others do"
     yield Seen(resting, run.outputs.span(0), "certain", f"{which}: all {run.update.shape[1]} updates are exactly zero.")
+
+
+def is_bias(name: str) -> bool: return name.rpartition(".")[2].startswith("bias")
+
+
+def weight_moves(bias: str, parameters: list[str], resting: list[str]) -> bool:
+    "Does the weight of the same layer move? Then the layer gets gradients, and those of its bias cancel."
+    weight = "weight".join(bias.rsplit("bias", 1))
+    return weight in parameters and weight not in resting
 
 
 def parameters_of(layer: str, parameters: list[str]) -> list[str]:

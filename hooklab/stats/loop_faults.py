@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.select import first_few
-from hooklab.stats.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits
+from hooklab.stats.evidence import LASTS, MOSTLY, RATIO_SMALL_AND_STILL, SOON, Run, Seen, in_digits
 from hooklab.stats.loss_faults import loss_does_not_fall
 
 # %% ../../nbs/lib/stats/loop-faults.ipynb #9855c9fe
@@ -128,8 +128,9 @@ def frozen_part(run: Run) -> Iterator[Seen]:
     frozen = [name for name, p in params.items() if not p["trainable"]]
     if not frozen or len(frozen) == len(params): return
     n = sum(params[name]["n"] for name in frozen)/sum(p["n"] for p in params.values())
+    of_use = not run.once(loss_does_not_fall)  # what is frozen on purpose does its work
     yield Seen(sorted({name.rpartition(".")[0] or name for name in frozen}, key=frozen_order(frozen)),
-               run.log_span(0), "note",
+               run.log_span(0), "note" if of_use else "possible",
                f"{len(frozen)} of {len(params)} parameters, {n:.0%} of the numbers, have requires_grad=False. "
                "Is that meant?")
 
@@ -167,17 +168,19 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
         strong = {name: decay for name, decay in o["decay"].items() if decay}
         if not strong: continue
         decay, coupled = max(strong.values()), o["type"] not in ("AdamW", "SGD", "NAdamW")
+        taken = decay/max(1 - (o.get("momentum") or 0), .01)  # momentum adds up what decay takes in each step
         rows = [i for i, name in enumerate(run.updates.names) if strong.get(name) == decay]
-        if not coupled and of_each_step(run, rows, rates.median().item()*decay) < OF_A_STEP: continue
+        if not coupled and of_each_step(run, rows, rates.median().item()*taken) < OF_A_STEP: continue
         size = data[rows].square().nansum(0).sqrt()
         size = size[size > 0]
         if len(size) < 2: continue
-        shrunk, whole = (size[-1]/size[0]).item(), (rates*decay).sum().item()
+        shrunk, whole = (size[-1]/size[0]).item(), (rates*taken).sum().item()
         fast = whole >= DECAYED and len(rates)/whole <= FAST_DECAY
         share = decay*size[0]/length[0].clamp(min=1e-30) if len(length) else torch.tensor(0.)
+        if shrunk > 1: continue  # something else moves them
         if not (shrunk < .7 and (share > 1 if coupled else fast)) and not (fast and not coupled and whole > 5): continue
         if coupled: what = f"Decay adds {in_digits(share)} times the length of the gradient to it"
-        else: what = f"Decay takes {rates.max().item()*decay:.2g} of each parameter away in each step"
+        else: what = f"Decay takes {rates.max().item()*taken:.2g} of each parameter away in each step"
         yield Seen([], run.log_span(0), "likely" if shrunk < .9 else "possible",
                    f"{what}; their length goes from {in_digits(size[0])} to {in_digits(size[-1])}.")
 
@@ -194,7 +197,8 @@ def clipping_too_tight(run: Run) -> Iterator[Seen]:
     if len(clipped) < LASTS or run.updates is None: return
     left = clipped[clipped > 0].median() if (clipped > 0).any() else torch.tensor(1.)
     ratio = run.ratio[run.ratio > 0]
-    if left > TIGHT or not len(ratio) or ratio.median() > LITTLE: return
+    little = RATIO_SMALL_AND_STILL if run.once(loss_does_not_fall) else LITTLE
+    if left > TIGHT or not len(ratio) or ratio.median() > little: return
     same = len(length) >= LASTS and (length.std() <= 1e-3*length.mean())
     to = f"to a length of {in_digits(length.mean())}, " if same else ""
     yield Seen([], run.log_span(0), "certain" if same and left < .01 else "likely",

@@ -82,6 +82,7 @@ def called_by_loops(model: nn.Module) -> dict[str, nn.Module]: # By name
 
 # %% ../../nbs/lib/stats/loop-watch.ipynb #3910d97b
 CLOSELY = 20  # steps: the first ones are looked at one by one
+SOON_AFTER = 50  # up to here, every fifth, so that a short run has some in its last third
 LOOK_EVERY = 25  # later, inputs and outputs are looked at this rarely
 MOST_LOOKS = 120
 PASSES = 4  # of one step: the first are looked at
@@ -94,7 +95,8 @@ class Looks:
         self.inputs, self.outputs, self.every = [], [], LOOK_EVERY
         self.waiting, self.n_passes = {}, 0  # of this step: outputs that wait for gradients, and how many were kept
 
-    def due(self, step: int) -> bool: return step < CLOSELY or step % self.every == 0
+    def due(self, step: int) -> bool:
+        return step < CLOSELY or step % (5 if step < SOON_AFTER else self.every) == 0
 
     def add_output(self, step: int, number: int, gradients: Any):
         "Keep some rows of an output together with its gradient, which has arrived now."
@@ -161,6 +163,21 @@ class PassWatch:
         with suppress(Exception): self.looks.add_output(self.n, number, gradients)
 
 # %% ../../nbs/lib/stats/loop-watch.ipynb #fd8eeea8
+SEVERAL = {"updates": torch.add, "rate": torch.fmax, "kept": torch.fmax, "no_gradients": torch.fmin}
+
+
+def of_several(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
+    "What one more optimizer has seen in this step, together with what is in the row: how to join each stands above."
+    found = {}
+    for name, x in seen.items():
+        before = row.get(name)
+        if before is not None and name in SEVERAL:
+            before, x = (value if isinstance(value, Tensor) else torch.tensor(float(value)) for value in (before, x))
+            x = SEVERAL[name](before.to(x.device), x)
+        found[name] = x
+    return found
+
+# %% ../../nbs/lib/stats/loop-watch.ipynb #c01a3c6b
 class LoopWatch(PassWatch):
     "Watches a training loop from the outside."
     def __init__(
@@ -196,7 +213,7 @@ class LoopWatch(PassWatch):
         "The step ends: what was noted becomes a row."
         row, self.row = self.row, {}
         if loss is not None: row["loss"], row["given"], self.loss_given = as_number(loss), 1, True
-        for watch in self.steps: row.update(watch.take())
+        for watch in self.steps: row.update(of_several(row, watch.take()))
         if self.looking:
             self.looks.end_step(self.n, row.get("loss"))
             self.members.look()

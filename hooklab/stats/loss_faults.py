@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #8d70c6c9
-import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -18,8 +17,10 @@ AS_A_GUESS = .97  # of the loss of a guess: what is above has learned next to no
 WORSE = 1.5  # times the loss of a guess
 ENOUGH = 40  # steps: earlier, a healthy run may still be there
 LARGE_TARGETS = 30  # mean or deviation of the targets: an output begins at about 1
+SEEN_BESIDE = 1e-6  # size of targets relative to that of outputs: 32 bits round at 6e-8
 BLOWN_UP = 10  # times the first losses
 FALLS = .3  # of the loss of a guess: a rate that leads there is not much too large
+FALLS_BY_HALF = .5  # the same, where steps are long at the start only, as those of Adagrad and RMSprop are
 LEARNED = .4  # what is left of the variance of large targets, where a model learns them all the same
 ENDS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
 
@@ -28,11 +29,12 @@ def mostly(looks: list[dict], fact, least: int = LASTS) -> bool:
     return len(looks) >= least and sum(bool(fact(look)) for look in looks) >= MOSTLY*len(looks)
 
 
-def falls_well(run: Run) -> bool:
+def falls_well(run: Run, below: float = FALLS) -> bool:
     "Is the loss in the end far below that of a guess, and below what it was?"
     course = run.once(loss_course)
     if course is None or course.is_short or not course.guess > 0: return False
-    return course.late < FALLS*course.guess and course.late < course.losses[0] and course.losses[-1] < 2*course.late
+    if max(course.losses) > BLOWN_UP*max(course.losses[0], course.guess): return False  # it came back from far away
+    return course.late < below*course.guess and course.late < course.losses[0] and course.losses[-1] < 2*course.late
 
 # %% ../../nbs/lib/stats/loss-faults.ipynb #83bd1753
 def wrong_sign(run: Run) -> Iterator[Seen]:
@@ -159,22 +161,23 @@ def loss_not_finite(run: Run) -> Iterator[Seen]:
 
 def with_large_targets(run: Run) -> tuple[list[dict], float]:
     "The looks, if the targets are large, and what is left of the error in the end, relative to that of a guess."
-    looks = of_kind(run, "squared error")
+    def is_known(look): return max(abs(look["target_mean"]), look["target_std"]) > SEEN_BESIDE*look["size"]
+    looks = [look for look in of_kind(run, "squared error") if is_known(look)]
     def is_large(look): return max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS
     if not mostly(looks, is_large, 1): return [], 0
     late = looks[-3:]
     left = mean_of([look["loss"] for look in late])/max(mean_of([look["guess"] for look in late]), 1e-30)
-    return looks, left if run.looks[-1].get("kind") else math.inf  # it has become NaN
+    return looks, left
 
 
 def learns_large_targets(run: Run) -> bool:
     looks, left = with_large_targets(run)
-    return bool(looks) and left < LEARNED
+    return bool(looks) and left < LEARNED and "kind" in run.looks[-1]  # it has none where the loss has become NaN
 
 
 def targets_not_scaled(run: Run) -> Iterator[Seen]:
     looks, left = with_large_targets(run)
-    if not looks or left < LEARNED: return  # it learns them all the same
+    if not looks or learns_large_targets(run): return
     look = looks[0]
     yield Seen([], run.log_span(0), "likely",
                f"The targets have a mean of {in_digits(look['target_mean'])} and a deviation of "

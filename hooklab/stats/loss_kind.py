@@ -81,6 +81,7 @@ def cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
     size = g.abs().amax(1)
     told = size > 1e-3*size.max()  # a row that is learned already has no gradient to speak of
     if not told.any(): return None
+    learned = o[(size > 0) & ~told]  # a row that is left out of the loss has none at all
     o, g = o[told], g[told]
     p = o.softmax(1)
     for sign in (1, -1):
@@ -90,9 +91,18 @@ def cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
         rest = (p*(1 - target)).sum(1)
         weight = (g*(1 - target)).sum(1)/rest
         if not near(weight[:, None]*(p - target), g): continue
+        if o.shape[1] == 2 and sign == 1 and other_sign_fits(p, g, t): continue
+        o, t = torch.cat([o, learned]), torch.cat([t, learned.argmax(1)])
         loss, labels = F.cross_entropy(o, t).item(), t.bincount()
         return LossKind("cross-entropy", sign, entropy(labels.double()), loss, labels=tuple(labels.tolist()))
     return None
+
+
+def other_sign_fits(p: Tensor, g: Tensor, t: Tensor) -> bool:
+    "Of two classes, a gradient fits both signs with some weight for each row. Is that one number for the other sign?"
+    here, there = (g.abs()[:, 0]/p.gather(1, label[:, None])[:, 0] for label in (1 - t, t))
+    def uneven(weight): return max((weight[t == c].std(correction=0)/weight[t == c].mean()).item() for c in t.unique())
+    return uneven(there) < CLOSE < 5*CLOSE < uneven(here)
 
 
 def nll(o: Tensor, g: Tensor) -> LossKind | None:

@@ -15,7 +15,7 @@ from .evidence import BY_DEPTH, BY_DEPTH_GRADIENTS, CLEARLY, GROWTH, LARGE_OUTPU
 from .evidence import LARGE_START, RATIO_HUGE, RATIO_SMALL, RATIO_SMALL_AND_STILL, SOON, STILL
 from .evidence import Run, Seen, Series, in_digits, last_known
 from .layer_faults import saturated
-from .loss_faults import falls_well, far_from_a_guess, learns_large_targets, loss_does_not_fall
+from .loss_faults import ENDS, FALLS_BY_HALF, falls_well, far_from_a_guess, learns_large_targets, loss_does_not_fall
 
 # %% ../../nbs/lib/stats/run-faults.ipynb #f5a71c32
 def large_from_the_start(run: Run) -> Iterator[Seen]:
@@ -83,7 +83,8 @@ def grown(run: Run) -> tuple[Tensor, Tensor]: # How many times larger outputs ar
 def blows_up(run: Run) -> Iterator[Seen]:
     outputs = run.outputs
     times, bad = grown(run)
-    if not bad[:-1].any(): return  # the last layer may have to learn large numbers
+    ends = 2 if outputs.names and run.types.get(outputs.names[-1], "").startswith(ENDS) else 1
+    if not bad[:-ends].any(): return  # the last layer may have to learn large numbers; so may logits before a sigmoid
     row = bad.any(0).int().argmax().item()
     still_so = (last_known(times) > GROWTH).any() or outputs.bad[:, -SOON:].any()
     yield Seen(outputs.named(bad.any(1)), outputs.span(row), "likely" if still_so else "possible",
@@ -102,10 +103,14 @@ def rate_too_large(run: Run) -> Iterator[Seen]:
                    f"within {row} recorded steps.")
         return
     ratio = run.ratio
-    if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
     large, n = ratio > RATIO_LARGE, int((ratio > RATIO_LARGE).sum())
+    starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.facts.get("optimizers", []))
+    at_the_start = starts_long and large[-(len(large)//3):].double().mean() <= 1 - MOSTLY
+    if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
+    if at_the_start and falls_well(run, FALLS_BY_HALF): return
     often = n >= 2*LASTS and large.double().mean() > .2 or len(ratio) >= LASTS and large.double().mean() > .5
-    if often or (ratio > CLEARLY*RATIO_LARGE).any() or n >= LASTS and (ratio > RATIO_HUGE).any():
+    huge = n >= LASTS and (ratio[LASTS*starts_long:] > RATIO_HUGE).any()
+    if often or (ratio > CLEARLY*RATIO_LARGE).any() or huge:
         yield Seen([], run.outputs.span(0), "likely",
                    f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest "
                    f"by {in_digits(ratio.nan_to_num(0, posinf=0).max())}. About 0.001 to 0.03 is usual.")

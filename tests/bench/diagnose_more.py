@@ -1241,9 +1241,10 @@ def harmed(bad: list[float], good: list[float]) -> bool:
     return all(not b < max(g + .25*abs(g), g + .03) for b, g in zip(bad, good))
 
 
-def main(only: str = ""):
+def tried(cases: list[Case], only: str = ""):
+    "Runs them without hooklab, with two seeds; BAD is a fault without harm, or a healthy run beyond its bound."
     twins = {}
-    for case in more():
+    for case in cases:
         title = f"{'healthy, ' if case.healthy else ''}{case.kind}: {case.name}"
         if only.lower() not in title.lower(): continue
         start = time.perf_counter()
@@ -1251,11 +1252,15 @@ def main(only: str = ""):
         took = (time.perf_counter() - start)/2
         if case.twin is None: sound, beside = all(s <= case.bound for s in scores), f"at most {case.bound}"
         else:
-            key = str((case.twin.func, sorted((k, str(v)) for k, v in case.twin.keywords.items())))
+            key = str(case.twin)
+            if isinstance(case.twin, partial): key = str((case.twin.func, sorted(map(str, case.twin.keywords.items()))))
             if key not in twins: twins[key] = [case.twin(Nothing(), seed) for seed in (0, 1)]
             sound, beside = harmed(scores, twins[key]), f"twin {[round(v, 3) for v in twins[key]]}"
         print(f"{'   ' if sound else 'BAD'} {title}: {[round(v, 3) for v in scores]}, {beside} ({took:.2f} s)",
             flush=True)
+
+
+def main(only: str = ""): tried(more(), only)
 
 
 if __name__ == "__main__":
