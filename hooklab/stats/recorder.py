@@ -114,7 +114,8 @@ class MakesMeters(Measures):
         counted |= {"scratch": Scratch(), "is_thin": self.samples, "parts": parts_for(self.model)}
         if self.is_forward: self.meters["activations"] = MeterGroup(layers, model, sampled=self.samples, **counted)
         if self.grads or not self.is_forward:
-            counted |= {"scaler": self.scaler, "share": 1/averaged_over(self.model)}
+            called = self.model if self.wrapped is None else self.wrapped
+            counted |= {"scaler": self.scaler, "share": 1/averaged_over(called)}
             self.meters["gradients"] = MeterGroup(layers, model, "backward_pre", **counted)
 
     def _attach_own(self, layers, model):
@@ -147,6 +148,7 @@ class Attaches(MakesMeters):
     heads = None # The `AttentionMeter`, where one is wanted
     attention_too = False # Record what heads of attention do, if there are any
     attention_hidden = False # Would they have been looked at, had compiled code not hidden them?
+    wrapped = None # What data parallel training has made of the model, where the loop gives the model itself
     updates_too = False # In a learner or trainer, record how far its optimizer moves the parameters
 
     def _register(self):

@@ -24,15 +24,16 @@ if TYPE_CHECKING: from hooklab.stats.activation_stats import ActivationStats
 # %% ../../nbs/lib/stats/trainers.ipynb #c80c8bf6
 class Follower:
     "Lets statistics follow a trainer."
+    trainer = None # Of Hugging Face: its callbacks are not given it
     def __init__(self, stats, updates): self.stats, self.updates = stats, updates
 
-    def begin(self, model, step, optimizers, scaler):
+    def begin(self, model, step, optimizers, scaler, wrapped):
         "Start recording at this step. Rows have the trainer's numbers, also when it resumes a run."
         if self.updates and not optimizers:
             raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
         known = [o for o in optimizers if isinstance(torch_optimizer(o), Optimizer)]
         wanted = optimizers if self.updates else known if self.stats.updates_too else None
-        self.loss = None
+        self.loss, self.stats.wrapped = None, wrapped
         self.stats.on(model, wanted or None, scaler)
         self.stats.watch.know(known)
         self.stats._go_on_at(step)
@@ -47,7 +48,9 @@ class Follower:
         loss, self.loss = self.loss, None
         if self.stats.meters: self.stats.step(loss)  # stats.remove() was not called in the meantime
 
-    def end(self, *_, **__): self.stats.remove()
+    def end(self, *_, **__):
+        self.stats.remove()
+        self.stats.wrapped = None
 
 # %% ../../nbs/lib/stats/trainers.ipynb #f2bf6387
 def library(*names: str, install: str) -> ModuleType:
@@ -67,7 +70,8 @@ def lightning_callback(
     class LightningStats(Follower, library("lightning.pytorch", "pytorch_lightning", install="lightning").Callback):
         def on_train_start(self, trainer, module):
             self.steps = trainer.global_step
-            self.begin(module, self.steps, trainer.optimizers, getattr(trainer.precision_plugin, "scaler", None))
+            scaler = getattr(trainer.precision_plugin, "scaler", None)
+            self.begin(module, self.steps, trainer.optimizers, scaler, trainer.strategy.model)
 
         def on_train_batch_end(self, trainer, module, outputs, *_):
             self.add_loss(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
@@ -85,10 +89,13 @@ def end_however(trainer_class: type):
     train = trainer_class.train
     @wraps(train)
     def train_and_end(self, *args, **kwargs):
+        for cb in followers(self): cb.trainer = self
         try:
             with losses_noted(self): return train(self, *args, **kwargs)
         finally:
-            for cb in followers(self): cb.end()
+            for cb in followers(self):
+                cb.end()
+                cb.trainer = None
     trainer_class.train = train_and_end
 
 
@@ -128,7 +135,8 @@ def transformers_callback(
     class TransformersStats(Follower, transformers.TrainerCallback):
         def on_train_begin(self, args, state, control, model, optimizer, **_):
             scaler = getattr(optimizer, "scaler", None)  # accelerate's optimizers know theirs
-            self.begin(model, state.global_step, [optimizer], scaler)
+            wrapped = model if self.trainer is None else self.trainer.model_wrapped
+            self.begin(model, state.global_step, [optimizer], scaler, wrapped)
 
         def on_step_end(self, *_, **__): self.step()
 

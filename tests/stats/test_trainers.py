@@ -543,6 +543,7 @@ trainer.fit(module, torch.utils.data.DataLoader(torch.randn(16, 3), 2))
 assert s.names == ["net"] and s.history.values("n").tolist() == [[2]*4] and not hooks_on(module)
 s.combine()
 assert s.history.values("n").tolist() == s.gradients.values("n").tolist() == [[4]*4]
+torch.testing.assert_close(s.gradients.values("mean"), s.history.values("mean")/2)  # of the loss of all four samples
 torch.distributed.destroy_process_group()
 print("done")
 """)
