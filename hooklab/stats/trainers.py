@@ -27,7 +27,7 @@ class Follower:
     trainer = None # Of Hugging Face: its callbacks are not given it
     def __init__(self, stats, updates): self.stats, self.updates = stats, updates
 
-    def begin(self, model, step, optimizers, scaler, wrapped):
+    def begin(self, model, step, optimizers, scaler, wrapped=None):
         "Start recording at this step. Rows have the trainer's numbers, also when it resumes a run."
         if self.updates and not optimizers:
             raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
