@@ -22,7 +22,7 @@ def not_judged(run: Run) -> list[str]:
     "What was not recorded, and how to record it."
     n = len(run.steps)
     cut = sum(len(history.cut) for history in run.stats.histories.values())
-    what = "with parts of layers, which are not judged" if cut else "with its part of each batch"
+    what = "and parts of layers or parameters are not judged" if cut else "with its part of each batch"
     missing = {
         f"the whole run: this is {run.stats.whence}, {what}. What all have is judged after stats.combine(), which all "
         "call": run.stats.process is not None and not run.stats.combined,

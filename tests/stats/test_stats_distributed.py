@@ -304,3 +304,47 @@ def failures_of_four(tmp_path_factory): return failures_in(4, IN_FOUR, tmp_path_
 @pytest.mark.parametrize("check", [check.__name__ for check in IN_FOUR])
 def test_in_four_processes(failures_of_four, check):
     assert not [text for name, text in failures_of_four.items() if name.split()[0] == check]
+
+
+def on_gpus(rank):
+    "The same with NCCL, and what is sent is sent from the GPU."
+    for divide in (lambda m: DistributedDataParallel(m, device_ids=[rank]), fully_sharded):
+        s = part_of_run(divide(llama().cuda()), rank, 2).combine()
+        wrong = differences(s, part_of_run(llama().cuda()), limit=1e-4, counts=False)
+        assert not wrong, wrong
+    s = part_of_run(tensor_parallel(llama().cuda(), mesh_of("cuda", tp=2))).combine()
+    assert not differences(s, part_of_run(llama().cuda()), limit=1e-4, counts=False)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2 or not dist.is_nccl_available(), reason="NCCL takes a GPU for each process")
+def test_on_gpus(tmp_path): assert not failures_in(2, [on_gpus], tmp_path, backend="nccl")
+
+
+def in_compiled_blocks_of_tensor_parallel(rank):
+    "Compiled code shows no graph: weights tell what a layer returns, and the others are marked. No break is added."
+    from torch._dynamo.utils import counters
+    def model():
+        torch._dynamo.reset()
+        counters.clear()
+        m = tensor_parallel(llama(), mesh_of(tp=2))
+        for block in m.blocks.values(): block.compile(backend="aot_eager")
+        return m
+
+    loss_of(model(), words(0)).backward()
+    breaks = sum(counters["graph_break"].values())
+    s = part_of_run(model(), grads=False, with_hist=False)
+    assert sum(counters["graph_break"].values()) == breaks
+    assert s.history.cut["blocks.0.attention.q"] == "a part along tp" and "blocks.0.attention.out" not in s.history.cut
+    assert s.history.cut["blocks.0.feed_forward.act"] == "of unknown meaning"
+    s.combine()
+    whole = part_of_run(llama(), grads=False, with_hist=False)
+    assert "blocks.0.feed_forward.act" in s.history.cut and "blocks.0.attention.q" not in s.history.cut
+    for name in ("blocks.1.attention.q", "blocks.0.attention.out", "blocks.1.feed_forward.down", "head"):
+        for what in ("n", "mean", "std"):
+            a, b = s.history.values(what)[s.history.index(name)], whole.history.values(what)[whole.history.index(name)]
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_in_compiled_blocks_of_tensor_parallel(tmp_path):
+    assert not failures_in(2, [in_compiled_blocks_of_tensor_parallel], tmp_path)

@@ -6,10 +6,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def failures_in(n, checks, folder, prepare=None) -> dict[str, str]:
+def failures_in(n, checks, folder, prepare=None, backend="gloo") -> dict[str, str]:
     """What failed in `n` processes, by the name of the check and the process. They are started once, for it takes them
     seconds to import torch; each calls `prepare` first."""
-    try: mp.spawn(_work, (n, folder, checks, prepare), nprocs=n)
+    try: mp.spawn(_work, (n, folder, checks, prepare, backend), nprocs=n)
     except mp.ProcessExitedException:  # torch now and then aborts a process that has done its work and ends
         if len(list(folder.glob("done*"))) < n: raise
     assert len(list(folder.glob("done*"))) == n
@@ -19,9 +19,10 @@ def failures_in(n, checks, folder, prepare=None) -> dict[str, str]:
 def failures_in_two(checks, folder, prepare=None): return failures_in(2, checks, folder, prepare)
 
 
-def _work(rank, n, folder, checks, prepare):
+def _work(rank, n, folder, checks, prepare, backend):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=n)
+    if backend == "nccl": torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=n)
     if prepare: prepare()
     for check in checks:
         try: check(rank)

@@ -63,7 +63,12 @@ def llama(seed=0):
 
 
 def words(step, rows=8): return torch.randint(WORDS, (rows, LENGTH + 1), generator=torch.Generator().manual_seed(step))
-def loss_of(model, x): return F.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+
+
+
+def loss_of(model, x):
+    x = x.to(next(model.parameters()).device)
+    return F.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
 
 
 def tensor_parallel(model, mesh):
@@ -106,4 +111,4 @@ def stage_from(model, stage, stages=2):
     return model
 
 
-def mesh_of(**sizes): return init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+def mesh_of(device="cpu", **sizes): return init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
