@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/debug/nan-talk.ipynb #755c6511
 import json
 import sys
+from contextlib import suppress
 from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any
@@ -137,8 +138,8 @@ class Telling(Others):
 
     def close(self):
         "Say good-bye: who asks later finds what was judged here."
-        try: self.notes.write(f"left/{self.place.rank}", self.state())
-        except RuntimeError: pass  # the store is gone
+        with suppress(RuntimeError):  # the store is gone
+            self.notes.write(f"left/{self.place.rank}", self.state())
         self.closing.set()
         if self.thread.is_alive(): self.thread.join(2*self.pause + .1)
 

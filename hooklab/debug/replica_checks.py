@@ -135,11 +135,12 @@ def drifts_in(
     return found
 
 
-def _row(key: tuple, groups: dict[Any, list[int]], step: int, equal_at: int | None, has: list[str] = [],
+def _row(key: tuple, groups: dict[Any, list[int]], step: int, equal_at: int | None, has: tuple[str, ...] = (),
          difference: float | None = None) -> Drift:
     name, part = key
     groups = [*groups.values()]
     outvoted = len(groups[0]) > len(groups[1])
     odd = sorted(r for group in groups[1:] for r in group) if outvoted else []
-    return Drift(step, equal_at, name, ", ".join(f"{dim} {where}" for dim, where in part), groups, odd, has, difference)
+    place = ", ".join(f"{dim} {where}" for dim, where in part)
+    return Drift(step, equal_at, name, place, groups, odd, [*has], difference)
 

@@ -182,7 +182,8 @@ class ActivationStats(InTrainers):
         histories = found.histories
         new = cls(hist_sample=found.hist_sample, grads="gradients" in histories, is_forward="activations" in histories)
         new.scaled, new.unrecorded, new.log, new._facts = found.scaled, found.unrecorded, found.log, found.facts
-        new.attention, new.process, new.stage, new.combined = found.attention, found.process, found.stage, found.combined
+        new.attention, new.process = found.attention, found.process
+        new.stage, new.combined = found.stage, found.combined
         new._hold(histories)
         new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows
         new.samples, new.turns = "var_samples" in new.history.rows, new.history.turns

@@ -200,7 +200,7 @@ class LoopWatch(PassWatch):
             raise
 
     def follow_steps(self):
-        for optimizer in self.members.optimizers: 
+        for optimizer in self.members.optimizers:
             self.steps.append(StepWatch(optimizer, self.scaled, self.parts))
 
     def know(self, optimizers: list):

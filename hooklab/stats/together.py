@@ -139,6 +139,7 @@ class OneOfSeveral:
         if self.watch is not None:
             raise RuntimeError("combine() merges what was recorded, and this still records: call it after remove() or "
                                "after the with. To look in between, copy.deepcopy(stats).combine() merges a copy")
+        for history in self.histories.values(): history.check_mergeable()
         if not in_processes(): return self
         self._facts = merge_records(self, timeout)
         self.combined = True
