@@ -36,17 +36,24 @@ def stepping(workload, every=None):
     return step
 
 
+def several(step, n):
+    "`n` steps at once."
+    def steps():
+        for _ in range(n): step()
+    return steps
+
+
 def work(rank, folder):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{Path(folder, 'port').read_text()}", rank=rank, world_size=2)
+    port = Path(folder, "port").read_text()
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     found = {}
-    for title, workload, at_once, rounds in (("the tiny Llama", tiny_llama, 5, 41), ("resnet18 on 8 images of 64 by 64", small_resnet, 1, 15)):
-        def several(step):
-            def steps():
-                for _ in range(at_once): step()
-            return steps
-        variants = {"not compared": several(stepping(workload, 10**9)), "compared": several(stepping(workload, 1))}
-        found[f"A step of {title} under replicas, in steps without"] = ratios(several(stepping(workload)), variants, rounds)
+    for title, workload, n, rounds in (("the tiny Llama", tiny_llama, 5, 41),
+                                       ("resnet18 on 8 images of 64 by 64", small_resnet, 1, 15)):
+        variants = {"not compared": several(stepping(workload, 10**9), n),
+                    "compared": several(stepping(workload, 1), n)}
+        plain = several(stepping(workload), n)
+        found[f"A step of {title} under replicas, in steps without"] = ratios(plain, variants, rounds)
     if rank == 0: Path(folder, "found").write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()

@@ -45,8 +45,8 @@ def seconds(step) -> float:
 
 
 def ratios(plain, variants) -> dict[str, list[float]]:
-    """Median and quartiles of a step, to the mean of the plain steps before and after it. It is the wall time of rank 0,
-    for processes also wait for each other."""
+    """Median and quartiles of a step, to the mean of the plain steps before and after it. It is the wall time of rank
+    0, for processes also wait for each other."""
     work = {"plain": plain, **variants}
     for step in work.values(): step()
     found = {name: [] for name in work}

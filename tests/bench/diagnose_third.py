@@ -786,7 +786,8 @@ fault("no zero_grad", "modern blocks, one of two optimizers is never cleared", "
 fault("step before backward", "speech", "step before backward", "not trained, loss does not fall", speech,
       order="step first")
 fault("scheduler each batch", "speech, gamma 0.6", "scheduler each batch",
-      "learning rate too small, loss does not fall", speech, scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, .6))
+      "learning rate too small, loss does not fall", speech,
+      scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, .6))
 fault("eval mode", "films with batch norm, deep, from the third batch", "eval mode",
       diverged + ", batch norm, learning rate too large", films_net, each=eval_from(2), optim=sgd(.3, momentum=.9),
       change=lambda m: [c.weight.mul_(20.) for c in m if isinstance(c, nn.Conv3d)])

@@ -35,7 +35,8 @@ def sgd(model, lr=.1): return torch.optim.SGD(model.parameters(), lr=lr)
 
 
 def train(model, trained_by, n=6, after=None, call=None, **options):
-    "Steps of a model under a watch. `after(i)` is called after step `i`; it may return True to skip the optimizer's step."
+    """Steps of a model under a watch. `after(i)` is called after step `i`; it may return True to skip the optimizer's
+    step."""
     with hl.replicas(model, **options) as watch:
         for i in range(n):
             (call or model)(batch(i, dist.get_rank())).square().mean().backward()
@@ -94,7 +95,8 @@ def batch_norm_is_quiet(rank):
         watch = train(wrapped, optimizer, optimizer=optimizer, every=1)
         quiet(watch)
         assert set(watch.left_out) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
-    with told(rank, "1.running_mean"): watch = train(wrapped, optimizer, n=1, optimizer=optimizer, every=1, buffers=True)
+    with told(rank, "1.running_mean"):
+        watch = train(wrapped, optimizer, n=1, optimizer=optimizer, every=1, buffers=True)
     assert [row.name for row in watch.found] == ["1.running_mean", "1.running_var"] and watch.found[0].step == 0
 
 
@@ -114,20 +116,21 @@ def one_bit(rank):
         for by_step in False, True:
             model = DistributedDataParallel(net())
             optimizer = sgd(model)
-            def after(i):
+            last, steps = model.module[3], []
+            def after(i, last=last, by_step=by_step):
                 if (i, rank) != (3, 1) or by_step: return
-                with torch.no_grad(): model.module[3].weight[2, 5:6].copy_(torch.nextafter(model.module[3].weight[2, 5:6], torch.tensor(9.)))
-            def spoil(*_):
+                with torch.no_grad(): last.weight[2, 5:6].copy_(torch.nextafter(last.weight[2, 5:6], torch.tensor(9.)))
+            def spoil(*_, last=last, steps=steps):
                 if len(steps) == 3 and rank == 1:
-                    with torch.no_grad(): model.module[3].bias[:1].copy_(torch.nextafter(model.module[3].bias[:1], torch.tensor(9.)))
+                    with torch.no_grad(): last.bias[:1].copy_(torch.nextafter(last.bias[:1], torch.tensor(9.)))
                 steps.append(0)
-            steps = []
-            with told(rank, f"after {seen} steps (equal after {equal}): ranks 0 and 1 have different numbers, by up to"):
-                with hl.step_hook(optimizer, spoil if by_step else lambda *_: None):
-                    watch = train(model, optimizer, after=after, every=every, optimizer=optimizer if by_step else None)
+            words = f"after {seen} steps (equal after {equal}): ranks 0 and 1 have different numbers, by up to"
+            with told(rank, words), hl.step_hook(optimizer, spoil if by_step else lambda *_: None):
+                watch = train(model, optimizer, after=after, every=every, optimizer=optimizer if by_step else None)
             row = watch.found[0]
             assert (row.step, row.equal_at, row.groups, row.odd) == (seen, equal, [[0], [1]], []), row
-            if every in (1, 4): assert row.name == ("3.bias" if by_step else "3.weight") and 0 < row.difference < 1e-7, row
+            if every in (1, 4):
+                assert row.name == ("3.bias" if by_step else "3.weight") and 0 < row.difference < 1e-7, row
 
 
 def skipped_step(rank):
@@ -191,7 +194,8 @@ def other_tensors(rank):
     model[0].half() if rank else model[0]
     with torch.no_grad():
         for p in model.parameters(): p.fill_(1.)
-    with told(rank, "0.weight differs before the first step: float32 4×4 on rank 0, float16 4×4 on rank 1. So do 4 more"):
+    with told(rank, "0.weight differs before the first step: float32 4×4 on rank 0, float16 4×4 on rank 1. "
+                    "So do 4 more"):
         watch = hl.replicas(model)
     assert {row.name: row.has for row in watch.found}["3.bias"] == ["float32 4", "nothing"] and len(watch.found) == 5
     lazy = nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(3))
@@ -202,7 +206,8 @@ def other_tensors(rank):
     lazy(torch.ones(2, 4))
     torch.nn.init.constant_(lazy[1].weight, rank)
     torch.nn.init.constant_(lazy[1].bias, 0)
-    with told(rank, "1.weight differs"): assert [row.name for row in watch.check()] == ["1.weight"] and watch.found[0].difference == 1
+    with told(rank, "1.weight differs"):
+        assert [row.name for row in watch.check()] == ["1.weight"] and watch.found[0].difference == 1
     watch.remove()
 
 
@@ -210,10 +215,12 @@ def kinds_of_tensors(rank):
     def model():
         m = nn.Module()
         m.forward = lambda x: x
-        kinds = {"bf16": torch.ones(3).bfloat16(), "complex": torch.ones(3)*1j, "scalar": torch.tensor(2), "empty": torch.empty(0),
-                 "flags": torch.tensor([True, False]), "sparse": torch.eye(3).to_sparse(), "meta": torch.ones(3, device="meta"),
-                 "rows": torch.eye(3).to_sparse_csr(), "nan": torch.tensor([torch.nan]), "zero": torch.tensor([0.]),
-                 "int8": torch.quantize_per_tensor(torch.ones(3), .1, 0, torch.qint8), "turned": torch.arange(6.).view(2, 3).t()}
+        kinds = {"bf16": torch.ones(3).bfloat16(), "complex": torch.ones(3)*1j, "scalar": torch.tensor(2),
+                 "empty": torch.empty(0), "flags": torch.tensor([True, False]), "sparse": torch.eye(3).to_sparse(),
+                 "meta": torch.ones(3, device="meta"), "rows": torch.eye(3).to_sparse_csr(),
+                 "nan": torch.tensor([torch.nan]), "zero": torch.tensor([0.]),
+                 "int8": torch.quantize_per_tensor(torch.ones(3), .1, 0, torch.qint8),
+                 "turned": torch.arange(6.).view(2, 3).t()}
         for name, t in kinds.items(): m.register_buffer(name, t)
         m.weight = nn.Parameter(torch.ones(2), requires_grad=False)
         m.tied = m.weight
@@ -223,17 +230,21 @@ def kinds_of_tensors(rank):
     watch = hl.replicas(same)
     assert not watch.found and watch.left_out == {"meta": "it has no numbers yet"}
     watch.remove()
-    changes = {"bf16": lambda t: t.add_(1), "complex": lambda t: t.mul_(2), "scalar": lambda t: t.add_(1), "flags": lambda t: t.logical_not_(),
-               "sparse": lambda t: t._values().mul_(2), "rows": lambda t: t.values().mul_(2), "nan": lambda t: t.zero_(), "zero": lambda t: t.neg_(),
-               "int8": lambda t: t.copy_(torch.zeros(3)), "weight": lambda t: t.data.add_(1), "turned": lambda t: t[0].add_(1)}
+    changes = {"bf16": lambda t: t.add_(1), "complex": lambda t: t.mul_(2), "scalar": lambda t: t.add_(1),
+               "flags": lambda t: t.logical_not_(), "sparse": lambda t: t._values().mul_(2),
+               "rows": lambda t: t.values().mul_(2), "nan": lambda t: t.zero_(), "zero": lambda t: t.neg_(),
+               "int8": lambda t: t.copy_(torch.zeros(3)), "weight": lambda t: t.data.add_(1),
+               "turned": lambda t: t[0].add_(1)}
     other = model()
     if rank:
         for name, change in changes.items(): change(getattr(other, name))
     with told(rank): watch = hl.replicas(other, leave_out="nothing*")
-    assert {row.name for row in watch.found} == set(changes) and {row.name: row.difference for row in watch.found}["weight"] == 1
+    assert {row.name for row in watch.found} == set(changes)
+    assert {row.name: row.difference for row in watch.found}["weight"] == 1
     watch.remove()
     left = hl.replicas(other, leave_out=[name for name in changes if name != "zero"] + ["weight"], buffers=None)
-    assert [(row.name, row.difference) for row in left.found] == [("zero", 0.)] and left.left_out["weight"] == "leave_out names it"
+    assert [(row.name, row.difference) for row in left.found] == [("zero", 0.)]
+    assert left.left_out["weight"] == "leave_out names it"
     left.remove()
 
 
@@ -286,7 +297,7 @@ def tensor_parallel(rank):
         model = divide(sharded.llama(), sharded.mesh_of(tp=2))
         optimizer = torch.optim.AdamW(model.parameters())
         if divide is sharded.tensor_parallel: quiet(train_llama(model, optimizer, every=2, whole=True))
-        def after(i):
+        def after(i, model=model):
             if (i, rank) != (1, 1): return
             with torch.no_grad():
                 local(model.blocks["1"].attention.q.weight).add_(1)  # this half is here alone
@@ -300,7 +311,8 @@ def tensor_parallel(rank):
 
 def refused(rank):
     from torch.distributed.fsdp import FullyShardedDataParallel
-    with pytest.raises(ValueError, match="use fully_shard"): hl.replicas(FullyShardedDataParallel(net(), device_id=torch.device("cpu")))
+    with pytest.raises(ValueError, match="use fully_shard"):
+        hl.replicas(FullyShardedDataParallel(net(), device_id=torch.device("cpu")))
     for wrong in 0, True, 1.5:
         with pytest.raises(ValueError, match="every is a number of steps"): hl.replicas(net(), every=wrong)
     with pytest.raises(ValueError, match="action"): hl.replicas(net(), action="stop")
@@ -332,7 +344,8 @@ def drifts(rank, model, culprits, name, groups, part="", change=lambda p: local(
         warnings.simplefilter("ignore", hl.HookWarning)
         watch = train_llama(model, torch.optim.SGD(model.parameters(), .1), after=after, n=3, every=1, **options)
     row = watch.found[0]
-    assert (row.name, row.step, row.equal_at, row.groups, row.part) == (name.removeprefix("module."), 2, 1, groups, part), row
+    wanted = name.removeprefix("module."), 2, 1, groups, part
+    assert (row.name, row.step, row.equal_at, row.groups, row.part) == wanted, row
     assert abs(row.difference - .5) < 1e-3 and len([row for row in watch.found if row.step == 2]) == 1
     return row
 
@@ -387,7 +400,7 @@ def parts_of_a_run(rank):
     model = DistributedDataParallel(nn.Linear(3, 2 + rank//2), process_group=groups[rank//2])
     optimizer = sgd(model)
     with hl.replicas(model, optimizer, every=1) as watch:
-        for i in range(2 + rank//2):  # neither waits for the other
+        for _ in range(2 + rank//2):  # neither waits for the other
             model(torch.randn(4, 3)).sum().backward()
             optimizer.step()
     quiet(watch)
@@ -395,7 +408,8 @@ def parts_of_a_run(rank):
     nn.init.constant_(plain.weight, rank)
     nn.init.zeros_(plain.bias)
     with told(rank % 2): watch = hl.replicas(plain, group=groups[rank//2])
-    assert [row.groups for row in watch.found] == [[[0], [1]] if rank < 2 else [[2], [3]]] and watch.found[0].difference == 1
+    assert [row.groups for row in watch.found] == [[[0], [1]] if rank < 2 else [[2], [3]]]
+    assert watch.found[0].difference == 1
     watch.remove()
 
 
@@ -403,7 +417,7 @@ def pipeline(rank):
     "Two stages, each of them twice."
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
     mesh = sharded.mesh_of(dp=2, pp=2)
-    stage, copy = mesh.get_local_rank("pp"), mesh.get_local_rank("dp")
+    stage = mesh.get_local_rank("pp")
     for schedule in ScheduleGPipe, Schedule1F1B:
         model = sharded.llama()
         if stage == 0: model.head, model.blocks = None, nn.ModuleDict({"0": model.blocks["0"]})
@@ -423,12 +437,13 @@ def pipeline(rank):
                 optimizer.step()
                 optimizer.zero_grad()
         row = watch.found[0]
-        assert (row.name, row.step, row.groups) == ("head.weight", 3, [[1], [3]]) and abs(row.difference - .5) < 1e-6, row
+        assert (row.name, row.step, row.groups) == ("head.weight", 3, [[1], [3]]), row
+        assert abs(row.difference - .5) < 1e-6, row
 
 
-IN_TWO = (data_parallel_is_quiet, accumulation_is_quiet, batch_norm_is_quiet, averages_are_quiet, one_bit, skipped_step, bypassed,
-          other_seeds, other_rates, one_small_collective, other_tensors, kinds_of_tensors, nobody_comes, one_ends, fully_sharded,
-          tensor_parallel, refused)
+IN_TWO = (data_parallel_is_quiet, accumulation_is_quiet, batch_norm_is_quiet, averages_are_quiet, one_bit, skipped_step,
+          bypassed, other_seeds, other_rates, one_small_collective, other_tensors, kinds_of_tensors, nobody_comes,
+          one_ends, fully_sharded, tensor_parallel, refused)
 
 
 @pytest.fixture(scope="module")

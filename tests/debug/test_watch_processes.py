@@ -1,4 +1,5 @@
-"""`find_nan` in several processes over gloo: the process, microbatch and layer that made a NaN; and nobody is left hanging."""
+"""`find_nan` in several processes over gloo: the process, microbatch and layer that made a NaN; and nobody is left
+hanging."""
 import random
 import time
 import warnings
@@ -26,10 +27,12 @@ LAYERS = [f"blocks.{i}.{name}" for i in range(BLOCKS) for name in IN_BLOCK] + ["
 def plant(rank, world, way, layer, direction, bad_rank, microbatch, step):
     "What each process is told of one plant; the processes that make it, and have it, are right or this raises."
     found = []
-    if way in SCHEDULES: plant_in_stage(SCHEDULES[way], rank, world, layer, direction, bad_rank, microbatch, step, found.append)
+    if way in SCHEDULES:
+        plant_in_stage(SCHEDULES[way], rank, world, layer, direction, bad_rank, microbatch, step, found.append)
     else: plant_in(way, rank, world, layer, direction, bad_rank, step, found.append)
     told = [None]*world
-    dist.all_gather_object(told, [(e.rank, e.layer, e.direction, e.microbatch, e.n_pass, e.kind, e.made_by) for e in found])
+    dist.all_gather_object(told, [(e.rank, e.layer, e.direction, e.microbatch, e.n_pass, e.kind, e.made_by)
+                                  for e in found])
     wanted = bad_rank, layer, direction, microbatch, step + 1, "layer", (bad_rank,)
     case = way, layer, direction, bad_rank, microbatch, step
     assert told[bad_rank] and told[bad_rank][0] == wanted, (case, told)
@@ -43,12 +46,14 @@ def random_plant(seed, world):
     if way in SCHEDULES:
         bad = r.randrange(2)  # as many stages as blocks
         layer = r.choice([name for name in LAYERS if name.startswith(f"blocks.{bad}") or bad and "." not in name])
-    return way, layer, r.choice(["forward", "backward"]), bad, r.randrange(MICROBATCHES) if way in SCHEDULES else None, r.randrange(STEPS)
+    return (way, layer, r.choice(["forward", "backward"]), bad,
+            r.randrange(MICROBATCHES) if way in SCHEDULES else None, r.randrange(STEPS))
 
 
 def check_short(rank):
     for way, layer, direction, bad, microbatch in [
-            ("DDP", "blocks.1.feed_forward.up", "forward", 1, None), ("DDP", "blocks.0.attention.q", "backward", 0, None),
+            ("DDP", "blocks.1.feed_forward.up", "forward", 1, None),
+            ("DDP", "blocks.0.attention.q", "backward", 0, None),
             ("tensor", "blocks.0.feed_forward.down", "forward", 1, None), ("FSDP2", "head", "backward", 1, None),
             ("1F1B", "blocks.0.attention.v", "forward", 0, 2), ("GPipe", "blocks.1.norm1", "backward", 1, 3)]:
         plant(rank, 2, way, layer, direction, bad, microbatch, 1)
@@ -83,8 +88,8 @@ def check_told_as_one_sentence(rank):
     found = []
     plant_in("tensor", rank, 2, "blocks.1.feed_forward.up", "forward", 1, 1, found.append)
     head = str(found[0]).partition("\n")[0]
-    assert head == ("rank 1 of 2 (tp 1): NaN made by blocks.1.feed_forward.up (Linear) in the forward pass (pass 2, call 1); "
-                    "rank 0 had it from there"), head
+    assert head == ("rank 1 of 2 (tp 1): NaN made by blocks.1.feed_forward.up (Linear) in the forward pass "
+                    "(pass 2, call 1); rank 0 had it from there"), head
     assert found[0].mesh == {"tp": 1} and found[0].got_it == (0,)
 
 
@@ -111,7 +116,8 @@ def _stops(rank, world, folder, way, direction, bad):
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
     began = time.monotonic()
     try:
-        if way in SCHEDULES: plant_in_stage(SCHEDULES[way], rank, world, f"blocks.{bad}.norm2", direction, bad, 1, 1, None)
+        if way in SCHEDULES:
+            plant_in_stage(SCHEDULES[way], rank, world, f"blocks.{bad}.norm2", direction, bad, 1, 1, None)
         else: plant_in(way, rank, world, "blocks.1.norm2", direction, bad, 1, None)
         said = "nothing"
     except hl.NonFiniteError as e: said = f"{e.rank} {e.layer} {e.direction}"
@@ -131,10 +137,12 @@ def stop_all(folder, world, way, direction, bad, limit=90):
 
 
 STOPS = [("DDP", "forward", 1), ("1F1B", "forward", 0), ("GPipe", "backward", 1)]
-MORE_STOPS = [("DDP", "backward", 0), ("FSDP2", "forward", 1), ("FSDP2", "backward", 0), ("tensor", "forward", 0), ("sequence", "backward", 1)]
+MORE_STOPS = [("DDP", "backward", 0), ("FSDP2", "forward", 1), ("FSDP2", "backward", 0), ("tensor", "forward", 0),
+              ("sequence", "backward", 1)]
 
 
-@pytest.mark.parametrize("way, direction, bad", [STOPS[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in STOPS[1:] + MORE_STOPS)])
+@pytest.mark.parametrize("way, direction, bad", [
+    STOPS[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in STOPS[1:] + MORE_STOPS)])
 def test_nobody_hangs(tmp_path, way, direction, bad):
     layer = f"blocks.{bad if way in SCHEDULES else 1}.norm2"
     for seconds, said in stop_all(tmp_path, 2, way, direction, bad):
@@ -166,4 +174,5 @@ def check_fifty_in_stages(rank):
 @pytest.mark.slow
 @pytest.mark.parametrize("check, n", [(check_fifty, 4), (check_fifty_in_stages, 2)])
 def test_fifty_plants(check, n, tmp_path):
-    if found := failures_in(n, [check], tmp_path, warnings_are_errors): pytest.fail("\n".join(found.values()), pytrace=False)
+    found = failures_in(n, [check], tmp_path, warnings_are_errors)
+    if found: pytest.fail("\n".join(found.values()), pytrace=False)

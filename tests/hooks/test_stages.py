@@ -53,7 +53,8 @@ def check_calls_by_microbatch(rank):
     for make in SCHEDULES:
         model = stage_from(llama(), rank)
         schedule = make(on_cpu(model, rank), N, loss_fn=loss)
-        with hl.Hooks(model, last, names="*") as outputs, hl.Hooks(model, last, kind="backward_pre", names="*") as gradients:
+        with (hl.Hooks(model, last, names="*") as outputs,
+              hl.Hooks(model, last, kind="backward_pre", names="*") as gradients):
             for step in range(2):  # the first one begins with a run on nothing
                 train(schedule, rank, step)
                 wanted = expected(step)
@@ -91,11 +92,11 @@ def check_trial_is_no_call(rank):
     for make in SCHEDULES:
         model, seen = stage_from(llama(), rank), []
         schedule = make(on_cpu(model, rank), N, loss_fn=loss)
-        def note(m, *given): seen.append(running_microbatch())
+        def note(m, *given, seen=seen): seen.append(running_microbatch())
         with hl.Hooks(model, note, names="blocks.*.norm1"): train(schedule, rank, 0)
         assert seen == [Microbatch(rank, 2, i, N) for i in range(N)], seen
         seen.clear()
-        handle = model.register_forward_pre_hook(lambda m, args: seen.append(running_microbatch()))
+        handle = model.register_forward_pre_hook(lambda m, args, seen=seen: seen.append(running_microbatch()))
         train(make(on_cpu(model, rank), N, loss_fn=loss), rank, 0)
         handle.remove()
         assert [m.trial for m in seen] == [True] + [False]*N
@@ -106,7 +107,7 @@ def check_names_of_the_tracer(rank):
     names = list(hl.layers(model))
     pipe = pipeline(model, (words(0, 2)[:, :-1],), split_spec={"blocks.1": SplitPoint.BEGINNING})
     stage = pipe.build_stage(rank, torch.device("cpu"), None)
-    own = [name for name in hl.layers(stage.submod)]
+    own = list(hl.layers(stage.submod))
     assert own and set(own) - {"blocks"} <= set(names)  # the tracer has `blocks` run, and calls the blocks in it
     schedule = ScheduleGPipe(stage, N, loss_fn=loss)
     wanted = expected(0)
@@ -119,7 +120,8 @@ def check_names_of_the_tracer(rank):
         assert any(h.n_calls == N for h in hooks)
 
 
-CHECKS = [check_calls_by_microbatch, check_keep_and_no_root, check_functions, check_trial_is_no_call, check_names_of_the_tracer]
+CHECKS = [check_calls_by_microbatch, check_keep_and_no_root, check_functions, check_trial_is_no_call,
+          check_names_of_the_tracer]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))

@@ -8,14 +8,22 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
-
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.nn.parallel import DistributedDataParallel
 
 import hooklab as hl
 from support.merged import differences, part_of_run
 from support.processes import failures_in, failures_in_two
-from support.sharded import fully_sharded, llama, loss_of, mesh_of, sequence_parallel, stage_from, tensor_parallel, words
+from support.sharded import (
+    fully_sharded,
+    llama,
+    loss_of,
+    mesh_of,
+    sequence_parallel,
+    stage_from,
+    tensor_parallel,
+    words,
+)
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 steps = 5
@@ -116,7 +124,9 @@ def llama_in_tensor_parallel(rank):
     check_numbers(s, rank)
 
 
-def llama_in_sequence_parallel(rank): check_numbers(part_of_run(sequence_parallel(llama(), mesh_of(tp=dist.get_world_size()))), rank, unknown=("gradient",))
+def llama_in_sequence_parallel(rank):
+    s = part_of_run(sequence_parallel(llama(), mesh_of(tp=dist.get_world_size())))
+    check_numbers(s, rank, unknown=("gradient",))
 
 
 def no_collective_more(rank):
@@ -150,7 +160,7 @@ def files_and_copies(rank):
     torch.testing.assert_close(loaded.log.table(), together.log.table(), equal_nan=True)
     assert s.whence != loaded.whence == together.whence
     s.report(f"{file}.html")
-    assert f"rank {rank} of" in open(f"{file}.html").read()
+    with open(f"{file}.html") as page: assert f"rank {rank} of" in page.read()
 
 
 def what_cannot_be_merged(rank):
@@ -198,7 +208,8 @@ def in_a_pipeline(rank, schedule_class=None, cut=lambda model: model):
     "Each stage has its own layers and is given microbatches: together they are the run in one process."
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
     model = cut(stage_from(llama(), rank))
-    schedule = (schedule_class or Schedule1F1B)(PipelineStage(model, rank, 2, torch.device("cpu")), 4, loss_fn=loss_of_stage)
+    stage = PipelineStage(model, rank, 2, torch.device("cpu"))
+    schedule = (schedule_class or Schedule1F1B)(stage, 4, loss_fn=loss_of_stage)
     optimizer = torch.optim.SGD(model.parameters(), lr=.1)
     s = hl.ActivationStats(include_paramless=True, grads=True, with_hist=True)
     s.attention_too = True
@@ -316,7 +327,8 @@ def on_gpus(rank):
     assert not differences(s, part_of_run(llama().cuda()), limit=1e-4, counts=False)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2 or not dist.is_nccl_available(), reason="NCCL takes a GPU for each process")
+@pytest.mark.skipif(torch.cuda.device_count() < 2 or not dist.is_nccl_available(),
+                    reason="NCCL takes a GPU for each process")
 def test_on_gpus(tmp_path): assert not failures_in(2, [on_gpus], tmp_path, backend="nccl")
 
 

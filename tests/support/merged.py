@@ -34,7 +34,8 @@ def far_apart(a, b, scale, limit):
 
 def differences(found, whole, limit=1e-5, counts=True, unknown=()):
     """The numbers of `found` that are not those of `whole`, as lines of text. Gradients of queries and keys are not
-    counted: at the first position they are zero, give or take rounding, so how many lie above zero is left to chance. `unknown` are numbers of the loop that no process can know."""
+    counted: at the first position they are zero, give or take rounding, so how many lie above zero is left to chance.
+    `unknown` are numbers of the loop that no process can know."""
     lines = []
     for kind, history in whole.histories.items():
         other = found.histories[kind]
@@ -54,6 +55,7 @@ def differences(found, whole, limit=1e-5, counts=True, unknown=()):
         elif far_apart(a, b, a, limit).any(): lines.append(f"{what} of the loop: {b.tolist()} and not {a.tolist()}")
     for what in ("entropy", "largest_logit", "query_norm", "first_share"):
         a, b = whole.attention.values(what), found.attention.values(what)
-        if a.keys() != b.keys() or any(a[call].shape != b[call].shape for call in a): lines.append(f"other heads: {[*b]}")
+        if a.keys() != b.keys() or any(a[call].shape != b[call].shape for call in a):
+            lines.append(f"other heads: {[*b]}")
         elif any(far_apart(a[call], b[call], a[call], 10*limit).any() for call in a): lines.append(f"{what} of heads")
     return lines

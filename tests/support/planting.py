@@ -1,14 +1,14 @@
-"A NaN planted in one call of one layer, on some of the processes; and the ways to divide the model that it is planted in."
+"""A NaN planted in one call of one layer, on some of the processes; and the ways to divide the model that it is planted
+in."""
 import contextlib
-import random
 
 import torch
-from torch import nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import hooklab as hl
+
 from .sharded import fully_sharded, llama, loss_of, mesh_of, sequence_parallel, stage_from, tensor_parallel, words
 
 MICROBATCHES, STEPS = 4, 3
@@ -70,7 +70,7 @@ def plant_in(way, rank, ways, layer, direction, bad_rank, step, on_find):
     "A short training, in which one process makes a NaN."
     model = WAYS[way](llama(), ways)
     inner, now = hl.unwrap(model), []
-    is_now = lambda: rank == bad_rank and now[-1] == step
+    def is_now(): return rank == bad_rank and now[-1] == step
     found = dict(hl.named_layers(inner))[layer]
     with planted(found, direction, is_now), hl.find_nan(model, on_find):
         for i in range(step + 1):
@@ -87,8 +87,13 @@ def plant_in_stage(make, rank, stages, layer, direction, bad_rank, microbatch, s
     from hooklab.hooks.stages import running_microbatch
     model, now = stage_from(llama(), rank, stages), []
     schedule = make(PipelineStage(model, rank, stages, torch.device("cpu")), MICROBATCHES, loss_fn=pipeline_loss)
-    is_now = lambda: (part := running_microbatch()) and not part.trial and part.index == microbatch and now[-1] == step
-    context = planted(dict(hl.named_layers(model))[layer], direction, is_now) if rank == bad_rank else contextlib.nullcontext()
+
+    def is_now():
+        part = running_microbatch()
+        return part and not part.trial and part.index == microbatch and now[-1] == step
+
+    context = contextlib.nullcontext()
+    if rank == bad_rank: context = planted(dict(hl.named_layers(model))[layer], direction, is_now)
     with context, hl.find_nan(model, on_find):
         for i in range(step + 1):
             now.append(i)
