@@ -95,17 +95,17 @@ def specs_behind(x: Tensor) -> list: # Of each: a mesh and placements
 # %% ../../nbs/lib/hooks/parts.ipynb #c46b2e15
 def data_meshes(model: nn.Module) -> list:
     "The meshes over which `fully_shard` divides the data."
+    return [group.mesh_info.mesh for group in sharded_groups(model)]
+
+
+def sharded_groups(model: nn.Module) -> list:
+    "The groups of parameters of the modules that `fully_shard` was called on."
     found = []
     for m in unwrap(model).modules():
         state = m._get_fsdp_state() if hasattr(m, "_get_fsdp_state") else None
-        for group in groups_of(state): found.append(group.mesh_info.mesh)
-    return found
-
-
-def groups_of(state: Any) -> list:
-    "The groups of parameters of a module that `fully_shard` was called on."
-    groups = getattr(state, "_fsdp_param_groups", None)  # before torch 2.11 there was one
-    return groups if groups is not None else [g] if (g := getattr(state, "_fsdp_param_group", None)) else []
+        groups = getattr(state, "_fsdp_param_groups", None)  # before torch 2.11 there was one
+        found += [getattr(state, "_fsdp_param_group", None)] if groups is None else groups
+    return [group for group in found if group is not None]
 
 
 class Parts:
@@ -157,7 +157,5 @@ def averaged_over(model: nn.Module) -> float:
     if not in_processes(): return 1.
     if type(model).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
         return model.process_group.size()
-    for m in unwrap(model).modules():
-        for group in groups_of(m._get_fsdp_state() if hasattr(m, "_get_fsdp_state") else None):
-            return group.gradient_divide_factor or group.mesh_info.mesh.size()
+    for group in sharded_groups(model): return group.gradient_divide_factor or group.mesh_info.mesh.size()
     return 1.

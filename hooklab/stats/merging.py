@@ -40,9 +40,6 @@ class Columns:
         self.counts = torch.tensor([counts(name, own["parts"].get(name)) for name in own["names"]], dtype=torch.bool)
         self.n_parts = torch.tensor(n_parts)
 
-    def tables(self, history: History, rows: list[int]) -> Tensor: # step, number, one of the own columns
-        return history.tables()[rows].cpu().double()
-
     def spread(self, own: Tensor) -> Tensor:
         "Numbers of the own columns, in the places of all; zero where another process counts."
         found = own.new_zeros(*own.shape[:-1], len(self.names))
@@ -67,8 +64,7 @@ def most_of_all(x: Tensor) -> Tensor:
     return sent.to(x.device)
 
 
-def merged_moments(history: History, columns: Columns, rows: list[int]) -> Tensor: # step, number, column
-    own = columns.tables(history, rows)
+def merged_moments(own: Tensor, columns: Columns) -> Tensor: # step, number, column
     n, mean, m2 = own[:, 0], own[:, 1], own[:, 2]
     ran = n > 0
     sums = torch.cat([torch.stack([n, torch.where(ran, n*mean, 0)], 1), own[:, 3:]], 1)
@@ -80,9 +76,8 @@ def merged_moments(history: History, columns: Columns, rows: list[int]) -> Tenso
     return torch.cat([torch.stack([total, middle, spread], 1), sums[:, 2:]], 1)
 
 
-def merged_lengths(history: History, columns: Columns, rows: list[int]) -> Tensor: # step, number, column
+def merged_lengths(own: Tensor, columns: Columns) -> Tensor: # step, number, column
     "The lengths of parameters and of their steps: the squares of the parts are added."
-    own = columns.tables(history, rows)
     measured = own != NOT_MEASURED
     squares, n = sum_of_all(columns.spread(torch.stack([own.square()*measured, measured.double()])))
     return torch.where(n == columns.n_parts, squares.sqrt(), NOT_MEASURED)
@@ -92,7 +87,7 @@ def merge_history(history: History, told: list[dict[str, Any]], mine: int):
     "Replace a history with that of all processes."
     of_parameters = isinstance(history, WeightHistory)
     columns, merge = Columns(told, mine, of_parameters), merged_lengths if of_parameters else merged_moments
-    blocks = [merge(history, columns, columns.rows[i:i + STEPS_SENT]) for i in range(0, len(columns.rows), STEPS_SENT)]
+    blocks = [merge(own.double(), columns) for own in history.tables()[columns.rows].cpu().split(STEPS_SENT)]
     doubtful = {name: part for t in told for name, part in t["parts"].items() if not part.known}
     history.names, history.parts = columns.names, doubtful
     if history.trainable is not None: history.trainable = [*dict.fromkeys(sum((t["trainable"] for t in told), []))]
