@@ -1,6 +1,5 @@
 """Finishes the pages that Quarto or smalldocs rendered, the same way for both, and finds what is wrong with them."""
 import base64
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -10,10 +9,11 @@ from html import escape
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from bs4 import BeautifulSoup, Comment, Tag
+from bs4 import BeautifulSoup, Tag
 from bs4.element import PreformattedString
 from latex2mathml.converter import convert
 from nbdev.doclinks import NbdevLookup
+from site_search import entries, public_names, write_index
 
 # Runs before the page is painted, so that the page does not flash in the other theme.
 THEME = """(() => { let theme; try { theme = localStorage.getItem("hooklab-theme"); } catch {}
@@ -30,7 +30,6 @@ JS_REMOTE = re.compile(r"""(?:\bimport\b\s*\(?|\bfrom\b|\bfetch\(|\bimportScript
 LOADS = {"script": ["src"], "img": ["src", "srcset"], "link": ["href"], "iframe": ["src"], "source": ["src", "srcset"], "video": ["src", "poster"],
          "audio": ["src"], "embed": ["src"], "object": ["data"], "track": ["src"], "image": ["href", "xlink:href"],
          "use": ["href", "xlink:href"], "input": ["src"], "form": ["action"]}
-NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg", "toc-short", "offer", "source-link", "code-fold"}
 
 
 def read(file: Path) -> BeautifulSoup:
@@ -64,7 +63,7 @@ def finish_pages(docs: Path, pages: dict[Path, BeautifulSoup], facts: dict):
     anchors = {file: ids(soup) for file, soup in pages.items()}
     for file, soup in pages.items(): finish_figures(soup, file)
     hang_gallery(docs, pages)
-    sections = []
+    searched, public = [], public_names(Path(__file__).parent.parent)
     for css in docs.rglob("*.css"):
         text = css.read_text(encoding="utf-8")
         # themes import fonts from the network; the site uses the fonts of the reader's machine
@@ -76,11 +75,10 @@ def finish_pages(docs: Path, pages: dict[Path, BeautifulSoup], facts: dict):
         finish_head(soup, file, "../"*name.count("/"))
         finish_frame(soup, file, facts)
         if name.startswith("source/"): finish_source(soup.main)
-        if name != "404.html": sections += page_sections(soup, name)
+        searched.append(entries(soup, name, public))
         if not name.startswith("source/"): finish_main(soup, name.removesuffix(".html"), facts["modules"])
         file.write_text(str(soup), encoding="utf-8")
-    # a script, not JSON: a page opened from the disk may load scripts but not fetch files
-    (docs/"assets"/"search.js").write_text(f"window.siteSections = {json.dumps(sections, ensure_ascii=False)};\n", encoding="utf-8")
+    write_index(docs, [page for page in searched if page], public)
 
 
 def finish_figures(soup: BeautifulSoup, file: Path):
@@ -148,7 +146,7 @@ def finish_head(soup: BeautifulSoup, file: Path, top: str):
     soup.head.insert(0, script)
     soup.head.insert(0, fragment('<meta charset="utf-8">'))
     for tag in soup.head.find_all("meta", charset=True)[1:]: tag.decompose()
-    soup.head.append(fragment(f'<script src="{top}assets/site.js" defer></script>'))
+    for name in ("site", "search"): soup.head.append(fragment(f'<script src="{top}assets/{name}.js" defer></script>'))
     if twin(file).exists(): soup.head.append(fragment(f'<link rel="alternate" type="text/markdown" href="{twin(file).name}">'))
 
 
@@ -231,25 +229,6 @@ def wrap_code(code: Tag):
     boxes = "\n".join(f'<span class="code-line" style="--indent: {len(line) - len(line.lstrip(" "))}ch">{line}</span>' for line in one_line_each.splitlines())
     code.clear()
     code.append(Finished(boxes))
-
-
-def page_sections(soup: BeautifulSoup, name: str) -> list[dict]:
-    "What search knows of a page: one entry for its beginning and one for each heading."
-    title, crumb = (soup.h1 or soup.title).get_text(" ", strip=True), soup.find(class_="breadcrumb-item")
-    where = crumb.get_text(" ", strip=True) if crumb else ""
-    found = [{"href": name, "title": title, "section": "", "where": where, "text": ""}]
-    def visit(node):
-        for child in node.children:
-            if isinstance(child, Comment): continue
-            if not isinstance(child, Tag): found[-1]["text"] += str(child)
-            elif re.fullmatch("h[2-6]", child.name):
-                anchor = child.get("id") or child.get("data-anchor-id")
-                if anchor: found.append({"href": f"{name}#{anchor}", "title": title, "section": child.get_text(" ", strip=True),
-                                         "where": f"{where} › {title}".removeprefix(" › "), "text": ""})
-            elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])): visit(child)
-    if not name.startswith("source/"): visit(soup.main)  # the reference page has the same words
-    found = [entry | {"text": " ".join(entry["text"].split())} for entry in found]
-    return [entry for entry in found if entry["text"] or not entry["section"]]  # a heading right above another says nothing
 
 
 def problems(docs: Path, pages: dict[Path, BeautifulSoup]) -> list[str]:
