@@ -150,19 +150,21 @@ def build():
     "Builds the site into _docs, unless it is what the files would give."
     done = f"Open {DOCS.relative_to(ROOT)}/index.html in a browser, or run `make serve`."
     facts = package()
-    every_page = (f"{facts['name']}/**/*.py", "tools/site*.py", "pyproject.toml")
+    every_page = (f"{facts['name']}/**/*.py", "tools/site*.py", "tools/search_synonyms.txt", "pyproject.toml")
     code = fingerprint(*every_page)
-    everything = fingerprint(*every_page, "nbs/**/*", "_quarto.yml", "settings.ini")
+    everything = fingerprint(*every_page, "nbs/**/*", "*.md", "_quarto.yml", "settings.ini")
     stamp = f"{code} {everything} {bool(shutil.which('quarto'))}"
     built = STAMP.read_text() if STAMP.exists() else ""
     if built == stamp and DOCS.exists(): return print(f"The site is up to date. {done}")
     check_notebooks()
     check_sidebar()
     gc.disable()  # looking for garbage among the trees of all pages, which stay to the end, takes a third of the time
+    from site_around import include_files
     from site_pages import finish_pages, problems, read_pages  # only now: to be up to date should take no time
     # a changed library or builder changes any page
     process_notebooks(everything=not built.startswith(code))
     tidy_pages()
+    include_files(PROC, ROOT)
     write_source_pages(facts)
     render()
     pages = read_pages(PROC/"_docs")

@@ -13,7 +13,17 @@ from bs4 import BeautifulSoup, Tag
 from bs4.element import PreformattedString
 from latex2mathml.converter import convert
 from nbdev.doclinks import NbdevLookup
-from site_search import entries, public_names, write_index
+from site_around import (
+    hang_references,
+    offer_links,
+    page_cards,
+    read_references,
+    say_language,
+    write_full_text,
+    write_sitemap,
+)
+from site_search import entries, page_kind, public_names, write_index
+from site_words import EXPLAINED_ON, address_words, explain_words, read_glossary
 
 # Runs before the page is painted, so that the page does not flash in the other theme.
 THEME = """(() => { let theme; try { theme = localStorage.getItem("hooklab-theme"); } catch {}
@@ -64,6 +74,8 @@ def finish_pages(docs: Path, pages: dict[Path, BeautifulSoup], facts: dict):
     for file, soup in pages.items(): finish_figures(soup, file)
     hang_gallery(docs, pages)
     searched, public = [], public_names(Path(__file__).parent.parent)
+    words = read_glossary(pages[docs/"explain/glossary.html"]) if docs/"explain/glossary.html" in pages else []
+    works = read_references(pages[docs/"explain/references.html"]) if docs/"explain/references.html" in pages else {}
     for css in docs.rglob("*.css"):
         text = css.read_text(encoding="utf-8")
         # themes import fonts from the network; the site uses the fonts of the reader's machine
@@ -74,11 +86,27 @@ def finish_pages(docs: Path, pages: dict[Path, BeautifulSoup], facts: dict):
         link_to_source(soup, file, docs, anchors)
         finish_head(soup, file, "../"*name.count("/"))
         finish_frame(soup, file, facts)
+        offer_links(soup, facts, name.removesuffix(".html"))
         if name.startswith("source/"): finish_source(soup.main)
+        go_around(soup, name.removesuffix(".html"), page_kind(soup, name, public), docs, facts, words, works)
         searched.append(entries(soup, name, public))
         if not name.startswith("source/"): finish_main(soup, name.removesuffix(".html"), facts["modules"])
         file.write_text(str(soup), encoding="utf-8")
     write_index(docs, [page for page in searched if page], public)
+    write_full_text(docs)
+    write_sitemap(docs, facts)
+
+
+def go_around(soup: BeautifulSoup, name: str, kind: str, docs: Path, facts: dict, words: list, works: dict):
+    "What a page has beside its text: meanings of its words, what it rests on, links and cards that need an address."
+    top = "../"*name.count("/")
+    if name == "explain/glossary": address_words(soup)
+    elif kind in EXPLAINED_ON: explain_words(soup, words, top)
+    if name.removeprefix("lessons/") in works: hang_references(soup, works[name.removeprefix("lessons/")], top)
+    say_language(soup, docs, name)
+    description = soup.head.find("meta", attrs={"name": "description"})
+    if cards := page_cards(facts, name, soup.title.get_text(), description["content"] if description else ""):
+        soup.head.append(BeautifulSoup(cards, "html.parser"))
 
 
 def finish_figures(soup: BeautifulSoup, file: Path):
@@ -146,7 +174,7 @@ def finish_head(soup: BeautifulSoup, file: Path, top: str):
     soup.head.insert(0, script)
     soup.head.insert(0, fragment('<meta charset="utf-8">'))
     for tag in soup.head.find_all("meta", charset=True)[1:]: tag.decompose()
-    for name in ("site", "search"): soup.head.append(fragment(f'<script src="{top}assets/{name}.js" defer></script>'))
+    for name in ("site", "search", "around"): soup.head.append(fragment(f'<script src="{top}assets/{name}.js" defer></script>'))
     if twin(file).exists(): soup.head.append(fragment(f'<link rel="alternate" type="text/markdown" href="{twin(file).name}">'))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from bs4 import BeautifulSoup, Comment, Tag
 
 NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg",
-                "toc-short", "offer", "source-link", "code-fold"}
+                "toc-short", "offer", "source-link", "code-fold", "read-more"}
 LEFT_OUT = {"source", "check", "missing"}  # the reference has the words of the source, and checks show solutions
 FOLDERS = {"lessons": "lesson", "howto": "howto", "source": "source"}
 SYNONYMS = Path(__file__).with_name("search_synonyms.txt")
