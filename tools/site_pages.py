@@ -23,7 +23,7 @@ from site_around import (
     write_sitemap,
 )
 from site_search import entries, page_kind, public_names, write_index
-from site_words import EXPLAINED_ON, address_words, explain_words, read_glossary
+from site_words import EXPLAINED_ON, LEFT_ALONE, address_words, explain_words, read_glossary
 
 # Runs before the page is painted, so that the page does not flash in the other theme.
 THEME = """(() => { let theme; try { theme = localStorage.getItem("hooklab-theme"); } catch {}
@@ -101,7 +101,7 @@ def go_around(soup: BeautifulSoup, name: str, kind: str, docs: Path, facts: dict
     "What a page has beside its text: meanings of its words, what it rests on, links and cards that need an address."
     top = "../"*name.count("/")
     if name == "explain/glossary": address_words(soup)
-    elif kind in EXPLAINED_ON: explain_words(soup, words, top)
+    elif kind in EXPLAINED_ON and name not in LEFT_ALONE: explain_words(soup, words, top)
     if name.removeprefix("lessons/") in works: hang_references(soup, works[name.removeprefix("lessons/")], top)
     say_language(soup, docs, name)
     description = soup.head.find("meta", attrs={"name": "description"})

@@ -11,6 +11,7 @@ from bs4 import BeautifulSoup, NavigableString, Tag
 PAGE = "explain/glossary"
 # On these a word is explained; a page of code, of a finding or for contributors has readers who know the words.
 EXPLAINED_ON = {"lesson", "howto", "explain", "reference", "home"}
+LEFT_ALONE = {PAGE, "explain/references", "explain/changelog", "explain/contributing"}
 NOT_IN = {"a", "code", "pre", "strong", "summary", "button", "details", "table", "blockquote", "math"}
 # How a word stands in texts, where that is not simply the word, with or without an s.
 SPOKEN = {
@@ -26,7 +27,7 @@ SPOKEN = {
     "vanishing, exploding gradient": r"(?:vanishing|exploding) gradients?|gradients? (?:vanish|explode)s?",
 }
 # Words that stand in every other sentence, and would be explained where nobody asks.
-COMMON = {"activation", "book", "call", "extra", "hook", "kind", "layer", "node, edge", "port", "rank", "replica",
+COMMON = {"activation", "book", "call", "extra", "guard", "hook", "kind", "layer", "node, edge", "port", "rank", "replica",
           "root", "share", "stage", "tree", "unit", "worker", "wrapper"}
 
 

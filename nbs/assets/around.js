@@ -56,6 +56,11 @@
     return inner;
   }).join("");
   const line = (node) => inline(node).replace(/ *\n */g, "\n").trim();
+  const code = (node) => {
+    const text = node.textContent.replace(/\s+$/, "");
+    const fence = "`".repeat(Math.max(3, ...(text.match(/`+/g) || []).map((ticks) => ticks.length + 1)));
+    return `${fence}${node.matches(".python") ? "python" : ""}\n${text}\n${fence}`;
+  };
   const table = (node) => {
     const rows = [...node.rows].map((row) => [...row.cells].map((cell) => line(cell).replace(/\|/g, "\\|").replace(/\n/g, " ")));
     const text = rows.map((row) => `| ${row.join(" | ")} |`);
@@ -63,16 +68,16 @@
   };
   const list = (node, depth) => [...node.children].map((item, i) => {
     const own = item.cloneNode(true), deeper = [...item.children].filter((c) => c.matches("ul, ol"));
-    own.querySelectorAll("ul, ol").forEach((c) => c.remove());
-    return ["  ".repeat(depth) + (node.matches("ol") ? `${i + 1}. ` : "- ") + line(own), ...deeper.map((d) => list(d, depth + 1))].join("\n");
+    const codes = [...own.querySelectorAll("pre")].map(code);
+    own.querySelectorAll("ul, ol, pre").forEach((c) => c.remove());
+    const first = (node.matches("ol") ? `${i + 1}. ` : "- ") + line(own).replace(/\s*\n\s*/g, " ");
+    const more = codes.map((text) => `\n${text.replace(/^/gm, "   ")}\n`);
+    return [first, ...more].map((text) => text.replace(/^(?=.)/gm, "  ".repeat(depth))).concat(deeper.map((d) => list(d, depth + 1))).join("\n");
   }).join("\n");
   const blocks = (node) => [...node.children].flatMap((n) => {
     if (n.matches(skipped)) return [];
     if (n.matches("h1, h2, h3, h4, h5, h6")) return [`${"#".repeat(+n.tagName[1])} ${line(n)}`];
-    if (n.matches("pre")) {
-      const code = n.textContent.replace(/\s+$/, ""), fence = "`".repeat(Math.max(3, ...(code.match(/`+/g) || []).map((t) => t.length + 1)));
-      return [`${fence}${n.matches(".python, .sourceCode") ? "python" : ""}\n${code}\n${fence}`];
-    }
+    if (n.matches("pre")) return [code(n)];
     if (n.matches("ul, ol")) return [list(n, 0)];
     if (n.matches("table")) return n.rows.length ? [table(n)] : [];
     if (n.matches("blockquote")) return [blocks(n).join("\n\n").replace(/^/gm, "> ")];

@@ -127,6 +127,8 @@ def test_a_page_is_copied_as_markdown(visit, browser):  # noqa: F811
     assert lines[0] == "# My loss is NaN" and "## Find the layer" in lines and "import hooklab as hl" in lines
     assert text.count("```") % 2 == 0 and "](" in text and "<" not in re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.S)
     assert "Copy" not in lines[-1]
+    chrome = visit("explain/contributing.html")
+    assert '\n   ```python\n   def has_no_loss(net, x)' in chrome.execute_script("return pageAsMarkdown()")
     chrome = visit("explain/which-hook.html")
     table = chrome.execute_script("return pageAsMarkdown()")
     assert "\n|---|---|---|\n" in table and "`hl.hook_output(layer)`" in table
