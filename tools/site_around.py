@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCES = "explain/references"
@@ -32,17 +32,17 @@ def include_files(proc: Path, root: Path):
 
 # ---- works to read next to a lesson
 
-def read_references(soup: BeautifulSoup) -> dict[str, list[Tag]]:
+def read_references(soup: BeautifulSoup) -> dict[str, list[str]]:
     "{lesson: the works that its line in the list of references names}, without the links to lessons."
     found = {}
     for item in soup.main.find_all("li"):
         lessons = [LESSON.search(link["href"])[1] for link in item.find_all("a", href=LESSON)]
-        work = BeautifulSoup(re.sub(r"\s*Lessons? <a .*$", "", item.decode_contents(), flags=re.S), "html.parser")
+        work = re.sub(r"\s*Lessons? <a .*$", "", item.decode_contents(), flags=re.S)
         for lesson in lessons: found.setdefault(lesson, []).append(work)
     return found
 
 
-def hang_references(soup: BeautifulSoup, works: list[Tag], top: str):
+def hang_references(soup: BeautifulSoup, works: list[str], top: str):
     "Ends a lesson with what it rests on."
     items = "".join(f"<li>{work}</li>" for work in works)
     more = f'<li><a href="{top}{REFERENCES}.html">All references</a></li>'
@@ -86,15 +86,6 @@ def page_links(facts: dict, name: str) -> list[tuple[str, str]]:
         place = repository.replace("https://github.com", "https://colab.research.google.com/github")
         links.append(("Open in Colab", f"{place}/blob/main/{source}"))
     return links
-
-
-def offer_links(soup: BeautifulSoup, facts: dict, name: str):
-    "Puts these links into the footer."
-    footer = soup.find(class_="site-footer")
-    for text, url in page_links(facts, name):
-        footer.append(" · ")
-        footer.append(link := soup.new_tag("a", href=url))
-        link.string = text
 
 
 def page_cards(facts: dict, name: str, title: str, about: str) -> str:

@@ -12,7 +12,7 @@
   };
   const ENDINGS = ["ization", "ation", "ating", "ated", "ator", "ate", "ively", "ion", "ing", "ive", "ed", "ly"];
   // What a page of a kind is worth when it answers as well as another: readers want to be taught or helped first.
-  const KINDS = { lesson: 1, howto: 1, home: .95, reference: .92, explain: .88, other: .75, gallery: .5, inside: .5 };
+  const KINDS = { lesson: 1, howto: 1, home: .95, reference: .92, explain: .88, list: .7, other: .75, gallery: .5, inside: .5 };
   const APPENDIX = .88;   // long pages that have a word about everything
   const EXERCISE = .8;    // of the sections of a lesson, one that explains is shown before one that asks
   const FIELDS = { title: .62, description: .3, heading: .45, text: .6 };   // how far a word in one of them answers

@@ -1,5 +1,5 @@
 // The search window: opened by its button, by / and by Ctrl K, and filled by search-engine.js, which is loaded when it is first
-// opened. <button data-search="words"> opens it with these words, and window.siteSearch("words") does for other scripts.
+// opened. <button data-search="words"> opens it with these words, and so does the event "site-search" with them as detail.
 (() => {
   const top = new URL("../", document.currentScript.src);   // where the site begins, on a server or on the disk
   const make = (html) => { const t = document.createElement("template"); t.innerHTML = html.trim(); return t.content.firstChild; };
@@ -73,6 +73,7 @@
     const button = e.target.closest?.(".search-open, [data-search]");
     if (button) open(button.dataset.search);
   });
+  document.addEventListener("site-search", (e) => open(e.detail));   // what the page of a wrong address asks for
   document.addEventListener("keydown", (e) => {
     const typing = e.target.closest?.("input, textarea, select, [contenteditable]");
     if ((e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) || (e.key === "k" && (e.ctrlKey || e.metaKey))) { e.preventDefault(); open(); }
