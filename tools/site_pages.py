@@ -123,8 +123,10 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
     finish_main(soup, name, nav)
     title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup)
+    cards = cards_of(soup, name, nav)
     finish_frame(soup, name, top, file, nav)
-    address_page(soup, name, docs, nav)
+    soup.head.append(Finished(cards))
+    say_language(soup, docs, name)
     faults, text = page_problems(soup), str(soup)
     file.write_text(text, encoding="utf-8")
     if twin(file).exists(): twin(file).write_text(re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", twin(file).read_text(encoding="utf-8")), encoding="utf-8")
@@ -138,12 +140,10 @@ def explain(soup: BeautifulSoup, name: str, kind: str, known: Known, top: str):
     if works := known.works.get(name.removeprefix("lessons/")): hang_references(soup, works, top)
 
 
-def address_page(soup: BeautifulSoup, name: str, docs: Path, nav: Navigation):
-    "What the head says to programs: other languages, and the page's address if there is one."
-    say_language(soup, docs, name)
+def cards_of(soup: BeautifulSoup, name: str, nav: Navigation) -> str:
+    "What the head says to search engines, once the site has an address."
     about = soup.head.find("meta", attrs={"name": "description"})
-    cards = page_cards(nav.facts, name, soup.title.get_text(), about["content"] if about else "")
-    if cards: soup.head.append(Finished(cards))
+    return page_cards(nav.facts, name, soup.title.get_text(strip=True), about["content"] if about else "")
 
 
 def twin(file: Path) -> Path:
