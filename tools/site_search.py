@@ -21,9 +21,10 @@ SHOWN, SHOWN_INSIDE = 480, 130  # how much of a section's text is kept to be sho
 WORD = re.compile(r"\b(?!__)[^\W\d]\w*|\d+[^\W\d]\w*")  # __init__ stands in all code
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # the words in a name: in FeatureExtractor, hook_outputs, ReLU6
 # words that say nothing about a page
-STOP = frozenset("""a am an and are as at be been but by can could did do does doesn don for from get has have how
-if in into is isn it its just me my no not of off on or our so than that the their them then there these they this
-those to up us was we were what when where which who whose why will with would you your""".split())
+STOP = frozenset("""a about also am an and any are as at be been but by can could did do does doesn don for from get
+has have how if in into is isn it its just me my no not of off on or our per so such than that the their them then
+there these they this those to up us using via was we were what when where which who whose why will with would you
+your""".split())
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 
 

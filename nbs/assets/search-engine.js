@@ -13,7 +13,7 @@
   const ENDINGS = ["ization", "ation", "ating", "ated", "ator", "ate", "ively", "ion", "ing", "ive", "ed", "ly"];
   // What a page of a kind is worth when it answers as well as another: readers want to be taught or helped first.
   const KINDS = { lesson: 1, howto: 1, home: .95, reference: .92, explain: .88, list: .7, other: .75, gallery: .5, inside: .5 };
-  const APPENDIX = .88;   // long pages that have a word about everything
+  const LONG = { "appendix-": .88, glossary: .85, references: .75, changelog: .7 };   // they have a word about everything
   const EXERCISE = .8;    // of the sections of a lesson, one that explains is shown before one that asks
   const FIELDS = { title: .62, description: .3, heading: .45, text: .6 };   // how far a word in one of them answers
   const MOST_WAYS = 16;   // to put one question
@@ -92,7 +92,8 @@
     const titleWords = pages.map((page) => new Set(tokens(page[1].toLowerCase()).map(stem)));
     const headed = [...sections.keys()].filter((i) => symbols.has(sections[i][2]));
     const symbolAt = grouped(headed, (i) => bare(sections[i][2]));   // where a public name is explained
-    const worthOf = pages.map(([href, , kind]) => (KINDS[kind] || KINDS.other)*(/appendix-/.test(href) ? APPENDIX : 1));
+    const long = (href) => Object.entries(LONG).find(([name]) => href.includes(name))?.[1] || 1;
+    const worthOf = pages.map(([href, , kind]) => (KINDS[kind] || KINDS.other)*long(href));
 
     const places = (word) => {   // [section, how often] of each section with the word
       const found = [], text = packed[at.get(word)] || "";
