@@ -52,7 +52,9 @@ def public_names(root: Path) -> frozenset[str]:
 def page_sections(soup: BeautifulSoup) -> list[dict]:
     "The beginning of a page and each part with a heading: anchor, heading, all text, and the text that is no code."
     found = [{"anchor": "", "heading": "", "text": [], "prose": []}]
+    symbol = ""
     def visit(node, prose):
+        nonlocal symbol
         for child in node.children:
             if isinstance(child, Comment): continue
             if not isinstance(child, Tag):
@@ -60,6 +62,11 @@ def page_sections(soup: BeautifulSoup) -> list[dict]:
                 if prose: found[-1]["prose"].append(str(child))
             elif re.fullmatch("h[2-6]", child.name) and (anchor := child.get("id") or child.get("data-anchor-id")):
                 found.append({"anchor": anchor, "heading": child.get_text(" ", strip=True), "text": [], "prose": []})
+                symbol = found[-1]["heading"]
+            elif child.name == "dt" and (members := child.select("a.member[href^='#']")):  # of the class above
+                names = ", ".join(f"{symbol}.{member.get_text(strip=True)}" for member in members)
+                found.append({"anchor": members[0]["href"][1:], "heading": names, "text": [], "prose": []})
+                found[-1]["text"].append(child.get_text(" ", strip=True))
             elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])):
                 visit(child, prose and child.name not in ("pre", "details"))
                 if child.name in ("p", "div", "li", "td", "th", "tr", "dd"): found[-1]["prose"].append(" ")

@@ -27,8 +27,8 @@ SPOKEN = {
     "vanishing, exploding gradient": r"(?:vanishing|exploding) gradients?|gradients? (?:vanish|explode)s?",
 }
 # Words that stand in every other sentence, and would be explained where nobody asks.
-COMMON = {"activation", "book", "call", "extra", "guard", "hook", "kind", "layer", "node, edge", "port", "rank", "replica",
-          "root", "share", "stage", "tree", "unit", "worker", "wrapper"}
+COMMON = {"activation", "book", "call", "extra", "guard", "hook", "kind", "layer", "node, edge", "port", "rank",
+          "replica", "root", "share", "stage", "tree", "unit", "worker", "wrapper"}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@
   // What a page of a kind is worth when it answers as well as another: readers want to be taught or helped first.
   const KINDS = { lesson: 1, howto: 1, home: .95, reference: .92, explain: .88, list: .7, other: .75, gallery: .5, inside: .5 };
   const LONG = { "appendix-": .88, glossary: .85, references: .75, changelog: .7 };   // they have a word about everything
+  const MEMBER = .5;      // a class has members of many names
   const EXERCISE = .8;    // of the sections of a lesson, one that explains is shown before one that asks
   const FIELDS = { title: .62, description: .3, heading: .45, text: .6 };   // how far a word in one of them answers
   const MOST_WAYS = 16;   // to put one question
@@ -90,8 +91,9 @@
     }
     const all = [...at.keys()];
     const titleWords = pages.map((page) => new Set(tokens(page[1].toLowerCase()).map(stem)));
-    const headed = [...sections.keys()].filter((i) => symbols.has(sections[i][2]));
-    const symbolAt = grouped(headed, (i) => bare(sections[i][2]));   // where a public name is explained
+    const member = sections.map(([, , heading]) => /^\w+\.\w+(, \w+\.\w+)*$/.test(heading));   // of a class
+    const headed = [...sections.keys()].filter((i) => member[i] || symbols.has(sections[i][2]));
+    const symbolAt = grouped(headed, (i) => tokens(sections[i][2]).map(bare).join("_"));   // where a name is explained
     const long = (href) => Object.entries(LONG).find(([name]) => href.includes(name))?.[1] || 1;
     const worthOf = pages.map(([href, , kind]) => (KINDS[kind] || KINDS.other)*long(href));
 
@@ -166,8 +168,8 @@
         for (const i of titles.get(form) || []) { raise(page, i, "title", sure); some.add(i); }
         for (const i of descriptions.get(form) || []) { raise(page, i, "description", sure); some.add(i); }
         for (const i of headings.get(form) || []) {
-          raise(section, i, "heading", sure);
-          raise(page, pageOf[i], "heading", sure);
+          raise(section, i, "heading", member[i] ? MEMBER*sure : sure);
+          raise(page, pageOf[i], "heading", member[i] ? MEMBER*sure : sure);
         }
         const often = new Map();
         for (const [i, times] of places(form)) {

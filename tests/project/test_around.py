@@ -68,7 +68,8 @@ def test_a_file_is_included_with_its_links(tmp_path):
 
 # ---- words
 
-GLOSSARY = """<table><tr><td><strong>dead unit</strong></td><td>Zero for every input. <a href="#">Lesson 5</a>.</td></tr>
+GLOSSARY = """<table>
+    <tr><td><strong>dead unit</strong></td><td>Zero for every input. <a href="#">Lesson 5</a>.</td></tr>
     <tr><td><strong>pass</strong></td><td>One call of the <a href="#">model</a>, whole.</td></tr>
     <tr><td><strong>forward pass</strong></td><td>Computing the output.</td></tr>
     <tr><td><strong>call</strong></td><td>x</td></tr></table>"""
@@ -77,9 +78,10 @@ GLOSSARY = """<table><tr><td><strong>dead unit</strong></td><td>Zero for every i
 def test_a_word_is_explained_where_a_page_first_uses_it():
     words = site_words.read_glossary(page(GLOSSARY))
     assert {word.id: word.meaning for word in words} == {
-        "dead-unit": "Zero for every input.", "pass": "One call of the model, whole.", "forward-pass": "Computing the output."}
-    soup = page("""<h2>Dead units</h2><p><code>dead unit</code> and <a href="#">a dead unit</a>: in each forward pass, dead
-        units-like, dead units and <em>Dead units</em>, in each pass.</p><p>A dead unit, a call.</p>""")
+        "dead-unit": "Zero for every input.", "pass": "One call of the model, whole.",
+        "forward-pass": "Computing the output."}
+    soup = page("""<h2>Dead units</h2><p><code>dead unit</code> and <a href="#">a dead unit</a>: in each forward pass,
+        dead units-like, dead units and <em>Dead units</em>, in each pass.</p><p>A dead unit, a call.</p>""")
     before = soup.get_text()
     site_words.explain_words(soup, words, "../")
     assert [(a.get_text(), a["href"]) for a in soup.select("a.term")] == [
@@ -119,7 +121,8 @@ def test_a_meaning_is_shown_by_keyboard_and_pointer_and_taken_away(visit):  # no
 
 def test_a_page_is_copied_as_markdown(visit, browser):  # noqa: F811
     chrome = visit("howto/my-loss-is-nan.html")
-    chrome.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
+    allowed = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    chrome.execute_cdp_cmd("Browser.grantPermissions", {"permissions": allowed})
     button = chrome.find_element("css selector", ".copy-page")
     chrome.execute_script("arguments[0].scrollIntoView({block: 'center'}); arguments[0].click()", button)
     text = chrome.execute_async_script("setTimeout(() => navigator.clipboard.readText().then(arguments[0]), 200)")

@@ -91,6 +91,13 @@ def test_a_page_is_read_in_parts():
         ("", "", "Before.", "Before."), ("a", "One x", "Text.code_here", "Text."), ("c", "C", "C it is.", "C it is.")]
 
 
+def test_members_of_a_class_have_places_of_their_own():
+    parts = site_search.page_sections(page("""<h3 id="hook">Hook</h3><p>Watches.</p>
+        <dl class="members"><div><dt id="hook.n"><code><a class="member" href="#hook.n">n</a>: int</code></dt><dd>How often.</dd></div></dl>"""))
+    assert [(part["anchor"], part["heading"], part["prose"]) for part in parts] == [
+        ("hook", "Hook", "Watches."), ("hook.n", "Hook.n", "How often.")]
+
+
 def test_words_are_whole_and_in_parts():
     assert site_search.words("The FeatureExtractor of hook_outputs, __init__ and a ReLU6: x2") == [
         "featureextractor", "feature", "extractor", "hook_outputs", "hook", "outputs", "relu6", "re", "lu", "x2"]
