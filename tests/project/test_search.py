@@ -92,8 +92,9 @@ def test_a_page_is_read_in_parts():
 
 
 def test_members_of_a_class_have_places_of_their_own():
-    parts = site_search.page_sections(page("""<h3 id="hook">Hook</h3><p>Watches.</p>
-        <dl class="members"><div><dt id="hook.n"><code><a class="member" href="#hook.n">n</a>: int</code></dt><dd>How often.</dd></div></dl>"""))
+    member = '<dt id="hook.n"><code><a class="member" href="#hook.n">n</a>: int</code></dt><dd>How often.</dd>'
+    html = f'<h3 id="hook">Hook</h3><p>Watches.</p><dl class="members"><div>{member}</div></dl>'
+    _, *parts = site_search.page_sections(page(html))
     assert [(part["anchor"], part["heading"], part["prose"]) for part in parts] == [
         ("hook", "Hook", "Watches."), ("hook.n", "Hook.n", "How often.")]
 
