@@ -127,7 +127,7 @@ def build():
         sys.exit(f"A notebook cannot be made into a page ({' '.join(str(error).split())[:300]}): "
                  "run `nbdev-test` to see which cell fails, fix it, then `make site`")
     nav = Navigation(contents, read_pages(NBS), facts)
-    write_lists(PROC, nav, documented(facts))
+    write_lists(NBS, PROC, nav, documented(facts))
     renderer = start_renderer(config)
     source = source_pages(ROOT/facts["name"], nav)  # meanwhile
     said, _ = renderer.communicate()
