@@ -71,10 +71,10 @@ def finish_site(docs: Path, nav: Navigation) -> list[str]:
         first = [file for file in files if file not in gallery]
         reports = dict(zip(first, pool.map(work, first, chunksize=2))) | dict(zip(sources, source))
     for file in gallery: reports[file] = finish_page(file, docs, nav, anchors, lessons={file: reports[file] for file in sorted(reports)})
+    lighten(docs, set().union(*(report.vocabulary for report in reports.values())))  # before the index, whose words are no classes
     sections = [section for file in sorted(reports) for section in reports[file].sections]
     # a script, not JSON: a page opened from the disk may load scripts but not fetch files
     (docs/"assets"/"search.js").write_text(f"window.siteSections = {json.dumps(sections, ensure_ascii=False)};\n", encoding="utf-8")
-    lighten(docs, set().union(*(report.vocabulary for report in reports.values())))
     return all_problems(docs, {file: report.links for file, report in sorted(reports.items())}, {file: report.problems for file, report in reports.items()})
 
 
