@@ -89,10 +89,10 @@ def finish_site(docs: Path, nav: Navigation) -> list[str]:
         first = [file for file in files if file not in gallery]
         reports = dict(zip(first, pool.map(work, first, chunksize=2))) | dict(zip(sources, source))
     for file in gallery: reports[file] = finish_page(file, docs, nav, anchors, known, lessons={file: reports[file] for file in sorted(reports)})
+    lighten(docs, set().union(*(report.vocabulary for report in reports.values())))  # before the index, whose words are no classes
     write_index(docs, [reports[file].search for file in sorted(reports) if reports[file].search], known.public)
     write_full_text(docs)
     write_sitemap(docs, nav.facts)
-    lighten(docs, set().union(*(report.vocabulary for report in reports.values())))
     return all_problems(docs, {file: report.links for file, report in sorted(reports.items())}, {file: report.problems for file, report in reports.items()})
 
 
