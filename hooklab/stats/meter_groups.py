@@ -56,6 +56,12 @@ class KindOfMeters(SwitchedGroup):
         self.samples = Samples(layouts(layers, model), self.device) if sampled else None
         listen(Meter, layers, self)
 
+    @property
+    def factor(self) -> float | Tensor | None:
+        "What gradients are multiplied with: copies and sums of them, so that a large gradient is not copied for it."
+        if self.scaler is None or self.scaler._scale is None: return None if self.share_now == 1 else self.share_now
+        return self.share_now/self.scaler._scale
+
     def begin_pass(self):
         self.running = self.began = True
         if self.root.training: self.trained = True
@@ -103,12 +109,6 @@ class MeterTables(KindOfMeters):
 # %% ../../nbs/lib/stats/meter-groups.ipynb #121f8fe0
 class MeasuringGroup(MeterTables):
     "How meters measure: at once, in a sample, in compiled code."
-    @property
-    def factor(self) -> float | Tensor | None:
-        "What gradients are multiplied with: copies and sums of them, so that a large gradient is not copied for it."
-        if self.scaler is None or self.scaler._scale is None: return None if self.share_now == 1 else self.share_now
-        return self.share_now/self.scaler._scale
-
     def measure_now(self, place: Place, x: Tensor):
         "Measure `x`, which is large, or new here."
         row = in_a_row(x)[None]
