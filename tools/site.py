@@ -100,9 +100,14 @@ def spaced(signature: re.Match) -> str:
 
 def tidy_pages():
     """Fixes what nbdev wrote: a link within a link, source links to a repository, signatures without spaces and with long
-    types."""
+    types. Fits the figures to the site."""
+    from site_figures import fitted
     for file in (f for f in PROC.rglob("*.ipynb") if "_docs" not in f.parts):
         nb = json.loads(file.read_text(encoding="utf-8"))
+        data = [output.get("data", {}) for cell in nb["cells"] for output in cell.get("outputs", [])]
+        for number, drawn in enumerate((each for each in data if "image/svg+xml" in each), 1):
+            svg = "".join(drawn["image/svg+xml"])
+            if "data-figure" not in svg: drawn["image/svg+xml"] = fitted(svg, number)  # else the page was not made anew
         for cell in nb["cells"]:
             if cell["cell_type"] == "markdown":
                 cell["source"] = LINK_IN_LINK.sub(lambda link: "[" + INNER_LINK.sub(r"\1", link[1]) + "]", "".join(cell["source"]))

@@ -96,7 +96,19 @@ def finish_figures(soup: BeautifulSoup, file: Path):
         if not image.find_parent("a"): image.wrap(soup.new_tag("a", href=image["src"], title="Full size"))
 
 
-def figures(soup: BeautifulSoup) -> list[Tag]: return [figure for figure in soup.main.find_all("figure") if figure.img and figure.figcaption]
+def figures(soup: BeautifulSoup) -> list[Tag]:
+    return [figure for figure in soup.main.find_all("figure") if (figure.img or figure.svg) and figure.figcaption]
+
+
+def picture_of(figure: Tag, file: Path) -> dict[str, str]:
+    "The attributes of an `img` that shows the picture of a figure on the page `file`, seen from its folder."
+    if figure.img: return figure.img.attrs | {"class": []}
+    number = f'data-figure="{figure.svg["data-figure"]}"'
+    saved = next(path for path in file.with_name(f"{file.stem}_files").glob("*.svg") if number in path.read_text(encoding="utf-8"))
+    return {"src": saved.relative_to(file.parent).as_posix(), "loading": "lazy", "alt": figure.svg["alt"],
+            "width": figure.svg["width"], "height": figure.svg["height"]}
+
+
 def cell(figure: Tag) -> Tag: return figure.find_parent(class_="cell") or figure
 
 
@@ -114,7 +126,8 @@ def hang_gallery(docs: Path, pages: dict[Path, BeautifulSoup]):
         link.string = (f"{lesson[1]} · " if lesson else "") + soup.h1.get_text(" ", strip=True)
         for figure in figures(soup):
             row.append(place := new("a", href=f"{page}#{cell(figure)['id']}"))
-            place.append(new("img", attrs=figure.img.attrs | {"src": f"{file.parent.name}/{figure.img['src']}", "class": []}))
+            shown = picture_of(figure, file)
+            place.append(new("img", attrs=shown | {"src": f"{file.parent.name}/{shown['src']}"}))
             place.append(caption := new("span"))
             caption.string = figure.figcaption.get_text(" ", strip=True)
         gallery.extend([heading, row])
