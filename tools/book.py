@@ -9,7 +9,6 @@ import re
 import runpy
 import shutil
 import sys
-from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -31,7 +30,7 @@ body { margin: 0; }
 .book-contents { break-before: page; }
 .book-contents a { text-decoration: none; }
 .book-contents li { margin: .25em 0; }
-article.content { break-before: page; max-width: none; padding: 0; }
+article { break-before: page; max-width: none; padding: 0; }
 a.term { text-decoration: none; }
 details.code-fold { break-inside: auto; }
 """
@@ -85,17 +84,20 @@ def bound(docs: Path, facts: dict) -> str:
     contents = "".join(f'<li><a href="#{text["id"]}">{escape(title)}</a></li>' for title, text in parts)
     front = (f'<section class="book-front"><h1>{escape(facts["name"])}</h1><p>{escape(facts["description"])}</p>'
              f'<p>The course, as of version {facts["version"]}</p></section>')
-    styles = "".join(f'<link rel="stylesheet" href="{link["href"]}">' for link in stylesheets(docs))
+    # a page has one `main`, a book has many articles
+    css = "\n".join((docs/name).read_text(encoding="utf-8") for name in stylesheets(docs))
+    css = css.replace("main.content", "article")
     return (f'<!doctype html><html lang="en" data-bs-theme="light"><head><meta charset="utf-8">'
-            f'<title>{escape(facts["name"])}</title>{styles}<style>{STYLE}</style></head><body>{front}'
+            f'<title>{escape(facts["name"])}</title><style>{css}{STYLE}</style></head><body>{front}'
             f'<nav class="book-contents"><h1>Contents</h1><ul>{contents}</ul></nav>'
             f'{"".join(str(text) for _, text in parts)}</body></html>')
 
 
-def stylesheets(docs: Path) -> Iterable[Tag]:
-    "The styles of the site."
+def stylesheets(docs: Path) -> list[str]:
+    "The stylesheets of the site."
     soup = BeautifulSoup((docs/"index.html").read_text(encoding="utf-8"), "html.parser")
-    return [link for link in soup.head.find_all("link", rel="stylesheet") if (docs/link["href"]).exists()]
+    names = [link["href"] for link in soup.head.find_all("link", rel="stylesheet")]
+    return [name for name in names if (docs/name).exists()]
 
 
 def printed(page: Path) -> bytes:

@@ -129,7 +129,7 @@ def build():
                  "run `nbdev-test` to see which cell fails, fix it, then `make site`")
     include_files(PROC, ROOT)
     nav = Navigation(contents, read_pages(NBS), facts)
-    write_lists(PROC, nav, documented(facts))
+    write_lists(NBS, PROC, nav, documented(facts))
     renderer = start_renderer(config)
     source = source_pages(ROOT/facts["name"], nav)  # meanwhile
     said, _ = renderer.communicate()

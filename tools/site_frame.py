@@ -123,7 +123,8 @@ class Navigation:
         "A section or group of _quarto.yml. What has no page that lists it is listed by its section's."
         index = entry["href"].rpartition(".")[0] if "href" in entry else f"{parent}#{anchor(entry['section'])}"
         found = Part(entry["section"], index)
-        for content in ([entry["contents"]] if isinstance(entry["contents"], str) else entry["contents"]):
+        contents = entry.get("contents") or []
+        for content in ([contents] if isinstance(contents, str) else contents):
             if isinstance(content, dict): found.entries += [part] if (part := self.part(content, index)).entries else []
             else: found.entries += self.matching(content)
         return found
@@ -209,9 +210,10 @@ class Navigation:
     def breadcrumb(self, name: str, top: str) -> str:
         "Where a page stands: the section and the group, not the title that follows."
         section, group = self.place.get(self.home(name), (None, None))
-        if section is None or section.index == name: return ""
-        steps = [(BELONGS[section.folder], None)] if section.folder in BELONGS else []
-        steps = [(tab.text, tab.index) for folder, _ in steps for tab in self.sections if tab.folder == folder] + [(section.text, section.index)]
+        if section is None: return ""
+        steps = [(tab.text, tab.index) for tab in self.sections if tab.folder == BELONGS.get(section.folder)]
+        if section.index != name: steps.append((section.text, section.index))
+        if not steps: return ""
         if group and group.index != name: steps.append((group.text, group.index))
         page = self.by_name.get(self.home(name))
         if name.startswith("source/"): steps.append((page.short or page.title, page.name))

@@ -8,15 +8,15 @@ from site_frame import Navigation, Page, Part
 PLACE = "::: {#pages}\n:::\n"
 
 
-def write_lists(folder: Path, nav: Navigation, names: dict[str, list[tuple[str, str]]]):
+def write_lists(nbs: Path, to: Path, nav: Navigation, names: dict[str, list[tuple[str, str]]]):
     "Fills the place for the pages in the list of each section; `names` are those that a page documents, with their places."
     for section in nav.sections:
-        file = folder/f"{section.index}.qmd"
-        if not file.exists(): continue
+        file = f"{section.index}.qmd"
+        if not (nbs/file).exists(): continue
         up = "../"*section.index.count("/")
         parts = [listing([page for page in section.entries if isinstance(page, Page)], up, names)]
         parts += [group(part, up, nav, names) for part in section.entries if isinstance(part, Part)]
-        file.write_text(file.read_text(encoding="utf-8").replace(PLACE, "\n\n".join(parts) + "\n"), encoding="utf-8")
+        (to/file).write_text((nbs/file).read_text(encoding="utf-8").replace(PLACE, "\n\n".join(parts) + "\n"), encoding="utf-8")
 
 
 def group(part: Part, up: str, nav: Navigation, names: dict) -> str:

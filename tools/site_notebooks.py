@@ -23,10 +23,14 @@ def process_notebooks(everything: bool):
     import nbdev.processors
     import nbdev.serve
     nbdev.processors.get_config = cache(nbdev.processors.get_config)  # it is read for each cell: a third of the time
-    import hooklab.all, IPython, matplotlib.pyplot  # noqa: E401, F401  what notebooks import, read once and not in each process
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
-        nbdev.serve.parallel = lambda process, files, **_: list(pool.map(partial(attempt, process), files))
-        nbdev.serve.proc_nbs(force=everything)
+    nbdev.serve.parallel = in_processes
+    nbdev.serve.proc_nbs(force=everything)
+
+
+def in_processes(process, files: list, **_):
+    "Does its work on each file, in as many processes as there are processors."
+    if len(files) > 20: import hooklab.all, IPython, matplotlib.pyplot  # noqa: E401, F401  what notebooks import, read once, not in each process
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool: list(pool.map(partial(attempt, process), files))
 
 
 def attempt(process, file):

@@ -22,9 +22,13 @@ WORD = re.compile(r"\b(?!__)[^\W\d]\w*|\d+[^\W\d]\w*")  # __init__ stands in all
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # the words in a name: in FeatureExtractor, hook_outputs, ReLU6
 # words that say nothing about a page
 STOP = frozenset("""a about also am an and any are as at be been but by can could did do does doesn don for from get
-has have how if in into is isn it its just me my no not of off on or our per so such than that the their them then
-there these they this those to up us using via was we were what when where which who whose why will with would you
-your""".split())
+has have how if in into is isn it its just like me must my no not of off on or our per please should so such than
+that the their them then there these they thing this those to up us using via was way we were what when where which
+who whose why will with would you your""".split())
+# words of a question that say little about what is asked for
+WEAK = frozenset("""after before cause causes class code create every example find first function get give go good
+happen help inside keep know let look made make need new one produce produces program run see set show simple still
+take tell tutorial two use used want work works wrong""".split())
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 
 
@@ -135,7 +139,7 @@ def write_index(docs: Path, pages: list[dict], public: frozenset[str]):
             sections.append([at, section["anchor"], section["heading"], text, len(known)])
     index = {"pages": [[page[key] for key in ("name", "title", "kind", "description")] for page in pages],
              "sections": sections, "words": " ".join(places), "places": " ".join(map(encoded, places.values())),
-             "digits": DIGITS, "stop": " ".join(sorted(STOP)), "names": " ".join(sorted(public)),
-             "synonyms": synonyms()}
+             "digits": DIGITS, "stop": " ".join(sorted(STOP)), "weak": " ".join(sorted(WEAK)),
+             "names": " ".join(sorted(public)), "synonyms": synonyms()}
     text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
     (docs/"assets"/"search-index.js").write_text(f"window.siteIndex = {text};\n", encoding="utf-8")

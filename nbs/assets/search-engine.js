@@ -12,8 +12,9 @@
   };
   const ENDINGS = ["ization", "ation", "ating", "ated", "ator", "ate", "ively", "ion", "ing", "ive", "ed", "ly"];
   // What a page of a kind is worth when it answers as well as another: readers want to be taught or helped first.
-  const KINDS = { lesson: 1, howto: 1, home: .95, reference: .92, explain: .88, list: .7, other: .75, gallery: .5, inside: .5 };
+  const KINDS = { lesson: 1, howto: 1, home: .95, reference: .92, explain: .88, list: .7, other: .75, gallery: .5, inside: .45 };
   const LONG = { "appendix-": .88, glossary: .85, references: .75, changelog: .7 };   // they have a word about everything
+  const WEAK = .35;       // of what a question may be made of whatever it asks
   const MEMBER = .5;      // a class has members of many names
   const EXERCISE = .8;    // of the sections of a lesson, one that explains is shown before one that asks
   const FIELDS = { title: .62, description: .3, heading: .45, text: .6 };   // how far a word in one of them answers
@@ -68,6 +69,7 @@
     const { pages, sections } = index, list = index.words.split(" "), packed = index.places.split(" ");
     const digit = Object.fromEntries([...index.digits].map((c, i) => [c, i]));
     const stop = new Set(index.stop.split(" ")), symbols = new Set(index.names.split(" "));
+    const weak = new Set(index.weak.split(" "));
     const at = new Map(list.map((word, i) => [word, i]));   // where the text of a word's places is
     const byStem = grouped(list, stem);
     const pageOf = sections.map((section) => section[0]);
@@ -181,7 +183,7 @@
         for (const [p, times] of often) raise(page, p, "text", sure*times/(times + 3));
       }
       const rare = (n) => Math.log(1 + (pages.length - n + .5)/(n + .5));
-      const rarity = some.size || page.size ? rare(some.size) : .8*rare(0);
+      const rarity = (some.size || page.size ? rare(some.size) : .8*rare(0))*(weak.has(word) ? WEAK : 1);
       const strength = (m) => 1 - Object.keys(FIELDS).reduce((rest, field) => rest*(1 - FIELDS[field]*m[field]), 1);
       const weighed = (map) => [...map].map(([i, m]) => [i, rarity*strength(m)]);
       return { rarity, page: weighed(page), section: weighed(section) };

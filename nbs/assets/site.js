@@ -77,7 +77,7 @@
   if (entries.length) { addEventListener("scroll", follow, { passive: true }); follow(); }
 
   // ---- what scrolls sideways can be reached by the keyboard, has a name, and shows that there is more
-  const boxes = [...document.querySelectorAll("main :is(.table-scroll, pre, .math.display, .scrolls)")];
+  const boxes = [...document.querySelectorAll("main :is(.table-scroll, .cell-output-display, .hl-layers, pre, .math.display, .scrolls)")];
   const named = (box) => {
     const heading = [...document.querySelectorAll("main :is(h1, h2, h3, h4)")].filter((h) => h.compareDocumentPosition(box) & 4).pop();
     const what = box.matches("pre") ? "Code or output" : box.matches(".math") ? "Formula" : "Table";
