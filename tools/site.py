@@ -23,13 +23,9 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS, PROC, DOCS, STAMP = (ROOT/name for name in ("nbs", "_proc", "_docs", "_proc/.built"))
-SHORT_TYPES = {"__main__.": "", "torch.nn.modules.module.Module": "nn.Module", "torch.Tensor": "Tensor",
-               "collections.abc.": "", "typing.": "", "pathlib.Path": "Path"}
 # nbdev makes a link of each symbol in backticks, also within the text of a link: [[`Hook`](/lib/hooks/hook.html#hook) here](page.ipynb)
 INNER_LINK = re.compile(r"\[(`[^`]+`)\]\([^)]*\)")
 LINK_IN_LINK = re.compile(r"\[((?:[^\[\]]*\[`[^`]+`\]\([^)]*\))+[^\[\]]*)\](?=\()")
-SIGNATURE = re.compile(r"(?<=^```python\n)def .*?(?=\n```$)", re.M | re.S)
-SOURCE_LINK = re.compile(r"\[source\]\(\S*/blob/\w+/hooklab/(\S+?)\.py#L(\d+)\)\{.*?\}")
 
 
 def package() -> dict:
@@ -91,26 +87,13 @@ def process_notebooks(everything: bool):
                  "run `nbdev-test` to see which cell fails, fix it, then `make site`")
 
 
-def spaced(signature: re.Match) -> str:
-    "A signature as nbdev writes it, `x:int=1)->package.module.Type`, with the spaces that code has and without our modules."
-    lines = [re.match(r"(.*?)( # .*)?$", line).groups("") for line in signature[0].splitlines()]
-    annotated = [(re.sub(r"(?<=[\s*])(\w+):(?=\S)", r"\1: ", re.sub(r"\bhooklab\.(?:[a-z_]\w*\.)+", "", code)), comment) for code, comment in lines]
-    return "\n".join(re.sub(r"(: [^=]+)=(?=\S)", r"\1 = ", code).replace(")->", ") -> ") + comment for code, comment in annotated)
-
-
 def tidy_pages():
-    """Fixes what nbdev wrote: a link within a link, source links to a repository, signatures without spaces and with long
-    types."""
+    "Takes the links out of the text of links, where nbdev put them."
     for file in (f for f in PROC.rglob("*.ipynb") if "_docs" not in f.parts):
         nb = json.loads(file.read_text(encoding="utf-8"))
         for cell in nb["cells"]:
             if cell["cell_type"] == "markdown":
                 cell["source"] = LINK_IN_LINK.sub(lambda link: "[" + INNER_LINK.sub(r"\1", link[1]) + "]", "".join(cell["source"]))
-            for data in (output["data"] for output in cell.get("outputs", []) if "text/markdown" in output.get("data", {})):
-                text = SOURCE_LINK.sub(r"[source](/source/\1.html#L\2){.source-link}", "".join(data["text/markdown"]))
-                for long, short in SHORT_TYPES.items(): text = text.replace(long, short)
-                text = SIGNATURE.sub(spaced, text)
-                data["text/markdown"] = text
         file.write_text(json.dumps(nb), encoding="utf-8")
 
 

@@ -1,12 +1,18 @@
-"""The code on the pages of the reference: a step of nbdev's (`doc_procs` in pyproject.toml), so every renderer gets it."""
+"""The code on the pages, and what the reference says of it.
+
+A step of nbdev's (`doc_procs` in pyproject.toml), so every renderer gets it."""
 import ast
 import re
 
+from fastcore.nbio import mk_cell
 from nbdev.process import Processor
 from site_reference import documentation, link_members
 
 FOLD = '#| code-fold: true\n#| code-summary: "{}"\n'
-IMPORTS = ast.Import | ast.ImportFrom
+
+
+def only_imports(body: list[ast.stmt]) -> bool:
+    return all(isinstance(part, ast.Import | ast.ImportFrom) for part in body)
 
 
 def only_checks(body: list[ast.stmt]) -> bool:
@@ -20,29 +26,25 @@ def only_checks(body: list[ast.stmt]) -> bool:
 
 
 class show_code(Processor):
-    """Writes what the reference says of a symbol, folds its code below, shows exported code where it documents none, folds
-    imports and cells that only check, and leaves exported imports out."""
+    """Writes what the reference says of a symbol, folds its code below, and shows exported code where it documents none.
+    Imports and cells that only check are folded, exported imports left out."""
     def begin(self):
         cells, at = [], 0
         page = re.sub(r".*/nbs/|\.ipynb$", "", self.nb.path_)
-        in_reference = page.startswith("lib/")
         for cell in self.nb.cells:
             if cell.cell_type == "markdown": cell.source = link_members(cell.source, page)
-            directives = cell.directives_.keys() if cell.cell_type == "code" and hasattr(cell, "directives_") else set()
-            body = cell.parsed_() if cell.cell_type == "code" and cell.source and in_reference else []
             if getattr(cell, "has_sd", False):  # nbdev puts symbols right after their code, the last one first
                 name = ast.unparse(cell.parsed_()[0].value.args[0])
-                text = documentation(name, page)
-                cell.outputs = [{"output_type": "display_data", "metadata": {}, "data": {"text/markdown": text}}]
-                cells.insert(at, cell)
+                cells.insert(at, mk_cell(documentation(name, page), "markdown"))
                 fold(cells[-1], "Source")
-            elif directives & {"default_exp", "export", "exporti"}:
-                if all(isinstance(part, IMPORTS) for part in cell.parsed_()): continue
+            elif cell.cell_type == "code" and cell.directives_.keys() & {"default_exp", "export", "exporti"}:
+                if only_imports(cell.parsed_()): continue
                 at = len(cells)
                 cells.append(cell)
             else:
-                if body and all(isinstance(part, IMPORTS) for part in body): fold(cell, "Imports")
-                elif body and only_checks(body) and not cell.get("outputs"): fold(cell, "Check")
+                if cell.cell_type == "code" and page.startswith("lib/") and (body := cell.parsed_()):
+                    if only_imports(body): fold(cell, "Imports")
+                    elif only_checks(body) and not cell.get("outputs"): fold(cell, "Check")
                 cells.append(cell)
         self.nb.cells = cells
 

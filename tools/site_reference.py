@@ -1,4 +1,4 @@
-"""What a page of the reference says of a symbol: its signature, a table of its parameters, and the members of a class.
+"""What a page of the reference says of a symbol: how it is called, its parameters in a table, the members of a class.
 
 Each member has an address, as in `hook.html#hook.stored`. The page gets HTML, its Markdown copy gets Markdown."""
 import ast
@@ -7,7 +7,7 @@ import re
 from functools import cache
 from html import escape
 
-from site_symbols import ROOT, Member, Parameter, Symbol, aliases, symbol, symbols
+from site_symbols import ROOT, SHOWN_AS, Member, Parameter, Symbol, aliases, symbol, symbols
 
 TORCH = "https://docs.pytorch.org/docs/stable/"
 TORCH_PAGES = {
@@ -19,7 +19,10 @@ TORCH_PAGES = {
     "torch.amp.GradScaler": "amp.html#torch.amp.GradScaler", "DataLoader": "data.html#torch.utils.data.DataLoader",
     "Dataset": "data.html#torch.utils.data.Dataset", "torch.Generator": "generated/torch.Generator.html"}
 NAME = re.compile(r"'[^']*'|\"[^\"]*\"|[A-Za-z_][\w.]*")
-TICKS = re.compile(r"`([^`]+)`")
+HEADS = "name", "type", "default", "meaning"
+
+
+def names(parameters) -> frozenset[str]: return frozenset(p.name.lstrip("*") for p in parameters)
 
 
 class Page:
@@ -32,157 +35,178 @@ class Page:
         elif not place.startswith("https:"): place = os.path.relpath(place, os.path.dirname(self.page) or ".")
         return f'<a href="{escape(place)}">{html}</a>'
 
-    def type(self, annotation: ast.expr | None) -> str:
-        "A type as code; the names of ours and of torch lead to their pages."
-        if annotation is None: return ""
-        def linked(match):
-            name = match[0]
-            if name[0] in "'\"": return escape(name)
-            if name in aliases(): return self.type(aliases()[name])
-            if page := TORCH_PAGES.get(name): return self.link(TORCH + page, name)
-            if (known := symbol(name)) and known.is_class: return self.link(known.place, name)
-            return name
-        return NAME.sub(linked, type_text(annotation))
+    # ---- words and types
 
-    def words(self, text: str, about: Symbol | None = None, known: set[str] = frozenset()) -> str:
+    def words(self, text: str, about: Symbol | None = None, known: frozenset[str] = frozenset()) -> str:
         "A sentence of a docstring or a comment. `about` is the class whose members it names, `known` are parameters."
         def code(match):
-            html = f"<code>{escape(match[1])}</code>"
-            name = match[1].removesuffix("()")
-            if name in known: return html
-            place = place_of(name, about)
+            html, name = f"<code>{match[1]}</code>", match[1].removesuffix("()")
+            place = None if name in known else place_of(name, about)
             return self.link(place, html) if place else html
-        return re.sub(TICKS.pattern, code, escape(text, quote=False))
+        return re.sub(r"`([^`]+)`", code, escape(text, quote=False))
 
     def text(self, text: str, **about) -> str:
         "The paragraphs of a docstring."
-        return "".join(f"<p>{self.words(' '.join(part.split()), **about)}</p>" for part in re.split(r"\n\s*\n", text) if part)
+        parts = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text))
+        return "".join(f"<p>{self.words(part, **about)}</p>" for part in parts if part)
 
-    def signature(self, name: str, parameters, returned: ast.expr | None = None, types=False) -> str:
-        "How something is called, with the types if there is no table of its parameters."
+    def type(self, annotation: ast.expr | None) -> str:
+        "A type as code; the names of ours and of torch lead to their pages."
+        def linked(match):
+            name = match[0]
+            if name in aliases(): return self.type(aliases()[name])
+            if name in TORCH_PAGES: return self.link(TORCH + TORCH_PAGES[name], name)
+            known = symbol(name)
+            return self.link(known.place, name) if known and known.is_class else escape(name)
+        return NAME.sub(linked, type_text(annotation)) if annotation else ""
+
+    # ---- how it is called
+
+    def given(self, parameters, types: bool) -> str:
+        "Parameters as they stand between the parentheses, with their types if no table has them."
         parts = []
         for p in parameters:
             if p.kind == "*": parts.append("*")
             kind = f'<span class="type">: {self.type(p.type)}</span>' if types and p.type else ""
-            equals = f' = {escape(p.default)}' if kind and p.default else f"={escape(p.default)}" if p.default else ""
-            parts.append(f"{p.name}{kind}{equals}")
+            default = f"{' = ' if kind else '='}{escape(p.default)}" if p.default else ""
+            parts.append(f"{p.name}{kind}{default}")
             if p.kind == "/": parts.append("/")
-        inside = " ".join(f"<span>{part}{',' if i + 1 < len(parts) else ''}</span>" for i, part in enumerate(parts))
-        arrow = f' <span class="type">-&gt; {self.type(returned)}</span>' if returned else ""
-        return f"{name}({inside}){arrow}"
+        commas = [","]*(len(parts) - 1) + [""]
+        return " ".join(f"<span>{part}{comma}</span>" for part, comma in zip(parts, commas))
+
+    def arrow(self, returned: ast.expr | None) -> str:
+        return f' <span class="type">-&gt; {self.type(returned)}</span>' if returned else ""
 
     def table(self, parameters, returned: Parameter | None = None, about: Symbol | None = None) -> str:
         "The parameters as a table, a row each, and what is returned as its last row."
-        known = {p.name.lstrip("*") for p in parameters}
         def row(name, p):
-            default = f"<code>{escape(p.default)}</code>" if p.default else ""
-            kind = f"<code>{self.type(p.type)}</code>" if p.type else ""
-            return (f'<tr role="row"><th role="rowheader" scope="row">{name}</th><td role="cell" class="type">{kind}</td>'
+            codes = self.type(p.type), escape(p.default or "")
+            kind, default = (f"<code>{code}</code>" if code else "" for code in codes)
+            return (f'<tr role="row"><th role="rowheader" scope="row">{name}</th>'
+                    f'<td role="cell" class="type">{kind}</td>'
                     f'<td role="cell" class="default">{default}</td>'
-                    f'<td role="cell">{self.words(p.text, about, known)}</td></tr>')
+                    f'<td role="cell">{self.words(p.text, about, names(parameters))}</td></tr>')
         rows = [row(f"<code>{p.name}</code>", p) for p in parameters]
         if returned: rows.append(row("returns", returned))
-        heads = "".join(f'<th role="columnheader" scope="col">{head}</th>' for head in ("name", "type", "default", "meaning"))
-        return (f'<div class="table-scroll"><table class="parameters" role="table"><thead role="rowgroup"><tr role="row">{heads}</tr>'
-                f'</thead><tbody role="rowgroup">{"".join(rows)}</tbody></table></div>')
+        # roles, because a row that is no row to the layout is none to a screen reader either
+        heads = "".join(f'<th role="columnheader" scope="col">{head}</th>' for head in HEADS)
+        return ('<div class="table-scroll"><table class="parameters" role="table">'
+                f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead>'
+                f'<tbody role="rowgroup">{"".join(rows)}</tbody></table></div>')
+
+    # ---- members
 
     def member(self, of: Symbol, m: Member) -> str:
-        "A member of a class: its address, how it is used, what it is, and whose it is."
-        commented = any(p.text for p in m.parameters)
-        name = f'<a class="member" href="#{member_id(of, m)}">{m.name}</a>'
-        if m.is_method: head = self.signature(name, m.parameters, m.type, types=not commented)
-        else: head = f'{name}<span class="type">: {self.type(m.type)}</span>' if m.type else name
-        says = self.text(m.text, about=of, known={p.name.lstrip("*") for p in m.parameters})
-        if m.owner is not of: says += f'<p class="from">from {self.link(member_place(m), f"<code>{m.owner.name}</code>")}</p>'
-        if commented:
-            says += f'<details><summary>Parameters</summary>{self.table(m.parameters, about=of)}</details>'
+        "A member of a class: its address, how it is used, and what it is."
+        in_table = any(p.text for p in m.parameters)
+        head = f'<a class="member" href="#{member_id(of, m)}">{SHOWN_AS.get(m.name, m.name)}</a>'
+        if m.is_method:
+            left, right = "[]" if m.name == "__getitem__" else "()"
+            head += f"{left}{self.given(m.parameters, types=not in_table)}{right}{self.arrow(m.type)}"
+        elif m.type: head += f'<span class="type">: {self.type(m.type)}</span>'
+        says = self.text(m.text, about=of, known=names(m.parameters))
+        if in_table: says += f"<details><summary>Parameters</summary>{self.table(m.parameters, about=of)}</details>"
         return f'<div><dt id="{member_id(of, m)}"><code>{head}</code></dt><dd>{says}</dd></div>'
+
+    def kept(self, of: Symbol, members: list[Member]) -> str:
+        "The attributes that are parameters of the constructor, as one entry: the table above says what they are."
+        places = [(member_id(of, m), m.name) for m in members]
+        codes = (f'<code id="{at}"><a class="member" href="#{at}">{name}</a></code>' for at, name in places)
+        return f"<div><dt>{', '.join(codes)}</dt><dd><p>As given to the constructor.</p></dd></div>"
 
     def members(self, of: Symbol) -> str:
         "The members of a class: attributes, methods, and, folded, what only a subclass needs."
         every = list(of.members.values())
-        attributes = [m for m in every if not m.is_method]
+        kept = [m for m in every if m.is_parameter and m.name in names(of.parameters)]
+        attributes = [m for m in every if not m.is_method and m not in kept]
         methods = [m for m in every if m.is_method and not m.for_subclasses]
         inner = [m for m in every if m.for_subclasses]
-        def group(title, members):
-            rows = "".join(self.member(of, m) for m in members)
-            return f'<dl class="members" aria-label="{title} of {of.name}">{rows}</dl>'
-        html = "".join(f'<p class="members-title">{title}</p>{group(title, found)}'
-                       for title, found in (("Attributes", attributes), ("Methods", methods)) if found)
-        if inner: html += f'<details class="members-fold"><summary>For subclasses</summary>{group("For subclasses", inner)}</details>'
+        html = ""
+        for what, members, more in (("Attributes", attributes, self.kept(of, kept) if kept else ""), ("Methods", methods, "")):
+            if members or more: html += f'<p class="members-title">{what}</p>{self.listed(of, what, members, more)}'
+        if not inner: return html
+        rows = self.listed(of, "For subclasses", inner)
+        return f'{html}<details class="inner"><summary>For subclasses</summary>{rows}</details>'
+
+    def listed(self, of: Symbol, what: str, members: list[Member], more: str = "") -> str:
+        "Members as lists: its own, then those of each base, under its name."
+        html = ""
+        for owner in {of: None} | {m.owner: None for m in members}:
+            rows = "".join(self.member(of, m) for m in members if m.owner is owner) + (more if owner is of else "")
+            whose = "" if owner is of else f" from {owner.name}"
+            if whose: html += f'<p class="from">from {self.link(owner.place, owner.name)}</p>'
+            if rows: html += f'<dl class="members" aria-label="{what} of {of.name}{whose}">{rows}</dl>'
         return html
 
+    # ---- all of it
+
     def symbol(self, s: Symbol) -> str:
-        "All that the page says of a symbol, below its heading, as HTML."
+        "All that the page says of a symbol, below its heading."
         word = "class" if s.is_class else "async def" if isinstance(s.node, ast.AsyncFunctionDef) else "def"
-        table = any(p.text for p in s.parameters) and not (s.is_class and s.is_record) or s.returned and s.returned.text
-        head = self.signature(f"<b>{s.name}</b>", s.parameters, s.returned and s.returned.type, types=not table and not s.is_record)
-        if s.is_class and not s.parameters: head = f"<b>{s.name}</b>"
-        html = f'<p class="signature"><code><span class="keyword">{word}</span> {head}</code></p>'
-        html += self.text(s.text, about=s, known={p.name.lstrip("*") for p in s.parameters})
-        if bases := [self.type(base) for base in s.other_bases if ast.unparse(base) not in ("NamedTuple", "object")]:
-            html += f'<p class="from">A subclass of {", ".join(f"<code>{base}</code>" for base in bases)}</p>'
-        if table: html += self.table(s.parameters, s.returned, about=s if s.is_class else None)
+        is_record = s.is_class and s.is_record  # its fields are in the list of attributes
+        in_table = any(p.text for p in (*s.parameters, s.returned) if p) and not is_record
+        given = self.given(s.parameters, types=not in_table and not is_record)
+        call = f"({given}){self.arrow(s.returned and s.returned.type)}" if given or not s.is_class else ""
+        html = f'<p class="signature"><code><span class="keyword">{word}</span> <b>{s.name}</b>{call}</code></p>'
+        html += self.text(s.text, about=s, known=names(s.parameters))
+        if bases := [f"<code>{self.type(b)}</code>" for b in s.other_bases if ast.unparse(b) != "NamedTuple"]:
+            html += f'<p class="from">A subclass of {", ".join(bases)}</p>'
+        if in_table: html += self.table(s.parameters, s.returned, about=s)
         return f'<div class="reference">{html}{self.members(s)}</div>'
 
 
+class Unquoted(ast.NodeTransformer):
+    "Takes the quotes from types, and not from the values of `Literal`."
+    def visit_Subscript(self, node): return node if ast.unparse(node.value) == "Literal" else self.generic_visit(node)
+
+    def visit_Constant(self, node):
+        return ast.parse(node.value, mode="eval").body if isinstance(node.value, str) else node
+
+
+@cache
 def type_text(annotation: ast.expr) -> str:
-    "An annotation in words: one in quotes is read, and long module names go."
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str): annotation = ast.parse(annotation.value, mode="eval").body
-    class Unquoted(ast.NodeTransformer):
-        def visit_Subscript(self, node): return node if ast.unparse(node.value) == "Literal" else self.generic_visit(node)
-        def visit_Constant(self, node):
-            return ast.parse(node.value, mode="eval").body if isinstance(node.value, str) else node
+    "An annotation as code, without the quotes around a type."
     return ast.unparse(Unquoted().visit(ast.parse(ast.unparse(annotation), mode="eval").body))
 
 
 def member_id(of: Symbol, m: Member) -> str: return f"{of.id}.{m.name.lower()}"
 
 
-def member_place(m: Member) -> str:
-    "Where a member of a base is at home: on the page that documents the base, or in its source."
-    return f"{m.owner.module.page}.html#{member_id(m.owner, m)}" if m.owner.documented else f"source/{m.owner.module.name}.html#L{m.line}"
-
-
 def place_of(name: str, about: Symbol | None = None) -> str | None:
     "The address of what a text calls `name`: a member of the class that it is about, a symbol, or `Class.member`."
-    if about and about.is_class and (m := about.members.get(name)):
-        return f"{about.module.page}.html#{member_id(about, m)}" if about.documented else None
     owner, _, last = name.rpartition(".")
-    if owner and owner[:1].isupper() and (of := symbol(owner)) and of.documented and (m := of.members.get(last)):
-        return f"{of.module.page}.html#{member_id(of, m)}"
+    of = about if not owner else symbol(owner) if owner[0].isupper() else None
+    if of and of.is_class and last in of.members:
+        return f"{of.module.page}.html#{member_id(of, of.members[last])}" if of.documented else None
     known = None if owner else symbol(name)
     return known.place if known and known.documented else None
 
 
-def source_head(s: Symbol) -> str:
-    "The lines of a symbol up to its docstring, as they are in its file."
+# ---- the page, and its copy in Markdown
+
+def source_head(s: Symbol, node: ast.stmt) -> str:
+    "The lines of a function or a class up to what it does, as they are in its file."
     lines = (ROOT/"hooklab"/f"{s.module.name}.py").read_text(encoding="utf-8").splitlines()
-    f = s.node
-    end = next((b.lineno for b in f.body), f.lineno + 1) - 1
-    return "\n".join(lines[f.lineno - 1:max(end, f.lineno)])
+    return "\n".join(lines[node.lineno - 1:max(node.body[0].lineno - 1, node.lineno)])
 
 
 def markdown(s: Symbol) -> str:
     "All that the Markdown copy of the page says of a symbol, below its heading."
-    code = source_head(s)
-    if s.is_class:
-        made = next((f for f in s.node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None)
-        if made: code += "\n" + source_head(Symbol("__init__", made, s.module))
-    lines = [f"```python\n{code}\n```", s.text]
+    own = [f for f in s.node.body if s.is_class and isinstance(f, ast.FunctionDef) and f.name == "__init__"]
+    code = "\n".join(source_head(s, node) for node in (s.node, *own))
+    lines = []
     for m in s.members.values():
-        if m.for_subclasses: continue
-        given = "(" + ", ".join(p.name for p in m.parameters) + ")" if m.is_method else ""
-        kind = f" ({type_text(m.type)})" if m.type else ""
-        lines.append(f"- `{s.name}.{m.name}{given}`{kind}: {' '.join(m.text.split())}")
-    return "\n\n".join(line for line in lines if line)
+        given = f"({', '.join(p.name for p in m.parameters)})" if m.is_method else ""
+        kind = f": `{type_text(m.type)}`" if m.type else ""
+        if not m.for_subclasses: lines.append(f"- `{s.name}.{m.name}{given}`{kind}. {' '.join(m.text.split())}")
+    return "\n\n".join(part for part in (f"```python\n{code}\n```", s.text, "\n".join(lines)) if part)
 
 
 def documentation(name: str, page: str) -> str:
-    "The Markdown of a symbol on its page: source link, heading, and what `Page` says of it."
+    "The Markdown of a symbol on its page: source link, heading, and what is said of it, on the page and in its copy."
     s = symbol(name)
     if s is None: raise LookupError(f"{name}, which {page}.ipynb exports, is not in hooklab/: run `nbdev-export`")
-    return f"""---
+    return f"""***
 
 [source](/{s.source}){{.source-link}}
 
@@ -204,6 +228,7 @@ def documentation(name: str, page: str) -> str:
 
 LINKED = re.compile(r"\[`([a-z_]\w*)`\]\(([^)\s]*)\)")
 DOTTED = re.compile(r"(?<![\[`])`(([A-Z]\w*)\.[a-z_]\w*)(?:\(\))?`(?![`\]])")
+FENCED = re.compile(r"(^```.*?^```)", re.M | re.S)
 
 
 @cache
@@ -214,8 +239,8 @@ def attributes_on(page: str) -> dict[str, str]:
 
 
 def link_members(text: str, page: str) -> str:
-    """Leads `Hook.stored` in prose to its address, where nbdev knows none, and `calls` on the page of a class that has such
-    an attribute to that, and not to a function of that name on another page."""
+    """Leads `Hook.stored` in prose to its address, where nbdev knows none, and `calls`, on the page of a class that has
+    such an attribute, to that, and not to a function of that name on another page."""
     def member(match):
         place = place_of(match[1])
         return f"[{match[0]}](/{place})" if place else match[0]
@@ -223,5 +248,5 @@ def link_members(text: str, page: str) -> str:
         elsewhere = not match[2].startswith(f"/{page}.html#")
         place = attributes_on(page).get(match[1]) if elsewhere else None
         return f"[`{match[1]}`]({place})" if place else match[0]
-    parts = re.split(r"(^```.*?^```)", LINKED.sub(own, text), flags=re.M | re.S)
+    parts = FENCED.split(LINKED.sub(own, text))
     return "".join(part if part.startswith("```") else DOTTED.sub(member, part) for part in parts)

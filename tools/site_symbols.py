@@ -3,13 +3,15 @@ import ast
 import io
 import re
 import tokenize
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
 FOR_SUBCLASSES = "Called ", "For subclasses: "  # how the docstring of a method begins that is not for users to call
+SHOWN_AS = {"__getitem__": "…", "__call__": "…"}  # special methods that have an entry if they have a docstring
+EVENT, OF_EVENT = re.compile("before_|after_"), "Called at this event of the training loop."
 
 
 def comments_of(code: str) -> dict[int, str]:
@@ -18,7 +20,7 @@ def comments_of(code: str) -> dict[int, str]:
     return {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Module:
     "A file of the package, and the page of the reference that it is exported from."
     name: str  # as in `hooks/hook`
@@ -37,7 +39,7 @@ class Parameter:
     kind: str = ""  # `*` before what may only be given by name, and `/` after what may not
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Symbol:
     "A function or class, with what stands in its source."
     name: str
@@ -80,15 +82,16 @@ class Symbol:
     @cached_property
     def is_record(self) -> bool:
         "Whether its fields are the parameters of its constructor."
-        return any(re.match(r"(\w+\.)?dataclass\b", ast.unparse(d)) for s in self.lineage for d in s.node.decorator_list) \
-            or "NamedTuple" in map(ast.unparse, self.other_bases)
+        marks = [ast.unparse(d) for s in self.lineage for d in s.node.decorator_list]
+        return any("dataclass" in mark for mark in marks) or "NamedTuple" in map(ast.unparse, self.other_bases)
 
     @cached_property
     def parameters(self) -> list[Parameter]:
         "What it is called with."
         if not self.is_class: return parameters(self.node, self.module)
-        made = next(((f, s) for s in self.lineage for f in s.node.body if isinstance(f, FUNCTIONS) and f.name == "__init__"), None)
-        if made: return parameters(made[0], made[1].module, method=True)
+        for s in self.lineage:
+            for f in s.node.body:
+                if getattr(f, "name", "") == "__init__": return parameters(f, s.module, method=True)
         if not self.is_record: return []
         fields = {}
         for s in reversed(self.lineage):
@@ -111,10 +114,9 @@ class Symbol:
         if not self.is_class: return {}
         found = {}
         for owner in self.lineage:
-            for part in owner.node.body:
-                if not (member := member_of(owner, part)): continue
+            for member in (m for part in owner.node.body for m in members_of(owner, part)):
                 if not (first := found.get(member.name)): found[member.name] = member
-                elif not first.text: found[member.name] = first.with_text_of(member)
+                elif not first.text: found[member.name] = replace(member, owner=first.owner, line=first.line)
         return {name: m for name, m in found.items() if m.text or m.owner is self}
 
 
@@ -128,25 +130,63 @@ class Member:
     type: ast.expr | None = None  # of an attribute, or what a method returns
     parameters: tuple[Parameter, ...] = ()
     line: int = 0
+    is_parameter: bool = False  # of the constructor, kept under its name
 
     @property
     def for_subclasses(self) -> bool: return self.text.startswith(FOR_SUBCLASSES)
 
-    def with_text_of(self, other: "Member") -> "Member":
-        return Member(self.name, self.owner, self.is_method, other.text, self.type or other.type, self.parameters, self.line)
 
-
-def member_of(owner: Symbol, part: ast.stmt) -> Member | None:
+def members_of(owner: Symbol, part: ast.stmt) -> list[Member]:
     "What a statement in the body of a class adds to its public members."
-    if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.target.id[0] != "_":
-        return Member(part.target.id, owner, False, owner.module.comments.get(part.end_lineno, ""), part.annotation, line=part.lineno)
-    if not isinstance(part, FUNCTIONS) or part.name[0] == "_": return None
+    if isinstance(part, ast.AnnAssign): return attribute(owner, part.target, part, type=part.annotation)
+    if isinstance(part, ast.Assign) and "of_history" in ast.unparse(part.value):  # methods of a `History`
+        history, names = symbol("History"), [t.id for t in getattr(part.targets[0], "elts", part.targets)]
+        return [replace(history.members[name], owner=owner, line=part.lineno) for name in names]
+    if not isinstance(part, FUNCTIONS): return []
+    if part.name == "__init__": return kept_parameters(owner, part) + set_on_self(owner, part)
     marks = {ast.unparse(d) for d in part.decorator_list}
-    if "overload" in marks or any(mark.endswith((".setter", ".deleter")) for mark in marks): return None
-    text = ast.get_docstring(part) or ""
-    if marks & {"property", "cached_property"}: return Member(part.name, owner, False, text, part.returns, line=part.lineno)
+    if "overload" in marks or any(mark.endswith((".setter", ".deleter")) for mark in marks): return []
+    text = text_of(part, owner.module)
+    if part.name[0] == "_" and not (part.name in SHOWN_AS and text): return set_on_self(owner, part)
+    if marks & {"property", "cached_property"}: return attribute(owner, part, part, text, type=part.returns)
+    if not text and EVENT.match(part.name): text = OF_EVENT
     given = parameters(part, owner.module, method="staticmethod" not in marks)
-    return Member(part.name, owner, True, text, part.returns, tuple(given), part.lineno)
+    return [Member(part.name, owner, True, text, part.returns, tuple(given), part.lineno), *set_on_self(owner, part)]
+
+
+def text_of(f: ast.FunctionDef, module: Module) -> str:
+    "The docstring of a function; of one that is a single line, also a sentence behind it."
+    if text := ast.get_docstring(f): return text
+    behind = module.comments.get(f.lineno, "")
+    return behind if f.lineno == f.end_lineno and behind[:1].isupper() else ""
+
+
+def attribute(owner: Symbol, target: ast.AST, line: ast.stmt, text: str | None = None, **more) -> list[Member]:
+    "An attribute, unless it is private; what it is stands behind it."
+    name = getattr(target, "name", None) or getattr(target, "attr", None) or getattr(target, "id", "_")
+    if text is None: text = owner.module.comments.get(line.end_lineno, "")
+    return [] if name[0] == "_" else [Member(name, owner, False, text, line=line.lineno, **more)]
+
+
+def set_on_self(owner: Symbol, f: ast.FunctionDef) -> list[Member]:
+    "The attributes that a method sets and gives a type, as in `self.n_calls: int = 0`."
+    return [m for part in ast.walk(f) if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Attribute)
+            for m in attribute(owner, part.target, part, type=part.annotation)]
+
+
+def kept_parameters(owner: Symbol, init: ast.FunctionDef) -> list[Member]:
+    "The attributes that keep a parameter of the constructor under its name, also as in `self.rows = list(rows)`."
+    given, found = {p.name: p for p in parameters(init, owner.module, method=True) if p.text}, []
+    for part in (part for part in ast.walk(init) if isinstance(part, ast.Assign)):
+        target, value = part.targets[0], part.value
+        several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        for to, what in zip(target.elts, value.elts) if several else [(target, value)]:
+            if isinstance(what, ast.Call) and len(what.args) == 1: what = what.args[0]
+            name = getattr(to, "attr", None)
+            if name in given and getattr(what, "id", None) == name:
+                p = given[name]
+                found += attribute(owner, to, part, p.text, type=p.type, is_parameter=True)
+    return found
 
 
 def default_of(value: ast.expr) -> str:
@@ -180,7 +220,8 @@ def parameters(f: ast.FunctionDef, module: Module, method=False) -> list[Paramet
 def returned(f: ast.FunctionDef, module: Module) -> Parameter | None:
     "What a function returns, with the comment behind it."
     if f.returns is None: return None
-    return Parameter("", f.returns, text=module.comments.get(f.returns.end_lineno, "") if f.returns.end_lineno < f.body[0].lineno else "")
+    text = module.comments.get(f.returns.end_lineno, "") if f.returns.end_lineno < f.body[0].lineno else ""
+    return Parameter("", f.returns, text=text)
 
 
 @cache
@@ -191,8 +232,9 @@ def modules() -> dict[str, Module]:
         code, name = file.read_text(encoding="utf-8"), file.relative_to(package).with_suffix("").as_posix()
         body = ast.parse(code).body
         page = re.search(r"File to edit: \S*/nbs/(\S+)\.ipynb", code)
-        public = frozenset(n for part in body if isinstance(part, ast.Assign) and getattr(part.targets[0], "id", "") == "__all__"
-                           for n in ast.literal_eval(part.value))
+        named = {part.targets[0].id: part.value for part in body
+                 if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name)}
+        public = frozenset(ast.literal_eval(named["__all__"])) if "__all__" in named else frozenset()
         found[name] = Module(name, page and page[1], body, comments_of(code), public)
     return found
 

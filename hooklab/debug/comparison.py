@@ -30,13 +30,13 @@ class ComparedRow:
     layer: str = "" # The class of the layer
 
     @property
-    def is_fault(self) -> bool: return self.kind.endswith("fault")
+    def is_fault(self) -> bool: return self.kind.endswith("fault") # Is it more than rounding, and the layer's own?
 
     @property
-    def is_pair(self) -> bool: return self.a is not None and self.b is not None
+    def is_pair(self) -> bool: return self.a is not None and self.b is not None # Has the layer a partner?
 
     @property
-    def name(self) -> str: return _name(self.b if self.a is None else self.a)
+    def name(self) -> str: return _name(self.b if self.a is None else self.a) # The name of the layer
 
 
 def _name(name: str | None) -> str:

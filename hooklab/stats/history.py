@@ -26,7 +26,8 @@ class KeptSteps:
     ):
         if max_rows < 2: raise ValueError(f"max_rows={max_rows}: there must be room for at least 2 steps")
         self.names, self.max_rows = list(names), max_rows
-        self.steps, self.stride, self.offered = [], 1, 0
+        self.steps: list[int] = [] # The number of the step of each row
+        self.stride, self.offered = 1, 0
 
     @property
     def wants_next(self) -> bool:
@@ -227,7 +228,7 @@ class WeightHistory(History):
     kind, has_hist, whats = "updates", False, ["ratio", "update", "data"]
 
     @property
-    def measured(self) -> Tensor: return self._rows(0, 1)[0] != NOT_MEASURED
+    def measured(self) -> Tensor: return self._rows(0, 1)[0] != NOT_MEASURED # When each parameter was measured
 
     def values(
         self,
