@@ -81,10 +81,10 @@ def process_notebooks(everything: bool):
     "Lets nbdev write the notebooks as pages into _proc: documented symbols, links, no hidden cells."
     from nbdev.serve import proc_nbs
     try: proc_nbs(n_workers=0, force=everything)
-    except Exception as error:  # whatever a cell raises: nbdev runs imports and exported cells
+    except Exception as error:  # such as code that cannot be read, or a symbol that was not exported
         shutil.rmtree(PROC, ignore_errors=True)  # a page that was begun would count as done
         sys.exit(f"A notebook cannot be made into a page ({' '.join(str(error).split())[:300]}): "
-                 "run `nbdev-test` to see which cell fails, fix it, then `make site`")
+                 "fix the cell, then `make site`")
 
 
 def tidy_pages():

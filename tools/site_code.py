@@ -26,7 +26,7 @@ def only_checks(body: list[ast.stmt]) -> bool:
 
 
 class show_code(Processor):
-    """Writes what the reference says of a symbol, folds its code below, and shows exported code where it documents none.
+    """Writes what the reference says of a symbol and folds its code below; shows exported code that documents none.
     Imports and cells that only check are folded, exported imports left out."""
     def begin(self):
         cells, at = [], 0

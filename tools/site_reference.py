@@ -122,7 +122,8 @@ class Page:
         methods = [m for m in every if m.is_method and not m.for_subclasses]
         inner = [m for m in every if m.for_subclasses]
         html = ""
-        for what, members, more in (("Attributes", attributes, self.kept(of, kept) if kept else ""), ("Methods", methods, "")):
+        as_given = self.kept(of, kept) if kept else ""
+        for what, members, more in (("Attributes", attributes, as_given), ("Methods", methods, "")):
             if members or more: html += f'<p class="members-title">{what}</p>{self.listed(of, what, members, more)}'
         if not inner: return html
         rows = self.listed(of, "For subclasses", inner)
@@ -234,8 +235,9 @@ FENCED = re.compile(r"(^```.*?^```)", re.M | re.S)
 @cache
 def attributes_on(page: str) -> dict[str, str]:
     "{name: address} of the attributes of the classes that a page documents."
-    return {m.name: f"/{page}.html#{member_id(s, m)}" for s in reversed(symbols().values())
-            if s.is_class and s.documented and s.module.page == page for m in s.members.values() if not m.is_method}
+    classes = [s for s in reversed(symbols().values()) if s.is_class and s.documented and s.module.page == page]
+    owned = [(m.owner if m.owner.documented else s, m) for s in classes for m in s.members.values() if not m.is_method]
+    return {m.name: f"/{of.module.page}.html#{member_id(of, m)}" for of, m in owned}
 
 
 def link_members(text: str, page: str) -> str:

@@ -142,10 +142,14 @@ def members_of(owner: Symbol, part: ast.stmt) -> list[Member]:
     if isinstance(part, ast.Assign) and "of_history" in ast.unparse(part.value):  # methods of a `History`
         history, names = symbol("History"), [t.id for t in getattr(part.targets[0], "elts", part.targets)]
         return [replace(history.members[name], owner=owner, line=part.lineno) for name in names]
+    if isinstance(part, ast.Assign) and isinstance(part.value, ast.Name):  # events that a method stands for
+        names = [target.id for target in part.targets if EVENT.match(target.id)]
+        return [Member(name, owner, True, OF_EVENT, line=part.lineno) for name in names]
     if not isinstance(part, FUNCTIONS): return []
     if part.name == "__init__": return kept_parameters(owner, part) + set_on_self(owner, part)
     marks = {ast.unparse(d) for d in part.decorator_list}
-    if "overload" in marks or any(mark.endswith((".setter", ".deleter")) for mark in marks): return []
+    if "overload" in marks: return []
+    if any(mark.endswith((".setter", ".deleter")) for mark in marks): return set_on_self(owner, part)
     text = text_of(part, owner.module)
     if part.name[0] == "_" and not (part.name in SHOWN_AS and text): return set_on_self(owner, part)
     if marks & {"property", "cached_property"}: return attribute(owner, part, part, text, type=part.returns)

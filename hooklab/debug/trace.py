@@ -71,7 +71,7 @@ class Reporter(nn.Module):
         self.model, self.training = model, model.training
         self.hooks = Hooks(children, report, root=model)
 
-    def forward(self, *args, **kwargs): return self.model(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.model(*args, **kwargs) # Run the model
     def remove(self): self.hooks.remove() # Remove the hooks
     def __enter__(self) -> Self: return self
     def __exit__(self, *exc): self.hooks.__exit__(*exc)

@@ -132,7 +132,7 @@ class Recording(Tables):
         return n if what == "n_samples" else torch.where(n > 0, self._numbers_of(what)/n, torch.nan)
 
     @property
-    def has_hist(self) -> bool: return "bin0" in self.rows
+    def has_hist(self) -> bool: return "bin0" in self.rows # Are there histograms?
 
     def __repr__(self):
         return f"Recording: {len(self)} steps of {len(self.names)} columns with {len(self.rows)} numbers each"
