@@ -58,12 +58,12 @@ class Page:
             if name in TORCH_PAGES: return self.link(TORCH + TORCH_PAGES[name], name)
             known = symbol(name)
             return self.link(known.place, name) if known and known.is_class else escape(name)
-        return NAME.sub(linked, type_text(annotation)) if annotation else ""
+        return NAME.sub(linked, type_text(annotation)).replace("[", "[<wbr>") if annotation else ""
 
     # ---- how it is called
 
-    def given(self, parameters, types: bool) -> str:
-        "Parameters as they stand between the parentheses, with their types if no table has them."
+    def given(self, parameters, types: bool, brackets: str = "()") -> str:
+        "Parameters in their parentheses, with their types if no table has them."
         parts = []
         for p in parameters:
             if p.kind == "*": parts.append("*")
@@ -71,8 +71,9 @@ class Page:
             default = f"{' = ' if kind else '='}{escape(p.default)}" if p.default else ""
             parts.append(f"{p.name}{kind}{default}")
             if p.kind == "/": parts.append("/")
-        commas = [","]*(len(parts) - 1) + [""]
-        return " ".join(f"<span>{part}{comma}</span>" for part, comma in zip(parts, commas))
+        left, right = brackets
+        ends = [","]*(len(parts) - 1) + [right]  # the last bracket does not stand on a line of its own
+        return left + (" ".join(f"<span>{part}{end}</span>" for part, end in zip(parts, ends)) or right)
 
     def arrow(self, returned: ast.expr | None) -> str:
         return f' <span class="type">-&gt; {self.type(returned)}</span>' if returned else ""
@@ -101,8 +102,8 @@ class Page:
         in_table = any(p.text for p in m.parameters)
         head = f'<a class="member" href="#{member_id(of, m)}">{SHOWN_AS.get(m.name, m.name)}</a>'
         if m.is_method:
-            left, right = "[]" if m.name == "__getitem__" else "()"
-            head += f"{left}{self.given(m.parameters, types=not in_table)}{right}{self.arrow(m.type)}"
+            brackets = "[]" if m.name == "__getitem__" else "()"
+            head += self.given(m.parameters, not in_table, brackets) + self.arrow(m.type)
         elif m.type: head += f'<span class="type">: {self.type(m.type)}</span>'
         says = self.text(m.text, about=of, known=names(m.parameters))
         if in_table: says += f"<details><summary>Parameters</summary>{self.table(m.parameters, about=of)}</details>"
@@ -124,19 +125,17 @@ class Page:
         html = ""
         as_given = self.kept(of, kept) if kept else ""
         for what, members, more in (("Attributes", attributes, as_given), ("Methods", methods, "")):
-            if members or more: html += f'<p class="members-title">{what}</p>{self.listed(of, what, members, more)}'
+            if members or more: html += f'<p class="members-title">{what}</p>{self.listed(of, members, more)}'
         if not inner: return html
-        rows = self.listed(of, "For subclasses", inner)
-        return f'{html}<details class="inner"><summary>For subclasses</summary>{rows}</details>'
+        return f'{html}<details class="inner"><summary>For subclasses</summary>{self.listed(of, inner)}</details>'
 
-    def listed(self, of: Symbol, what: str, members: list[Member], more: str = "") -> str:
+    def listed(self, of: Symbol, members: list[Member], more: str = "") -> str:
         "Members as lists: its own, then those of each base, under its name."
         html = ""
         for owner in {of: None} | {m.owner: None for m in members}:
             rows = "".join(self.member(of, m) for m in members if m.owner is owner) + (more if owner is of else "")
-            whose = "" if owner is of else f" from {owner.name}"
-            if whose: html += f'<p class="from">from {self.link(owner.place, owner.name)}</p>'
-            if rows: html += f'<dl class="members" aria-label="{what} of {of.name}{whose}">{rows}</dl>'
+            if owner is not of: html += f'<p class="from">from {self.link(owner.place, owner.name)}</p>'
+            if rows: html += f'<dl class="members">{rows}</dl>'
         return html
 
     # ---- all of it
@@ -146,13 +145,16 @@ class Page:
         word = "class" if s.is_class else "async def" if isinstance(s.node, ast.AsyncFunctionDef) else "def"
         is_record = s.is_class and s.is_record  # its fields are in the list of attributes
         in_table = any(p.text for p in (*s.parameters, s.returned) if p) and not is_record
-        given = self.given(s.parameters, types=not in_table and not is_record)
-        call = f"({given}){self.arrow(s.returned and s.returned.type)}" if given or not s.is_class else ""
+        call = self.given(s.parameters, types=not in_table and not is_record)
+        if s.returned: call += self.arrow(s.returned.type)
+        if s.is_class and not s.parameters: call = ""  # an exception takes what any exception takes
         html = f'<p class="signature"><code><span class="keyword">{word}</span> <b>{s.name}</b>{call}</code></p>'
-        html += self.text(s.text, about=s, known=names(s.parameters))
+        # of a function, words such as `stored` are about what it returns
+        about = s if s.is_class else symbol(type_text(s.returned.type)) if s.returned else None
+        html += self.text(s.text, about=about, known=names(s.parameters))
         if bases := [f"<code>{self.type(b)}</code>" for b in s.other_bases if ast.unparse(b) != "NamedTuple"]:
             html += f'<p class="from">A subclass of {", ".join(bases)}</p>'
-        if in_table: html += self.table(s.parameters, s.returned, about=s)
+        if in_table: html += self.table(s.parameters, s.returned, about=about)
         return f'<div class="reference">{html}{self.members(s)}</div>'
 
 

@@ -174,7 +174,7 @@ class Group(RootPasses):
         self.let_go()
         if message: warnings.warn(message, HookWarning, stacklevel=4)
 
-    def remove(self): self.close(report=sys.exc_info()[0] is None)
+    def remove(self): self.close(report=sys.exc_info()[0] is None) # Remove the hooks from their layers
 
     def let_go(self):
         "Called at the end: drops the function, the model and the hooks, which keep what was stored."

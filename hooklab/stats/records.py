@@ -75,7 +75,7 @@ class Readable(OneOfSeveral):
 
     @property
     def stats_tensor(self) -> Tensor:
-        "Means and deviations: number, layer, step."
+        "Means and standard deviations: number, layer, step."
         return self.history.stats_tensor
 
     layer_stats, hist = of_history("layer_stats"), of_history("hist")
