@@ -24,10 +24,12 @@ CLASSES = [s for s in PUBLIC if s.is_class]
 @pytest.fixture(scope="module")
 def shown(site) -> dict[str, BeautifulSoup]:
     "{name: what its page says of it} of each public name."
-    pages = {page: site_pages.read(site/f"{page}.html") for page in {s.module.page for s in PUBLIC}}
+    texts = {page: (site/f"{page}.html").read_text(encoding="utf-8") for page in {s.module.page for s in PUBLIC}}
+    # without the sidebar, which is most of a page
+    pages = {page: BeautifulSoup(text[text.index("<main"):], "html.parser") for page, text in texts.items()}
     found = {}
     for s in PUBLIC:
-        heading = next(h for h in pages[s.module.page].main.find_all("h3") if h.get_text(strip=True) == s.name)
+        heading = next(h for h in pages[s.module.page].find_all("h3") if h.get_text(strip=True) == s.name)
         found[s.name] = heading.find_next(class_="reference")
     return found
 
