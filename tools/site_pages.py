@@ -15,6 +15,8 @@ from bs4.element import PreformattedString
 from latex2mathml.converter import convert
 from nbdev.doclinks import NbdevLookup
 
+import moving
+
 # Runs before the page is painted, so that the page does not flash in the other theme.
 THEME = """(() => { let theme; try { theme = localStorage.getItem("hooklab-theme"); } catch {}
 document.documentElement.dataset.bsTheme = theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"); })()"""
@@ -64,6 +66,7 @@ def finish_pages(docs: Path, pages: dict[Path, BeautifulSoup], facts: dict):
     anchors = {file: ids(soup) for file, soup in pages.items()}
     for file, soup in pages.items(): finish_figures(soup, file)
     hang_gallery(docs, pages)
+    for file, soup in pages.items(): moving.place(soup, file.relative_to(docs).with_suffix("").as_posix())
     sections = []
     for css in docs.rglob("*.css"):
         text = css.read_text(encoding="utf-8")
