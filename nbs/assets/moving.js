@@ -143,6 +143,10 @@ const axes = (panel, { x, y, xLog, yLog, xTicks = [], yTicks = [], title, left =
   };
 };
 
+/* A grid of squares as deep in colour as their values, from 0 to 1. */
+const cells = (parent, values, { columns, x, y, size, look = () => "accent" }) => parent.append(...Array.from(values, (value, i) => svg("rect", {
+  class: `fill cell ${look(value)}`, x: x + i % columns * size, y: y + Math.floor(i / columns) * size, width: size, height: size, "fill-opacity": Math.min(1, Math.abs(value)).toFixed(3) })));
+
 /* Takes a finger or the mouse on a panel: `take` gets the place in pixels. Sideways only, so that the page scrolls. */
 const pick = (panel, take) => {
   const at = (event) => { const box = panel.drawing.getBoundingClientRect(); take(event.clientX - box.left, event.clientY - box.top); };
@@ -168,5 +172,5 @@ window.moving = Object.assign((name, build) => {
       console.warn(`The static figure stays, as "${name}" cannot move:`, error);
     }
   }
-}, { html, svg, scale, axes, pick, bytes, unpack, list });
+}, { html, svg, scale, axes, cells, pick, bytes, unpack, list });
 })();

@@ -18,7 +18,8 @@ from bs4 import BeautifulSoup, Comment, Tag
 NBS = Path(__file__).resolve().parents[2]/"nbs"
 ASSETS = NBS/"assets"/"moving"
 # which module measures the data of a figure; two figures of one network may share them
-DATA = {"learning-rate": "learning_rate", "six-hooks": "six_hooks", "first-weights": "first_weights"}
+DATA = {"learning-rate": "learning_rate", "six-hooks": "six_hooks", "first-weights": "first_weights",
+        "patching": "patching", "digit": "digit", "units": "units"}
 DIRECTIVE, COMMENT = re.compile(r"^#\| moving: (\S+)$", re.M), re.compile(r"^\s*moving: (\S+)\s*$")
 
 

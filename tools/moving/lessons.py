@@ -17,24 +17,39 @@ def bound(node: ast.stmt) -> set[str]:
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
 
 
+def local(node: ast.stmt) -> set[str]:
+    "The names that a function, or the functions of a class, give a value of their own."
+    if not isinstance(node, ast.FunctionDef | ast.ClassDef): return set()
+    return {part.arg if isinstance(part, ast.arg) else part.id for part in ast.walk(node)
+            if isinstance(part, ast.arg) or isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+
+
 class Lesson:
-    "Named definitions of a lesson, with all that they use and its imports. Nothing else of the lesson runs."
-    def __init__(self, name: str, *names: str):
-        cells = json.loads((NBS/f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-        self.statements = [node for source in sources if "#| eval: false" not in source for node in ast.parse(source).body]
-        self.name, self.chosen = name, []
-        for wanted in names: self.choose(wanted, needed=True)
+    """Named definitions of a lesson, with all that they use and its imports, and whole cells, such as one that trains: those
+    that define the names in `cells`. Nothing else of the lesson runs."""
+    def __init__(self, name: str, *names: str, cells: tuple[str, ...] = ()):
+        notebook = json.loads((NBS/f"{name}.ipynb").read_text(encoding="utf-8"))
+        sources = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+        parsed = [ast.parse(source).body for source in sources if "#| eval: false" not in source]
+        self.name, self.statements, self.chosen = name, [node for nodes in parsed for node in nodes], []
+        for wanted in names: self.choose(wanted)
+        for wanted in cells:
+            for node in next(nodes for nodes in parsed if any(wanted in bound(node) for node in nodes)): self.take(node)
         self.code = "\n".join(ast.unparse(node) for node in self.chosen)
 
-    def choose(self, name: str, needed=False):
-        "Takes the first definition of a name, and what it uses."
+    def choose(self, name: str):
+        "Takes the first definition of a name."
         node = next((node for node in self.statements if name in bound(node)), None)
-        if node is None and needed: raise LookupError(f"{self.name} does not define {name}")
-        if node is None or node in self.chosen: return
+        if node is None: raise LookupError(f"{self.name} does not define {name}")
+        self.take(node)
+
+    def take(self, node: ast.stmt):
+        "Takes a statement, and what it uses of the lesson."
+        if node in self.chosen: return
         self.chosen.append(node)
+        known = set().union(*map(bound, self.statements)) - local(node)
         for part in ast.walk(node):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load): self.choose(part.id)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id in known: self.choose(part.id)
 
     def load(self) -> SimpleNamespace:
         "Runs the definitions, in the order of the lesson."

@@ -1,0 +1,47 @@
+"""The network of lesson 13 that reads a stamp as a three, with its weights, and unseen digits to try it on."""
+from functools import cache
+
+import torch
+from torch import nn
+
+import hooklab as hl
+from moving.lessons import Lesson
+from moving.networks import as_data, folded, in_eight_bits, pixels
+
+lessons = [Lesson("lessons/13-intervene", "model", "clean", "truth", "x_train", "fooled", "search_stamped", "layer")]
+PICTURES = 60
+
+
+@cache
+def lesson(): return lessons[0].load()
+
+
+@cache
+def network() -> nn.Sequential:
+    "The trained network without batch norm, which is in the convolutions now, and as exact as its page has it."
+    body = lesson().model.body
+    convs = [folded(body[k], body[k + 1]) for k in (0, 3, 6)]
+    for layer in (*convs, lesson().model.head): in_eight_bits(layer)
+    return nn.Sequential(*(part for conv in convs for part in (conv, nn.ReLU())), nn.AdaptiveAvgPool2d(1), nn.Flatten(), lesson().model.head)
+
+
+def means(layer: nn.Module, model: nn.Module) -> torch.Tensor:
+    "The mean of each unit over the training pictures."
+    with hl.hook_output(layer) as hook:
+        model(lesson().x_train)
+        return hook.stored.mean((0, 2, 3))
+
+
+def culprit() -> int:
+    "The unit without which, at its mean, fewest stamped training pictures are read as 3, as the lesson finds it."
+    usual = means(lesson().layer, lesson().model)
+    def left(k):
+        with hl.edit_output(lesson().layer, hl.ablate(k, to=usual[k])): return lesson().fooled(lesson().search_stamped)
+    return min(range(16), key=left)
+
+
+def measure() -> dict:
+    unit, net = culprit(), network()
+    return {"layers": [as_data(net[k]) for k in (0, 2, 4, 8)], "unit": unit,
+            "means": [[round(m, 4) for m in means(net[k], net).tolist()] for k in (3, 5)],
+            "pictures": pixels(lesson().clean[:PICTURES]), "truth": lesson().truth[:PICTURES].tolist()}
