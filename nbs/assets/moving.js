@@ -160,6 +160,27 @@ const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeA
 const unpack = (text, low, high) => Float32Array.from(bytes(text), (byte) => low + byte / 255 * (high - low));
 const list = (words) => words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
 
+/* Layers of a small network, whose weights are whole numbers of eight bits. */
+const layers = (data) => data.map((layer) => ({ ...layer, weight: Float32Array.from(new Int8Array(bytes(layer.weight).buffer), (whole) => whole * layer.worth) }));
+
+/* A convolution of 3×3 pixels, and a ReLU. `scale` multiplies all its parameters. */
+const convolve = ({ weight, bias, out, stride }, input, side, scale = 1) => {
+  const wide = side + 2, count = input.length / side ** 2, end = Math.ceil(side / stride), result = new Float32Array(out * end ** 2);
+  const padded = new Float32Array(count * wide ** 2);
+  for (let c = 0; c < count; c++) for (let y = 0; y < side; y++) padded.set(input.subarray((c * side + y) * side, (c * side + y + 1) * side), (c * wide + y + 1) * wide + 1);
+  for (let o = 0, at = 0; o < out; o++) for (let y = 0; y < end; y++) for (let x = 0; x < end; x++) {
+    let sum = bias[o];
+    for (let c = 0, w = o * count * 9; c < count; c++) for (let i = 0; i < 3; i++) {
+      const p = (c * wide + y * stride + i) * wide + x * stride;
+      sum += weight[w++] * padded[p] + weight[w++] * padded[p + 1] + weight[w++] * padded[p + 2];
+    }
+    result[at++] = Math.max(0, sum * scale);
+  }
+  return result;
+};
+const linear = ({ weight, bias, out }, input, scale = 1) => Float32Array.from({ length: out }, (_, o) => scale * input.reduce((sum, value, i) => sum + weight[o * input.length + i] * value, bias[o]));
+const softmax = (logits) => { const powers = logits.map((logit) => Math.exp(logit - Math.max(...logits))), sum = powers.reduce((a, b) => a + b); return powers.map((power) => power / sum); };
+
 window.moving = Object.assign((name, build) => {
   for (const place of document.querySelectorAll(`.moving[data-figure="${name}"]`)) {
     const figure = new Figure(place, name);
@@ -172,5 +193,5 @@ window.moving = Object.assign((name, build) => {
       console.warn(`The static figure stays, as "${name}" cannot move:`, error);
     }
   }
-}, { html, svg, scale, axes, cells, pick, bytes, unpack, list });
+}, { html, svg, scale, axes, cells, pick, unpack, list, layers, convolve, linear, softmax });
 })();

@@ -8,8 +8,9 @@ import hooklab as hl
 from moving.lessons import Lesson
 from moving.networks import as_data, folded, in_eight_bits, pixels
 
-lessons = [Lesson("lessons/13-intervene", "model", "clean", "truth", "x_train", "fooled", "search_stamped", "layer")]
-PICTURES = 60
+lessons = [Lesson("lessons/13-intervene", "model", "clean", "truth", "x_train", "fooled", "search_stamped", "layer",
+                  "stamp")]
+PICTURES = 80
 
 
 @cache
@@ -40,8 +41,22 @@ def culprit() -> int:
     return min(range(16), key=left)
 
 
+def read() -> list[int]:
+    "How many stamped pictures are read as 3, and how many unstamped ones are right."
+    net, pictures, truth = network(), lesson().clean[:PICTURES], lesson().truth[:PICTURES]
+    return [(net(lesson().stamp(pictures)).argmax(1) == 3).sum().item(), (net(pictures).argmax(1) == truth).sum().item()]
+
+
+def read_without(k: int, units: int | list[int], to: float | list[float]) -> list[int]:
+    "The same when units of layer k are off."
+    with hl.edit_output(network()[k], hl.ablate(units, to=torch.tensor(to))): return read()
+
+
 def measure() -> dict:
     unit, net = culprit(), network()
+    usual = [[round(m, 4) for m in means(net[k], net).tolist()] for k in (3, 5)]
+    alone = [[[read_without(k, unit, to*mean) for unit, mean in enumerate(of_layer)] for to in (0, 1)]
+             for k, of_layer in zip((3, 5), usual)]
     return {"layers": [as_data(net[k]) for k in (0, 2, 4, 8)], "unit": unit,
-            "means": [[round(m, 4) for m in means(net[k], net).tolist()] for k in (3, 5)],
+            "means": usual, "alone": alone, "whole": read(),
             "pictures": pixels(lesson().clean[:PICTURES]), "truth": lesson().truth[:PICTURES].tolist()}
