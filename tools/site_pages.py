@@ -10,12 +10,11 @@ from html import escape
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
+import moving
 from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import PreformattedString
 from latex2mathml.converter import convert
 from nbdev.doclinks import NbdevLookup
-
-import moving
 
 # Runs before the page is painted, so that the page does not flash in the other theme.
 THEME = """(() => { let theme; try { theme = localStorage.getItem("hooklab-theme"); } catch {}

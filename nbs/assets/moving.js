@@ -182,7 +182,7 @@ const linear = ({ weight, bias, out }, input, scale = 1) => Float32Array.from({ 
 const softmax = (logits) => { const powers = logits.map((logit) => Math.exp(logit - Math.max(...logits))), sum = powers.reduce((a, b) => a + b); return powers.map((power) => power / sum); };
 
 window.moving = Object.assign((name, build) => {
-  for (const place of document.querySelectorAll(`.moving[data-figure="${name}"]`)) {
+  for (const place of document.querySelectorAll(`.moving[data-figure="${name}"]:not(.moving-on)`)) {
     const figure = new Figure(place, name);
     try {
       build(figure, window.movingData[name]);

@@ -1,8 +1,9 @@
-"""Figures that move: hooklab measures their data on the networks of the lessons, and each takes the place of a static one.
+"""Figures that move: hooklab measures their data on the networks of the lessons, and each replaces a static one.
 
-A cell of a notebook that says `#| moving: learning-rate`, or a picture that follows the comment `<!-- moving: digit -->`,
-has a moving figure of that name: nbs/assets/moving/learning-rate.js draws it, and tools/moving/learning_rate.py measures
-what it shows. `make figures` (python -m moving) measures again.
+A cell of a notebook that says `#| moving: learning-rate`, or a picture below the comment `<!-- moving: digit -->`,
+has a moving figure of that name. nbs/assets/moving/learning-rate.js draws it, and tools/moving/learning_rate.py
+measures what it shows. `make figures` (python -m moving) measures again. A comment without a picture below it is a
+place where nothing stood before.
 """
 import hashlib
 import inspect
@@ -17,9 +18,9 @@ from bs4 import BeautifulSoup, Comment, Tag
 
 NBS = Path(__file__).resolve().parents[2]/"nbs"
 ASSETS = NBS/"assets"/"moving"
-# which module measures the data of a figure; two figures of one network may share them
+# which module measures the data of a figure
 DATA = {"learning-rate": "learning_rate", "six-hooks": "six_hooks", "first-weights": "first_weights",
-        "patching": "patching", "digit": "digit", "units": "units"}
+        "patching": "patching", "digit": "digit", "units": "units", "layer-names": "layer_names"}
 DIRECTIVE, COMMENT = re.compile(r"^#\| moving: (\S+)$", re.M), re.compile(r"^\s*moving: (\S+)\s*$")
 
 
@@ -63,12 +64,21 @@ def place(soup: BeautifulSoup, page: str):
     found = {name: figure for figure in soup.main.find_all("figure") if figure.figcaption
              and (name := wanted(notebook).get(plain(figure.figcaption.get_text(" ", strip=True))))}
     for comment in soup.main.find_all(string=lambda text: isinstance(text, Comment)):
-        if name := COMMENT.match(comment): found[name[1]] = comment.find_next("figure")
+        if name := COMMENT.match(comment): found[name[1]] = picture_below(comment)
     if missing := set(wanted(notebook).values()) - found.keys():
         raise ValueError(f"{page} has no figure for {', '.join(missing)}: its cell needs `#| fig-cap:` too")
     for name, figure in found.items():
         figure.wrap(soup.new_tag("div", attrs={"class": "moving", "data-figure": name}))
     if found: soup.head.extend(tags(soup, list(found), "../"*page.count("/") + "assets/"))
+
+
+def picture_below(comment: Comment) -> Tag:
+    "The picture that comes next, or, where something else comes next, an empty place for the figure."
+    below = comment.find_next_sibling()
+    if below and below.name == "figure": return below
+    if below and (below.name == "p" or "quarto-figure" in below.get("class", [])) and below.figure: return below.figure
+    comment.insert_after(empty := Tag(name="figure", attrs={"hidden": ""}))
+    return empty
 
 
 def tags(soup: BeautifulSoup, names: list[str], assets: str) -> list[Tag]:

@@ -1,4 +1,4 @@
-"""Lesson 07's network before the first step, for many sizes of the initial weights: outputs, gradients, and what it learns."""
+"""Lesson 07's network before the first step, for many sizes of its weights: outputs, gradients, and what it learns."""
 from functools import cache
 
 import torch
@@ -9,7 +9,8 @@ from moving.lessons import Lesson, packed
 lessons = [Lesson("lessons/07-init", "mlp", "at_start", "fit", "x_valid", "y_valid")]
 STDS = [0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 0.18, 0.2,
         0.25, 0.3, 0.4, 0.5, 0.7, 1.]
-ACTIVATIONS = {"tanh": (nn.Tanh, (-1, 1)), "ReLU": (nn.ReLU, (-0.5, 3)), "GELU": (nn.GELU, (-0.5, 3))}  # with the range of the histogram
+# with the range of the histogram
+ACTIVATIONS = {"tanh": (nn.Tanh, (-1, 1)), "ReLU": (nn.ReLU, (-0.5, 3)), "GELU": (nn.GELU, (-0.5, 3))}
 BINS = 31
 BRIGHTEST = 0.4  # as in the lesson: of the square root of a fraction
 

@@ -25,8 +25,8 @@ def local(node: ast.stmt) -> set[str]:
 
 
 class Lesson:
-    """Named definitions of a lesson, with all that they use and its imports, and whole cells, such as one that trains: those
-    that define the names in `cells`. Nothing else of the lesson runs."""
+    """Named definitions of a lesson, with all that they use and its imports, and whole cells, such as one that trains:
+    those that define the names in `cells`. Nothing else of the lesson runs."""
     def __init__(self, name: str, *names: str, cells: tuple[str, ...] = ()):
         notebook = json.loads((NBS/f"{name}.ipynb").read_text(encoding="utf-8"))
         sources = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]

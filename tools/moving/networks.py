@@ -22,8 +22,9 @@ def as_data(layer: nn.Conv2d | nn.Linear) -> dict:
     "A layer as its page gets it."
     whole, worth = quantized(layer.weight.data)
     weight = base64.b64encode(whole.flatten().to(torch.int8).numpy().tobytes()).decode()
-    data = {"out": len(whole), "weight": weight, "worth": worth, "bias": [round(b, 4) for b in layer.bias.data.tolist()]}
-    return data | ({"stride": layer.stride[0]} if isinstance(layer, nn.Conv2d) else {})
+    bias = [round(b, 4) for b in layer.bias.data.tolist()]
+    stride = {"stride": layer.stride[0]} if isinstance(layer, nn.Conv2d) else {}
+    return {"out": len(whole), "weight": weight, "worth": worth, "bias": bias, **stride}
 
 
 def folded(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:

@@ -1,4 +1,4 @@
-"""Lesson 14's experiment for every place and depth: threes with activations of eights, of other threes, and with their own."""
+"""Lesson 14's experiment for every place and depth: threes with activations of eights, their own, and of others."""
 from functools import cache
 
 import torch
@@ -6,8 +6,8 @@ import torch
 import hooklab as hl
 from moving.lessons import Lesson
 
-lessons = [Lesson("lessons/14-patching", "x", "y", "eights", "threes", "means", "sites", "record", "of_eights", "of_others",
-                  "patched", "ahead", "low", "high", cells=("vit",))]
+lessons = [Lesson("lessons/14-patching", "x", "y", "eights", "threes", "means", "sites", "record", "of_eights",
+                  "of_others", "patched", "ahead", "low", "high", cells=("vit",))]
 PLACES = [*range(17), slice(1, None)]  # the class token, the squares, and all squares together
 
 
@@ -26,12 +26,11 @@ def thousandths(t: torch.Tensor) -> list: return t.mul(1000).round().int().tolis
 
 
 def measure() -> dict:
-    lesson14 = lesson()
-    with hl.hook_outputs(lesson14.vit, names="*.pattern") as hooks: lesson14.vit(lesson14.eights)
-    sources = {"eights": lesson14.of_eights, "themselves": lesson14.record(lesson14.threes), "other threes": lesson14.of_others}
-    results = [[[patch(site, place, values) for place in PLACES] for site in lesson14.sites] for values in sources.values()]
-    three = lesson14.means[1]
-    return {"sites": lesson14.sites, "sources": list(sources), "unpatched": thousandths(lesson14.vit(lesson14.threes).softmax(1).mean(0)),
+    vit, threes, sites, three = lesson().vit, lesson().threes, lesson().sites, lesson().means[1]
+    with hl.hook_outputs(vit, names="*.pattern") as hooks: vit(lesson().eights)
+    sources = {"eights": lesson().of_eights, "themselves": lesson().record(threes), "other threes": lesson().of_others}
+    results = [[[patch(site, place, values) for place in PLACES] for site in sites] for values in sources.values()]
+    return {"sites": sites, "sources": list(sources), "unpatched": thousandths(vit(threes).softmax(1).mean(0)),
             "recovered": [[[back for back, _ in line] for line in rows] for rows in results],
             "probabilities": [[[digits for _, digits in line] for line in rows] for rows in results],
             "looks": [thousandths(pattern.mean(0)[:, 0, 1:]) for pattern in hooks.stored],

@@ -48,8 +48,8 @@ CASES = {"as found: detach": lambda: lesson().Reader(), "fixed": lambda: lesson(
 
 
 def step(make) -> dict:
-    """The events of one step, each with its kind, its layer and a shape; the parameters that would learn; and what share of
-    the output of conv1 is negative when its forward hook gets it, and when the step is over."""
+    """The events of one step, each with its kind, its layer and a shape; the parameters that would learn; and how many
+    percent of the output of conv1 are negative when its forward hook gets it, and when the step is over."""
     torch.manual_seed(0)
     model, kept, negative = make(), [], []
 

@@ -23,7 +23,8 @@ def network() -> nn.Sequential:
     body = lesson().model.body
     convs = [folded(body[k], body[k + 1]) for k in (0, 3, 6)]
     for layer in (*convs, lesson().model.head): in_eight_bits(layer)
-    return nn.Sequential(*(part for conv in convs for part in (conv, nn.ReLU())), nn.AdaptiveAvgPool2d(1), nn.Flatten(), lesson().model.head)
+    blocks = [part for conv in convs for part in (conv, nn.ReLU())]
+    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), lesson().model.head)
 
 
 def means(layer: nn.Module, model: nn.Module) -> torch.Tensor:
@@ -43,8 +44,9 @@ def culprit() -> int:
 
 def read() -> list[int]:
     "How many stamped pictures are read as 3, and how many unstamped ones are right."
-    net, pictures, truth = network(), lesson().clean[:PICTURES], lesson().truth[:PICTURES]
-    return [(net(lesson().stamp(pictures)).argmax(1) == 3).sum().item(), (net(pictures).argmax(1) == truth).sum().item()]
+    pictures, truth = lesson().clean[:PICTURES], lesson().truth[:PICTURES]
+    stamped, clean = (network()(x).argmax(1) for x in (lesson().stamp(pictures), pictures))
+    return [(stamped == 3).sum().item(), (clean == truth).sum().item()]
 
 
 def read_without(k: int, units: int | list[int], to: float | list[float]) -> list[int]:

@@ -5,7 +5,8 @@ moving("digit", (figure, data) => {
   const scales = ["0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1"];
   const example = figure.choice("a digit", [..."0123456789"], 3), scale = figure.slider("weights ×", scales, scales.length - 1);
   let strokes = [], drawn = false, pen = [4, 4], down = false;
-  const clear = () => { strokes = []; drawn = true; down = false; figure.change(); };
+  const own = () => { strokes = []; drawn = true; for (const input of example.inputs) input.checked = false; };
+  const clear = () => { own(); down = false; figure.change(); };
   figure.button("draw your own", () => { clear(); pad.drawing.focus(); });
   for (const input of example.inputs) for (const event of ["change", "click"]) input.addEventListener(event, () => { drawn = false; figure.change(); });
 
@@ -36,8 +37,8 @@ moving("digit", (figure, data) => {
   const largest = (maps) => maps.reduce((a, b) => Math.max(a, b), 0);
   figure.draws.push(() => { seen = image(); outputs = run(seen, +scales[scale.value]); full = run(seen, 1); });
 
-  const side = 152;
-  const pad = figure.panel({ height: side + 22, basis: side + 4, grow: 0, label: "Drawing area: arrow keys move the pen, space puts it down or lifts it, Delete clears" }, (panel) => {
+  let side;
+  const pad = figure.panel({ height: (width) => (side = Math.min(width, 196)) + 22, label: "Drawing area: arrow keys move the pen, space puts it down or lifts it, Delete clears" }, (panel) => {
     panel.add(svg("text", { class: "title", x: 2, y: 12 }, "draw here"));
     panel.add(svg("rect", { class: "sheet", x: 2, y: 20, width: side - 2, height: side - 2 }));
     if (!drawn) cells(panel.drawing, seen, { columns: 8, x: 2, y: 20, size: (side - 2) / 8, look: () => "ink" });
@@ -48,7 +49,7 @@ moving("digit", (figure, data) => {
   });
   pad.drawing.classList.add("moving-pad");
   for (const [name, value] of [["tabindex", 0], ["role", "application"]]) pad.drawing.setAttribute(name, value);
-  const start = (point) => { if (!drawn) { strokes = []; drawn = true; } strokes.push([point]); };
+  const start = (point) => { if (!drawn) own(); strokes.push([point]); };
   const move = (point) => { pen = point.map((v) => Math.min(8, Math.max(0, v))); if (down) strokes.at(-1).push(pen); figure.change(); };
   const under = (event) => { const box = pad.drawing.getBoundingClientRect(); return [(event.clientX - box.left - 2) / (side - 2) * 8, (event.clientY - box.top - 20) / (side - 2) * 8]; };
   pad.drawing.addEventListener("pointerdown", (event) => { pad.drawing.setPointerCapture(event.pointerId); start(under(event)); down = true; move(under(event)); });
@@ -63,32 +64,33 @@ moving("digit", (figure, data) => {
     event.preventDefault();
   });
 
-  const groups = [[0, "block 1: 8 maps", 4, 8], [1, "block 2: 16", 4, 4], [2, "block 3: 32", 8, 2], [3, "block 4: 64", 8, 1]], tall = 74;
-  figure.panel({ height: (width) => width > 490 ? tall + 46 : 2 * (tall + 44), basis: 330, grow: 3, label: "The maps of each block" }, (panel) => {
-    let x = 2, y = 20;
-    for (const [block, title, columns, edge] of groups) {
-      const values = outputs[block], most = largest(full[block]) || 1, rows = values.length / edge ** 2 / columns, size = (tall - (rows - 1) * 2) / (rows * edge);
-      const wide = columns * edge * size + (columns - 1) * 2;
-      if (x + wide > panel.width + 4) { x = 2; y += tall + 40; }
-      panel.add(svg("text", { class: "title", x, y: y - 8 }, title), svg("text", { x, y: y + tall + 15 }, `up to ${largest(values).toPrecision(2)}`));
-      for (let map = 0; map < values.length / edge ** 2; map++) {
-        cells(panel.drawing, values.subarray(map * edge ** 2, (map + 1) * edge ** 2).map((value) => value / most),
-          { columns: edge, x: x + map % columns * (edge * size + 2), y: y + Math.floor(map / columns) * (edge * size + 2), size });
-      }
-      panel.add(svg("rect", { class: "axis", x: x - 1, y: y - 1, width: wide + 2, height: tall + 2 }));
-      x += wide + 14;
-    }
-  });
-  figure.panel({ height: 120, basis: 140, grow: 1, label: "The answer: the probability of each digit" }, (panel) => {
+  figure.panel({ height: 132, label: "The answer: the probability of each digit" }, (panel) => {
     const chart = axes(panel, { x: [-0.6, 9.6], y: [0, 1], title: "the answer", xTicks: Array.from({ length: 10 }, (_, d) => [d]), yTicks: [[0, "0"], [1, "1"]], left: 16, right: 4 });
     const wide = (chart.X(1) - chart.X(0)) * 0.7, best = outputs[4].indexOf(Math.max(...outputs[4]));
     outputs[4].forEach((p, d) => chart.inside.append(svg("rect", { class: `fill ${d === best ? "warm" : "ink"}`, x: chart.X(d) - wide / 2, y: chart.Y(p), width: wide, height: chart.Y(0) - chart.Y(p) })));
   });
 
+  const groups = [[0, "block 1: 8 maps", 4, 8], [1, "block 2: 16", 4, 4], [2, "block 3: 32", 8, 2], [3, "block 4: 64", 8, 1]], tall = (width) => Math.min(140, (width - 20) / 3);
+  figure.panel({ height: (width) => 2 * (tall(width) + 42), label: "The maps of each block" }, (panel) => {
+    let x = 2, y = 20;
+    const high = tall(panel.width);
+    for (const [block, title, columns, edge] of groups) {
+      const values = outputs[block], most = largest(full[block]) || 1, rows = values.length / edge ** 2 / columns, size = (high - (rows - 1) * 2) / (rows * edge);
+      const wide = columns * edge * size + (columns - 1) * 2;
+      if (block === 2) { x = 2; y += high + 42; }
+      panel.add(svg("text", { class: "title", x, y: y - 8 }, title), svg("text", { x, y: y + high + 15 }, `up to ${largest(values).toPrecision(2)}`));
+      for (let map = 0; map < values.length / edge ** 2; map++) {
+        cells(panel.drawing, values.subarray(map * edge ** 2, (map + 1) * edge ** 2).map((value) => value / most),
+          { columns: edge, x: x + map % columns * (edge * size + 2), y: y + Math.floor(map / columns) * (edge * size + 2), size });
+      }
+      panel.add(svg("rect", { class: "axis", x: x - 1, y: y - 1, width: wide + 2, height: high + 2 }));
+      x += wide + 14;
+    }
+  });
   figure.draws.push(() => {
     const answer = outputs[4], best = answer.indexOf(Math.max(...answer)), [now, before] = [largest(outputs[3]), largest(full[3])];
     const faded = scale.value < scales.length - 1 && now ? ` With weights × ${scales[scale.value]}, the largest value of block 4 is ${(before / now).toPrecision(2)} times smaller.` : "";
-    figure.say(drawn && !strokes.length ? "An empty sheet: draw a digit." : `The network reads a ${best}, with probability ${(100 * answer[best]).toFixed(1)} %.${faded || " Hooks on its four blocks read every map."}`);
+    figure.say(drawn && !strokes.length ? "An empty sheet: draw a digit." : `The network reads ${best === 8 ? "an" : "a"} ${best}, with probability ${(100 * answer[best]).toFixed(1)} %.${faded || " Hooks on its four blocks read every map."}`);
   });
   figure.text("which maps answer to the slope of your stroke? What happens, block by block, when all weights become smaller?",
     `A network of 25,034 weights runs on this page, on pictures of eight by eight pixels; it reads ${data.right} % of unseen digits. Each map is what one channel makes of the picture. Draw with the mouse or a finger; with the keyboard, arrows move the pen and space puts it down.`);

@@ -41,17 +41,18 @@ moving("units", (figure, data) => {
     if (made !== of) {
       made = of;
       units.replaceChildren(...alone.map((_, unit) => {
-        const button = html("button", { type: "button", class: "moving-unit" }, svg("svg", { viewBox: "0 0 8 8", "aria-hidden": "true" }), html("span", {}));
+        const button = html("button", { type: "button", class: "moving-unit" }, svg("svg", { viewBox: "0 0 8 8", "aria-hidden": "true" }), html("span", {}, html("b", {}, String(unit)), html("span", {})), html("i", {}));
         button.addEventListener("click", () => { if (!off[of].delete(unit)) off[of].add(unit); figure.change(); });
         return button;
       }));
     }
     const maps = of ? convolve(net[2], second[0][picture.value], 8) : second[0][picture.value], most = maps.reduce((a, b) => Math.max(a, b), 0);
     [...units.children].forEach((button, unit) => {
-      const [drawing, text] = button.children, is = off[of].has(unit);
+      const [drawing, text, bar] = button.children, is = off[of].has(unit);
       button.setAttribute("aria-pressed", !is);
       button.setAttribute("aria-label", `Unit ${unit}: ${is ? "off" : "on"}. Without it alone, ${alone[unit][0]} stamped digits are read as 3`);
-      text.textContent = `${unit}: ${alone[unit][0]}`;
+      text.lastChild.textContent = alone[unit][0];
+      bar.style.width = `${100 * alone[unit][0] / count}%`;
       drawing.replaceChildren();
       cells(drawing, maps.subarray(64 * unit, 64 * unit + 64).map((value) => value / most), { columns: 8, x: 0, y: 0, size: 1 });
     });
@@ -63,5 +64,5 @@ moving("units", (figure, data) => {
       `Of ${count} stamped digits ${fooled} are read as 3 (${whole[0]} with all units); without a stamp ${right} are right (${whole[1]}).`);
   });
   figure.text("with zero instead of the mean, which other units seem to carry the stamp? And how many of layer 3 must go before it is no longer seen?",
-    `The network runs on this page. Each map is what a unit makes of the stamped digit; below it, after the unit’s number, how many of the ${count} stamped digits are read as 3 without that unit alone. Click units to switch them off and on.`);
+    `The network runs on this page. Each map is what a unit makes of the stamped digit; below it, beside the unit’s number and as a bar, how many of the ${count} stamped digits are read as 3 without that unit alone. Click units to switch them off and on.`);
 });
