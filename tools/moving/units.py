@@ -57,8 +57,11 @@ def read_without(k: int, units: int | list[int], to: float | list[float]) -> lis
 def measure() -> dict:
     unit, net = culprit(), network()
     usual = [[round(m, 4) for m in means(net[k], net).tolist()] for k in (3, 5)]
+    stamped = lesson().stamp(lesson().clean[:PICTURES])
+    with hl.edit_output(net[3], hl.ablate(unit, to=torch.tensor(usual[0][unit]))): without = net(stamped).argmax(1)
+    cured = (net(stamped).argmax(1) == 3) & (without == lesson().truth[:PICTURES])
     alone = [[[read_without(k, unit, to*mean) for unit, mean in enumerate(of_layer)] for to in (0, 1)]
              for k, of_layer in zip((3, 5), usual)]
     return {"layers": [as_data(net[k]) for k in (0, 2, 4, 8)], "unit": unit,
-            "means": usual, "alone": alone, "whole": read(),
+            "means": usual, "alone": alone, "whole": read(), "shown": cured.tolist().index(True),
             "pictures": pixels(lesson().clean[:PICTURES]), "truth": lesson().truth[:PICTURES].tolist()}

@@ -28,14 +28,14 @@ moving("patching", (figure, data) => {
     else if (column >= 0 && column < 4 && row >= 0) place.value = 1 + 4 * row + column;
   });
 
-  figure.panel({ height: top + 5 * size + 36, basis: 210, label: "Recovered after each block, for this place" }, (panel) => {
+  figure.panel({ height: (width) => width > 300 ? 165 : top + 5 * size + 36, basis: 210, label: "Recovered after each block, for this place" }, (panel) => {
     const chart = axes(panel, { x: [-0.2, 3.3], y: [-0.1, 1.05], title: `patch at ${places[place.value]}`, xTicks: sites.map((name, i) => [i, name.replace("blocks.", "block ")]), yTicks: [[0], [0.5], [1]], left: 32 });
     const points = sites.map((_, i) => [i, data.recovered[source.value][i][place.value] / 1000]);
     chart.line(points, "accent");
     chart.dots(points, "accent");
     chart.dots([points[site.value]], "warm", 5);
   });
-  figure.panel({ height: top + 5 * size + 36, basis: 210, label: "Mean probability of each digit, with the patch and without" }, (panel) => {
+  figure.panel({ height: (width) => width > 300 ? 165 : top + 5 * size + 36, basis: 210, label: "Mean probability of each digit, with the patch and without" }, (panel) => {
     const chart = axes(panel, { x: [-0.6, 9.6], y: [0, 1], title: "probability of each digit", xTicks: Array.from({ length: 10 }, (_, d) => [d]), yTicks: [[0], [0.5], [1]], left: 32 });
     const wide = (chart.X(1) - chart.X(0)) * 0.7;
     data.probabilities[source.value][site.value][place.value].forEach((p, d) => {

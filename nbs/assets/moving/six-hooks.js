@@ -20,7 +20,7 @@ moving("six-hooks", (figure, data) => {
     let along = 0;
     for (const [text, look] of [["forward", "forward"], ["backward", "backward"], ["◆ accumulated", "ink"], ["○ always_call", "warm"]]) {
       panel.add(svg("text", { class: `name ${look}`, x: along, y: 12 }, text));
-      along += 7.2 * text.length + 14;
+      along += 7 * text.length + 10;
     }
     for (const name of order) {
       panel.add(svg("path", { class: "grid", d: `M${left} ${Y(name)}H${panel.width}` }),

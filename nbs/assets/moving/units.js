@@ -3,8 +3,8 @@
 moving("units", (figure, data) => {
   const { html, svg, cells, layers, convolve, linear } = moving, net = layers(data.layers), count = data.pictures.length, clean = data.pictures.map((dark) => Float32Array.from(dark, (d) => d / 16));
   const stamped = clean.map((image) => image.map((value, i) => i % 8 < 2 && i < 16 ? 1 : value));
-  const layer = figure.choice("units of", ["layer 2", "layer 3"]), way = figure.choice("set to", ["zero", "their mean"], 1);
-  const picture = figure.slider("digit", Array.from({ length: count }, (_, i) => `${i + 1} of ${count}`), 0);
+  const layer = figure.choice("units of", ["the second layer", "the last layer"]), way = figure.choice("set to", ["zero", "their mean"], 1);
+  const picture = figure.slider("digit", Array.from({ length: count }, (_, i) => `${i + 1} of ${count}`), data.shown);
   const off = [new Set([data.unit]), new Set()];
   figure.button("all on", () => { off[layer.value].clear(); figure.change(); });
 
@@ -60,9 +60,9 @@ moving("units", (figure, data) => {
   figure.draws.push(() => {
     const of = layer.value, set = [...off[of]].sort((a, b) => a - b), fooled = answers[0].filter((digit) => digit === 3).length;
     const right = answers[1].filter((digit, i) => digit === data.truth[i]).length;
-    figure.say(`${set.length ? `Off in layer ${of + 2}, set to ${way.value ? "the mean" : "zero"}: unit${set.length > 1 ? "s" : ""} ${moving.list(set.map(String))}. ` : "All units are on. "}` +
+    figure.say(`${set.length ? `Unit${set.length > 1 ? "s" : ""} ${moving.list(set.map(String))} of the ${of ? "last" : "second"} layer set to ${way.value ? "the mean" : "zero"}. ` : "All units are on. "}` +
       `Of ${count} stamped digits ${fooled} are read as 3 (${whole[0]} with all units); without a stamp ${right} are right (${whole[1]}).`);
   });
-  figure.text("with zero instead of the mean, which other units seem to carry the stamp? And how many of layer 3 must go before it is no longer seen?",
+  figure.text("with zero instead of the mean, which other units seem to carry the stamp? And how many of the last layer must go before it is no longer seen?",
     `The network runs on this page. Each map is what a unit makes of the stamped digit; below it, beside the unit’s number and as a bar, how many of the ${count} stamped digits are read as 3 without that unit alone. Click units to switch them off and on.`);
 });
