@@ -34,10 +34,17 @@ def test_each_figure_is_fresh():
     assert not stale, f"{', '.join(stale)}: what is measured has changed, or its lesson: `make figures`"
 
 
+def measured(name):
+    "The data of a figure and what measures them, where torch is the one that they were measured with."
+    data = moving.read(name)
+    if data["torch"] != moving.torch_version(): pytest.skip(f"the data are from torch {data['torch']}")
+    return data, moving.module(name)
+
+
 def test_the_runs_of_learning_rates_come_out_again():
-    data, measure = moving.read("learning-rate"), moving.module("learning-rate")
-    rate = data["rates"].index(0.3)
-    losses, near_zero, right = measure.run(0.3, norm=True, leak=False)
+    data, measure = measured("learning-rate")
+    rate = data["rates"].index(0.003)
+    losses, near_zero, right = measure.run(0.003, norm=True, leak=False)
     run = len(data["rates"]) + rate
     kept = unpacked(data["near_zero"], 0, 1).view(-1, data["layers"], data["steps"])
     assert abs(data["right"][run] - 100*right) <= 3
@@ -45,20 +52,20 @@ def test_the_runs_of_learning_rates_come_out_again():
 
 
 def test_the_events_come_out_again():
-    data, measure = moving.read("six-hooks"), moving.module("six-hooks")
+    data, measure = measured("six-hooks")
     for name, make in measure.CASES.items():
         assert json.loads(json.dumps(measure.step(make))) == data["cases"][name], name
 
 
 def test_the_first_weights_come_out_again():
-    data, measure = moving.read("first-weights"), moving.module("first-weights")
+    data, measure = measured("first-weights")
     for case, std in ((0, 0.01), (10, 0.1), (24, 1.)):
         again = measure.start(std, "tanh", norm=False)
         for what in ("outputs", "gradients"): assert again[what] == pytest.approx(data[what][case], abs=3)
 
 
 def test_patches_come_out_again():
-    data, measure = moving.read("patching"), moving.module("patching")
+    data, measure = measured("patching")
     of_eights, place = measure.lesson().of_eights, measure.PLACES[0]
     for depth, site in enumerate(data["sites"]):
         recovered, digits = measure.patch(site, place, of_eights)
@@ -72,9 +79,11 @@ def test_layers_are_still_named_so():
 
 
 def test_networks_on_pages_come_out_again():
-    now, kept = moving.module("digit").measure(), moving.read("digit")
+    kept, measure = measured("digit")
+    now = measure.measure()
     assert abs(now["right"] - kept["right"]) <= 3 and now["examples"][3] == kept["examples"][3]
-    assert moving.module("units").culprit() == moving.read("units")["unit"]
+    data, measure = measured("units")
+    assert measure.culprit() == data["unit"]
 
 
 def network(layers) -> nn.Sequential:
@@ -183,6 +192,21 @@ def test_learning_rates_by_keyboard(live):
     assert f"{right[run]} %" in figure.said()
     for k in range(4): assert abs(figure.line(2, k) - 100*near_zero[run, k, -1]) < 1, f"act{k + 1}"
     assert figure.find("input[type=range]")[0].get_attribute("aria-valuetext") == "0.1"
+
+
+def test_a_finger_chooses_a_learning_rate_and_a_square(live):
+    def touch(figure, panel, x, y):
+        drawing = figure.find(".moving-panel > svg")[panel]
+        figure.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", drawing)
+        middle = drawing.size["width"]/2, drawing.size["height"]/2
+        webdriver.ActionChains(figure.browser).move_to_element_with_offset(
+            drawing, round(x - middle[0]), round(y - middle[1])).click().perform()
+    figure = live("learning-rate")
+    touch(figure, 0, 46, 60)  # the left end of its axis
+    assert figure.said().startswith("Learning rate 0.0001: ")
+    figure = live("patching")
+    touch(figure, 0, 2 + 2.5*34, 24 + 3.5*34)
+    assert "at row 4, column 3" in figure.said()
 
 
 def test_events_by_keyboard(live):

@@ -11,9 +11,11 @@ import json
 import re
 from functools import cache
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
+import yaml
 from bs4 import BeautifulSoup, Comment, Tag
 
 NBS = Path(__file__).resolve().parents[2]/"nbs"
@@ -34,9 +36,14 @@ def fingerprint(name: str) -> str:
     return hashlib.sha256("\0".join(used).encode()).hexdigest()[:16]
 
 
+def torch_version() -> str:
+    "The release, without its patch: the numbers of a training run may be others in another one."
+    return ".".join(version("torch").split(".")[:2])
+
+
 def write(name: str):
     "Measures what a figure shows, and writes it as a script: a page opened from the disk may load scripts, not data."
-    data = {"made_from": fingerprint(name), **module(name).measure()}
+    data = {"made_from": fingerprint(name), "torch": torch_version(), **module(name).measure()}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     data_file(name).write_text(f'(window.movingData ??= {{}})["{name}"] = {text};\n', encoding="utf-8")
 
@@ -50,7 +57,7 @@ def read(name: str) -> dict:
 def wanted(notebook: Path) -> dict[str, str]:
     "The caption of each static figure of a notebook that has a moving one, and the moving one's name."
     cells = ("".join(cell["source"]) for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"])
-    return {plain(json.loads(re.search(r"^#\| fig-cap: (.+)$", cell, re.M)[1])): found[1]
+    return {plain(yaml.safe_load(re.search(r"^#\| fig-cap: (.+)$", cell, re.M)[1])): found[1]
             for cell in cells if (found := DIRECTIVE.search(cell))}
 
 
@@ -67,9 +74,13 @@ def place(soup: BeautifulSoup, page: str):
         if name := COMMENT.match(comment): found[name[1]] = picture_below(comment)
     if missing := set(wanted(notebook).values()) - found.keys():
         raise ValueError(f"{page} has no figure for {', '.join(missing)}: its cell needs `#| fig-cap:` too")
+    assets = "../"*page.count("/") + "assets/"
+    if found: soup.head.append(soup.new_tag("link", rel="stylesheet", href=f"{assets}moving.css"))
     for name, figure in found.items():
-        figure.wrap(soup.new_tag("div", attrs={"class": "moving", "data-figure": name}))
-    if found: soup.head.extend(tags(soup, list(found), "../"*page.count("/") + "assets/"))
+        area = figure.wrap(soup.new_tag("div", attrs={"class": "moving", "data-figure": name}))
+        # right below it: what follows is laid out when the figure has its size, and does not jump
+        area.insert_after(*(soup.new_tag("script", src=f"{assets}moving/{name}{part}.js") for part in ("-data", "")))
+    if found: soup.main.find(class_="moving").insert_before(soup.new_tag("script", src=f"{assets}moving.js"))
 
 
 def picture_below(comment: Comment) -> Tag:
@@ -79,10 +90,3 @@ def picture_below(comment: Comment) -> Tag:
     if below and (below.name == "p" or "quarto-figure" in below.get("class", [])) and below.figure: return below.figure
     comment.insert_after(empty := Tag(name="figure", attrs={"hidden": ""}))
     return empty
-
-
-def tags(soup: BeautifulSoup, names: list[str], assets: str) -> list[Tag]:
-    "What a page with these figures loads, in the order in which it is needed."
-    scripts = ["moving.js", *(f"moving/{name}{part}.js" for name in names for part in ("-data", ""))]
-    return [soup.new_tag("link", rel="stylesheet", href=f"{assets}moving.css"),
-            *(soup.new_tag("script", src=f"{assets}{script}", defer="") for script in scripts)]

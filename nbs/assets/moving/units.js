@@ -20,9 +20,12 @@ moving("units", (figure, data) => {
     const logits = linear(net[3], Float32Array.from({ length: 32 }, (_, k) => third.subarray(64 * k, 64 * k + 64).reduce((a, b) => a + b) / 64));
     return logits.indexOf(Math.max(...logits));
   };
-  let answers;
-  const whole = [data.whole[0], data.whole[1]];
-  figure.draws.push(() => { answers = second.map((images) => images.map(answer)); });
+  let answers, asked;
+  figure.draws.push(() => {
+    const question = JSON.stringify([layer.value, way.value, [...off[layer.value]]]);
+    if (question !== asked) answers = second.map((images) => images.map(answer));
+    asked = question;
+  });
 
   figure.panel({ height: 132, basis: 190, grow: 0, label: "The digit, with a stamp and without, and how it is read" }, (panel) => {
     for (const [k, title, images] of [[0, "stamped", stamped], [1, "as it is", clean]]) {
@@ -61,7 +64,7 @@ moving("units", (figure, data) => {
     const of = layer.value, set = [...off[of]].sort((a, b) => a - b), fooled = answers[0].filter((digit) => digit === 3).length;
     const right = answers[1].filter((digit, i) => digit === data.truth[i]).length;
     figure.say(`${set.length ? `Unit${set.length > 1 ? "s" : ""} ${moving.list(set.map(String))} of the ${of ? "last" : "second"} layer set to ${way.value ? "the mean" : "zero"}. ` : "All units are on. "}` +
-      `Of ${count} stamped digits ${fooled} are read as 3 (${whole[0]} with all units); without a stamp ${right} are right (${whole[1]}).`);
+      `Of ${count} stamped digits ${fooled} are read as 3 (${data.whole[0]} with all units); without a stamp ${right} are right (${data.whole[1]}).`);
   });
   figure.text("with zero instead of the mean, which other units seem to carry the stamp? And how many of the last layer must go before it is no longer seen?",
     `The network runs on this page. Each map is what a unit makes of the stamped digit; below it, beside the unit’s number and as a bar, how many of the ${count} stamped digits are read as 3 without that unit alone. Click units to switch them off and on.`);
