@@ -32,6 +32,7 @@ def plain(text):
     "Markdown without Quarto's fences and attributes, with links that lead somewhere from the top of the repository."
     if text.startswith("# "): text = re.sub(r"^- [\w-]+: .*\n?", "", text, flags=re.M)  # what the title tells the site
     text = re.sub(r"^:{3,}.*\n?", "", text, flags=re.M)
+    text = re.sub(r"^<!-- moving: \S+ -->\n*", "", text, flags=re.M)  # a place of the site
     text = re.sub(r"(?<=[)\]])\{[^}\n]*\}|(?<=\S) +\{[.#][^}\n]*\}$", "", text, flags=re.M)  # of links, of headings
     text = re.sub(r"(\]\(|\b(?:src|srcset|href)=\")(?![a-z]+:|#|/)", r"\1nbs/", text)
     return text.replace("nbs/../", "").strip()

@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import moving
 from bs4 import BeautifulSoup, Tag
 from bs4.element import PreformattedString
 from latex2mathml.converter import convert
@@ -119,6 +120,7 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     if lessons: hang_gallery(soup, docs, lessons)
     link_to_source(soup, file, docs, anchors)
     search = entries(soup, address, known.public)
+    moving.place(soup, name)
     explain(soup, name, kind, known, top)
     if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
     finish_main(soup, name, nav)
