@@ -5,7 +5,7 @@ unexport VIRTUAL_ENV  # of another environment that is active in the shell, whic
 run = .venv/bin
 pytest = $(run)/python -m pytest -n 2 --dist loadfile  # two at a time, the longest first: tests/support/sharing.py
 
-.PHONY: help site serve book check test test-all lab refresh refresh-more bench export clean
+.PHONY: help site serve book check test test-all lab refresh refresh-more figures bench export clean
 
 help:
 	@echo "make site      the site, in _docs"
@@ -18,6 +18,7 @@ help:
 	@echo "make export    hooklab/ and README.md, from the notebooks"
 	@echo "make refresh   run every notebook and save its outputs, then export"
 	@echo "make refresh-more  the same for notebooks that need other libraries"
+	@echo "make figures   measure again what the figures that move show"
 	@echo "make bench     measure speed and memory"
 	@echo "make clean     remove what was built; .venv stays"
 	@echo "With another torch: TORCH=2.12 make test (its newest patch; also 2.12.1, oldest, newest). With another Python: PYTHON=python3.13"
@@ -68,6 +69,11 @@ refresh-more:
 	@tools/venv.sh bench
 	@$(run)/python tests/support/refresh.py --more
 	@echo "Their outputs are saved. Look at: git diff --stat; then: make test-all"
+
+figures:
+	@tools/venv.sh dev
+	@PYTHONPATH=tools:. $(run)/python -m moving
+	@echo "What the moving figures show is measured again. Look at: git diff --stat; then: make test"
 
 bench:
 	@tools/venv.sh bench

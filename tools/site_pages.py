@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import moving
 from bs4 import BeautifulSoup, Tag
 from bs4.element import PreformattedString
 from latex2mathml.converter import convert
@@ -50,6 +51,10 @@ def parsed(text: str) -> Tag:
 def fragment(text: str) -> Tag:
     "The first element of a piece of HTML, read once however often it is needed."
     return copy(parsed(text))
+
+
+COPIED = '<span><code>{0}</code><button type="button" class="code-copy-button"></button></span>'
+RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} in a clone, or {COPIED.format("hooklab lessons --open")}</span>'
 
 
 class Finished(PreformattedString):
@@ -119,10 +124,11 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     if lessons: hang_gallery(soup, docs, lessons)
     link_to_source(soup, file, docs, anchors)
     search = entries(soup, address, known.public)
+    moving.place(soup, name)
     explain(soup, name, kind, known, top)
     if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
     finish_main(soup, name, nav)
-    title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup)
+    title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup, file)
     cards = cards_of(soup, name, nav)
     finish_frame(soup, name, top, file, nav)
     soup.head.append(Finished(cards))
@@ -164,13 +170,26 @@ def finish_figures(soup: BeautifulSoup, file: Path):
         if not image.find_parent("a"): image.wrap(soup.new_tag("a", href=image["src"], title="Full size"))
 
 
-def figures(soup: BeautifulSoup) -> list[Tag]: return [figure for figure in soup.main.find_all("figure") if figure.img and figure.figcaption]
+def figures(soup: BeautifulSoup) -> list[Tag]:
+    return [figure for figure in soup.main.find_all("figure") if (figure.img or figure.svg) and figure.figcaption]
+
+
 def cell(figure: Tag) -> Tag: return figure.find_parent(class_="cell") or figure
 
 
-def figures_of(soup: BeautifulSoup) -> list[dict]:
+def figures_of(soup: BeautifulSoup, file: Path) -> list[dict]:
     "What the gallery shows of the figures of a page."
-    return [{"id": cell(figure)["id"], "image": dict(figure.img.attrs), "caption": figure.figcaption.get_text(" ", strip=True)} for figure in figures(soup)]
+    return [{"id": cell(figure)["id"], "image": picture_of(figure, file), "caption": figure.figcaption.get_text(" ", strip=True)}
+            for figure in figures(soup)]
+
+
+def picture_of(figure: Tag, file: Path) -> dict[str, str]:
+    "The attributes of an `img` that shows the picture of a figure on the page `file`, seen from its folder."
+    if figure.img: return dict(figure.img.attrs)
+    number = f'data-figure="{figure.svg["data-figure"]}"'
+    saved = next(path for path in file.with_name(f"{file.stem}_files").glob("*.svg") if number in path.read_text(encoding="utf-8"))
+    return {"src": saved.relative_to(file.parent).as_posix(), "loading": "lazy", "alt": figure.svg["aria-label"],
+            "width": figure.svg["width"], "height": figure.svg["height"]}
 
 
 def hang_gallery(soup: BeautifulSoup, docs: Path, reports: dict[Path, Report]):
@@ -269,7 +288,7 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
         if "\n" not in output.get_text().strip(): output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
     header = main.find(id="title-block-header")
     if header and nav.kind(page) == "lesson":
-        header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a></p>'))
+        header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a>{RUN_IT}</p>'))
     for module, origin in nav.sources.items():
         if header and origin == page: header.append(fragment(f'<p class="offer"><a href="{"../"*page.count("/")}source/{module}.html">Source of this module</a></p>'))
 
