@@ -53,6 +53,10 @@ def fragment(text: str) -> Tag:
     return copy(parsed(text))
 
 
+COPIED = '<span><code>{0}</code><button type="button" class="code-copy-button"></button></span>'
+RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} in a clone, or {COPIED.format("hooklab lessons --open")}</span>'
+
+
 class Finished(PreformattedString):
     "HTML that is written as it is, and not read again."
     PREFIX = SUFFIX = ""
@@ -284,7 +288,7 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
         if "\n" not in output.get_text().strip(): output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
     header = main.find(id="title-block-header")
     if header and nav.kind(page) == "lesson":
-        header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a></p>'))
+        header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a>{RUN_IT}</p>'))
     for module, origin in nav.sources.items():
         if header and origin == page: header.append(fragment(f'<p class="offer"><a href="{"../"*page.count("/")}source/{module}.html">Source of this module</a></p>'))
 
