@@ -308,7 +308,7 @@ def as_cards(table: Tag):
     "Lets a table of words be shown as cards on a phone, where its last column would be out of sight: each cell names its column."
     columns = [head.get_text(" ", strip=True) for head in table.select("thead th")]
     rows = [[cell for cell in row.find_all(["td", "th"])] for row in table.select("tbody tr")]
-    if "dataframe" in table.get("class", []) or not 2 <= len(columns) <= 5: return
+    if {"dataframe", "parameters"} & {*table.get("class", [])} or not 2 <= len(columns) <= 5: return
     if not any(sum(len(cell.get_text()) for cell in row) > 48 for row in rows): return  # fits
     table["class"] = [*table.get("class", []), "cards"]
     for row in rows:
