@@ -5,7 +5,6 @@
 """
 import argparse
 import errno
-import gc
 import hashlib
 import json
 import os
@@ -20,16 +19,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import yaml
+from site_frame import Navigation, patterns, read_pages
+from site_lists import write_lists
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS, PROC, DOCS, STAMP = (ROOT/name for name in ("nbs", "_proc", "_docs", "_proc/.built"))
-SHORT_TYPES = {"__main__.": "", "torch.nn.modules.module.Module": "nn.Module", "torch.Tensor": "Tensor",
-               "collections.abc.": "", "typing.": "", "pathlib.Path": "Path"}
-# nbdev makes a link of each symbol in backticks, also within the text of a link: [[`Hook`](/lib/hooks/hook.html#hook) here](page.ipynb)
-INNER_LINK = re.compile(r"\[(`[^`]+`)\]\([^)]*\)")
-LINK_IN_LINK = re.compile(r"\[((?:[^\[\]]*\[`[^`]+`\]\([^)]*\))+[^\[\]]*)\](?=\()")
-SIGNATURE = re.compile(r"(?<=^```python\n)def .*?(?=\n```$)", re.M | re.S)
-SOURCE_LINK = re.compile(r"\[source\]\(\S*/blob/\w+/hooklab/(\S+?)\.py#L(\d+)\)\{.*?\}")
 
 
 def package() -> dict:
@@ -64,16 +58,9 @@ def check_notebooks():
             sys.exit(f"{name}: nbdev shows only the title of the first cell, not “{lost[0][:60]}”: move that to a cell of its own, in `make lab`")
 
 
-def listed(entry: str | list | dict) -> list[str]:
-    "The files and patterns in a part of the sidebar."
-    if isinstance(entry, str): return [entry]
-    if isinstance(entry, dict): return listed(entry.get("href") or []) + listed(entry.get("contents") or [])
-    return [name for part in entry for name in listed(part)]
-
-
-def check_sidebar():
+def check_sidebar(contents: list):
     "Ends with one line when the sidebar leaves a notebook out, or has one that is not there."
-    found = {name: set(NBS.glob(name)) for name in listed(yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"])}
+    found = {name: set(NBS.glob(name)) for name in patterns(contents)}
     for name, files in found.items():
         if not files and "*" not in name: sys.exit(f"_quarto.yml lists {name}, which is not in nbs: take it out of the sidebar, or write it with `make lab`")
     for file in sorted(f for f in NBS.rglob("*.ipynb") if ".ipynb_checkpoints" not in f.parts):
@@ -81,60 +68,30 @@ def check_sidebar():
             sys.exit(f"{file.relative_to(ROOT)} is not in the sidebar: add it where it belongs in _quarto.yml, under `contents`")
 
 
-def process_notebooks(everything: bool):
-    "Lets nbdev write the notebooks as pages into _proc: documented symbols, links, no hidden cells."
-    from nbdev.serve import proc_nbs
-    try: proc_nbs(n_workers=0, force=everything)
-    except Exception as error:  # whatever a cell raises: nbdev runs imports and exported cells
-        shutil.rmtree(PROC, ignore_errors=True)  # a page that was begun would count as done
-        sys.exit(f"A notebook cannot be made into a page ({' '.join(str(error).split())[:300]}): "
-                 "run `nbdev-test` to see which cell fails, fix it, then `make site`")
+def documented(facts: dict) -> dict[str, list[tuple[str, str]]]:
+    "The public names that each page documents, with their places, from the index that nbdev keeps."
+    index, package = ROOT/facts["name"]/"_modidx.py", ROOT/facts["name"]/"all.py"
+    if not (index.exists() and package.exists()): return {}
+    public = set(re.findall(r"'(\w+)'", package.read_text(encoding="utf-8").partition("__all__ = [")[2].partition("]")[0]))
+    read = {}
+    exec(compile(index.read_text(encoding="utf-8"), index, "exec"), read)
+    found = {}
+    for module, symbols in read["d"]["syms"].items():
+        for symbol, (place, _) in symbols.items():
+            name = symbol.removeprefix(f"{module}.")
+            if name in public and "." not in name: found.setdefault(place.partition(".html")[0], []).append((name, place))
+    return found
 
 
-def spaced(signature: re.Match) -> str:
-    "A signature as nbdev writes it, `x:int=1)->package.module.Type`, with the spaces that code has and without our modules."
-    lines = [re.match(r"(.*?)( # .*)?$", line).groups("") for line in signature[0].splitlines()]
-    annotated = [(re.sub(r"(?<=[\s*])(\w+):(?=\S)", r"\1: ", re.sub(r"\bhooklab\.(?:[a-z_]\w*\.)+", "", code)), comment) for code, comment in lines]
-    return "\n".join(re.sub(r"(: [^=]+)=(?=\S)", r"\1 = ", code).replace(")->", ") -> ") + comment for code, comment in annotated)
-
-
-def tidy_pages():
-    """Fixes what nbdev wrote: a link within a link, source links to a repository, signatures without spaces and with long
-    types."""
-    for file in (f for f in PROC.rglob("*.ipynb") if "_docs" not in f.parts):
-        nb = json.loads(file.read_text(encoding="utf-8"))
-        for cell in nb["cells"]:
-            if cell["cell_type"] == "markdown":
-                cell["source"] = LINK_IN_LINK.sub(lambda link: "[" + INNER_LINK.sub(r"\1", link[1]) + "]", "".join(cell["source"]))
-            for data in (output["data"] for output in cell.get("outputs", []) if "text/markdown" in output.get("data", {})):
-                text = SOURCE_LINK.sub(r"[source](/source/\1.html#L\2){.source-link}", "".join(data["text/markdown"]))
-                for long, short in SHORT_TYPES.items(): text = text.replace(long, short)
-                text = SIGNATURE.sub(spaced, text)
-                data["text/markdown"] = text
-        file.write_text(json.dumps(nb), encoding="utf-8")
-
-
-def write_source_pages(facts: dict):
-    "Writes a page for each module, so that source links work offline and show the code of this build."
-    for module, origin in facts["modules"].items():
-        code = (ROOT/facts["name"]/f"{module}.py").read_text(encoding="utf-8").rstrip()
-        fence = "`"*max(4, 1 + max((len(ticks) for ticks in re.findall("`+", code)), default=0))
-        exported = f"Exported from [its page of the reference](/{origin}.ipynb)." if origin else ""
-        # the id L makes the renderers number the lines L-1, L-2, …
-        page = PROC/"source"/f"{module}.qmd"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(
-            f"---\ntitle: {facts['name']}/{module}.py\ntoc: false\npage-layout: full\n---\n\n{exported}\n\n"
-            f"{fence}{{#L .python code-line-numbers=true}}\n{code}\n{fence}\n", encoding="utf-8")
-
-
-def render():
-    "Runs Quarto where it is installed, else smalldocs."
-    renderer = ["quarto"] if shutil.which("quarto") else [sys.executable, "-m", "smalldocs.cli"]
-    shutil.copyfile(ROOT/"_quarto.yml", PROC/"_quarto.yml")
+def start_renderer(config: dict) -> subprocess.Popen:
+    """Starts Quarto where it is installed, else smalldocs. It writes the texts only: what stands around them is made by
+    site_frame.py, for both."""
+    config["website"] = {key: value for key, value in config["website"].items() if key not in ("sidebar", "navbar")}
+    config["website"] |= {"page-navigation": False, "bread-crumbs": False}
+    (PROC/"_quarto.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     shutil.rmtree(PROC/"_docs", ignore_errors=True)
-    done = subprocess.run([*renderer, "render", str(PROC)], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode: sys.exit(f"{done.stdout}{done.stderr}\nThe pages cannot be rendered: fix what is named above, then `make site`")
+    renderer = ["quarto"] if shutil.which("quarto") else [sys.executable, "-m", "smalldocs.cli"]
+    return subprocess.Popen([*renderer, "render", str(PROC)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def write_learner_notebooks(docs: Path):
@@ -150,32 +107,43 @@ def build():
     "Builds the site into _docs, unless it is what the files would give."
     done = f"Open {DOCS.relative_to(ROOT)}/index.html in a browser, or run `make serve`."
     facts = package()
-    every_page = (f"{facts['name']}/**/*.py", "tools/site*.py", "tools/moving/__init__.py", "pyproject.toml")
+    every_page = (f"{facts['name']}/**/*.py", "tools/site*.py", "tools/search_synonyms.txt",
+                  "tools/moving/__init__.py", "pyproject.toml")
     code = fingerprint(*every_page)
-    everything = fingerprint(*every_page, "nbs/**/*", "_quarto.yml", "settings.ini")
+    everything = fingerprint(*every_page, "nbs/**/*", "*.md", "_quarto.yml", "settings.ini")
     stamp = f"{code} {everything} {bool(shutil.which('quarto'))}"
     built = STAMP.read_text() if STAMP.exists() else ""
     if built == stamp and DOCS.exists(): return print(f"The site is up to date. {done}")
     check_notebooks()
-    check_sidebar()
-    gc.disable()  # looking for garbage among the trees of all pages, which stay to the end, takes a third of the time
-    from site_pages import finish_pages, problems, read_pages  # only now: to be up to date should take no time
+    config = yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))
+    contents = config["website"]["sidebar"]["contents"]
+    check_sidebar(contents)
+    from site_around import include_files
+    from site_notebooks import process_notebooks
+    from site_pages import finish_site  # only now: to be up to date should take no time
+    from site_source import source_pages, write_source_pages
     # a changed library or builder changes any page
-    process_notebooks(everything=not built.startswith(code))
-    tidy_pages()
-    write_source_pages(facts)
-    render()
-    pages = read_pages(PROC/"_docs")
-    finish_pages(PROC/"_docs", pages, facts)
+    try: process_notebooks(everything=not built.startswith(code))
+    except Exception as error:  # whatever a cell raises: nbdev runs imports and exported cells
+        shutil.rmtree(PROC, ignore_errors=True)  # a page that was begun would count as done
+        sys.exit(f"A notebook cannot be made into a page ({' '.join(str(error).split())[:300]}): "
+                 "run `nbdev-test` to see which cell fails, fix it, then `make site`")
+    include_files(PROC, ROOT)
+    nav = Navigation(contents, read_pages(NBS), facts)
+    write_lists(NBS, PROC, nav, documented(facts))
+    renderer = start_renderer(config)
+    source = source_pages(ROOT/facts["name"], nav)  # meanwhile
+    said, _ = renderer.communicate()
+    if renderer.returncode: sys.exit(f"{said}\nThe pages cannot be rendered: fix what is named above, then `make site`")
+    write_source_pages(PROC/"_docs", source)
     write_learner_notebooks(PROC/"_docs")
-    if found := problems(PROC/"_docs", pages):
+    if found := finish_site(PROC/"_docs", nav):
         problem = "problem" if len(found) == 1 else "problems"
         sys.exit("\n".join([*found, f"The site has {len(found)} {problem}: fix what is named above, then `make site`"]))
     shutil.rmtree(DOCS, ignore_errors=True)
     shutil.move(PROC/"_docs", DOCS)
     STAMP.write_text(stamp)
-    gc.freeze()  # else Python takes the trees apart before it ends, which takes longer than the build
-    print(f"{len(pages)} pages. {done}")
+    print(f"{sum(1 for _ in DOCS.rglob('*.html'))} pages. {done}")
 
 
 class Handler(SimpleHTTPRequestHandler):

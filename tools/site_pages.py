@@ -1,42 +1,45 @@
-"""Finishes the pages that Quarto or smalldocs rendered, the same way for both, and finds what is wrong with them."""
+"""Finishes the pages that Quarto or smalldocs rendered, the same way for both: what the text holds, and the frame around it."""
 import base64
 import json
 import os
 import re
-from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from copy import copy
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from html import escape
+from multiprocessing import get_context
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import moving
-from bs4 import BeautifulSoup, Comment, Tag
+from bs4 import BeautifulSoup, Tag
 from bs4.element import PreformattedString
 from latex2mathml.converter import convert
 from nbdev.doclinks import NbdevLookup
+from site_around import (
+    hang_references,
+    page_cards,
+    read_references,
+    say_language,
+    write_full_text,
+    write_sitemap,
+)
+from site_frame import CLASS, LESSON, Navigation, around, head, toc_short
+from site_problems import Links, all_problems, links_of, page_problems, target
+from site_search import entries, public_names, write_index
+from site_weight import lighten, vocabulary
+from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_words, read_glossary
 
-# Runs before the page is painted, so that the page does not flash in the other theme.
-THEME = """(() => { let theme; try { theme = localStorage.getItem("hooklab-theme"); } catch {}
-document.documentElement.dataset.bsTheme = theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"); })()"""
-SKIP_LINK = '<a class="skip-link" href="#quarto-document-content">Skip to the text</a>'
-TOOLS = """<div class="site-tools">
-<button type="button" class="search-open" aria-haspopup="dialog" aria-keyshortcuts="/"><svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="7" cy="7" r="4.5"/><path d="m10.5 10.5 4 4"/></svg><span>Search</span><kbd aria-hidden="true">/</kbd></button>
-<button type="button" class="theme-toggle" aria-label="Switch between light and dark"><svg viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="5.5"/><path class="half" d="M8 2.5a5.5 5.5 0 0 1 0 11z"/></svg></button>
-</div>"""
-LESSON = re.compile(r"(?:^|/)(\d\d)-[\w-]+\.html$")
-REMOTE = re.compile(r"\s*(https?:)?//", re.I)
-CSS_REMOTE = re.compile(r"""(?:url\(\s*|@import\s+)["']?\s*((?:https?:)?//[^\s"')]+)""", re.I)
-JS_REMOTE = re.compile(r"""(?:\bimport\b\s*\(?|\bfrom\b|\bfetch\(|\bimportScripts\(|\bsrc\s*=|\bnew\s+(?:Worker|WebSocket|EventSource)\()\s*["'`]((?:https?:|wss?:)?//[^"'`\s]+)""")
-LOADS = {"script": ["src"], "img": ["src", "srcset"], "link": ["href"], "iframe": ["src"], "source": ["src", "srcset"], "video": ["src", "poster"],
-         "audio": ["src"], "embed": ["src"], "object": ["data"], "track": ["src"], "image": ["href", "xlink:href"],
-         "use": ["href", "xlink:href"], "input": ["src"], "form": ["action"]}
-NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg", "toc-short", "offer", "source-link", "code-fold"}
+# What the renderers write and nobody sees: operators have the colour of the text, and icons are drawn by assets/site.css.
+UNSEEN = re.compile(r'<span class="op">([^<]*)</span>|<i class="bi[^"]*"></i>')
+AS_BEFORE = re.compile(r'(<span class="(\w\w)">[^<]*)</span><span class="\2">')  # a token of the same colour follows
 
 
 def read(file: Path) -> BeautifulSoup:
-    "A page as a tree."
-    return BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
+    "A page as a tree, without what nobody sees: a tree of fewer elements is read and written faster."
+    text = AS_BEFORE.sub(r"\1", UNSEEN.sub(lambda found: found[1] or "", file.read_text(encoding="utf-8")))
+    return BeautifulSoup(text, "html.parser")
 
 
 @cache
@@ -50,39 +53,104 @@ def fragment(text: str) -> Tag:
     return copy(parsed(text))
 
 
-def tags(top: Tag) -> Iterator[Tag]:
-    "All elements below one, which `find_all` finds several times more slowly."
-    return (part for part in top.descendants if isinstance(part, Tag))
+class Finished(PreformattedString):
+    "HTML that is written as it is, and not read again."
+    PREFIX = SUFFIX = ""
 
 
-def read_pages(docs: Path) -> dict[Path, BeautifulSoup]:
-    "All pages of a site."
-    return {file: read(file) for file in sorted(docs.rglob("*.html"))}
+@dataclass(frozen=True)
+class Known:
+    "What every page is told of others: public names, words of the glossary, works that a lesson rests on."
+    public: frozenset[str]
+    words: list[Word]
+    works: dict[str, list[str]]
 
 
-def finish_pages(docs: Path, pages: dict[Path, BeautifulSoup], facts: dict):
-    "Finishes every page of `docs`, and writes what search reads."
-    anchors = {file: ids(soup) for file, soup in pages.items()}
-    for file, soup in pages.items(): finish_figures(soup, file)
-    hang_gallery(docs, pages)
-    for file, soup in pages.items(): moving.place(soup, file.relative_to(docs).with_suffix("").as_posix())
-    sections = []
-    for css in docs.rglob("*.css"):
-        text = css.read_text(encoding="utf-8")
-        # themes import fonts from the network; the site uses the fonts of the reader's machine
-        css.write_text(re.sub(r"""@import\s+(url\()?\s*["']?(https?:)?//[^;]*;""", "", text), encoding="utf-8")
-    (docs/"search.json").unlink(missing_ok=True)  # of the renderer's own search, which is off
-    for file, soup in pages.items():
-        name = file.relative_to(docs).as_posix()
-        link_to_source(soup, file, docs, anchors)
-        finish_head(soup, file, "../"*name.count("/"))
-        finish_frame(soup, file, facts)
-        if name.startswith("source/"): finish_source(soup.main)
-        if name != "404.html": sections += page_sections(soup, name)
-        if not name.startswith("source/"): finish_main(soup, name.removesuffix(".html"), facts["modules"])
-        file.write_text(str(soup), encoding="utf-8")
-    # a script, not JSON: a page opened from the disk may load scripts but not fetch files
-    (docs/"assets"/"search.js").write_text(f"window.siteSections = {json.dumps(sections, ensure_ascii=False)};\n", encoding="utf-8")
+@dataclass
+class Report:
+    "What is known of a page that is finished and written: its tree stays in the process that made it."
+    links: Links
+    vocabulary: set[str]
+    problems: list[str] = field(default_factory=list)
+    search: dict | None = None
+    figures: list[dict] = field(default_factory=list)
+    title: str = ""
+
+
+def finish_site(docs: Path, nav: Navigation) -> list[str]:
+    "Finishes the pages of `docs`, writes what search reads, drops what is not loaded, and says what is wrong."
+    files = sorted((f for f in docs.rglob("*.html") if f.relative_to(docs).parts[0] != "source"), key=lambda file: -file.stat().st_size)
+    anchors = {file: frozenset(re.findall(r'\bid="([^"]+)"', file.read_text(encoding="utf-8"))) for file in files}
+    gallery = [docs/"gallery.html"] if docs/"gallery.html" in anchors else []
+    NbdevLookup()  # reads the index of all symbols, once for all processes
+    known = known_of(docs)
+    work = partial(finish_page, docs=docs, nav=nav, anchors=anchors, known=known)
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
+        source = pool.map(report_of, sources := sorted(docs.glob("source/**/*.html")), chunksize=20)
+        first = [file for file in files if file not in gallery]
+        reports = dict(zip(first, pool.map(work, first, chunksize=2))) | dict(zip(sources, source))
+    for file in gallery: reports[file] = finish_page(file, docs, nav, anchors, known, lessons={file: reports[file] for file in sorted(reports)})
+    write_index(docs, [reports[file].search for file in sorted(reports) if reports[file].search], known.public)
+    write_full_text(docs)
+    write_sitemap(docs, nav.facts)
+    lighten(docs, set().union(*(report.vocabulary for report in reports.values())))
+    return all_problems(docs, {file: report.links for file, report in sorted(reports.items())}, {file: report.problems for file, report in reports.items()})
+
+
+def known_of(docs: Path) -> Known:
+    "What the glossary and the list of references say, as they are rendered."
+    glossary, references = docs/"explain/glossary.html", docs/"explain/references.html"
+    return Known(public_names(Path(__file__).parent.parent), read_glossary(read(glossary)) if glossary.exists() else [],
+                 read_references(read(references)) if references.exists() else {})
+
+
+def report_of(file: Path) -> Report:
+    "What is known of a page as it stands."
+    text = file.read_text(encoding="utf-8")
+    return Report(links_of(text), vocabulary(text))
+
+
+def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, frozenset[str]], known: Known,
+                lessons: dict[Path, Report] | None = None) -> Report:
+    "Finishes one page and writes it."
+    soup, address = read(file), file.relative_to(docs).as_posix()
+    name, top = address.removesuffix(".html"), "../"*address.count("/")
+    kind = soup.body["data-kind"] = nav.kind(name)
+    finish_figures(soup, file)
+    if lessons: hang_gallery(soup, docs, lessons)
+    link_to_source(soup, file, docs, anchors)
+    search = entries(soup, address, known.public)
+    explain(soup, name, kind, known, top)
+    if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
+    finish_main(soup, name, nav)
+    title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup, file)
+    cards = cards_of(soup, name, nav)
+    finish_frame(soup, name, top, file, nav)
+    moving.place(soup, name)
+    soup.head.append(Finished(cards))
+    say_language(soup, docs, name)
+    faults, text = page_problems(soup), str(soup)
+    file.write_text(text, encoding="utf-8")
+    if twin(file).exists(): twin(file).write_text(re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", twin(file).read_text(encoding="utf-8")), encoding="utf-8")
+    return Report(links_of(text), vocabulary(text), faults, search, figured, title)
+
+
+def explain(soup: BeautifulSoup, name: str, kind: str, known: Known, top: str):
+    "What words mean, and what a lesson rests on."
+    if name == "explain/glossary": address_words(soup)
+    elif kind in EXPLAINED_ON and name not in LEFT_ALONE: explain_words(soup, known.words, top)
+    if works := known.works.get(name.removeprefix("lessons/")): hang_references(soup, works, top)
+
+
+def cards_of(soup: BeautifulSoup, name: str, nav: Navigation) -> str:
+    "What the head says to search engines, once the site has an address."
+    about = soup.head.find("meta", attrs={"name": "description"})
+    return page_cards(nav.facts, name, soup.title.get_text(strip=True), about["content"] if about else "")
+
+
+def twin(file: Path) -> Path:
+    "The same page as Markdown."
+    return file.with_suffix(".llms.md")
 
 
 def finish_figures(soup: BeautifulSoup, file: Path):
@@ -98,37 +166,44 @@ def finish_figures(soup: BeautifulSoup, file: Path):
         if not image.find_parent("a"): image.wrap(soup.new_tag("a", href=image["src"], title="Full size"))
 
 
-def figures(soup: BeautifulSoup) -> list[Tag]: return [figure for figure in soup.main.find_all("figure") if figure.img and figure.figcaption]
+def figures(soup: BeautifulSoup) -> list[Tag]:
+    return [figure for figure in soup.main.find_all("figure") if (figure.img or figure.svg) and figure.figcaption]
+
+
 def cell(figure: Tag) -> Tag: return figure.find_parent(class_="cell") or figure
 
 
-def hang_gallery(docs: Path, pages: dict[Path, BeautifulSoup]):
+def figures_of(soup: BeautifulSoup, file: Path) -> list[dict]:
+    "What the gallery shows of the figures of a page."
+    return [{"id": cell(figure)["id"], "image": picture_of(figure, file), "caption": figure.figcaption.get_text(" ", strip=True)}
+            for figure in figures(soup)]
+
+
+def picture_of(figure: Tag, file: Path) -> dict[str, str]:
+    "The attributes of an `img` that shows the picture of a figure on the page `file`, seen from its folder."
+    if figure.img: return dict(figure.img.attrs)
+    number = f'data-figure="{figure.svg["data-figure"]}"'
+    saved = next(path for path in file.with_name(f"{file.stem}_files").glob("*.svg") if number in path.read_text(encoding="utf-8"))
+    return {"src": saved.relative_to(file.parent).as_posix(), "loading": "lazy", "alt": figure.svg["aria-label"],
+            "width": figure.svg["width"], "height": figure.svg["height"]}
+
+
+def hang_gallery(soup: BeautifulSoup, docs: Path, reports: dict[Path, Report]):
     "Shows every figure of the lessons on one page, each a link to the place where it is made."
-    gallery = pages[docs/"gallery.html"].find(id="gallery") if docs/"gallery.html" in pages else None
-    if gallery is None: return
-    new = pages[docs/"gallery.html"].new_tag
-    for file, soup in pages.items():
-        if file.parent.name != "lessons" or not figures(soup): continue
+    gallery, new = soup.find(id="gallery"), soup.new_tag
+    for file, report in reports.items():
+        if file.parent.name != "lessons" or not report.figures: continue
         page = file.relative_to(docs).as_posix()
         heading, row = new("h2", id=file.stem), new("div", attrs={"class": "gallery-row"})
         heading.append(link := new("a", href=page))
         lesson = LESSON.search(page)
-        link.string = (f"{lesson[1]} · " if lesson else "") + soup.h1.get_text(" ", strip=True)
-        for figure in figures(soup):
-            row.append(place := new("a", href=f"{page}#{cell(figure)['id']}"))
-            place.append(new("img", attrs=figure.img.attrs | {"src": f"{file.parent.name}/{figure.img['src']}", "class": []}))
+        link.string = (f"{lesson[1]} · " if lesson else "") + report.title
+        for figure in report.figures:
+            row.append(place := new("a", href=f"{page}#{figure['id']}"))
+            place.append(new("img", attrs=figure["image"] | {"src": f"{file.parent.name}/{figure['image']['src']}", "class": []}))
             place.append(caption := new("span"))
-            caption.string = figure.figcaption.get_text(" ", strip=True)
+            caption.string = figure["caption"]
         gallery.extend([heading, row])
-
-
-def ids(soup: BeautifulSoup) -> set[str]: return {tag.attrs["id"] for tag in tags(soup) if "id" in tag.attrs}
-
-
-def target(file: Path, url: SplitResult) -> Path:
-    "The file that a link on the page `file` leads to."
-    path = Path(os.path.normpath(file.parent/unquote(url.path))) if url.path else file
-    return path/"index.html" if path.is_dir() else path
 
 
 def link_to_source(soup: BeautifulSoup, file: Path, docs: Path, anchors: dict[Path, set[str]]):
@@ -141,58 +216,54 @@ def link_to_source(soup: BeautifulSoup, file: Path, docs: Path, anchors: dict[Pa
             link["href"] = f"{os.path.relpath(docs/'source', file.parent)}/{module}.html#L{line}"
 
 
-def finish_head(soup: BeautifulSoup, file: Path, top: str):
-    "Adds the theme and the site's script, and drops what would load maths from the network."
-    for tag in soup.head.find_all(["script", "link"]):
-        if "katex" in tag.get("src", "") + tag.get("href", ""): tag.decompose()
-    script = soup.new_tag("script")
-    script.string = THEME
-    soup.head.insert(0, script)
-    soup.head.insert(0, fragment('<meta charset="utf-8">'))
-    for tag in soup.head.find_all("meta", charset=True)[1:]: tag.decompose()
-    soup.head.append(fragment(f'<script src="{top}assets/site.js" defer></script>'))
-    if twin(file).exists(): soup.head.append(fragment(f'<link rel="alternate" type="text/markdown" href="{twin(file).name}">'))
+def finish_frame(soup: BeautifulSoup, name: str, top: str, file: Path, nav: Navigation):
+    "Puts the frame of this site around the text, in place of the renderer's, and the site's own head."
+    markdown = twin(file).name if twin(file).exists() else ""
+    about = soup.head.find("meta", attrs={"name": "description"})
+    toc = contents_of(soup)
+    for crumbs in soup.main.find_all(class_="quarto-page-breadcrumbs"): crumbs.decompose()
+    for pages in soup.main.find_all(class_="page-navigation"): pages.decompose()
+    header = soup.main.find(id="title-block-header")
+    if header: header.insert(0, Finished(nav.breadcrumb(name, top)))
+    if header: header.append(Finished(toc_short(toc, "On this page")))
+    soup.main.attrs = {"id": "quarto-document-content", "class": "content", "tabindex": "-1"}  # the skip link moves the focus here
+    end_once(soup.main, name, nav)
+    soup.main.append(Finished(nav.page_navigation(name, top)))
+    before, after = around(nav, name, top, toc, "On this page", markdown)
+    text, kind, title = soup.main.extract(), soup.body["data-kind"], soup.title.get_text(strip=True)
+    for part, inner in ((soup.head, [head(title, about["content"] if about else "", top, markdown)]), (soup.body, [before, text, after])):
+        part.clear()
+        part.attrs = {}
+        for piece in inner: part.append(piece if isinstance(piece, Tag) else Finished(piece))
+    soup.body["data-kind"] = kind
 
 
-def twin(file: Path) -> Path: return file.with_suffix(".llms.md")
+def contents_of(soup: BeautifulSoup) -> str:
+    "The table of contents as the renderer made it, without what only its own script needs."
+    toc = soup.find(id="TOC")
+    return re.sub(r"<a [^>]*?href=(\"[^\"]*\")[^>]*>", rf"<a{CLASS} href=\1>", re.sub(r"<ul[^>]*>", "<ul>", str(toc.ul))) if toc and toc.ul else ""
 
 
-def finish_frame(soup: BeautifulSoup, file: Path, facts: dict):
-    "What stands around the text: skip link, search, theme, sidebar, footer."
-    soup.body.insert(0, fragment(SKIP_LINK))
-    soup.main["tabindex"] = "-1"  # so that the skip link moves the focus there
-    tools = fragment(TOOLS)
-    if "repository" in facts: tools.insert(0, fragment(f'<a class="repository" href="{facts["repository"]}">Repository</a>'))
-    header, sidebar = soup.find(id="quarto-header"), soup.find(id="quarto-sidebar") or soup.new_tag("nav")
-    header.find(class_="navbar-container").append(tools)
-    for image in header.find_all(class_="navbar-logo"): image["role"] = "presentation"  # the name stands beside it
-    for section in [tag for tag in tags(sidebar) if "sidebar-item-section" in tag.get("class", ())]:
-        if not any(link.name == "a" for part in section.find_all("ul", recursive=False) for link in tags(part)):
-            section.decompose()  # a folder that has no page yet
-    for tag in [*tags(sidebar)]:
-        if "href" in tag.attrs and (lesson := LESSON.search(tag["href"])):  # texts speak of lessons by number
-            tag.insert(0, fragment(f'<span class="lesson-number">{lesson[1]}</span>'))
-        if tag.get("data-bs-toggle") == "collapse" and "href" not in tag.attrs: tag.attrs |= {"role": "button", "tabindex": "0"}
-        if "sidebar-item-toggle" in tag.get("class", ()) and not tag.find_previous_sibling("a", href=True):
-            tag["tabindex"] = "-1"  # does what the name beside it does
-    if lesson := LESSON.search(file.name):
-        for crumb in soup.select(".breadcrumb-item:first-child a"): crumb.string = f"Lesson {lesson[1]}"
-    for nav, label in ((sidebar, "Pages"), (soup.find("nav", class_="page-navigation"), "Previous and next page"), (soup.find(id="TOC"), "On this page")):
-        if nav: nav["aria-label"] = label
-    markdown = f' · <a href="{twin(file).name}">This page as Markdown</a>' if twin(file).exists() else ""
-    soup.body.append(fragment(f'<footer class="site-footer">{facts["name"]} {facts["version"]} · {facts["license"]} licence{markdown}</footer>'))
+def known_pages(soup: BeautifulSoup, nav: Navigation) -> Tag:
+    "Address and title of each page that a reader may have meant, for the page of a wrong address."
+    readers = [page for name, page in nav.by_name.items() if nav.kind(name) in ("lesson", "howto", "reference", "explain", "gallery", "list")]
+    script = soup.new_tag("script", attrs={"type": "application/json", "id": "all-pages"})
+    script.string = json.dumps([[f"{page.name}.html", page.title] for page in readers], ensure_ascii=False).replace("<", "\\u003c")
+    return script
 
 
-def finish_source(main: Tag):
-    "Names the lines of a source page L1, L2, …; assets/site.css draws their numbers."
-    for pre in main.find_all("pre", class_="numberSource"): pre["class"].remove("numberSource")
-    for line in main.find_all(id=re.compile(r"^L-\d+$")):
-        line["id"] = line["id"].replace("-", "")
-        line.a.attrs = {"href": f"#{line['id']}", "class": "line", "aria-label": f"Line {line['id'][1:]}"}
+def end_once(main: Tag, name: str, nav: Navigation):
+    "Takes out the last line of a lesson where it only names the next one: the link to that follows on every page."
+    following, paragraphs = nav.neighbours(name)[1], main.find_all("p")
+    last = paragraphs[-1] if paragraphs else None
+    if following is None or last is None or not (label := last.find("strong", string="Next:")): return
+    if not (link := label.find_next("a")) or not link["href"].endswith(f"{Path(following.name).name}.html"): return
+    for part in (label, link): part.extract()
+    if not last.get_text(strip=True): last.extract()
 
 
-def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
-    "What stands in the text: maths, tables, drawings, what the page offers, a short table of contents."
+def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
+    "What stands in the text: maths, tables, drawings, what the page offers."
     main = soup.main
     for span in main.select("span.math"):
         if span.find("math"): continue  # Quarto has made it already
@@ -204,6 +275,7 @@ def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
         for code in block.find_all("code"): wrap_code(code)
     for table in main.find_all("table"):
         if table.find_parent(class_="table-scroll") is None: table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
+        as_cards(table)
     for text in [text for code in main.select("td code") for text in code.find_all(string=re.compile(r"[\w.]{25}"))]:
         text.replace_with(BeautifulSoup(re.sub(r"([._]+)(?=\w)", r"\1<wbr>", escape(text)), "html.parser"))  # so that a long name leaves room for other columns
     for svg in main.find_all("svg"):
@@ -211,20 +283,22 @@ def finish_main(soup: BeautifulSoup, page: str, modules: dict[str, str]):
     for output in main.select(".cell-output > pre"):
         if "\n" not in output.get_text().strip(): output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
     header = main.find(id="title-block-header")
-    if header and page.startswith("lessons/"):
+    if header and nav.kind(page) == "lesson":
         header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a></p>'))
-    for module, origin in modules.items():
+    for module, origin in nav.sources.items():
         if header and origin == page: header.append(fragment(f'<p class="offer"><a href="{"../"*page.count("/")}source/{module}.html">Source of this module</a></p>'))
-    if header and (toc := soup.find(id="TOC")):  # beside the text there is no room for it on a phone
-        short = fragment(f'<details class="toc-short"><summary>On this page</summary>{toc.ul}</details>')
-        for tag in short.find_all(id=True): del tag["id"]
-        for link in short.find_all("a"): link.attrs = {"href": link["href"]}
-        header.append(short)
 
 
-class Finished(PreformattedString):
-    "HTML that is written as it is, and not read again."
-    PREFIX = SUFFIX = ""
+def as_cards(table: Tag):
+    "Lets a table of words be shown as cards on a phone, where its last column would be out of sight: each cell names its column."
+    columns = [head.get_text(" ", strip=True) for head in table.select("thead th")]
+    rows = [[cell for cell in row.find_all(["td", "th"])] for row in table.select("tbody tr")]
+    if "dataframe" in table.get("class", []) or not 2 <= len(columns) <= 5: return
+    if not any(sum(len(cell.get_text()) for cell in row) > 48 for row in rows): return  # fits
+    table["class"] = [*table.get("class", []), "cards"]
+    for row in rows:
+        for column, cell in zip(columns[1:], row[1:]):
+            if column and cell.get_text(strip=True): cell["data-label"] = column
 
 
 def wrap_code(code: Tag):
@@ -233,73 +307,3 @@ def wrap_code(code: Tag):
     boxes = "\n".join(f'<span class="code-line" style="--indent: {len(line) - len(line.lstrip(" "))}ch">{line}</span>' for line in one_line_each.splitlines())
     code.clear()
     code.append(Finished(boxes))
-
-
-def page_sections(soup: BeautifulSoup, name: str) -> list[dict]:
-    "What search knows of a page: one entry for its beginning and one for each heading."
-    title, crumb = (soup.h1 or soup.title).get_text(" ", strip=True), soup.find(class_="breadcrumb-item")
-    where = crumb.get_text(" ", strip=True) if crumb else ""
-    found = [{"href": name, "title": title, "section": "", "where": where, "text": ""}]
-    def visit(node):
-        for child in node.children:
-            if isinstance(child, Comment): continue
-            if not isinstance(child, Tag): found[-1]["text"] += str(child)
-            elif re.fullmatch("h[2-6]", child.name):
-                anchor = child.get("id") or child.get("data-anchor-id")
-                if anchor: found.append({"href": f"{name}#{anchor}", "title": title, "section": child.get_text(" ", strip=True),
-                                         "where": f"{where} › {title}".removeprefix(" › "), "text": ""})
-            elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])): visit(child)
-    if not name.startswith("source/"): visit(soup.main)  # the reference page has the same words
-    found = [entry | {"text": " ".join(entry["text"].split())} for entry in found]
-    return [entry for entry in found if entry["text"] or not entry["section"]]  # a heading right above another says nothing
-
-
-def problems(docs: Path, pages: dict[Path, BeautifulSoup]) -> list[str]:
-    "One line for each dead link, picture without alternative text, and reference that would load another host."
-    anchors = {file: ids(soup) for file, soup in pages.items()}
-    found = []
-    for file, soup in pages.items():
-        name = file.relative_to(docs).as_posix()
-        found += [f"{name}: {problem}" for problem in (*dead_links(file, soup, anchors), *raw_links(soup), *unlabelled_pictures(soup), *remote_loads(soup))]
-    for file in (*docs.rglob("*.css"), *docs.rglob("*.js")):
-        text = file.read_text(encoding="utf-8")
-        found += [f"{file.relative_to(docs).as_posix()}: loads {url} from the network: keep a copy in nbs/assets, or do without"
-                  for url in (CSS_REMOTE if file.suffix == ".css" else JS_REMOTE).findall(text)]
-    return list(dict.fromkeys(found))
-
-
-def dead_links(file: Path, soup: BeautifulSoup, anchors: dict[Path, set[str]]) -> list[str]:
-    "Links within the site that lead nowhere."
-    found = []
-    for tag, attribute in ((tag, a) for tag in tags(soup) for a in ("href", "src") if a in tag.attrs and tag.name != "use"):
-        url = urlsplit(tag[attribute])
-        if url.scheme or url.netloc: continue
-        place = target(file, url)
-        if not place.exists(): found.append(f"dead link {tag[attribute]}")
-        elif url.fragment and place in anchors and unquote(url.fragment) not in anchors[place]:
-            found.append(f"dead link {tag[attribute]} (there is such a page, but no such place on it)")
-    return found
-
-
-def raw_links(soup: BeautifulSoup) -> list[str]:
-    "Links that are shown as they were typed: nbdev makes links of symbols in backticks, also inside another link."
-    return [f"shown as text: “…{text.strip()[:60]}…”: a link's text must not hold a symbol in backticks" for text in soup.find_all(string=re.compile(r"\]\(\S"))
-            if not text.find_parent(["code", "pre", "script", "style", "math"])]
-
-
-def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:
-    "Pictures without a text for readers who cannot see them."
-    pictures = [p for p in soup.find_all(["img", "svg"]) if p.find_parent("svg") is None
-                and p.get("aria-hidden") != "true" and p.get("role") != "presentation"]
-    return [f"picture {n} of the page has no alternative text: add `#| fig-alt: …` to its cell"
-            for n, p in enumerate(pictures, 1) if not (p.get("alt") or p.get("aria-label") or "").strip()]
-
-
-def remote_loads(soup: BeautifulSoup) -> list[str]:
-    "What the page would load from another host. A link that the reader may follow is not loaded."
-    every = [*tags(soup)]
-    urls = [tag[a] for tag in every for a in LOADS.get(tag.name, ()) if REMOTE.match(tag.get(a, ""))]
-    for tag in every:
-        if tag.name == "style" or "style" in tag.attrs: urls += CSS_REMOTE.findall(tag.get("style") or tag.get_text())
-        if tag.name == "script" and "src" not in tag.attrs: urls += JS_REMOTE.findall(tag.get_text())
-    return [f"loads {url} from the network: keep a copy in nbs/assets, or do without" for url in urls]

@@ -1,4 +1,4 @@
-// What the pages do: the theme, search, ticks on lessons, the sidebar on a phone. Works from file://, and needs nothing but the site.
+// What the pages do: the theme, the menu on a phone, copying, ticks on lessons. Works from file://, and needs nothing but the site.
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
   const top = new URL("../", document.currentScript.src);   // where the site begins, on a server or on the disk
@@ -15,78 +15,14 @@
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (e) => { if (!stored()) setTheme(e.matches ? "dark" : "light"); });
 
-  // ---- search
-  const dialog = make(`<dialog class="search" aria-label="Search">
-    <input type="search" placeholder="Search the site" aria-label="Search the site" autocomplete="off" spellcheck="false">
-    <p role="status"></p><ul></ul></dialog>`);
-  document.body.append(dialog);
-  const [input, status, list] = [$("input", dialog), $("p", dialog), $("ul", dialog)];
-
-  // Where a word stands in a text decides how much the text is about it: all of it, a word's beginning, anywhere.
-  const weight = (text, word) => {
-    const at = text.toLowerCase().indexOf(word);
-    if (at < 0) return 0;
-    return text.length === word.length ? 4 : at === 0 || /\W/.test(text[at - 1]) ? 2 : 1;
-  };
-  const score = (entry, words) => {
-    let sum = 0;
-    for (const word of words) {
-      const best = Math.max(3 * weight(entry.section || entry.title, word), weight(entry.text, word), weight(entry.title, word) / 2);
-      if (!best) return 0;
-      sum += best;
-    }
-    return sum;
-  };
-  const mark = (text, words) => {
-    const found = new RegExp(words.map((w) => w.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|"), "gi");
-    return text.split(found).map((part, i, all) => escape(part) + (i < all.length - 1 ? `<mark>${escape(text.match(found)[i])}</mark>` : "")).join("");
-  };
-  const snippet = (text, words) => {
-    const at = Math.max(0, text.toLowerCase().search(new RegExp(words[0].replace(/[.*+?^${}()|[\]\\]/g, "\\$&"))));
-    const from = at < 60 ? 0 : text.indexOf(" ", at - 60) + 1;
-    return (from ? "… " : "") + mark(text.slice(from, from + 160), words);
-  };
-  const show = () => {
-    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const hits = !words.length ? [] : (window.siteSections || []).map((entry) => ({ entry, score: score(entry, words) }))
-      .filter((hit) => hit.score).sort((a, b) => b.score - a.score);
-    status.textContent = !words.length ? "" : hits.length ? `${hits.length} found` : "Nothing found";
-    list.replaceChildren(...hits.slice(0, 15).map(({ entry }) => make(`<li><a href="${new URL(entry.href, top)}">
-      <strong>${mark(entry.section || entry.title, words)}</strong><span>${escape(entry.where)}</span>
-      <small>${snippet(entry.text, words)}</small></a></li>`)));
-  };
-  const open = () => {
-    if (!window.siteSections && !$("script[data-search]")) {   // loaded with the first search, not with each page
-      const script = Object.assign(document.createElement("script"), { src: new URL("assets/search.js", top), onload: show });
-      script.dataset.search = "";
-      document.head.append(script);
-    }
-    if (!dialog.open) dialog.showModal();
-    input.select();
-  };
-  $(".search-open").addEventListener("click", open);
-  input.addEventListener("input", show);
-  dialog.addEventListener("click", (e) => { if (e.target === dialog || e.target.closest("a")) dialog.close(); });
-  dialog.addEventListener("keydown", (e) => {
-    const links = [...list.querySelectorAll("a")], at = links.indexOf(document.activeElement);
-    if (e.key === "Enter" && document.activeElement === input) { e.preventDefault(); links[0]?.click(); }
-    if (e.key !== "ArrowDown" && e.key !== "ArrowUp") return;
-    e.preventDefault();
-    (links[at + (e.key === "ArrowDown" ? 1 : -1)] || (e.key === "ArrowUp" ? input : links[at]))?.focus();
-  });
-  document.addEventListener("keydown", (e) => {
-    const typing = e.target.closest?.("input, textarea, select, [contenteditable]");
-    if ((e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) || (e.key === "k" && (e.ctrlKey || e.metaKey))) { e.preventDefault(); open(); }
-  });
-
   // ---- progress: which lessons a reader has worked through is kept in the browser, and nowhere else
   const lesson = (address) => new URL(address).pathname.match(/\/lessons\/([\w-]+)\.html$/)?.[1];
   const worked = () => { try { return new Set(JSON.parse(localStorage.getItem("hooklab-lessons") || "[]")); } catch { return new Set(); } };
   const tick = () => {
     const names = worked();
-    document.querySelectorAll("#quarto-sidebar a[href], main table a[href]").forEach((a) => a.classList.toggle("worked-through", names.has(lesson(a.href))));
+    document.querySelectorAll("#quarto-sidebar a[href], main table a[href], .page-list a[href]").forEach((a) => a.classList.toggle("worked-through", names.has(lesson(a.href))));
   };
-  const here = lesson(location.href);
+  const here = document.body.dataset.kind === "lesson" && lesson(location.href);
   if (here) {
     const box = make(`<input type="checkbox">`), label = make(`<label class="tick-lesson"> I have worked through this lesson</label>`);
     box.checked = worked().has(here);
@@ -97,17 +33,92 @@
       tick();
     });
     label.prepend(box);
-    $("main").append(label);
+    const end = $(".page-navigation");
+    if (end) end.before(label); else $("main").append(label);
   }
   tick();
 
-  // ---- the sidebar is long: it begins at the page that is open
-  const sidebar = $("#quarto-sidebar"), current = $("#quarto-sidebar a.active");
-  if (current) sidebar.scrollTop = current.getBoundingClientRect().top - sidebar.getBoundingClientRect().top - sidebar.clientHeight / 3;
+  // ---- the menu: the browser opens and closes it, and here a screen reader is told
+  const sidebar = $("#quarto-sidebar"), menu = $(".menu-toggle"), wide = matchMedia("(min-width: 992px)");
+  const current = $("#quarto-sidebar [aria-current]:not(.sidebar-title)");
+  const showCurrent = () => { if (current) sidebar.scrollTop = current.getBoundingClientRect().top - sidebar.getBoundingClientRect().top - sidebar.clientHeight / 3; };
+  if (sidebar) {
+    sidebar.addEventListener("toggle", (e) => {
+      menu.setAttribute("aria-expanded", String(e.newState === "open"));
+      if (e.newState === "open") showCurrent();
+    });
+    wide.addEventListener("change", () => { if (wide.matches && sidebar.matches(":popover-open")) sidebar.hidePopover(); });
+    showCurrent();
+  }
 
-  // ---- things that look like buttons answer to the keyboard like buttons
-  document.addEventListener("keydown", (e) => {
-    if ((e.key === "Enter" || e.key === " ") && e.target.matches?.("a[role=button]:not([href])")) { e.preventDefault(); e.target.click(); }
-    if (e.key === "Escape" && $("#quarto-sidebar.show")) $(".quarto-btn-toggle").click();
+  // ---- copying, and a link to each heading
+  document.addEventListener("click", async (e) => {
+    const button = e.target.closest?.(".code-copy-button"), code = button?.parentElement.querySelector("code") || button?.closest("pre")?.querySelector("code");
+    if (!code) return;
+    try { await navigator.clipboard.writeText(code.innerText); } catch { return; }
+    button.classList.add("copied");
+    button.title = "Copied";
+    setTimeout(() => { button.classList.remove("copied"); button.title = "Copy"; }, 1500);
+  });
+  document.querySelectorAll(".code-copy-button").forEach((button) => { button.type = "button"; button.title = "Copy"; button.setAttribute("aria-label", "Copy this code"); });
+  document.querySelectorAll("main .anchored[data-anchor-id]").forEach((h) => {
+    h.append(make(`<a class="anchorjs-link" href="#${h.dataset.anchorId}" aria-label="Link to this part"></a>`));
+  });
+
+  // ---- the table of contents follows the reader
+  const entries = [...document.querySelectorAll("#TOC a.nav-link")];
+  const places = entries.map((a) => document.getElementById(decodeURIComponent(a.hash.slice(1))));
+  const follow = () => {
+    let at = 0;
+    places.forEach((place, i) => { if (place && place.getBoundingClientRect().top < 90) at = i; });
+    if (innerHeight + scrollY >= document.documentElement.scrollHeight - 2) at = entries.length - 1;
+    entries.forEach((a, i) => { a.classList.toggle("active", i === at); });
+  };
+  if (entries.length) { addEventListener("scroll", follow, { passive: true }); follow(); }
+
+  // ---- what scrolls sideways can be reached by the keyboard, has a name, and shows that there is more
+  const boxes = [...document.querySelectorAll("main :is(.table-scroll, .cell-output-display, .hl-layers, pre, .math.display, .scrolls)")];
+  const named = (box) => {
+    const heading = [...document.querySelectorAll("main :is(h1, h2, h3, h4)")].filter((h) => h.compareDocumentPosition(box) & 4).pop();
+    const what = box.matches("pre") ? "Code or output" : box.matches(".math") ? "Formula" : "Table";
+    return `${what} ${boxes.indexOf(box) + 1}, below “${heading ? heading.textContent.trim() : document.title}”`;
+  };
+  const look = (box) => {
+    const scrolls = box.scrollWidth > box.clientWidth + 1;
+    if (scrolls === box.classList.contains("scrolls-now")) return;
+    box.classList.toggle("scrolls-now", scrolls);
+    const facts = { tabindex: "0", role: "region", "aria-label": scrolls && named(box) };
+    box.onscroll = scrolls ? () => { box.classList.toggle("at-end", box.scrollLeft + box.clientWidth >= box.scrollWidth - 4); } : null;
+    for (const [name, value] of Object.entries(facts)) { if (scrolls) box.setAttribute(name, value); else box.removeAttribute(name); }
+  };
+  const sizes = new ResizeObserver((seen) => seen.forEach((entry) => look(entry.target)));
+  boxes.forEach((box) => sizes.observe(box));
+
+  // ---- a wrong address: search for its words, and the pages whose names come nearest
+  const lost = $("#not-found");
+  if (lost) {
+    const known = JSON.parse($("#all-pages").textContent), cut = (text) => text.toLowerCase().split(/[^a-z0-9]+/).filter((w) => w.length > 1 && w !== "html");
+    const words = cut(decodeURIComponent(location.pathname.split("/").slice(-2).join(" ")));
+    const near = (a, b) => {   // how many letters differ
+      let row = [...Array(b.length + 1).keys()];
+      for (let i = 1; i <= a.length; i++) {
+        const next = [i];
+        for (let j = 1; j <= b.length; j++) next[j] = Math.min(row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] !== b[j - 1]));
+        row = next;
+      }
+      return row[b.length];
+    };
+    const value = (word, others) => Math.max(0, ...others.map((o) => o === word ? 3 : o.startsWith(word) || word.startsWith(o) ? 2 : near(o, word) <= word.length / 3 ? 1.5 : 0));
+    const best = known.map(([href, title]) => ({ href, title, score: words.reduce((sum, word) => sum + value(word, cut(`${href} ${title}`)), 0) }))
+      .filter((page) => page.score >= 1.5).sort((a, b) => b.score - a.score).slice(0, 5);
+    lost.append(make(`<form role="search" class="search-here"><input type="search" aria-label="Search the site" value="${escape(words.join(" "))}"><button>Search</button></form>`));
+    if (best.length) lost.append(make("<p>Did you mean one of these?</p>"), make(`<ul>${best.map(({ href, title }) => `<li><a href="${new URL(href, top)}">${escape(title)}</a></li>`).join("")}</ul>`));
+    $("form", lost).addEventListener("submit", (e) => { e.preventDefault(); document.dispatchEvent(new CustomEvent("site-search", { detail: $("input", lost).value })); });
+  }
+
+  // ---- on a page of the source, a click on a line's number makes it the address
+  $("#L code")?.addEventListener("click", (e) => {
+    const line = e.target.closest("#L code > span");
+    if (line && e.clientX - line.getBoundingClientRect().left < 3.25 * 16 && !String(getSelection())) location.hash = line.id;
   });
 })();

@@ -1,18 +1,21 @@
-"""The site in a real browser, opened from the disk: search, theme, source links, keyboard, phone, and no request to anybody."""
+"""The site in a real browser, opened from the disk: search, theme, keyboard, phone, access for all, and no request to anybody."""
 import base64
 import json
 import os
 import re
 import shutil
+from itertools import cycle
+from pathlib import Path
 
 import pytest
+import selenium_axe_python
 from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
-DESKTOP, PHONE = (1280, 900), (375, 800)
+DESKTOP, HALF, PHONE = (1280, 900), (900, 800), (375, 800)
 # The first thing that reaches beyond the window and is not in a box that scrolls by itself.
 CUT_OFF = """const scrolls = (e) => e.tagName !== "BODY" && (["auto", "scroll"].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
     if (document.documentElement.scrollWidth > innerWidth) return "the page scrolls sideways";
@@ -45,7 +48,8 @@ def visit(browser, site):
     "Opens a page of the site from the disk, at a width and in the theme that the system prefers."
     def visit(page="index.html", size=DESKTOP, prefers="light"):
         resize(browser, size, mobile=size == PHONE)
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": prefers}]})
+        wishes = {"prefers-color-scheme": prefers, "prefers-reduced-motion": "reduce"}  # what moves is measured on its way
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": name, "value": value} for name, value in wishes.items()]})
         browser.get((site/page).as_uri())
         return browser
     yield visit
@@ -57,7 +61,11 @@ def resize(browser, size, mobile=False):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
-def first(site, folder): return min((site/folder).glob("*.html")).relative_to(site).as_posix()
+def first(site, folder): return min((site/folder).glob("[!i]*.html")).relative_to(site).as_posix()
+def kinds(site):
+    "A page of each kind that looks different: those for contributors look like the reference."
+    found = {re.search(r'data-kind="(\w+)"', file.read_text(encoding="utf-8"))[1]: file for file in sorted(site.rglob("*.html"), reverse=True)}
+    return {kind: file for kind, file in found.items() if kind not in ("inside", "check")}
 
 
 def press(browser, *keys): webdriver.ActionChains(browser).send_keys(*keys).perform()
@@ -149,15 +157,150 @@ def test_focus_is_visible_wherever_the_keyboard_leads(visit, site):
         assert seen, browser.switch_to.active_element.get_attribute("outerHTML")[:200]
 
 
-def test_the_menu_of_a_phone(visit):
-    browser = visit(size=PHONE)
-    button, menu = browser.find_element(By.CSS_SELECTOR, ".quarto-btn-toggle"), browser.find_element(By.ID, "quarto-sidebar")
-    def right(): return browser.execute_script("return arguments[0].getBoundingClientRect().right", menu)
-    assert right() <= 0
+@pytest.mark.parametrize("size", [HALF, PHONE])
+def test_the_menu_of_a_narrow_window(visit, site, size):
+    browser = visit(first(site, "howto"), size=size)
+    button, menu = browser.find_element(By.CSS_SELECTOR, ".menu-toggle"), browser.find_element(By.ID, "quarto-sidebar")
+    assert not menu.is_displayed() and button.get_attribute("aria-expanded") == "false" and button.accessible_name
     button.click()
-    WebDriverWait(browser, 5).until(lambda b: right() > 200)
+    WebDriverWait(browser, 5).until(lambda b: button.get_attribute("aria-expanded") == "true")
+    current = menu.find_element(By.CSS_SELECTOR, "[aria-current=page]")
+    assert current.is_displayed() and current.rect["x"] >= 0 and current.rect["x"] + current.rect["width"] <= size[0]
     press(browser, Keys.ESCAPE)
-    WebDriverWait(browser, 5).until(lambda b: right() <= 0)
+    WebDriverWait(browser, 5).until(lambda b: button.get_attribute("aria-expanded") == "false")
+    assert not menu.is_displayed() and browser.switch_to.active_element == button
+
+
+@pytest.mark.parametrize("size", [DESKTOP, HALF, PHONE])
+def test_the_tab_key_never_leaves_the_window(visit, site, size):
+    "Every stop is seen when it has the focus, with the menu closed; and there is no long way to the text."
+    browser, before = visit("lib/hooks/hook.html", size=size), 0
+    for stop in range(200):
+        press(browser, Keys.TAB)
+        fault = browser.execute_script("""const e = document.activeElement, r = e.getBoundingClientRect();
+            if (e === document.body) return "end";
+            return r.width && r.right > 0 && r.left < innerWidth && r.bottom > 0 && r.top < innerHeight && e.checkVisibility({visibilityProperty: true}) ? "" : e.outerHTML""")
+        if fault == "end": break
+        assert not fault, f"stop {stop} is out of sight: {fault[:200]}"
+        if not before and browser.execute_script("return !!document.activeElement.closest('main')"): before = stop
+    assert stop > 20 and before <= (40 if size == DESKTOP else 9), f"{before} stops before the text"
+
+
+def test_the_current_page_is_in_sight_in_the_sidebar(visit, site):
+    for page in ("lib/stats/preflight-result.html", "lessons/appendix-traps.html", "source/stats/run_verdict.html", "lib/exercises/lesson-16.html"):
+        browser = visit(page)
+        current = browser.find_element(By.CSS_SELECTOR, "#quarto-sidebar [aria-current]")
+        top, bottom, seen = browser.execute_script("""const r = arguments[0].getBoundingClientRect();
+            return [r.top, r.bottom, getComputedStyle(arguments[0]).fontWeight]""", current)
+        assert 50 < top and bottom <= DESKTOP[1] and int(seen) >= 600, page
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_what_scrolls_sideways_can_be_reached_and_has_a_name(visit, size):
+    browser = visit("lib/profiling/summaries.html", size=size)
+    scroll = "return [...document.querySelectorAll('main *')].filter((e) => /auto|scroll/.test(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1)"
+    boxes = WebDriverWait(browser, 5).until(lambda b: b.execute_script(scroll))
+    WebDriverWait(browser, 5).until(lambda b: all(box.get_attribute("tabindex") == "0" and box.get_attribute("role") == "region" for box in boxes))
+    names = [box.get_attribute("aria-label") for box in boxes]
+    assert all(names) and len(names) == len(set(names))
+
+
+def test_a_table_of_words_is_cards_on_a_phone(visit):
+    browser = visit("explain/which-hook.html", size=PHONE)
+    table = browser.find_element(By.CSS_SELECTOR, "table.cards")
+    assert browser.execute_script("return arguments[0].parentElement.scrollWidth <= arguments[0].parentElement.clientWidth", table)
+    cells = table.find_elements(By.CSS_SELECTOR, "tbody tr:nth-child(2) > *")
+    assert len(cells) == 3 and len({cell.rect["x"] for cell in cells}) == 1 and len({cell.rect["y"] for cell in cells}) == 3
+    head = browser.execute_script("return getComputedStyle(arguments[0], '::before').content", cells[2])
+    assert "and not" in head, "a card does not say what its last line is"
+
+
+def test_a_wrong_address_leads_on(visit, site, tmp_path):
+    "A server shows 404.html at whatever address was asked for; here a copy of it stands there."
+    place = site/"lessons/activaton-helth.html"
+    place.write_text((site/"404.html").read_text(encoding="utf-8").replace("<head>", '<head><base href="../">', 1), encoding="utf-8")
+    try:
+        browser = visit("lessons/activaton-helth.html")
+        links = browser.find_elements(By.CSS_SELECTOR, "#not-found li a")
+        assert links[0].get_attribute("href").endswith("lessons/05-stats.html"), [link.text for link in links]
+        field = browser.find_element(By.CSS_SELECTOR, "#not-found input")
+        assert "helth" in field.get_attribute("value")
+        field.clear()
+        field.send_keys("layers", Keys.ENTER)
+        assert hits(browser)
+    finally: place.unlink()
+
+
+def test_a_lesson_ends_once(visit, site):
+    browser = visit(first(site, "lessons"))
+    tick, links = browser.find_element(By.CSS_SELECTOR, "label.tick-lesson"), browser.find_elements(By.CSS_SELECTOR, "main a[href$='02-four-signatures.html']")
+    assert len(links) == 1 and tick.rect["y"] < links[0].rect["y"], "first the tick, then one link to the next lesson"
+
+
+# ---- access for all
+
+AXE = (Path(selenium_axe_python.__file__).parent/"axe-core/axe.min.js").read_text(encoding="utf-8")
+RULES = {"light": {"resultTypes": ["violations"], "rules": {"target-size": {"enabled": True}}},
+         "dark": {"resultTypes": ["violations"], "runOnly": ["color-contrast"]}}  # nothing else is different
+
+
+def violations(browser, theme):
+    "What axe-core calls critical or serious on the page as it is shown."
+    found = browser.execute_async_script("axe.run(arguments[0]).then((r) => arguments[1](r.violations))", RULES[theme])
+    return [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("critical", "serious")]
+
+
+def seen_in_four_ways(browser, files):
+    "The pages at two widths, in light and dark; the stylesheet has no other place where these matter."
+    found = []
+    for file in files:
+        browser.get(file.as_uri())
+        browser.execute_script(AXE)
+        for size in (DESKTOP, PHONE):
+            resize(browser, size)
+            for theme in RULES:
+                browser.execute_script("document.documentElement.dataset.bsTheme = arguments[0]", theme)
+                browser.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 20))")
+                found += [(file.name, size[0], theme, *fault) for fault in violations(browser, theme)]
+    assert not found, "\n".join(map(str, found[:20]))
+
+
+def test_one_page_of_each_kind_is_accessible(visit, browser, site):
+    visit()
+    seen_in_four_ways(browser, [*kinds(site).values(), site/"lib/profiling/summaries.html", site/"explain/which-hook.html"])
+
+
+@pytest.mark.slow
+def test_every_page_is_accessible(visit, browser, site):
+    visit()
+    seen_in_four_ways(browser, [file for file in sorted(site.rglob("*.html")) if site/"source" not in file.parents])
+
+
+# ---- nothing that is needed was pruned away
+
+STYLES = """const found = {};
+    for (const e of document.querySelectorAll("body, body *")) {
+        if (e.closest("math, svg")) continue;
+        const style = getComputedStyle(e);
+        found[`${e.tagName}.${e.className}#${e.id}`] = [...style].filter((name) => !name.startsWith("--")).map((name) => style[name]).join("|");
+    }
+    return found"""
+
+
+def test_no_class_in_use_lacks_its_rule(visit, browser, site):
+    "With the renderer's whole stylesheets in place of what is left of them, every element looks the same."
+    smalldocs = pytest.importorskip("smalldocs")
+    assets = Path(smalldocs.__file__).parent/"assets"
+    whole = "\n".join((assets/name).read_text(encoding="utf-8") for name in ("vendor/bootswatch/cosmo.min.css", "smalldocs.css"))
+    whole = re.sub(r"@import[^;]+;", "", whole)
+    for (kind, file), size in zip(kinds(site).items(), cycle((DESKTOP, PHONE))):
+        visit(file.relative_to(site).as_posix(), size)
+        browser.execute_script("document.querySelectorAll('details').forEach((d) => d.open = true)")
+        few = browser.execute_script(STYLES)
+        browser.execute_script("""const style = document.createElement("style"), base = document.querySelector("link[href$='base.css']");
+            style.textContent = arguments[0]; base.replaceWith(style)""", whole)
+        many = browser.execute_script(STYLES)
+        assert few == many, (kind, next((name, few[name], many[name]) for name in few if few[name] != many[name]))
 
 
 def test_a_lesson_can_be_downloaded(visit, site):
@@ -207,7 +350,7 @@ def fit_and_ask_nobody(visit, browser, site, files):
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     urls = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
     assert {file.as_uri() for file in files} <= set(urls), "the log does not show what the pages load"
-    assert sum(url.endswith("search.js") for url in urls) == len(folders), "the log does not show what search loads"
+    assert sum(url.endswith("search-index.js") for url in urls) == len(folders), "the log does not show what search loads"
     assert not [url for url in urls if not url.startswith(("file:", "data:", "blob:", "chrome:"))]
     assert not [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
@@ -257,8 +400,10 @@ def test_lessons_that_were_worked_through_are_ticked(visit, site):
     box = browser.find_element(By.CSS_SELECTOR, "label.tick-lesson input")
     browser.find_element(By.CSS_SELECTOR, "label.tick-lesson").click()
     assert box.is_selected() and ticked(browser, "#quarto-sidebar") == [page.rpartition("/")[2]]
+    browser = visit("lessons/index.html")
+    assert ticked(browser, ".page-list") == ticked(browser, "#quarto-sidebar") == [page.rpartition("/")[2]]
     browser = visit("index.html")
-    assert ticked(browser, "main table") == ticked(browser, "#quarto-sidebar") == [page.rpartition("/")[2]]
+    assert ticked(browser, "main table") == [page.rpartition("/")[2]]
     shown = browser.execute_script("return getComputedStyle(document.querySelector('main table a.worked-through'), '::after').content")
     assert "✓" in shown
     browser = visit(page)

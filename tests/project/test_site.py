@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -20,20 +21,43 @@ from bs4 import BeautifulSoup
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
+import site_frame  # noqa: E402
 import site_pages  # noqa: E402
+import site_problems  # noqa: E402
+from site_problems import problems  # noqa: E402
 
 
-@pytest.fixture(scope="session")
-def pages(site) -> dict[str, BeautifulSoup]:
-    "Every page by its name."
-    gc.disable()  # else a third of the time goes into looking for garbage among trees that stay
-    try: return {file.relative_to(site).as_posix(): site_pages.read(file) for file in sorted(site.rglob("*.html"))}
-    finally:
-        gc.freeze()
-        gc.enable()
+class Pages(Mapping):
+    "Every page by its name, read as a tree when it is asked for, and once."
+    def __init__(self, site):
+        self.files = {file.relative_to(site).as_posix(): file for file in sorted(site.rglob("*.html"))}
+        self.trees = {}
+
+    def __getitem__(self, name: str) -> BeautifulSoup:
+        if name not in self.trees: self.trees[name] = BeautifulSoup(self.files[name].read_text(encoding="utf-8"), "html.parser")
+        return self.trees[name]
+
+    def __iter__(self): return iter(self.files)
+    def __len__(self): return len(self.files)
+
+    def texts(self) -> dict[str, str]: return {name: file.read_text(encoding="utf-8") for name, file in self.files.items()}
 
 
-def problems(docs): return site_pages.problems(docs, site_pages.read_pages(docs))
+@pytest.fixture(scope="module")
+def pages(site) -> Pages:
+    "The pages of the site."
+    return Pages(site)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_search_for_garbage():
+    "It would take a third of the time, among trees that stay."
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def read(file): return BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
 
 
 def written(pages): return {name for name in pages if name != "404.html" and not name.startswith("source/")}
@@ -42,12 +66,14 @@ def written(pages): return {name for name in pages if name != "404.html" and not
 # ---- the whole site
 
 def test_no_dead_link_no_silent_picture_no_other_host(site, pages):
-    assert site_pages.problems(site, {site/name: page for name, page in pages.items()}) == []
+    faults = {site/name: site_problems.page_problems(pages[name]) for name in written(pages)}
+    assert site_problems.all_problems(site, {site/name: site_problems.links_of(text) for name, text in pages.texts().items()}, faults) == []
 
 
 def test_pages_are_named_as_their_notebooks(pages, repo):
-    assert written(pages) == {file.relative_to(repo/"nbs").with_suffix(".html").as_posix() for file in (repo/"nbs").rglob("*.ipynb")
-                              if ".ipynb_checkpoints" not in file.parts}
+    lists = {f"{folder}/index.html" for folder in ("lessons", "howto", "lib", "explain", "inside")}
+    assert written(pages) == lists | {file.relative_to(repo/"nbs").with_suffix(".html").as_posix() for file in (repo/"nbs").rglob("*.ipynb")
+                                      if ".ipynb_checkpoints" not in file.parts}
 
 
 def test_each_page_is_whole(pages):
@@ -61,33 +87,146 @@ def test_each_page_is_whole(pages):
         assert len(ids) == len(set(ids)), f"{name} has an id twice: {sorted(i for i in set(ids) if ids.count(i) > 1)}"
 
 
-def test_the_sidebar_leads_to_every_page(pages):
-    links = {a["href"] for a in pages["index.html"].select("#quarto-sidebar a[href]")}
-    assert links == written(pages)
+# ---- where a page stands
+
+@pytest.fixture(scope="module")
+def sections(repo) -> dict[str, list]:
+    "{section: its entries} of _quarto.yml: names of pages, and (group, the page that lists it, names)."
+    contents = yaml.safe_load((repo/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]
+    named = {name for entry in contents for name in site_frame.patterns(entry) if "*" not in name}
+    def order(file):
+        found = re.search(r"^- order: (\d+)", "".join(json.loads(file.read_text(encoding="utf-8"))["cells"][0]["source"]), re.M)
+        return (int(found[1]) if found else 10**9, file.as_posix())
+    def names(pattern):
+        files = sorted((repo/"nbs").glob(pattern), key=order) if "*" in pattern else [repo/"nbs"/pattern]
+        paths = [file.relative_to(repo/"nbs") for file in files]
+        return [path.with_suffix(".html").as_posix() for path in paths if "*" not in pattern or path.as_posix() not in named]
+    def entries(part):
+        inside = [part["contents"]] if isinstance(part["contents"], str) else part["contents"]
+        for entry in inside:
+            if isinstance(entry, str): yield from names(entry)
+            else: yield entry["section"], entry.get("href", "").replace(".ipynb", ".html"), [name for one in entries(entry) for name in [one]]
+    return {part["section"]: [part["href"].replace(".qmd", ".html"), *entries(part)] for part in contents if "section" in part}
 
 
-def test_the_sidebar_has_the_reference_in_its_order(pages, repo):
-    patterns = re.findall(r"lib/\S+\.ipynb", (repo/"_quarto.yml").read_text(encoding="utf-8"))
-    listed = [file.relative_to(repo/"nbs").with_suffix("").as_posix() for pattern in patterns for file in sorted((repo/"nbs").glob(pattern))]
-    links = [a["href"] for a in pages["index.html"].select("#quarto-sidebar a[href^=lib]")]
-    assert links == [f"{name}.html" for name in listed]
+def places(sections):
+    "(page, its section, its group or None) of every page that is in a section."
+    for section, entries in sections.items():
+        for entry in entries:
+            if isinstance(entry, str): yield entry, section, None
+            else: yield from ((name, section, entry[0]) for name in [entry[1], *entry[2]] if name)
 
 
-def test_the_page_of_a_wing_lists_its_rooms_in_their_order(repo):
-    sidebar = yaml.safe_load((repo/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]
-    reference = next(part for part in sidebar if part.get("section") == "Reference")
-    wings = [part for part in reference["contents"] if isinstance(part, dict) and "href" in part]
-    assert {wing["href"] for wing in wings} == {f"lib/{path.parent.name}/index.ipynb" for path in repo.glob("nbs/lib/*/index.ipynb")}
-    for wing in wings:
-        rooms = [path.name for name in wing["contents"] for path in sorted((repo/"nbs").glob(name))]
-        cells = json.loads((repo/"nbs"/wing["href"]).read_text(encoding="utf-8"))["cells"]
+def leads(name, href):
+    "The page that a link on `name` leads to."
+    return os.path.normpath(f"{Path(name).parent}/{href.partition('#')[0]}")
+
+
+def test_every_page_is_in_one_section(pages, sections):
+    placed = [name for name, *_ in places(sections)]
+    assert len(placed) == len(set(placed)) and set(placed) == written(pages) - {"index.html"}
+
+
+def test_the_sidebar_holds_the_section_one_is_in_in_its_order(pages, sections):
+    for name, section, group in places(sections):
+        expected = []
+        for entry in sections[section]:
+            if isinstance(entry, str): expected.append(entry)
+            else: expected += [entry[1] or sections[section][0], *(entry[2] if entry[0] == group else [])]
+        if section == "Reference": expected.append(sections["Inside"][0])
+        assert [leads(name, a["href"]) for a in pages[name].select("#quarto-sidebar a")] == expected, name
+        assert len(expected) <= 45, f"{name} has {len(expected)} links in its sidebar"
+    for name in ("index.html", "404.html"): assert not pages[name].select("#quarto-sidebar"), name
+
+
+def test_tabs_and_sidebar_say_where_one_is(pages, sections, repo):
+    origins = {f"source/{module}.html": f"{origin}.html" for module, origin in modules(repo).items() if origin}
+    where = {name: section for name, section, _ in places(sections)}
+    assert origins and set(origins.values()) <= set(where)
+    for name in pages:
+        page, home = pages[name], origins.get(name, name)
+        current = {(leads(name, a["href"]), a["aria-current"]) for a in page.select("#quarto-sidebar a[aria-current]")}
+        tabs = {a.get_text(): a.get("aria-current") for a in page.select(".site-tabs a")}
+        assert [*tabs] == ["Lessons", "How-to", "Reference", "Explanation"], name
+        if home not in where: assert not current and not any(tabs.values()), name
+        else:
+            assert current == {(home, "page" if home == name else "true")}, name
+            tab = "Reference" if where[home] == "Inside" else where[home]
+            assert {text for text, mark in tabs.items() if mark} == {tab}, name
+            crumbs = [a.get_text() for a in page.select("main .breadcrumb a")]
+            assert crumbs[:1] == ([tab] if name != sections[tab][0] else []), name
+
+
+def test_names_in_the_sidebar_are_short(pages, sections):
+    for section, entries in sections.items():
+        for entry in entries:
+            name = entry if isinstance(entry, str) else (entry[2] or [entry[1]])[0]
+            for a in pages[name].select("#quarto-sidebar a"): assert len(a.get_text()) <= 26, f"{section}: {a.get_text()}: `- short: …` below the title"
+
+
+def test_previous_and_next_follow_the_section(pages, sections):
+    orders = {section: [name for name, where, _ in places(sections) if where == section] for section in sections}
+    for order in orders.values():
+        for before, name, after in zip([None, *order], order, [*order[1:], None]):
+            links = {rel: leads(name, a["href"]) for a in pages[name].select(".page-navigation a") for rel in a["rel"]}
+            assert links == {rel: page for rel, page in (("prev", before), ("next", after)) if page}, name
+
+
+def modules(repo) -> dict[str, str]:
+    "{module: the page that it is exported from}."
+    found = {file: re.search(r"File to edit: \S*/nbs/(\S+)\.ipynb", file.read_text(encoding="utf-8")) for file in (repo/"hooklab").rglob("[!_]*.py")}
+    return {file.relative_to(repo/"hooklab").with_suffix("").as_posix(): origin and origin[1] for file, origin in found.items()}
+
+
+def test_what_a_user_needs_is_in_the_reference_and_what_nobody_needs_is_not(sections, repo):
+    def exports(module):
+        body = ast.parse((repo/"hooklab"/f"{module}.py").read_text(encoding="utf-8")).body
+        lists = [node.value for node in body if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"]
+        return {name.value for found in lists for name in found.elts}
+    public = exports("all")
+    assert "Hook" in public
+    where = {name: section for name, section, _ in places(sections)}
+    for module, origin in modules(repo).items():
+        if origin == "lib/all" or not origin: continue
+        names = exports(module)
+        if names & public: assert where[f"{origin}.html"] == "Reference", f"{origin} exports {names & public}"
+        if "exercises/lesson" in origin: assert where[f"{origin}.html"] == "Inside", f"{origin} shows solutions"
+    assert where["explain/architecture.html"] == where["explain/how-the-engine-works.html"] == "Inside"
+
+
+def test_every_page_says_what_it_is_for(pages, sections):
+    kinds = {"Lessons": "lesson", "How-to": "howto", "Reference": "reference", "Explanation": "explain", "Inside": "inside"}
+    expected = {name: "list" if name == sections[section][0] else kinds[section] for name, section, _ in places(sections)}
+    expected |= {name: "check" for name in expected if re.match(r"lib/exercises/lesson-\d\d", name)}
+    expected |= {name: "source" for name in pages if name.startswith("source/")}
+    assert {name: pages[name].body["data-kind"] for name in pages} == expected | {"index.html": "home", "404.html": "missing", "gallery.html": "gallery"}
+
+
+def test_the_list_of_a_section_names_every_page_and_what_it_is_about(pages, sections):
+    for entries in sections.values():
+        page = pages[entries[0]]
+        listed = [leads(entries[0], a["href"]) for a in page.select(".page-list li > p:first-child > a, .page-list li > a, main h2 > a[href]:not([href^='#'])")]
+        assert listed == [name for entry in entries[1:] for name in ([entry] if isinstance(entry, str) else [n for n in (entry[1], *entry[2]) if n])]
+    names = {a.get_text() for a in pages["lib/index.html"].select(".page-list a:has(code)")}
+    assert {"Hook", "layers", "ActivationStats", "FeatureExtractor", "diagnose"} <= names and len(names) > 80
+
+
+def test_the_page_of_a_wing_lists_its_rooms_in_their_order(repo, sections):
+    groups = [entry for entry in sections["Reference"] if not isinstance(entry, str) and entry[1]]
+    assert {group[1] for group in groups} == {f"lib/{path.parent.name}/index.html" for path in repo.glob("nbs/lib/*/index.ipynb")}
+    inside = [[name for name in entry[2]] for entry in sections["Inside"] if not isinstance(entry, str)]
+    for _, index, rooms in groups:
+        cells = json.loads((repo/"nbs"/index.replace(".html", ".ipynb")).read_text(encoding="utf-8"))["cells"]
         table = next(text for text in ("".join(cell["source"]) for cell in cells) if "| room | what it is for |" in text)
-        assert re.findall(r"^\| \[\w+\]\(([\w-]+\.ipynb)\)", table, re.M) == rooms, wing["href"]
+        listed = [f"{Path(index).parent}/{name}.html" for name in re.findall(r"^\| \[\w+\]\(([\w-]+)\.ipynb\)", table, re.M)]
+        wing = [name for name in (*rooms, *(name for group in inside for name in group)) if Path(name).parent == Path(index).parent]
+        assert sorted(listed) == sorted(wing), index
+        assert [name for name in listed if name in rooms] == rooms, index
 
 
 def test_no_page_shows_where_it_was_made(site, repo):
     private = re.compile("|".join(map(re.escape, {str(repo), str(Path.home()) + "/", sys.prefix + "/"})) + r"|/home/\w|/Users/\w|ipykernel_\d")
-    for file in (*site.rglob("*.html"), *site.rglob("*.md"), *site.rglob("*.ipynb"), site/"assets/search.js"):
+    for file in (*site.rglob("*.html"), *site.rglob("*.md"), *site.rglob("*.ipynb"), site/"assets/search-index.js"):
         text = re.sub(r"data:image/[^\"')]+", "", file.read_text(encoding="utf-8"))
         assert not (found := private.search(text)), f"{file.name}: {text[found.start() - 60:found.end() + 60]}"
 
@@ -98,18 +237,8 @@ def test_llms_txt_lists_every_page_as_markdown(site, pages):
     for name in listed: assert (site/name).stat().st_size
 
 
-def test_search_knows_every_page_and_leads_to_places_that_exist(site, pages):
-    script = (site/"assets/search.js").read_text(encoding="utf-8")
-    entries = json.loads(script.removeprefix("window.siteSections = ").rstrip().rstrip(";"))
-    assert {entry["href"] for entry in entries if "#" not in entry["href"]} == set(pages) - {"404.html"}
-    for entry in entries:
-        name, _, anchor = entry["href"].partition("#")
-        assert not anchor or pages[name].find(id=anchor), entry["href"]
-        assert entry["title"]
-
-
 def test_each_lesson_offers_its_notebook(site, pages):
-    lessons = [name for name in pages if name.startswith("lessons/")]
+    lessons = [name for name in pages if pages[name].body["data-kind"] == "lesson"]
     assert lessons
     for name in lessons:
         link = pages[name].select_one(".download a[download]")
@@ -217,8 +346,19 @@ def test_signatures_are_written_as_code_is(pages):
 def test_source_pages_show_each_line_of_each_module(pages, repo):
     for file in (repo/"hooklab").rglob("[!_]*.py"):
         page = file.relative_to(repo/"hooklab").with_suffix(".html").as_posix()
-        lines = [span.get_text() for span in pages[f"source/{page}"].select("#L code > span")]
+        lines = [span.get_text().removesuffix("\n") for span in pages[f"source/{page}"].select("#L code > span")]
+        assert [span["id"] for span in pages[f"source/{page}"].select("#L code > span")] == [f"L{n}" for n in range(1, len(lines) + 1)]
         assert lines == file.read_text(encoding="utf-8").rstrip().split("\n"), file.name
+
+
+def test_a_source_page_has_an_outline_of_its_classes(pages, repo):
+    for file in (repo/"hooklab").rglob("[!_]*.py"):
+        name = f"source/{file.relative_to(repo/'hooklab').with_suffix('.html').as_posix()}"
+        lines = defined(file.read_text(encoding="utf-8"))
+        shown = {int(a["href"].removeprefix("#L")): a.get_text() for a in pages[name].select("#TOC a")}
+        assert all(lines[line].rpartition(".")[2] == text for line, text in shown.items()), name
+        top = {text for text in lines.values() if "." not in text and not text.startswith("__")}
+        assert top <= set(shown.values()) or not top, name
 
 
 # ---- the look
@@ -279,20 +419,34 @@ def test_what_is_right_is_let_through(tmp_path):
 
 
 def test_what_quarto_writes_is_finished_too(tmp_path):
-    "Quarto and pandoc differ from smalldocs in details: maths is ready, each line has a link, a page may have no sidebar."
-    for name in ("assets", "source"): (tmp_path/name).mkdir()
-    for name in ("site.js", "site.css"): (tmp_path/"assets"/name).touch()
-    page = ('<html lang="en"><head><meta charset="utf-8"><title>x</title></head><body><header id="quarto-header"><nav class="navbar">'
-            '<div class="navbar-container"></div></nav></header><main id="quarto-document-content"><h1>x</h1>%s</main></body></html>')
-    (tmp_path/"index.html").write_text(page % '<p><span class="math inline"><math><mi>x</mi></math></span></p><table><tr><td>1</td></tr></table>')
-    (tmp_path/"source"/"x.html").write_text(page % '<div class="sourceCode" id="L"><pre class="sourceCode numberSource python"><code><span id="L-1">'
-                                            '<a href="#L-1" aria-hidden="true" tabindex="-1"></a>x = 1</span></code></pre></div>')
-    site_pages.finish_pages(tmp_path, site_pages.read_pages(tmp_path), {"name": "x", "version": "1", "license": "y", "modules": {}})
-    assert problems(tmp_path) == []
-    index, source = (site_pages.read(tmp_path/name) for name in ("index.html", "source/x.html"))
+    "Quarto and pandoc differ from smalldocs in details: maths is ready, the frame is another one, a page may have none."
+    (tmp_path/"assets").mkdir()
+    for name in ("site.js", "search.js", "around.js", "site.css", "favicon.svg"): (tmp_path/"assets"/name).touch()
+    (tmp_path/"site_libs/bootstrap").mkdir(parents=True)
+    (tmp_path/"site_libs/bootstrap/bootstrap-abc.min.css").write_text("p{margin:0} .gone{color:red}")
+    page = ('<html lang="en"><head><meta charset="utf-8"><title>x</title><link rel="stylesheet" href="site_libs/bootstrap/bootstrap-abc.min.css">'
+            '<script src="site_libs/quarto.js"></script></head><body class="nav-fixed"><header id="quarto-header" class="headroom fixed-top">'
+            '<nav class="navbar"></nav></header><div id="quarto-content">%s</div><script>var tooltips = 1;</script></body></html>')
+    toc = ('<nav id="TOC" role="doc-toc"><h2 id="toc-title">On this page</h2><ul class="collapse"><li><a href="#one" id="toc-one" class="nav-link" '
+           'data-scroll-target="#one">One</a></li></ul></nav>')
+    text = ('<p><span class="math inline"><math><mi>x</mi></math></span></p><h2 id="one" class="anchored">One</h2><table><tr><td>1</td></tr></table>'
+            '<pre><code>x <span class="op">=</span> <span class="st">&quot;</span><span class="st">y&quot;</span></code></pre>')
+    (tmp_path/"index.html").write_text(page % f'<main id="quarto-document-content"><header id="title-block-header"><h1>x</h1></header>{text}</main>{toc}')
+    (tmp_path/"howto").mkdir()
+    (tmp_path/"howto/a.html").write_text(page % '<main><h1>A</h1><nav class="page-navigation">old</nav></main>')
+    (tmp_path/"howto/index.html").write_text(page % '<main><h1>How-to</h1></main>')
+    listed = {name: site_frame.Page(name, name) for name in ("index", "howto/index", "howto/a")}
+    facts = {"name": "x", "version": "1", "license": "y", "modules": {}}
+    nav = site_frame.Navigation([{"section": "How-to", "href": "howto/index.qmd", "contents": "howto/*.ipynb"}], listed, facts)
+    assert site_pages.finish_site(tmp_path, nav) == problems(tmp_path) == []
+    index, howto = read(tmp_path/"index.html"), read(tmp_path/"howto/a.html")
     assert str(index.find(class_="math").math) == "<math><mi>x</mi></math>"
-    assert index.select_one(".table-scroll > table") and index.select_one(".navbar-container .search-open")
-    assert source.find(id="L1").a["href"] == "#L1" and not source.find(class_="numberSource")
+    assert index.select_one(".table-scroll > table") and index.select_one("#quarto-header .search-open")
+    assert index.select_one("#TOC a")["href"] == "#one" and index.select_one(".toc-short a")["href"] == "#one"
+    assert index.pre.get_text() == 'x = "y"' and len(index.pre.find_all("span")) == 1, "spans that change nothing are still there"
+    assert [a["href"] for a in howto.select("#quarto-sidebar [aria-current=page]")] == ["../howto/a.html"] and "old" not in howto.get_text()
+    assert "tooltips" not in str(index) and not (tmp_path/"site_libs").exists()
+    assert (tmp_path/"assets/base.css").read_text().split() == ["p{margin:0}"]
 
 
 # ---- the builder, on a small project
@@ -309,10 +463,10 @@ def project(tmp_path, repo):
     "The builder with two pages of its own."
     for name in ("_quarto.yml", "settings.ini", "pyproject.toml"): shutil.copy(repo/name, tmp_path)
     for name in ("tools", "nbs/assets"): shutil.copytree(repo/name, tmp_path/name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("hooklab", "nbs/lessons"): (tmp_path/name).mkdir()
-    for name in ("hooklab/__init__.py", "nbs/404.qmd"): shutil.copy(repo/name, tmp_path/name)
+    for name in ("hooklab", "nbs/lessons", "nbs/howto"): (tmp_path/name).mkdir()
+    for name in ("hooklab/__init__.py", "nbs/404.qmd", "nbs/lessons/index.qmd", "nbs/howto/index.qmd"): shutil.copy(repo/name, tmp_path/name)
     quarto = (tmp_path/"_quarto.yml").read_text(encoding="utf-8")
-    (tmp_path/"_quarto.yml").write_text(re.sub(r"\n *(?:- |href: )(?:lib/.*|gallery\.ipynb)", "", quarto), encoding="utf-8")
+    (tmp_path/"_quarto.yml").write_text(re.sub(r"\n *(?:- |href: )(?:lib/.*|explain/\w.*|inside/.*|gallery\.ipynb)", "", quarto), encoding="utf-8")
     (tmp_path/"nbs/index.ipynb").write_text(notebook("# Home\n\n> of a small project", "Some text, $x^2$, and [what `layers` are](https://code.example)."))
     (tmp_path/"nbs/lessons/01-one.ipynb").write_text(notebook("# One\n\n> the first", "Some text."))
     return tmp_path
@@ -327,26 +481,26 @@ def test_a_build_and_what_follows_from_a_change(project):
     assert first.returncode == 0, first.stderr
     assert "index.html" in first.stdout.splitlines()[-1]
     assert (project/"_docs/lessons/01-one.html").exists()
-    home = site_pages.read(project/"_docs/index.html")
+    home = read(project/"_docs/index.html")
     assert home.math and not home.select(".repository")
     assert home.main.find("a", href="https://code.example").get_text() == "what layers are", "nbdev's link to the symbol within the link is still there"
 
-    assert "How-to" not in home.find(id="quarto-sidebar").get_text(), "a section without pages is shown"
+    assert [a.get_text() for a in home.select(".site-tabs a")] == ["Lessons"], "a section without pages is shown"
+    assert first.stderr == "", "what a builder says on its way out looks like an error"
 
     start = time.perf_counter()
     assert "up to date" in make(project).stdout
     assert time.perf_counter() - start < 5
 
     (project/"nbs/lessons/01-one.ipynb").rename(project/"nbs/lessons/01-uno.ipynb")
-    (project/"nbs/howto").mkdir()
     for name, order in (("a", 3), ("b", 2), ("c", 1)): (project/f"nbs/howto/{name}.ipynb").write_text(notebook(f"# {name}\n\n- order: {order}", "Some text."))
     settings = (project/"settings.ini").read_text()
     (project/"settings.ini").write_text(settings.replace("[extras]", "repository = https://code.example/hooklab\n\n[extras]"))
     assert make(project).returncode == 0
-    assert {file.stem for file in (project/"_docs/lessons").glob("*.html")} == {"01-uno"}
-    home = site_pages.read(project/"_docs/index.html")
+    assert {file.stem for file in (project/"_docs/lessons").glob("*.html")} == {"01-uno", "index"}
+    home, howto = (read(project/"_docs"/name) for name in ("index.html", "howto/a.html"))
     assert home.select_one(".repository")["href"] == "https://code.example/hooklab"
-    assert [a["href"] for a in home.select("#quarto-sidebar a[href^=howto]")] == ["howto/c.html", "howto/b.html", "howto/a.html"]
+    assert [a["href"] for a in howto.select("#quarto-sidebar li a")] == ["../howto/c.html", "../howto/b.html", "../howto/a.html"]
 
     # a fault leaves the last good site alone
     outputs = [{"output_type": "display_data", "metadata": {}, "data": {"image/png": "iVBORw0KGgo="}},
@@ -380,7 +534,7 @@ def test_the_list_of_the_reference_must_be_whole(project):
     (project/"nbs/lib/new.ipynb").write_text(notebook("# New"))
     says("nbs/lib/new.ipynb is not in the sidebar")
     quarto = (project/"_quarto.yml").read_text()
-    (project/"_quarto.yml").write_text(quarto.replace("- section: Hooks\n            contents:", "- section: Hooks\n            contents:\n              - lib/new.ipynb\n              - lib/gone.ipynb"))
+    (project/"_quarto.yml").write_text(re.sub(r"(- section: Hooks\n +contents:)", r"\1\n              - lib/new.ipynb\n              - lib/gone.ipynb", quarto, count=1))
     says("lib/gone.ipynb, which is not in nbs")
 
 

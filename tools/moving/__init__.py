@@ -86,7 +86,7 @@ def place(soup: BeautifulSoup, page: str):
 def picture_below(comment: Comment) -> Tag:
     "The picture that comes next, or, where something else comes next, an empty place for the figure."
     below = comment.find_next_sibling()
-    if below and below.name == "figure": return below
-    if below and (below.name == "p" or "quarto-figure" in below.get("class", [])) and below.figure: return below.figure
+    if below and (below.name in ("figure", "picture") or "quarto-figure" in below.get("class", ())): return below
+    if below and below.name == "p" and (picture := below.find(["picture", "img"])): return picture
     comment.insert_after(empty := Tag(name="figure", attrs={"hidden": ""}))
     return empty
