@@ -53,6 +53,10 @@ def fragment(text: str) -> Tag:
     return copy(parsed(text))
 
 
+COPIED = '<span><code>{0}</code><button type="button" class="code-copy-button"></button></span>'
+RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} in a clone, or {COPIED.format("hooklab lessons --open")}</span>'
+
+
 class Finished(PreformattedString):
     "HTML that is written as it is, and not read again."
     PREFIX = SUFFIX = ""
@@ -120,18 +124,20 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     if lessons: hang_gallery(soup, docs, lessons)
     link_to_source(soup, file, docs, anchors)
     search = entries(soup, address, known.public)
+    moving.place(soup, name)
     explain(soup, name, kind, known, top)
     if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
     finish_main(soup, name, nav)
     title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup, file)
     cards = cards_of(soup, name, nav)
     finish_frame(soup, name, top, file, nav)
-    moving.place(soup, name)
     soup.head.append(Finished(cards))
     say_language(soup, docs, name)
     faults, text = page_problems(soup), str(soup)
     file.write_text(text, encoding="utf-8")
-    if twin(file).exists(): twin(file).write_text(re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", twin(file).read_text(encoding="utf-8")), encoding="utf-8")
+    if twin(file).exists():
+        markdown = moving.unmarked(twin(file).read_text(encoding="utf-8"))
+        twin(file).write_text(re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", markdown), encoding="utf-8")
     return Report(links_of(text), vocabulary(text), faults, search, figured, title)
 
 
@@ -284,7 +290,7 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
         if "\n" not in output.get_text().strip(): output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
     header = main.find(id="title-block-header")
     if header and nav.kind(page) == "lesson":
-        header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a></p>'))
+        header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a>{RUN_IT}</p>'))
     for module, origin in nav.sources.items():
         if header and origin == page: header.append(fragment(f'<p class="offer"><a href="{"../"*page.count("/")}source/{module}.html">Source of this module</a></p>'))
 

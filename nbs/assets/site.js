@@ -21,6 +21,9 @@
   const tick = () => {
     const names = worked();
     document.querySelectorAll("#quarto-sidebar a[href], main table a[href], .page-list a[href]").forEach((a) => a.classList.toggle("worked-through", names.has(lesson(a.href))));
+    const listed = new Set([...document.querySelectorAll("main table a[href*='lessons/']")].map((a) => lesson(a.href)).filter((name) => /^\d\d-/.test(name)));
+    const done = [...listed].filter((name) => names.has(name)).length, table = $("main table:has(a[href*='lessons/'])");
+    if (done && listed.size > 9 && !$(".progress")) (table.closest(".table-scroll") || table).before(make(`<p class="progress">You have worked through ${done} of ${listed.size} lessons.</p>`));
   };
   const here = document.body.dataset.kind === "lesson" && lesson(location.href);
   if (here) {
