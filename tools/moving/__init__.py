@@ -95,6 +95,7 @@ def picture_below(comment: Comment) -> Tag:
     below = comment.find_next_sibling()
     if below and below.name == "figure": return below
     if below and (below.name == "p" or "quarto-figure" in below.get("class", [])) and below.figure: return below.figure
-    if picture := below and (below if below.name == "picture" else below.picture): return picture.wrap(Tag(name="figure"))
+    picture = below and (below if below.name == "picture" else below.picture)
+    if picture: return picture.wrap(Tag(name="figure"))
     comment.insert_after(empty := Tag(name="figure", attrs={"hidden": ""}))
     return empty
