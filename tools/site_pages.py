@@ -135,7 +135,9 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     say_language(soup, docs, name)
     faults, text = page_problems(soup), str(soup)
     file.write_text(text, encoding="utf-8")
-    if twin(file).exists(): twin(file).write_text(re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", twin(file).read_text(encoding="utf-8")), encoding="utf-8")
+    if twin(file).exists():
+        markdown = moving.unmarked(twin(file).read_text(encoding="utf-8"))
+        twin(file).write_text(re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", markdown), encoding="utf-8")
     return Report(links_of(text), vocabulary(text), faults, search, figured, title)
 
 
