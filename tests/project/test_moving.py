@@ -15,6 +15,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from torch import nn
 
+import hooklab as hl
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
@@ -86,8 +87,8 @@ def test_networks_on_pages_come_out_again():
     assert measure.culprit() == data["unit"]
 
 
-def network(layers) -> nn.Sequential:
-    "The network that a page has, in torch."
+def network(layers, pooled=False) -> nn.Sequential:
+    "The network that a page has, in torch; `pooled` takes the mean of each map before the last layer."
     parts = []
     for layer in layers:
         weight = torch.frombuffer(bytearray(base64.b64decode(layer["weight"])), dtype=torch.int8)*layer["worth"]
@@ -95,7 +96,7 @@ def network(layers) -> nn.Sequential:
         if "stride" in layer: made = nn.Conv2d(wide//9, layer["out"], 3, layer["stride"], padding=1)
         else: made = nn.Linear(wide, layer["out"])
         made.weight.data, made.bias.data = weight.view_as(made.weight), torch.tensor(layer["bias"])
-        parts += [made, nn.ReLU()] if "stride" in layer else [nn.Flatten(), made]
+        parts += [made, nn.ReLU()] if "stride" in layer else [nn.AdaptiveAvgPool2d(1)]*pooled + [nn.Flatten(), made]
     return nn.Sequential(*parts).requires_grad_(False)
 
 
@@ -112,10 +113,12 @@ def test_figures_are_small(repo):
 def test_a_static_figure_stays_for_paper_and_readers_without_scripts(site):
     for name, page in PAGES.items():
         soup = BeautifulSoup((site/f"{page}.html").read_text(encoding="utf-8"), "html.parser")
-        static = soup.select_one(f'.moving[data-figure="{name}"] > figure')
-        assert static.find(["img", "svg"]) if name != "layer-names" else static.get("hidden") == "", name
+        static = soup.select_one(f'.moving[data-figure="{name}"]')
+        assert static.find(["img", "svg"]) if name != "layer-names" else static.find("figure", hidden=True), name
         loaded = [script["src"].rpartition("assets/")[2] for script in soup.select("script[src*=moving]")]
         assert loaded == ["moving.js", f"moving/{name}-data.js", f"moving/{name}.js"]
+        assert len(soup.select('link[href$="assets/moving.css"]')) == 1, name
+        assert "<!-- moving" not in (site/f"{page}.llms.md").read_text(encoding="utf-8")
     other = BeautifulSoup((site/"lessons/03-hook-class.html").read_text(encoding="utf-8"), "html.parser")
     assert not other.select("script[src*=moving], link[href*=moving]")
 
@@ -304,6 +307,15 @@ def test_units_by_keyboard(live):
     figure.press(Keys.SPACE)
     says(0, 0, data["unit"] + 1)
     assert figure.find("button.moving-unit")[data["unit"] + 1].get_attribute("aria-pressed") == "false"
+    figure.tab()
+    figure.press(Keys.SPACE)  # two are off now, which the page computes itself
+    net = network(data["layers"], pooled=True)
+    pictures, truth = torch.tensor(data["pictures"]).view(-1, 1, 8, 8)/16, torch.tensor(data["truth"])
+    stamped = pictures.clone()
+    stamped[..., :2, :2] = 1
+    with hl.edit_output(net[3], hl.ablate([data["unit"] + 1, data["unit"] + 2])):
+        fooled, right = (net(stamped).argmax(1) == 3).sum().item(), (net(pictures).argmax(1) == truth).sum().item()
+    assert f" {fooled} are read as 3" in figure.said() and f" {right} are right" in figure.said(), figure.said()
 
 
 def test_patterns_by_keyboard(live):

@@ -64,6 +64,11 @@ def wanted(notebook: Path) -> dict[str, str]:
 def plain(text: str) -> str: return " ".join(re.sub("[`*_]", "", text).split())
 
 
+def unmarked(text: str) -> str:
+    "Markdown without the places of moving figures."
+    return re.sub(r"^<!-- moving: \S+ -->\n*", "", text, flags=re.M)
+
+
 def place(soup: BeautifulSoup, page: str):
     "Marks the static figures of a page that a moving one replaces, and loads what draws it."
     notebook = (NBS/page).with_suffix(".ipynb")
@@ -75,12 +80,14 @@ def place(soup: BeautifulSoup, page: str):
     if missing := set(wanted(notebook).values()) - found.keys():
         raise ValueError(f"{page} has no figure for {', '.join(missing)}: its cell needs `#| fig-cap:` too")
     assets = "../"*page.count("/") + "assets/"
-    if found: soup.head.append(soup.new_tag("link", rel="stylesheet", href=f"{assets}moving.css"))
     for name, figure in found.items():
         area = figure.wrap(soup.new_tag("div", attrs={"class": "moving", "data-figure": name}))
         # right below it: what follows is laid out when the figure has its size, and does not jump
         area.insert_after(*(soup.new_tag("script", src=f"{assets}moving/{name}{part}.js") for part in ("-data", "")))
-    if found: soup.main.find(class_="moving").insert_before(soup.new_tag("script", src=f"{assets}moving.js"))
+    if not found: return
+    first = soup.main.find(class_="moving")
+    first.insert_before(soup.new_tag("link", rel="stylesheet", href=f"{assets}moving.css"))
+    first.insert_before(soup.new_tag("script", src=f"{assets}moving.js"))
 
 
 def picture_below(comment: Comment) -> Tag:
@@ -88,6 +95,7 @@ def picture_below(comment: Comment) -> Tag:
     below = comment.find_next_sibling()
     if below and below.name == "figure": return below
     if below and (below.name == "p" or "quarto-figure" in below.get("class", [])) and below.figure: return below.figure
-    if picture := below and (below if below.name == "picture" else below.picture): return picture.wrap(Tag(name="figure"))
+    picture = below and (below if below.name == "picture" else below.picture)
+    if picture: return picture.wrap(Tag(name="figure"))
     comment.insert_after(empty := Tag(name="figure", attrs={"hidden": ""}))
     return empty

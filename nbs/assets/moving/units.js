@@ -14,24 +14,32 @@ moving("units", (figure, data) => {
     for (const unit of off[of]) changed.fill(way.value ? data.means[of][unit] : 0, unit * 64, unit * 64 + 64);
     return changed;
   };
-  const second = [stamped, clean].map((images) => images.map((image) => convolve(net[1], convolve(net[0], image, 8), 8)));
+  const images = [stamped, clean], ready = [[], []];
+  const second = (k, i) => ready[k][i] ??= convolve(net[1], convolve(net[0], images[k][i], 8), 8);
   const answer = (maps) => {  // from the second layer on
     const third = switched(convolve(net[2], switched(maps, 0), 8), 1);
     const logits = linear(net[3], Float32Array.from({ length: 32 }, (_, k) => third.subarray(64 * k, 64 * k + 64).reduce((a, b) => a + b) / 64));
     return logits.indexOf(Math.max(...logits));
   };
-  let answers, asked;
+  /* How many are read as 3, and right. What one unit does alone was measured; what several do is tried here. */
+  const counted = () => {
+    const set = [...off[layer.value]];
+    if (set.length < 2) return set.length ? data.alone[layer.value][way.value][set[0]] : data.whole;
+    const answers = [0, 1].map((k) => data.truth.map((_, i) => answer(second(k, i))));
+    return [answers[0].filter((digit) => digit === 3).length, answers[1].filter((digit, i) => digit === data.truth[i]).length];
+  };
+  let counts, asked;
   figure.draws.push(() => {
     const question = JSON.stringify([layer.value, way.value, [...off[layer.value]]]);
-    if (question !== asked) answers = second.map((images) => images.map(answer));
+    if (question !== asked) counts = counted();
     asked = question;
   });
 
   figure.panel({ height: 132, basis: 190, grow: 0, label: "The digit, with a stamp and without, and how it is read" }, (panel) => {
-    for (const [k, title, images] of [[0, "stamped", stamped], [1, "as it is", clean]]) {
-      const x = 2 + k * 96, read = answers[k][picture.value];
+    for (const [k, title] of ["stamped", "as it is"].entries()) {
+      const x = 2 + k * 96, read = answer(second(k, picture.value));
       panel.add(svg("text", { class: "title", x, y: 12 }, title), svg("text", { class: `name ${read === data.truth[picture.value] ? "accent" : "warm"}`, x, y: 120 }, `read as ${read}`));
-      cells(panel.drawing, images[picture.value], { columns: 8, x, y: 20, size: 10.5, look: () => "ink" });
+      cells(panel.drawing, images[k][picture.value], { columns: 8, x, y: 20, size: 10.5, look: () => "ink" });
       panel.add(svg("rect", { class: "axis", x, y: 20, width: 84, height: 84 }));
     }
   });
@@ -49,7 +57,7 @@ moving("units", (figure, data) => {
         return button;
       }));
     }
-    const maps = of ? convolve(net[2], second[0][picture.value], 8) : second[0][picture.value], most = maps.reduce((a, b) => Math.max(a, b), 0);
+    const maps = of ? convolve(net[2], second(0, picture.value), 8) : second(0, picture.value), most = maps.reduce((a, b) => Math.max(a, b), 0);
     [...units.children].forEach((button, unit) => {
       const [drawing, text, bar] = button.children, is = off[of].has(unit);
       button.setAttribute("aria-pressed", !is);
@@ -61,8 +69,7 @@ moving("units", (figure, data) => {
     });
   });
   figure.draws.push(() => {
-    const of = layer.value, set = [...off[of]].sort((a, b) => a - b), fooled = answers[0].filter((digit) => digit === 3).length;
-    const right = answers[1].filter((digit, i) => digit === data.truth[i]).length;
+    const of = layer.value, set = [...off[of]].sort((a, b) => a - b), [fooled, right] = counts;
     figure.say(`${set.length ? `Unit${set.length > 1 ? "s" : ""} ${moving.list(set.map(String))} of the ${of ? "last" : "second"} layer set to ${way.value ? "the mean" : "zero"}. ` : "All units are on. "}` +
       `Of ${count} stamped digits ${fooled} are read as 3 (${data.whole[0]} with all units); without a stamp ${right} are right (${data.whole[1]}).`);
   });
