@@ -55,12 +55,12 @@ def hang_references(soup: BeautifulSoup, works: list[str], top: str):
 
 # ---- one text
 
-def write_full_text(docs: Path):
-    "Writes all pages of text into one file, in the order of llms.txt, which names the file."
+def write_full_text(docs: Path, inside: set[str] = frozenset()):
+    "Writes the text of all pages for readers into one file, without those `inside`, for contributors."
     short = docs/"llms.txt"
     if not short.exists(): return
     listed = short.read_text(encoding="utf-8")
-    names = [name for name in re.findall(r"\]\((\S+?)\.llms\.md\)", listed) if not WITHOUT.match(name)]
+    names = [name for name in re.findall(r"\]\((\S+?)\.llms\.md\)", listed) if not WITHOUT.match(name) and name not in inside]
     pages = [(docs/f"{name}.llms.md").read_text(encoding="utf-8") for name in sorted(names, key=reading_order)]
     text = "\n\n---\n\n".join(re.sub(r"<!-- .*? -->\n+", "", page, flags=re.S).strip() for page in pages)
     (docs/"llms-full.txt").write_text(text + "\n", encoding="utf-8")

@@ -98,8 +98,9 @@ def finish_site(docs: Path, nav: Navigation) -> list[str]:
         reports = dict(zip(first, pool.map(work, first, chunksize=2))) | dict(zip(sources, source))
     for file in gallery: reports[file] = finish_page(file, docs, nav, anchors, known, lessons={file: reports[file] for file in sorted(reports)})
     lighten(docs, set().union(*(report.vocabulary for report in reports.values())))  # before the index, whose words are no classes
-    write_index(docs, [reports[file].search for file in sorted(reports) if reports[file].search], known.public)
-    write_full_text(docs)
+    searched = [report.search for _, report in sorted(reports.items()) if report.search]
+    write_index(docs, searched, known.public)
+    write_full_text(docs, {page["name"].removesuffix(".html") for page in searched if page["kind"] == "inside"})
     write_sitemap(docs, nav.facts)
     return all_problems(docs, {file: report.links for file, report in sorted(reports.items())}, {file: report.problems for file, report in reports.items()})
 
