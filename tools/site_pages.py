@@ -54,7 +54,7 @@ def fragment(text: str) -> Tag:
 
 
 COPIED = '<span><code>{0}</code><button type="button" class="code-copy-button"></button></span>'
-RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} in a clone, or {COPIED.format("hooklab lessons --open")}</span>'
+RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} or {COPIED.format("hooklab lessons --open")}</span>'
 
 
 class Finished(PreformattedString):
@@ -94,10 +94,10 @@ def finish_site(docs: Path, nav: Navigation) -> list[str]:
         first = [file for file in files if file not in gallery]
         reports = dict(zip(first, pool.map(work, first, chunksize=2))) | dict(zip(sources, source))
     for file in gallery: reports[file] = finish_page(file, docs, nav, anchors, known, lessons={file: reports[file] for file in sorted(reports)})
+    lighten(docs, set().union(*(report.vocabulary for report in reports.values())))  # before the index, whose words are no classes
     write_index(docs, [reports[file].search for file in sorted(reports) if reports[file].search], known.public)
     write_full_text(docs)
     write_sitemap(docs, nav.facts)
-    lighten(docs, set().union(*(report.vocabulary for report in reports.values())))
     return all_problems(docs, {file: report.links for file, report in sorted(reports.items())}, {file: report.problems for file, report in reports.items()})
 
 
@@ -124,13 +124,13 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     if lessons: hang_gallery(soup, docs, lessons)
     link_to_source(soup, file, docs, anchors)
     search = entries(soup, address, known.public)
-    moving.place(soup, name)
     explain(soup, name, kind, known, top)
     if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
     finish_main(soup, name, nav)
     title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup, file)
     cards = cards_of(soup, name, nav)
     finish_frame(soup, name, top, file, nav)
+    moving.place(soup, name)
     soup.head.append(Finished(cards))
     say_language(soup, docs, name)
     faults, text = page_problems(soup), str(soup)
@@ -290,16 +290,27 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
         if "\n" not in output.get_text().strip(): output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
     header = main.find(id="title-block-header")
     if header and nav.kind(page) == "lesson":
-        header.append(fragment(f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a>{RUN_IT}</p>'))
+        offered = f'<a href="{Path(page).name}.ipynb" download>Download the notebook</a>'
+        header.append(fragment(f'<p class="offer download">{offered}{RUN_IT}</p>'))
+        set_apart_what_it_takes(soup, header)
     for module, origin in nav.sources.items():
         if header and origin == page: header.append(fragment(f'<p class="offer"><a href="{"../"*page.count("/")}source/{module}.html">Source of this module</a></p>'))
+
+
+def set_apart_what_it_takes(soup: BeautifulSoup, header: Tag):
+    "Puts what stands between the title of a lesson and its first code into a box of its own: it is set smaller."
+    box = soup.new_tag("div", attrs={"class": "lesson-head"})
+    for part in [*header.next_siblings]:
+        if isinstance(part, Tag) and (part.name == "section" or "cell" in part.get("class", [])): break
+        box.append(part.extract())
+    header.insert_after(box)
 
 
 def as_cards(table: Tag):
     "Lets a table of words be shown as cards on a phone, where its last column would be out of sight: each cell names its column."
     columns = [head.get_text(" ", strip=True) for head in table.select("thead th")]
     rows = [[cell for cell in row.find_all(["td", "th"])] for row in table.select("tbody tr")]
-    if "dataframe" in table.get("class", []) or not 2 <= len(columns) <= 5: return
+    if {"dataframe", "parameters"} & {*table.get("class", [])} or not 2 <= len(columns) <= 5: return
     if not any(sum(len(cell.get_text()) for cell in row) > 48 for row in rows): return  # fits
     table["class"] = [*table.get("class", []), "cards"]
     for row in rows:

@@ -68,7 +68,7 @@ def page_sections(soup: BeautifulSoup) -> list[dict]:
                 found.append({"anchor": anchor, "heading": child.get_text(" ", strip=True), "text": [], "prose": []})
                 symbol = found[-1]["heading"]
             elif child.name == "dt" and (members := child.select("a.member[href^='#']")):  # of the class above
-                names = ", ".join(f"{symbol}.{member.get_text(strip=True)}" for member in members)
+                names = ", ".join(f"{symbol}.{member['href'].rpartition('.')[2]}" for member in members)
                 found.append({"anchor": members[0]["href"][1:], "heading": names, "text": [], "prose": []})
                 found[-1]["text"].append(child.get_text(" ", strip=True))
             elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])):

@@ -15,6 +15,7 @@ STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'')
 FUNCTION = re.compile(r":(?:not|is|where|has)\([^()]*\)")  # what stands in them need not be there
 NAMED = re.compile(r"\.(\*?-?[a-zA-Z_](?:[\w-]|\\.)*)|#([a-zA-Z_][\w-]*)|\[([\w-]+)[^\]]*\]|(?<![\w.#:\[-])([a-zA-Z][\w-]*)")
 VARIABLE = re.compile(r"var\(\s*(--[\w-]+)")
+NESTED = ("@media", "@supports", "@layer", "@container")
 ALWAYS = {"html", "body", "root"}
 
 
@@ -92,7 +93,7 @@ def pruned(css: str, known: set[str]) -> str:
     for before, inside in rules(css):
         if inside is None:
             if not before.startswith(("@import", "@charset")): lines.append(f"{before};")
-        elif before.startswith(("@media", "@supports", "@layer", "@container")):
+        elif before.startswith(NESTED):
             if inner := pruned(inside, known): lines.append(f"{before}{{{inner}}}")
         elif before.startswith("@"): lines.append(f"{before}{{{inside}}}")
         elif kept := [selector for selector in split(before, ",") if all(mark in known for mark in needs(selector))]:
@@ -104,17 +105,24 @@ def without_unread(css: str, read: set[str]) -> str:
     "A stylesheet without variables, fonts and animations that nothing in it or in `read` refers to."
     while True:
         used = read | set(VARIABLE.findall(css))
-        def keep(declaration: str) -> bool: return not declaration.startswith("--") or declaration.partition(":")[0].strip() in used
-        def shorter(rule: re.Match) -> str:
-            inside = ";".join(filter(keep, split(rule[2], ";")))
-            return f"{rule[1]}{{{inside}}}" if inside else ""
-        before, css = css, re.sub(r"([^{};]+)\{([^{}]*--[^{}]*)\}", shorter, css)
-        if css == before: break
-    css = re.sub(r"@(?:-webkit-)?keyframes ([\w-]+)\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", lambda found: found[0] if re.search(rf"animation[\w-]*:[^;}}]*\b{found[1]}\b", css) else "", css)
-    def font(found: re.Match) -> str:
-        family = re.search(r"font-family:\s*[\"']?([^;\"'}]+)", found[0])[1]
-        return found[0] if family in css.replace(found[0], "") else ""
-    return re.sub(r"@font-face\{[^{}]*\}", font, css)
+        shorter = "\n".join(filter(None, (still_read(before, inside, css, used) for before, inside in rules(css))))
+        if shorter == css: return css
+        css = shorter
+
+
+def still_read(before: str, inside: str | None, css: str, used: set[str]) -> str:
+    "A rule of `css` as far as something refers to it."
+    if inside is None: return f"{before};"
+    if before.startswith(NESTED):
+        inner = "\n".join(filter(None, (still_read(*rule, css, used) for rule in rules(inside))))
+        return f"{before}{{{inner}}}" if inner else ""
+    if "keyframes" in before and not re.search(rf"animation[\w-]*:[^;}}]*\b{before.split()[1]}\b", css): return ""
+    if before == "@font-face":
+        family = re.search(r"font-family:\s*[\"']?([^;\"']+)", inside)[1]
+        if not re.search(rf"font(?:-family)?:[^;}}]*{family}", css.replace(inside, "")): return ""
+    if before.startswith("@"): return f"{before}{{{inside}}}"
+    kept = [one for one in split(inside, ";") if not one.startswith("--") or one.partition(":")[0].strip() in used]
+    return f"{before}{{{';'.join(kept)}}}" if kept else ""
 
 
 def stylesheets(docs: Path) -> list[Path]:

@@ -50,9 +50,12 @@
     list.scrollTop = 0;
   };
 
-  const load = (names) => names.forEach((name) => document.head.append(Object.assign(document.createElement("script"), { src: new URL(`assets/${name}.js`, top), async: false, onload: show })));
+  const parts = ["assets/search-engine.js", "assets/search-index.js"];
+  const load = () => parts.splice(0).forEach((src) => {   // once, in this order
+    document.head.append(Object.assign(document.createElement("script"), { src: new URL(src, top), async: false, onload: show }));
+  });
   const open = (text) => {
-    if (!window.siteIndex && !document.querySelector("script[src$='search-index.js']")) load(["search-engine", "search-index"]);
+    load();
     if (typeof text === "string") input.value = text;
     if (!dialog.open) dialog.showModal();
     input.focus();

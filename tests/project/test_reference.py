@@ -89,8 +89,9 @@ def test_each_comment_beside_a_parameter_is_in_the_table(shown):
     for s in PUBLIC:
         given = [p for p in (*s.parameters, s.returned) if p and p.text]
         if not given or s.is_class and s.is_record: continue
-        table = shown[s.name].find("table", class_="parameters").tbody
-        rows = {row.th.get_text(): row.find_all("td") for row in table("tr")}
+        table = shown[s.name].find("table", class_="parameters")
+        assert table["class"] == ["parameters"], "another way to fit a table to a phone is at work here too"
+        rows = {row.th.get_text(): row.find_all("td") for row in table.tbody("tr")}
         assert list(rows) == [p.name for p in s.parameters] + ([] if s.returned is None else ["returns"]), s.name
         for p in given:
             text = rows[p.name or "returns"][-1].get_text()

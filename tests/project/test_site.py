@@ -71,9 +71,8 @@ def test_no_dead_link_no_silent_picture_no_other_host(site, pages):
 
 
 def test_pages_are_named_as_their_notebooks(pages, repo):
-    lists = {f"{folder}/index.html" for folder in ("lessons", "howto", "lib", "explain", "inside")}
-    assert written(pages) == lists | {file.relative_to(repo/"nbs").with_suffix(".html").as_posix() for file in (repo/"nbs").rglob("*.ipynb")
-                                      if ".ipynb_checkpoints" not in file.parts}
+    files = [file for file in (repo/"nbs").rglob("*") if file.suffix in (".ipynb", ".qmd") and ".ipynb_checkpoints" not in file.parts]
+    assert written(pages) == {file.relative_to(repo/"nbs").with_suffix(".html").as_posix() for file in files} - {"404.html"}
 
 
 def test_each_page_is_whole(pages):
