@@ -82,7 +82,8 @@ def told(lines: list[str], name: str) -> Page:
 def front(file: Path, name: str) -> Page:
     "A page as the beginning of its Markdown file describes it."
     facts = yaml.safe_load(file.read_text(encoding="utf-8").split("---")[1])
-    return Page(name, facts["title"], facts.get("short", ""), facts.get("description", ""), facts.get("order", float("inf")), ".qmd")
+    short, about = facts.get("short", ""), facts.get("description", "")
+    return Page(name, facts["title"], short, about, facts.get("order", float("inf")), ".qmd")
 
 
 def read_pages(nbs: Path) -> dict[str, Page]:
@@ -290,7 +291,8 @@ class Navigation:
         "Version and licence, the page as Markdown, and links that lead to the repository."
         copy = f' · <a href="{markdown}">This page as Markdown</a>' if markdown else ""
         more = "".join(f' · <a href="{escape(url)}">{text}</a>' for text, url in page_links(self.facts, name))
-        return f'<footer class="site-footer">{self.facts["name"]} {self.facts["version"]} · {self.facts["license"]} licence{copy}{more}</footer>'
+        said = f"{self.facts['name']} {self.facts['version']} · {self.facts['license']} licence"
+        return f'<footer class="site-footer">{said}{copy}{more}</footer>'
 
 
 def here(page: bool, around: bool = False) -> str:

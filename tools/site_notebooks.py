@@ -10,7 +10,8 @@ from pathlib import Path
 
 from site_figures import fitted
 
-# nbdev makes a link of each symbol in backticks, also within the text of a link: [[`Hook`](/lib/hooks/hook.html#hook) here](page.ipynb)
+# nbdev makes a link of each symbol in backticks, also within the text of a link:
+# [[`Hook`](/lib/hooks/hook.html#hook) here](page.ipynb)
 INNER_LINK = re.compile(r"\[(`[^`]+`)\]\([^)]*\)")
 LINK_IN_LINK = re.compile(r"\[((?:[^\[\]]*\[`[^`]+`\]\([^)]*\))+[^\[\]]*)\](?=\()")
 
@@ -26,7 +27,8 @@ def process_notebooks(everything: bool):
 
 def in_processes(process, files: list, **_):
     "Does its work on each file, in as many processes as there are processors."
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool: list(pool.map(partial(attempt, process), files))
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
+        list(pool.map(partial(attempt, process), files))
 
 
 def attempt(process, file):
@@ -44,5 +46,6 @@ def tidy_page(file: Path):
         drawn["image/svg+xml"] = fitted("".join(drawn["image/svg+xml"]), number)
     for cell in nb["cells"]:
         if cell["cell_type"] == "markdown":
-            cell["source"] = LINK_IN_LINK.sub(lambda link: "[" + INNER_LINK.sub(r"\1", link[1]) + "]", "".join(cell["source"]))
+            def without_inner(link): return "[" + INNER_LINK.sub(r"\1", link[1]) + "]"
+            cell["source"] = LINK_IN_LINK.sub(without_inner, "".join(cell["source"]))
     file.write_text(json.dumps(nb), encoding="utf-8")

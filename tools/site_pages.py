@@ -31,7 +31,7 @@ from site_search import entries, public_names, write_index
 from site_weight import lighten, vocabulary
 from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_words, read_glossary
 
-# What the renderers write and nobody sees: operators have the colour of the text, and icons are drawn by assets/site.css.
+# What the renderers write and nobody sees: operators have the colour of the text, and assets/site.css draws icons.
 UNSEEN = re.compile(r'<span class="op">([^<]*)</span>|<i class="bi[^"]*"></i>')
 AS_BEFORE = re.compile(r'(<span class="(\w\w)">[^<]*)</span><span class="\2">')  # a token of the same colour follows
 
@@ -96,13 +96,16 @@ def finish_site(docs: Path, nav: Navigation) -> list[str]:
         source = pool.map(report_of, sources := sorted(docs.glob("source/**/*.html")), chunksize=20)
         first = [file for file in files if file not in gallery]
         reports = dict(zip(first, pool.map(work, first, chunksize=2))) | dict(zip(sources, source))
-    for file in gallery: reports[file] = finish_page(file, docs, nav, anchors, known, lessons={file: reports[file] for file in sorted(reports)})
-    lighten(docs, set().union(*(report.vocabulary for report in reports.values())))  # before the index, whose words are no classes
+    lessons = {file: reports[file] for file in sorted(reports)}
+    for file in gallery: reports[file] = finish_page(file, docs, nav, anchors, known, lessons)
+    # before the index, whose words are no classes
+    lighten(docs, set().union(*(report.vocabulary for report in reports.values())))
     searched = [report.search for _, report in sorted(reports.items()) if report.search]
     write_index(docs, searched, known.public)
     write_full_text(docs, {page["name"].removesuffix(".html") for page in searched if page["kind"] == "inside"})
     write_sitemap(docs, nav.facts)
-    return all_problems(docs, {file: report.links for file, report in sorted(reports.items())}, {file: report.problems for file, report in reports.items()})
+    links = {file: report.links for file, report in sorted(reports.items())}
+    return all_problems(docs, links, {file: report.problems for file, report in reports.items()})
 
 
 def known_of(docs: Path) -> Known:
@@ -141,7 +144,8 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     file.write_text(text, encoding="utf-8")
     if twin(file).exists():
         markdown = moving.unmarked(twin(file).read_text(encoding="utf-8"))
-        twin(file).write_text(re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", markdown), encoding="utf-8")
+        markdown = re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", markdown)
+        twin(file).write_text(markdown, encoding="utf-8")
     return Report(links_of(text), vocabulary(text), faults, search, figured, title)
 
 
@@ -187,15 +191,16 @@ def cell(figure: Tag) -> Tag: return figure.find_parent(class_="cell") or figure
 
 def figures_of(soup: BeautifulSoup, file: Path) -> list[dict]:
     "What the gallery shows of the figures of a page."
-    return [{"id": cell(figure)["id"], "image": picture_of(figure, file), "caption": figure.figcaption.get_text(" ", strip=True)}
-            for figure in figures(soup)]
+    return [{"id": cell(figure)["id"], "image": picture_of(figure, file),
+             "caption": figure.figcaption.get_text(" ", strip=True)} for figure in figures(soup)]
 
 
 def picture_of(figure: Tag, file: Path) -> dict[str, str]:
     "The attributes of an `img` that shows the picture of a figure on the page `file`, seen from its folder."
     if figure.img: return dict(figure.img.attrs)
     number = f'data-figure="{figure.svg["data-figure"]}"'
-    saved = next(path for path in file.with_name(f"{file.stem}_files").glob("*.svg") if number in path.read_text(encoding="utf-8"))
+    files = file.with_name(f"{file.stem}_files").glob("*.svg")
+    saved = next(path for path in files if number in path.read_text(encoding="utf-8"))
     return {"src": saved.relative_to(file.parent).as_posix(), "loading": "lazy", "alt": figure.svg["aria-label"],
             "width": figure.svg["width"], "height": figure.svg["height"]}
 

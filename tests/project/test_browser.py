@@ -1,4 +1,4 @@
-"""The site in a real browser, opened from the disk: search, theme, keyboard, phone, access, and no request to anybody."""
+"""The site in a real browser, opened from the disk: theme, keyboard, phone, access, and no request to anybody."""
 import base64
 import json
 import os
