@@ -60,7 +60,8 @@ def write_full_text(docs: Path, inside: set[str] = frozenset()):
     short = docs/"llms.txt"
     if not short.exists(): return
     listed = short.read_text(encoding="utf-8")
-    names = [name for name in re.findall(r"\]\((\S+?)\.llms\.md\)", listed) if not WITHOUT.match(name) and name not in inside]
+    found = re.findall(r"\]\((\S+?)\.llms\.md\)", listed)
+    names = [name for name in found if not WITHOUT.match(name) and name not in inside]
     pages = [(docs/f"{name}.llms.md").read_text(encoding="utf-8") for name in sorted(names, key=reading_order)]
     text = "\n\n---\n\n".join(re.sub(r"<!-- .*? -->\n+", "", page, flags=re.S).strip() for page in pages)
     (docs/"llms-full.txt").write_text(text + "\n", encoding="utf-8")
