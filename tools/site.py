@@ -72,14 +72,17 @@ def documented(facts: dict) -> dict[str, list[tuple[str, str]]]:
     "The public names that each page documents, with their places, from the index that nbdev keeps."
     index, package = ROOT/facts["name"]/"_modidx.py", ROOT/facts["name"]/"all.py"
     if not (index.exists() and package.exists()): return {}
-    public = set(re.findall(r"'(\w+)'", package.read_text(encoding="utf-8").partition("__all__ = [")[2].partition("]")[0]))
+    public = set(
+        re.findall(r"'(\w+)'", package.read_text(encoding="utf-8").partition("__all__ = [")[2].partition("]")[0])
+    )
     read = {}
     exec(compile(index.read_text(encoding="utf-8"), index, "exec"), read)
     found = {}
     for module, symbols in read["d"]["syms"].items():
         for symbol, (place, _) in symbols.items():
             name = symbol.removeprefix(f"{module}.")
-            if name in public and "." not in name: found.setdefault(place.partition(".html")[0], []).append((name, place))
+            if name in public and "." not in name:
+                found.setdefault(place.partition(".html")[0], []).append((name, place))
     return found
 
 
@@ -91,7 +94,9 @@ def start_renderer(config: dict) -> subprocess.Popen:
     (PROC/"_quarto.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     shutil.rmtree(PROC/"_docs", ignore_errors=True)
     renderer = ["quarto"] if shutil.which("quarto") else [sys.executable, "-m", "smalldocs.cli"]
-    return subprocess.Popen([*renderer, "render", str(PROC)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        [*renderer, "render", str(PROC)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def write_learner_notebooks(docs: Path):

@@ -1,7 +1,7 @@
-"""Where each page stands, and what stands around its text: tabs, the sidebar of its section, where one is, previous and next.
+"""Where each page stands, and what stands around its text: tabs, the sidebar of its section, previous and next.
 
-The renderer writes the text alone. The frame around it is the same for Quarto and for smalldocs, and a page of the source gets
-it without a renderer."""
+The renderer writes the text alone. The frame around it is the same for Quarto and for smalldocs, and a page of the
+source gets it without a renderer."""
 import json
 import re
 from collections.abc import Iterator
@@ -22,13 +22,17 @@ ICONS = {name: f'<svg viewBox="0 0 16 16" aria-hidden="true">{shape}</svg>' for 
     "theme": '<circle cx="8" cy="8" r="5.5"/><path class="half" d="M8 2.5a5.5 5.5 0 0 1 0 11z"/>'}.items()}
 # Runs before the page is painted, so that the page does not flash in the other theme.
 THEME = """(() => { let theme; try { theme = localStorage.getItem("hooklab-theme"); } catch {}
-document.documentElement.dataset.bsTheme = theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"); })()"""
+const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+document.documentElement.dataset.bsTheme = theme || (dark ? "dark" : "light"); })()"""
 STYLES = ["assets/base.css", "assets/site.css"]  # what is left of the theme (site_weight.py), and the look of this site
 SCRIPTS = ["assets/site.js", "assets/search.js", "assets/around.js"]
 CLASS = ' class="nav-link"'
 SKIP_LINK = '<a class="skip-link" href="#quarto-document-content">Skip to the text</a>'
-TOOLS = f"""<button type="button" class="search-open" aria-label="Search" aria-haspopup="dialog" aria-keyshortcuts="/">{ICONS["search"]}<span>Search</span><kbd aria-hidden="true">/</kbd></button>
-<button type="button" class="theme-toggle" aria-label="Switch between light and dark">{ICONS["theme"]}</button>"""
+TOOLS = (
+    '<button type="button" class="search-open" aria-label="Search" aria-haspopup="dialog" aria-keyshortcuts="/">'
+    f'{ICONS["search"]}<span>Search</span><kbd aria-hidden="true">/</kbd></button>'
+    f'<button type="button" class="theme-toggle" aria-label="Switch between light and dark">{ICONS["theme"]}</button>'
+)
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,16 @@ class Part:
 
 
 def told(lines: list[str], name: str) -> Page:
-    "A page as the first cell of its notebook describes it: `# Title`, `> what it is about`, `- short: Its name in the sidebar`."
+    "A page as the first cell of its notebook describes it: `# Title`, `> about`, `- short: Its name in the sidebar`."
     facts = dict(re.findall(r"^- ([\w-]+): *(.+)$", "\n".join(lines), re.M))
     about = " ".join(line[1:].strip() for line in lines if line.startswith(">"))
-    return Page(name, lines[0].removeprefix("#").strip(), facts.get("short", "").strip("\"'"), about, float(facts.get("order", "inf")))
+    return Page(
+        name,
+        lines[0].removeprefix("#").strip(),
+        facts.get("short", "").strip("\"'"),
+        about,
+        float(facts.get("order", "inf")),
+    )
 
 
 def front(file: Path, name: str) -> Page:
@@ -78,10 +88,16 @@ def front(file: Path, name: str) -> Page:
 def read_pages(nbs: Path) -> dict[str, Page]:
     "What every notebook and Markdown file says about itself, by the address of its page."
     found = {}
-    for file in sorted(f for f in nbs.rglob("*") if f.suffix in (".ipynb", ".qmd") and ".ipynb_checkpoints" not in f.parts):
+    for file in sorted(
+        f for f in nbs.rglob("*") if f.suffix in (".ipynb", ".qmd") and ".ipynb_checkpoints" not in f.parts
+    ):
         name = file.relative_to(nbs).with_suffix("").as_posix()
-        if file.suffix == ".qmd": found[name] = front(file, name)
-        else: found[name] = told("".join(json.loads(file.read_text(encoding="utf-8"))["cells"][0]["source"]).splitlines(), name)
+        if file.suffix == ".qmd":
+            found[name] = front(file, name)
+        else:
+            found[name] = told(
+                "".join(json.loads(file.read_text(encoding="utf-8"))["cells"][0]["source"]).splitlines(), name
+            )
     return found
 
 
@@ -94,11 +110,17 @@ def patterns(entry: str | list | dict) -> list[str]:
 
 def head(title: str, about: str, top: str, markdown: str = "") -> str:
     "What stands in the head of every page."
-    lines = ['<meta charset="utf-8">', f"<script>{THEME}</script>", '<meta name="viewport" content="width=device-width, initial-scale=1">',
-             f"<title>{escape(title)}</title>", f'<meta name="description" content="{escape(about)}">' if about else "",
-             f'<link rel="icon" href="{top}assets/favicon.svg">', *(f'<link rel="stylesheet" href="{top}{name}">' for name in STYLES),
-             *(f'<script src="{top}{name}" defer></script>' for name in SCRIPTS),
-             f'<link rel="alternate" type="text/markdown" href="{markdown}">' if markdown else ""]
+    lines = [
+        '<meta charset="utf-8">',
+        f"<script>{THEME}</script>",
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title>",
+        f'<meta name="description" content="{escape(about)}">' if about else "",
+        f'<link rel="icon" href="{top}assets/favicon.svg">',
+        *(f'<link rel="stylesheet" href="{top}{name}">' for name in STYLES),
+        *(f'<script src="{top}{name}" defer></script>' for name in SCRIPTS),
+        f'<link rel="alternate" type="text/markdown" href="{markdown}">' if markdown else "",
+    ]
     return "\n".join(filter(None, lines))
 
 
@@ -112,7 +134,8 @@ class Navigation:
     def __init__(self, contents: list, pages: dict[str, Page], facts: dict):
         self.facts = facts
         self.by_name = pages
-        self.named = {name.rpartition(".")[0] for name in patterns(contents)}  # a pattern leaves out what stands elsewhere by name
+        # a pattern leaves out what stands elsewhere by name
+        self.named = {name.rpartition(".")[0] for name in patterns(contents)}
         self.sections = [part for entry in contents if "section" in entry and (part := self.part(entry)).entries]
         for part in [*self.sections, *(p for s in self.sections for p in s.entries if isinstance(p, Part))]:
             self.by_name.setdefault(part.index.partition("#")[0], Page(part.index.partition("#")[0], part.text))
@@ -133,7 +156,11 @@ class Navigation:
         "The pages of a pattern, sorted by their `order`, then by name."
         name = pattern.rpartition(".")[0]
         if "*" not in name: return [self.by_name[name]] if name in self.by_name else []
-        found = [page for page in self.by_name.values() if re.fullmatch(name.replace("*", "[^/]*"), page.name) and page.name not in self.named]
+        found = [
+            page
+            for page in self.by_name.values()
+            if re.fullmatch(name.replace("*", "[^/]*"), page.name) and page.name not in self.named
+        ]
         return sorted(found, key=lambda page: (page.order, page.name))
 
     def grouped(self, section: Part) -> Iterator[tuple[Page, Part | None]]:
@@ -145,7 +172,7 @@ class Navigation:
             else: yield from ((page, entry) for page in (self.by_name[entry.index], *entry.pages()))
 
     def home(self, name: str) -> str:
-        "The page that stands for this one in the sidebar: the code of a module stands for the page that it is exported from."
+        "The page that stands for this one in the sidebar: for the code of a module the page that it is exported from."
         return self.sources.get(name.removeprefix("source/"), name) if name.startswith("source/") else name
 
     def kind(self, name: str) -> str:
@@ -170,15 +197,30 @@ class Navigation:
         "The bar at the top and the tabs."
         section, _ = self.place.get(self.home(name), (None, None))
         current = section and BELONGS.get(section.folder, section.folder)
-        menu = ('<button type="button" class="menu-toggle" popovertarget="quarto-sidebar" aria-controls="quarto-sidebar" aria-expanded="false" '
-                f'aria-label="Pages of this section">{ICONS["menu"]}</button>' if section else "")
-        repository = f'<a class="repository" href="{self.facts["repository"]}">Repository</a>' if "repository" in self.facts else ""
-        tabs = "".join(f'<a href="{top}{tab.index}.html"{here(tab.index == name, tab.folder == current)}>{escape(tab.text)}</a>'
-                       for tab in self.sections if tab.folder not in BELONGS)
-        return (f'{SKIP_LINK}<header id="quarto-header"><div class="bar">{menu}'
-                f'<a class="navbar-brand" href="{top}index.html"><img class="navbar-logo" src="{top}assets/favicon.svg" alt="" role="presentation" width="28" height="28">'
-                f'<span class="navbar-title">{escape(self.facts["name"])}</span></a><div class="site-tools">{repository}{TOOLS}</div></div>'
-                f'<nav class="site-tabs" aria-label="Sections">{tabs}</nav></header>')
+        menu = (
+            '<button type="button" class="menu-toggle" popovertarget="quarto-sidebar" aria-controls="quarto-sidebar" '
+            f'aria-expanded="false" aria-label="Pages of this section">{ICONS["menu"]}</button>'
+            if section
+            else ""
+        )
+        repository = (
+            f'<a class="repository" href="{self.facts["repository"]}">Repository</a>'
+            if "repository" in self.facts
+            else ""
+        )
+        tabs = "".join(
+            f'<a href="{top}{tab.index}.html"{here(tab.index == name, tab.folder == current)}>{escape(tab.text)}</a>'
+            for tab in self.sections
+            if tab.folder not in BELONGS
+        )
+        return (
+            f'{SKIP_LINK}<header id="quarto-header"><div class="bar">{menu}'
+            f'<a class="navbar-brand" href="{top}index.html"><img class="navbar-logo" src="{top}assets/favicon.svg" '
+            f'alt="" role="presentation" width="28" height="28">'
+            f'<span class="navbar-title">{escape(self.facts["name"])}</span></a>'
+            f'<div class="site-tools">{repository}{TOOLS}</div></div>'
+            f'<nav class="site-tabs" aria-label="Sections">{tabs}</nav></header>'
+        )
 
     def sidebar(self, name: str, top: str) -> str:
         "The section that a page is in: its own group open, the others as links to the page that lists them."
@@ -187,25 +229,30 @@ class Navigation:
         current = self.home(name)
         lines = []
         for entry in section.entries:
-            if isinstance(entry, Page): lines.append(f'<li class="sidebar-item">{self.link(entry, name, current, top)}</li>')
+            if isinstance(entry, Page):
+                lines.append(f'<li class="sidebar-item">{self.link(entry, name, current, top)}</li>')
             else: lines.append(self.group(entry, entry is group, name, current, top))
         for part in (p for p in self.sections if BELONGS.get(p.folder) == section.folder):
-            lines.append(f'<li class="sidebar-item sidebar-apart"><a class="sidebar-link" href="{top}{part.index}.html">{escape(part.text)}</a></li>')
-        title = f'<a class="sidebar-title" href="{top}{section.index}.html"{here(section.index == name)}>{escape(section.text)}</a>'
+            lines.append(
+                f'<li class="sidebar-item sidebar-apart"><a class="sidebar-link" href="{top}{part.index}.html">'
+                f"{escape(part.text)}</a></li>"
+            )
+        mark = here(section.index == name)
+        title = f'<a class="sidebar-title" href="{top}{section.index}.html"{mark}>{escape(section.text)}</a>'
         return (f'<nav id="quarto-sidebar" class="site-sidebar" popover aria-label="{escape(section.text)}">{title}'
                 f'<ul>{"".join(lines)}</ul></nav>')
 
     def group(self, part: Part, opened: bool, name: str, current: str, top: str) -> str:
-        address, _, fragment = part.index.partition("#")
-        href = f"{top}{address}.html" + (f"#{fragment}" if fragment else "")
-        link = f'<a class="sidebar-link" href="{href}"{here(part.index == name, part.index == current)}>{escape(part.text)}</a>'
+        mark = here(part.index == name, part.index == current)
+        link = f'<a class="sidebar-link" href="{top}{address(part.index)}"{mark}>{escape(part.text)}</a>'
         if not opened: return f'<li class="sidebar-item sidebar-group">{link}</li>'
         inner = "".join(f'<li class="sidebar-item">{self.link(page, name, current, top)}</li>' for page in part.pages())
         return f'<li class="sidebar-item sidebar-group">{link}<ul>{inner}</ul></li>'
 
     def link(self, page: Page, name: str, current: str, top: str) -> str:
         number = f'<span class="lesson-number">{page.number}</span>' if page.number else ""
-        return f'<a class="sidebar-link" href="{top}{page.name}.html"{here(page.name == name, page.name == current)}>{number}{text_of(page.short or page.title)}</a>'
+        mark, text = here(page.name == name, page.name == current), text_of(page.short or page.title)
+        return f'<a class="sidebar-link" href="{top}{page.name}.html"{mark}>{number}{text}</a>'
 
     def breadcrumb(self, name: str, top: str) -> str:
         "Where a page stands: the section and the group, not the title that follows."
@@ -217,16 +264,27 @@ class Navigation:
         if group and group.index != name: steps.append((group.text, group.index))
         page = self.by_name.get(self.home(name))
         if name.startswith("source/"): steps.append((page.short or page.title, page.name))
-        crumbs = [f'<li class="breadcrumb-item"><a href="{top}{index.partition("#")[0]}.html{"#" + index.partition("#")[2] if "#" in index else ""}">{text_of(text)}</a></li>'
-                  for text, index in steps]
-        if page.number and not name.startswith("source/"): crumbs.append(f'<li class="breadcrumb-item" aria-current="page">{page.number}</li>')
-        return f'<nav class="quarto-page-breadcrumbs" aria-label="Where this page stands"><ol class="breadcrumb">{"".join(crumbs)}</ol></nav>'
+        links = [f'<a href="{top}{address(index)}">{text_of(text)}</a>' for text, index in steps]
+        crumbs = [f'<li class="breadcrumb-item">{link}</li>' for link in links]
+        if page.number and not name.startswith("source/"):
+            crumbs.append(f'<li class="breadcrumb-item" aria-current="page">{page.number}</li>')
+        listed = f'<ol class="breadcrumb">{"".join(crumbs)}</ol>'
+        return f'<nav class="quarto-page-breadcrumbs" aria-label="Where this page stands">{listed}</nav>'
 
     def page_navigation(self, name: str, top: str) -> str:
         "Links to the pages before and after."
-        links = [f'<a class="pagination-link" rel="{rel}" href="{top}{page.name}.html"><small>{label}</small><span>{page.number} {text_of(page.title)}</span></a>' if page else "<span></span>"
-                 for page, rel, label in zip(self.neighbours(name), ("prev", "next"), ("Previous", "Next"))]
-        return f'<nav class="page-navigation" aria-label="Previous and next page">{"".join(links)}</nav>' if any(self.neighbours(name)) else ""
+        links = [
+            f'<a class="pagination-link" rel="{rel}" href="{top}{page.name}.html"><small>{label}</small>'
+            f"<span>{page.number} {text_of(page.title)}</span></a>"
+            if page
+            else "<span></span>"
+            for page, rel, label in zip(self.neighbours(name), ("prev", "next"), ("Previous", "Next"))
+        ]
+        return (
+            f'<nav class="page-navigation" aria-label="Previous and next page">{"".join(links)}</nav>'
+            if any(self.neighbours(name))
+            else ""
+        )
 
     def footer(self, name: str, markdown: str) -> str:
         "Version and licence, the page as Markdown, and links that lead to the repository."
@@ -250,7 +308,9 @@ def text_of(markdown: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(markdown, quote=False))
 
 
-def frame(nav: Navigation, name: str, top: str, kind: str, head: str, main: str, toc: str, toc_title: str, markdown: str) -> str:
+def frame(
+    nav: Navigation, name: str, top: str, kind: str, head: str, main: str, toc: str, toc_title: str, markdown: str
+) -> str:
     "A whole page around the text `main`."
     before, after = around(nav, name, top, toc, toc_title, markdown)
     return (f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body data-kind="{kind}">{before}'

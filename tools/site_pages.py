@@ -1,4 +1,4 @@
-"""Finishes the pages that Quarto or smalldocs rendered, the same way for both: what the text holds, and the frame around it."""
+"""Finishes the pages that Quarto or smalldocs rendered, the same way for both: what is in the text, and the frame."""
 import base64
 import json
 import os
@@ -83,7 +83,10 @@ class Report:
 
 def finish_site(docs: Path, nav: Navigation) -> list[str]:
     "Finishes the pages of `docs`, writes what search reads, drops what is not loaded, and says what is wrong."
-    files = sorted((f for f in docs.rglob("*.html") if f.relative_to(docs).parts[0] != "source"), key=lambda file: -file.stat().st_size)
+    files = sorted(
+        (f for f in docs.rglob("*.html") if f.relative_to(docs).parts[0] != "source"),
+        key=lambda file: -file.stat().st_size,
+    )
     anchors = {file: frozenset(re.findall(r'\bid="([^"]+)"', file.read_text(encoding="utf-8"))) for file in files}
     gallery = [docs/"gallery.html"] if docs/"gallery.html" in anchors else []
     NbdevLookup()  # reads the index of all symbols, once for all processes
@@ -161,11 +164,13 @@ def twin(file: Path) -> Path:
 
 
 def finish_figures(soup: BeautifulSoup, file: Path):
-    "Gives each cell that draws a name to link to, and each picture a file: a page that holds its pictures is slow to load."
+    "Gives each cell that draws a name to link to, and each picture a file: a page that holds pictures is slow to load."
     for number, figure in enumerate(figures(soup), 1): cell(figure).attrs.setdefault("id", f"figure-{number}")
     known = {picture.read_bytes(): picture for picture in file.with_name(f"{file.stem}_files").rglob("*.png")}
     for image in soup.main.find_all("img"):
-        if image["src"].startswith("data:image/png;base64,") and (picture := known.get(base64.b64decode(image["src"].partition(",")[2]))):
+        if image["src"].startswith("data:image/png;base64,") and (
+            picture := known.get(base64.b64decode(image["src"].partition(",")[2]))
+        ):
             image.attrs |= {"src": picture.relative_to(file.parent).as_posix(), "loading": "lazy"}
         if (picture := file.parent/image["src"]).suffix != ".png" or not picture.exists(): continue
         width, height = (str(int.from_bytes(picture.read_bytes()[i:i+4])) for i in (16, 20))
@@ -207,14 +212,16 @@ def hang_gallery(soup: BeautifulSoup, docs: Path, reports: dict[Path, Report]):
         link.string = (f"{lesson[1]} · " if lesson else "") + report.title
         for figure in report.figures:
             row.append(place := new("a", href=f"{page}#{figure['id']}"))
-            place.append(new("img", attrs=figure["image"] | {"src": f"{file.parent.name}/{figure['image']['src']}", "class": []}))
+            place.append(
+                new("img", attrs=figure["image"] | {"src": f"{file.parent.name}/{figure['image']['src']}", "class": []})
+            )
             place.append(caption := new("span"))
             caption.string = figure["caption"]
         gallery.extend([heading, row])
 
 
 def link_to_source(soup: BeautifulSoup, file: Path, docs: Path, anchors: dict[Path, set[str]]):
-    "Leads the links that nbdev made of a symbol which its page does not show, such as an internal class, to its source."
+    "Leads a link that nbdev made of a symbol which its page does not show, such as an internal class, to its source."
     for link in soup.main.find_all("a", href=True):
         url = urlsplit(link["href"])
         if not (url.fragment and link.code) or url.fragment in anchors.get(target(file, url), {url.fragment}): continue
@@ -233,12 +240,19 @@ def finish_frame(soup: BeautifulSoup, name: str, top: str, file: Path, nav: Navi
     header = soup.main.find(id="title-block-header")
     if header: header.insert(0, Finished(nav.breadcrumb(name, top)))
     if header: header.append(Finished(toc_short(toc, "On this page")))
-    soup.main.attrs = {"id": "quarto-document-content", "class": "content", "tabindex": "-1"}  # the skip link moves the focus here
+    soup.main.attrs = {
+        "id": "quarto-document-content",
+        "class": "content",
+        "tabindex": "-1",
+    }  # the skip link moves the focus here
     end_once(soup.main, name, nav)
     soup.main.append(Finished(nav.page_navigation(name, top)))
     before, after = around(nav, name, top, toc, "On this page", markdown)
     text, kind, title = soup.main.extract(), soup.body["data-kind"], soup.title.get_text(strip=True)
-    for part, inner in ((soup.head, [head(title, about["content"] if about else "", top, markdown)]), (soup.body, [before, text, after])):
+    for part, inner in (
+        (soup.head, [head(title, about["content"] if about else "", top, markdown)]),
+        (soup.body, [before, text, after]),
+    ):
         part.clear()
         part.attrs = {}
         for piece in inner: part.append(piece if isinstance(piece, Tag) else Finished(piece))
@@ -248,14 +262,24 @@ def finish_frame(soup: BeautifulSoup, name: str, top: str, file: Path, nav: Navi
 def contents_of(soup: BeautifulSoup) -> str:
     "The table of contents as the renderer made it, without what only its own script needs."
     toc = soup.find(id="TOC")
-    return re.sub(r"<a [^>]*?href=(\"[^\"]*\")[^>]*>", rf"<a{CLASS} href=\1>", re.sub(r"<ul[^>]*>", "<ul>", str(toc.ul))) if toc and toc.ul else ""
+    return (
+        re.sub(r"<a [^>]*?href=(\"[^\"]*\")[^>]*>", rf"<a{CLASS} href=\1>", re.sub(r"<ul[^>]*>", "<ul>", str(toc.ul)))
+        if toc and toc.ul
+        else ""
+    )
 
 
 def known_pages(soup: BeautifulSoup, nav: Navigation) -> Tag:
     "Address and title of each page that a reader may have meant, for the page of a wrong address."
-    readers = [page for name, page in nav.by_name.items() if nav.kind(name) in ("lesson", "howto", "reference", "explain", "gallery", "list")]
+    readers = [
+        page
+        for name, page in nav.by_name.items()
+        if nav.kind(name) in ("lesson", "howto", "reference", "explain", "gallery", "list")
+    ]
     script = soup.new_tag("script", attrs={"type": "application/json", "id": "all-pages"})
-    script.string = json.dumps([[f"{page.name}.html", page.title] for page in readers], ensure_ascii=False).replace("<", "\\u003c")
+    script.string = json.dumps([[f"{page.name}.html", page.title] for page in readers], ensure_ascii=False).replace(
+        "<", "\\u003c"
+    )
     return script
 
 
@@ -281,21 +305,28 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
     for block in main.find_all(class_="code-copy-outer-scaffold"):
         for code in block.find_all("code"): wrap_code(code)
     for table in main.find_all("table"):
-        if table.find_parent(class_="table-scroll") is None: table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
+        if table.find_parent(class_="table-scroll") is None:
+            table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
         as_cards(table)
     for text in [text for code in main.select("td code") for text in code.find_all(string=re.compile(r"[\w.]{25}"))]:
-        text.replace_with(BeautifulSoup(re.sub(r"([._]+)(?=\w)", r"\1<wbr>", escape(text)), "html.parser"))  # so that a long name leaves room for other columns
+        text.replace_with(
+            BeautifulSoup(re.sub(r"([._]+)(?=\w)", r"\1<wbr>", escape(text)), "html.parser")
+        )  # so that a long name leaves room for other columns
     for svg in main.find_all("svg"):
         if alt := svg.attrs.pop("alt", None): svg.attrs |= {"role": "img", "aria-label": alt}
     for output in main.select(".cell-output > pre"):
-        if "\n" not in output.get_text().strip(): output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
+        if "\n" not in output.get_text().strip():
+            output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
     header = main.find(id="title-block-header")
     if header and nav.kind(page) == "lesson":
         offered = f'<a href="{Path(page).name}.ipynb" download>Download the notebook</a>'
         header.append(fragment(f'<p class="offer download">{offered}{RUN_IT}</p>'))
         set_apart_what_it_takes(soup, header)
+    up = "../"*page.count("/")
     for module, origin in nav.sources.items():
-        if header and origin == page: header.append(fragment(f'<p class="offer"><a href="{"../"*page.count("/")}source/{module}.html">Source of this module</a></p>'))
+        if header and origin == page:
+            link = f'<a href="{up}source/{module}.html">Source of this module</a>'
+            header.append(fragment(f'<p class="offer">{link}</p>'))
 
 
 def set_apart_what_it_takes(soup: BeautifulSoup, header: Tag):
@@ -308,9 +339,9 @@ def set_apart_what_it_takes(soup: BeautifulSoup, header: Tag):
 
 
 def as_cards(table: Tag):
-    "Lets a table of words be shown as cards on a phone, where its last column would be out of sight: each cell names its column."
+    "Lets a table of words be cards on a phone, where its last column would be out of sight: a cell names its column."
     columns = [head.get_text(" ", strip=True) for head in table.select("thead th")]
-    rows = [[cell for cell in row.find_all(["td", "th"])] for row in table.select("tbody tr")]
+    rows = [row.find_all(["td", "th"]) for row in table.select("tbody tr")]
     if {"dataframe", "parameters"} & {*table.get("class", [])} or not 2 <= len(columns) <= 5: return
     if not any(sum(len(cell.get_text()) for cell in row) > 48 for row in rows): return  # fits
     table["class"] = [*table.get("class", []), "cards"]
@@ -321,7 +352,14 @@ def as_cards(table: Tag):
 
 def wrap_code(code: Tag):
     "Makes a box of each line, so that what does not fit goes on below, further in than the line began."
-    one_line_each = re.sub(r"(<span[^>]*>)([^<]*)</span>", lambda token: token[1] + token[2].replace("\n", f"</span>\n{token[1]}") + "</span>", code.decode_contents())
-    boxes = "\n".join(f'<span class="code-line" style="--indent: {len(line) - len(line.lstrip(" "))}ch">{line}</span>' for line in one_line_each.splitlines())
+    one_line_each = re.sub(
+        r"(<span[^>]*>)([^<]*)</span>",
+        lambda token: token[1] + token[2].replace("\n", f"</span>\n{token[1]}") + "</span>",
+        code.decode_contents(),
+    )
+    boxes = "\n".join(
+        f'<span class="code-line" style="--indent: {len(line) - len(line.lstrip(" "))}ch">{line}</span>'
+        for line in one_line_each.splitlines()
+    )
     code.clear()
     code.append(Finished(boxes))

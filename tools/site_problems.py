@@ -1,4 +1,4 @@
-"""Finds what is wrong with finished pages: dead links, pictures without a text, what would be loaded from another host."""
+"""Finds what is wrong with finished pages: dead links, pictures without a text, anything loaded from another host."""
 import os
 import re
 from collections.abc import Iterator
@@ -10,8 +10,10 @@ from bs4 import BeautifulSoup, Tag
 
 REMOTE = re.compile(r"\s*(https?:)?//", re.I)
 CSS_REMOTE = re.compile(r"""(?:url\(\s*|@import\s+)["']?\s*((?:https?:)?//[^\s"')]+)""", re.I)
-JS_REMOTE = re.compile(r"""(?:\bimport\b\s*\(?|\bfrom\b|\bfetch\(|\bimportScripts\(|\bsrc\s*=|\bnew\s+(?:Worker|WebSocket|EventSource)\()\s*["'`]"""
-                       r"""((?:https?:|wss?:)?//[^"'`\s]+)""")
+JS_REMOTE = re.compile(
+    r"""(?:\bimport\b\s*\(?|\bfrom\b|\bfetch\(|\bimportScripts\(|\bsrc\s*=|\bnew\s+(?:Worker|WebSocket|EventSource)\()\s*["'`]"""
+    r"""((?:https?:|wss?:)?//[^"'`\s]+)"""
+)
 LOADS = {"script": ["src"], "img": ["src", "srcset"], "link": ["href"], "iframe": ["src"], "source": ["src", "srcset"],
          "video": ["src", "poster"], "audio": ["src"], "embed": ["src"], "object": ["data"], "track": ["src"],
          "image": ["href", "xlink:href"], "use": ["href", "xlink:href"], "input": ["src"], "form": ["action"]}
@@ -51,11 +53,18 @@ def problems(docs: Path) -> list[str]:
 
 def all_problems(docs: Path, links: dict[Path, Links], found: dict[Path, list[str]]) -> list[str]:
     "The faults of a site whose pages have been looked at one by one."
-    lines = [f"{file.relative_to(docs).as_posix()}: {problem}" for file in links for problem in (*dead_links(file, links), *found.get(file, ()))]
+    lines = [
+        f"{file.relative_to(docs).as_posix()}: {problem}"
+        for file in links
+        for problem in (*dead_links(file, links), *found.get(file, ()))
+    ]
     for file in (*docs.rglob("*.css"), *docs.rglob("*.js")):
         text = file.read_text(encoding="utf-8")
-        lines += [f"{file.relative_to(docs).as_posix()}: loads {url} from the network: keep a copy in nbs/assets, or do without"
-                  for url in (CSS_REMOTE if file.suffix == ".css" else JS_REMOTE).findall(text)]
+        lines += [
+            f"{file.relative_to(docs).as_posix()}: loads {url} from the network: "
+            "keep a copy in nbs/assets, or do without"
+            for url in (CSS_REMOTE if file.suffix == ".css" else JS_REMOTE).findall(text)
+        ]
     return list(dict.fromkeys(lines))
 
 
@@ -90,8 +99,11 @@ def tags(top: Tag) -> Iterator[Tag]:
 
 def raw_links(soup: BeautifulSoup) -> list[str]:
     "Links that are shown as they were typed: nbdev makes links of symbols in backticks, also inside another link."
-    return [f"shown as text: “…{text.strip()[:60]}…”: a link's text must not hold a symbol in backticks"
-            for text in soup.find_all(string=re.compile(r"\]\(\S")) if not text.find_parent(["code", "pre", "script", "style", "math"])]
+    return [
+        f"shown as text: “…{text.strip()[:60]}…”: a link's text must not hold a symbol in backticks"
+        for text in soup.find_all(string=re.compile(r"\]\(\S"))
+        if not text.find_parent(["code", "pre", "script", "style", "math"])
+    ]
 
 
 def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:

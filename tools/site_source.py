@@ -1,6 +1,8 @@
 """The pages of the code: a number for each line, an outline of the file, and the frame of the site.
 
-They are two hundred and have hundreds of lines each, so they are written as they stay: no renderer and no parser reads them."""
+They are two hundred and have hundreds of lines each, so they are written as they stay: no renderer reads them, and no
+parser."""
+
 import ast
 from functools import cache
 from html import escape
@@ -8,11 +10,19 @@ from pathlib import Path
 
 from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, String, Token
-from site_frame import Navigation, frame, head, toc_short
+from site_frame import CLASS, Navigation, frame, head, toc_short
 
 # The classes by which pandoc, Quarto and smalldocs call what is coloured, so that code looks the same everywhere.
-COLOURED = [(Keyword, "kw"), (Name.Builtin, "bu"), (Name.Function, "fu"), (Name.Class, "fu"), (Name.Decorator, "at"), (String, "st"),
-            (Number, "dv"), (Comment, "co")]
+COLOURED = [
+    (Keyword, "kw"),
+    (Name.Builtin, "bu"),
+    (Name.Function, "fu"),
+    (Name.Class, "fu"),
+    (Name.Decorator, "at"),
+    (String, "st"),
+    (Number, "dv"),
+    (Comment, "co"),
+]
 
 
 @cache
@@ -29,8 +39,12 @@ def coloured_lines(code: str) -> list[str]:
         if spans and spans[-1][0] == name: spans[-1][1] += text
         else: spans.append([name, text])
     for name, text in spans:
-        first, *others = (f'<span class="{name}">{escape(line, quote=False)}</span>' if name and line.strip() else escape(line, quote=False)
-                          for line in text.split("\n"))
+        first, *others = (
+            f'<span class="{name}">{escape(line, quote=False)}</span>'
+            if name and line.strip()
+            else escape(line, quote=False)
+            for line in text.split("\n")
+        )
         lines[-1] += first
         lines += others
     return lines
@@ -40,9 +54,11 @@ def outline(code: str) -> str:
     "Links to the classes and functions of a file, and to the methods of its classes."
     kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     def links(body, deep):
-        found = {node.name: node for node in body if isinstance(node, kinds) and not node.name.startswith("__")}.values()  # overloads once
-        items = [f'<li><a class="nav-link" href="#L{node.lineno}">{node.name}</a>{links(node.body, False) if deep and isinstance(node, ast.ClassDef) else ""}</li>'
-                 for node in found]
+        found = {
+            node.name: node for node in body if isinstance(node, kinds) and not node.name.startswith("__")
+        }.values()  # overloads once
+        def methods(node): return links(node.body, False) if deep and isinstance(node, ast.ClassDef) else ""
+        items = [f'<li><a{CLASS} href="#L{node.lineno}">{node.name}</a>{methods(node)}</li>' for node in found]
         return f"<ul>{''.join(items)}</ul>" if items else ""
     return links(ast.parse(code).body, True)
 
@@ -52,12 +68,26 @@ def source_page(module: str, code: str, nav: Navigation) -> str:
     name, top, markdown = f"source/{module}", "../"*(module.count("/") + 1), f"{Path(module).name}.llms.md"
     package, origin, toc = nav.facts["name"], nav.sources.get(module), outline(code)
     title = f"{package}/{module}.py"
-    exported = f'<p class="offer"><a href="{top}{origin}.html">Its page: {escape(nav.by_name[origin].title)}</a></p>' if origin else ""
+    exported = (
+        f'<p class="offer"><a href="{top}{origin}.html">Its page: {escape(nav.by_name[origin].title)}</a></p>'
+        if origin
+        else ""
+    )
     lines = "".join(f'<span id="L{number}">{line}\n</span>' for number, line in enumerate(coloured_lines(code), 1))
-    return frame(nav, name, top, "source", head(f"{title} – {package}", f"The code of {title}", top, markdown),
-                 f'<header id="title-block-header" class="quarto-title-block">{nav.breadcrumb(name, top)}'
-                 f'<div class="quarto-title"><h1 class="title">{title.replace("/", "/<wbr>")}</h1></div>{exported}{toc_short(toc, "In this file")}</header>\n'
-                 f'<div class="sourceCode" id="L"><pre class="sourceCode python"><code>{lines}</code></pre></div>', toc, "In this file", markdown)
+    return frame(
+        nav,
+        name,
+        top,
+        "source",
+        head(f"{title} – {package}", f"The code of {title}", top, markdown),
+        f'<header id="title-block-header" class="quarto-title-block">{nav.breadcrumb(name, top)}'
+        f'<div class="quarto-title"><h1 class="title">{title.replace("/", "/<wbr>")}</h1></div>'
+        f'{exported}{toc_short(toc, "In this file")}</header>\n'
+        f'<div class="sourceCode" id="L"><pre class="sourceCode python"><code>{lines}</code></pre></div>',
+        toc,
+        "In this file",
+        markdown,
+    )
 
 
 def source_markdown(module: str, code: str, nav: Navigation) -> str:
@@ -83,4 +113,6 @@ def write_source_pages(docs: Path, pages: dict[str, str]):
         (docs/name).parent.mkdir(parents=True, exist_ok=True)
         (docs/name).write_text(text, encoding="utf-8")
     with (docs/"llms.txt").open("a", encoding="utf-8") as file:
-        file.writelines(f"- [{text[2:].splitlines()[0]}]({name})\n" for name, text in pages.items() if name.endswith(".md"))
+        file.writelines(
+            f"- [{text[2:].splitlines()[0]}]({name})\n" for name, text in pages.items() if name.endswith(".md")
+        )

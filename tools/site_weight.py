@@ -1,7 +1,7 @@
 """Keeps the site light: of the renderer's stylesheets only the rules that some page uses, and of its scripts none.
 
-A theme is a stylesheet for everything that a site may ever have. A rule stays when the classes, ids and elements of its selector
-occur on a page or in a script of ours, and a variable when something reads it."""
+A theme is a stylesheet for everything that a site may ever have. A rule stays when the classes, ids and elements of its
+selector occur on a page or in a script of ours, and a variable when something reads it."""
 import re
 import shutil
 from collections.abc import Iterator
@@ -13,7 +13,9 @@ BASE = Path("assets/base.css")
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'')
 FUNCTION = re.compile(r":(?:not|is|where|has)\([^()]*\)")  # what stands in them need not be there
-NAMED = re.compile(r"\.(\*?-?[a-zA-Z_](?:[\w-]|\\.)*)|#([a-zA-Z_][\w-]*)|\[([\w-]+)[^\]]*\]|(?<![\w.#:\[-])([a-zA-Z][\w-]*)")
+NAMED = re.compile(
+    r"\.(\*?-?[a-zA-Z_](?:[\w-]|\\.)*)|#([a-zA-Z_][\w-]*)|\[([\w-]+)[^\]]*\]|(?<![\w.#:\[-])([a-zA-Z][\w-]*)"
+)
 VARIABLE = re.compile(r"var\(\s*(--[\w-]+)")
 NESTED = ("@media", "@supports", "@layer", "@container")
 ALWAYS = {"html", "body", "root"}
@@ -33,15 +35,28 @@ def vocabulary(text: str) -> set[str]:
 
 def spoken(script: str) -> set[str]:
     "The same for a script: the classes that it sets, the elements that it makes, and what its selectors name."
-    found = {tag.lower() for pair in re.findall(r"<([a-zA-Z][\w-]*)|createElement(?:NS)?\([^)]*[\"'`](\w+)", script) for tag in pair if tag}
-    for words in re.findall(r"""class(?:Name|List\.\w+)?\s*[=(]\s*\\?["'`]([^"'`]+)""", script): found |= {f".{word}" for word in words.split()}
-    for selector in re.findall(r"""["'`]([^"'`\n]*[.#\[][\w-][^"'`\n]*)["'`]""", script): found |= needs(selector)
-    found |= {f"[{name}" for pair in re.findall(r"""setAttribute\(["'`]([\w-]+)|\s([\w-]+)=\\?["'`]""", script) for name in pair if name}
+    found = {
+        tag.lower()
+        for pair in re.findall(r"<([a-zA-Z][\w-]*)|createElement(?:NS)?\([^)]*[\"'`](\w+)", script)
+        for tag in pair
+        if tag
+    }
+    for words in re.findall(r"""class(?:Name|List\.\w+)?\s*[=(]\s*\\?["'`]([^"'`]+)""", script):
+        found |= {f".{word}" for word in words.split()}
+    code = re.sub(r"(?m)(^|\s)//.*$", "", script)
+    for quoted in re.findall(r"""\"[^\"\n]*\"|'[^'\n]*'|`[^`]*`""", code):
+        if re.search(r"(^|[\s,>(])[.#\[]?[\w-]*[.#\[][a-zA-Z]", quoted[1:-1]): found |= needs(quoted[1:-1])
+    found |= {
+        f"[{name}"
+        for pair in re.findall(r"""setAttribute\(["'`]([\w-]+)|\s([\w-]+)=\\?["'`]""", script)
+        for name in pair
+        if name
+    }
     return found | {f"[{name}" for name in ("tabindex", "role", "hidden")} | set(re.findall(r"--[\w-]+", script))
 
 
 def rules(css: str) -> Iterator[tuple[str, str | None]]:
-    "(what stands before the braces, what stands in them) of the rules of a stylesheet; statements such as @import have no braces."
+    "(what stands before the braces, what stands in them) of the rules of a stylesheet; @import and its like have none."
     at, start, deep, opened = 0, 0, 0, 0
     for mark in re.finditer(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|url\([^)]*\)|[{};]', css):
         at = mark.end()
@@ -72,11 +87,16 @@ def split(text: str, mark: str) -> list[str]:
 
 def needs(selector: str) -> set[str]:
     "What must be on a page for a selector to mean anything."
-    bare = re.sub(r"\[class[*^~|$]?=\W*([\w-]+)[^\]]*\]", r".*\1", selector)  # some class that begins or goes on like this
+    bare = re.sub(
+        r"\[class[*^~|$]?=\W*([\w-]+)[^\]]*\]", r".*\1", selector
+    )  # some class that begins or goes on like this
     bare = STRING.sub("", bare)
     while (shorter := FUNCTION.sub("", bare)) != bare: bare = shorter
     bare = re.sub(r"::?[\w-]+(\([^()]*\))?", "", bare)
-    marks = ((f".{name}", f"#{place}", f"[{attribute}".lower(), tag.lower()) for name, place, attribute, tag in NAMED.findall(bare))
+    marks = (
+        (f".{name}", f"#{place}", f"[{attribute}".lower(), tag.lower())
+        for name, place, attribute, tag in NAMED.findall(bare)
+    )
     return {mark.replace("\\", "") for found in marks for mark in found if len(mark) > 1 or mark.isalpha()} - ALWAYS
 
 
@@ -127,7 +147,10 @@ def still_read(before: str, inside: str | None, css: str, used: set[str]) -> str
 
 def stylesheets(docs: Path) -> list[Path]:
     "The renderer's stylesheets, in the order in which a page would load them: the theme, then the layout."
-    return sorted((docs/"site_libs").rglob("*.css"), key=lambda file: ("bootstrap" not in file.as_posix() and "themes" not in file.as_posix(), file.as_posix()))
+    return sorted(
+        (docs / "site_libs").rglob("*.css"),
+        key=lambda file: ("bootstrap" not in file.as_posix() and "themes" not in file.as_posix(), file.as_posix()),
+    )
 
 
 def lighten(docs: Path, known: set[str]):

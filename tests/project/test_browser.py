@@ -1,4 +1,4 @@
-"""The site in a real browser, opened from the disk: search, theme, keyboard, phone, access for all, and no request to anybody."""
+"""The site in a real browser, opened from the disk: search, theme, keyboard, phone, access, and no request to anybody."""
 import base64
 import json
 import os
@@ -48,8 +48,14 @@ def visit(browser, site):
     "Opens a page of the site from the disk, at a width and in the theme that the system prefers."
     def visit(page="index.html", size=DESKTOP, prefers="light"):
         resize(browser, size, mobile=size == PHONE)
-        wishes = {"prefers-color-scheme": prefers, "prefers-reduced-motion": "reduce"}  # what moves is measured on its way
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": name, "value": value} for name, value in wishes.items()]})
+        wishes = {
+            "prefers-color-scheme": prefers,
+            "prefers-reduced-motion": "reduce",
+        }  # what moves is measured on its way
+        browser.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia",
+            {"features": [{"name": name, "value": value} for name, value in wishes.items()]},
+        )
         browser.get((site/page).as_uri())
         return browser
     yield visit
@@ -64,14 +70,18 @@ def resize(browser, size, mobile=False):
 def first(site, folder): return min((site/folder).glob("[!i]*.html")).relative_to(site).as_posix()
 def kinds(site):
     "A page of each kind that looks different: those for contributors look like the reference."
-    found = {re.search(r'data-kind="(\w+)"', file.read_text(encoding="utf-8"))[1]: file for file in sorted(site.rglob("*.html"), reverse=True)}
+    found = {
+        re.search(r'data-kind="(\w+)"', file.read_text(encoding="utf-8"))[1]: file
+        for file in sorted(site.rglob("*.html"), reverse=True)
+    }
     return {kind: file for kind, file in found.items() if kind not in ("inside", "check")}
 
 
 def press(browser, *keys): webdriver.ActionChains(browser).send_keys(*keys).perform()
 
 
-def shows(browser, fragment): WebDriverWait(browser, 5).until(lambda b: fragment in b.current_url, f"still at {browser.current_url}")
+def shows(browser, fragment):
+    WebDriverWait(browser, 5).until(lambda b: fragment in b.current_url, f"still at {browser.current_url}")
 
 
 def hits(browser):
@@ -187,7 +197,12 @@ def test_the_tab_key_never_leaves_the_window(visit, site, size):
 
 
 def test_the_current_page_is_in_sight_in_the_sidebar(visit, site):
-    for page in ("lib/stats/preflight-result.html", "lessons/appendix-traps.html", "source/stats/run_verdict.html", "lib/exercises/lesson-16.html"):
+    for page in (
+        "lib/stats/preflight-result.html",
+        "lessons/appendix-traps.html",
+        "source/stats/run_verdict.html",
+        "lib/exercises/lesson-16.html",
+    ):
         browser = visit(page)
         current = browser.find_element(By.CSS_SELECTOR, "#quarto-sidebar [aria-current]")
         top, bottom, seen = browser.execute_script("""const r = arguments[0].getBoundingClientRect();
@@ -200,7 +215,9 @@ def test_what_scrolls_sideways_can_be_reached_and_has_a_name(visit, size):
     browser = visit("lib/profiling/summaries.html", size=size)
     scroll = "return [...document.querySelectorAll('main *')].filter((e) => /auto|scroll/.test(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1)"
     boxes = WebDriverWait(browser, 5).until(lambda b: b.execute_script(scroll))
-    WebDriverWait(browser, 5).until(lambda b: all(box.get_attribute("tabindex") == "0" and box.get_attribute("role") == "region" for box in boxes))
+    WebDriverWait(browser, 5).until(
+        lambda b: all(box.get_attribute("tabindex") == "0" and box.get_attribute("role") == "region" for box in boxes)
+    )
     names = [box.get_attribute("aria-label") for box in boxes]
     assert all(names) and len(names) == len(set(names))
 
@@ -208,9 +225,15 @@ def test_what_scrolls_sideways_can_be_reached_and_has_a_name(visit, size):
 def test_a_table_of_words_is_cards_on_a_phone(visit):
     browser = visit("explain/which-hook.html", size=PHONE)
     table = browser.find_element(By.CSS_SELECTOR, "table.cards")
-    assert browser.execute_script("return arguments[0].parentElement.scrollWidth <= arguments[0].parentElement.clientWidth", table)
+    assert browser.execute_script(
+        "return arguments[0].parentElement.scrollWidth <= arguments[0].parentElement.clientWidth", table
+    )
     cells = table.find_elements(By.CSS_SELECTOR, "tbody tr:nth-child(2) > *")
-    assert len(cells) == 3 and len({cell.rect["x"] for cell in cells}) == 1 and len({cell.rect["y"] for cell in cells}) == 3
+    assert (
+        len(cells) == 3
+        and len({cell.rect["x"] for cell in cells}) == 1
+        and len({cell.rect["y"] for cell in cells}) == 3
+    )
     head = browser.execute_script("return getComputedStyle(arguments[0], '::before').content", cells[2])
     assert "and not" in head, "a card does not say what its last line is"
 
@@ -218,7 +241,10 @@ def test_a_table_of_words_is_cards_on_a_phone(visit):
 def test_a_wrong_address_leads_on(visit, site, tmp_path):
     "A server shows 404.html at whatever address was asked for; here a copy of it stands there."
     place = site/"lessons/activaton-helth.html"
-    place.write_text((site/"404.html").read_text(encoding="utf-8").replace("<head>", '<head><base href="../">', 1), encoding="utf-8")
+    place.write_text(
+        (site / "404.html").read_text(encoding="utf-8").replace("<head>", '<head><base href="../">', 1),
+        encoding="utf-8",
+    )
     try:
         browser = visit("lessons/activaton-helth.html")
         links = browser.find_elements(By.CSS_SELECTOR, "#not-found li a")
@@ -233,7 +259,10 @@ def test_a_wrong_address_leads_on(visit, site, tmp_path):
 
 def test_a_lesson_ends_once(visit, site):
     browser = visit(first(site, "lessons"))
-    tick, links = browser.find_element(By.CSS_SELECTOR, "label.tick-lesson"), browser.find_elements(By.CSS_SELECTOR, "main a[href$='02-four-signatures.html']")
+    tick, links = (
+        browser.find_element(By.CSS_SELECTOR, "label.tick-lesson"),
+        browser.find_elements(By.CSS_SELECTOR, "main a[href$='02-four-signatures.html']"),
+    )
     assert len(links) == 1 and tick.rect["y"] < links[0].rect["y"], "first the tick, then one link to the next lesson"
 
 
@@ -267,7 +296,9 @@ def seen_in_four_ways(browser, files):
 
 def test_one_page_of_each_kind_is_accessible(visit, browser, site):
     visit()
-    seen_in_four_ways(browser, [*kinds(site).values(), site/"lib/profiling/summaries.html", site/"explain/which-hook.html"])
+    seen_in_four_ways(
+        browser, [*kinds(site).values(), site / "lib/profiling/summaries.html", site / "explain/which-hook.html"]
+    )
 
 
 @pytest.mark.slow
@@ -291,14 +322,19 @@ def test_no_class_in_use_lacks_its_rule(visit, browser, site):
     "With the renderer's whole stylesheets in place of what is left of them, every element looks the same."
     smalldocs = pytest.importorskip("smalldocs")
     assets = Path(smalldocs.__file__).parent/"assets"
-    whole = "\n".join((assets/name).read_text(encoding="utf-8") for name in ("vendor/bootswatch/cosmo.min.css", "smalldocs.css"))
+    whole = "\n".join(
+        (assets / name).read_text(encoding="utf-8") for name in ("vendor/bootswatch/cosmo.min.css", "smalldocs.css")
+    )
     whole = re.sub(r"@import[^;]+;", "", whole)
     for (kind, file), size in zip(kinds(site).items(), cycle((DESKTOP, PHONE))):
         visit(file.relative_to(site).as_posix(), size)
         browser.execute_script("document.querySelectorAll('details').forEach((d) => d.open = true)")
         few = browser.execute_script(STYLES)
-        browser.execute_script("""const style = document.createElement("style"), base = document.querySelector("link[href$='base.css']");
-            style.textContent = arguments[0]; base.replaceWith(style)""", whole)
+        browser.execute_script(
+            """const style = document.createElement("style"), base = document.querySelector("link[href$='base.css']");
+            style.textContent = arguments[0]; base.replaceWith(style)""",
+            whole,
+        )
         many = browser.execute_script(STYLES)
         assert few == many, (kind, next((name, few[name], many[name]) for name in few if few[name] != many[name]))
 

@@ -34,13 +34,15 @@ class Pages(Mapping):
         self.trees = {}
 
     def __getitem__(self, name: str) -> BeautifulSoup:
-        if name not in self.trees: self.trees[name] = BeautifulSoup(self.files[name].read_text(encoding="utf-8"), "html.parser")
+        if name not in self.trees:
+            self.trees[name] = BeautifulSoup(self.files[name].read_text(encoding="utf-8"), "html.parser")
         return self.trees[name]
 
     def __iter__(self): return iter(self.files)
     def __len__(self): return len(self.files)
 
-    def texts(self) -> dict[str, str]: return {name: file.read_text(encoding="utf-8") for name, file in self.files.items()}
+    def texts(self) -> dict[str, str]:
+        return {name: file.read_text(encoding="utf-8") for name, file in self.files.items()}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,12 @@ def written(pages): return {name for name in pages if name != "404.html" and not
 
 def test_no_dead_link_no_silent_picture_no_other_host(site, pages):
     faults = {site/name: site_problems.page_problems(pages[name]) for name in written(pages)}
-    assert site_problems.all_problems(site, {site/name: site_problems.links_of(text) for name, text in pages.texts().items()}, faults) == []
+    assert (
+        site_problems.all_problems(
+            site, {site / name: site_problems.links_of(text) for name, text in pages.texts().items()}, faults
+        )
+        == []
+    )
 
 
 def test_pages_are_named_as_their_notebooks(pages, repo):
@@ -94,18 +101,34 @@ def sections(repo) -> dict[str, list]:
     contents = yaml.safe_load((repo/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]
     named = {name for entry in contents for name in site_frame.patterns(entry) if "*" not in name}
     def order(file):
-        found = re.search(r"^- order: (\d+)", "".join(json.loads(file.read_text(encoding="utf-8"))["cells"][0]["source"]), re.M)
+        found = re.search(
+            r"^- order: (\d+)", "".join(json.loads(file.read_text(encoding="utf-8"))["cells"][0]["source"]), re.M
+        )
         return (int(found[1]) if found else 10**9, file.as_posix())
     def names(pattern):
         files = sorted((repo/"nbs").glob(pattern), key=order) if "*" in pattern else [repo/"nbs"/pattern]
         paths = [file.relative_to(repo/"nbs") for file in files]
-        return [path.with_suffix(".html").as_posix() for path in paths if "*" not in pattern or path.as_posix() not in named]
+        return [
+            path.with_suffix(".html").as_posix() for path in paths if "*" not in pattern or path.as_posix() not in named
+        ]
+
     def entries(part):
         inside = [part["contents"]] if isinstance(part["contents"], str) else part["contents"]
         for entry in inside:
-            if isinstance(entry, str): yield from names(entry)
-            else: yield entry["section"], entry.get("href", "").replace(".ipynb", ".html"), [name for one in entries(entry) for name in [one]]
-    return {part["section"]: [part["href"].replace(".qmd", ".html"), *entries(part)] for part in contents if "section" in part}
+            if isinstance(entry, str):
+                yield from names(entry)
+            else:
+                yield (
+                    entry["section"],
+                    entry.get("href", "").replace(".ipynb", ".html"),
+                    list(entries(entry)),
+                )
+
+    return {
+        part["section"]: [part["href"].replace(".qmd", ".html"), *entries(part)]
+        for part in contents
+        if "section" in part
+    }
 
 
 def places(sections):
@@ -160,7 +183,8 @@ def test_names_in_the_sidebar_are_short(pages, sections):
     for section, entries in sections.items():
         for entry in entries:
             name = entry if isinstance(entry, str) else (entry[2] or [entry[1]])[0]
-            for a in pages[name].select("#quarto-sidebar a"): assert len(a.get_text()) <= 26, f"{section}: {a.get_text()}: `- short: …` below the title"
+            for a in pages[name].select("#quarto-sidebar a"):
+                assert len(a.get_text()) <= 26, f"{section}: {a.get_text()}: `- short: …` below the title"
 
 
 def test_previous_and_next_follow_the_section(pages, sections):
@@ -173,14 +197,24 @@ def test_previous_and_next_follow_the_section(pages, sections):
 
 def modules(repo) -> dict[str, str]:
     "{module: the page that it is exported from}."
-    found = {file: re.search(r"File to edit: \S*/nbs/(\S+)\.ipynb", file.read_text(encoding="utf-8")) for file in (repo/"hooklab").rglob("[!_]*.py")}
-    return {file.relative_to(repo/"hooklab").with_suffix("").as_posix(): origin and origin[1] for file, origin in found.items()}
+    found = {
+        file: re.search(r"File to edit: \S*/nbs/(\S+)\.ipynb", file.read_text(encoding="utf-8"))
+        for file in (repo / "hooklab").rglob("[!_]*.py")
+    }
+    return {
+        file.relative_to(repo / "hooklab").with_suffix("").as_posix(): origin and origin[1]
+        for file, origin in found.items()
+    }
 
 
 def test_what_a_user_needs_is_in_the_reference_and_what_nobody_needs_is_not(sections, repo):
     def exports(module):
         body = ast.parse((repo/"hooklab"/f"{module}.py").read_text(encoding="utf-8")).body
-        lists = [node.value for node in body if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"]
+        lists = [
+            node.value
+            for node in body
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+        ]
         return {name.value for found in lists for name in found.elts}
     public = exports("all")
     assert "Hook" in public
@@ -194,31 +228,60 @@ def test_what_a_user_needs_is_in_the_reference_and_what_nobody_needs_is_not(sect
 
 
 def test_every_page_says_what_it_is_for(pages, sections):
-    kinds = {"Lessons": "lesson", "How-to": "howto", "Reference": "reference", "Explanation": "explain", "Inside": "inside"}
-    expected = {name: "list" if name == sections[section][0] else kinds[section] for name, section, _ in places(sections)}
+    kinds = {
+        "Lessons": "lesson",
+        "How-to": "howto",
+        "Reference": "reference",
+        "Explanation": "explain",
+        "Inside": "inside",
+    }
+    expected = {
+        name: "list" if name == sections[section][0] else kinds[section] for name, section, _ in places(sections)
+    }
     expected |= {name: "check" for name in expected if re.match(r"lib/exercises/lesson-\d\d", name)}
     expected |= {name: "source" for name in pages if name.startswith("source/")}
-    assert {name: pages[name].body["data-kind"] for name in pages} == expected | {"index.html": "home", "404.html": "missing", "gallery.html": "gallery"}
+    assert {name: pages[name].body["data-kind"] for name in pages} == expected | {
+        "index.html": "home",
+        "404.html": "missing",
+        "gallery.html": "gallery",
+    }
 
 
 def test_the_list_of_a_section_names_every_page_and_what_it_is_about(pages, sections):
     for entries in sections.values():
         page = pages[entries[0]]
-        listed = [leads(entries[0], a["href"]) for a in page.select(".page-list li > p:first-child > a, .page-list li > a, main h2 > a[href]:not([href^='#'])")]
-        assert listed == [name for entry in entries[1:] for name in ([entry] if isinstance(entry, str) else [n for n in (entry[1], *entry[2]) if n])]
+        listed = [
+            leads(entries[0], a["href"])
+            for a in page.select(
+                ".page-list li > p:first-child > a, .page-list li > a, main h2 > a[href]:not([href^='#'])"
+            )
+        ]
+        assert listed == [
+            name
+            for entry in entries[1:]
+            for name in ([entry] if isinstance(entry, str) else [n for n in (entry[1], *entry[2]) if n])
+        ]
     names = {a.get_text() for a in pages["lib/index.html"].select(".page-list a:has(code)")}
     assert {"Hook", "layers", "ActivationStats", "FeatureExtractor", "diagnose"} <= names and len(names) > 80
 
 
 def test_the_page_of_a_wing_lists_its_rooms_in_their_order(repo, sections):
     groups = [entry for entry in sections["Reference"] if not isinstance(entry, str) and entry[1]]
-    assert {group[1] for group in groups} == {f"lib/{path.parent.name}/index.html" for path in repo.glob("nbs/lib/*/index.ipynb")}
-    inside = [[name for name in entry[2]] for entry in sections["Inside"] if not isinstance(entry, str)]
+    assert {group[1] for group in groups} == {
+        f"lib/{path.parent.name}/index.html" for path in repo.glob("nbs/lib/*/index.ipynb")
+    }
+    inside = [entry[2] for entry in sections["Inside"] if not isinstance(entry, str)]
     for _, index, rooms in groups:
         cells = json.loads((repo/"nbs"/index.replace(".html", ".ipynb")).read_text(encoding="utf-8"))["cells"]
         table = next(text for text in ("".join(cell["source"]) for cell in cells) if "| room | what it is for |" in text)
-        listed = [f"{Path(index).parent}/{name}.html" for name in re.findall(r"^\| \[\w+\]\(([\w-]+)\.ipynb\)", table, re.M)]
-        wing = [name for name in (*rooms, *(name for group in inside for name in group)) if Path(name).parent == Path(index).parent]
+        listed = [
+            f"{Path(index).parent}/{name}.html" for name in re.findall(r"^\| \[\w+\]\(([\w-]+)\.ipynb\)", table, re.M)
+        ]
+        wing = [
+            name
+            for name in (*rooms, *(name for group in inside for name in group))
+            if Path(name).parent == Path(index).parent
+        ]
         assert sorted(listed) == sorted(wing), index
         assert [name for name in listed if name in rooms] == rooms, index
 
@@ -345,7 +408,9 @@ def test_source_pages_show_each_line_of_each_module(pages, repo):
     for file in (repo/"hooklab").rglob("[!_]*.py"):
         page = file.relative_to(repo/"hooklab").with_suffix(".html").as_posix()
         lines = [span.get_text().removesuffix("\n") for span in pages[f"source/{page}"].select("#L code > span")]
-        assert [span["id"] for span in pages[f"source/{page}"].select("#L code > span")] == [f"L{n}" for n in range(1, len(lines) + 1)]
+        assert [span["id"] for span in pages[f"source/{page}"].select("#L code > span")] == [
+            f"L{n}" for n in range(1, len(lines) + 1)
+        ]
         assert lines == file.read_text(encoding="utf-8").rstrip().split("\n"), file.name
 
 
@@ -422,27 +487,42 @@ def test_what_quarto_writes_is_finished_too(tmp_path):
     for name in ("site.js", "search.js", "around.js", "site.css", "favicon.svg"): (tmp_path/"assets"/name).touch()
     (tmp_path/"site_libs/bootstrap").mkdir(parents=True)
     (tmp_path/"site_libs/bootstrap/bootstrap-abc.min.css").write_text("p{margin:0} .gone{color:red}")
-    page = ('<html lang="en"><head><meta charset="utf-8"><title>x</title><link rel="stylesheet" href="site_libs/bootstrap/bootstrap-abc.min.css">'
-            '<script src="site_libs/quarto.js"></script></head><body class="nav-fixed"><header id="quarto-header" class="headroom fixed-top">'
-            '<nav class="navbar"></nav></header><div id="quarto-content">%s</div><script>var tooltips = 1;</script></body></html>')
-    toc = ('<nav id="TOC" role="doc-toc"><h2 id="toc-title">On this page</h2><ul class="collapse"><li><a href="#one" id="toc-one" class="nav-link" '
-           'data-scroll-target="#one">One</a></li></ul></nav>')
-    text = ('<p><span class="math inline"><math><mi>x</mi></math></span></p><h2 id="one" class="anchored">One</h2><table><tr><td>1</td></tr></table>'
-            '<pre><code>x <span class="op">=</span> <span class="st">&quot;</span><span class="st">y&quot;</span></code></pre>')
-    (tmp_path/"index.html").write_text(page % f'<main id="quarto-document-content"><header id="title-block-header"><h1>x</h1></header>{text}</main>{toc}')
+    page = (
+        '<html lang="en"><head><meta charset="utf-8"><title>x</title><link rel="stylesheet" href="site_libs/bootstrap/bootstrap-abc.min.css">'
+        '<script src="site_libs/quarto.js"></script></head><body class="nav-fixed"><header id="quarto-header" class="headroom fixed-top">'
+        '<nav class="navbar"></nav></header><div id="quarto-content">%s</div><script>var tooltips = 1;</script></body></html>'
+    )
+    toc = (
+        '<nav id="TOC" role="doc-toc"><h2 id="toc-title">On this page</h2><ul class="collapse"><li><a href="#one" id="toc-one" class="nav-link" '
+        'data-scroll-target="#one">One</a></li></ul></nav>'
+    )
+    text = (
+        '<p><span class="math inline"><math><mi>x</mi></math></span></p><h2 id="one" class="anchored">One</h2><table><tr><td>1</td></tr></table>'
+        '<pre><code>x <span class="op">=</span> <span class="st">&quot;</span><span class="st">y&quot;</span></code></pre>'
+    )
+    (tmp_path / "index.html").write_text(
+        page
+        % f'<main id="quarto-document-content"><header id="title-block-header"><h1>x</h1></header>{text}</main>{toc}'
+    )
     (tmp_path/"howto").mkdir()
     (tmp_path/"howto/a.html").write_text(page % '<main><h1>A</h1><nav class="page-navigation">old</nav></main>')
     (tmp_path/"howto/index.html").write_text(page % '<main><h1>How-to</h1></main>')
     listed = {name: site_frame.Page(name, name) for name in ("index", "howto/index", "howto/a")}
     facts = {"name": "x", "version": "1", "license": "y", "modules": {}}
-    nav = site_frame.Navigation([{"section": "How-to", "href": "howto/index.qmd", "contents": "howto/*.ipynb"}], listed, facts)
+    nav = site_frame.Navigation(
+        [{"section": "How-to", "href": "howto/index.qmd", "contents": "howto/*.ipynb"}], listed, facts
+    )
     assert site_pages.finish_site(tmp_path, nav) == problems(tmp_path) == []
     index, howto = read(tmp_path/"index.html"), read(tmp_path/"howto/a.html")
     assert str(index.find(class_="math").math) == "<math><mi>x</mi></math>"
     assert index.select_one(".table-scroll > table") and index.select_one("#quarto-header .search-open")
     assert index.select_one("#TOC a")["href"] == "#one" and index.select_one(".toc-short a")["href"] == "#one"
-    assert index.pre.get_text() == 'x = "y"' and len(index.pre.find_all("span")) == 1, "spans that change nothing are still there"
-    assert [a["href"] for a in howto.select("#quarto-sidebar [aria-current=page]")] == ["../howto/a.html"] and "old" not in howto.get_text()
+    assert index.pre.get_text() == 'x = "y"' and len(index.pre.find_all("span")) == 1, (
+        "spans that change nothing are still there"
+    )
+    assert [a["href"] for a in howto.select("#quarto-sidebar [aria-current=page]")] == [
+        "../howto/a.html"
+    ] and "old" not in howto.get_text()
     assert "tooltips" not in str(index) and not (tmp_path/"site_libs").exists()
     assert (tmp_path/"assets/base.css").read_text().split() == ["p{margin:0}"]
 
@@ -462,9 +542,12 @@ def project(tmp_path, repo):
     for name in ("_quarto.yml", "settings.ini", "pyproject.toml"): shutil.copy(repo/name, tmp_path)
     for name in ("tools", "nbs/assets"): shutil.copytree(repo/name, tmp_path/name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("hooklab", "nbs/lessons", "nbs/howto"): (tmp_path/name).mkdir()
-    for name in ("hooklab/__init__.py", "nbs/404.qmd", "nbs/lessons/index.qmd", "nbs/howto/index.qmd"): shutil.copy(repo/name, tmp_path/name)
+    for name in ("hooklab/__init__.py", "nbs/404.qmd", "nbs/lessons/index.qmd", "nbs/howto/index.qmd"):
+        shutil.copy(repo / name, tmp_path / name)
     quarto = (tmp_path/"_quarto.yml").read_text(encoding="utf-8")
-    (tmp_path/"_quarto.yml").write_text(re.sub(r"\n *(?:- |href: )(?:lib/.*|explain/\w.*|inside/.*|gallery\.ipynb)", "", quarto), encoding="utf-8")
+    (tmp_path / "_quarto.yml").write_text(
+        re.sub(r"\n *(?:- |href: )(?:lib/.*|explain/\w.*|inside/.*|gallery\.ipynb)", "", quarto), encoding="utf-8"
+    )
     (tmp_path/"nbs/index.ipynb").write_text(notebook("# Home\n\n> of a small project", "Some text, $x^2$, and [what `layers` are](https://code.example)."))
     (tmp_path/"nbs/lessons/01-one.ipynb").write_text(notebook("# One\n\n> the first", "Some text."))
     return tmp_path
@@ -498,7 +581,11 @@ def test_a_build_and_what_follows_from_a_change(project):
     assert {file.stem for file in (project/"_docs/lessons").glob("*.html")} == {"01-uno", "index"}
     home, howto = (read(project/"_docs"/name) for name in ("index.html", "howto/a.html"))
     assert home.select_one(".repository")["href"] == "https://code.example/hooklab"
-    assert [a["href"] for a in howto.select("#quarto-sidebar li a")] == ["../howto/c.html", "../howto/b.html", "../howto/a.html"]
+    assert [a["href"] for a in howto.select("#quarto-sidebar li a")] == [
+        "../howto/c.html",
+        "../howto/b.html",
+        "../howto/a.html",
+    ]
 
     # a fault leaves the last good site alone
     outputs = [{"output_type": "display_data", "metadata": {}, "data": {"image/png": "iVBORw0KGgo="}},
@@ -531,7 +618,14 @@ def test_the_list_of_the_reference_must_be_whole(project):
     (project/"nbs/lib/new.ipynb").write_text(notebook("# New"))
     says("nbs/lib/new.ipynb is not in the sidebar")
     quarto = (project/"_quarto.yml").read_text()
-    (project/"_quarto.yml").write_text(re.sub(r"(- section: Hooks\n +contents:)", r"\1\n              - lib/new.ipynb\n              - lib/gone.ipynb", quarto, count=1))
+    (project / "_quarto.yml").write_text(
+        re.sub(
+            r"(- section: Hooks\n +contents:)",
+            r"\1\n              - lib/new.ipynb\n              - lib/gone.ipynb",
+            quarto,
+            count=1,
+        )
+    )
     says("lib/gone.ipynb, which is not in nbs")
 
 

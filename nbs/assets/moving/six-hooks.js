@@ -17,11 +17,8 @@ moving("six-hooks", (figure, data) => {
   const lanes = figure.panel({ height: top + row * data.layers.length + 8, basis: 640, label: "Events of one training step: a lane for each layer, time to the right" }, (panel) => {
     const { events } = now(), order = ["conv1", "act", "conv2", "head"], at = time.value;
     const X = lanes.X = scale([0, longest - 1], [left + 10, panel.width - 10]), Y = (name) => top + row * (order.indexOf(name.split(".")[0]) + 0.5);
-    let along = 0;
-    for (const [text, look] of [["forward", "forward"], ["backward", "backward"], ["◆ accumulated", "ink"], ["○ always_call", "warm"]]) {
-      panel.add(svg("text", { class: `name ${look}`, x: along, y: 12 }, text));
-      along += 7 * text.length + 10;
-    }
+    panel.add(svg("text", { class: "name", x: 0, y: 12 }, [["forward", "forward"], ["backward", "backward"], ["◆ accumulated", "ink"], ["○ always_call", "warm"]]
+      .map(([text, look], i) => svg("tspan", { class: look, dx: i && (panel.width < 340 ? 4 : 10) }, text))));
     for (const name of order) {
       panel.add(svg("path", { class: "grid", d: `M${left} ${Y(name)}H${panel.width}` }),
                 svg("text", { x: left - 8, y: Y(name), dy: ".35em", "text-anchor": "end", class: events[at][1].split(".")[0] === name ? "title" : "" }, name));
