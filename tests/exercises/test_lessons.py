@@ -24,7 +24,7 @@ def test_lessons_are_numbered_without_a_gap():
 @each
 def test_begins_with_a_question_and_what_it_takes(name):
     title, badge = prose(name)[:2]
-    assert re.fullmatch(r"# .+\?\n\n> .+(\n\n- skip_exec: true)?", title.strip())
+    assert re.fullmatch(r"# .+\?\n\n> .+\n\n- short: .{3,26}(\n- skip_exec: true)?", title.strip())
     assert re.match(r"\d+ minutes to read · \d+ seconds to run · (beginner|intermediate|advanced) · needs .+\n", badge) and "You will be able to" in badge
 
 
