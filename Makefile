@@ -5,11 +5,12 @@ unexport VIRTUAL_ENV  # of another environment that is active in the shell, whic
 run = .venv/bin
 pytest = $(run)/python -m pytest -n 2 --dist loadfile  # two at a time, the longest first: tests/support/sharing.py
 
-.PHONY: help site serve check test test-all lab refresh refresh-more bench export clean
+.PHONY: help site serve book check test test-all lab refresh refresh-more figures bench export clean
 
 help:
 	@echo "make site      the site, in _docs"
 	@echo "make serve     show the site in a browser, at an address of this machine"
+	@echo "make book      the course as one PDF, in dist"
 	@echo "make check     in a minute: lint, export, the rule, and the notebooks and tests that a change touches"
 	@echo "make test      everything that a change can break: notebooks, library, site, browser"
 	@echo "make test-all  what is left out there because it is slow or compares with other libraries"
@@ -17,6 +18,7 @@ help:
 	@echo "make export    hooklab/ and README.md, from the notebooks"
 	@echo "make refresh   run every notebook and save its outputs, then export"
 	@echo "make refresh-more  the same for notebooks that need other libraries"
+	@echo "make figures   measure again what the figures that move show"
 	@echo "make bench     measure speed and memory"
 	@echo "make clean     remove what was built; .venv stays"
 	@echo "With another torch: TORCH=2.12 make test (its newest patch; also 2.12.1, oldest, newest). With another Python: PYTHON=python3.13"
@@ -68,10 +70,21 @@ refresh-more:
 	@$(run)/python tests/support/refresh.py --more
 	@echo "Their outputs are saved. Look at: git diff --stat; then: make test-all"
 
+figures:
+	@tools/venv.sh dev
+	@PYTHONPATH=tools:. $(run)/python -m moving
+	@echo "What the moving figures show is measured again. Look at: git diff --stat; then: make test"
+
 bench:
 	@tools/venv.sh bench
 	@$(run)/python -m tests.bench
 	@echo "The figures are in tests/bench/results. Commit them when nothing else ran on this machine"
+
+# Needs Chromium and chromedriver, as the browser tests do.
+book:
+	@tools/venv.sh dev
+	@$(run)/python tools/site.py
+	@$(run)/python tools/book.py
 
 clean:
 	@rm -rf _docs _proc build dist *.egg-info .pytest_cache .hypothesis

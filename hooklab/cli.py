@@ -38,8 +38,9 @@ def run_report(args: Namespace) -> None:
 
 def run_lessons(args: Namespace) -> None:
     "`hooklab lessons`"
-    from hooklab.exercises.folder import lesson_files, write_lesson
+    from hooklab.exercises.folder import lesson_files, missing_for_lessons, write_lesson
     from hooklab.exercises.notebooks import learner_notebook
+    if args.open and (missing := missing_for_lessons()): sys.exit(missing)
     files, folder = lesson_files(), args.folder
     other = f"name another folder: {called()} lessons FOLDER"
     if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")
@@ -60,8 +61,7 @@ def run_lessons(args: Namespace) -> None:
 
 def _open_in_jupyterlab(folder: Path):
     "In this process: its kernel is the Python that has hooklab, and Ctrl-C ends it."
-    try: from jupyterlab.labapp import main as jupyterlab
-    except ImportError: sys.exit('hooklab: JupyterLab is not installed. Run: python -m pip install "hooklab[lessons]"')
+    from jupyterlab.labapp import main as jupyterlab
     jupyterlab([str(folder.resolve())])
 
 # %% ../nbs/lib/cli.ipynb #06f28408

@@ -23,7 +23,8 @@ def shown(cell):
         return
     source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("#|")).strip()
     if source and flags.get("echo") != "false": yield f"```python\n{source}\n```"
-    text = "".join(part for output in cell.outputs for part in output.get("text", output.get("data", {}).get("text/plain", [])))
+    texts = [output for output in cell.outputs if not any(kind.startswith("image/") for kind in output.get("data", {}))]
+    text = "".join(part for output in texts for part in output.get("text", output.get("data", {}).get("text/plain", [])))
     if text.strip(): yield f"```\n{text.strip()}\n```"
 
 
@@ -31,8 +32,9 @@ def plain(text):
     "Markdown without Quarto's fences and attributes, with links that lead somewhere from the top of the repository."
     if text.startswith("# "): text = re.sub(r"^- [\w-]+: .*\n?", "", text, flags=re.M)  # what the title tells the site
     text = re.sub(r"^:{3,}.*\n?", "", text, flags=re.M)
+    text = re.sub(r"^<!-- moving: \S+ -->\n*", "", text, flags=re.M)  # a place of the site
     text = re.sub(r"(?<=[)\]])\{[^}\n]*\}|(?<=\S) +\{[.#][^}\n]*\}$", "", text, flags=re.M)  # of links, of headings
-    text = re.sub(r"(\]\(|\b(?:src|href)=\")(?![a-z]+:|#|/)", r"\1nbs/", text)
+    text = re.sub(r"(\]\(|\b(?:src|srcset|href)=\")(?![a-z]+:|#|/)", r"\1nbs/", text)
     return text.replace("nbs/../", "").strip()
 
 

@@ -112,9 +112,9 @@ def build():
     "Builds the site into _docs, unless it is what the files would give."
     done = f"Open {DOCS.relative_to(ROOT)}/index.html in a browser, or run `make serve`."
     facts = package()
-    every_page = (f"{facts['name']}/**/*.py", "tools/site*.py", "pyproject.toml")
+    every_page = (f"{facts['name']}/**/*.py", "tools/site*.py", "tools/moving/__init__.py", "tools/search_synonyms.txt", "pyproject.toml")
     code = fingerprint(*every_page)
-    everything = fingerprint(*every_page, "nbs/**/*", "_quarto.yml", "settings.ini")
+    everything = fingerprint(*every_page, "nbs/**/*", "*.md", "_quarto.yml", "settings.ini")
     stamp = f"{code} {everything} {bool(shutil.which('quarto'))}"
     built = STAMP.read_text() if STAMP.exists() else ""
     if built == stamp and DOCS.exists(): return print(f"The site is up to date. {done}")
@@ -122,6 +122,7 @@ def build():
     config = yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))
     contents = config["website"]["sidebar"]["contents"]
     check_sidebar(contents)
+    from site_around import include_files
     from site_notebooks import process_notebooks
     from site_pages import finish_site  # only now: to be up to date should take no time
     from site_source import source_pages, write_source_pages
@@ -131,6 +132,7 @@ def build():
         shutil.rmtree(PROC, ignore_errors=True)  # a page that was begun would count as done
         sys.exit(f"A notebook cannot be made into a page ({' '.join(str(error).split())[:300]}): "
                  "run `nbdev-test` to see which cell fails, fix it, then `make site`")
+    include_files(PROC, ROOT)
     nav = Navigation(contents, read_pages(NBS), facts)
     write_lists(NBS, PROC, nav, documented(facts))
     renderer = start_renderer(config)

@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 
 import yaml
+from site_around import page_links
 
 # A section is known by the folder of the page that lists it.
 KINDS = {"lessons": "lesson", "howto": "howto", "lib": "reference", "explain": "explain", "inside": "inside"}
@@ -24,7 +25,7 @@ THEME = """(() => { let theme; try { theme = localStorage.getItem("hooklab-theme
 const dark = matchMedia("(prefers-color-scheme: dark)").matches;
 document.documentElement.dataset.bsTheme = theme || (dark ? "dark" : "light"); })()"""
 STYLES = ["assets/base.css", "assets/site.css"]  # what is left of the theme (site_weight.py), and the look of this site
-SCRIPTS = ["assets/site.js"]
+SCRIPTS = ["assets/site.js", "assets/search.js", "assets/around.js"]
 CLASS = ' class="nav-link"'
 SKIP_LINK = '<a class="skip-link" href="#quarto-document-content">Skip to the text</a>'
 TOOLS = (
@@ -42,6 +43,7 @@ class Page:
     short: str = ""  # what the sidebar calls it; the title where that is short enough
     about: str = ""
     order: float = float("inf")
+    suffix: str = ".ipynb"  # of the file that it is made of
 
     @property
     def number(self) -> str:
@@ -80,9 +82,7 @@ def told(lines: list[str], name: str) -> Page:
 def front(file: Path, name: str) -> Page:
     "A page as the beginning of its Markdown file describes it."
     facts = yaml.safe_load(file.read_text(encoding="utf-8").split("---")[1])
-    return Page(
-        name, facts["title"], facts.get("short", ""), facts.get("description", ""), facts.get("order", float("inf"))
-    )
+    return Page(name, facts["title"], facts.get("short", ""), facts.get("description", ""), facts.get("order", float("inf")), ".qmd")
 
 
 def read_pages(nbs: Path) -> dict[str, Page]:
@@ -286,17 +286,11 @@ class Navigation:
             else ""
         )
 
-    def footer(self, markdown: str) -> str:
-        "Version and licence, and the page as Markdown."
+    def footer(self, name: str, markdown: str) -> str:
+        "Version and licence, the page as Markdown, and links that lead to the repository."
         copy = f' · <a href="{markdown}">This page as Markdown</a>' if markdown else ""
-        said = f"{self.facts['name']} {self.facts['version']} · {self.facts['license']} licence"
-        return f'<footer class="site-footer">{said}{copy}</footer>'
-
-
-def address(index: str) -> str:
-    "The address of a page, or of a part of it, from its name."
-    name, _, part = index.partition("#")
-    return f"{name}.html#{part}" if part else f"{name}.html"
+        more = "".join(f' · <a href="{escape(url)}">{text}</a>' for text, url in page_links(self.facts, name))
+        return f'<footer class="site-footer">{self.facts["name"]} {self.facts["version"]} · {self.facts["license"]} licence{copy}{more}</footer>'
 
 
 def here(page: bool, around: bool = False) -> str:
@@ -327,4 +321,4 @@ def around(nav: Navigation, name: str, top: str, toc: str, toc_title: str, markd
     "What stands before the text and after it."
     beside = f'<nav id="TOC" aria-labelledby="toc-title"><h2 id="toc-title">{toc_title}</h2>{toc}</nav>' if toc else ""
     return (f'{nav.header(name, top)}<div id="quarto-content">{nav.sidebar(name, top)}',
-            f'<div id="quarto-margin-sidebar">{beside}</div></div>{nav.footer(markdown)}')
+            f'<div id="quarto-margin-sidebar">{beside}</div></div>{nav.footer(name, markdown)}')

@@ -41,8 +41,5 @@ def item(page: Page, up: str, names: list[tuple[str, str]]) -> str:
     number = f"{page.number} " if page.number else ""
     title = re.sub(r"[\[\]]", "", page.title)
     documented = ", ".join(f"[`{name}`]({up}{place})" for name, place in names)
-    lines = [
-        f"- [{number}{title}]({up}{page.name}.ipynb)",
-        *(f"\n    {text}\n" for text in (page.about, documented) if text),
-    ]
+    lines = [f"- [{number}{title}]({up}{page.name}{page.suffix})", *(f"\n    {text}\n" for text in (page.about, documented) if text)]
     return "\n".join(lines)

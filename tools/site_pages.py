@@ -12,28 +12,26 @@ from multiprocessing import get_context
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bs4 import BeautifulSoup, Comment, Tag
+import moving
+from bs4 import BeautifulSoup, Tag
 from bs4.element import PreformattedString
 from latex2mathml.converter import convert
 from nbdev.doclinks import NbdevLookup
+from site_around import (
+    hang_references,
+    page_cards,
+    read_references,
+    say_language,
+    write_full_text,
+    write_sitemap,
+)
 from site_frame import CLASS, LESSON, Navigation, around, head, toc_short
 from site_problems import Links, all_problems, links_of, page_problems, target
+from site_search import entries, public_names, write_index
 from site_weight import lighten, vocabulary
+from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_words, read_glossary
 
-NOT_SEARCHED = {
-    "h1",
-    "script",
-    "style",
-    "button",
-    "nav",
-    "math",
-    "svg",
-    "toc-short",
-    "offer",
-    "source-link",
-    "code-fold",
-}
-# What the renderers write and nobody sees: operators have the colour of the text, and assets/site.css draws icons.
+# What the renderers write and nobody sees: operators have the colour of the text, and icons are drawn by assets/site.css.
 UNSEEN = re.compile(r'<span class="op">([^<]*)</span>|<i class="bi[^"]*"></i>')
 AS_BEFORE = re.compile(r'(<span class="(\w\w)">[^<]*)</span><span class="\2">')  # a token of the same colour follows
 
@@ -55,9 +53,21 @@ def fragment(text: str) -> Tag:
     return copy(parsed(text))
 
 
+COPIED = '<span><code>{0}</code><button type="button" class="code-copy-button"></button></span>'
+RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} or {COPIED.format("hooklab lessons --open")}</span>'
+
+
 class Finished(PreformattedString):
     "HTML that is written as it is, and not read again."
     PREFIX = SUFFIX = ""
+
+
+@dataclass(frozen=True)
+class Known:
+    "What every page is told of others: public names, words of the glossary, works that a lesson rests on."
+    public: frozenset[str]
+    words: list[Word]
+    works: dict[str, list[str]]
 
 
 @dataclass
@@ -66,7 +76,7 @@ class Report:
     links: Links
     vocabulary: set[str]
     problems: list[str] = field(default_factory=list)
-    sections: list[dict] = field(default_factory=list)
+    search: dict | None = None
     figures: list[dict] = field(default_factory=list)
     title: str = ""
 
@@ -80,26 +90,26 @@ def finish_site(docs: Path, nav: Navigation) -> list[str]:
     anchors = {file: frozenset(re.findall(r'\bid="([^"]+)"', file.read_text(encoding="utf-8"))) for file in files}
     gallery = [docs/"gallery.html"] if docs/"gallery.html" in anchors else []
     NbdevLookup()  # reads the index of all symbols, once for all processes
-    work = partial(finish_page, docs=docs, nav=nav, anchors=anchors)
+    known = known_of(docs)
+    work = partial(finish_page, docs=docs, nav=nav, anchors=anchors, known=known)
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
         source = pool.map(report_of, sources := sorted(docs.glob("source/**/*.html")), chunksize=20)
         first = [file for file in files if file not in gallery]
         reports = dict(zip(first, pool.map(work, first, chunksize=2))) | dict(zip(sources, source))
-    for file in gallery:
-        reports[file] = finish_page(file, docs, nav, anchors, lessons={file: reports[file] for file in sorted(reports)})
-    lighten(
-        docs, set().union(*(report.vocabulary for report in reports.values()))
-    )  # before the index, whose words are no classes
-    sections = [section for file in sorted(reports) for section in reports[file].sections]
-    # a script, not JSON: a page opened from the disk may load scripts but not fetch files
-    (docs / "assets" / "search.js").write_text(
-        f"window.siteSections = {json.dumps(sections, ensure_ascii=False)};\n", encoding="utf-8"
-    )
-    return all_problems(
-        docs,
-        {file: report.links for file, report in sorted(reports.items())},
-        {file: report.problems for file, report in reports.items()},
-    )
+    for file in gallery: reports[file] = finish_page(file, docs, nav, anchors, known, lessons={file: reports[file] for file in sorted(reports)})
+    lighten(docs, set().union(*(report.vocabulary for report in reports.values())))  # before the index, whose words are no classes
+    searched = [report.search for _, report in sorted(reports.items()) if report.search]
+    write_index(docs, searched, known.public)
+    write_full_text(docs, {page["name"].removesuffix(".html") for page in searched if page["kind"] == "inside"})
+    write_sitemap(docs, nav.facts)
+    return all_problems(docs, {file: report.links for file, report in sorted(reports.items())}, {file: report.problems for file, report in reports.items()})
+
+
+def known_of(docs: Path) -> Known:
+    "What the glossary and the list of references say, as they are rendered."
+    glossary, references = docs/"explain/glossary.html", docs/"explain/references.html"
+    return Known(public_names(Path(__file__).parent.parent), read_glossary(read(glossary)) if glossary.exists() else [],
+                 read_references(read(references)) if references.exists() else {})
 
 
 def report_of(file: Path) -> Report:
@@ -108,13 +118,8 @@ def report_of(file: Path) -> Report:
     return Report(links_of(text), vocabulary(text))
 
 
-def finish_page(
-    file: Path,
-    docs: Path,
-    nav: Navigation,
-    anchors: dict[Path, frozenset[str]],
-    lessons: dict[Path, Report] | None = None,
-) -> Report:
+def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, frozenset[str]], known: Known,
+                lessons: dict[Path, Report] | None = None) -> Report:
     "Finishes one page and writes it."
     soup, address = read(file), file.relative_to(docs).as_posix()
     name, top = address.removesuffix(".html"), "../"*address.count("/")
@@ -122,19 +127,35 @@ def finish_page(
     finish_figures(soup, file)
     if lessons: hang_gallery(soup, docs, lessons)
     link_to_source(soup, file, docs, anchors)
-    sections = page_sections(soup, address) if kind not in ("missing", "check") else []
+    search = entries(soup, address, known.public)
+    explain(soup, name, kind, known, top)
     if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
     finish_main(soup, name, nav)
-    title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup)
+    title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup, file)
+    cards = cards_of(soup, name, nav)
     finish_frame(soup, name, top, file, nav)
+    moving.place(soup, name)
+    soup.head.append(Finished(cards))
+    say_language(soup, docs, name)
     faults, text = page_problems(soup), str(soup)
     file.write_text(text, encoding="utf-8")
     if twin(file).exists():
-        twin(file).write_text(
-            re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", twin(file).read_text(encoding="utf-8")),
-            encoding="utf-8",
-        )
-    return Report(links_of(text), vocabulary(text), faults, sections, figured, title)
+        markdown = moving.unmarked(twin(file).read_text(encoding="utf-8"))
+        twin(file).write_text(re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", markdown), encoding="utf-8")
+    return Report(links_of(text), vocabulary(text), faults, search, figured, title)
+
+
+def explain(soup: BeautifulSoup, name: str, kind: str, known: Known, top: str):
+    "What words mean, and what a lesson rests on."
+    if name == "explain/glossary": address_words(soup)
+    elif kind in EXPLAINED_ON and name not in LEFT_ALONE: explain_words(soup, known.words, top)
+    if works := known.works.get(name.removeprefix("lessons/")): hang_references(soup, works, top)
+
+
+def cards_of(soup: BeautifulSoup, name: str, nav: Navigation) -> str:
+    "What the head says to search engines, once the site has an address."
+    about = soup.head.find("meta", attrs={"name": "description"})
+    return page_cards(nav.facts, name, soup.title.get_text(strip=True), about["content"] if about else "")
 
 
 def twin(file: Path) -> Path:
@@ -158,22 +179,25 @@ def finish_figures(soup: BeautifulSoup, file: Path):
 
 
 def figures(soup: BeautifulSoup) -> list[Tag]:
-    return [figure for figure in soup.main.find_all("figure") if figure.img and figure.figcaption]
+    return [figure for figure in soup.main.find_all("figure") if (figure.img or figure.svg) and figure.figcaption]
 
 
 def cell(figure: Tag) -> Tag: return figure.find_parent(class_="cell") or figure
 
 
-def figures_of(soup: BeautifulSoup) -> list[dict]:
+def figures_of(soup: BeautifulSoup, file: Path) -> list[dict]:
     "What the gallery shows of the figures of a page."
-    return [
-        {
-            "id": cell(figure)["id"],
-            "image": dict(figure.img.attrs),
-            "caption": figure.figcaption.get_text(" ", strip=True),
-        }
-        for figure in figures(soup)
-    ]
+    return [{"id": cell(figure)["id"], "image": picture_of(figure, file), "caption": figure.figcaption.get_text(" ", strip=True)}
+            for figure in figures(soup)]
+
+
+def picture_of(figure: Tag, file: Path) -> dict[str, str]:
+    "The attributes of an `img` that shows the picture of a figure on the page `file`, seen from its folder."
+    if figure.img: return dict(figure.img.attrs)
+    number = f'data-figure="{figure.svg["data-figure"]}"'
+    saved = next(path for path in file.with_name(f"{file.stem}_files").glob("*.svg") if number in path.read_text(encoding="utf-8"))
+    return {"src": saved.relative_to(file.parent).as_posix(), "loading": "lazy", "alt": figure.svg["aria-label"],
+            "width": figure.svg["width"], "height": figure.svg["height"]}
 
 
 def hang_gallery(soup: BeautifulSoup, docs: Path, reports: dict[Path, Report]):
@@ -295,26 +319,30 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
             output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
     header = main.find(id="title-block-header")
     if header and nav.kind(page) == "lesson":
-        header.append(
-            fragment(
-                f'<p class="offer download"><a href="{Path(page).name}.ipynb" download>Download the notebook</a></p>'
-            )
-        )
+        offered = f'<a href="{Path(page).name}.ipynb" download>Download the notebook</a>'
+        header.append(fragment(f'<p class="offer download">{offered}{RUN_IT}</p>'))
+        set_apart_what_it_takes(soup, header)
     up = "../"*page.count("/")
     for module, origin in nav.sources.items():
         if header and origin == page:
-            header.append(
-                fragment(
-                    f'<p class="offer"><a href="{up}source/{module}.html">Source of this module</a></p>'
-                )
-            )
+            link = f'<a href="{up}source/{module}.html">Source of this module</a>'
+            header.append(fragment(f'<p class="offer">{link}</p>'))
+
+
+def set_apart_what_it_takes(soup: BeautifulSoup, header: Tag):
+    "Puts what stands between the title of a lesson and its first code into a box of its own: it is set smaller."
+    box = soup.new_tag("div", attrs={"class": "lesson-head"})
+    for part in [*header.next_siblings]:
+        if isinstance(part, Tag) and (part.name == "section" or "cell" in part.get("class", [])): break
+        box.append(part.extract())
+    header.insert_after(box)
 
 
 def as_cards(table: Tag):
     "Lets a table of words be cards on a phone, where its last column would be out of sight: a cell names its column."
     columns = [head.get_text(" ", strip=True) for head in table.select("thead th")]
     rows = [row.find_all(["td", "th"]) for row in table.select("tbody tr")]
-    if "dataframe" in table.get("class", []) or not 2 <= len(columns) <= 5: return
+    if {"dataframe", "parameters"} & {*table.get("class", [])} or not 2 <= len(columns) <= 5: return
     if not any(sum(len(cell.get_text()) for cell in row) > 48 for row in rows): return  # fits
     table["class"] = [*table.get("class", []), "cards"]
     for row in rows:
@@ -335,32 +363,3 @@ def wrap_code(code: Tag):
     )
     code.clear()
     code.append(Finished(boxes))
-
-
-def page_sections(soup: BeautifulSoup, name: str) -> list[dict]:
-    "What search knows of a page: one entry for its beginning and one for each heading."
-    title, crumb = (soup.h1 or soup.title).get_text(" ", strip=True), soup.find(class_="breadcrumb-item")
-    where = crumb.get_text(" ", strip=True) if crumb else ""
-    found = [{"href": name, "title": title, "section": "", "where": where, "text": ""}]
-    def visit(node):
-        for child in node.children:
-            if isinstance(child, Comment): continue
-            if not isinstance(child, Tag): found[-1]["text"] += str(child)
-            elif re.fullmatch("h[2-6]", child.name):
-                anchor = child.get("id") or child.get("data-anchor-id")
-                if anchor:
-                    found.append(
-                        {
-                            "href": f"{name}#{anchor}",
-                            "title": title,
-                            "section": child.get_text(" ", strip=True),
-                            "where": f"{where} › {title}".removeprefix(" › "),
-                            "text": "",
-                        }
-                    )
-            elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])): visit(child)
-    if not name.startswith("source/"): visit(soup.main)  # the reference page has the same words
-    found = [entry | {"text": " ".join(entry["text"].split())} for entry in found]
-    return [
-        entry for entry in found if entry["text"] or not entry["section"]
-    ]  # a heading right above another says nothing

@@ -76,12 +76,15 @@ class NonFiniteError(FloatingPointError):
         carriers: tuple[str, ...] = (), # The layers that passed it on
     ):
         super().__init__(report)
-        self.call = "" # The call of a function that made it, such as `head/log#0`, if a second look showed it
+        self.call: str = "" # The call of a function that made it, such as `head/log#0`, if a second look showed it
         self.kind, self.layer, self.direction = kind, layer, direction
         self.n_pass, self.n_call, self.carriers = n_pass, n_call, carriers
-        self.rank, self.mesh = None, {} # Of the process that made it, in a run of several
-        self.stage, self.microbatch = None, None # In a pipeline
-        self.made_by, self.got_it = (), () # The ranks that made it, and those that had it from them
+        self.rank: int | None = None # The process that made it, in a run of several
+        self.mesh: dict[str, int] = {} # The place of that process in the mesh
+        self.stage: int | None = None # In a pipeline, the stage that made it
+        self.microbatch: int | None = None # In a pipeline, the microbatch
+        self.made_by: tuple[int, ...] = () # The ranks that made it
+        self.got_it: tuple[int, ...] = () # The ranks that had it from them
 
 # %% ../../nbs/lib/debug/nan-blame.ipynb #2195fd5a
 def word(numbers: list[Numbers]) -> str: return "NaN" if worst(numbers, inf=False) else "Inf"

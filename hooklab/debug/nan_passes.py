@@ -43,17 +43,17 @@ class NanGroup(Group):
         self.others = other_processes(model)
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        "Pairs of a name and a parameter; one that is shared appears under each of its names."
+        "For subclasses: pairs of a name and a parameter; a shared one appears under each of its names."
         for name, m in [("", self.model), *named_layers(self.model)]:
             for own, p in m._parameters.items():
                 if p is not None and not is_lazy(p): yield f"{name}.{own}".lstrip("."), p
 
     def is_new(self, error: NonFiniteError) -> bool:
-        "Has nobody been told of this yet?"
+        "For subclasses: has nobody been told of this yet?"
         return self.on_find is None or (error.direction, error.kind, error.layer) not in self.reported
 
     def tell(self, error: NonFiniteError, raised: BaseException | None = None, part=None, calls: list = ()):
-        "Raise what was found, add it to what the model raised, or call `on_find`."
+        "For subclasses: raise what was found, add it to what the model raised, or call `on_find`."
         if not self.is_new(error): return  # once, not in each of the steps that follow
         self.reported.add((error.direction, error.kind, error.layer))
         if self.others:
@@ -64,7 +64,7 @@ class NanGroup(Group):
         else: raise error
 
     def tell_once(self, error: NonFiniteError):
-        "Call `on_find`, unless it was called for this; other processes may have found the same in another way."
+        "For subclasses: call `on_find`, once; other processes may have found the same in another way."
         key = error.n_pass, error.direction, error.kind, error.layer, error.rank
         if self.others and key in self.reported: return
         self.reported.add(key)
@@ -176,7 +176,7 @@ class CallWatch(NanPasses):
         stack.append(call)
 
     def unjoined_came(self, layer: nn.Module, output):
-        "A layer of tensor parallelism has computed its output, and will join it with those of other processes."
+        "Called when a layer of tensor parallelism has its output, before that is joined with other processes'."
         call = stack[-1] if (stack := self.open.get(get_ident())) else None
         if call is not None and call.hook.module is layer:
             call.unjoined = numbers_of(output, self.forward.known, self.left_out)

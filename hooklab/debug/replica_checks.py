@@ -50,7 +50,11 @@ class Drift(NamedTuple):
 
 class DriftError(RuntimeError):
     "Replicas drift; `found` has the rows."
-    def __init__(self, text: str, found: list[Drift]):
+    def __init__(
+        self,
+        text: str, # What was found, in words
+        found: list[Drift], # A row for each tensor that differs
+    ):
         super().__init__(text)
         self.found = found
 

@@ -72,7 +72,7 @@ class Timeline:
         *what: str | type | Callable, # Which layers, as `layers` understands it; by default all, and the model itself
     ):
         named = layers(model, *what) if what else layers(model) | {"(model)": unwrap(model)}
-        self.rows: list[Event] = []
+        self.rows: list[Event] = [] # What happened, in its order
         write = self.rows.append  # the hooks must not hold `self`
         root = unwrap(model) if what and runs(unwrap(model)) else None
         self.events = Group("timeline", write, root)

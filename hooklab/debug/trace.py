@@ -71,8 +71,8 @@ class Reporter(nn.Module):
         self.model, self.training = model, model.training
         self.hooks = Hooks(children, report, root=model)
 
-    def forward(self, *args, **kwargs): return self.model(*args, **kwargs)
-    def remove(self): self.hooks.remove()
+    def forward(self, *args, **kwargs): return self.model(*args, **kwargs) # Run the model
+    def remove(self): self.hooks.remove() # Remove the hooks
     def __enter__(self) -> Self: return self
     def __exit__(self, *exc): self.hooks.__exit__(*exc)
 
@@ -80,13 +80,13 @@ class Reporter(nn.Module):
 class VerboseExecution(Reporter):
     "Print the shape of each child's output."
     @staticmethod
-    def line(name: str, t: Tensor) -> str: return f"{name}: {t.shape}"
+    def line(name: str, t: Tensor) -> str: return f"{name}: {t.shape}" # What is printed of one output
 
 # %% ../../nbs/lib/debug/trace.ipynb #f833c46d
 class ForwardCheck(Reporter):
     "Print the mean of each child's output."
     @staticmethod
-    def line(name: str, t: Tensor) -> str: return f"{name},{_mean(t)}"
+    def line(name: str, t: Tensor) -> str: return f"{name},{_mean(t)}" # What is printed of one output
 
 # %% ../../nbs/lib/debug/trace.ipynb #80688c8f
 def _line_writer(file) -> Callable[[str], Any]:

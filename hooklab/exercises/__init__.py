@@ -1,5 +1,15 @@
 """The exercises of the lessons: `from hooklab.exercises import check, lesson_style`."""
-from ..drawing import lesson_style
-from .checking import check
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .checking import check
+    from .figures import lesson_style
 
 __all__ = ["check", "lesson_style"]
+
+
+def __getattr__(name: str):  # so that `hooklab lessons`, which needs neither, does not wait for torch
+    where = {"check": ".checking", "lesson_style": ".figures"}
+    if name not in where: raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(where[name], __name__), name)

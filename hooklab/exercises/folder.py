@@ -7,8 +7,11 @@ __all__ = []
 
 # %% ../../nbs/lib/exercises/folder.ipynb #c38b4d56
 import json
+import shlex
+import sys
 from hashlib import sha256
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 from hooklab import __version__
@@ -53,3 +56,14 @@ def write_lesson(nb: dict, path: Path, force: bool = False) -> str:
         part.replace(path)
     finally: part.unlink(missing_ok=True)
     return done
+
+# %% ../../nbs/lib/exercises/folder.ipynb #f11d9c22
+def missing_for_lessons() -> str | None:
+    "What to install before the lessons can be opened and run, with the command for this Python."
+    needed = {"jupyterlab": "JupyterLab", "matplotlib": "matplotlib", "sklearn": "scikit-learn",
+              "torchvision": "torchvision"}
+    missing = [name for module, name in needed.items() if find_spec(module) is None]
+    if not missing: return None
+    install = f'{shlex.quote(sys.executable)} -m pip install "hooklab[lessons]"'
+    return f"hooklab: the lessons need {', '.join(missing)}: not installed. Run: {install}"
+

@@ -164,7 +164,7 @@ class ByToken(ByPosition):
         self.hooks, self.group = hooks, group
 
     @property
-    def removed(self) -> bool: return self.group.closed
+    def removed(self) -> bool: return self.group.closed # Are the hooks off?
 
     def remove(self):
         "Remove the hooks. What they saw stays until `clear()`."

@@ -71,7 +71,7 @@ class StoredFeatures(Dataset):
     ):
         self.folder, self.name = Path(folder), name
         shards = read_index(self.folder)["shards"]
-        self.files = [self.folder/shard["file"] for shard in shards]
+        self.files: list[Path] = [self.folder/shard["file"] for shard in shards] # The shards
         if missing := [file.name for file in self.files if not file.exists()]:
             raise FileNotFoundError(f"{len(missing)} of {len(shards)} shards are missing in {self.folder} "
                                     f"({missing[0]} is the first): call extract again with the same arguments, "
@@ -81,7 +81,7 @@ class StoredFeatures(Dataset):
         if name not in names:
             there = ", ".join(map(repr, nearest(name, list(names)) or names))
             raise LookupError(f"no {name!r} in {self.folder}; there is {there}")
-        self.samples = [i for shard in shards for i in shard["samples"]]  # the number of the sample in each row
+        self.samples: list[int] = [i for shard in shards for i in shard["samples"]] # The sample of each row, by number
         self.starts = [0]
         for shard in shards: self.starts.append(self.starts[-1] + len(shard["samples"]))
 

@@ -46,15 +46,16 @@ def put_ports(hook: "LayerHook", layer: nn.Module, port: str, options: dict, out
 # %% ../../nbs/lib/hooks/calls.ipynb #e72cfc1c
 class LayerHook:
     "The base of what is put on one layer. Its `port` says when it is called, and a subclass what it does then."
-    __slots__ = ("name", "group", "handles", "removed", "fired", "told", "n_ran", "recorded", "unreadable", "entrances",
-                 "_module", "__weakref__")
+    __slots__ = "name group handles removed fired told n_ran recorded unreadable entrances _module __weakref__".split()
     port = "calls"
     outermost = False  # True: before the hooks that are there already on the way in, and after them on the way out
     eager_only = False  # True: leaves compiled code alone, instead of splitting it
 
     def __init__(self, name: str, module: nn.Module | None, group: Group):
-        self.name, self._module, self.group = name, module, group
-        self.handles, self.removed, self.fired = (), False, False
+        self._module, self.group, self.handles = module, group, ()
+        self.name: str = name # The name of the layer
+        self.removed: bool = False # Is the hook off its layer?
+        self.fired: bool = False # Has it been called since it was attached?
         self.told = False  # whether the warning about something that cannot be looked at has been given
         self.n_ran, self.recorded = 0, True  # how often the layer ran, and whether it recorded a graph
         self.unreadable = None  # the type of an output in which no tensor was found
@@ -69,7 +70,7 @@ class LayerHook:
     def why_silent(self) -> str: return never_called()
 
     def register(self) -> list:
-        "Put the ports on the layer."
+        "Called when the hook is attached: puts the ports on the layer."
         return put_ports(self, self._module, self.group.port or self.port, self.group.options, self.outermost)
 
     @property
@@ -97,7 +98,7 @@ class LayerHook:
         if self._module is not None: self._module = weakref.ref(self._module)
 
     def left_alone(self, error: Exception):
-        "Warn, once, about something that cannot be looked at. It does not stop the model."
+        "For subclasses: warn, once, about something that cannot be looked at. It does not stop the model."
         if self.told: return
         self.told = True
         warnings.warn(f"{self.name}: what it was given or returned cannot be looked at, and is left alone "

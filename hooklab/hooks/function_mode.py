@@ -50,7 +50,8 @@ class FunctionCall:
         kwargs: dict | None = None, # What it was given by name
         output: Any = None, # What it returned
     ):
-        self.layer, self.function, self.number, self.gradient = layer, function, number, None
+        self.layer, self.function, self.number = layer, function, number
+        self.gradient: Any = None # The gradient of its output, with `kind="backward"`
         self._inputs, self._kwargs, self._output = inputs, kwargs or {}, output
 
     @property

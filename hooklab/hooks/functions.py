@@ -171,7 +171,7 @@ class CallHooks:
         return call_of_name(which, self.by_name, "the last")
 
     @property
-    def removed(self) -> bool: return self.group.closed
+    def removed(self) -> bool: return self.group.closed # Are the hooks off?
 
     def clear(self):
         "Forget what was kept; called when a pass begins."

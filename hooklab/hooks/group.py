@@ -119,7 +119,7 @@ class RootPasses:
         while self.handles: self.handles.pop().remove()
 
     def root_begins(self):
-        "A pass begins; in a pipeline, with the first microbatch of a step."
+        "Called when a pass begins; in a pipeline, with the first microbatch of a step."
         self.microbatch = microbatch = running_microbatch()
         self.trial = microbatch is not None and microbatch.trial
         if microbatch is None or microbatch.begins_step: self.begin_pass()
@@ -130,7 +130,7 @@ class RootPasses:
         self.clear()
 
     def goes_on(self):
-        "The next microbatch belongs to the same pass."
+        "Called with the next microbatch, which belongs to the same pass."
         self.running = True
 
     def clear(self):
@@ -154,7 +154,7 @@ class Group(RootPasses):
         self.closed = False
 
     def attach(self, hooks: list):
-        "Attach all `hooks`, or none of them."
+        "Called with the hooks of the group: attaches all of them, or none."
         _let_compiled_code_see_hooks()
         self.hooks = hooks
         try:
@@ -174,14 +174,14 @@ class Group(RootPasses):
         self.let_go()
         if message: warnings.warn(message, HookWarning, stacklevel=4)
 
-    def remove(self): self.close(report=sys.exc_info()[0] is None)
+    def remove(self): self.close(report=sys.exc_info()[0] is None) # Remove the hooks from their layers
 
     def let_go(self):
-        "Drop the function, the model and the hooks; the hooks keep what was stored."
+        "Called at the end: drops the function, the model and the hooks, which keep what was stored."
         self.hooks, self.f, self.root, self.closed = [], None, None, True
 
     def silent(self, in_context) -> list:
-        "The hooks that did not fire although they were due."
+        "For subclasses: the hooks that did not fire although they were due."
         if not self.due: return []
         unseen = [h for h in self.hooks if not h.fired and not h.removed]
         called = len(unseen) < len(self.hooks) or in_context or (self.began and "backward" not in self.kind)

@@ -46,7 +46,7 @@ class Hook(KeepingHook):
         group.attach([self])
 
     @property
-    def hook(self): return self.handles[0] if self.handles else None
+    def hook(self) -> Any: return self.handles[0] if self.handles else None # Its handle, as in fastai, while it is on
 
     def hook_fn(
         self,
@@ -117,7 +117,7 @@ class Hooks:
     ):
         if isinstance(ms, Group): self.group = ms
         else: self.group = _attached(ms, hook_func, is_forward, detach, cpu, names=names, root=root, **options)
-        self.hooks = self.group.hooks
+        self.hooks: list[Hook] = self.group.hooks # The hooks, in the order of the layers
 
     @property
     def stored(self) -> list:
@@ -130,7 +130,7 @@ class Hooks:
         return {h.name: h.stored for h in self.hooks}
 
     @property
-    def removed(self) -> bool: return all(h.removed for h in self.hooks)
+    def removed(self) -> bool: return all(h.removed for h in self.hooks) # Are all hooks off their layers?
 
     def clear(self):
         "Forget what was stored; called when a pass begins."
@@ -150,6 +150,7 @@ class Hooks:
     @overload
     def __getitem__(self, which: slice) -> list[Hook]: ...
     def __getitem__(self, which: int | slice | str) -> Hook | list[Hook]:
+        "The hook of a layer, by its place or by its name."
         if not isinstance(which, str): return self.hooks[which]
         for h in self.hooks:
             if h.name == which: return h

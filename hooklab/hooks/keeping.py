@@ -79,7 +79,7 @@ class Results(GradientHook):
 
     def __init__(self, name, module, group):
         super().__init__(name, module, group)
-        self.n_calls = 0
+        self.n_calls: int = 0 # How often the layer was called in this pass
         self._calls = ()
         self._order = None  # the numbers of the calls, for gradients, which arrive in reverse
 
@@ -105,7 +105,7 @@ class Results(GradientHook):
         self._calls, self._order, self.n_calls = (), None, 0
 
     def add(self, value, number=None, in_pass=None, compiling=False):
-        "Keep `value`; for gradients, `number` says of which call."
+        "For subclasses: keep `value`; for gradients, `number` says of which call."
         self.fired = True
         if self.removed: return  # its own function removed it
         g = self.group
@@ -149,7 +149,7 @@ class KeepingHook(Results):
         if not self.removed: self.add(self.kept(self._module, *given), call.number, call.in_pass)
 
     def kept(self, module, *given):
-        "What `hook_func` returns for `given`, with copies of what belongs to the layer."
+        "For subclasses: what `hook_func` returns for `given`, with copies of what belongs to the layer."
         g = self.group
         # another hook on this layer may have removed it during this call
         if self.removed or g.trial: return None

@@ -63,7 +63,7 @@ class TensorHook(MemberHook):
         return [(t.register_post_accumulate_grad_hook if accumulated else t.register_hook)(OnTensor(self))]
 
     def given(self, t):
-        "Take the gradient, or the parameter to which it has been added."
+        "Called with the gradient, or with the parameter to which it has been added."
         keep, accumulated = self.group.keeps, self.group.kind == "post_accumulate"
         self.add(own_copy(t.grad if accumulated else t) if keep else None)
         if keep: return

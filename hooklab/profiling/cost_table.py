@@ -33,11 +33,11 @@ class LayerCost:
     forward: float | None = None # Milliseconds in the forward pass, in it and in the layers that it called
     backward: float | None = None # The same in the backward pass
     forward_self: float | None = None # Milliseconds in it alone
-    backward_self: float | None = None
+    backward_self: float | None = None # The same in the backward pass
     saved: int | None = None # Bytes that it and the layers that it called keep for the backward pass
-    saved_self: int | None = None
+    saved_self: int | None = None # Bytes that it alone keeps
     forward_peak: int | None = None # The most bytes in use while it ran, above those before the step
-    backward_peak: int | None = None
+    backward_peak: int | None = None # The same in the backward pass
 
 # %% ../../nbs/lib/profiling/cost-table.ipynb #6a974460
 def layer_costs(named: dict[str, nn.Module], calls: Counter, times: list[dict], memory: Memory) -> list[LayerCost]:

@@ -108,7 +108,11 @@ def as_json(rows: list[Row], **more) -> str:
 # %% ../../nbs/lib/profiling/table.ipynb #a73ba591
 class Totals:
     "Rows about the layers of a model, and what they add up to."
-    def __init__(self, rows: list[Row], size: int):
+    def __init__(
+        self,
+        rows: list[Row], # The model first, then its layers, parents before children
+        size: int, # Bytes of all parameters
+    ):
         self.rows, self.size = rows, size
 
     @property
@@ -163,7 +167,7 @@ class Summary(Totals):
     ):
         super().__init__(rows, size)
         self.title, self.columns, self.depth, self.n = title, chosen(columns, rows), depth, n
-        self.more = [] # Lines to print after the totals
+        self.more: list[str] = [] # Lines to print after the totals
 
     def totals(self) -> list[str]:
         "What the table adds up to."

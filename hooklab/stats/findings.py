@@ -99,6 +99,7 @@ class Diagnosis:
 
     @property
     def title(self) -> str:
+        "What was found, in a line."
         if "nothing recorded" in self: return f"Nothing was recorded: {self.findings[0].evidence}"
         of = f"{counted(self.n_steps, 'step')} of {counted(self.n_layers, 'layer')}"
         notes = sum(f.sure == "note" for f in self.findings)

@@ -32,4 +32,4 @@ class InParts:
         return found
 
     def check_mergeable(self):
-        "Raise an error if this cannot be merged with the histories of other processes."
+        "For subclasses: raise an error if this cannot be merged with the histories of other processes."

@@ -56,6 +56,12 @@ class KindOfMeters(SwitchedGroup):
         self.samples = Samples(layouts(layers, model), self.device) if sampled else None
         listen(Meter, layers, self)
 
+    @property
+    def factor(self) -> float | Tensor | None:
+        "What gradients are multiplied with: copies and sums of them, so that a large gradient is not copied for it."
+        if self.scaler is None or self.scaler._scale is None: return None if self.share_now == 1 else self.share_now
+        return self.share_now/self.scaler._scale
+
     def begin_pass(self):
         self.running = self.began = True
         if self.root.training: self.trained = True
@@ -106,6 +112,7 @@ class MeasuringGroup(MeterTables):
     def measure_now(self, place: Place, x: Tensor):
         "Measure `x`, which is large, or new here."
         row = in_a_row(x)[None]
+        if (factor := self.factor) is not None: row = row*factor
         if not self.hist_sample or row.shape[1] <= self.hist_sample:
             place.column.copy_(self._measured(row, self.with_counts, self.with_hist))
         else:
@@ -118,6 +125,7 @@ class MeasuringGroup(MeterTables):
     def measure_thinly(self, place: Place, x: Tensor):
         "Take the sum of `x`, and a sample of its numbers."
         place.thin.copy(x)
+        if (factor := self.factor) is not None: place.thin.scale(factor)
         place.full = True
         if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
 

@@ -99,12 +99,11 @@ class Meter(PartMeter):
                 return
             self.n_calls = call + 1
             if g.parts is not None: x = self.local(x)
-            if g.share_now != 1: x = x.detach().float()*g.share_now
-            if g.scaler is not None and g.scaler._scale is not None: x = x.detach().float()/g.scaler._scale
             place = self.places[call] if call < len(self.places) else g.place(self, x.device)
             same = x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x)
             if same and place.row is not None:
                 place.row.copy_(x.detach())
+                if (factor := g.factor) is not None: place.row.mul_(factor)
                 place.full = True
             elif same and place.thin is not None and x.stride() == place.strides: g.measure_thinly(place, x.detach())
             else: g.measure_now(place, x)

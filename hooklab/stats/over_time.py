@@ -185,7 +185,7 @@ class OverTime(Pictured):
         layer: int | str, # Its number or its name
         ax: Any = None, # Three axes to draw on
     ) -> Any: # The axes
-        "Mean, deviation and share near zero of one layer over time."
+        "Mean, standard deviation and fraction near zero of one layer over time."
         axes, name = axes_for(ax, (12, 3), 3), self.names[self.index(layer)]
         titles = {"mean": "mean", "std": "std", "near_zero": "% near zero"}
         for a, (what, title) in zip(axes, titles.items()):

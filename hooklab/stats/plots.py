@@ -34,7 +34,7 @@ class HistogramPlots(Pictured):
         if not ran.any(): return say_instead(ax, f"{self.names[i]} did not run.")
         shown = np.where(ran, np.log1p(counts), np.nan)
         image = image_over_time(ax, shown, self.steps, LOW, HIGH, origin="lower", cmap="viridis", vmin=0)
-        bar = ax.figure.colorbar(image, ax=ax, label=f"numbers in a bin of {(HIGH - LOW)/BINS:g}")
+        bar = ax.figure.colorbar(image, ax=ax, label="numbers per bin")
         ticks = [0, *(10**k for k in range(int(np.log10(max(counts.max(), 1))) + 1))]
         bar.set_ticks(np.log1p(ticks), labels=[f"{tick:,}" for tick in ticks])
         ax.set(xlabel=f"step{self.whose}", ylabel=f"value of the {NOUNS[self.kind]}")

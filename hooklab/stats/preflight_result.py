@@ -79,7 +79,7 @@ class Preflight:
     one fault. Iterating gives the findings, the most certain first."""
     def __init__(
         self,
-        findings: list[Finding],
+        findings: list[Finding], # What was found
         checks: list[Checked], # What was looked at, and what was not
         seconds: float, # How long that took
     ):
@@ -87,6 +87,7 @@ class Preflight:
 
     @property
     def title(self) -> str:
+        "What was found, in a line."
         looked, alarms = sum(c.state != "not looked at" for c in self.checks), self.alarms
         n = "nothing" if not alarms else "1 finding" if len(alarms) == 1 else f"{len(alarms)} findings"
         return f"Preflight: {n}{'' if alarms else ' wrong'} in {looked} checks, {in_digits(self.seconds)} s"

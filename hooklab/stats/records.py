@@ -35,7 +35,8 @@ def of_history(name: str) -> Callable:
 class Readable(OneOfSeveral):
     "What was recorded of a run, as numbers."
     history: History # Of activations, or of gradients if only they were recorded
-    gradients = updates = None # Their histories
+    gradients: History | None = None # Of the gradients of outputs
+    updates: WeightHistory | None = None # Of how far each step moves the parameters
     scaled = False # Was there a `GradScaler`?
     log: RunLog | None = None # Of the loop: losses, rates, modes
     watch = None # What notes the events of the loop, while it runs
@@ -60,9 +61,7 @@ class Readable(OneOfSeveral):
         self.name_process()
 
     @property
-    def names(self) -> list[str]:
-        "The layers."
-        return self.history.names
+    def names(self) -> list[str]: return self.history.names # The layers
 
     @property
     def steps(self) -> list[int]:
@@ -76,7 +75,7 @@ class Readable(OneOfSeveral):
 
     @property
     def stats_tensor(self) -> Tensor:
-        "Means and deviations: number, layer, step."
+        "Means and standard deviations: number, layer, step."
         return self.history.stats_tensor
 
     layer_stats, hist = of_history("layer_stats"), of_history("hist")

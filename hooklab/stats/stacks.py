@@ -80,6 +80,9 @@ class Thin:
         torch.sum(x, self.dims, dtype=torch.float32, out=self.sum)
         self.sample.copy_(x.as_strided((BLOCKS, BLOCK), self.steps, x.storage_offset() + self.offset))
 
+    def scale(self, factor: float | Tensor):
+        for t in (self.sum, self.sample): t.mul_(factor)
+
 
 def thinly_measured(x: Tensor, with_counts: bool, with_hist: bool) -> Tensor: # One column
     "The numbers of a large `x`, in compiled code, where the mean is that of the sample too."

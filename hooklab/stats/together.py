@@ -127,7 +127,7 @@ class OneOfSeveral:
     def from_where(self) -> str: return f", of {self.whence}" if self.whence else ""
 
     def name_process(self):
-        "Have the labels of pictures say whose numbers they show."
+        "For subclasses: have the labels of pictures say whose numbers they show."
         alone = self.process is not None and not self.combined
         for history in self.histories.values(): history.whose = f" ({self.process})" if alone else ""
 

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from torch import nn
 
@@ -54,11 +55,13 @@ def understood_by(learn):
 class Callback:
     "Something to do at certain events."
     _learn = None
-    order = 0 # Callbacks with a smaller number are called first
-    run = run_train = run_valid = True # Listen at all, to training batches, to validation batches
+    order: int = 0 # Callbacks with a smaller number are called first
+    run: bool = True # Listen at all
+    run_train: bool = True # Listen to training batches
+    run_valid: bool = True # Listen to validation batches
 
     @property
-    def learn(self): return self._learn
+    def learn(self) -> Any: return self._learn # The learner that it belongs to, or None
 
     @learn.setter
     def learn(self, learn):
@@ -78,7 +81,7 @@ class Callback:
         self,
         event: str, # Its name
     ):
-        "Call the method with the name of the event, if there is one."
+        "Called with each event: calls the method of that name, if there is one."
         listens = self.run_train if getattr(self, "training", True) else self.run_valid
         if self.run and (listens or event not in BATCH_EVENTS) and (act := getattr(self, event, None)):
             with understood_by(self.learn): act()

@@ -67,19 +67,26 @@ class Learner(Fits):
         self.dls, self.model, self.loss_func, self.opt_func, self.lr = dls, model, loss_func, opt_func, lr
         self.metrics = as_list(metrics)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.training, self.n_epoch, self.epoch, self.train_iter, self.pct_train = False, 1, 0, 0, 0.
-        self.dl, self.iter, self.n_iter = None, -1, None
+        self.training: bool = False # Does it train? Else it validates
+        self.n_epoch: int = 1 # How many epochs the fit has
+        self.epoch: int = 0 # The number of the epoch, from 0
+        self.train_iter: int = 0 # How many batches of the fit it has trained on
+        self.pct_train: float = 0. # How much of the fit is done, from 0 to 1
+        self.dl: Iterable | None = None # Where the batches come from now
+        self.iter: int = -1 # The number of the batch in this epoch, from 0
+        self.n_iter: int | None = None # How many batches there are, if that is known
         self._forget_batch()
         self.add_cbs([TrainEvalCallback, Recorder] if quiet else [TrainEvalCallback, Recorder, ProgressCallback])
         self.add_cbs(cbs)
         self("after_create")
 
     @property
-    def model(self) -> nn.Module: return self._model
+    def model(self) -> nn.Module: return self._model # The model
 
     @model.setter
     def model(self, model):
-        self._model, self.opt = model, None  # an optimizer belongs to the parameters of one model
+        self._model = model
+        self.opt: Any = None # The optimizer, once a fit has begun; a new model gets a new one
 
     def summary(self) -> Summary:
         "What the model is made of, and what it is trained with. Its first training batch runs, and nothing is changed."
@@ -92,7 +99,7 @@ class RegModel(nn.Module):
         super().__init__()
         self.a, self.b = nn.Parameter(torch.randn(1)), nn.Parameter(torch.randn(1))
 
-    def forward(self, x: Tensor) -> Tensor: return x*self.a + self.b
+    def forward(self, x: Tensor) -> Tensor: return x*self.a + self.b # The line at `x`
 
 # %% ../../nbs/lib/training/learner.ipynb #22493847
 def synth_learner(

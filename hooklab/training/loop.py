@@ -30,7 +30,8 @@ def as_list(x: Any) -> list:
 
 class Caller:
     "Keeps callbacks, and calls them at events."
-    def __init__(self): self.cbs = []
+    def __init__(self):
+        self.cbs: list[Callback] = [] # The callbacks, in the order in which they came
 
     def add_cb(
         self,
@@ -94,10 +95,10 @@ def end_all(cbs: list[Callback], error: BaseException | None = None):
 class BatchSteps(Caller):
     "What is done with one batch: predict, compute the loss, go backward, step."
     @property
-    def x(self) -> Any: return self.xb[0] if len(self.xb) == 1 else self.xb
+    def x(self) -> Any: return self.xb[0] if len(self.xb) == 1 else self.xb # The input, if there is one
 
     @property
-    def y(self) -> Any: return self.yb[0] if len(self.yb) == 1 else self.yb
+    def y(self) -> Any: return self.yb[0] if len(self.yb) == 1 else self.yb # The target, if there is one
 
     def one_batch(
         self,
@@ -138,8 +139,11 @@ class BatchSteps(Caller):
         self.opt.zero_grad()
 
     def _forget_batch(self):
-        self.xb = self.yb = ()
-        self.pred = self.loss = self.loss_grad = None
+        self.xb: Any = () # The inputs of the batch
+        self.yb: Any = () # Its targets
+        self.pred: Any = None # What the model returned
+        self.loss: Any = None # The loss of the batch
+        self.loss_grad: Any = None # The loss whose gradients are computed; a callback may change it
 
     def __getstate__(self):
         "A copy or a pickle has no batch, because torch does not copy tensors that are still in the graph."

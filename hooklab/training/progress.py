@@ -23,9 +23,9 @@ class Recorder(Callback):
     def __init__(self): self.before_fit()
 
     def before_fit(self):
-        self.rows = [] # One dict for each epoch that was completed
-        self.lrs = [] # The learning rate of each training batch
-        self.validated = {} # Loss and metrics of the last validation
+        self.rows: list[dict] = [] # One dict for each epoch that was completed
+        self.lrs: list[float] = [] # The learning rate of each training batch
+        self.validated: dict[str, float] = {} # Loss and metrics of the last validation
         self._losses, self._trained, self._seen = [], {}, {}
 
     @property

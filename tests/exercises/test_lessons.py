@@ -5,6 +5,7 @@ import re
 import pytest
 
 from support.checks import REPO
+from support.lesson_times import times
 
 pages = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
 each = pytest.mark.parametrize("name", pages)
@@ -14,7 +15,7 @@ def text(cell): return "".join(cell["source"])
 def code(name): return [cell for cell in pages[name] if cell["cell_type"] == "code"]
 def prose(name): return [text(cell) for cell in pages[name] if cell["cell_type"] == "markdown"]
 def lines(source): return [line for line in source.splitlines() if line.strip() and not line.startswith("#|")]
-def draws(cell): return any("image/png" in output.get("data", {}) for output in cell["outputs"])
+def draws(cell): return any("image/svg+xml" in output.get("data", {}) for output in cell["outputs"])
 
 
 def test_lessons_are_numbered_without_a_gap():
@@ -25,7 +26,16 @@ def test_lessons_are_numbered_without_a_gap():
 def test_begins_with_a_question_and_what_it_takes(name):
     title, badge = prose(name)[:2]
     assert re.fullmatch(r"# .+\?\n\n> .+\n\n- short: .{3,26}(\n- skip_exec: true)?", title.strip())
-    assert re.match(r"\d+ minutes to read · \d+ seconds to run · (beginner|intermediate|advanced) · needs .+\n", badge) and "You will be able to" in badge
+    takes = r"\d+ minutes to read · \d+ minutes of exercises · \d+ seconds to run · (beginner|intermediate|advanced) · needs"
+    assert re.match(takes, badge) and "You will be able to" in badge
+
+
+@each
+def test_takes_as_long_as_it_says(name):
+    badge = prose(name)[1]
+    stated = [*map(int, re.match(r"(\d+) minutes to read · (\d+) minutes of exercises", badge).groups())]
+    read, exercises = times(pages[name])
+    assert abs(stated[0] - read) <= 2 and stated[1] == exercises, "python tests/support/lesson_times.py"
 
 
 @each
@@ -53,6 +63,24 @@ def test_figures_come_soon_and_tell_what_is_seen(name):
     for cell in figures:
         caption, alternative = (re.search(rf'^#\| fig-{what}: "(.+)"$', text(cell), re.M) for what in ("cap", "alt"))
         assert caption and alternative and len(caption[1]) > 20 and len(alternative[1]) > 40 and caption[1] != alternative[1], text(cell)[:60]
+
+
+@each
+def test_figures_are_light_and_legible_on_a_phone(name):
+    for cell in code(name):
+        drawn = ["".join(output.get("data", {}).get("image/svg+xml", [])) for output in cell["outputs"]]
+        for svg in filter(None, drawn):
+            assert len(svg) < 80_000, f"{len(svg)}: {text(cell)[:60]}"
+            width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])
+            letters = min(map(float, re.findall(r"font(?:-size)?: (?:\w+ )*([\d.]+)px", svg)), default=99)
+            assert round(letters*358/width, 2) >= 9, f"{letters} in {width}: {text(cell)[:60]}"
+
+
+@each
+def test_loading_and_drawing_are_folded(name):
+    folded = [bool(re.search(r"^#\| code-fold: true", text(cell), re.M)) for cell in code(name)]
+    first = next(i for i, cell in enumerate(code(name)) if draws(cell))
+    assert folded[0] and folded[1] and folded[first], "imports, data and the first figure"
 
 
 @each

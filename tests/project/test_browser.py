@@ -386,7 +386,7 @@ def fit_and_ask_nobody(visit, browser, site, files):
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     urls = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
     assert {file.as_uri() for file in files} <= set(urls), "the log does not show what the pages load"
-    assert sum(url.endswith("search.js") for url in urls) == len(folders), "the log does not show what search loads"
+    assert sum(url.endswith("search-index.js") for url in urls) == len(folders), "the log does not show what search loads"
     assert not [url for url in urls if not url.startswith(("file:", "data:", "blob:", "chrome:"))]
     assert not [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 from contextlib import ExitStack
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -22,6 +23,7 @@ from hooklab.debug import bug_report
 from hooklab.debug.bug_report import global_hooks, report
 from hooklab.exercises import folder as learners_folder
 from hooklab.exercises.notebooks import learner_notebook
+from support.checks import REPO
 
 
 def shell(*args, **kwargs):
@@ -703,18 +705,27 @@ def test_ctrl_c_leaves_no_half_file(originals, monkeypatch):
 
 def test_open_starts_jupyterlab_on_the_folder(originals, monkeypatch, tmp_path):
     started = []
-    lab = ModuleType("jupyterlab.labapp")
-    lab.main = started.append
-    monkeypatch.setitem(sys.modules, "jupyterlab", ModuleType("jupyterlab"))
+    top, lab = ModuleType("jupyterlab"), ModuleType("jupyterlab.labapp")
+    top.__spec__, lab.main = ModuleSpec("jupyterlab", None), started.append
+    monkeypatch.setitem(sys.modules, "jupyterlab", top)
     monkeypatch.setitem(sys.modules, "jupyterlab.labapp", lab)
     cli.main(["lessons", "--open", "--", "-odd name"])
     assert started == [[str(tmp_path/"cwd"/"-odd name")]] and len(os.listdir("-odd name")) == 2
 
 
-def test_open_without_jupyterlab_says_how_to_get_it(originals, fails, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jupyterlab", None)
-    assert fails("lessons", "--open").endswith('python -m pip install "hooklab[lessons]"')
-    assert len(os.listdir("hooklab-lessons")) == 2
+def test_open_says_at_once_what_is_missing_and_how_this_python_gets_it(originals, fails, monkeypatch):
+    for module in ("jupyterlab", "sklearn"): monkeypatch.setitem(sys.modules, module, None)
+    told = fails("lessons", "--open")
+    assert "JupyterLab, scikit-learn" in told and told.endswith(f'{sys.executable} -m pip install "hooklab[lessons]"')
+    assert not Path("hooklab-lessons").exists()
+
+
+def test_lessons_do_not_wait_for_torch(tmp_path):
+    code = ("import sys; from hooklab.cli import main; main(['lessons', 'x']); "
+            "print({'torch', 'matplotlib'} & {*sys.modules})")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)},
+                          capture_output=True, text=True)
+    assert done.stdout.endswith("set()\n"), done.stderr
 
 
 def test_next_step_is_a_command_that_can_be_pasted(originals, capsys):

@@ -42,12 +42,8 @@ def test_nothing_is_shipped_that_no_page_leads_to(site):
     used |= {site/unquote(name) for name in re.findall(r"\]\((\S+?)\)", (site/"llms.txt").read_text(encoding="utf-8"))}
     texts = "\n".join(file.read_text(encoding="utf-8") for file in (site/"assets").rglob("*.[cj]s*"))
     said = {site/name for name in re.findall(r"assets/[\w./-]+", texts)}  # a script may load another
-    left = [
-        file.relative_to(site).as_posix()
-        for file in site.rglob("*")
-        if file.is_file() and file.suffix != ".html" and file not in used | said
-    ]
-    assert [name for name in left if not name.endswith((".llms.md", "llms.txt")) and "_files/" not in name] == []
+    left = [file.relative_to(site).as_posix() for file in site.rglob("*") if file.is_file() and file.suffix != ".html" and file not in used | said]
+    assert [name for name in left if not name.endswith((".llms.md", "llms.txt", "llms-full.txt")) and "_files/" not in name] == []
     copies = re.compile(r"\]\(([^)\s]+_files/[^)\s]+)\)")  # pictures that only the page as Markdown shows
     shown = {
         (file.parent / unquote(name)).resolve()

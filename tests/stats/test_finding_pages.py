@@ -50,7 +50,8 @@ def test_a_section_shows_a_run_that_has_the_fault(repo, page):
         text = "".join(map(printed, found))
         assert re.search(rf"^(certain|likely|possible|note): {re.escape(what)}\b", text, re.M) or \
             (what == "nothing recorded" and text.startswith("Nothing was recorded: ")), what
-        assert any("image/png" in output.get("data", {}) for cell in found for output in cell.get("outputs", [])), what
+        outputs = [output for cell in found for output in cell.get("outputs", [])]
+        assert any("image/svg+xml" in output.get("data", {}) for output in outputs), what
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)

@@ -176,7 +176,7 @@ def test_color_dim_is_the_histogram():
     image, bar = ax.images[0], ax.figure.axes[1]
     torch.testing.assert_close(torch.tensor(image.get_array().filled()).float(), h.hist(1))
     assert image.origin == "lower" and image.get_extent() == [-.5, 5.5, 0, 10] and list(ax.figure.get_size_inches()) == [5, 2]
-    assert (ax.get_xlabel(), ax.get_ylabel(), bar.get_ylabel()) == ("step", "value of the output", "numbers in a bin of 0.25")
+    assert (ax.get_xlabel(), ax.get_ylabel(), bar.get_ylabel()) == ("step", "value of the output", "numbers per bin")
     assert ax.get_title(loc="left") == "encoder.block1.linear"
 
 

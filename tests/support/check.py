@@ -21,7 +21,8 @@ SECONDS = 50  # for what is chosen: the rest takes about ten
 COSTS = json.loads(Path(__file__).with_name("costs.json").read_text(encoding="utf-8"))
 UNKNOWN = 3  # seconds of a file or notebook that costs.json does not know
 ALWAYS = "tests/project/test_layers.py"
-SITE = ["tests/project/test_site.py", "tests/project/test_browser.py"]  # building it takes longer than a minute
+# Building it takes longer than a minute.
+SITE = [f"tests/project/test_{name}.py" for name in ("site", "browser", "search", "around", "weight")]
 NEVER = {"tests/project/test_notebooks.py", ALWAYS, *SITE}
 
 

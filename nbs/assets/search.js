@@ -1,0 +1,84 @@
+// The search window: opened by its button, by / and by Ctrl K, and filled by search-engine.js, which is loaded when it is first
+// opened. <button data-search="words"> opens it with these words, and so does the event "site-search" with them as detail.
+(() => {
+  const top = new URL("../", document.currentScript.src);   // where the site begins, on a server or on the disk
+  const make = (html) => { const t = document.createElement("template"); t.innerHTML = html.trim(); return t.content.firstChild; };
+  const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+  const MOST = 15, SNIPPET = 150;
+  const SAID = {   // what is read here, by the language of the page
+    en: {
+      label: "Search the site", close: "Close the search", keys: { "↑ ↓": "choose", Enter: "open", Esc: "close" }, nothing: "Nothing found",
+      pages: (n) => n === 1 ? "1 page found" : `${n} pages found`, mended: (typed, read) => `, for “${read}” (“${typed}” is on no page)`,
+      kinds: { lesson: "Lesson", howto: "How-to", reference: "Reference", explain: "Explanation", home: "Home", gallery: "Gallery", inside: "For contributors" },
+      instead: { "explain/which-hook.html": "Which hook do I need?", "lib/all.html": "Every public name", "explain/glossary.html": "The words of these pages", "gallery.html": "Every figure" },
+    },
+  };
+  const say = SAID[document.documentElement.lang] || SAID.en;
+
+  const dialog = make(`<dialog class="search" aria-label="${say.label}">
+    <div class="search-head"><input type="search" placeholder="${say.label}" aria-label="${say.label}" autocomplete="off" spellcheck="false" enterkeyhint="go">
+    <button type="button" class="search-close" aria-label="${say.close}"><svg viewBox="0 0 16 16" aria-hidden="true"><path d="m4 4 8 8m0-8-8 8"/></svg></button></div>
+    <p role="status"></p><ul></ul>
+    <footer aria-hidden="true">${Object.entries(say.keys).map(([key, does]) => `<span><kbd>${key}</kbd> ${does}</span>`).join("")}</footer></dialog>`);
+  document.body.append(dialog);
+  const [input, status, list] = ["input", "p", "ul"].map((name) => dialog.querySelector(name));
+
+  // A text as HTML, in which the words that were found are marked.
+  const mark = (text, said) => text.split(/([\p{L}\p{N}_]+)/u).map((part, i) => i % 2 && isSaid(part, said) ? `<mark>${part}</mark>` : escape(part)).join("");
+  const isSaid = (word, said) => said.has(word.replace(/^_+|_+$/g, "").toLowerCase()) || (word.match(/[A-Z]+(?![a-z])|[A-Z]?[a-z]+/g) || []).some((part) => said.has(part.toLowerCase()));
+
+  // The part of a text in which most of the words stand.
+  const snippet = (text, said) => {
+    const places = [...text.matchAll(/[\p{L}\p{N}_]+/gu)].filter(([word]) => isSaid(word, said)).map((found) => [found.index, found[0].toLowerCase()]);
+    const within = (from) => new Set(places.filter(([at]) => at >= from && at < from + SNIPPET - 30).map(([, word]) => word)).size;
+    const [best] = places.reduce(([at, most], [here]) => within(here) > most ? [here, within(here)] : [at, most], [0, 0]);
+    const from = best < 50 || text.length <= SNIPPET ? 0 : text.indexOf(" ", best - 40) + 1;
+    const end = from + SNIPPET >= text.length ? text.length : text.lastIndexOf(" ", from + SNIPPET);
+    return (from ? "… " : "") + mark(text.slice(from, end), said) + (end < text.length ? " …" : "");
+  };
+  const kind = ({ kind, page }) => (say.kinds[kind] || "") + (kind === "lesson" ? ` ${page.match(/\/(\d\d)-/)?.[1] ?? ""}` : "");
+  const item = (href, title, kind, below = "") => make(`<li><a href="${new URL(href, top)}"><span class="kind">${kind}</span><strong>${title}</strong>${below}</a></li>`);
+
+  let engine;
+  const show = () => {
+    if (!engine && !(engine = window.siteIndex && window.searchEngine?.(window.siteIndex))) return;
+    const { hits, said, changed } = engine(input.value), asked = input.value.trim();
+    status.textContent = !asked ? "" : hits.length ? say.pages(hits.length) + changed.map((pair) => say.mended(...pair)).join("") : say.nothing;
+    if (!hits.length) return list.replaceChildren(...(asked ? Object.entries(say.instead) : []).map(([href, title]) => item(href, title, "")));
+    list.replaceChildren(...hits.slice(0, MOST).map((hit) => item(hit.href, mark(hit.title, said), kind(hit),
+      `<small>${hit.heading ? `<b>${mark(hit.heading, said)}</b> ` : ""}${snippet(hit.text, said)}</small>`)));
+    list.scrollTop = 0;
+  };
+
+  const parts = ["assets/search-engine.js", "assets/search-index.js"];
+  const load = () => parts.splice(0).forEach((src) => {   // once, in this order
+    document.head.append(Object.assign(document.createElement("script"), { src: new URL(src, top), async: false, onload: show }));
+  });
+  const open = (text) => {
+    load();
+    if (typeof text === "string") input.value = text;
+    if (!dialog.open) dialog.showModal();
+    input.focus();
+    input.select();
+    show();
+  };
+  window.siteSearch = open;
+  input.addEventListener("input", show);
+  dialog.addEventListener("click", (e) => { if (e.target === dialog || e.target.closest("a, .search-close")) dialog.close(); });
+  dialog.addEventListener("keydown", (e) => {
+    const links = [...list.querySelectorAll("a")], at = links.indexOf(document.activeElement);
+    if (e.key === "Enter" && document.activeElement === input) { e.preventDefault(); links[0]?.click(); }
+    if (e.key !== "ArrowDown" && e.key !== "ArrowUp") return;
+    e.preventDefault();
+    (links[at + (e.key === "ArrowDown" ? 1 : -1)] || (e.key === "ArrowUp" ? input : links[at]))?.focus();
+  });
+  document.addEventListener("click", (e) => {
+    const button = e.target.closest?.(".search-open, [data-search]");
+    if (button) open(button.dataset.search);
+  });
+  document.addEventListener("site-search", (e) => open(e.detail));   // what the page of a wrong address asks for
+  document.addEventListener("keydown", (e) => {
+    const typing = e.target.closest?.("input, textarea, select, [contenteditable]");
+    if ((e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) || (e.key === "k" && (e.ctrlKey || e.metaKey))) { e.preventDefault(); open(); }
+  });
+})();

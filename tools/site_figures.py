@@ -1,0 +1,132 @@
+"""Fits the figures of the notebooks, SVG on white, to the site: its font, and colours for both themes."""
+import re
+from functools import cache
+from xml.etree import ElementTree
+
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+DARK = "#15191c"  # the ground of the dark theme, as in nbs/assets/site.css
+ENOUGH = 4.5  # contrast that a coloured line needs on the dark ground
+COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+REFERENCE = re.compile(r"(?<=url\(#)[^)]+")
+for name, address in {"": SVG, "xlink": XLINK}.items(): ElementTree.register_namespace(name, address)
+
+
+def fitted(svg: str, number: int) -> str:
+    "The figure as it is put into a page, of which it is figure `number`: no other has its ids."
+    root = ElementTree.fromstring(svg)
+    root.remove(root.find(f"{{{SVG}}}metadata"))
+    for parent in [*root.iter(f"{{{SVG}}}defs")]:  # rules for a whole page, though they are meant for the figure
+        for rules in parent.findall(f"{{{SVG}}}style"): parent.remove(rules)
+    drop_ground(root)
+    name_ids(root, f"f{number}-")
+    for group in axes_of(root):
+        box = picture_box(group)
+        for tag in group.iter(): style(tag, box)
+    for tag in root.iter(): style(tag, None)
+    width, height = root.get("viewBox").split()[2:]
+    root.attrib |= {"width": in_pixels(width), "height": in_pixels(height), "class": "plot", "data-figure": str(number),
+                    "font-family": "sans-serif",  # the page's own comes from nbs/assets/site.css
+                    "stroke-linejoin": "round", "style": f"fill: {in_both('#000000')}"}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def in_pixels(points: str) -> str: return f"{float(points)*4/3:.0f}"
+
+
+def drop_ground(root: ElementTree.Element):
+    "Takes out the white sheet behind everything, so that the page's own ground shows through."
+    whole = root.find(f"{{{SVG}}}g[@id='figure_1']")
+    if whole is not None and (sheet := whole.find(f"{{{SVG}}}g[@id='patch_1']")) is not None: whole.remove(sheet)
+
+
+def name_ids(root: ElementTree.Element, prefix: str):
+    "Gives the ids that are used in this figure names of its own, and drops the others."
+    used = {link[1:] for tag in root.iter() if (link := tag.get(f"{{{XLINK}}}href", "")).startswith("#")}
+    used |= {name for tag in root.iter() for value in tag.attrib.values() for name in REFERENCE.findall(value)}
+    names = {name: f"{prefix}{n}" for n, name in enumerate(sorted(used), 1)}
+    for tag in root.iter():
+        name = tag.attrib.get("id")
+        if name in names: tag.set("id", names[name])
+        elif name and not name.startswith("axes_"): del tag.attrib["id"]
+        for key, value in tag.attrib.items():
+            if key == f"{{{XLINK}}}href" and value[1:] in names: tag.set(key, "#" + names[value[1:]])
+            elif "url(#" in value: tag.set(key, REFERENCE.sub(lambda name: names[name[0]], value))
+
+
+def axes_of(root: ElementTree.Element) -> list[ElementTree.Element]:
+    "The groups of the figure that hold one pair of axes each."
+    found = [tag for tag in root.iter(f"{{{SVG}}}g") if tag.get("id", "").startswith("axes_")]
+    for tag in found: del tag.attrib["id"]
+    return found
+
+
+def picture_box(axes: ElementTree.Element) -> tuple[float, float, float, float] | None:
+    "Where the axes show a picture: left, top, right, bottom."
+    picture = axes.find(f".//{{{SVG}}}image")
+    if picture is None: return None
+    x, y, width, height = (float(picture.get(name, 0)) for name in ("x", "y", "width", "height"))
+    corners = [moved(corner, picture.get("transform", "")) for corner in ((x, y), (x + width, y + height))]
+    (left, right), (top, bottom) = map(sorted, zip(*corners))
+    return left, top, right, bottom
+
+
+def moved(point: tuple[float, float], transform: str) -> tuple[float, float]:
+    "Where a point is after the steps of an SVG `transform`, of which the last is taken first."
+    x, y = point
+    for step, text in reversed(re.findall(r"(\w+)\(([^)]*)\)", transform)):
+        numbers = [*map(float, text.split())]
+        if step == "translate": x, y = x + numbers[0], y + numbers[1]
+        elif step == "scale": x, y = x*numbers[0], y*numbers[-1]
+        elif step == "matrix": x, y = (numbers[i]*x + numbers[i + 2]*y + numbers[i + 4] for i in (0, 1))
+    return x, y
+
+
+def is_within(text: ElementTree.Element, box: tuple[float, float, float, float]) -> bool:
+    if "x" in text.attrib: x, y = float(text.get("x")), float(text.get("y"))
+    else: x, y = moved((0, 0), text.get("transform", ""))
+    return box[0] <= x <= box[2] and box[1] <= y <= box[3]
+
+
+def style(tag: ElementTree.Element, box: tuple | None):
+    "Colours and font of one element. What is drawn on a picture keeps its colours, as the picture does."
+    if "data-styled" in tag.attrib:  # as a part of its axes
+        if box is None: del tag.attrib["data-styled"]
+        return
+    if box is not None: tag.set("data-styled", "")
+    text = re.sub(r" ?font-family: [^;]*;", "", tag.get("style", ""))
+    if box and tag.tag == f"{{{SVG}}}text" and is_within(tag, box):
+        if "fill:" not in text: text += "; fill: #000000"
+    else: text = COLOUR.sub(lambda colour: in_both(colour[0]), text)
+    if text: tag.set("style", text)
+
+
+@cache
+def in_both(colour: str) -> str:
+    """CSS for a colour that was chosen for white. Greys keep their contrast with the ground; other colours become
+    lighter on the dark one where they would be hard to see."""
+    if colour == "#000000": return f"var(--ink, {colour})"
+    if colour == "#ffffff": return f"var(--paper, {colour})"
+    red, green, blue = (int(colour[i:i + 2], 16)/255 for i in (1, 3, 5))
+    if max(red, green, blue) - min(red, green, blue) < .05: wanted = contrast(colour, "#ffffff")
+    else: wanted = max(ENOUGH, contrast(colour, DARK))
+    dark = next((mixed for mixed in lighter(colour, wanted) if contrast(mixed, DARK) >= wanted), "#ffffff")
+    return f"light-dark({colour}, {dark})"
+
+
+def lighter(colour: str, wanted: float) -> list[str]:
+    "The colour, from itself or from black for a grey, step by step to white."
+    start = [int(colour[i:i + 2], 16) for i in (1, 3, 5)]
+    if len(set(start)) == 1 or max(start) - min(start) < 13: start = [0, 0, 0]
+    return ["#" + "".join(f"{round(part + (255 - part)*step/100):02x}" for part in start) for step in range(101)]
+
+
+def contrast(one: str, other: str) -> float:
+    "How well two colours can be told apart, by the rule of WCAG: from 1 to 21."
+    darker, brighter = sorted((luminance(one), luminance(other)))
+    return (brighter + .05)/(darker + .05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i:i + 2], 16)/255 for i in (1, 3, 5)]
+    linear = [part/12.92 if part <= .04045 else ((part + .055)/1.055)**2.4 for part in parts]
+    return .2126*linear[0] + .7152*linear[1] + .0722*linear[2]

@@ -1,0 +1,145 @@
+"""What search reads: one script with the pages, their sections, and for each word where it occurs.
+
+A page opened from the disk may load scripts but not fetch files, so the index is a script, which
+nbs/assets/search-engine.js reads. `pages` are [address, title, kind, description], `sections` are [number of the page,
+anchor, heading, beginning of the text, number of words], `words` are all words, and `places` says for each of them in
+which sections it occurs, and how often.
+"""
+import json
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from bs4 import BeautifulSoup, Comment, Tag
+
+NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg",
+                "toc-short", "offer", "source-link", "code-fold", "read-more"}
+LEFT_OUT = {"source", "check", "missing"}  # the reference has the words of the source, and checks show solutions
+FOLDERS = {"lessons": "lesson", "howto": "howto", "source": "source"}
+SYNONYMS = Path(__file__).with_name("search_synonyms.txt")
+SHOWN, SHOWN_INSIDE = 480, 130  # how much of a section's text is kept to be shown: pages for contributors come last
+WORD = re.compile(r"\b(?!__)[^\W\d]\w*|\d+[^\W\d]\w*")  # __init__ stands in all code
+PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # the words in a name: in FeatureExtractor, hook_outputs, ReLU6
+# words that say nothing about a page
+STOP = frozenset("""a about also am an and any are as at be been but by can could did do does doesn don for from get
+has have how if in into is isn it its just like me must my no not of off on or our per please should so such than
+that the their them then there these they thing this those to up us using via was way we were what when where which
+who whose why will with would you your""".split())
+# words of a question that say little about what is asked for
+WEAK = frozenset("""after before cause causes class code create every example find first function get give go good
+happen help inside keep know let look made make need new one produce produces program run see set show simple still
+take tell tutorial two use used want work works wrong""".split())
+DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
+
+
+def page_kind(soup: BeautifulSoup, name: str, public: frozenset[str]) -> str:
+    "What a page is for; a page of the reference without a public name is for contributors (`inside`)."
+    if kind := soup.body.get("data-kind"): return kind
+    folder, _, rest = name.partition("/")
+    if not rest: return {"404.html": "missing", "index.html": "home", "gallery.html": "gallery"}.get(name, "explain")
+    if folder != "lib": return FOLDERS.get(folder, "explain")
+    if rest.startswith("exercises/lesson-"): return "check"
+    if rest.startswith("exercises/"): return "inside"
+    if "/" not in rest or rest.startswith("faults/") or rest.endswith("/index.html"): return "reference"
+    named = {heading.get_text(strip=True) for heading in soup.main.find_all(["h2", "h3", "h4"])}
+    return "reference" if named & public else "inside"
+
+
+def public_names(root: Path) -> frozenset[str]:
+    "All that `import hooklab as hl` offers."
+    notebook = root/"nbs/lib/all.ipynb"
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"] if notebook.exists() else []
+    lists = re.findall(r"_all_ = \[(.*?)\]", "\n".join("".join(cell["source"]) for cell in cells), re.S)
+    return frozenset(re.findall(r'"(\w+)"', " ".join(lists)))
+
+
+def page_sections(soup: BeautifulSoup) -> list[dict]:
+    "The beginning of a page and each part with a heading: anchor, heading, all text, and the text that is no code."
+    found = [{"anchor": "", "heading": "", "text": [], "prose": []}]
+    symbol = ""
+    def visit(node, prose):
+        nonlocal symbol
+        for child in node.children:
+            if isinstance(child, Comment): continue
+            if not isinstance(child, Tag):
+                found[-1]["text"].append(str(child))
+                if prose: found[-1]["prose"].append(str(child))
+            elif re.fullmatch("h[2-6]", child.name) and (anchor := child.get("id") or child.get("data-anchor-id")):
+                found.append({"anchor": anchor, "heading": child.get_text(" ", strip=True), "text": [], "prose": []})
+                symbol = found[-1]["heading"]
+            elif child.name == "dt" and (members := child.select("a.member[href^='#']")):  # of the class above
+                names = ", ".join(f"{symbol}.{member['href'].rpartition('.')[2]}" for member in members)
+                found.append({"anchor": members[0]["href"][1:], "heading": names, "text": [], "prose": []})
+                found[-1]["text"].append(child.get_text(" ", strip=True))
+            elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])):
+                visit(child, prose and child.name not in ("pre", "details"))
+                if child.name in ("p", "div", "li", "td", "th", "tr", "dd"): found[-1]["prose"].append(" ")
+    visit(soup.main, True)
+    for section in found: section.update((key, " ".join("".join(section[key]).split())) for key in ("text", "prose"))
+    return [part for part in found if part["text"] or not part["anchor"]]  # a heading right above another says nothing
+
+
+def words(text: str) -> list[str]:
+    "The words of a text as they are indexed: small letters, names also in parts."
+    found = []
+    for word in WORD.findall(text):
+        whole = word.strip("_").lower()
+        parts = [part.lower() for part in PART.findall(word)]
+        found += [w for w in [whole, *(parts if len(parts) > 1 else [])] if len(w) > 1 and w not in STOP]
+    return found
+
+
+def number(n: int) -> str:
+    "A number as text, the lowest five bits first: a digit from 32 on says that another follows."
+    return DIGITS[n] if n < 32 else DIGITS[32 + n % 32] + number(n//32)
+
+
+def entries(soup: BeautifulSoup, name: str, public: frozenset[str]) -> dict | None:
+    "What the index says of a page, or None if search leaves it out."
+    if (kind := page_kind(soup, name, public)) in LEFT_OUT: return None
+    described = soup.main.select_one("#title-block-header .description")
+    description = " ".join(described.get_text(" ", strip=True).split()) if described else ""
+    if described: described = described.extract()  # it is a part of the page's name, and not of its text
+    sections = page_sections(soup)
+    if described: soup.main.select_one(".quarto-title").insert_after(described)
+    title = (soup.h1 or soup.title).get_text(" ", strip=True)
+    return {"name": name, "title": title, "kind": kind, "description": description, "sections": sections}
+
+
+def shortened(text: str, limit: int) -> str:
+    "The beginning of a text, up to a word's end."
+    return text if len(text) <= limit else text[:text.rfind(" ", 0, limit)] + " …"
+
+
+def synonyms() -> list[list[list[str]]]:
+    "What else things are called: [what may be typed, what these pages say]."
+    text = re.sub(r"\n\s+", " ", re.sub(r"^#.*\n", "", SYNONYMS.read_text(encoding="utf-8"), flags=re.M))
+    def phrases(side): return [" ".join(phrase.split()) for phrase in side.split("|")]
+    return [[phrases(side) for side in line.split("=")] for line in text.splitlines()]
+
+
+def encoded(occurrences: list[tuple[int, int]]) -> str:
+    "Sections and frequencies as numbers, each section as the distance from the one before."
+    before, found = -1, ""
+    for section, often in occurrences:
+        found += number(3*(section - before) + often)
+        before = section
+    return found
+
+
+def write_index(docs: Path, pages: list[dict], public: frozenset[str]):
+    "Writes the script that search loads when it is first used."
+    places, sections = defaultdict(list), []
+    for at, page in enumerate(pages):
+        limit = SHOWN_INSIDE if page["kind"] == "inside" else SHOWN
+        for section in page["sections"]:
+            known = words(section["text"])
+            for word, n in Counter(known).items(): places[word].append((len(sections), (n > 1) + (n > 3)))
+            text = shortened(section["prose"], limit)
+            sections.append([at, section["anchor"], section["heading"], text, len(known)])
+    index = {"pages": [[page[key] for key in ("name", "title", "kind", "description")] for page in pages],
+             "sections": sections, "words": " ".join(places), "places": " ".join(map(encoded, places.values())),
+             "digits": DIGITS, "stop": " ".join(sorted(STOP)), "weak": " ".join(sorted(WEAK)),
+             "names": " ".join(sorted(public)), "synonyms": synonyms()}
+    text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
+    (docs/"assets"/"search-index.js").write_text(f"window.siteIndex = {text};\n", encoding="utf-8")
