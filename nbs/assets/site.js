@@ -111,7 +111,7 @@
       }
       return row[b.length];
     };
-    const value = (word, others) => Math.max(0, ...others.map((o) => o === word ? 3 : o.startsWith(word) || word.startsWith(o) ? 2 : near(o, word) <= word.length / 3 ? 1.5 : 0));
+    const value = (word, others) => Math.max(0, ...others.map((o) => o === word ? 3 : Math.min(o.length, word.length) > 2 && (o.startsWith(word) || word.startsWith(o)) ? 2 : o.length > 2 && near(o, word) <= word.length / 3 ? 1.5 : 0));
     const best = known.map(([href, title]) => ({ href, title, score: words.reduce((sum, word) => sum + value(word, cut(`${href} ${title}`)), 0) }))
       .filter((page) => page.score >= 1.5).sort((a, b) => b.score - a.score).slice(0, 5);
     lost.append(make(`<form role="search" class="search-here"><input type="search" aria-label="Search the site" value="${escape(words.join(" "))}"><button>Search</button></form>`));

@@ -25,7 +25,7 @@ def test_lessons_are_numbered_without_a_gap():
 @each
 def test_begins_with_a_question_and_what_it_takes(name):
     title, badge = prose(name)[:2]
-    assert re.fullmatch(r"# .+\?\n\n> .+(\n\n- skip_exec: true)?", title.strip())
+    assert re.fullmatch(r"# .+\?\n\n> .+\n\n- short: .{3,26}(\n- skip_exec: true)?", title.strip())
     takes = r"\d+ minutes to read · \d+ minutes of exercises · \d+ seconds to run · (beginner|intermediate|advanced) · needs"
     assert re.match(takes, badge) and "You will be able to" in badge
 
