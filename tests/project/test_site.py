@@ -315,15 +315,28 @@ def test_gallery_shows_every_figure_of_the_lessons(site, pages, repo):
     shown = []
     for link in pages["gallery.html"].select("#gallery a:has(img)"):
         page, _, place = link["href"].partition("#")
-        assert pages[page].find(id=place).find("img", alt=link.img["alt"]) and (site/link.img["src"]).exists() and link.span.get_text()
+        assert pages[page].find(id=place).find("svg", attrs={"aria-label": link.img["alt"]}), link["href"]
+        assert (site/link.img["src"]).exists() and link.span.get_text()
         shown.append((page.removeprefix("lessons/").removesuffix(".html"), link.img["alt"]))
     assert shown == drawn and len(drawn) > 80
 
 
-def test_pictures_are_files_of_a_known_size(pages):
-    pictures = [image for name, page in pages.items() for image in page.select("main figure img")]
+def test_pictures_have_a_known_size(pages):
+    pictures = [image for page in pages.values() for image in page.select("main figure :is(img[src], svg.plot)")]
+    pictures = [image for image in pictures if image.find_parent("picture") is None]
     assert len(pictures) > 100
-    for image in pictures: assert not image["src"].startswith("data:") and int(image["width"]) > 100 and int(image["height"]) > 50
+    for image in pictures:
+        assert int(image["width"]) > 100 and int(image["height"]) > 50
+        assert not image.get("src", "").startswith("data:"), "a bitmap is a file"
+
+
+def test_plots_are_at_home_in_both_themes(pages):
+    plots = [plot for page in pages.values() for plot in page.select("main svg.plot")]
+    assert len(plots) > 90
+    for plot in plots:
+        text = str(plot)
+        assert not re.search(r"(?:fill|stroke): #(?:000000|ffffff)", re.sub(r"<text.*?</text>", "", text, flags=re.S))
+        assert "font-family:" not in text and len(text) < 80_000
 
 
 def test_maths_is_mathml(pages):
