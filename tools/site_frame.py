@@ -295,6 +295,12 @@ class Navigation:
         return f'<footer class="site-footer">{said}{copy}{more}</footer>'
 
 
+def address(index: str) -> str:
+    "The address of a page, or of a part of it, from its name."
+    name, _, part = index.partition("#")
+    return f"{name}.html#{part}" if part else f"{name}.html"
+
+
 def here(page: bool, around: bool = False) -> str:
     "Marks the link to the page that one is on, or to what the page belongs to."
     return ' aria-current="page"' if page else ' aria-current="true"' if around else ""
