@@ -93,7 +93,7 @@ def style(tag: ElementTree.Element, box: tuple | None):
         if box is None: del tag.attrib["data-styled"]
         return
     if box is not None: tag.set("data-styled", "")
-    text = re.sub(r" ?font-family: [^;]*;", "", tag.get("style", ""))
+    text = re.sub(r" ?font-family: [^;]*;?", "", tag.get("style", "")).rstrip("; ")
     if box and tag.tag == f"{{{SVG}}}text" and is_within(tag, box):
         if "fill:" not in text: text += "; fill: #000000"
     else: text = COLOUR.sub(lambda colour: in_both(colour[0]), text)

@@ -4,7 +4,6 @@ import os
 import re
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 

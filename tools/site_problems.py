@@ -41,6 +41,7 @@ def links_of(text: str) -> Links:
     "The links and the places of a page."
     every = [*attributes(text)]
     hrefs = dict.fromkeys(value for tag, name, value in every if name in ("href", "src") and tag != "use")
+    hrefs |= dict.fromkeys(part.split()[0] for _, name, value in every if name == "srcset" for part in value.split(","))
     return Links(tuple(hrefs), frozenset(value for _, name, value in every if name == "id"))
 
 
