@@ -441,6 +441,7 @@ def test_lessons_that_were_worked_through_are_ticked(visit, site):
     assert ticked(browser, ".page-list") == ticked(browser, "#quarto-sidebar") == [page.rpartition("/")[2]]
     browser = visit("index.html")
     assert ticked(browser, "main table") == [page.rpartition("/")[2]]
+    assert browser.find_element(By.CSS_SELECTOR, ".progress").text == "You have worked through 1 of 16 lessons."
     shown = browser.execute_script("return getComputedStyle(document.querySelector('main table a.worked-through'), '::after').content")
     assert "✓" in shown
     browser = visit(page)
@@ -448,6 +449,20 @@ def test_lessons_that_were_worked_through_are_ticked(visit, site):
     assert box.is_selected()
     box.click()
     assert not ticked(browser, "#quarto-sidebar") and not ticked(visit("index.html"), "main table")
+
+
+def test_the_first_figure_of_a_lesson_stands_within_the_first_screen(visit, site):
+    for file in sorted((site/"lessons").glob("[0-9]*.html")):
+        browser = visit(file.relative_to(site).as_posix())
+        figure = browser.find_element(By.CSS_SELECTOR, "main figure :is(svg, img)")
+        assert figure.rect["y"] < DESKTOP[1], file.stem
+
+
+def test_a_lesson_says_how_it_is_run(visit, site):
+    run_it = visit(first(site, "lessons")).find_element(By.CSS_SELECTOR, ".run-it")
+    commands = [code.text for code in run_it.find_elements(By.TAG_NAME, "code")]
+    buttons = [button.get_attribute("aria-label") for button in run_it.find_elements(By.TAG_NAME, "button")]
+    assert commands == ["make lab", "hooklab lessons --open"] and buttons == ["Copy this code"]*2
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
