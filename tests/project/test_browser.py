@@ -318,6 +318,7 @@ STYLES = """const found = {};
     return found"""
 
 
+@pytest.mark.slow
 def test_no_class_in_use_lacks_its_rule(visit, browser, site):
     "With the renderer's whole stylesheets in place of what is left of them, every element looks the same."
     smalldocs = pytest.importorskip("smalldocs")

@@ -184,6 +184,7 @@ def models(tmp_path):
     return functools.partial(shell, "summary", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_summary_of_torchvision(models):
     from torchvision.models import resnet18
 
@@ -231,6 +232,7 @@ def test_summary_says_that_importing_runs_code():
     assert "importing a module runs its code" in " ".join(shell("summary", "--help").stdout.split())
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough(models, tmp_path):
     command = Path(sysconfig.get_path("scripts"))/"hooklab"
     done = subprocess.run(["bash", "-c", f"'{command}' summary torchvision.models:resnet152 --depth all | head -n 1"], capture_output=True, text=True, cwd=tmp_path)
@@ -407,6 +409,7 @@ def test_compare_says_what_its_exit_codes_mean():
     assert "0 if nothing differs beyond noise, 1 if something does, and 2 if the files cannot be" in done.stdout
 
 
+@pytest.mark.slow
 def test_compare_of_real_records(tmp_path):
     torch.manual_seed(0)
     model, x = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), torch.randn(3, 4)

@@ -5,14 +5,18 @@ import pytest
 
 from support.checks import REPO, copy_tree, failure, notebooks, outdated_outputs, skipped, unclean
 
+# Several processes, each of which loads torch: their parts have tests of their own.
+SLOW = {"howto/ddp", "howto/a-sharded-run", "howto/features-of-a-data-set"}
 
-def each(paths):
-    return pytest.mark.parametrize("notebook", paths, ids=lambda path: str(path.relative_to("nbs").with_suffix("")))
+
+def name_of(path): return str(path.relative_to("nbs").with_suffix(""))
+def each(paths): return pytest.mark.parametrize("notebook", paths, ids=name_of)
+def marked(path): return pytest.param(path, marks=pytest.mark.slow) if name_of(path) in SLOW else path
 
 
 each_notebook = each(notebooks(REPO))
 # The others run in test_notebooks_more.py.
-each_that_runs = each([path for path in notebooks(REPO) if not skipped(REPO/path)])
+each_that_runs = each([marked(path) for path in notebooks(REPO) if not skipped(REPO/path)])
 
 
 def stop(problems):
