@@ -128,7 +128,7 @@ def build():
     from site_source import source_pages, write_source_pages
     # a changed library or builder changes any page
     try: process_notebooks(everything=not built.startswith(code))
-    except Exception as error:  # whatever a cell raises: nbdev runs imports and exported cells
+    except Exception as error:  # such as code that cannot be read, or a symbol that was not exported
         shutil.rmtree(PROC, ignore_errors=True)  # a page that was begun would count as done
         sys.exit(f"A notebook cannot be made into a page ({' '.join(str(error).split())[:300]}): "
                  "run `nbdev-test` to see which cell fails, fix it, then `make site`")

@@ -19,10 +19,8 @@ def fitted(svg: str, number: int) -> str:
         for rules in parent.findall(f"{{{SVG}}}style"): parent.remove(rules)
     drop_ground(root)
     name_ids(root, f"f{number}-")
-    for group in axes_of(root):
-        box = picture_box(group)
-        for tag in group.iter(): style(tag, box)
-    for tag in root.iter(): style(tag, None)
+    boxes = {tag: box for group in axes_of(root) if (box := picture_box(group)) for tag in group.iter()}
+    for tag in root.iter(): style(tag, boxes.get(tag))
     width, height = root.get("viewBox").split()[2:]
     root.attrib |= {"width": in_pixels(width), "height": in_pixels(height), "class": "plot", "data-figure": str(number),
                     "font-family": "sans-serif",  # the page's own comes from nbs/assets/site.css
@@ -89,10 +87,6 @@ def is_within(text: ElementTree.Element, box: tuple[float, float, float, float])
 
 def style(tag: ElementTree.Element, box: tuple | None):
     "Colours and font of one element. What is drawn on a picture keeps its colours, as the picture does."
-    if "data-styled" in tag.attrib:  # as a part of its axes
-        if box is None: del tag.attrib["data-styled"]
-        return
-    if box is not None: tag.set("data-styled", "")
     text = re.sub(r" ?font-family: [^;]*;?", "", tag.get("style", "")).rstrip("; ")
     if box and tag.tag == f"{{{SVG}}}text" and is_within(tag, box):
         if "fill:" not in text: text += "; fill: #000000"
@@ -106,17 +100,16 @@ def in_both(colour: str) -> str:
     lighter on the dark one where they would be hard to see."""
     if colour == "#000000": return f"var(--ink, {colour})"
     if colour == "#ffffff": return f"var(--paper, {colour})"
-    red, green, blue = (int(colour[i:i + 2], 16)/255 for i in (1, 3, 5))
-    if max(red, green, blue) - min(red, green, blue) < .05: wanted = contrast(colour, "#ffffff")
-    else: wanted = max(ENOUGH, contrast(colour, DARK))
-    dark = next((mixed for mixed in lighter(colour, wanted) if contrast(mixed, DARK) >= wanted), "#ffffff")
+    parts = [int(colour[i:i + 2], 16) for i in (1, 3, 5)]
+    is_grey = max(parts) - min(parts) < 13
+    wanted = contrast(colour, "#ffffff") if is_grey else max(ENOUGH, contrast(colour, DARK))
+    steps = lighter([0, 0, 0] if is_grey else parts)
+    dark = next((mixed for mixed in steps if contrast(mixed, DARK) >= wanted), "#ffffff")
     return f"light-dark({colour}, {dark})"
 
 
-def lighter(colour: str, wanted: float) -> list[str]:
-    "The colour, from itself or from black for a grey, step by step to white."
-    start = [int(colour[i:i + 2], 16) for i in (1, 3, 5)]
-    if len(set(start)) == 1 or max(start) - min(start) < 13: start = [0, 0, 0]
+def lighter(start: list[int]) -> list[str]:
+    "Colours from one, given as red, green and blue, step by step to white."
     return ["#" + "".join(f"{round(part + (255 - part)*step/100):02x}" for part in start) for step in range(101)]
 
 

@@ -43,8 +43,8 @@ def tidy_page(file: Path):
     data = [output.get("data", {}) for cell in nb["cells"] for output in cell.get("outputs", [])]
     for number, drawn in enumerate((each for each in data if "image/svg+xml" in each), 1):
         drawn["image/svg+xml"] = fitted("".join(drawn["image/svg+xml"]), number)
+    def without_inner(link): return "[" + INNER_LINK.sub(r"\1", link[1]) + "]"
     for cell in nb["cells"]:
         if cell["cell_type"] == "markdown":
-            def without_inner(link): return "[" + INNER_LINK.sub(r"\1", link[1]) + "]"
             cell["source"] = LINK_IN_LINK.sub(without_inner, "".join(cell["source"]))
     file.write_text(json.dumps(nb), encoding="utf-8")

@@ -337,6 +337,7 @@ def test_plots_are_at_home_in_both_themes(pages):
         text = str(plot)
         assert not re.search(r"(?:fill|stroke): #(?:000000|ffffff)", re.sub(r"<text.*?</text>", "", text, flags=re.S))
         assert "font-family:" not in text and len(text) < 80_000
+        assert not re.search(r"(?:light-dark|var)\([^;\"]*(?:light-dark|var)\(", text), "a colour was fitted twice"
 
 
 def test_maths_is_mathml(pages):
