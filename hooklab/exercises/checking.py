@@ -6,9 +6,12 @@
 __all__ = ['NotYet', 'require', 'exercise', 'check']
 
 # %% ../../nbs/lib/exercises/checking.ipynb #046f8004
+import math
 import re
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +21,7 @@ import torch
 from torch import nn
 
 from ..hooks.attached import hooks_on
+from ..hooks.tree import shape_text
 
 # %% ../../nbs/lib/exercises/checking.ipynb #72e1a513
 class NotYet(AssertionError):
@@ -69,6 +73,9 @@ def explained(
     return " ".join([f"Your function stopped{where} with {type(error).__name__}{said.rstrip('.')}.", *advice[:1]])
 
 # %% ../../nbs/lib/exercises/checking.ipynb #c78ab120
+class NothingWritten(NotYet): "The answer is still the stub, which is no failed try."
+
+
 class Planted(RuntimeError): "An error that a check plants in a model, to see whether the answer survives it."
 
 
@@ -78,6 +85,7 @@ class Answer:
         require(callable(f), f"`check` needs your function itself, not {type(f).__name__}: "
                              "pass its name, without calling it.")
         self.f, self.hooks_before = f, {}
+        self.result: Any = None  # what it returned last
 
     def __call__(self, *args):
         for m in args:
@@ -86,17 +94,69 @@ class Answer:
         except Planted: raise
         except NotImplementedError as error:
             if str(error): raise NotYet(self.explain(error)) from error  # torch raises it too, with a message
-            raise NotYet("Nothing is written here yet: replace `raise NotImplementedError` "
-                         "with your own lines. The hint above shows where to begin.") from None
-        except Exception as error: raise NotYet(self.explain(error)) from error
+            raise NothingWritten("Nothing is written here yet: replace `raise NotImplementedError` "
+                                 "with your own lines. The first hint above shows where to begin.") from None
+        except (Exception, SystemExit) as error: raise NotYet(self.explain(error)) from error
         require(result is not None and result is not ..., "Your function returns nothing. Is the `return` missing?")
+        self.result = result
         return result
 
     def explain(self, error): return explained(error, self.f)
     def leaves_hooks(self): return any(len(hooks_on(m)) != before for m, before in self.hooks_before.items())
 
+# %% ../../nbs/lib/exercises/checking.ipynb #a1d4095b
+def what_it_is(value: Any) -> str:
+    "What `value` is, in a few words that say more than its class."
+    kind = type(value).__name__
+    if isinstance(value, (bool, str)) or value is None: return repr(value) if len(repr(value)) < 40 else f"a {kind}"
+    if isinstance(value, float) and math.isnan(value): return "NaN"
+    if isinstance(value, int) and abs(value) > 10**15: return "a huge number"
+    if isinstance(value, (int, float)): return f"the number {value:.5g}"
+    if isinstance(value, torch.Tensor): return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, (list, tuple, dict, set)):
+        shapes = shape_text(value)
+        return f"a {kind} of {len(value)}" + (f": {shapes}" if shapes and len(shapes) < 60 else "")
+    return f"{'an' if kind[:1] in 'AEIOUaeiou' else 'a'} {kind}"
+
+# %% ../../nbs/lib/exercises/checking.ipynb #57f0e013
+def one_number(
+    value: Any, # What the answer returned, or a part of it
+    what: str = "The answer", # The subject of the sentence for the learner
+) -> float:
+    "`value` as a float, where it is one real number; a tensor with one element is one too."
+    if isinstance(value, str): number = None
+    else:
+        try: number = float(value)
+        except Exception: number = None  # whatever `float` meets in a value of unknown type
+    require(number is not None, f"{what} should be one number, and yours is {what_it_is(value)}.")
+    return number
+
+# %% ../../nbs/lib/exercises/checking.ipynb #130c840f
+def one_tensor(
+    value: Any, # What the answer returned, or a part of it
+    what: str = "The answer", # The subject of the sentence for the learner
+    shape: tuple[int, ...] | None = None, # The shape it should have, where only one is right
+) -> torch.Tensor:
+    "`value`, where it is a tensor (of this `shape`), without its history and on the CPU."
+    require(isinstance(value, torch.Tensor), f"{what} should be a tensor, and yours is {what_it_is(value)}.")
+    require(shape is None or tuple(value.shape) == shape,
+            f"{what} should have the shape {shape}; yours has {tuple(value.shape)}.")
+    return value.detach().cpu()
+
+
+def unpacked(
+    value: Any, # What the answer returned, or a part of it
+    n: int, # How many there should be
+    what: str, # What they are, as in "two numbers, mean and standard deviation"
+) -> list:
+    "The `n` parts of `value`, where it is a tuple, a list or a tensor of `n`."
+    right = isinstance(value, (tuple, list)) or isinstance(value, torch.Tensor) and value.dim() > 0
+    require(right and len(value) == n, f"The answer should be {what}, and yours is {what_it_is(value)}.")
+    return list(value)
+
 # %% ../../nbs/lib/exercises/checking.ipynb #4119b1d3
 CHECKS = {}  # by the id of an exercise; filled as the rooms of the lessons are imported
+TRIES = Counter()  # failed tries since the last right one, by id
 
 # %% ../../nbs/lib/exercises/checking.ipynb #5e7758b7
 def exercise(
@@ -107,6 +167,34 @@ def exercise(
         CHECKS[id] = checks_answer
         return checks_answer
     return register
+
+# %% ../../nbs/lib/exercises/checking.ipynb #18f19642
+@contextmanager
+def own_settings() -> Iterator[None]:
+    "The same start for every check, and everything as before at its end."
+    dtype = torch.get_default_dtype()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+            torch.set_default_dtype(torch.float32)
+            torch.manual_seed(0)
+            yield
+    finally: torch.set_default_dtype(dtype)
+
+
+def tried(check_of: Callable, f: Callable) -> str:
+    "What is right about `f`; or a `NotYet`, whatever happens."
+    answer = Answer(f)
+    with own_settings():
+        try: right = check_of(answer)
+        except NotYet: raise
+        except Exception as error:
+            raise NotYet(
+                f"The check cannot work with what your function returned ({what_it_is(answer.result)}), or with "
+                f"what it changed: {type(error).__name__}. Compare both with what the task asks for.") from error
+    require(not answer.leaves_hooks(),
+            "The result is right, but a hook stays on the model when your function is done. "
+            "Keep the handle and call `handle.remove()`, or use `with`.")
+    return right
 
 # %% ../../nbs/lib/exercises/checking.ipynb #ecc9d0e2
 def check(
@@ -119,10 +207,12 @@ def check(
     if id not in CHECKS:
         known = ", ".join(get_close_matches(str(id), CHECKS) or sorted(CHECKS))
         raise LookupError(f"There is no exercise {id!r}" + (f"; did you mean one of these? {known}" if known else ""))
-    answer = Answer(f)
-    with torch.random.fork_rng(devices=[]):  # the learner's own random numbers are not affected
-        torch.manual_seed(0)
-        right = CHECKS[id](answer)
-    require(not answer.leaves_hooks(), "The result is right, but a hook stays on the model when your function is done. "
-                                       "Keep the handle and call `handle.remove()`, or use `with`.")
+    try: right = tried(CHECKS[id], f)
+    except NothingWritten: raise
+    except NotYet as error:
+        TRIES[id] += 1
+        if TRIES[id] < 3: raise
+        shows = f'`hooklab.solution("{id}")`'
+        raise NotYet(f"{error}\n\nTry {TRIES[id]}. If you want to see a solution: {shows}") from error
+    del TRIES[id]
     print(f"ok: {id}, {right}")

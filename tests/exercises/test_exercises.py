@@ -13,7 +13,7 @@ import torch
 
 import hooklab
 import hooklab.exercises
-from hooklab.exercises.checking import CHECKS, NotYet, check
+from hooklab.exercises.checking import CHECKS, TRIES, NotYet, check
 from hooklab.exercises.notebooks import learner_notebook, lesson_exercises
 from support.checks import REPO
 
@@ -33,6 +33,7 @@ def answer(source, parts):
 
 def told(id, source):
     "What `check` tells the author of an answer."
+    TRIES.clear()
     with pytest.raises(NotYet) as raised, contextlib.redirect_stdout(io.StringIO()): check(id, answer(source, exercises[id]))
     assert raised.value._render_traceback_() == [f"Not yet. {raised.value}"]  # this is all that Jupyter shows
     return str(raised.value)
@@ -72,6 +73,59 @@ def test_mistake_is_named(id, mistake):
     assert expected in told(id, wrong)
 
 
+class Odd:
+    "A result that nothing can be done with."
+    def __bool__(self): raise TypeError("neither true nor false")
+    __eq__ = __len__ = __iter__ = __float__ = __getattr__ = __bool__
+    __hash__ = object.__hash__
+
+
+ODD = {
+    "list": list, "pair": lambda: (None, None), "dict": lambda: {"a": [1]}, "text": lambda: "twice",
+    "complex": lambda: 1j, "nan": lambda: float("nan"), "huge": lambda: 10**400, "true": lambda: True,
+    "function": lambda: len, "class": lambda: dict, "layer": lambda: torch.nn.ReLU(), "bytes": lambda: b"1",
+    "empty": lambda: torch.ones(0), "tensor": lambda: torch.ones(2, 3, 4), "whole": lambda: torch.arange(6),
+    "tensors": lambda: [torch.ones(2), torch.ones(3)], "names": lambda: {"0": torch.ones(2)},
+    "generator": lambda: (i for i in "ab"), "nested": lambda: ([1, (2,)], {3: None}), "object": Odd,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("id", exercises)
+@pytest.mark.parametrize("kind", ODD)
+def test_no_result_makes_a_check_stumble(id, kind):
+    names = re.search(r"def \w+\((.*)\)", source(id, "stub"))[1]
+    wrong = eval(f"lambda {names}: odd()", {"odd": ODD[kind]})
+    with contextlib.suppress(NotYet), contextlib.redirect_stdout(io.StringIO()):
+        check(id, wrong)
+        raise AssertionError("a result passes that does not depend on what the answer is given")
+
+
+def test_after_three_tries_the_solution_is_offered(capsys):
+    TRIES.clear()
+    said = []
+    for _ in range(4):
+        with pytest.raises(NotYet) as raised: check("01a", lambda *args: "no")
+        said.append(str(raised.value))
+    assert ["hooklab.solution(\"01a\")" in each for each in said] == [False, False, True, True]
+    hooklab.solution("01a")
+    assert capsys.readouterr().out.strip() in source("01a", "solution")
+    check("01a", answer(source("01a", "solution"), exercises["01a"]))
+    with pytest.raises(NotYet) as raised: check("01a", lambda *args: "no")
+    assert "solution" not in str(raised.value).partition("\n")[2]
+
+
+@pytest.mark.parametrize("id", exercises)
+def test_solution_is_printed(id, capsys):
+    hooklab.solution(id)
+    assert capsys.readouterr().out.strip() == re.sub(r"^#\|.*\n", "", source(id, "solution"), flags=re.M).strip()
+
+
+def test_solution_of_no_exercise_names_those_that_are():
+    with pytest.raises(LookupError, match="no exercise '99z'; there are 01a, "): hooklab.solution("99z")
+    with pytest.raises(LookupError, match="no exercise '05x'"): hooklab.solution("05x")
+
+
 @pytest.mark.parametrize("raised, expected", [
     (AssertionError(), "stopped with AssertionError."), (RuntimeError("\n"), "stopped with RuntimeError."),
     (NotImplementedError("no mean of bool"), "stopped with NotImplementedError: no mean of bool."), (NotImplementedError(), "Nothing is written here yet")])
@@ -102,7 +156,7 @@ def test_learner_gets_no_solution(name):
     text = "\n".join("".join(cell["source"]) for cell in nb["cells"])
     for parts in lesson_exercises(lessons[name]).values():
         assert "".join(parts["solution"]["source"]) not in text
-        assert "".join(parts["check"]["source"]) in text and "".join(parts["hint"]["source"]) in text
+        assert "".join(parts["check"]["source"]) in text and "".join(parts["hints"]["source"]) in text
     assert not re.search(r"^#\|", text, re.M), "a setting of the site"
     assert not re.search(r"^- (?:order|skip_exec|toc-depth): ", text, re.M) and "](../" not in text, "what a learner's folder has not"
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in nb["cells"] if cell["cell_type"] == "code")
