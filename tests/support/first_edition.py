@@ -13,7 +13,6 @@ FIRST_EDITION = {
     "10-nan-hunt",
     "11-probes",
     "12-cam",
-    "14-patching",
     "15-memory-time",
     "16-text",
 }
