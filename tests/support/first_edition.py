@@ -13,6 +13,5 @@ FIRST_EDITION = {
     "10-nan-hunt",
     "11-probes",
     "12-cam",
-    "15-memory-time",
     "16-text",
 }
