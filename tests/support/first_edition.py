@@ -13,5 +13,4 @@ FIRST_EDITION = {
     "10-nan-hunt",
     "11-probes",
     "12-cam",
-    "16-text",
 }
