@@ -1426,6 +1426,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                          'hooklab/exercises/checking.py'),
                                             'hooklab.exercises.checking.require': ( 'lib/exercises/checking.html#require',
                                                                                     'hooklab/exercises/checking.py'),
+                                            'hooklab.exercises.checking.survives': ( 'lib/exercises/checking.html#survives',
+                                                                                     'hooklab/exercises/checking.py'),
                                             'hooklab.exercises.checking.tried': ( 'lib/exercises/checking.html#tried',
                                                                                   'hooklab/exercises/checking.py'),
                                             'hooklab.exercises.checking.unpacked': ( 'lib/exercises/checking.html#unpacked',

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..edit.changes import patch
 from ..edit.edits import edit_output
-from .checking import NotYet, Planted, exercise, one_tensor, require, what_it_is
+from .checking import NotYet, Planted, exercise, one_tensor, require, survives, what_it_is
 from ..hooks.hook import hook_output
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #b1183ccd
@@ -74,16 +74,10 @@ def _first(output): return output[0] if isinstance(output, tuple) else output
 
 def _survives(answer, model, inputs, *args):
     "Hooks are off, also when the model raises for `inputs`, and the mode is as before."
-    require(not answer.leaves_hooks(), "The result is right, but a hook stays on the model when your function is done. "
-                                       "Keep the handle and call `handle.remove()`, or use `with`.")
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     model.fails_for = inputs["input_ids"]
-    try: answer(model, *args)
-    except Planted: pass
-    else: require(False, "When the model raises, your function hides the error: let it pass.")
-    finally: model.fails_for = None
-    require(not answer.leaves_hooks(), "When the model raises, your hook stays on it: use `with`, or remove it in "
-                                       "a `finally`.")
+    survives(answer, lambda: answer(model, *args))
+    model.fails_for = None
 
 
 def _answered(answer, model, layer, *args):
@@ -149,9 +143,7 @@ def _sentence_vectors(answer):
         require(is_(right),
                 "The shape is right, but the numbers are not: are they the mean of the output of "
                 "`layer`, over tokens whose mask is 1?")
-        require(not answer.leaves_hooks(), "The result is right, but a hook stays on the model when your function is "
-                                           "done: use `with`, or keep the handle and remove it.")
-    _survives(answer, model, inputs, layer, inputs)
+        _survives(answer, model, inputs, layer, inputs)
     return "a vector for each sentence, from any layer, with no padding in it"
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #1cf641d3
@@ -180,7 +172,7 @@ def _explained(told):
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
 def _which_heads(got, model, attention, inputs):
     "Whether these are the right numbers, and if not, what they are."
-    mask, (first, weights) = inputs["attention_mask"][:, None], _returned(model, attention, inputs)
+    mask, weights = inputs["attention_mask"][:, None], _returned(model, attention, inputs)[1]
 
     def mean(weights, diagonal=-1, mask=mask[..., 1:]):
         return (weights.diagonal(diagonal, 2, 3) * mask).sum((0, 2)) / mask.sum()
@@ -282,7 +274,5 @@ def _carried(answer):
                 "and return it.")
         require(is_(right), "That is not the model's output at `q` when only this vector of the layer comes from `a`.")
         require(torch.equal(end(b), plain), "Afterwards the model's output is not what it was before: is the edit off?")
-        require(not answer.leaves_hooks(), "The result is right, but a hook stays on the model when your function is "
-                                           "done: use `with`, or keep the handle and remove it.")
-    for inputs in (a, b): _survives(answer, model, inputs, layer, a, b, p, q)
+        for inputs in (a, b): _survives(answer, model, inputs, layer, a, b, p, q)
     return "a word from one sentence, at work in another"
