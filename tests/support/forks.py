@@ -31,7 +31,7 @@ def _work(main, argv, cwd, env, out, err, timeout):
         if env is not None: os.environ.clear() or os.environ.update({**env})
         if cwd: os.chdir(cwd)
         encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
-        sys.stdout, sys.stderr = (open(number, "w", encoding=encoding, closefd=False) for number in (1, 2))
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding=encoding, closefd=False) for number in (1, 2))
         sys.argv[:] = argv
         main()
         code = 0
