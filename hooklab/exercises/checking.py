@@ -115,7 +115,7 @@ def what_it_is(value: Any) -> str:
     if isinstance(value, torch.Tensor): return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, (list, tuple, dict, set)):
         shapes = shape_text(value)
-        return f"a {kind} of {len(value)}" + (f": {shapes}" if shapes and len(shapes) < 60 else "")
+        return f"a {kind} of {len(value)}" + (f": {shapes}" if shapes != "no tensor" and len(shapes) < 60 else "")
     return f"{'an' if kind[:1] in 'AEIOUaeiou' else 'a'} {kind}"
 
 # %% ../../nbs/lib/exercises/checking.ipynb #57f0e013

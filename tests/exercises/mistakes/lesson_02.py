@@ -39,9 +39,9 @@ mistakes = {
     ],
     "02c": [
         ("lambda name, m: not hl.has_children(m)", "'*'", "only layers without layers inside"),
-        ('heard("forward") - heard("backward pre")', "{n for n, m in model.named_modules() if not hl.has_children(m)} - heard('backward pre')", "`spare` never runs"),
-        ('heard("forward") - heard("backward pre")', 'heard("backward pre")', "which gets its gradient"),
-        ('heard("forward") - heard("backward pre")', 'heard("forward") - heard("backwards")', "which gets its gradient"),
+        ('names("forward") - names("backward pre")', "{n for n, m in model.named_modules() if not hl.has_children(m)} - names('backward pre')", "`spare` never runs"),
+        ('names("forward") - names("backward pre")', 'names("backward pre")', "which gets its gradient"),
+        ('names("forward") - names("backward pre")', 'names("forward") - names("backwards")', "which gets its gradient"),
         ("        model(x).sum().backward()", "        model(x)", "which gets its gradient"),
         ("def unreached(model, x):\n    out = []\n    leaves = [(n, m) for n, m in model.named_modules() if not list(m.children())]\n"
          "    def look(name, o):\n        if not o.requires_grad: out.append(name)\n"
@@ -51,11 +51,11 @@ mistakes = {
         ("def unreached(model, x):\n    out, got = [], []\n    def look(m, i, o):\n        out.append(m)\n        o.register_hook(lambda g: got.append(m))\n"
          "    leaves = {m: n for n, m in model.named_modules() if not list(m.children())}\n    hs = [m.register_forward_hook(look) for m in leaves]\n"
          "    try: model(x).sum().backward()\n    finally:\n        for h in hs: h.remove()\n    return {leaves[m] for m in out} - {leaves[m] for m in got}", "ask `o.requires_grad` first"),
-        ("return sorted(heard(\"forward\") - heard(\"backward pre\"))",
+        ("return sorted(names(\"forward\") - names(\"backward pre\"))",
          "rows = [e for e in timeline.rows]\n    return [e.name for e in rows if e.kind == 'forward' and sum(r.kind == 'forward' and r.name == e.name for r in rows)"
          " > sum(r.kind == 'backward pre' and r.name == e.name for r in rows)]", "runs twice, and its second output"),
         ("return sorted(", "return 2 * sorted(", "Each name once"),
         ("return sorted(", "return len(", "a list of names"),
-        ('heard("forward") - heard("backward pre")', '{"stem.0", "stem.1", "aside"} & heard("forward")', "In a model without a cut"),
+        ('names("forward") - names("backward pre")', '{"stem.0", "stem.1", "aside"} & names("forward")', "In a model without a cut"),
     ],
 }
