@@ -14,7 +14,7 @@ from torch import nn
 from .checking import NotYet, exercise, require, what_it_is
 from ..debug.timeline import Timeline
 
-# %% ../../nbs/lib/exercises/lesson-02.ipynb #3b9daac0
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #e3ecd644
 @exercise("02a")
 def _eight_events(answer):
     names = {"outer": "outer", "outer.inner": "inner"}
@@ -43,7 +43,7 @@ def _eight_events(answer):
     require(place["forward", "inner"] < place["forward", "outer"],
             "In the forward pass, the block ends after the layer inside it: its output comes from the layer.")
     require(place["backward pre", "outer"] < place["backward pre", "inner"],
-            "In the backward pass, the gradient of the block's output arrives first, and then goes to the layer inside.")
+            "In the backward pass, the gradient of the block's output arrives first, and goes on to the layer inside.")
     require(place["backward", "inner"] < place["backward", "outer"],
             "The block's backward pass ends after that of the layer inside it.")
     return "the layer's events lie between those of its block, forward and backward"
