@@ -118,7 +118,7 @@ def what_it_is(value: Any) -> str:
     if isinstance(value, torch.Tensor): return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, (list, tuple, dict, set)):
         shapes = shape_text(value)
-        return f"a {kind} of {len(value)}" + (f": {shapes}" if shapes and len(shapes) < 60 else "")
+        return f"a {kind} of {len(value)}" + (f": {shapes}" if shapes != "no tensor" and len(shapes) < 60 else "")
     return f"{'an' if kind[:1] in 'AEIOUaeiou' else 'a'} {kind}"
 
 # %% ../../nbs/lib/exercises/checking.ipynb #57f0e013
@@ -129,7 +129,7 @@ def one_number(
     "`value` as a float, where it is one real number; a tensor with one element is one too."
     if isinstance(value, str): number = None
     else:
-        try: number = float(value)
+        try: number = float(value.detach() if isinstance(value, torch.Tensor) else value)
         except Exception: number = None  # whatever `float` meets in a value of unknown type
     require(number is not None, f"{what} should be one number, and yours is {what_it_is(value)}.")
     return number
