@@ -111,7 +111,7 @@ mistakes = {
          "        with layer.register_forward_hook(cut): return whole - score()", "change a `clone()`"),
         ("with hl.edit_output(layer, hl.ablate(units)): return whole - score()",
          "h = hl.edit_output(layer, hl.ablate(units))\n        f = whole - score()\n        h.remove()\n"
-         "        return f", "When `score()` raises, an edit stays"),
+         "        return f", "your hook stays on it"),
         ("return own, sum(fall(draw) >= own for draw in draws) / len(draws)",
          "try: return own, sum(fall(draw) >= own for draw in draws) / len(draws)\n"
          "    except Exception: return own, 0.", "hides the error"),

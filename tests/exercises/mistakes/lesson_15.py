@@ -104,12 +104,12 @@ mistakes = {
         (" if not list(m.children())", "", "Containers are among your layers"),
         ("named_modules() if not list(m.children())", "named_children()", "Layers inside layers are missing"),
         ("    finally:\n        for handle in handles: handle.remove()\n", "    finally: pass\n",
-         "hooks stay on the model"),
+         "a hook stays on the model"),
         ("    try:\n        for _ in range(1 + repeat):\n"
          "            passes.append(dict.fromkeys(names.values(), 0))\n            model(x)\n    finally:\n"
          "        for handle in handles: handle.remove()\n",
          "    for _ in range(1 + repeat):\n            passes.append(dict.fromkeys(names.values(), 0))\n"
          "            model(x)\n    for handle in handles: handle.remove()\n",
-         "When the model fails, the hooks stay on"),
+         "your hook stays on it"),
     ],
 }

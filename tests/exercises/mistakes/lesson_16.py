@@ -44,7 +44,7 @@ mistakes = {
         (".sum((0, 2)) / real.sum()", ".sum() / real.sum()", "one number in all"),
         (".sum((0, 2)) / real.sum()", ".sum(2) / real.sum(2)", "one number for each head of each sentence"),
         (".sum((0, 2)) / real.sum()", ".sum(2).div(real.sum(2)).mean(0)", "short sentences weigh too much"),
-        ("hook.stored[1]", "hook.stored[0]", "the weights are its second part"),
+        ("hook.stored[1]", "hook.stored[0]", "The weights are its second part"),
         ("def looks_back(model, attention, inputs):\n    with hl.hook_output(attention) as hook:\n"
          "        model(**inputs)\n        w = hook.stored[0]\n    return w.diagonal(-1).mean()",
          "Are these the weights, `[1]`"),
@@ -57,7 +57,7 @@ mistakes = {
          "    w = h.stored[1]\n    h.remove()\n    real = inputs['attention_mask'][:, None, 1:]\n"
          "    return (w.diagonal(-1, 2, 3) * real).sum((0, 2)) / real.sum()",
          "When the model raises, your hook stays on"),
-        ("hook.stored[1]", "hook.stored", "the weights are its second part"),
+        ("hook.stored[1]", "hook.stored", "The weights are its second part"),
         ("model(**inputs)", "model(inputs['input_ids'])", "so it looks at the padding"),
     ],
     "16c": [
