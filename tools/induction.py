@@ -68,7 +68,8 @@ def main():
         model, course = train(seed)
         print(f"seed {seed}:", {name: round(number, 3) for name, number in course[-1].items()}, flush=True)
         for name, weights in model.state_dict().items(): tensors[f"{seed}.model.{name}"] = weights.half()
-        for name in course[0]: tensors[f"{seed}.course.{name}"] = torch.tensor([float(at[name]) for at in course]).half()
+        for name in course[0]:
+            tensors[f"{seed}.course.{name}"] = torch.tensor([float(at[name]) for at in course]).half()
     save_file(tensors, FILE, metadata={"settings": json.dumps(SETTINGS)})
     print(f"{FILE.name}: {FILE.stat().st_size/1000:.0f} kB")
 

@@ -11,7 +11,7 @@ import induction  # noqa: E402
 
 
 def test_the_file_was_made_with_these_settings():
-    assert settings_of_weights() == induction.SETTINGS, "the settings have changed: PYTHONPATH=. python tools/induction.py"
+    assert settings_of_weights() == induction.SETTINGS, "they have changed: PYTHONPATH=. python tools/induction.py"
     assert weights_file() == induction.FILE and weights_file().stat().st_size < 300_000
 
 
