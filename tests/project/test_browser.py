@@ -273,7 +273,8 @@ QUICK = {"resultTypes": ["violations"], "selectors": False, "elementRef": False,
 ALL = QUICK | {"rules": {"target-size": {"enabled": True}}}
 CONTRAST = QUICK | {"runOnly": ["color-contrast"]}  # nothing else is different in the dark
 BUT_CONTRAST = QUICK | {"rules": ALL["rules"] | {"color-contrast": {"enabled": False}}}
-BUT_CODE = {"exclude": ["pre", "svg"]}  # Colours of code and figures do not depend on the width, and take most of the time.
+# Colours of code and figures do not depend on the width, and take most of the time.
+BUT_CODE = {"exclude": ["pre", "svg"]}
 DESKTOP_WAYS = [(DESKTOP, "light", None, ALL), (DESKTOP, "dark", None, CONTRAST)]
 FOUR_WAYS = [
     *DESKTOP_WAYS,
