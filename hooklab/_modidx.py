@@ -1602,6 +1602,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                        'hooklab/exercises/lesson_06.py')},
             'hooklab.exercises.lesson_07': { 'hooklab.exercises.lesson_07._deep': ( 'lib/exercises/lesson-07.html#_deep',
                                                                                     'hooklab/exercises/lesson_07.py'),
+                                             'hooklab.exercises.lesson_07._divided': ( 'lib/exercises/lesson-07.html#_divided',
+                                                                                       'hooklab/exercises/lesson_07.py'),
                                              'hooklab.exercises.lesson_07._gain_of': ( 'lib/exercises/lesson-07.html#_gain_of',
                                                                                        'hooklab/exercises/lesson_07.py'),
                                              'hooklab.exercises.lesson_07._saturated': ( 'lib/exercises/lesson-07.html#_saturated',

@@ -5,7 +5,6 @@ FIRST_EDITION = {
     "02-four-signatures",
     "03-hook-class",
     "04-capture",
-    "07-init",
     "08-gradients",
     "09-update-ratio",
     "10-nan-hunt",
