@@ -5,7 +5,6 @@ FIRST_EDITION = {
     "02-four-signatures",
     "03-hook-class",
     "04-capture",
-    "08-gradients",
     "09-update-ratio",
     "10-nan-hunt",
     "11-probes",
