@@ -89,7 +89,7 @@ mistakes = {
         ("hl.CancelFitException", "KeyboardInterrupt", "Ctrl-C had been pressed"),
         ("raise hl.CancelFitException", "return", "does it raise"),
         ("(o == 0).float().mean()", "(o == 0).mean()", "have a mean"),
-        ("(o == 0).float().mean()", "(o == 0).sum()", "the fraction of zeros, from 0 to 1"),
+        ("(o == 0).float().mean()", "(o == 0).sum()", "a fraction of zeros, from 0 to 1"),
         ("            if not self.training: return\n            self.count += 1\n",
          "            self.count += 1\n            if not self.training: return\n", "55 training batches"),
         ("def fit_until_dead(learn, name, limit):\n    class Guard(hl.HookCallback):\n        count = 0\n"
