@@ -107,8 +107,7 @@ def _gradient_norms(answer):
             "All gradients were recorded under `head`. A function made in a loop looks `name` up when it is called, "
             "and by then `name` is the last one. Bind it with `name=name` in the arguments.")
     require("head.weight" not in got,
-            "These are the parameters, and the norms of their gradients. Use the layers, and the "
-            "gradient of each layer's output.")
+            "These are the parameters, and the norms of their gradients. Use the gradient of each layer's output.")
     require(got.keys() == right.keys(), f"The names should be {sorted(right)}; yours are {sorted(map(str, got))}.")
     for name, value in got.items():
         require(not isinstance(value, (tuple, list)),
