@@ -22,15 +22,15 @@ def a_layer(p: Training, rng, first: int = 1) -> int:
     "The number of a hidden layer."
     return one_of(rng, range(first, 4 if p.kind == "cnn" else 5))
 
-# %% ../../nbs/lib/exercises/layer-diseases.ipynb #8329731a
+# %% ../../nbs/lib/exercises/layer-diseases.ipynb #456a6c27
 @disease("dead units", 1, NOT, "relu cnn", FORWARD,
          "the share of zeros behind each ReLU, over a whole batch: `hl.ActivationStats(True, modules='act?')`",
          "dead neurons, dead relu, dying relu, dead layer, bias too low, negative bias, relu always zero")
 def dead_units_in(p, rng):
     k = a_layer(p, rng)
-    last = "lin" if p.kind == "relu" else "norm"
-    nn.init.constant_(p.model.get_submodule(f"{last}{k}").bias, -10)
-    return [f"act{k}", f"{last}{k}", f"conv{k}"]
+    before = ["lin"] if p.kind == "relu" else ["norm", "conv"]
+    nn.init.constant_(p.model.get_submodule(f"{before[0]}{k}").bias, -10)
+    return [f"{name}{k}" for name in ("act", *before)]
 
 
 @disease("saturated", 2, NOT, "tanh", FORWARD,
@@ -89,13 +89,13 @@ def gradients_explode_in(p, rng):
     p.model.rnn.weight_hh_l0.data *= 3
     return ["rnn"]
 
-# %% ../../nbs/lib/exercises/layer-diseases.ipynb #fbf3363a
+# %% ../../nbs/lib/exercises/layer-diseases.ipynb #236d7555
 def named_relu(change) -> type[nn.ReLU]:
     "A ReLU that does something else besides."
     return type("ReLU", (nn.ReLU,), {"forward": lambda self, x: change(x)})
 
 
-def cut_off(x: Tensor) -> Tensor: return x.detach().relu()
+def detached(x: Tensor) -> Tensor: return x.detach().relu()
 def of_the_batch(x: Tensor) -> Tensor: return x.relu().mean(0, keepdim=True).expand_as(x)
 
 
@@ -117,7 +117,7 @@ def gradients_vanish_in(p, rng):
          "which layers get no gradient at all: the last of them stands before the cut",
          "detach, detached, detached part, cut off, no gradient, graph is cut, layers get no gradient")
 def not_trained_in(p, rng):
-    p.model.act4 = named_relu(cut_off)()
+    p.model.act4 = named_relu(detached)()
     return ["act4", "lin4"]
 
 
@@ -138,10 +138,10 @@ def nan_in(p, rng):
     p.model.set_submodule(f"act{k}", Root())
     return [f"act{k}"]
 
-# %% ../../nbs/lib/exercises/layer-diseases.ipynb #0e26ac3c
+# %% ../../nbs/lib/exercises/layer-diseases.ipynb #50707de1
 @disease("frozen part", 1, SLOW, "relu tanh", MODEL_AND_OPTIMIZER,
          "`requires_grad` of each parameter, and which parameters have moved after ten steps",
-         "frozen layers, frozen layer, frozen, frozen by mistake, frozen parameters, requires_grad false, requires grad")
+         "frozen layers, frozen layer, frozen, frozen by mistake, frozen parameters, requires_grad false")
 def frozen_part_in(p, rng):
     for name, parameter in p.model.named_parameters(): parameter.requires_grad_(name.startswith("head"))
     return [name for k in range(1, 5) for name in (f"lin{k}", f"act{k}")]

@@ -5,20 +5,22 @@
 # %% auto #0
 __all__ = ['Patient', 'patient']
 
-# %% ../../nbs/lib/exercises/patients.ipynb #97e3bb6d
+# %% ../../nbs/lib/exercises/patients.ipynb #83b58537
 import warnings
 from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from . import layer_diseases, run_diseases
-from ..hooks.select import first_few
+from torch import nn
+
+from . import layer_diseases, run_diseases  # noqa: F401, as they enter their diseases
 from .checking import NotYet, own_settings, require
 from .diseases import DISEASES, Disease, named, one_of, similar
-from .patterns import KINDS
+from .patterns import NETWORKS
 from .treatment import treatment
-from .twins import BATCH, GUESS, STEPS, Training, loss_of_twin
+from .twins import BATCH, N_STEPS, Training, loss_of_twin
+from ..hooks.select import first_few
 from ..stats.activation_stats import ActivationStats
 from ..stats.diagnosis import diagnose
 from ..stats.findings import Diagnosis
@@ -52,17 +54,11 @@ def admitted(plan: Plan, seed: int) -> Training:
     plant(p, plan)
     return p
 
-# %% ../../nbs/lib/exercises/patients.ipynb #da95f452
-class Patient(Training):
-    """A model, its data and its training loop with one planted disease. Examine `model`, `optimizer`, `loss`, `x`, `y`,
-    `prepare`, `rows`, `batch` and `step`, with hooks, before, while and after `train()` runs. A patient is the same
-    each time: `hl.patient(7)` is one before its first step."""
-    def __init__(
-        self,
-        seed: int, # Which patient
-        difficulty: int | None = None, # Of this difficulty only: 1, 2 or 3
-    ):
-        self._plan, self._own_seed = plan_of(seed, difficulty), difficulty
+# %% ../../nbs/lib/exercises/patients.ipynb #6f513817
+class Examined(Training):
+    "A training with a planted disease, and what may be known of it."
+    def __init__(self, seed: int, difficulty: int | None = None):
+        self._plan, self._asked = plan_of(seed, difficulty), difficulty
         super().__init__(self._plan.kind, seed)
         self._layers, self._tries = plant(self, self._plan), 0
 
@@ -85,10 +81,27 @@ class Patient(Training):
             with stats.on(p.model, optimizer=p.optimizer) as s: p.train(after_step=s.step)
         return diagnose(s)
 
+    @staticmethod
+    def diseases() -> dict[str, str]: # By id, what people call it
+        "All diseases that a patient may have, with their aliases."
+        return {what: ", ".join(d.aliases) for what, d in sorted(DISEASES.items())}
+
+    def __repr__(self):
+        difficulty = "" if self._asked is None else f", difficulty={self._asked}"
+        return (f"patient({self.seed}{difficulty}), difficulty {self.difficulty} of 3: {NETWORKS[self.kind].about}, "
+                f"trained for {N_STEPS} steps on batches of {BATCH} patterns of 8 classes.\n{self.complaint}.\n"
+                "Examine it with hooks while train() runs, name it with check(disease, layer), and treat it with "
+                "treat(f).")
+
+# %% ../../nbs/lib/exercises/patients.ipynb #2e0eb070
+class Patient(Examined):
+    """A model, its data and its training loop with one planted disease. Examine `model`, `optimizer`, `loss`, `x`, `y`,
+    `prepare`, `rows`, `batch` and `step`, with hooks, before, while and after `train()` runs. A patient is the same
+    each time: `hl.patient(7)` is one before its first step."""
     def check(
         self,
         disease: str, # Its name: the id of a finding, or what people call it
-        layer: str | None = None, # Where it is; None for a fault of the whole run
+        layer: str | nn.Module | None = None, # Where it is; None for a fault of the whole run
     ) -> None:
         "Say whether this is the disease, and whether it is there; or what a good doctor would have looked at."
         try: said = self._checked(disease, layer)
@@ -110,45 +123,40 @@ class Patient(Training):
 
     def answer(self) -> None:
         "Say which disease it is, in which layer, and what shows it."
-        print(f"{self._what_and_where}. What shows it: {self._plan.disease.look}.")
-
-    @staticmethod
-    def diseases() -> dict[str, str]: # By id, what people call it
-        "All diseases that a patient may have, with their aliases."
-        return {what: ", ".join(d.aliases) for what, d in sorted(DISEASES.items())}
+        print(f"{self._what_and_where}. What shows it: {ended(self._plan.disease.look)}")
 
     @property
     def _what_and_where(self) -> str:
         return f"{self._plan.disease.what} in {self._layers[0]}" if self._layers else self._plan.disease.what
 
-    def _checked(self, name, layer) -> str: return told_of(self._plan.disease, self._layers, self._tries, name, layer)
+    def _checked(self, name, layer) -> str:
+        layer = next((n for n, module in self.model.named_modules() if module is layer), layer)
+        return what_is_said(self._plan.disease, self._layers, self._tries, name, layer)
 
-    def __repr__(self):
-        difficulty = "" if self._own_seed is None else f", difficulty={self._own_seed}"
-        return (f"patient({self.seed}{difficulty}), difficulty {self.difficulty} of 3: {KINDS[self.kind].about}, trained "
-                f"for {STEPS} steps on batches of {BATCH} patterns of 8 classes.\n{self.complaint}.\n"
-                "Examine it with hooks while train() runs, name it with check(disease, layer), and treat it with treat(f).")
+# %% ../../nbs/lib/exercises/patients.ipynb #725d6727
+def ended(text: str) -> str: return text if text.endswith("?") else f"{text}."
 
-# %% ../../nbs/lib/exercises/patients.ipynb #b9ba85e3
-def told_of(disease: Disease, layers: list[str], tries: int, name: str, layer: str | None) -> str:
+
+def what_is_said(disease: Disease, layers: list[str], tries: int, name: str, layer: str | None) -> str:
     "What is right about this name and this layer, or a `NotYet`."
     what = named(name)
     close = similar(name)
     require(what, f"No disease has the name {name!r}. " + (f"Did you mean {', '.join(close)}? " if close else "") +
                   "`patient.diseases()` lists all.")
-    looks = f"A good doctor would have looked at {disease.area}" if not tries else f"Look at {disease.look}"
+    looks = ended(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
     if what not in (disease.what, *disease.also):
         other = DISEASES.get(what)
-        differs = f" Of a patient with {what} one hears: {other.symptom}" if other and other.symptom else ""
-        raise NotYet(f"It is not {what}.{differs} {looks}.")
+        differs = f" With {what}, one would see this: {other.symptom}" if other and other.symptom else ""
+        wrong = f"It is not {what}." if other else f"{what} is what one sees, and the name of no disease here."
+        raise NotYet(f"{wrong}{differs} {looks}")
     if layer is None and layers and len(layers) < 4:
-        raise NotYet(f"That is the disease. In which layer? `patient.check({disease.what!r}, layer)`. {looks}.")
+        raise NotYet(f"That is the disease. In which layer? `patient.check({disease.what!r}, layer)`. {looks}")
     if layer is not None and layers and str(layer) not in layers:
-        raise NotYet(f"That is the disease, and it is not in {layer!r}. {looks}.")
+        raise NotYet(f"That is the disease, and it is not in {layer!r}. {looks}")
     place = f" in {first_few(layers, 4)}" if layers else ", and it is a matter of the whole run, not of one layer"
-    return f"{disease.what}{place}. What shows it: {disease.look}."
+    return f"{disease.what}{place}. What shows it: {ended(disease.look)}"
 
-# %% ../../nbs/lib/exercises/patients.ipynb #59a74ff2
+# %% ../../nbs/lib/exercises/patients.ipynb #25fb309c
 def patient(
     seed: int, # Which patient: each whole number from 0 on is one
     difficulty: int | None = None, # 1, 2 or 3: only patients of this difficulty

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# %% ../../nbs/lib/exercises/patterns.ipynb #312273da
+# %% ../../nbs/lib/exercises/patterns.ipynb #fe94a636
 CLASSES, SIDE = 8, 8
-MIDDLE, SPREAD = 128, 32  # what a sensor adds to the numbers, and multiplies them by
+MIDDLE, UNIT = 128, 32  # what a sensor adds to the numbers, and multiplies them by
 MISLABELLED = .05  # share of the labels that are drawn at random
 
 
@@ -36,20 +36,20 @@ def patterns(
     sign = 2.*torch.randint(2, (n, 1, 1, 1), generator=generator) - 1
     x = sign*means[y] + .8*torch.randn(n, 1, SIDE, SIDE, generator=generator)
     wrong = torch.rand(n, generator=generator) < MISLABELLED
-    return MIDDLE + SPREAD*x, torch.where(wrong, torch.randint(CLASSES, (n,), generator=generator), y)
+    return MIDDLE + UNIT*x, torch.where(wrong, torch.randint(CLASSES, (n,), generator=generator), y)
 
-# %% ../../nbs/lib/exercises/patterns.ipynb #528d7fce
-WIDTH, DEPTH = 64, 4  # of the plain networks
+# %% ../../nbs/lib/exercises/patterns.ipynb #2fe91b9b
+HIDDEN, DEPTH = 64, 4  # of the plain networks
 
 
-def plain(act: Callable, gain: float) -> nn.Sequential:
+def plain_network(act: Callable, gain: float) -> nn.Sequential:
     "Linear layers with an activation behind each."
     layers: dict[str, nn.Module] = OrderedDict(flat=nn.Flatten())
     for k in range(1, DEPTH + 1):
-        layers[f"lin{k}"], layers[f"act{k}"] = nn.Linear(SIDE*SIDE if k == 1 else WIDTH, WIDTH), act()
-        nn.init.normal_(layers[f"lin{k}"].weight, std=math.sqrt(gain/WIDTH))
+        layers[f"lin{k}"], layers[f"act{k}"] = nn.Linear(SIDE*SIDE if k == 1 else HIDDEN, HIDDEN), act()
+        nn.init.normal_(layers[f"lin{k}"].weight, std=math.sqrt(gain/HIDDEN))
         nn.init.zeros_(layers[f"lin{k}"].bias)
-    return nn.Sequential(OrderedDict(**layers, drop=nn.Dropout(.1), head=nn.Linear(WIDTH, CLASSES)))
+    return nn.Sequential(OrderedDict(**layers, drop=nn.Dropout(.1), head=nn.Linear(HIDDEN, CLASSES)))
 
 
 def convolutional() -> nn.Sequential:
@@ -65,14 +65,14 @@ class Reader(nn.Module):
     "Reads a pattern four numbers at a time, from the top to the bottom."
     def __init__(self):
         super().__init__()
-        self.rnn = nn.RNN(4, WIDTH, nonlinearity="relu", batch_first=True)
-        self.head = nn.Linear(WIDTH, CLASSES)
+        self.rnn = nn.RNN(4, HIDDEN, nonlinearity="relu", batch_first=True)
+        self.head = nn.Linear(HIDDEN, CLASSES)
         nn.init.eye_(self.rnn.weight_hh_l0)
         nn.init.normal_(self.rnn.weight_ih_l0, std=.2)
 
     def forward(self, x: Tensor) -> Tensor: return self.head(self.rnn(x.view(len(x), -1, 4))[0][:, -1])
 
-# %% ../../nbs/lib/exercises/patterns.ipynb #30bcf5d9
+# %% ../../nbs/lib/exercises/patterns.ipynb #976488e0
 class Kind(NamedTuple):
     "A kind of network, and what trains it well."
     about: str # In words
@@ -84,10 +84,10 @@ class Kind(NamedTuple):
 def sgd(parameters) -> torch.optim.Optimizer: return torch.optim.SGD(parameters, .03, momentum=.9)
 
 
-KINDS = {
-    "relu": Kind("a plain network of four hidden layers", lambda: plain(nn.ReLU, 2), sgd),
-    "tanh": Kind("a plain network of four hidden layers", lambda: plain(nn.Tanh, 1), sgd),
-    "cnn": Kind("a convolutional network of three layers, with batch norm", convolutional,
+NETWORKS = {
+    "relu": Kind("a plain network of four hidden layers", lambda: plain_network(nn.ReLU, 2), sgd),
+    "tanh": Kind("a plain network of four hidden layers", lambda: plain_network(nn.Tanh, 1), sgd),
+    "cnn": Kind("a convolutional network of three layers", convolutional,
                 lambda parameters: torch.optim.Adam(parameters, 5e-3), scales=True),
     "rnn": Kind("a recurrent network that reads four numbers at a time", Reader,
                 lambda parameters: torch.optim.Adam(parameters, 3e-3)),

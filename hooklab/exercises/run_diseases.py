@@ -5,18 +5,19 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/exercises/run-diseases.ipynb #a6775378
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #0773fed1
 from copy import deepcopy
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hooklab.exercises.diseases import GRADIENTS, INPUTS, MODEL_AND_OPTIMIZER, NEW, NOT, OLD_AND_NEW, OUTPUT, SLOW, STEPS_OF, disease, one_of
-from hooklab.exercises.patterns import CLASSES, KINDS
+from hooklab.exercises.diseases import GRADIENTS, INPUTS, MODEL_AND_OPTIMIZER, OLD_AND_NEW, OUTPUT, STEPS_OF
+from hooklab.exercises.diseases import NEW, NOT, SLOW, disease, one_of
+from hooklab.exercises.patterns import CLASSES, NETWORKS
 from hooklab.exercises.twins import usual_batch, usual_step
 
-# %% ../../nbs/lib/exercises/run-diseases.ipynb #5f8276dc
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #cb260c48
 @disease("constant inputs", 1, NOT, "relu tanh cnn rnn", INPUTS,
          "the deviation of a batch: are two inputs different at all?",
          "constant input, inputs all the same, blank images, empty input, inputs clipped, inputs are constant")
@@ -38,7 +39,7 @@ def inputs_not_scaled_in(p, rng):
          "whether input and label belong together: compare `patient.batch(patient, 0)` with `patient.x` and "
          "`patient.y`, and see whether the model can learn a single batch by heart while it learns nothing else",
          "shuffled labels, wrong labels, labels do not match, random labels, labels and inputs do not belong together, "
-         "labels mixed up, loss does not fall")
+         "labels mixed up, labels permuted")
 def labels_shuffled_in(p, rng):
     def batch(p, i):
         rows = p.rows[i]
@@ -46,7 +47,7 @@ def labels_shuffled_in(p, rng):
     p.batch = batch
     return []
 
-
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #971c83df
 @disease("too few samples", 3, NEW, "relu tanh cnn rnn", OLD_AND_NEW,
          "the loss on old data beside that on new data, and how many different samples the batches hold: "
          "`patient.rows.unique()`",
@@ -81,7 +82,7 @@ def train_and_validation_differ_in(p, rng):
     p.batch = batch
     return []
 
-# %% ../../nbs/lib/exercises/run-diseases.ipynb #d335a2ae
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #0e64a111
 @disease("wrong sign", 1, NOT, "relu tanh cnn rnn", OUTPUT,
          "the sign of the gradient that the output gets: for the right class it should be negative",
          "sign of the loss, negative loss, loss has the wrong sign, gradient ascent, maximizes the loss, minus")
@@ -101,7 +102,7 @@ def activation_before_the_loss_in(p, rng):
     p.model.add_module("last", last)
     return ["last", "head"]
 
-# %% ../../nbs/lib/exercises/run-diseases.ipynb #568473f6
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #9b91bdcf
 def groups(p, **settings):
     for group in p.optimizer.param_groups: group.update({k: f(group[k]) for k, f in settings.items()})
 
@@ -137,7 +138,7 @@ def decay_too_strong_in(p, rng):
          "optimizer lacks parameters, parameters missing in the optimizer, missing parameters, optimizer has only the "
          "head, only the head is trained, forgotten parameters, optimizer without some parameters")
 def not_in_the_optimizer_in(p, rng):
-    p.optimizer = KINDS[p.kind].optimizer(p.model.head.parameters())
+    p.optimizer = NETWORKS[p.kind].optimizer(p.model.head.parameters())
     hidden = [name for name, layer in p.model.named_children() if name != "head"]
     return [name for name in hidden if any(True for _ in p.model.get_submodule(name).parameters())]
 
@@ -147,10 +148,10 @@ def not_in_the_optimizer_in(p, rng):
          "optimizer of another model, wrong optimizer, optimizer of a copy, optimizer has other parameters, "
          "optimizer has the wrong parameters", ("not trained", "not in the optimizer"))
 def other_parameters_in(p, rng):
-    p.optimizer = KINDS[p.kind].optimizer(deepcopy(p.model).parameters())
+    p.optimizer = NETWORKS[p.kind].optimizer(deepcopy(p.model).parameters())
     return []
 
-# %% ../../nbs/lib/exercises/run-diseases.ipynb #7d390c5b
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #721c39e6
 @disease("no zero_grad", 2, NOT, "relu tanh", GRADIENTS,
          "`grad` of a parameter before backward: is it still that of the step before?",
          "forgot zero_grad, missing zero_grad, zero_grad missing, zero grad, zero_grad, gradients add up, "
@@ -202,7 +203,7 @@ def eval_mode_in(p, rng):
     p.step = step
     return []
 
-# %% ../../nbs/lib/exercises/run-diseases.ipynb #3ef79652
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #9f3773f2
 @disease("scheduler each batch", 2, SLOW, "relu tanh cnn rnn", STEPS_OF,
          "the learning rate, `patient.optimizer.param_groups[0]['lr']`, step after step",
          "scheduler every batch, scheduler, scheduler too fast, learning rate decays too fast, schedule too short, "

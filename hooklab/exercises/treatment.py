@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/exercises/treatment.ipynb #2f731972
+# %% ../../nbs/lib/exercises/treatment.ipynb #f872a9ba
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,15 +17,15 @@ from hooklab.stats.activation_stats import ActivationStats
 from hooklab.stats.diagnosis import diagnose
 from hooklab.exercises.checking import NotYet, explained, own_settings, require, what_it_is
 from hooklab.exercises.patterns import patterns
-from hooklab.exercises.twins import BATCH, GUESS, N_TRAIN, STEPS, Training, loss_of_twin
+from hooklab.exercises.twins import BATCH, GUESS, N_TRAIN, N_STEPS, Training, loss_of_twin
 
-# %% ../../nbs/lib/exercises/treatment.ipynb #fbcf6a66
+# %% ../../nbs/lib/exercises/treatment.ipynb #c7f1baa3
 CURED = 1.2  # times the loss of the healthy twin
 APART = 10_000  # between the seeds of the three patients
 LARGEST_BATCH = 2*BATCH
 
 
-class Judged(NamedTuple):
+class Outcome(NamedTuple):
     "A training after a treatment."
     loss: float # On new data
     old_loss: float # On data that it was trained on
@@ -34,33 +34,35 @@ class Judged(NamedTuple):
     @property
     def ratio(self) -> float: return self.loss/self.twin
 
-# %% ../../nbs/lib/exercises/treatment.ipynb #dcd9e3be
-def shapes(model: nn.Module) -> dict[str, tuple]: return {n: tuple(p.shape) for n, p in model.named_parameters()}
+# %% ../../nbs/lib/exercises/treatment.ipynb #d7127923
+def parameter_shapes(model: nn.Module) -> dict[str, tuple]:
+    return {name: tuple(p.shape) for name, p in model.named_parameters()}
 
 
 def require_same_model(p: Training, before: dict[str, tuple]):
     "Its parameters have the names and shapes that they had."
-    now = shapes(p.model)
+    now = parameter_shapes(p.model)
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    require(not changed, f"The model has other parameters than before: {', '.join(changed[:3])}. Set the numbers in them, "
-                         "or swap layers that have no parameters, such as activations.")
+    require(not changed, f"The model has other parameters than before: {', '.join(changed[:3])}. Set the numbers in "
+                         "them, or swap layers that have no parameters, such as activations.")
 
 
 def require_same_data(p: Training):
     "The stored data are as they were, and a batch has no more than twice the usual number of samples."
     x, y = patterns(N_TRAIN, p.seed, draw=1)
-    same = isinstance(p.x, torch.Tensor) and isinstance(p.y, torch.Tensor) and torch.equal(p.x, x) and torch.equal(p.y, y)
-    require(same, "The stored data, `patient.x` and `patient.y`, stay as they are, because new data come in the same "
-                  "units. Change `patient.prepare`, which both go through, or `patient.batch`.")
+    same = [isinstance(a, torch.Tensor) and torch.equal(a, b) for a, b in ((p.x, x), (p.y, y))]
+    require(all(same), "The stored data, `patient.x` and `patient.y`, stay as they are, because new data come in the "
+                       "same units. Change `patient.prepare`, which both go through, or `patient.batch`.")
     rows = p.rows
-    require(isinstance(rows, torch.Tensor) and rows.dim() == 2 and len(rows) == STEPS and rows.shape[1] <= LARGEST_BATCH,
-            f"`patient.rows` has one row for each of the {STEPS} steps, with at most {LARGEST_BATCH} samples in it; "
-            f"yours is {what_it_is(rows)}.")
+    fits = isinstance(rows, torch.Tensor) and rows.dim() == 2 and len(rows) == N_STEPS
+    require(fits and rows.shape[1] <= LARGEST_BATCH,
+            f"`patient.rows` has one row for each of the {N_STEPS} steps, with at most {LARGEST_BATCH} "
+            f"samples in it; yours is {what_it_is(rows)}.")
 
 
 def treated(p: Training, f: Callable) -> Training:
     "`p`, after `f` has changed it; or a sentence that says why that is no treatment."
-    before, p.locked = shapes(p.model), True
+    before, p.locked = parameter_shapes(p.model), True
     try: f(p)
     except NotYet: raise
     except NotImplementedError: raise NotYet("Nothing is written here yet: change the patient in `f`.") from None
@@ -72,23 +74,24 @@ def treated(p: Training, f: Callable) -> Training:
             "`patient.step`, `batch`, `prepare` and `loss` are functions: set them, without calling yours.")
     return p
 
-# %% ../../nbs/lib/exercises/treatment.ipynb #3147cb41
+# %% ../../nbs/lib/exercises/treatment.ipynb #08f2de31
 def trained(p: Training, f: Callable, after_step: Callable | None = None) -> Training:
     "Train a treated patient; its errors become sentences."
     try: p.train(after_step=after_step)
     except NotYet: raise
     except Exception as error:
-        raise NotYet(f"After the treatment, the training stops in step {len(p.losses)}. {explained(error, f)}") from error
+        where = f"After the treatment, the training stops in step {len(p.losses)}."
+        raise NotYet(f"{where} {explained(error, f)}") from error
     return p
 
 
-def judged(p: Training, f: Callable) -> Judged:
+def outcome_of(p: Training, f: Callable) -> Outcome:
     "Treat, train and measure."
     trained(treated(p, f), f)
     try: old, new = p.loss_on(p.x[:len(p.x)//2], p.y[:len(p.y)//2]), p.new_loss()
     except Exception as error:
         raise NotYet(f"After the training, the model cannot answer new data. {explained(error, f)}") from error
-    return Judged(new, old, loss_of_twin(p.kind, p.seed))
+    return Outcome(new, old, loss_of_twin(p.kind, p.seed))
 
 
 def first_finding(p: Training, f: Callable) -> str:
@@ -98,22 +101,29 @@ def first_finding(p: Training, f: Callable) -> str:
     found = diagnose(s).first
     return f"{found.sure}: {found.what} {found.where}".rstrip() if found else ""
 
-# %% ../../nbs/lib/exercises/treatment.ipynb #c833d44d
-def numbers(losses) -> str: return ", ".join(f"{loss:.2f}" if math.isfinite(loss) else "NaN or Inf" for loss in losses)
+# %% ../../nbs/lib/exercises/treatment.ipynb #43ef4204
+def written(losses) -> str: return ", ".join(f"{loss:.2f}" if math.isfinite(loss) else "NaN or Inf" for loss in losses)
 
 
-def what_is_wrong(results: list[Judged], untreated: float) -> str:
-    "What the three losses say about a treatment that does not cure all."
-    own, *others = results
-    if own.ratio <= CURED: return ("It helps this patient and not the others: does it set something that fits one seed "
-                                   "only, such as a row, a unit or a number?")
+def what_is_wrong(own: Outcome, untreated: float) -> str:
+    "What the loss says about a treatment that does not cure its patient."
     if own.old_loss <= CURED*own.twin: return (
         "On the stored data it does well. New data go through `patient.prepare` and the model in eval mode, and not "
         "through `patient.batch`: what is different for them?")
-    if not math.isfinite(own.loss): return "The losses are not finite: look where the first such number is made."
-    if own.loss >= .97*untreated or own.loss >= .9*GUESS and untreated >= .9*GUESS:
+    if not math.isfinite(own.loss): return "That is not finite: look where the first such number is made."
+    if own.loss >= .97*untreated or min(own.loss, untreated) >= .9*GUESS:
         return "That is as bad as without a treatment: the disease is still there, or what you changed is not used."
     return "That is better than without a treatment. Something still holds it back."
+
+
+def not_cured(admit: Callable[[int], Training], seed: int, f: Callable, own: Outcome) -> NotYet:
+    "Why this patient is not cured."
+    untreated = admit(seed)
+    untreated.train()
+    why, found = what_is_wrong(own, untreated.new_loss()), first_finding(admit(seed), f)
+    said = f" `diagnose` says of the treated patient: {found}." if found else ""
+    return NotYet(f"After this treatment, the loss on new data is {written([own.loss])}; that of the healthy twin is "
+                  f"{own.twin:.2f}, and at most {CURED} times that is asked for. {why}{said}")
 
 
 def treatment(
@@ -121,18 +131,15 @@ def treatment(
     seed: int, # Of the patient that is treated
     f: Callable, # The treatment
 ) -> str: # What is right about it
-    "Judge a treatment on three seeds, or stop with a sentence."
+    "Judge a treatment on this patient, and where it helps, on two others; or stop with a sentence."
     require(callable(f), f"`treat` needs a function that changes a patient, and got {what_it_is(f)}.")
-    seeds = [seed + k*APART for k in range(3)]
     with own_settings():
-        results = [judged(admit(s), f) for s in seeds]
-        losses, twins = numbers(r.loss for r in results), numbers(r.twin for r in results)
-        if all(r.ratio <= CURED for r in results):
-            return f"cured. Loss on new data, of this patient and two others: {losses}; of their healthy twins: {twins}."
-        untreated = admit(seed)
-        untreated.train()
-        why = what_is_wrong(results, untreated.new_loss())
-        found = first_finding(admit(seed), f)
-    said = f" `diagnose` says of the treated patient: {found}." if found else ""
-    raise NotYet(f"Loss on new data, of this patient and two others: {losses}; of their healthy twins: {twins}. "
-                 f"At most {CURED} times that is asked for. {why}{said}")
+        own = outcome_of(admit(seed), f)
+        if own.ratio > CURED: raise not_cured(admit, seed, f, own)
+        all_three = [own, *(outcome_of(admit(seed + k*APART), f) for k in (1, 2))]
+    losses, twins = written(r.loss for r in all_three), written(r.twin for r in all_three)
+    said = f"Loss on new data, of this patient and two others: {losses}; of their healthy twins: {twins}."
+    require(all(r.ratio <= CURED for r in all_three),
+            f"{said} It helps this patient and not the others: does it set something that fits one seed only, such as "
+            "a row, a unit or a number?")
+    return f"cured. {said}"

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/exercises/twins.ipynb #81f951f6
+# %% ../../nbs/lib/exercises/twins.ipynb #715007fe
 import math
 from collections.abc import Callable
 from functools import lru_cache
@@ -16,21 +16,21 @@ from torch.nn import functional as F
 
 from hooklab.hooks.select import not_a_model
 from hooklab.exercises.checking import NotYet, own_settings
-from hooklab.exercises.patterns import CLASSES, KINDS, patterns
+from hooklab.exercises.patterns import CLASSES, NETWORKS, patterns
 
-# %% ../../nbs/lib/exercises/twins.ipynb #dcaa8eb3
+# %% ../../nbs/lib/exercises/twins.ipynb #96022264
 N_TRAIN, N_NEW = 2048, 1024  # samples
-STEPS, BATCH = 150, 32
+N_STEPS, BATCH = 150, 32
 GUESS = math.log(CLASSES)  # the loss of an answer that ignores the input
 
 
-def usual_batch(p: "Training", i: int) -> tuple[Tensor, Tensor]:
+def usual_batch(p: "Setup", i: int) -> tuple[Tensor, Tensor]:
     "Inputs and labels for a step."
     rows = p.rows[i]
     return p.prepare(p.x[rows]), p.y[rows]
 
 
-def usual_step(p: "Training", x: Tensor, y: Tensor) -> Tensor:
+def usual_step(p: "Setup", x: Tensor, y: Tensor) -> Tensor:
     "A step of training; returns the loss."
     p.model.train()
     loss = p.loss(p.model(x), y)
@@ -40,7 +40,7 @@ def usual_step(p: "Training", x: Tensor, y: Tensor) -> Tensor:
     return loss
 
 
-def scaled(x: Tensor) -> Callable[[Tensor], Tensor]:
+def standardized(x: Tensor) -> Callable[[Tensor], Tensor]:
     "A function that brings numbers like `x` to mean 0 and standard deviation 1."
     mean, std = x.mean(), x.std()
     return lambda inputs: (inputs - mean)/std
@@ -48,9 +48,9 @@ def scaled(x: Tensor) -> Callable[[Tensor], Tensor]:
 
 def as_it_is(x: Tensor) -> Tensor: return x
 
-# %% ../../nbs/lib/exercises/twins.ipynb #8bcc19ef
-class Training:
-    "A model, its data and its training loop."
+# %% ../../nbs/lib/exercises/twins.ipynb #06613d1c
+class Setup:
+    "A model, its data, and what trains it."
     def __init__(
         self,
         kind: str, # Which network: `relu`, `tanh`, `cnn` or `rnn`
@@ -59,13 +59,13 @@ class Training:
         self.kind, self.seed, self.locked = kind, seed, False
         with own_settings():
             torch.manual_seed(seed)
-            self._model = KINDS[kind].make()
-            self.optimizer: torch.optim.Optimizer = KINDS[kind].optimizer(self._model.parameters()) # Makes the steps
+            self._model = NETWORKS[kind].make()
+            self.optimizer: torch.optim.Optimizer = NETWORKS[kind].optimizer(self._model.parameters()) # Makes the steps
             self.scheduler = None # What changes the learning rate, where something does
             self.loss: Callable = F.cross_entropy # `f(output, labels)`, called by `step`
             self.x, self.y = patterns(N_TRAIN, seed, draw=1) # The inputs to train on, as stored, and their labels
-            self.prepare: Callable = as_it_is if KINDS[kind].scales else scaled(self.x) # For old and new inputs
-            self.rows: Tensor = torch.randint(N_TRAIN, (STEPS, BATCH)) # Which samples make up the batch of each step
+            self.prepare: Callable = as_it_is if NETWORKS[kind].scales else standardized(self.x) # Of all inputs
+            self.rows: Tensor = torch.randint(N_TRAIN, (N_STEPS, BATCH)) # Which samples make up the batch of each step
         self.batch: Callable = usual_batch # `f(patient, i)`: prepared inputs and labels for step `i`
         self.step: Callable = usual_step # `f(patient, inputs, labels)`: a step of training; returns the loss
         self.losses: list[float] = [] # The loss of each step so far
@@ -81,9 +81,12 @@ class Training:
         raise NotYet("The model may be changed in place, and not be replaced: set a layer, a weight or a bias of "
                      "`patient.model`.")
 
+# %% ../../nbs/lib/exercises/twins.ipynb #f5e7979f
+class Training(Setup):
+    "A model, its data and its training loop."
     def train(
         self,
-        steps: int = STEPS, # How many; a second call goes on where the first has stopped
+        steps: int = N_STEPS, # How many; a second call goes on where the first has stopped
         after_step: Callable | None = None, # Called with the loss after each step, as in `after_step=stats.step`
     ) -> list[float]: # The losses of these steps
         "Train the model, with hooks or without."
@@ -99,7 +102,7 @@ class Training:
         return self.losses[began:]
 
     def loss_on(self, x: Tensor, y: Tensor) -> float: # The cross-entropy; Inf where it is not finite
-        "How well the model answers these inputs, in eval mode. Outputs may be logits, probabilities or their logarithms."
+        "How well the model answers these inputs, in eval mode, with logits, probabilities or their logarithms."
         was_training = self.model.training
         with torch.no_grad(): output = self.model.eval()(self.prepare(x))
         self.model.train(was_training)
@@ -112,7 +115,7 @@ class Training:
         "The loss on samples that are not among those to train on: the number by which the clinic judges."
         return self.loss_on(*patterns(N_NEW, self.seed, draw=2))
 
-# %% ../../nbs/lib/exercises/twins.ipynb #3d60f856
+# %% ../../nbs/lib/exercises/twins.ipynb #fd4ab3af
 @lru_cache
 def loss_of_twin(kind: str, seed: int) -> float:
     "The loss on new data of a healthy training."

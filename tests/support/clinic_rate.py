@@ -46,4 +46,6 @@ if __name__ == "__main__":
     rows = rate()
     for what, (_, right, others) in sorted(rows.items()): print(f"{what:36}{right} of {len(SEEDS)}   {others or ''}")
     known = [right for is_known, right, _ in rows.values() if is_known]
-    print(f"with an id: {sum(known)} of {len(known)*len(SEEDS)}; all: {sum(r for _, r, _ in rows.values())} of {len(rows)*len(SEEDS)}")
+    rest = sum(right for is_known, right, _ in rows.values() if not is_known)
+    print(f"with an id: {sum(known)} of {len(known)*len(SEEDS)}")
+    print(f"without: {rest} of {(len(rows) - len(known))*len(SEEDS)}")
