@@ -201,7 +201,7 @@ def test_what_is_printed_does_not_name_the_disease():
         p = one_with(what, kind)
         told = repr(p) + repr(p.model)
         for name in (what, *DISEASES[what].aliases):
-            assert name in ("dropout", "sigmoid") or name not in told.lower(), (name, told)
+            assert name in ("dropout", "sigmoid", "batchnorm") or name not in told.lower(), (name, told)
         if p.step is not twins.usual_step: assert p.step.__name__ == "step" and inspect.getsource(p.step)
 
 
