@@ -151,7 +151,7 @@ def other_parameters_in(p, rng):
     p.optimizer = NETWORKS[p.kind].optimizer(deepcopy(p.model).parameters())
     return []
 
-# %% ../../nbs/lib/exercises/run-diseases.ipynb #721c39e6
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #5ce105ac
 @disease("no zero_grad", 2, NOT, "relu tanh", GRADIENTS,
          "`grad` of a parameter before backward: is it still that of the step before?",
          "forgot zero_grad, missing zero_grad, zero_grad missing, zero grad, zero_grad, gradients add up, "
@@ -189,7 +189,7 @@ def step_before_backward_in(p, rng):
     return []
 
 
-@disease("eval mode", 2, NOT, "cnn", "what each layer does in the training loop, and in which mode",
+@disease("eval mode", 2, SLOW, "cnn", "what each layer does in the training loop, and in which mode",
          "`model.training` inside a step, with a forward hook",
          "forgot train mode, model.eval, no train mode, forgot model.train, trained in eval mode, missing model.train")
 def eval_mode_in(p, rng):

@@ -1,4 +1,4 @@
-"""How often the first finding of `diagnose` names the disease of a patient of the clinic: five seeds of each disease.
+"""How often the first finding of `diagnose` names the disease of a patient of the clinic: one patient of each disease.
 
     python tests/support/clinic_rate.py
 
@@ -11,7 +11,7 @@ from hooklab.exercises import patients
 from hooklab.exercises.diseases import DISEASES
 from hooklab.stats.fault_table import FAULTS
 
-SEEDS = range(5)
+SEEDS = range(1)
 
 
 def with_disease(what):
@@ -30,22 +30,22 @@ def first_findings(what):
     return plan.disease, found
 
 
-def rate(whats=None):
-    "By disease: whether `diagnose` has a word for it, how often it says it, and what else it says."
+def rate() -> dict[str, tuple]:
+    "By disease: whether `diagnose` has a word for it, and how often it says it; each is printed as soon as it is known."
     patients.patient(0)
     rows = {}
-    for what in whats or DISEASES:
+    for what in sorted(DISEASES):
         d, found = first_findings(what)
         right = sum(n for name, n in found.items() if name in (d.what, *d.also))
-        rows[what] = (what in FAULTS, right, {name: n for name, n in found.items() if name not in (d.what, *d.also)})
+        others = ", ".join(name for name in found if name not in (d.what, *d.also))
+        rows[what] = what in FAULTS, right
+        print(f"{what:36}{right} of {len(SEEDS)}   {others}".rstrip(), flush=True)
     return rows
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     rows = rate()
-    for what, (_, right, others) in sorted(rows.items()): print(f"{what:36}{right} of {len(SEEDS)}   {others or ''}")
-    known = [right for is_known, right, _ in rows.values() if is_known]
-    rest = sum(right for is_known, right, _ in rows.values() if not is_known)
-    print(f"with an id: {sum(known)} of {len(known)*len(SEEDS)}")
-    print(f"without: {rest} of {(len(rows) - len(known))*len(SEEDS)}")
+    for has_id, text in ((True, "with an id"), (False, "without")):
+        those = [right for known, right in rows.values() if known == has_id]
+        print(f"{text}: {sum(those)} of {len(those)*len(SEEDS)}")
