@@ -32,7 +32,7 @@ def first_findings(what):
 
 
 def rate() -> dict[str, tuple]:
-    "By disease: whether `diagnose` has a word for it, and how often it says it; each is printed as soon as it is known."
+    "By disease: whether `diagnose` has a word for it, and how often it says it; printed as soon as it is known."
     patients.patient(0)
     rows = {}
     for what in sorted(DISEASES):
