@@ -162,7 +162,7 @@ def _shrinks(answer):
                 f"A hook removed itself from its list ({which}), and the next one was missed: loop over a copy, "
                 "`[*hooks]`.")
 
-# %% ../../nbs/lib/exercises/lesson-17.ipynb #0739552d
+# %% ../../nbs/lib/exercises/lesson-17.ipynb #dfd4a34d
 class _Around(nn.Module):
     "A layer, called `times` times, between two others; its input is also used beside it."
     def __init__(self, layer, times=1, beside=False):
@@ -199,7 +199,7 @@ _CASES = {  # name: the layer, the same as a function, how often it runs, is its
     "an ordinary layer": (nn.Tanh, torch.tanh, 1, False, "The gradient of the input comes first."),
     "a layer that works in place": (lambda: nn.LeakyReLU(0.3, inplace=True), _leaky, 1, False,
                                     "Give it a `clone()`, not a view, and listen before the layer overwrites it."),
-    "a layer whose input is used elsewhere, too": (nn.Tanh, torch.tanh, 1, True, "Only the layer may get the `clone()`."),
+    "a layer whose input is used elsewhere, too": (nn.Tanh, torch.tanh, 1, True, "Only the layer gets the `clone()`."),
     "a layer that runs twice": (nn.Tanh, torch.tanh, 2, False, "Make a new dict in each call of the pre hook."),
     "a layer that returns its input": (nn.Identity, lambda t: t, 1, False, "Input and output are one: clone both."),
 }

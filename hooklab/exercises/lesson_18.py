@@ -62,7 +62,7 @@ def _unchanged(model, before, what):
 
 def _state(model): return {name: t.clone() for name, t in model.state_dict().items()}
 
-# %% ../../nbs/lib/exercises/lesson-18.ipynb #4219031a
+# %% ../../nbs/lib/exercises/lesson-18.ipynb #9947a1eb
 _PARTS = [  # what is changed, the limit, the right answer, what is special about it
     (None, 1e-5, "", "two equal models"),
     (_more("last", 1.), 1e-5, "last", "a port whose last layer is wrong"),
@@ -101,7 +101,6 @@ def _parting(answer):
 
 
 def _hides(answer):
-    "A difference that the layer in place removes."
     def below_zero(model):
         model.first.bias.data -= 50
         model.first.weight.data[:, 0] *= 2
@@ -117,7 +116,7 @@ def _hides(answer):
             "A difference of 0.5 between outputs of the size of 10,000 is less than a ten-thousandth: the error is "
             "relative.")
 
-# %% ../../nbs/lib/exercises/lesson-18.ipynb #346c2ca9
+# %% ../../nbs/lib/exercises/lesson-18.ipynb #d3db4517
 class _Sum(nn.Module):
     "Adds up in one order, or in the other; `off` makes a mistake of this size."
     def __init__(self, backwards=False, off=0.):
@@ -162,14 +161,13 @@ def _kind_of_difference(answer):
 
 
 def _relative(answer):
-    "Outputs far from 1: the error is relative."
     x = torch.rand(9, 40)
     large = answer(_Sum(), _Sum(backwards=True), 1e9*x) == "rounding"
     require(large and answer(_Sum(), _Sum(off=1e-4), 1e-9*x) == "mistake",
             "For outputs of a billion or of a billionth, a difference has another size: divide by the length of the "
             "output.")
 
-# %% ../../nbs/lib/exercises/lesson-18.ipynb #62a54a49
+# %% ../../nbs/lib/exercises/lesson-18.ipynb #042183b1
 def _error(a, b): return ((a - b).norm()/a.norm()).item()
 
 
@@ -194,12 +192,11 @@ def _exchanged(model, port, x, recorded=False):
 
 
 def _asked(answer: Answer, model, port, x):
-    "A name and a number, in this order."
     name, value = unpacked(answer(model, port, x), 2, "a name and a number")
     require(isinstance(name, str), f"The answer should be a name and a number; the first is {what_it_is(name)}.")
     return name, one_number(value, "The error")
 
-
+# %% ../../nbs/lib/exercises/lesson-18.ipynb #e3c05147
 _CHANGES = [
     (_both(_more("first", 0.1), _more("last", 2.)), "a small mistake in `first` and a large one in `last`"),
     (_both(_more("first", 2.), _more("last", 0.05)), "a large mistake in `first` and a small one in `last`"),

@@ -68,7 +68,7 @@ def _step_change(answer):
                             "measurements?" if training else f"It should be about {right:.4f}; yours is {got:.4f}.")
     return "the change of one layer's output, undisturbed by dropout"
 
-# %% ../../nbs/lib/exercises/lesson-21.ipynb #42a91588
+# %% ../../nbs/lib/exercises/lesson-21.ipynb #02e15719
 class _Any(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -78,7 +78,6 @@ class _Any(nn.Module):
 
 
 def _rates(groups, model):
-    "The rate of each parameter, by name; says what is wrong with the groups."
     require(isinstance(groups, (list, tuple)) and all(isinstance(group, dict) for group in groups),
             f"The answer should be a list of dicts; yours is {what_it_is(groups)}.")
     names, rates = {id(p): name for name, p in model.named_parameters()}, {}
@@ -159,7 +158,7 @@ def _irregular(widths, power):
     "Sizes that lie on no straight line: the third width is too large."
     return [w**power*(4 if k == 2 else 1) for k, w in enumerate(widths)]
 
-# %% ../../nbs/lib/exercises/lesson-21.ipynb #2ef18721
+# %% ../../nbs/lib/exercises/lesson-21.ipynb #1c565377
 @exercise("21c")
 def _exponents(answer):
     x, spread = torch.randn(5, 4), {1: 1., 2: 3., 5: 0.5}
@@ -177,9 +176,8 @@ def _exponents(answer):
                                        f"{what_it_is(got)}.")
         require(set(asked) == {(w, s) for w in widths for s in spread}, "`make` should be called for each width and "
                 "each seed.")
-        names = {"a", "inside.0", "inside.1"}
         require(not {"", "inside"} & got.keys(), "Leave out layers with layers inside: `\"\"` and `inside`.")
-        require(got.keys() >= {"a", "inside.1"}, f"The names should be {sorted(names)}; yours are "
+        require(got.keys() >= {"a", "inside.1"}, f"The names should be {['a', 'inside.0', 'inside.1']}; yours are "
                                                  f"{sorted(map(str, got))}.")
         _exponent(one_number(got["a"], "Each exponent"), widths, power)
         ends = _slope(widths, [math.log(s/w**power) for s, w in zip(_irregular(widths, power), widths)])
