@@ -82,7 +82,7 @@ def _induction_score(answer):
             "The scores are right, but `weights` or `tokens` are changed: work on copies.")
     return "for any text, whatever is repeated where"
 
-# %% ../../nbs/lib/exercises/lesson-20.ipynb #07cfec28
+# %% ../../nbs/lib/exercises/lesson-20.ipynb #0371c635
 class _InPlace(nn.Module):
     def __init__(self):
         super().__init__()
@@ -104,7 +104,6 @@ class _Reads(nn.Module):
 
 
 def _streams(model, tokens):
-    "What each named layer returns, as it is when it returns it."
     found = {"embed": model.embed(tokens)}
     x = found["embed"]*3
     for i, block in enumerate(model.blocks): found[f"blocks.{i}"] = x = block(x.clone())
