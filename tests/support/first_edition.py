@@ -9,8 +9,4 @@ FIRST_EDITION = {
     "10-nan-hunt",
     "11-probes",
     "12-cam",
-    "13-intervene",
-    "14-patching",
-    "15-memory-time",
-    "16-text",
 }
