@@ -126,7 +126,7 @@ def one_number(
     "`value` as a float, where it is one real number; a tensor with one element is one too."
     if isinstance(value, str): number = None
     else:
-        try: number = float(value)
+        try: number = float(value.detach() if isinstance(value, torch.Tensor) else value)
         except Exception: number = None  # whatever `float` meets in a value of unknown type
     require(number is not None, f"{what} should be one number, and yours is {what_it_is(value)}.")
     return number
