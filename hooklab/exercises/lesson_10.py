@@ -27,7 +27,7 @@ class _Bad(nn.Module):
         self.middle.add_module("act", nn.ReLU())
         self.middle.add_module("log", _Log())
         with torch.no_grad():
-            self.first.weight.mul_(0.1)
+            self.first.weight.mul_(0.1).abs_()
             self.first.bias.fill_(bias)
             self.last.weight.copy_(torch.tensor([[1., -1., 1., -1.]]).expand(2, 4))
 
