@@ -9,7 +9,6 @@ FIRST_EDITION = {
     "06-callback",
     "07-init",
     "08-gradients",
-    "11-probes",
     "12-cam",
     "13-intervene",
     "14-patching",
