@@ -108,7 +108,7 @@ def _honest(answer):
     require(all(torch.equal(rows, f[:n]) for rows, _ in taught), f"Train the probe on the first {n} rows, `f[:n]`.")
     require(not near(got[0], by_heart[0]),
             "You ask about the rows that the probe was trained on: it knows them by heart. Ask about `f[n:]`.")
-    require(not near(got[0], by_heart[1]),
+    require(near(got[0], right[0]) or not near(got[0], by_heart[1]),
             "You ask about all rows, and the probe was trained on some of them. Ask about `f[n:]`.")
     require(not (near(got[0], right[1]) and near(got[1], right[0])),
             "The other way round: the accuracy first, the control second.")
@@ -117,7 +117,7 @@ def _honest(answer):
             "fraction of matches: between 0 and 1.")
     require(len(taught) > 1, "You train only one probe. The control is another: train it on `nonsense[:n]`.")
     require(not near(got[1], right[0]), "Your control was trained on the true labels. Train it on `nonsense[:n]`.")
-    require(not near(got[1], wrong_control),
+    require(near(got[1], right[1]) or not near(got[1], wrong_control),
             "You also compare your control with `nonsense`: compare it with the true labels, `y[n:]`.")
     require(near(got[1], right[1]),
             f"The control should be about {right[1]:.2f}; yours is {got[1]:.2f}. Train it on "

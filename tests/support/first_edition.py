@@ -9,7 +9,6 @@ FIRST_EDITION = {
     "06-callback",
     "07-init",
     "08-gradients",
-    "12-cam",
     "13-intervene",
     "14-patching",
     "15-memory-time",
