@@ -70,11 +70,9 @@ def check_sidebar(contents: list):
 
 def documented(facts: dict) -> dict[str, list[tuple[str, str]]]:
     "The public names that each page documents, with their places, from the index that nbdev keeps."
-    index, package = ROOT/facts["name"]/"_modidx.py", ROOT/facts["name"]/"all.py"
-    if not (index.exists() and package.exists()): return {}
-    public = set(
-        re.findall(r"'(\w+)'", package.read_text(encoding="utf-8").partition("__all__ = [")[2].partition("]")[0])
-    )
+    from site_symbols import public_names
+    index, public = ROOT/facts["name"]/"_modidx.py", public_names()
+    if not (index.exists() and public): return {}
     read = {}
     exec(compile(index.read_text(encoding="utf-8"), index, "exec"), read)
     found = {}
@@ -131,7 +129,7 @@ def build():
     except Exception as error:  # such as code that cannot be read, or a symbol that was not exported
         shutil.rmtree(PROC, ignore_errors=True)  # a page that was begun would count as done
         sys.exit(f"A notebook cannot be made into a page ({' '.join(str(error).split())[:300]}): "
-                 "run `nbdev-test` to see which cell fails, fix it, then `make site`")
+                 "fix it with `make lab`, run `make export`, then `make site`")
     include_files(PROC, ROOT)
     nav = Navigation(contents, read_pages(NBS), facts)
     write_lists(NBS, PROC, nav, documented(facts))

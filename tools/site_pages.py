@@ -27,7 +27,8 @@ from site_around import (
 )
 from site_frame import CLASS, LESSON, Navigation, around, head, toc_short
 from site_problems import Links, all_problems, links_of, page_problems, target
-from site_search import entries, public_names, write_index
+from site_search import entries, write_index
+from site_symbols import public_names
 from site_weight import lighten, vocabulary
 from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_words, read_glossary
 
@@ -111,7 +112,7 @@ def finish_site(docs: Path, nav: Navigation) -> list[str]:
 def known_of(docs: Path) -> Known:
     "What the glossary and the list of references say, as they are rendered."
     glossary, references = docs/"explain/glossary.html", docs/"explain/references.html"
-    return Known(public_names(Path(__file__).parent.parent), read_glossary(read(glossary)) if glossary.exists() else [],
+    return Known(public_names(), read_glossary(read(glossary)) if glossary.exists() else [],
                  read_references(read(references)) if references.exists() else {})
 
 
@@ -130,7 +131,7 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     finish_figures(soup, file)
     if lessons: hang_gallery(soup, docs, lessons)
     link_to_source(soup, file, docs, anchors)
-    search = entries(soup, address, known.public)
+    search = entries(soup, address)
     explain(soup, name, kind, known, top)
     if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
     finish_main(soup, name, nav)

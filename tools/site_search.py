@@ -15,7 +15,6 @@ from bs4 import BeautifulSoup, Comment, Tag
 NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg",
                 "toc-short", "offer", "source-link", "code-fold", "read-more"}
 LEFT_OUT = {"source", "check", "missing"}  # the reference has the words of the source, and checks show solutions
-FOLDERS = {"lessons": "lesson", "howto": "howto", "source": "source"}
 SYNONYMS = Path(__file__).with_name("search_synonyms.txt")
 SHOWN, SHOWN_INSIDE = 480, 130  # how much of a section's text is kept to be shown: pages for contributors come last
 WORD = re.compile(r"\b(?!__)[^\W\d]\w*|\d+[^\W\d]\w*")  # __init__ stands in all code
@@ -30,27 +29,6 @@ WEAK = frozenset("""after before cause causes class code create every example fi
 happen help inside keep know let look made make need new one produce produces program run see set show simple still
 take tell tutorial two use used want work works wrong""".split())
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
-
-
-def page_kind(soup: BeautifulSoup, name: str, public: frozenset[str]) -> str:
-    "What a page is for; a page of the reference without a public name is for contributors (`inside`)."
-    if kind := soup.body.get("data-kind"): return kind
-    folder, _, rest = name.partition("/")
-    if not rest: return {"404.html": "missing", "index.html": "home", "gallery.html": "gallery"}.get(name, "explain")
-    if folder != "lib": return FOLDERS.get(folder, "explain")
-    if rest.startswith("exercises/lesson-"): return "check"
-    if rest.startswith("exercises/"): return "inside"
-    if "/" not in rest or rest.startswith("faults/") or rest.endswith("/index.html"): return "reference"
-    named = {heading.get_text(strip=True) for heading in soup.main.find_all(["h2", "h3", "h4"])}
-    return "reference" if named & public else "inside"
-
-
-def public_names(root: Path) -> frozenset[str]:
-    "All that `import hooklab as hl` offers."
-    notebook = root/"nbs/lib/all.ipynb"
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"] if notebook.exists() else []
-    lists = re.findall(r"_all_ = \[(.*?)\]", "\n".join("".join(cell["source"]) for cell in cells), re.S)
-    return frozenset(re.findall(r'"(\w+)"', " ".join(lists)))
 
 
 def page_sections(soup: BeautifulSoup) -> list[dict]:
@@ -94,9 +72,9 @@ def number(n: int) -> str:
     return DIGITS[n] if n < 32 else DIGITS[32 + n % 32] + number(n//32)
 
 
-def entries(soup: BeautifulSoup, name: str, public: frozenset[str]) -> dict | None:
+def entries(soup: BeautifulSoup, name: str) -> dict | None:
     "What the index says of a page, or None if search leaves it out."
-    if (kind := page_kind(soup, name, public)) in LEFT_OUT: return None
+    if (kind := soup.body["data-kind"]) in LEFT_OUT: return None
     described = soup.main.select_one("#title-block-header .description")
     description = " ".join(described.get_text(" ", strip=True).split()) if described else ""
     if described: described = described.extract()  # it is a part of the page's name, and not of its text

@@ -244,6 +244,16 @@ def modules() -> dict[str, Module]:
 
 
 @cache
+def public_names() -> frozenset[str]:
+    "All that `import hooklab as hl` offers."
+    file = ROOT/"hooklab"/"all.py"
+    if not file.exists(): return frozenset()
+    statements = ast.parse(file.read_text(encoding="utf-8")).body
+    lists = [part.value for part in statements if isinstance(part, ast.Assign) and part.targets[0].id == "__all__"]
+    return frozenset(ast.literal_eval(lists[0]))
+
+
+@cache
 def symbols() -> dict[str, Symbol]:
     "Every function and class of the package, by name: no two rooms have the same."
     return {part.name: Symbol(part.name, part, module) for module in modules().values() for part in module.body

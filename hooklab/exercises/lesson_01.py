@@ -5,15 +5,16 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/exercises/lesson-01.ipynb #89f0ed55
+# %% ../../nbs/lib/exercises/lesson-01.ipynb #1b460a94
 import math
 
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, require
+from .checking import NotYet, Planted, exercise, one_number, require, what_it_is
+from ..hooks.attached import hooks_on
 
-# %% ../../nbs/lib/exercises/lesson-01.ipynb #1f27d7a2
+# %% ../../nbs/lib/exercises/lesson-01.ipynb #8ca79dcc
 class _Reader(nn.Module):
     def __init__(self):
         super().__init__()
@@ -22,20 +23,27 @@ class _Reader(nn.Module):
 
     def forward(self, x): return self.head(self.act(self.act(self.stem(x)).flatten(1)))
 
-# %% ../../nbs/lib/exercises/lesson-01.ipynb #08731171
+
+def _of_others(m, i, o): pass  # a hook that is on a model before the answer runs
+
+# %% ../../nbs/lib/exercises/lesson-01.ipynb #e9d2eba4
 @exercise("01a")
 def _layer_shape(answer):
     for name, made, took in [("stem", (3, 4, 8, 8), (3, 1, 8, 8)), ("head", (3, 10), (3, 256))]:
         model = _Reader()
         shape = answer(model, model.get_submodule(name), torch.rand(3, 1, 8, 8))
         require(not isinstance(shape, torch.Tensor), "You return the tensor itself. Return its shape, `o.shape`.")
-        shape = tuple(shape) if isinstance(shape, (tuple, list)) else shape
-        all_shapes = isinstance(shape, tuple) and all(isinstance(s, (tuple, list)) for s in shape)
-        inside = shape if all_shapes else ()
+        require(isinstance(shape, (tuple, list)), f"The answer should be a shape, and yours is {what_it_is(shape)}.")
+        shape = tuple(shape)
+        require(not any(isinstance(part, torch.Tensor) for part in shape),
+                "You return a list of tensors: take one out, and return its shape, `o.shape`.")
+        inside = [part for part in shape if isinstance(part, (tuple, list))]
         require(len(inside) != 1, "Your function returns a list that contains the shape: take it out with `[0]`.")
         require(not inside,
                 "You return several shapes. `hl.Hooks` of an `nn.Sequential` hooks each layer inside it; "
                 "`hl.Hook(layer, f)` hooks the layer itself.")
+        require(all(isinstance(part, int) for part in shape),
+                f"A shape has whole numbers only; yours is {what_it_is(shape)}.")
         require(shape != took,
                 f"{took} is the shape of the input of `{name}`. Its output is the third argument of the hook.")
         require(shape != (3, 10) or made == (3, 10),
@@ -43,19 +51,23 @@ def _layer_shape(answer):
         require(shape == made, f"The output of `{name}` has shape {made}; your function returns {shape}.")
     return "you can see the shape of any layer's output"
 
-# %% ../../nbs/lib/exercises/lesson-01.ipynb #2e8c77ac
+# %% ../../nbs/lib/exercises/lesson-01.ipynb #af4f77fd
 @exercise("01b")
 def _count_calls(answer):
     model = _Reader()
+    model.head.register_forward_hook(_of_others)
     right = {"stem.0": 1, "stem.1": 1, "act": 2, "spare": 0, "head": 1}
     try: counts = answer(model, torch.rand(3, 1, 8, 8))
     except NotYet as error:
         require(not isinstance(error.__cause__, KeyError), f"{error} Let every count start at 0 before the model runs.")
         raise
-    require(isinstance(counts, dict), f"The answer should be a dict from name to number, not {type(counts).__name__}.")
-    counts = dict(counts)
+    require(isinstance(counts, dict), f"The answer should be a dict from name to number, and yours is "
+                                      f"{what_it_is(counts)}.")
+    require(counts, "Your dict is empty. Begin with a 0 for every layer without layers inside, and let the hooks "
+                    "count. Were they on while the model ran?")
     require(all(isinstance(name, str) for name in counts),
             "The keys should be the names of the layers, such as 'stem.0'.")
+    counts = {name: one_number(n, f"The count of `{name}`") for name, n in counts.items()}
     extra, missing = counts.keys() - right.keys(), right.keys() - counts.keys()
     require(not extra & {"", "stem"},
             "Count only layers without layers inside: leave out those for which `list(m.children())` is not empty.")
@@ -68,41 +80,82 @@ def _count_calls(answer):
             f"All calls were counted for `{''.join(ran)}`. A function made in a loop looks `name` up when it is "
             "called, and by then `name` is the last one. Bind it with `name=name` in the arguments.")
     require(counts["act"] != 1, "`act` runs twice in one pass, and both runs count.")
-    require(counts == right, f"It should be {right}; your function returns {counts}.")
+    require(any(counts.values()), "Every count is 0. Does the model run while your hooks are on, and do they count?")
+    require(counts == right, f"It should be {right}; your function returns { {n: int(c) for n, c in counts.items()} }.")
+    require(any(row.function == "_of_others" for row in hooks_on(model)),
+            "The counts are right, but a hook that was on the model before is gone. Remove your own hooks only: keep "
+            "the handles and call `handle.remove()`.")
+    other = nn.Sequential(nn.Tanh(), nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+    require(answer(other, torch.rand(2, 4)) == {"0": 1, "1.0": 1, "1.1": 1},
+            "Right for one model, and wrong for another one: take the names from `model.named_modules()`.")
     return "every call is counted, for the layer that runs twice and for the one that never runs too"
 
-# %% ../../nbs/lib/exercises/lesson-01.ipynb #8163bdea
+# %% ../../nbs/lib/exercises/lesson-01.ipynb #7bc8bc8d
 class _Fails(nn.Module):
     def forward(self, x): raise Planted("this layer fails on purpose")
 
 
-@exercise("01c")
-def _gains(answer):
-    model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)), torch.randn(64, 8)
-    steps = [x]
-    for layer in model: steps.append(layer(steps[-1]).detach())
-    stds = [step.std().item() for step in steps]
-    right, got = [b / a for a, b in zip(stds, stds[1:])], answer(model, x)
-    require(isinstance(got, (list, tuple, torch.Tensor)) and getattr(got, "ndim", 1) == 1,
-            f"The answer should be a list with one number for each layer, not {type(got).__name__}.")
-    require(len(got) == len(right),
-            f"The list should have one number for each of the {len(right)} layers; yours has {len(got)}.")
-    require(all(isinstance(gain, (int, float)) or torch.is_tensor(gain) and gain.numel() == 1 for gain in got),
-            "Each entry should be a single number.")
-    got = [torch.as_tensor(gain).item() for gain in got]
+class _Winding(nn.Module):
+    "Runs its layers in another order than it has them, and one of them twice."
+    def __init__(self):
+        super().__init__()
+        self.first, self.act, self.last = nn.Linear(8, 8), nn.Tanh(), nn.Sequential(nn.Linear(8, 8), nn.Sigmoid())
 
+    def forward(self, x): return self.act(self.first(self.act(self.last(x)) + x))
+
+
+def _calls_of(model: nn.Module, x: torch.Tensor) -> list[tuple[nn.Module, float, float]]:
+    "For each call of a child, which layer it is, and the deviations of input and output."
+    calls = []
+    def look(m, i, o): calls.append((m, i[0].std().item(), o.std().item()))
+    handles = [m.register_forward_hook(look) for m in model.children()]
+    model(x)
+    for handle in handles: handle.remove()
+    return calls
+
+# %% ../../nbs/lib/exercises/lesson-01.ipynb #c87248cb
+def _numbers(got, model, calls):
+    "The answer as numbers, one for each call of a child."
+    require(isinstance(got, (list, tuple, torch.Tensor)) and getattr(got, "ndim", 1) == 1,
+            f"The answer should be a list with one number for each call, and yours is {what_it_is(got)}.")
+    n_children = len(list(model.children()))
+    require(len(got), "Your list is empty: did the model run while the hooks were on?")
+    require(len(got) != n_children or len(calls) == n_children,
+            f"One of the {n_children} children runs twice, so there are {len(calls)} calls; your list has {len(got)} "
+            "numbers. Run the whole model, and let the hooks append to one list: `.stored` has only the last call "
+            "of each layer.")
+    require(len(got) <= len(calls),
+            f"There are {len(calls)} calls of children; your list has {len(got)} numbers. Hook only "
+            "`model.children()`, not the model itself or the layers inside its children, and run the model once.")
+    require(len(got) == len(calls),
+            f"The list should have one number for each of the {len(calls)} calls; yours has {len(got)}.")
+    return [one_number(gain, "Each entry") for gain in got]
+
+
+def _require_gains(answer, model, x):
+    "The right numbers, and a sentence for each of the usual other ones."
+    calls = _calls_of(model, x)
+    got, right = _numbers(answer(model, x), model, calls), [b / a for m, a, b in calls]
     def close(values): return all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, values, strict=True))
     require(not close([1 / gain for gain in right]), "Upside down: divide the output's deviation by the input's.")
-    require(not close(stds[1:]),
+    require(not close([b for m, a, b in calls]),
             "That is the deviation of the outputs alone: divide by that of the layer's input, `i[0]`.")
-    require(not close([b / stds[0] for b in stds[1:]]),
+    require(not close([b / x.std().item() for m, a, b in calls]),
             "You divide by the deviation of the model's input. Each layer has its own input, `i[0]`.")
     require(not close([gain**2 for gain in right]), "Those are ratios of variances: the standard deviation is `std`.")
+    by_layer = [b / a for layer in model.children() for m, a, b in calls if m is layer]
+    require(close(right) or not close(by_layer),
+            "The numbers are right, but sorted by layer: they should come in the order of the calls.")
     require(close(right),
             f"It should be about {[round(v, 3) for v in right]}; your function returns {[round(v, 3) for v in got]}.")
+
+
+@exercise("01c")
+def _gains(answer):
+    _require_gains(answer, _Winding(), torch.randn(64, 8))
+    _require_gains(answer, nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 4)), torch.randn(32, 5))
     leaves_before = answer.leaves_hooks()
-    broken = nn.Sequential(nn.Linear(8, 8), _Fails())
-    try: answer(broken, x)
+    try: answer(nn.Sequential(nn.Linear(8, 8), _Fails()), torch.randn(64, 8))
     except Planted: pass
     else: require(False, "When the model fails, your function hides the error: let it pass, so that it is noticed.")
     require(leaves_before or not answer.leaves_hooks(),

@@ -5,57 +5,69 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/exercises/lesson-02.ipynb #95c824c8
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #42447fb9
 from collections import OrderedDict
 
 import torch
 from torch import nn
 
-from .checking import NotYet, exercise, require
+from .checking import NotYet, exercise, require, what_it_is
 from ..debug.timeline import Timeline
 
-# %% ../../nbs/lib/exercises/lesson-02.ipynb #cc87f5b9
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #e3ecd644
 @exercise("02a")
 def _eight_events(answer):
-    model = nn.Sequential(OrderedDict(first=nn.Linear(3, 3), second=nn.Linear(3, 2)))
-    with Timeline(model, "*") as timeline: model(torch.randn(4, 3, requires_grad=True)).sum().backward()
-    right = [(e.kind, e.name) for e in timeline.rows if e.kind != "accumulated"]
+    names = {"outer": "outer", "outer.inner": "inner"}
+    block = nn.Sequential(OrderedDict(first=nn.Tanh(), inner=nn.Linear(3, 3), last=nn.Tanh()))
+    model = nn.Sequential(OrderedDict(outer=block))
+    with Timeline(model, *names) as timeline: model(torch.randn(4, 3, requires_grad=True)).sum().backward()
+    right = [(e.kind, names[e.name]) for e in timeline.rows if e.kind != "accumulated"]
     got = answer()
-    require(isinstance(got, (list, tuple)), f"The answer should be a list of pairs, not {type(got).__name__}.")
+    require(isinstance(got, (list, tuple)), f"The answer should be a list of pairs, and yours is {what_it_is(got)}.")
     got = [tuple(event) if isinstance(event, (list, tuple)) else event for event in got]
     for event in got:
-        require(event in right, f"{event!r} is not one of the events: a kind and a layer, such as {right[1]}.")
-    require(len(got) == len(set(got)) == 8, "Two layers with four hooks each make eight events, and each occurs once.")
+        require(isinstance(event, tuple) and all(isinstance(part, str) for part in event) and event in right,
+                f"One of your events is {event if isinstance(event, tuple) else what_it_is(event)}. An event is a "
+                f"kind and a layer, such as {right[1]}; the kinds are named as in the first figure of the hooks.")
+    require(len(got) == len(set(got)) == 8, "Block and layer with four hooks each make eight events, each of which "
+                                            f"occurs once; you have {len(set(got))} different ones.")
     place = {event: number for number, event in enumerate(got)}
-    for name in ("first", "second"):
+    for name in ("outer", "inner"):
         for way in ("forward", "backward"):
             pre = place[f"{way} pre", name]
             require(pre < place[way, name], f"`{name}`: `{way} pre` comes before `{way}`, as its name says.")
     require(max(place[e] for e in right[:4]) < min(place[e] for e in right[4:]),
             "The backward pass begins when the forward pass has ended.")
-    require(place["forward", "first"] < place["forward pre", "second"],
-            "In the forward pass, `second` begins when `first` has ended.")
-    require(place["backward", "second"] < place["backward pre", "first"],
-            "In the backward pass, `second` comes first, and `first` begins when `second` has ended.")
-    return "forward down the layers, and backward up again"
+    require(place["forward pre", "outer"] < place["forward pre", "inner"],
+            "The block begins before the layer inside it: it is the block that calls the layer.")
+    require(place["forward", "inner"] < place["forward", "outer"],
+            "In the forward pass, the block ends after the layer inside it: its output comes from the layer.")
+    require(place["backward pre", "outer"] < place["backward pre", "inner"],
+            "In the backward pass, the gradient of the block's output arrives first, and goes on to the layer inside.")
+    require(place["backward", "inner"] < place["backward", "outer"],
+            "The block's backward pass ends after that of the layer inside it.")
+    return "the layer's events lie between those of its block, forward and backward"
 
-# %% ../../nbs/lib/exercises/lesson-02.ipynb #9688f257
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #1613a036
 class _Weigh(nn.Module):
-    def forward(self, x, *, mask=1, scale=1): return scale * mask * x
+    def forward(self, x, *, mask=1, scale=1, shift=0): return scale * mask * x + shift
 
 
 class _Weighing(nn.Module):
-    def __init__(self):
+    def __init__(self, **given):
         super().__init__()
-        self.stem, self.weigh, self.head = nn.Linear(6, 4), _Weigh(), nn.Linear(4, 2)
+        self.stem, self.weigh, self.head, self.given = nn.Linear(6, 4), _Weigh(), nn.Linear(4, 2), given
 
-    def forward(self, x): return self.head(self.weigh(self.stem(x), mask=x[:, :4] > 0, scale=0.5))
+    def forward(self, x):
+        self.output = self.head(self.weigh(self.stem(x), **self.given))
+        return self.output
 
 
 @exercise("02b")
 def _named_arguments(answer):
-    model, x = _Weighing(), torch.randn(3, 6)
+    x = torch.randn(3, 6)
     mask = x[:, :4] > 0
+    model = _Weighing(mask=mask, scale=0.5)
     try: got = answer(model, model.weigh, x)
     except NotYet as error:
         mixed_up = isinstance(error.__cause__, ValueError) or "but 4 were given" in str(error)
@@ -65,53 +77,86 @@ def _named_arguments(answer):
         raise
     require(not torch.is_tensor(got),
             "That is a tensor, perhaps the output: the dict comes before it, `f(m, i, named, o)`.")
-    require(not isinstance(got, tuple),
-            "The tuple holds the positional arguments. The keyword arguments are in the dict after it.")
-    require(isinstance(got, dict), f"The answer should be a dict, not {type(got).__name__}.")
+    require(not isinstance(got, (tuple, list)),
+            f"The answer should be the dict itself, and yours is {what_it_is(got)}. The positional arguments are in a "
+            "tuple; the keyword arguments are in the dict after it.")
+    require(isinstance(got, dict), f"The answer should be a dict, and yours is {what_it_is(got)}.")
     require(got,
             "Your dict is empty, but `mask` and `scale` were passed: was the hook registered on `layer` and "
             "with `with_kwargs=True`, did the whole model run, and did the hook fill the dict "
             "(`found.update(named)`, not `found = named`)?")
     require(set(got) == {"mask", "scale"},
             f"`mask` and `scale` are passed by keyword; you return {sorted(map(str, got))}.")
-    same_mask = isinstance(got["mask"], torch.Tensor) and torch.equal(got["mask"], mask)
-    require(same_mask and got["scale"] == 0.5,
+    same_mask = isinstance(got["mask"], torch.Tensor) and got["mask"].equal(mask)
+    require(same_mask and isinstance(got["scale"], float) and got["scale"] == 0.5,
             "The names are right. The values should be those that the layer was given, unchanged.")
+    require(torch.equal(model.output, _output_of(model, x)),
+            "The dict is right, but your hook changes the model's output: a hook that only looks returns nothing.")
     nothing = answer(model, model.stem, x)
-    require(nothing == {}, f"`stem` is passed nothing by keyword, so the dict should be empty; you return {nothing!r}.")
+    require(isinstance(nothing, dict) and not nothing,
+            f"`stem` is passed nothing by keyword, so the dict should be empty; yours is {what_it_is(nothing)}.")
+    other = _Weighing(shift=2)
+    shifted = answer(other, other.weigh, x)
+    require(isinstance(shifted, dict) and list(shifted) == ["shift"] and shifted["shift"] == 2,
+            "In another model the layer is passed `shift=2` by keyword, and only that; you return "
+            f"{what_it_is(shifted)}. Take names and values from the dict that the hook is given.")
     return "keyword arguments are seen too"
 
-# %% ../../nbs/lib/exercises/lesson-02.ipynb #715bf424
+
+def _output_of(model, x):
+    "What the model returns without any hook."
+    return model.head(model.weigh.forward(model.stem.forward(x), **model.given))
+
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #ceb3d70a
 class _Cut(nn.Module):
     def __init__(self, cut=True):
         super().__init__()
-        self.stem = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        self.stem, self.act = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), nn.Sigmoid()
         self.aside, self.spare, self.head, self.cut = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2), cut
 
     def forward(self, x):
-        x = self.stem(x)
+        x = self.act(self.stem(x))
         if self.cut: x = x.detach()
         self.aside(x)
-        return self.head(x)
+        return self.act(self.head(x))
 
-# %% ../../nbs/lib/exercises/lesson-02.ipynb #0ca86a86
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #9b6e1677
+def _require_names(got, right, model):
+    "The names of the layers that are not reached."
+    require(isinstance(got, (list, tuple, set)) and all(isinstance(name, str) for name in got),
+            f"The answer should be a list of names, such as ['stem.0'], and yours is {what_it_is(got)}.")
+    require(not {"", "(model)", "stem"} & set(got), "Name only layers without layers inside.")
+    require("spare" not in got,
+            "`spare` never runs: name only layers that ran, but that the gradient does not reach.")
+    require("head" not in got,
+            "You name `head`, which gets its gradient. Does the backward pass run while you listen, and do you "
+            "leave out the layers that it reached, `backward pre`?")
+    require("act" not in got,
+            "You name `act`, which runs twice, and its second output gets a gradient. One call that is reached is "
+            "enough: compare names, not calls.")
+    require("aside" in got,
+            "`aside` is missing. It runs, and its output could have a gradient, but nothing uses it, so none "
+            "arrives: ask which layers were reached, not whose output `requires_grad`.")
+    require(model.cut or not model.stem[0].weight.requires_grad or set(got) == right,
+            "In a model without a cut, the gradient reaches `stem`; according to your function it does not.")
+    require(model.cut or set(got) == right,
+            f"Without a cut, but with a frozen `stem.0`, no output of `stem` gets a gradient. The answer should be "
+            f"{sorted(right)}; your function returns {sorted(got)}.")
+    require(set(got) == right, f"It should be {sorted(right)}; your function returns {sorted(got)}.")
+    require(isinstance(got, set) or len(got) == len(right), "Each name once: some of yours occur several times.")
+
+
 @exercise("02c")
 def _unreached(answer):
     for cut, right in (True, {"stem.0", "stem.1", "aside"}), (False, {"aside"}):
         model = _Cut(cut)
-        got = answer(model, torch.randn(3, 4))
-        require(isinstance(got, (list, tuple, set)) and all(isinstance(name, str) for name in got),
-                "The answer should be a list of names, such as ['stem.0'].")
-        require(not {"", "(model)", "stem"} & set(got), "Name only layers without layers inside.")
-        require("spare" not in got,
-                "`spare` never runs: name only layers that ran, but that the gradient does not reach.")
-        require("head" not in got,
-                "You name `head`, which gets its gradient. Does the backward pass run while you listen, and do you "
-                "leave out the layers that it reached, `backward pre`?")
-        require("aside" in got,
-                "`aside` is missing. It runs, and its output could have a gradient, but nothing uses it, so none "
-                "arrives: ask which layers were reached, not whose output `requires_grad`.")
-        require(cut or set(got) == right,
-                "In a model without a cut, the gradient reaches `stem`; according to your function it does not.")
-        require(set(got) == right, f"It should be {sorted(right)}; your function returns {sorted(got)}.")
-    return "found in a model with a cut, and in one without"
+        _require_names(answer(model, torch.randn(3, 4)), right, model)
+    model.stem.requires_grad_(False)
+    try: got = answer(model, torch.randn(3, 4))
+    except NotYet as error:
+        require("doesn't require gradient" not in str(error),
+                f"{error} `stem` is frozen here, so its output needs no gradient, and cannot have a tensor hook: ask "
+                "`o.requires_grad` first.")
+        raise
+    _require_names(got, {"stem.0", "stem.1", "aside"}, model)
+    return "found in a model with a cut, in one without, and in a frozen one"

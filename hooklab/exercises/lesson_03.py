@@ -5,28 +5,38 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/exercises/lesson-03.ipynb #97d0e5a9
+# %% ../../nbs/lib/exercises/lesson-03.ipynb #4920493b
+import warnings
+
 import torch
 from torch import nn
 
 from ..hooks.attached import hooks_on
-from .checking import NotYet, Planted, exercise, require
+from ..hooks.copies import HookWarning
+from .checking import NotYet, Planted, exercise, require, what_it_is
 
-# %% ../../nbs/lib/exercises/lesson-03.ipynb #8dc24692
+# %% ../../nbs/lib/exercises/lesson-03.ipynb #c182d78f
 def _of_others(m, i, o): pass
 
 
 @exercise("03a")
 def _listen(answer):
     model, x, seen = nn.Sequential(nn.Linear(4, 3), nn.Tanh()), torch.randn(5, 4), []
-    def look(m, i, o): seen.append(o)
+    def double(m, i, o):
+        seen.append(o)
+        return None if o is None else 2 * o
+
     model[0].register_forward_hook(_of_others)
-    made = answer(model[0], look, lambda: model(x))
+    plain, doubled = model(x), torch.tanh(2 * model[0](x))
+    made = answer(model[0], double, lambda: model(x))
     require(seen, "`f` was never called: register it on `layer` before `run()`.")
     require(len(seen) == 1,
             f"`f` was called {len(seen)} times, though the layer ran once: register it once, and call `run` once.")
-    require(isinstance(made, torch.Tensor) and torch.equal(made, model(x)),
-            "Your function should return what `run()` returns.")
+    require(isinstance(made, torch.Tensor), f"Return what `run()` returns; yours is {what_it_is(made)}.")
+    require(not torch.equal(made, plain),
+            "What `f` returns should replace the layer's output, and it does not. `layer.register_forward_hook(f)` "
+            "hands it on to torch; our `Hook` and `hl.Hook` keep it.")
+    require(torch.equal(made, doubled), "Your function should return what `run()` returns.")
     rows = hooks_on(model)
     require(any(row.function == "_of_others" for row in rows),
             "A hook that is not yours is gone from the layer: remove your own handle instead of clearing all.")
@@ -34,7 +44,7 @@ def _listen(answer):
             "Nothing fails, and yet your hook is still on after `run()`. Keep the handle and remove it in `finally`: a "
             "line after `return` is never reached, and `hl.remove_hooks` does not know torch's own handles.")
     def fail(): raise Planted("run fails on purpose")
-    try: answer(model[0], look, fail)
+    try: answer(model[0], double, fail)
     except Planted: hidden = False
     except NotYet: hidden = True  # it went on without a result and failed because of that
     else: hidden = True
@@ -45,10 +55,9 @@ def _listen(answer):
             "Right, as long as nothing fails. But when `run` fails, your hook stays: remove it in `finally`.")
     return "removed in any case, and the hooks of others stay"
 
-# %% ../../nbs/lib/exercises/lesson-03.ipynb #74b31425
-def _in_with(answer, layers, before, after, body):
+# %% ../../nbs/lib/exercises/lesson-03.ipynb #cfc66e7c
+def _in_with(answer, context, body):
     "Run `body` in the learner's context."
-    context = answer(layers, before, after)
     require(hasattr(type(context), "__enter__") and hasattr(type(context), "__exit__"),
             "`with` needs two methods: `__enter__`, called at the beginning, and `__exit__`, called "
             "at the end with three arguments.")
@@ -68,83 +77,113 @@ class _Tells(nn.Module):
         self.told.append(("runs", self))
         return x + 1
 
-# %% ../../nbs/lib/exercises/lesson-03.ipynb #8cbfd36a
-@exercise("03b")
-def _around(answer):
-    told = []
-    model, x = nn.Sequential(_Tells(told), _Tells(told)), torch.randn(5, 4)
-    plain = model(x)
-    def before(m, i):
-        told.append(("before", m))
+# %% ../../nbs/lib/exercises/lesson-03.ipynb #472c2837
+class _Trial:
+    "A model of two layers, and a `before` and an `after` that write down that they are called."
+    def __init__(self):
+        self.told = []
+        self.model, self.x = nn.Sequential(_Tells(self.told), _Tells(self.told)), torch.randn(5, 4)
+        self.plain = self.model(self.x)
+
+    def before(self, m, i):
+        self.told.append(("before", m))
         return i[0] * 2
 
-    def after(m, i, o):
-        told.append(("after", m))
+    def after(self, m, i, o):
+        self.told.append(("after", m))
         return o * 2
 
-    def once():
-        told.clear()
-        made = model(x)
-        kinds = [kind for kind, m in told if m is model[1]]
+    def context(self, answer, layers): return answer(list(layers), self.before, self.after)
+    def n_hooks(self): return len(hooks_on(self.model))
+
+    def once(self):
+        "Run the model in the `with`, and see who was called when."
+        self.told.clear()
+        made = self.model(self.x)
+        kinds = [kind for kind, m in self.told if m is self.model[1]]
         require({"before", "after"} & set(kinds),
                 "In the `with`, neither `before` nor `after` was called, or not for all layers.")
         for kind in ("before", "after"):
             require(kind in kinds, f"`{kind}` was never called: each layer needs two hooks.")
-        require(len(told) == 6, "`before` and `after` should be called once each time a layer runs.")
-        require(told == [(kind, m) for m in model for kind in ("before", "runs", "after")],
+        require(len(self.told) == 6, "`before` and `after` should be called once each time a layer runs.")
+        require(self.told == [(kind, m) for m in self.model for kind in ("before", "runs", "after")],
                 "`before` should be called before the layer runs, and `after` after it.")
-        require(torch.equal(made, plain),
+        require(torch.equal(made, self.plain),
                 "What `before` or `after` returns changes the model's output: register functions of your own "
                 "that call them and return nothing.")
 
-    _in_with(answer, list(model), before, after, once)
-    require(not hooks_on(model), "After the `with`, hooks are still on: `__exit__` should remove every handle.")
+# %% ../../nbs/lib/exercises/lesson-03.ipynb #f09b337c
+def _fails(): raise Planted("the body of the `with` fails on purpose")
 
-    def fail(): raise Planted("the body of the `with` fails on purpose")
-    try: _in_with(answer, list(model), before, after, fail)
+
+def _require_nothing_left(answer, trial):
+    "The answer cleans up where something fails."
+    warnings.simplefilter("ignore", HookWarning)  # here hooks are attached and never called
+    try: _in_with(answer, trial.context(answer, trial.model), _fails)
     except Planted: pass
     else: require(False, "The error in the `with` was hidden: `__exit__` hides it if it returns something true.")
-    require(not hooks_on(model), "When the body of the `with` fails, hooks stay on.")
-
-    def nested(): _in_with(answer, list(model)[:1], before, after, lambda: model(x))
-    def inner_and_outer():
-        outer = len(hooks_on(model))
-        nested()
-        require(len(hooks_on(model)) == outer,
-                "A `with` inside another one removed the hooks of both: keep your own handles in "
-                "`self`, and remove only these.")
-        once()
-    _in_with(answer, list(model), before, after, inner_and_outer)  # the inner one removes only its own hooks
-
-    try: _in_with(answer, [*model, "not a layer"], before, after, lambda: None)
+    require(not trial.n_hooks(), "When the body of the `with` fails, hooks stay on.")
+    try: _in_with(answer, trial.context(answer, [*trial.model, "not a layer"]), lambda: None)
     except NotYet as error:
         if not isinstance(error.__cause__, (AttributeError, TypeError)): raise
     else: require(False, "The third of the layers was not a layer, but no error was raised.")
-    require(not hooks_on(model),
+    require(not trial.n_hooks(),
             "The third layer could not be hooked, and the hooks of the first two stay: on an error, remove what is "
             "already attached, then `raise`.")
+
+
+@exercise("03b")
+def _around(answer):
+    trial = _Trial()
+    context = trial.context(answer, trial.model)
+    require(not trial.n_hooks(),
+            "Hooks are on before the `with` begins: attach them in `__enter__`, not when the object is made.")
+    _in_with(answer, context, trial.once)
+    require(not trial.n_hooks(), "After the `with`, hooks are still on: `__exit__` should remove every handle.")
+    try: _in_with(answer, context, trial.once)
+    except NotYet as error:
+        raise NotYet(f"Right in a first `with`. In a second one on the same object: {error}") from error
+    require(not trial.n_hooks(), "After a second `with` on the same object, hooks are still on.")
+
+    def inner_and_outer():
+        outer = trial.n_hooks()
+        _in_with(answer, trial.context(answer, trial.model[:1]), lambda: trial.model(trial.x))
+        require(trial.n_hooks() == outer,
+                "A `with` inside another one removed the hooks of both: keep your own handles in "
+                "`self`, and remove only these.")
+        trial.once()
+
+    _in_with(answer, trial.context(answer, trial.model), inner_and_outer)
+    with warnings.catch_warnings(): _require_nothing_left(answer, trial)
     return "all hooks or none, and none at the end"
 
-# %% ../../nbs/lib/exercises/lesson-03.ipynb #6444be97
+# %% ../../nbs/lib/exercises/lesson-03.ipynb #6bc03689
 @exercise("03c")
 def _leaks(answer):
-    model, handles = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Linear(2, 2)), []
+    inner = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    model, handles = nn.Sequential(nn.Linear(2, 2), inner, nn.Linear(2, 2), nn.Tanh()), []
     for layer in (model[0], model[2]): handles.append(layer.register_forward_hook(_of_others))
+    runs = []
 
     def run():
+        runs.append(1)
         for _ in range(2): handles.append(model[1][0].register_forward_hook(_of_others))
         model[1][1].register_forward_hook(_of_others).remove()
         handles.append(model[2].register_full_backward_hook(_of_others))
+        handles.append(model[3].register_forward_pre_hook(_of_others))
         raise Planted("run fails on purpose")
 
     try: got = answer(model, run)
     except Planted:
         require(False, "`run` failed on purpose, and your function failed with it: catch the error, for this is when "
                        "a leak is likely.")
+    left = len(hooks_on(model))
     for handle in handles[2:]: handle.remove()
-    require(len(handles) > 2, "`run` was never called.")
+    require(runs, "`run` was never called.")
+    require(len(runs) == 1, f"`run` was called {len(runs)} times: call it once.")
+    require(left == 6, "Your function removes hooks. It should only look at them, and leave all as they are.")
     require(isinstance(got, (list, tuple, set)) and all(isinstance(name, str) for name in got),
-            "The answer should be a list of names, such as ['1.0'].")
+            f"The answer should be a list of names, such as ['1.0'], and yours is {what_it_is(got)}.")
     require("0" not in got,
             "The hook on layer `0` was there before `run`: only new ones count. Each call of `hl.hooks_on` makes new "
             "rows, so compare the names in them, `row.layer`.")
@@ -153,6 +192,7 @@ def _leaks(answer):
     require("2" in got,
             "`run` left a backward hook on layer `2`, which already had a forward hook. `hl.hooks_on` sees all kinds "
             "of hooks, `_forward_hooks` only one kind; and it is the number of hooks that has grown.")
-    require(len(got) == 2, f"Each layer once, and nothing else: ['1.0', '2']. Your list is {list(got)}.")
+    require("3" in got, "`run` left a forward pre hook on layer `3`: `hl.hooks_on` sees all kinds of hooks.")
+    require(len(got) == 3, f"Each layer once, and nothing else: ['1.0', '2', '3']. Your list is {list(got)}.")
     require(not list(answer(model, lambda: None)), "For a `run` that leaves no hooks, the list should be empty.")
     return "you can test any code for leaks"

@@ -5,23 +5,28 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/exercises/lesson-04.ipynb #a04083f4
+# %% ../../nbs/lib/exercises/lesson-04.ipynb #3ae07e02
 import builtins
+import warnings
 
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, require
+from .checking import NotYet, Planted, exercise, one_tensor, require, what_it_is
+from ..hooks.copies import HookWarning
 
-# %% ../../nbs/lib/exercises/lesson-04.ipynb #df45d7de
+# %% ../../nbs/lib/exercises/lesson-04.ipynb #9be6215e
 class _Own(nn.Linear): pass
 
 
 @exercise("04a")
 def _names_of(answer):
-    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Tanh(), _Own(2, 2), nn.Sequential(nn.Linear(2, 2))))
+    inner = nn.Sequential(nn.Tanh(), _Own(2, 2), nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2))
+    model = nn.Sequential(nn.Linear(2, 2), inner, nn.Sequential(nn.ReLU()))
+    inner[3].requires_grad_(False)
+    model[0].weight.requires_grad_(False)  # its bias still learns
     got = answer(model, nn.Linear)
-    require(isinstance(got, (list, tuple)), f"The answer should be a list of names, not {type(got).__name__}.")
+    require(isinstance(got, (list, tuple)), f"The answer should be a list of names, and yours is {what_it_is(got)}.")
     require(not any(isinstance(name, nn.Module) for name in got), "You return the layers: return their names.")
     require(all(isinstance(name, str) for name in got), "The answer should be a list of names, such as ['0', '1.1'].")
     require(got, "Your list is empty. `isinstance(m, kind)` tells you whether a layer is of that type.")
@@ -32,76 +37,110 @@ def _names_of(answer):
             "Layers inside layers are missing: `named_children` sees the top level only, "
             "`named_modules` sees all levels.")
     require("1.1" in got, "A subclass of `kind` is missing: `isinstance(m, kind)` finds it, comparing types does not.")
+    require("1.3" not in got, "You name `1.3`, whose parameters are all frozen: ask each layer for `p.requires_grad`.")
+    require("0" in got, "Layer `0` is missing. Its weight is frozen, but its bias learns, and one parameter is enough.")
     require(sorted(got) == ["0", "1.1", "1.2.0"],
             f"It should be ['0', '1.1', '1.2.0']; your function returns {list(got)}.")
-    inner = answer(model, nn.Sequential)
-    require("" not in inner, "You name the model itself: `named_modules` gives it an empty name. Leave it out.")
-    require(sorted(inner) == ["1", "1.2"],
-            f"The layers of type `Sequential` are ['1', '1.2']; your function returns {list(inner)}.")
-    return "found at every depth, subclasses included"
+    containers = answer(model, nn.Sequential)
+    require(isinstance(containers, (list, tuple)), f"For `nn.Sequential` you return {what_it_is(containers)}, no list.")
+    require("" not in containers, "You name the model itself: `named_modules` gives it an empty name. Leave it out.")
+    require("1" in containers, "The layer `1`, an `nn.Sequential`, is missing. Its parameters are those of the layers "
+                               "inside, which `m.parameters()` has too.")
+    require(sorted(containers) == ["1", "1.2"],
+            "The layers of type `Sequential` with a parameter that learns are ['1', '1.2']; your function returns "
+            f"{list(containers)}.")
+    return "found at every depth, subclasses included, frozen ones left out"
 
-# %% ../../nbs/lib/exercises/lesson-04.ipynb #8fd899d9
+# %% ../../nbs/lib/exercises/lesson-04.ipynb #201e0bfc
+class _Doubles(nn.Module):
+    def forward(self, x): return x.mul_(2)
+
+
 class _Thrice(nn.Module):
+    "Notes what it gives the layer `act` in each call, and what comes back."
     def __init__(self):
         super().__init__()
-        self.lin, self.head, self.made = nn.Linear(4, 4), nn.Linear(4, 2), []
+        self.lin, self.act, self.head, self.given, self.made = nn.Linear(4, 4), _Doubles(), nn.Linear(4, 2), [], []
 
     def forward(self, x):
+        self.given.clear()
         self.made.clear()
+        x = self.lin(x)
         for _ in range(3):
-            x = self.lin(x)
+            self.given.append(x.detach().clone())
+            x = self.act(x)
             self.made.append(x.detach().clone())
-            x.mul_(2)
+            x.sub_(0.3)
+        self.last = x.detach().clone()
         return self.head(x)
+
+# %% ../../nbs/lib/exercises/lesson-04.ipynb #da451c52
+def _require_input(got, model, k, x):
+    "The input of call k; else a sentence about what it is instead."
+    require(model.given, "Your function never ran the model: run it whole, on `x`, and let a hook look.")
+    if isinstance(got, tuple):
+        require(False, f"You return {what_it_is(got)}: a hook gets the inputs in a tuple, and the tensor is `i[0]`.")
+    got = one_tensor(got)
+    require(tuple(got.shape) == (3, 4), f"The input of `layer` has the shape (3, 4), and yours has {tuple(got.shape)}: "
+                                        "is the hook on `layer`, and do you keep its input?")
+    given, made = model.given, model.made
+    require(not torch.equal(got, x), "That is the input of the model. `layer` has another one: let a hook look at it.")
+    if torch.equal(got, given[k]): return
+    require(not torch.equal(got, model.last),
+            "That is the tensor as it is at the end of the pass: everything here writes into one tensor. Keep a copy, "
+            "`i[0].clone()`, in a hook that is called before the layer runs.")
+    require(not torch.equal(got, made[k]),
+            "That is what `layer` made of its input: it works in place, and a forward hook is called when it has run. "
+            "Use `register_forward_pre_hook`.")
+    require(k == 2 or not torch.equal(got, given[2]),
+            "You always return the last call: keep all of them, and pick call `k`.")
+    before = "That is the call before: calls are counted from 0, and call `k` is asked, not always the first."
+    require(k == 0 or not torch.equal(got, given[k - 1]), before)
+    require(False, f"That is not what `layer` was given in call {k}.")
 
 
 @exercise("04b")
 def _kth_call(answer):
     model, x = _Thrice(), torch.randn(3, 4)
     for k in (1, 0, 2):
-        try: got = answer(model, model.lin, x, k)
+        model.given.clear()
+        try: got = answer(model, model.act, x, k)
         except NotYet as error:
             require(not isinstance(error.__cause__, LookupError),
                     f"What you kept has no call {k}: is the hook on `layer`, and does it "
                     "keep all calls, not only the last?")
             raise
-        require(isinstance(got, torch.Tensor),
-                f"The answer should be the tensor that the layer returned, not {type(got).__name__}.")
-        require(got.shape == (3, 4),
-                "That does not have the shape of the output of `layer`: is the hook on "
-                "`layer`, and do you keep the output?")
-        made = model.made
-        require(made, "Your function never ran the model: run it whole, on `x`, and let a hook look.")
-        require(not torch.equal(got, 2 * made[k]),
-                "That is the output after the model wrote into it. Keep a copy, `o.clone()`, and do not return it: a "
-                "hook that only looks returns nothing.")
-        require(not torch.equal(got, 2 * made[k - 1] if k else x),
-                "That is the layer's input in this call: keep the output.")
-        require(k == 2 or not torch.equal(got, made[2]),
-                "You always return the last call: keep all of them, and pick call `k`.")
-        require(k == 0 or not torch.equal(got, made[k - 1]), "That is the call before: calls are counted from 0.")
-        require(torch.equal(got, made[k]), f"That is not what call {k} returned.")
-    return "each call, as it was"
+        _require_input(got, model, k, x)
+    return "the input of each call, as it was"
 
-# %% ../../nbs/lib/exercises/lesson-04.ipynb #72b474c9
+# %% ../../nbs/lib/exercises/lesson-04.ipynb #ea1c8f0c
 class _Goes(nn.Module):
-    "Counts its calls, and fails if it is told to."
+    "Counts its calls, and raises an error if it is given one."
     def __init__(self):
         super().__init__()
-        self.calls, self.fails = 0, False
+        self.calls, self.raises = 0, None
 
     def forward(self, x):
-        if self.fails: raise Planted("this layer fails on purpose")
+        if self.raises is not None: raise self.raises
         self.calls += 1
         return x * 2
 
-# %% ../../nbs/lib/exercises/lesson-04.ipynb #9a00ba9a
+
 class _Line(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem, self.middle, self.rest, self.spare = _Goes(), _Goes(), _Goes(), _Goes()
 
     def forward(self, x): return self.rest(self.middle(self.middle(self.stem(x))))
+
+# %% ../../nbs/lib/exercises/lesson-04.ipynb #f4a967e5
+def _raised_by(answer, model, layer, x):
+    "What the answer raises, or None."
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HookWarning)  # a hook on a layer that never runs
+        try: answer(model, layer, x)
+        except Planted as error: return error
+        except NotYet as error: return error.__cause__ or error
 
 
 @exercise("04c")
@@ -113,8 +152,7 @@ def _first_output(answer):
                 "Your own exception ends the pass, as it should. Now catch it around `model(x)`, "
                 "and return what the hook kept.")
         raise
-    require(isinstance(got, torch.Tensor),
-            f"The answer should be the tensor that the layer returned, not {type(got).__name__}.")
+    got = one_tensor(got)
     require(not torch.equal(got, 2 * x),
             "That is the input of `layer`. Return its output: it is a forward hook that should stop the pass.")
     require(not torch.equal(got, 8 * x), "`layer` runs twice: return its first output.")
@@ -124,16 +162,28 @@ def _first_output(answer):
             "the hook, and catch it outside.")
     require(model.middle.calls == 1, "The value is right, but `layer` ran again after its first call.")
     require(not answer.leaves_hooks(), "The value is right, but the hook stays on: remove it in `finally`.")
-    model.stem.fails = True
-    try: answer(model, model.middle, x)
-    except Planted: pass
-    except NotYet: require(False, "When the model fails earlier, let its own error pass: catch only your exception.")
-    else: require(False, "When the model fails earlier, let its own error pass: catch only your exception.")
-    require(not answer.leaves_hooks(), "When the model fails earlier, the hook stays on: remove it in `finally`.")
-    model.stem.fails = False
-    try: answer(model, model.spare, x)
-    except NotYet as error:
-        require(isinstance(error.__cause__, LookupError),
-                "When `layer` never runs, raise a LookupError that says so, after `model(x)`.")
-    else: require(False, "When `layer` never runs, raise a LookupError, so that it is noticed.")
+    _require_errors_pass(answer, model, x)
+    error = _raised_by(answer, model, model.spare, x)
+    require(error is not None, "When `layer` never runs, raise a LookupError, so that it is noticed.")
+    require(isinstance(error, LookupError),
+            "When `layer` never runs, raise a LookupError that says so, after `model(x)`.")
+    require(not isinstance(error, (IndexError, KeyError)),
+            f"When `layer` never runs, your function stops with {type(error).__name__}, which comes from what the hook "
+            "did not keep. Nobody would understand it: raise a LookupError with a sentence, after `model(x)`.")
+    require(not answer.leaves_hooks(), "When `layer` never runs, the hook stays on: remove it in `finally`.")
     return "no further than needed, and no error hidden"
+
+# %% ../../nbs/lib/exercises/lesson-04.ipynb #22e6fee6
+def _require_errors_pass(answer, model, x):
+    "Errors of the model's own, raised before the layer runs, come out unchanged."
+    model.stem.raises = Planted("this layer fails on purpose")
+    require(_raised_by(answer, model, model.middle, x) is model.stem.raises,
+            "When the model fails earlier, let its own error pass: catch only your exception.")
+    require(not answer.leaves_hooks(), "When the model fails earlier, the hook stays on: remove it in `finally`.")
+    for kind in (LookupError, KeyError, IndexError, StopIteration, ValueError, RuntimeError, AttributeError):
+        model.stem.raises = kind("this layer fails on purpose")
+        require(_raised_by(answer, model, model.middle, x) is model.stem.raises,
+                f"The model raised a {kind.__name__} of its own before `layer` ran, and your function hides it. Stop "
+                "the pass with an exception class of your own, which nothing else raises: "
+                "`class Found(Exception): pass`.")
+    model.stem.raises = None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..edit.changes import patch
 from ..edit.edits import edit_output
-from .checking import NotYet, exercise, require
+from .checking import NotYet, Planted, exercise, one_tensor, require, survives, what_it_is
 from ..hooks.hook import hook_output
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #b1183ccd
@@ -42,12 +42,15 @@ class _Text(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.attention, self.last = nn.Embedding(30, 4), _Attention(), _Attention()
+        self.tap, self.fails_for = nn.Identity(), None
         self.mlp, self.norm = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)), nn.LayerNorm(4)
 
     def forward(self, input_ids, attention_mask=None):
         if attention_mask is None: attention_mask = torch.ones_like(input_ids)
         x, _ = self.attention(self.embed(input_ids), attention_mask)
-        return _Output(self.norm(self.last(self.mlp(x), attention_mask)[0]))
+        x = self.last(x + self.mlp(self.tap(x)), attention_mask)[0]
+        if self.fails_for is not None and torch.equal(input_ids, self.fails_for): raise Planted("fails on purpose")
+        return _Output(self.norm(x))
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #16dae3aa
 def _sentences(*lengths):
@@ -69,6 +72,14 @@ def _returned(model, layer, inputs):
 def _first(output): return output[0] if isinstance(output, tuple) else output
 
 
+def _survives(answer, model, inputs, *args):
+    "Hooks are off, also when the model raises for `inputs`, and the mode is as before."
+    require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
+    model.fails_for = inputs["input_ids"]
+    survives(answer, lambda: answer(model, *args))
+    model.fails_for = None
+
+
 def _answered(answer, model, layer, *args):
     "The answer. The layer that returns a tuple is tried last: an error that occurs only there is due to the tuple."
     try: return answer(model, layer, *args)
@@ -86,7 +97,7 @@ def _answered(answer, model, layer, *args):
 def _sentence_vectors(answer):
     model, inputs = _model(), _sentences(6, 3, 4)
     mask = inputs["attention_mask"][..., None]
-    for layer in (model.mlp, model.attention):
+    for layer in (model.mlp, model.norm, model.attention):
         found = _first(_returned(model, layer, inputs))
         unmasked = _first(_returned(model, layer, {"input_ids": inputs["input_ids"]}))
         right = (found * mask).sum(1) / mask.sum(1)
@@ -94,7 +105,7 @@ def _sentence_vectors(answer):
         require(not isinstance(got, tuple),
                 "You return a tuple: this layer returns one, and the vectors are its first part. Take it if "
                 "`isinstance(output, tuple)`.")
-        require(isinstance(got, Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
+        got = one_tensor(got)
         require(got.shape != (6, 4),
                 "You return one row for each token, the mean over sentences. Over the tokens it is `sum(1)`. Or did "
                 "you take `[0]` of a tensor, which is its first sentence?")
@@ -127,66 +138,97 @@ def _sentence_vectors(answer):
                 "The model did not get the mask, so its attention took from the padding too: "
                 "`model(**inputs)` passes on everything.")
         ends = model(**inputs).last_hidden_state
-        require(not is_((ends * mask).sum(1) / mask.sum(1)),
+        require(layer is model.norm or not is_((ends * mask).sum(1) / mask.sum(1)),
                 "That comes from the output of the whole model: use the output of `layer`.")
         require(is_(right),
                 "The shape is right, but the numbers are not: are they the mean of the output of "
                 "`layer`, over tokens whose mask is 1?")
+        _survives(answer, model, inputs, layer, inputs)
     return "a vector for each sentence, from any layer, with no padding in it"
 
-# %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
+# %% ../../nbs/lib/exercises/lesson-16.ipynb #1cf641d3
 @exercise("16b")
 def _looks_back(answer):
-    model, inputs = _model(), _sentences(7, 3, 5)
-    mask = inputs["attention_mask"][:, None]
-    weights = _returned(model, model.attention, inputs)[1]
+    model = _model()
+    for attention, lengths in ((model.attention, (7, 3, 5)), (model.last, (4, 6))):
+        inputs = _sentences(*lengths)
+        try: got = answer(model, attention, inputs)
+        except NotYet as told: raise NotYet(_explained(str(told))) from None
+        _which_heads(got, model, attention, inputs)
+    _survives(answer, model, inputs, attention, inputs)
+    return "you can tell a head that looks back from any other"
+
+
+def _explained(told):
+    if re.search("tuple|Dimension out of range|too many indices", told):
+        return ("Your function stops at the output of `attention`. It is a tuple, and the weights are its second "
+                "part, `[1]`.")
+    if re.search("must match the size|broadcast", told):
+        return (f"{told} Do both have the dimensions sentences, heads, tokens? `diagonal(-1)` alone takes the first two "
+                "dimensions: say `diagonal(-1, 2, 3)`; and the mask needs a dimension for the heads, "
+                "`[:, None, 1:]`.")
+    return told
+
+# %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
+def _which_heads(got, model, attention, inputs):
+    "Whether these are the right numbers, and if not, what they are."
+    mask, weights = inputs["attention_mask"][:, None], _returned(model, attention, inputs)[1]
 
     def mean(weights, diagonal=-1, mask=mask[..., 1:]):
         return (weights.diagonal(diagonal, 2, 3) * mask).sum((0, 2)) / mask.sum()
 
-    right = mean(weights)
-    try: got = answer(model, model.attention, inputs)
-    except NotYet as told:
-        if not re.search("tuple|Dimension out of range", str(told)): raise
-        raise NotYet("Your function stops at the output of `attention`. It is a tuple, and the "
-                     "weights are its second part, `[1]`.") from None
-    require(not isinstance(got, (list, tuple)) or all(isinstance(share, (float, Tensor)) for share in got),
-            "The answer should be a tensor with a number for each head.")
-    got = torch.as_tensor(got).float()
-    require(got.shape != (3, 2),
+    right, real = mean(weights), mask[..., 1:].sum()
+    parts = got if isinstance(got, (list, tuple)) else ()
+    require(isinstance(got, Tensor) or parts and all(isinstance(n, (float, Tensor)) for n in parts),
+            f"The answer should be a tensor with a number for each head, and yours is {what_it_is(got)}.")
+    got = torch.as_tensor([float(n) for n in parts]) if parts else one_tensor(got).float()
+    require(got.shape != (len(mask), 2),
             "You return one number for each head of each sentence: take the mean over the "
             "tokens of all sentences together.")
-    require(got.shape != (), "You return one number in all, but each head has its own.")
+    require(got.shape != (), "You return one number in all, but each head has its own. Are these the weights, `[1]` of "
+                             "what `attention` returns? Their second dimension is the heads.")
     require(got.shape == (2,), f"The shape should be (2,) for 2 heads, not {tuple(got.shape)}.")
-    def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
+    def is_(wrong): return wrong.shape == got.shape and torch.allclose(got, wrong, atol=1e-5)
     require(not is_(mean(weights, 1)) and not is_(weights.diagonal(1, 2, 3).mean((0, 2))),
             "That is how much a token takes from the one after it. Tokens that look come first, then those that are "
             "looked at: `diagonal(-1, 2, 3)`.")
     require(not is_(mean(weights, 0, mask)) and not is_(weights.diagonal(0, 2, 3).mean((0, 2))),
             "That is how much a token takes from itself: the token before is one below the "
             "diagonal, `diagonal(-1, 2, 3)`.")
-    require(not is_(weights.diagonal(-1, 2, 3).mean((0, 2))),
+    every = weights.diagonal(-1, 2, 3)
+    require(not is_(every.mean((0, 2))),
             "Your mean includes rows of padding: padding looks around as well. Count only real tokens.")
+    require(not is_(every.sum((0, 2)) / real) and not is_(every.sum((0, 2)) / mask.sum()),
+            "You divide by the number of real tokens, but add up all rows, also those of padding: multiply by the mask "
+            "before you add up.")
+    of_two = weights.diagonal(-1)  # of the first two dimensions, sentences and heads
+    require(not any(is_(of_two.mean(dims)) for dims in ((0, 1), (0, 2), (1, 2))),
+            "`diagonal(-1)` alone goes through the first two dimensions, sentences and heads. Say which two: "
+            "`diagonal(-1, 2, 3)`.")
     require(not is_(mean(weights, mask=mask[..., :-1])),
             "Your mask is off by one: entry 0 of the diagonal belongs to token 1, so its mask is `[:, 1:]`.")
-    require(not is_(right * mask[..., 1:].sum() / mask.sum()),
+    require(not is_(right * real / mask.sum()),
             "The first token of each sentence has none before it: leave it out of the number that you divide by.")
-    require(not is_(right * mask[..., 1:].sum() / mask[..., 1:].numel()),
+    require(not is_(right * real / mask[..., 1:].numel()),
             "You add up the real tokens, but divide by the number of all: divide by the number of real ones.")
-    wrapped = right * mask[..., 1:].sum() + weights[:, :, 0, -1].sum(0)
+    wrapped = right * real + weights[:, :, 0, -1].sum(0)
     require(not is_(wrapped / mask.sum()),
             "The first token of each sentence has none before it: there `t - 1` is -1, which is the "
             "last token. Begin with token 1.")
-    one_by_one = (weights.diagonal(-1, 2, 3) * mask[..., 1:]).sum(2) / mask[..., 1:].sum(2)
+    one_by_one = (every * mask[..., 1:]).sum(2) / mask[..., 1:].sum(2)
     require(not is_(one_by_one.mean(0)),
             "You take the mean of each sentence first, and then the mean of those means: short sentences weigh too "
             "much. Take all tokens together.")
-    require(not is_(mean(_returned(model, model.attention, {"input_ids": inputs["input_ids"]})[1])),
+    require(not is_(one_by_one[0]) and not is_(every[0].mean(1)), "That is the first sentence alone: use all of them.")
+    require(not is_(mean(_returned(model, attention, {"input_ids": inputs["input_ids"]})[1])),
             "The model did not get the mask, so it looks at the padding too: `model(**inputs)` passes on everything.")
+    other = model.last if attention is model.attention else model.attention
+    require(not is_(mean(_returned(model, other, inputs)[1])),
+            "Those are the weights of another layer: use those of `attention`.")
     require(is_(right),
             f"It should be {[round(share, 3) for share in right.tolist()]}; your function returns "
-            f"{[round(share, 3) for share in got.tolist()]}.")
-    return "you can tell a head that looks back from any other"
+            f"{[round(share, 3) for share in got.tolist()]}. Are these the weights, `[1]` of what `attention` "
+            "returns, and all real tokens but the first of each sentence?")
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #a5ab9b25
 @exercise("16c")
@@ -198,14 +240,14 @@ def _carried(answer):
         part = 0 if isinstance(_returned(model, layer, given), tuple) else None
         with edit_output(layer, patch(value, part=part, at=at)): return model(**given).last_hidden_state
 
-    for layer in (model.mlp, model.attention):
+    for layer in (model.mlp, model.tap, model.attention):
         of_a, of_b, word = _first(_returned(model, layer, a)), _first(_returned(model, layer, b)), (slice(None), q)
         right, plain = end(b, layer, of_a[:, p], word)[:, q], end(b)
         got = _answered(answer, model, layer, a, b, p, q)
         require(not isinstance(got, tuple),
                 "That is everything that the model returns: the word's vector is in its "
                 "`last_hidden_state`, at `[:, q]`.")
-        require(isinstance(got, Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
+        got = one_tensor(got)
         require(got.shape != (1, 5, 4), "Those are the vectors of all tokens: that of the word is at `[:, q]`.")
         require(got.shape in ((1, 4), (4,)),
                 f"Here the vector of one word has shape (1, 4); yours has shape {tuple(got.shape)}.")
@@ -227,6 +269,10 @@ def _carried(answer):
                 "You patched all tokens of `b`: `at=(slice(None), q)` is only one.")
         require(not is_(end(b, layer, of_a[:, p], word)[:, p]) and not is_(end(b, layer, of_a[:, p], word)[:, 0]),
                 "The patch is right, but you return another token's vector: it is `[:, q]`.")
+        require(layer is not model.tap or is_(right) or not is_(end(b, model.attention, of_a[:, p], word)[:, q]),
+                "You wrote into the layer's output itself, which the model uses elsewhere as well: change a `clone()`, "
+                "and return it.")
         require(is_(right), "That is not the model's output at `q` when only this vector of the layer comes from `a`.")
         require(torch.equal(end(b), plain), "Afterwards the model's output is not what it was before: is the edit off?")
+        for inputs in (a, b): _survives(answer, model, inputs, layer, a, b, p, q)
     return "a word from one sentence, at work in another"

@@ -45,7 +45,14 @@ class Lesson:
         return self.halved or self.end < before - .03*abs(before)
 
     @property
-    def blown_up(self) -> bool: return not math.isfinite(self.end) or self.end > 2*abs(self.start) + 1
+    def blown_up(self) -> bool: return self._far_above(self.end)
+
+    @property
+    def leapt(self) -> bool:
+        "Was a step far too large, whatever came of it? After one, the units of a ReLU may be dead and the loss calm."
+        return self.moved > 1 or any(map(self._far_above, self.losses))
+
+    def _far_above(self, loss: float) -> bool: return not math.isfinite(loss) or loss > 2*abs(self.start) + 1
 
     def __str__(self): return f"from {in_digits(self.start)} to {in_digits(self.end)} in {len(self.losses) - 1} steps"
 
@@ -130,6 +137,6 @@ def rate_is_to_blame(flight: TestFlight, own: Lesson, adam: Lesson, lr: float) -
     told = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
             f"a step moves parameters by up to {in_digits(own.moved)} of their length.")
     warming_up = any("initial_lr" in group for o in flight.optimizers for group in o.param_groups)
-    if own.blown_up: yield Suspect("learning rate too large", "possible" if warming_up else "likely", told)
+    if own.leapt: yield Suspect("learning rate too large", "possible" if warming_up else "likely", told)
     elif own.moved < 1e-5: yield Suspect("learning rate too small", "likely", told)
     else: yield Suspect("learning rate too small", "note", told)

@@ -50,7 +50,7 @@ def test_solution_passes(id, capsys):
 
 @pytest.mark.parametrize("id, one, other", [
     ("01a", "as hook: model(x)\n    return", "as hook:\n        model(x)\n        return"), ("07a", "        return", "    return"),
-    ("13b", "        means = hook", "    means = hook")])
+    ("14b", "        of_a = hook", "    of_a = hook")])
 def test_what_was_stored_is_read_in_the_with_or_after_it(id, one, other, capsys):
     assert one in source(id, "solution")
     check(id, answer(source(id, "solution").replace(one, other), exercises[id]))
@@ -92,13 +92,13 @@ ODD = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("id", exercises)
-@pytest.mark.parametrize("kind", ODD)
-def test_no_result_makes_a_check_stumble(id, kind):
+def test_no_result_makes_a_check_stumble(id):
     names = re.search(r"def \w+\((.*)\)", source(id, "stub"))[1]
-    wrong = eval(f"lambda {names}: odd()", {"odd": ODD[kind]})
-    with contextlib.suppress(NotYet), contextlib.redirect_stdout(io.StringIO()):
-        check(id, wrong)
-        raise AssertionError("a result passes that does not depend on what the answer is given")
+    for kind, odd in ODD.items():
+        wrong = eval(f"lambda {names}: odd()", {"odd": odd})
+        with contextlib.suppress(NotYet), contextlib.redirect_stdout(io.StringIO()):
+            check(id, wrong)
+            raise AssertionError(f"{kind} passes, which does not depend on what the answer is given")
 
 
 def test_after_three_tries_the_solution_is_offered(capsys):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from support import check, sharing
+from support.checks import REPO
 
 TREE = {
     "hooklab/edit/clip.py": "", "hooklab/stats/page.py": "from ..edit.clip import x\n",
@@ -74,6 +75,13 @@ def test_a_notebook_is_a_unit_and_so_is_a_file():
     file = "tests/project/test_notebooks.py"
     assert sharing.unit(file, "test_runs[lib/hooks/tree]") == f"{file}[lib/hooks/tree]"
     assert sharing.unit("tests/hooks/test_hook.py", "test_it[a-b]") == "tests/hooks/test_hook.py"
+
+
+def test_what_looks_at_the_site_is_known(monkeypatch):
+    monkeypatch.chdir(REPO)
+    assert sharing.looks_at_the_site("tests/project/test_browser.py")
+    for other in ("tests/hooks/test_hook.py", "tests/project/test_notebooks.py[lib/hooks/tree]", "nothing.py"):
+        assert not sharing.looks_at_the_site(other)
 
 
 def test_costs_are_read_from_a_report(tmp_path):

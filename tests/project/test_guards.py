@@ -5,6 +5,8 @@ import pytest
 
 from support.checks import command, copy_tree, failure, kinds, notebooks, outdated_outputs, stale_exports, unclean
 
+pytestmark = pytest.mark.slow  # they test the tests
+
 
 @pytest.fixture(scope="module")
 def flawless(repo, tmp_path_factory):

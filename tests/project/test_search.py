@@ -104,13 +104,6 @@ def test_words_are_whole_and_in_parts():
         "featureextractor", "feature", "extractor", "hook_outputs", "hook", "outputs", "relu6", "re", "lu", "x2"]
 
 
-def test_the_kind_that_a_page_says_it_is_counts():
-    soup = page("")
-    assert site_search.page_kind(soup, "explain/x.html", frozenset()) == "explain"
-    soup.body["data-kind"] = "inside"
-    assert site_search.page_kind(soup, "explain/x.html", frozenset()) == "inside"
-
-
 def test_numbers_are_written_as_they_are_read():
     def read(text):
         value, shift = 0, 1

@@ -34,6 +34,7 @@ class Flat(nn.Module):
     def forward(self, *args, **kwargs): return self.f(self, *args, **kwargs)
 
 
+def deep(): return nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), mlp(64))
 def mlp(n_in=20, n_out=5, *more): return nn.Sequential(nn.Linear(n_in, 64), nn.ReLU(), nn.Linear(64, n_out), *more)
 
 
@@ -486,6 +487,7 @@ planted = {
     "batch norm of two": ("batch norm", case(lambda: nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.ReLU(),
             nn.Linear(8, 5)), ce, lambda: points(2))),
     "rate far too large": ("learning rate too large", case(mlp, ce, points, whole(torch.optim.SGD, lr=1e4))),
+    "rate that kills the units": ("learning rate too large", case(deep, ce, points, whole(torch.optim.SGD, lr=15))),
     "rate far too small": ("learning rate too small", case(mlp, ce, points, whole(torch.optim.SGD, lr=1e-9))),
     "nothing is learned": ("cannot learn by heart", case(lambda: Flat(lambda m, x: m.b(m.a(x)*1e-6),
             a=nn.Linear(20, 32, bias=False), b=nn.Linear(32, 5,

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -23,17 +24,29 @@ def unit(file: str, test: str) -> str:
     return f"{file}[{notebook[1]}]" if file.endswith("test_notebooks.py") and notebook else file
 
 
+@cache
+def looks_at_the_site(name: str) -> bool:
+    "Whether a unit has tests that take the fixture `site`, of which the first waits for the site to be built."
+    file = Path(name.partition("[")[0])
+    return file.exists() and bool(re.search(r"^def \w+\(.*\bsite\b.*\):$", file.read_text(encoding="utf-8"), re.M))
+
+
 class LongestFirst(LoadFileScheduling):
-    "Hands out what takes longest first, so that the processes end at about the same time."
+    """Hands out what takes longest first, so that the processes end at about the same time. All tests of the site are
+    given to one process: while it builds the site, another one would wait."""
     def __init__(self, config, log):
         super().__init__(config, log)
+        self.node_of_site = None
         slow = "slow" in config.option.markexpr.replace("not slow", "")
         self.costs = json.loads((SLOW_COSTS if slow else COSTS).read_text(encoding="utf-8"))
 
     def _split_scope(self, nodeid): return unit(*nodeid.split("::", 1))
 
     def _assign_work_unit(self, node):
-        longest = max(self.workqueue, key=lambda name: self.costs.get(name, FORGOTTEN))
+        elsewhere = self.node_of_site not in (None, node)
+        fit = [name for name in self.workqueue if not (elsewhere and looks_at_the_site(name))]
+        longest = max(fit or self.workqueue, key=lambda name: self.costs.get(name, FORGOTTEN))
+        if looks_at_the_site(longest): self.node_of_site = node
         self.workqueue.move_to_end(longest, last=False)
         super()._assign_work_unit(node)
 

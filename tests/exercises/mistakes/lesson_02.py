@@ -2,43 +2,84 @@
 
 mistakes = {
     "02a": [
-        ('("backward pre", "second"), ("backward", "second"),\n            ("backward pre", "first"), ("backward", "first")',
-         '("backward pre", "first"), ("backward", "first"),\n            ("backward pre", "second"), ("backward", "second")', "`second` comes first"),
-        ('("forward pre", "first"), ("forward", "first")', '("forward", "first"), ("forward pre", "first")', "as its name says"),
-        ('("forward", "first"),\n            ("forward pre", "second")', '("forward pre", "second"), ("forward", "first")', "when `first` has ended"),
-        (', ("backward", "first")]', "]", "eight events"),
-        ('"backward pre"', '"full backward pre"', "is not one of the events"),
+        ('("forward pre", "outer"), ("forward pre", "inner")', '("forward pre", "inner"), ("forward pre", "outer")',
+         "The block begins before the layer inside it"),
+        ('("forward", "inner"), ("forward", "outer")', '("forward", "outer"), ("forward", "inner")',
+         "the block ends after the layer"),
+        ('("backward pre", "outer"), ("backward pre", "inner")',
+         '("backward pre", "inner"), ("backward pre", "outer")', "arrives first"),
+        ('("backward", "inner"), ("backward", "outer")', '("backward", "outer"), ("backward", "inner")',
+         "The block's backward pass ends after"),
+        ('("forward pre", "inner"),\n            ("forward", "inner")',
+         '("forward", "inner"),\n            ("forward pre", "inner")', "as its name says"),
+        (', ("backward", "outer")]', "]", "eight events"),
+        ('"backward pre"', '"full backward pre"', "One of your events is ('full backward pre', 'outer')"),
+        ('("forward", "inner")', '"forward inner"', "One of your events is 'forward inner'"),
         ("def eight_events():\n    return 'forward, backward'", "a list of pairs"),
-        ("def eight_events():\n    return [(kind, name) for name in ('first', 'second') for kind in ('forward pre', 'forward', 'backward pre', 'backward')]",
-         "when the forward pass has ended"),
+        ("def eight_events():\n"
+         "    return [(kind, name) for name in ('outer', 'inner') for kind in ('forward pre', 'forward', "
+         "'backward pre', 'backward')]", "when the forward pass has ended"),
     ],
     "02b": [
         (", with_kwargs=True", "", "with three arguments"),
-        ("def named_arguments(model, layer, x):\n    found = {}\n    def look(m, i, named, o):\n        found.update(named)\n        return named\n"
-         "    layer.register_forward_hook(look, with_kwargs=True)\n    model(x)\n    return found", "replaces the layer's output"),
+        ("def named_arguments(model, layer, x):\n    found = {}\n    def look(m, i, named, o):\n"
+         "        found.update(named)\n        return named\n"
+         "    layer.register_forward_hook(look, with_kwargs=True)\n    model(x)\n    return found",
+         "replaces the layer's output"),
         ("    return found", "", "Is the `return` missing?"),
-        ("with hl.Hook(layer, look, with_kwargs=True):", "layer.register_forward_hook(look, with_kwargs=True);", "a hook stays on the model when"),
+        ("with hl.Hook(layer, look, with_kwargs=True):", "layer.register_forward_hook(look, with_kwargs=True);",
+         "a hook stays on the model when"),
         ("hl.Hook(layer", "hl.Hook(model", "Your dict is empty"),
         (": model(x)", ": layer(x)", "did the whole model run"),
         ("found.update(named)", "found.update(dict.fromkeys(named))", "The values should be"),
         ("def named_arguments(model, layer, x):\n    found = []\n    def look(m, i, named, o): found.append(i)\n"
-         "    handle = layer.register_forward_hook(look, with_kwargs=True)\n    model(x)\n    handle.remove()\n    return found[0]", "The tuple holds the positional arguments"),
+         "    handle = layer.register_forward_hook(look, with_kwargs=True)\n    model(x)\n    handle.remove()\n"
+         "    return found[0]", "The positional arguments are in a tuple"),
         ("m, i, named, o", "m, i, o, named", "with the dict before the output"),
         ("m, i, named, o", "m, i, named", "with the dict before the output"),
         ("found.update(named)", "found = named", "not `found = named`"),
-        ("def named_arguments(model, layer, x):\n    with hl.Hook(layer, lambda m, i, o, named: named, with_kwargs=True) as hook:\n        model(x)\n        return hook.stored",
-         "the dict comes before it"),
+        ("def named_arguments(model, layer, x):\n"
+         "    with hl.Hook(layer, lambda m, i, o, named: named, with_kwargs=True) as hook:\n        model(x)\n"
+         "        return hook.stored", "the dict comes before it"),
+        ("return found", "return list(found.items())",
+         "The answer should be the dict itself, and yours is a list of 2"),
+        ("return found", "return str(found)", "The answer should be a dict"),
+        ("return found", "return {name: value for name, value in found.items() if name in ('mask', 'scale')}",
+         "passed `shift=2` by keyword"),
+        ("return found", "return found or None", "Is the `return` missing?"),
+        ("def named_arguments(model, layer, x):\n    found = {}\n    def look(m, i, named, o):\n"
+         "        found.update(named)\n        return 2 * o\n"
+         "    handle = layer.register_forward_hook(look, with_kwargs=True)\n    model(x)\n    handle.remove()\n"
+         "    return found", "changes the model's output"),
     ],
     "02c": [
         ("lambda name, m: not hl.has_children(m)", "'*'", "only layers without layers inside"),
-        ('heard("forward") - heard("backward pre")', "{n for n, m in model.named_modules() if not hl.has_children(m)} - heard('backward pre')", "`spare` never runs"),
-        ('heard("forward") - heard("backward pre")', 'heard("backward pre")', "which gets its gradient"),
-        ('heard("forward") - heard("backward pre")', 'heard("forward") - heard("backwards")', "which gets its gradient"),
+        ('names("forward") - names("backward pre")',
+         "{n for n, m in model.named_modules() if not hl.has_children(m)} - names('backward pre')",
+         "`spare` never runs"),
+        ('names("forward") - names("backward pre")', 'names("backward pre")', "which gets its gradient"),
+        ('names("forward") - names("backward pre")', 'names("forward") - names("backwards")',
+         "which gets its gradient"),
         ("        model(x).sum().backward()", "        model(x)", "which gets its gradient"),
-        ("def unreached(model, x):\n    out = []\n    leaves = [(n, m) for n, m in model.named_modules() if not list(m.children())]\n"
+        ("def unreached(model, x):\n    out = []\n"
+         "    leaves = [(n, m) for n, m in model.named_modules() if not list(m.children())]\n"
          "    def look(name, o):\n        if not o.requires_grad: out.append(name)\n"
-         "    hs = [m.register_forward_hook(lambda m, i, o, n=n: look(n, o)) for n, m in leaves]\n"
-         "    model(x)\n    for h in hs: h.remove()\n    return out", "not whose output `requires_grad`"),
+         "    hs = [m.register_forward_hook(lambda m, i, o, n=n: look(n, o)) for n, m in leaves]\n    model(x)\n"
+         "    for h in hs: h.remove()\n    return out", "not whose output `requires_grad`"),
         ("        model(x).sum().backward()", "        out = model(x)\n    out.sum().backward()", "while you listen"),
+        ("def unreached(model, x):\n    out, got = [], []\n    def look(m, i, o):\n        out.append(m)\n"
+         "        o.register_hook(lambda g: got.append(m))\n"
+         "    leaves = {m: n for n, m in model.named_modules() if not list(m.children())}\n"
+         "    hs = [m.register_forward_hook(look) for m in leaves]\n    try: model(x).sum().backward()\n"
+         "    finally:\n        for h in hs: h.remove()\n"
+         "    return {leaves[m] for m in out} - {leaves[m] for m in got}", "ask `o.requires_grad` first"),
+        ('return sorted(names("forward") - names("backward pre"))', "rows = [e for e in timeline.rows]\n"
+         "    return [e.name for e in rows if e.kind == 'forward' and sum(r.kind == 'forward' and r.name == "
+         "e.name for r in rows) > sum(r.kind == 'backward pre' and r.name == e.name for r in rows)]",
+         "runs twice, and its second output"),
+        ("return sorted(", "return 2 * sorted(", "Each name once"),
+        ("return sorted(", "return len(", "a list of names"),
+        ('names("forward") - names("backward pre")', '{"stem.0", "stem.1", "aside"} & names("forward")',
+         "In a model without a cut"),
     ],
 }

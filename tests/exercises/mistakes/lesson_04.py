@@ -7,42 +7,70 @@ mistakes = {
         ("if name and ", "if ", "Leave it out"),
         ("[name for", "[m for", "return their names"),
         ("return [name", "[name", "Is the `return` missing?"),
-        ("def names_of(model, kind):\n    return {name: m for name, m in model.named_modules() if name and isinstance(m, kind)}", "not dict"),
-        (" and isinstance(m, kind)", "", "It should be"),
+        ("def names_of(model, kind):\n"
+         "    return {name: m for name, m in model.named_modules() if name and isinstance(m, kind)}",
+         "yours is a dict of 4"),
+        ("isinstance(m, kind) and ", "", "It should be"),
         ("[name for", "[type(m).__name__ for", "These are not names of layers"),
         ("isinstance(m, kind)", "type(m).__name__ == kind", "Your list is empty"),
+        (" and any(p.requires_grad for p in m.parameters())", "", "whose parameters are all frozen"),
+        ("any(", "all(", "one parameter is enough"),
+        ("any(p.requires_grad for p in m.parameters())", "m.weight.requires_grad", "one parameter is enough"),
+        ("m.parameters()", "m.parameters(recurse=False)", "The layer `1`, an `nn.Sequential`, is missing"),
+        ("def names_of(model, kind):\n    return list(hl.layers(model, kind))", "whose parameters are all frozen"),
+        ("def names_of(model, kind):\n    return ['0', '1.1', '1.2.0']",
+         "The layer `1`, an `nn.Sequential`, is missing"),
     ],
     "04b": [
         ("hook.calls[k]", "hook.stored", "You always return the last call"),
         (", root=model", "", "not only the last"),
         ("hook.calls[k]", "hook.calls[k - 1]", "calls are counted from 0"),
-        ("hook.calls[k]", "hook.calls", "not list"),
-        ("def kth_call(model, layer, x, k):\n    outs = []\n    handle = layer.register_forward_hook(lambda m, i, o: outs.append(o.detach()))\n"
-         "    model(x)\n    handle.remove()\n    return outs[k]", "after the model wrote into it"),
-        ("def kth_call(model, layer, x, k):\n    outs = []\n    handle = layer.register_forward_hook(lambda m, i, o: outs.append(o.clone()))\n"
-         "    model(x)\n    handle.remove()\n    return outs[max(k - 1, 0)]", "calls are counted from 0"),
-        ("def kth_call(model, layer, x, k):\n    outs = []\n    layer.register_forward_hook(lambda m, i, o: outs.append(o.clone()))\n"
-         "    model(x)\n    return outs[k]", "a hook stays on the model when"),
-        ("hl.hook_output(layer", "hl.hook_output(model.head", "is the hook on `layer`"),
-        ("def kth_call(model, layer, x, k):\n    outs = []\n    with layer.register_forward_hook(lambda m, i, o: outs.append(i[0].clone())): model(x)\n    return outs[k]",
-         "the layer's input in this call"),
-        ("def kth_call(model, layer, x, k):\n    for _ in range(k + 1): x = layer(x)\n    return x", "never ran the model"),
-        ("def kth_call(model, layer, x, k):\n    outs = []\n    def keep(m, i, o):\n        outs.append(o.clone())\n        return outs[-1]\n"
-         "    with layer.register_forward_hook(keep): model(x)\n    return outs[k]", "a hook that only looks returns nothing"),
+        ("hook.calls[k]", "hook.calls[0]", "not always the first"),
+        ("hook.calls[k]", "hook.calls", "should be a tensor, and yours is a list of 3"),
+        ("i[0]", "i", "the tensor is `i[0]`"),
+        ('lambda m, i: i[0], kind="forward_pre"', "lambda m, i, o: i[0]", "a forward hook is called when it has run"),
+        ('hl.Hook(layer, lambda m, i: i[0], kind="forward_pre", root=model)', "hl.hook_output(layer, root=model)",
+         "That is what `layer` made of its input"),
+        ("def kth_call(model, layer, x, k):\n    inputs = []\n"
+         "    handle = layer.register_forward_pre_hook(lambda m, i: inputs.append(i[0].detach()))\n    model(x)\n"
+         "    handle.remove()\n    return inputs[k]", "as it is at the end of the pass"),
+        ("def kth_call(model, layer, x, k):\n    inputs = []\n"
+         "    handle = layer.register_forward_pre_hook(lambda m, i: inputs.append(i[0].clone()))\n    model(x)\n"
+         "    handle.remove()\n    return inputs[max(k - 1, 0)]", "calls are counted from 0"),
+        ("def kth_call(model, layer, x, k):\n    inputs = []\n"
+         "    layer.register_forward_pre_hook(lambda m, i: inputs.append(i[0].clone()))\n    model(x)\n"
+         "    return inputs[k]", "a hook stays on the model when"),
+        ("hl.Hook(layer", "hl.Hook(model.head", "What you kept has no call 1"),
+        ("hl.Hook(layer", "hl.Hook(model", "What you kept has no call 1"),
+        ("def kth_call(model, layer, x, k):\n    for _ in range(k): x = layer(x)\n    return x", "never ran the model"),
+        ("def kth_call(model, layer, x, k):\n    model(x)\n    return x", "That is the input of the model"),
+        ("hook.calls[k]", "hook.calls[k].sum(0)", "has the shape (3, 4), and yours has (4,)"),
     ],
     "04c": [
         ("        raise Found\n", "", "LookupError: the layer did not run"),
         ("    finally: handle.remove()\n", "", "the hook stays on"),
-        ("    except Found: return outputs[0]\n    finally: handle.remove()\n", "    except Found: handle.remove(); return outputs[0]\n", "When the model fails earlier, the hook stays on"),
+        ("    except Found: return outputs[0]\n    finally: handle.remove()\n",
+         "    except Found: handle.remove(); return outputs[0]\n", "When the model fails earlier, the hook stays on"),
         ("except Found: return outputs[0]", "except Exception: return outputs[0]", "catch only your exception"),
-        ("except Found: return outputs[0]", "except Exception: return outputs[0] if outputs else x", "catch only your exception"),
+        ("except Found: return outputs[0]", "except Exception: return outputs[0] if outputs else x",
+         "catch only your exception"),
         ('    raise LookupError("the layer did not run")', "    return x", "so that it is noticed"),
         ('    raise LookupError("the layer did not run")', "", "raise a LookupError that says so"),
-        ("def first_output(model, layer, x):\n    with hl.hook_output(layer) as hook:\n        model(x)\n        return hook.stored", "return its first output"),
-        ("def first_output(model, layer, x):\n    with hl.hook_output(layer, root=model) as hook:\n        model(x)\n        return hook.calls[0]",
-         "the layers after it ran as well"),
-        ("return outputs[0]", "return outputs", "not list"),
+        ('    raise LookupError("the layer did not run")', "    return outputs[0]", "stops with IndexError"),
+        ("    except Found: return outputs[0]\n    finally: handle.remove()\n"
+         '    raise LookupError("the layer did not run")',
+         "    except Found: pass\n    finally: handle.remove()\n    return outputs[0]", "stops with IndexError"),
+        ("class Found(Exception): pass", "Found = LookupError", "raised a LookupError of its own"),
+        ("class Found(Exception): pass", "Found = StopIteration", "raised a StopIteration of its own"),
+        ("class Found(Exception): pass", "Found = KeyError", "raised a KeyError of its own"),
+        ("class Found(Exception): pass", "Found = RuntimeError", "catch only your exception"),
+        ("def first_output(model, layer, x):\n    with hl.hook_output(layer) as hook:\n        model(x)\n"
+         "        return hook.stored", "return its first output"),
+        ("def first_output(model, layer, x):\n    with hl.hook_output(layer, root=model) as hook:\n"
+         "        model(x)\n        return hook.calls[0]", "the layers after it ran as well"),
+        ("return outputs[0]", "return outputs", "yours is a list of 1"),
         ("    except Found: return outputs[0]\n", "", "Now catch it around `model(x)`"),
-        ("def stop(m, i, o):\n        outputs.append(o)", "def stop(m, i, o):\n        outputs.append(i[0])", "is the input of `layer`"),
+        ("def stop(m, i, o):\n        outputs.append(o)", "def stop(m, i, o):\n        outputs.append(i[0])",
+         "is the input of `layer`"),
     ],
 }

@@ -37,6 +37,14 @@ mistakes = {
         (".sum((0, 2)) / real.sum()", ".sum(2) / real.sum(2)", "one number for each head of each sentence"),
         (".sum((0, 2)) / real.sum()", ".sum(2).div(real.sum(2)).mean(0)", "short sentences weigh too much"),
         ("hook.stored[1]", "hook.stored[0]", "the weights are its second part"),
+        ("def looks_back(model, attention, inputs):\n    with hl.hook_output(attention) as hook:\n        model(**inputs)\n        w = hook.stored[0]\n"
+         "    return w.diagonal(-1).mean()", "Are these the weights, `[1]`"),
+        ("(weights.diagonal(-1, 2, 3) * real)", "weights.diagonal(-1, 2, 3)", "also those of padding"),
+        ("(weights.diagonal(-1, 2, 3) * real).sum((0, 2)) / real.sum()", "weights.diagonal(-1).mean((0, 1))", "`diagonal(-1)` alone"),
+        ("diagonal(-1, 2, 3)", "diagonal(-1)", "say `diagonal(-1, 2, 3)`"),
+        ("hl.hook_output(attention)", "hl.hook_output(model.attention)", "the weights of another layer"),
+        ("def looks_back(model, attention, inputs):\n    h = hl.hook_output(attention)\n    model(**inputs)\n    w = h.stored[1]\n    h.remove()\n"
+         "    real = inputs['attention_mask'][:, None, 1:]\n    return (w.diagonal(-1, 2, 3) * real).sum((0, 2)) / real.sum()", "When the model raises, your hook stays on"),
         ("hook.stored[1]", "hook.stored", "the weights are its second part"),
         ("model(**inputs)", "model(inputs['input_ids'])", "so it looks at the padding"),
     ],
@@ -45,6 +53,13 @@ mistakes = {
         ("at=(slice(None), q)", "at=(slice(None), p)", "You put it at position `p`"),
         ("hl.patch(vector, part=part, at=(slice(None), q))", "hl.patch(vector[:, None], part=part)", "You patched all tokens"),
         ("last_hidden_state[:, q]", "last_hidden_state", "the vectors of all tokens"),
+        # in place, without a copy
+        ("def carried(model, layer, a, b, p, q):\n    with hl.hook_output(layer) as hook: model(**a)\n    def first(o): return o[0] if isinstance(o, tuple) else o\n"
+         "    src = first(hook.stored)\n    def put(m, i, o): first(o)[:, q] = src[:, p]\n    with layer.register_forward_hook(put): return model(**b).last_hidden_state[:, q]",
+         "change a `clone()`"),
+        ("def carried(model, layer, a, b, p, q):\n    with hl.hook_output(layer) as hook: model(**a)\n    found = hook.stored\n    part = 0 if isinstance(found, tuple) else None\n"
+         "    v = (found if part is None else found[0])[:, p]\n    edit = hl.edit_output(layer, hl.patch(v, part=part, at=(slice(None), q)))\n    out = model(**b).last_hidden_state[:, q]\n"
+         "    edit.remove()\n    return out", "When the model raises, your hook stays on"),
         ("last_hidden_state[:, q]", "last_hidden_state[:, p]", "another token's vector"),
         ("return model(**b).last_hidden_state[:, q]", "return model(**b)", "everything that the model returns"),
         ("return model(**b)", "return model(**a)", "with one vector from `a`"),
