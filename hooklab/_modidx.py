@@ -1808,6 +1808,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'hooklab/exercises/lesson_12.py'),
                                              'hooklab.exercises.lesson_12._made': ( 'lib/exercises/lesson-12.html#_made',
                                                                                     'hooklab/exercises/lesson_12.py'),
+                                             'hooklab.exercises.lesson_12._of_frozen': ( 'lib/exercises/lesson-12.html#_of_frozen',
+                                                                                         'hooklab/exercises/lesson_12.py'),
                                              'hooklab.exercises.lesson_12._positive_map': ( 'lib/exercises/lesson-12.html#_positive_map',
                                                                                             'hooklab/exercises/lesson_12.py')},
             'hooklab.exercises.lesson_13': { 'hooklab.exercises.lesson_13._Net': ( 'lib/exercises/lesson-13.html#_net',

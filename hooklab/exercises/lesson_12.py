@@ -142,6 +142,12 @@ def _positive_map(answer):
             "You use the weights of the first image for all: each image has its own.")
     require(_close(got, share.relu()),
             "It is not the sum of the maps, each times the mean of its gradient, with negative values set to zero.")
+    _of_frozen(answer, model, x, c, share)
+    return "you can map what any layer contributes, and the parameters never notice"
+
+# %% ../../nbs/lib/exercises/lesson-12.ipynb #1a4511ef
+def _of_frozen(answer, model, x, c, share):
+    "The same map, of a network without any parameter that asks for a gradient."
     model.requires_grad_(False)
     try: got = _is_map(answer(model, model[1], x, c), x)
     except NotYet as error:
@@ -150,7 +156,6 @@ def _positive_map(answer):
                      "input asks for a gradient. Let a copy of the input ask: `x.detach().clone().requires_grad_()`.") from None
     require(_close(got, share.relu()), "Right, but your map is another one when the network is frozen.")
     require(not any(p.requires_grad for p in model.parameters()), "The network was frozen, and now it is not.")
-    return "you can map what any layer contributes, and the parameters never notice"
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #4560ba7f
 @exercise("12c")
