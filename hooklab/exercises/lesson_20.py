@@ -68,6 +68,8 @@ def _induction_score(answer):
     right = _score_of(weights, _tables(TEXTS)[2])
     require(got.numel() != 1, "That is one number for all heads: sum over texts and queries only, `.sum((0, 2))`.")
     require(tuple(got.shape) != (4, 3), "That is a number for each text and head: take one mean over all texts.")
+    require(tuple(got.shape) != (4,), "That is a number for each text: sum over texts and queries, and keep the heads, "
+                                      "`.sum((0, 2))`.")
     got = one_tensor(got, "The answer, a number for each of 3 heads,", (3,))
     require(not got.isnan().any(), "There is NaN in your scores: a text may have no such query. Take one mean over "
             "all texts.")
@@ -217,6 +219,12 @@ def _wrong_cuts(model, source, reader, x):
     ]
 
 
+def _called_yourself(model, source, reader, x):
+    with edit_output(reader, patch(reader(_mean(_run_of(model, source, x))))): out = model(x)
+    return [(out, "You call `reader` on the mean of `source` yourself, but here other layers run between the two: run "
+                  "the whole model with `source` edited, and keep what `reader` returns.")]
+
+
 def _run_of(model, layer, x):
     with hook_output(layer) as hook:
         model(x)
@@ -236,7 +244,7 @@ def _cut_path(answer):
         model, x = _Paths().requires_grad_(False).eval(), torch.randn(6, 4)
         source, reader = map(model.get_submodule, names)
         before, plain, right = x.clone(), model(x), _cut(model, source, reader, x)[0]
-        wrong_ones = [] if names[1] == "last" else _wrong_cuts(model, source, reader, x)
+        wrong_ones = _called_yourself(model, source, reader, x) if names[1] == "last" else _wrong_cuts(model, source, reader, x)
         got = one_tensor(answer(model, source, reader, x), "The answer, the output of the model,")
         for wrong, said in wrong_ones:
             require(got.shape != wrong.shape or not torch.allclose(got, wrong, atol=1e-5), said)

@@ -99,5 +99,9 @@ mistakes = {
          "        with reader.register_forward_hook(lambda m, i, o: kept.append(o.clone())): model(x)\n"
          "    with source.register_forward_hook(mean): return model(x)",
          "is edited for everyone"),
+        ("def cut_path(model, source, reader, x):\n    with hl.hook_output(source) as hook: model(x)\n"
+         "    misled = reader(hook.stored.mean(0, keepdim=True).expand_as(hook.stored))\n"
+         "    with hl.edit_output(reader, hl.patch(misled)): return model(x)",
+         "on the mean of `source` yourself"),
     ],
 }
