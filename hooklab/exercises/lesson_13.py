@@ -16,10 +16,11 @@ from .checking import (NotYet, Planted, exercise, one_number, one_tensor, requir
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #bcf8f977
 class _Net(nn.Module):
-    "Six channels, in `dim`; the others but the first are averaged over at the end."
+    "Six channels; the mean over the dimensions `over` goes to the head."
     def __init__(self, first, second, over):
         super().__init__()
-        self.first, self.tap, self.second, self.head, self.over = first, nn.Identity(), second, nn.Linear(6, 3), over
+        self.first, self.tap, self.second, self.head = first, nn.Identity(), second, nn.Linear(6, 3)
+        self.over = over
         self.fails_for, self.most = None, 0
         nn.init.normal_(first.bias)
         nn.init.normal_(second.bias)
@@ -29,7 +30,7 @@ class _Net(nn.Module):
         self.most, given = max(self.most, len(x)), x
         x = self.first(x)
         mid = self.second(self.tap(x))
-        if self.fails_for is not None and torch.equal(given, self.fails_for): raise Planted("this model fails on purpose")
+        if self.fails_for is not None and torch.equal(given, self.fails_for): raise Planted("fails on purpose")
         return self.head((x + 2*mid.tanh()).tanh().mean(self.over))
 
     def output(self, x, layer=None, edit=None, in_place=False):
@@ -41,10 +42,8 @@ class _Net(nn.Module):
         mid = changed(self.second.forward(mid), self.second)
         return self.head.forward((x + 2*mid.tanh()).tanh().mean(self.over))
 
-
 def _of_tokens(): return _Net(nn.Linear(3, 6), nn.Linear(6, 6), (1,))
 def _of_pictures(): return _Net(nn.Conv2d(1, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1), (2, 3))
-
 
 def _with(units, to, dim):
     "An edit that sets some units to `to`: a number, or one for each."
@@ -73,7 +72,6 @@ def _tried(answer, model, layer, *args):
             "Your answer has the shape of `x`: run the whole model on `x`, not a layer.")
     return one_tensor(got, "The model's output for `x`", (len(args[1]), 3))
 
-
 def _still_right(answer, model, layer, *args):
     "Hooks are off afterwards, also when the model raises, and its mode is as before."
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
@@ -81,10 +79,8 @@ def _still_right(answer, model, layer, *args):
     survives(answer, lambda: answer(model, layer, *args))
     model.fails_for = None
 
-
 _IN_PLACE = ("You wrote into the layer's output itself, which other parts of the model use as well: change a `clone()` "
             "of it, and return that.")
-
 
 def _close(a, b): return torch.allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -139,7 +135,6 @@ def _at_mean(answer):
         _mean_of(model, layer, units, x, others, got, whole)
         _still_right(answer, model, layer, units, x, others)
     return "the units are off, and the next layer sees what it usually sees"
-
 
 def _named(error):
     said = str(error)
@@ -198,7 +193,6 @@ class _Redundant(nn.Module):
         o = self.layer(x)
         return 2 + torch.maximum(o[:, 0], o[:, 1]).mean() + 0.25*o[:, 2].mean() - 1.5*o[:, 5].mean()
 
-
 class _Score:
     "What `score()` is; it can be made to fail."
     def __init__(self): self.model, self.x, self.calls, self.fails_at = _Redundant(), torch.ones(2, 6), 0, None
@@ -223,7 +217,6 @@ def _compared(answer):
     score.calls, score.fails_at = 0, 3
     survives(answer, lambda: answer(layer, units, draws, score))
     return "the effect is compared with that of random units"
-
 
 def _right_pair(answer, score, fall, share):
     def near(a, b): return math.isclose(a, b, abs_tol=1e-5)

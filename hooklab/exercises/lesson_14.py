@@ -45,7 +45,7 @@ def _survives(answer, model, x, *args, twice=False):
     try: survives(answer, lambda: answer(model, *args))
     finally: model.fails_for = None
 
-# %% ../../nbs/lib/exercises/lesson-14.ipynb #79bc482e
+# %% ../../nbs/lib/exercises/lesson-14.ipynb #07bbf6ee
 @exercise("14a")
 def _class_attention(answer):
     model = _Looks().eval()
@@ -82,7 +82,7 @@ def _one_map(answer, model, x, n):
     got = one_tensor(got, "The answer", (2, 3, 3))
     _which_map(got, right, whole, mean)
 
-
+# %% ../../nbs/lib/exercises/lesson-14.ipynb #0263162b
 def _which_map(got, right, whole, mean):
     w = whole[:, :, 0, 1:]
     def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
@@ -129,7 +129,7 @@ def _patch_position(answer):
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     return "only this position, and only then"
 
-
+# %% ../../nbs/lib/exercises/lesson-14.ipynb #7af69ec0
 def _does_not_fit(said, p):
     if not any(words in said for words in ("expand", "out of bounds", "must match", "mat1 and mat2", "broadcast")):
         return said

@@ -15,7 +15,7 @@ from torch import nn
 from .checking import NotYet, Planted, exercise, one_number, require, survives, what_it_is
 from ..hooks.occasions import saved_tensors
 
-# %% ../../nbs/lib/exercises/lesson-15.ipynb #b58f9298
+# %% ../../nbs/lib/exercises/lesson-15.ipynb #2f9c05e9
 class _Keeps(nn.Module):
     def __init__(self, wide):
         super().__init__()
@@ -25,7 +25,6 @@ class _Keeps(nn.Module):
         h = self.lin(x).exp()  # kept by exp, which needs its output
         h = h * h  # kept again, twice: the same memory
         return (h[:, :2].sin() * self.gain).sum()  # a slice is kept, and with it the whole
-
 
 @exercise("15a")
 def _kept_bytes(answer):
@@ -40,7 +39,6 @@ def _kept_bytes(answer):
         _which_bytes(got, right, model, x)
     return "all that is kept, each piece once"
 
-
 def _explains(error):
     said = str(error)
     require(not isinstance(error.__cause__, UnboundLocalError),
@@ -52,7 +50,7 @@ def _explains(error):
             "You look at the outputs of layers, but autograd keeps others, and not all of those. "
             "`hl.saved_tensors(look)` shows what it keeps.")
 
-
+# %% ../../nbs/lib/exercises/lesson-15.ipynb #d04d2cee
 def _which_bytes(got, right, model, x):
     saved, given = [], {t.untyped_storage().data_ptr() for t in [x, *model.parameters()]}
     with saved_tensors(saved.append): out = model(x)  # its graph holds what was saved
@@ -65,7 +63,7 @@ def _which_bytes(got, right, model, x):
     require(got not in (outputs, outputs + out.nbytes),
             "That is the memory of outputs of layers, but autograd keeps others: `hl.saved_tensors(look)` shows what "
             "it keeps.")
-    require(got != len(saved) and got != len(own), "That is how many tensors were saved: return their bytes.")
+    require(got not in (len(saved), len(own)), "That is how many tensors were saved: return their bytes.")
     counted_twice = [sum(size(t) for t in tensors) for tensors in (own, saved)
                      for size in (lambda t: t.nbytes, lambda t: t.untyped_storage().nbytes())]
     require(got not in counted_twice,
@@ -91,7 +89,6 @@ class _Half(nn.Module):
 
     def forward(self, x): return x @ self.both[30:].T
 
-
 def _gradients(model, x, loss, keep, of_loss=False):
     "The gradients when autograd keeps `keep(t)` of each tensor, in the model, or in the loss as well."
     def unpack(packed): return packed[0].to(packed[1])
@@ -100,7 +97,6 @@ def _gradients(model, x, loss, keep, of_loss=False):
         if of_loss: step = loss(out)
     names = [name for name, _ in model.named_parameters()]
     return dict(zip(names, torch.autograd.grad(step if of_loss else loss(out), [*model.parameters()])))
-
 
 @exercise("15b")
 def _slim_gradients(answer):
@@ -121,15 +117,13 @@ def _slim_gradients(answer):
         _which_gradients(got, model, x, loss, dtype)
     return "few bits, and the right dtype in the backward pass"
 
-
 def _explains_dtype(error):
     said = str(error.__cause__)
     require("positional argument" not in said,
             "`unpack` gets one argument, what `pack` returned: a pair is one tuple.")
     signs = "must match", "same dtype", "expected m1", "scalar type", "expected to have dtype", "invalid gradient"
-    require(not any(sign in said for sign in signs),
-            "A tensor came back in another dtype than it had: let `pack` return a pair of tensor and dtype, and "
-            "`unpack` convert the tensor back to this dtype.")
+    require(not any(sign in said for sign in signs), "A tensor came back in another dtype than it had: let `pack` "
+            "return a pair of tensor and dtype, and `unpack` convert the tensor back to this dtype.")
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #29a63a16
 def _which_gradients(got, model, x, loss, dtype):
@@ -159,8 +153,7 @@ def _which_gradients(got, model, x, loss, dtype):
     if is_(right): return
     require(not is_({name: g + 1 for name, g in right.items()}),
             "Your gradients include those that were there before: call `model.zero_grad()` before `backward`.")
-    require(not is_({name: p.detach() for name, p in whole.items()}),
-            "These are the parameters: return their gradients.")
+    require(not is_(whole), "These are the parameters: return their gradients.")
     require(not is_(rounding(lambda t: True)),
             "These are the gradients of an ordinary step: is `model(x)` inside the `with`, "
             "and does `pack` change the dtype?")
@@ -194,7 +187,6 @@ class _Works(nn.Module):
         self.clock.time += next(self.seconds) * self.clock.slower
         return x + 1
 
-
 class _Day(nn.Module):
     "Runs its layers, in each pass as many times slower as `slower` says."
     def __init__(self, clock, slower):
@@ -206,7 +198,6 @@ class _Day(nn.Module):
         self.clock.slower = self.slower[self.passes % len(self.slower)]
         self.passes += 1
         return self.inner(self.twice(self.twice(self.first(x))))
-
 
 class _Clock:
     time, slower = 0, 1
@@ -222,7 +213,6 @@ def _layer_times(answer):
     model.inner[0].fails = True
     survives(answer, lambda: answer(model, torch.zeros(1), clock, 5))
     return "the median, warmed up, layer by layer"
-
 
 def _right_times(got, model, slower):
     right = {"first": 6, "twice": 10, "inner.0": 14}
@@ -241,16 +231,14 @@ def _right_times(got, model, slower):
     def times(factor): return {name: seconds / 2 * factor for name, seconds in right.items()}
     counted, in_order = slower[1:], sorted(slower)
     require(not is_(times(sum(counted) / 5)), "These are means: one slow pass spoils them. Take the median.")
-    require(not is_(times(sum(slower) / 6)),
-            "These are means, and include the first pass: leave it out, and take the median.")
+    require(not is_(times(sum(slower) / 6)), "These are means, and include the first pass: take the median, without.")
     require(not is_(times(sum(counted))) and not is_(times(sum(slower))),
             "These are sums of all passes: take the median.")
     require(not is_(times(min(counted))),
             "These are the fastest passes: take the median, which is moved neither by a slow pass nor by a fast one.")
     require(not is_(times(slower[0])), "These are the times of the first pass, which only warms up.")
     require(not is_(times(counted[2])),
-            "That is the pass in the middle of the order in which they ran: sort the times before you take the "
-            "middle one.")
+            "That is the pass in the middle as they ran: sort the times before you take the middle one.")
     with_first = (in_order[2], in_order[3], (in_order[2] + in_order[3]) / 2)
     require(not any(is_(times(factor)) for factor in with_first if factor != 2),
             "The first pass counts in your median. It only warms up: leave it out.")

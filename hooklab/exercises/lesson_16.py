@@ -22,9 +22,7 @@ class _Inputs(dict):
     "A tokenizer's result can be read by key and by attribute."
     __getattr__ = dict.__getitem__
 
-
 class _Output(NamedTuple): last_hidden_state: Tensor
-
 
 class _Attention(nn.Module):
     "Two heads. Returns a tuple, as attention in transformers does: the output, and the attention weights."
@@ -36,7 +34,6 @@ class _Attention(nn.Module):
         q, k, v = (part.unflatten(2, (2, 2)).transpose(1, 2) for part in self.qkv(x).chunk(3, 2))
         weights = (4 * q @ k.mT).masked_fill(mask[:, None, None] == 0, -torch.inf).softmax(-1)
         return x + self.out((weights @ v).transpose(1, 2).flatten(2)), weights
-
 
 class _Text(nn.Module):
     def __init__(self):
@@ -59,18 +56,14 @@ def _sentences(*lengths):
     ids = torch.stack([torch.randperm(29)[:mask.shape[1]] + 1 for _ in lengths])
     return _Inputs(input_ids=ids * mask, attention_mask=mask)
 
-
 def _model(): return _Text().eval().requires_grad_(False)
-
 
 def _returned(model, layer, inputs):
     with hook_output(layer) as hook:
         model(**inputs)
         return hook.stored
 
-
 def _first(output): return output[0] if isinstance(output, tuple) else output
-
 
 def _survives(answer, model, inputs, *args):
     "Hooks are off, also when the model raises for `inputs`, and the mode is as before."
@@ -78,7 +71,6 @@ def _survives(answer, model, inputs, *args):
     model.fails_for = inputs["input_ids"]
     survives(answer, lambda: answer(model, *args))
     model.fails_for = None
-
 
 def _answered(answer, model, layer, *args):
     "The answer. The layer that returns a tuple is tried last: an error that occurs only there is due to the tuple."
@@ -112,8 +104,7 @@ def _sentence_vectors(answer):
         require(got.shape != (3, 6, 4),
                 "You return one vector for each token: take the mean over the tokens of each sentence.")
         require(got.shape != (4,),
-                "You return one vector in all, but each sentence has its own. `[0]` of a tensor is its first "
-                "sentence: take it only of a tuple.")
+                "You return one vector in all, but each sentence has its own. Take `[0]` only of a tuple.")
         require(got.shape == (3, 4),
                 f"The shape should be (3, 4), for 3 sentences and 4 channels, not {tuple(got.shape)}.")
         def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
@@ -121,8 +112,7 @@ def _sentence_vectors(answer):
                 "Your vectors all come from the first sentence, which is `[0]` of a tensor. Take `[0]` only if "
                 "`isinstance(output, tuple)`.")
         require(not is_(found.mean(1)),
-                "Your mean includes padding: multiply by the mask before you add up, and "
-                "divide by the number of real tokens.")
+                "Your mean includes padding: multiply by the mask, and divide by the number of real tokens.")
         require(not is_((found * mask).mean(1)),
                 "You add up the real tokens, but divide by the number of all: divide by `mask.sum(1)`.")
         require(not is_((found * mask).sum(1)),
@@ -131,18 +121,15 @@ def _sentence_vectors(answer):
                 "You divide by the number of real tokens, but add up all of them: multiply by the mask first.")
         picked = torch.stack([tokens[real] for tokens, real in zip(found, inputs["attention_mask"])])
         require(not is_(picked.mean(1)),
-                "Your mask contains integers, which as an index pick tokens 0 and 1 again and "
-                "again: index with `mask.bool()`.")
+                "Your mask contains integers, which as an index pick tokens 0 and 1: index with `mask.bool()`.")
         require(not is_(found[:, 0]), "That is the first token of each sentence. Take the mean over all real tokens.")
         require(not is_((unmasked * mask).sum(1) / mask.sum(1)) and not is_(unmasked.mean(1)),
-                "The model did not get the mask, so its attention took from the padding too: "
-                "`model(**inputs)` passes on everything.")
+                "The model did not get the mask: `model(**inputs)` passes on everything.")
         ends = model(**inputs).last_hidden_state
         require(layer is model.norm or not is_((ends * mask).sum(1) / mask.sum(1)),
                 "That comes from the output of the whole model: use the output of `layer`.")
         require(is_(right),
-                "The shape is right, but the numbers are not: are they the mean of the output of "
-                "`layer`, over tokens whose mask is 1?")
+                "The shape is right, but the numbers are not: the mean of the layer's output where the mask is 1?")
         _survives(answer, model, inputs, layer, inputs)
     return "a vector for each sentence, from any layer, with no padding in it"
 
@@ -158,15 +145,12 @@ def _looks_back(answer):
     _survives(answer, model, inputs, attention, inputs)
     return "you can tell a head that looks back from any other"
 
-
 def _explained(told):
     if re.search("tuple|Dimension out of range|too many indices", told):
-        return ("Your function stops at the output of `attention`. It is a tuple, and the weights are its second "
-                "part, `[1]`.")
+        return "Your function stops at the output of `attention`, a tuple. The weights are its second part, `[1]`."
     if re.search("must match the size|broadcast", told):
-        return (f"{told} Do both have the dimensions sentences, heads, tokens? `diagonal(-1)` alone takes the first two "
-                "dimensions: say `diagonal(-1, 2, 3)`; and the mask needs a dimension for the heads, "
-                "`[:, None, 1:]`.")
+        return (f"{told} `diagonal(-1)` alone takes the first two dimensions: say `diagonal(-1, 2, 3)`. And the mask "
+                "needs a dimension for the heads, `[:, None, 1:]`.")
     return told
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
@@ -183,28 +167,23 @@ def _which_heads(got, model, attention, inputs):
             f"The answer should be a tensor with a number for each head, and yours is {what_it_is(got)}.")
     got = torch.as_tensor([float(n) for n in parts]) if parts else one_tensor(got).float()
     require(got.shape != (len(mask), 2),
-            "You return one number for each head of each sentence: take the mean over the "
-            "tokens of all sentences together.")
+            "You return one number for each head of each sentence: take the mean over all sentences.")
     require(got.shape != (), "You return one number in all, but each head has its own. Are these the weights, `[1]` of "
                              "what `attention` returns? Their second dimension is the heads.")
     require(got.shape == (2,), f"The shape should be (2,) for 2 heads, not {tuple(got.shape)}.")
     def is_(wrong): return wrong.shape == got.shape and torch.allclose(got, wrong, atol=1e-5)
     require(not is_(mean(weights, 1)) and not is_(weights.diagonal(1, 2, 3).mean((0, 2))),
-            "That is how much a token takes from the one after it. Tokens that look come first, then those that are "
-            "looked at: `diagonal(-1, 2, 3)`.")
+            "That is how much a token takes from the one after it: tokens that look come first, `diagonal(-1, 2, 3)`.")
     require(not is_(mean(weights, 0, mask)) and not is_(weights.diagonal(0, 2, 3).mean((0, 2))),
-            "That is how much a token takes from itself: the token before is one below the "
-            "diagonal, `diagonal(-1, 2, 3)`.")
+            "That is how much a token takes from itself: the one before is one below the diagonal.")
     every = weights.diagonal(-1, 2, 3)
     require(not is_(every.mean((0, 2))),
             "Your mean includes rows of padding: padding looks around as well. Count only real tokens.")
     require(not is_(every.sum((0, 2)) / real) and not is_(every.sum((0, 2)) / mask.sum()),
-            "You divide by the number of real tokens, but add up all rows, also those of padding: multiply by the mask "
-            "before you add up.")
+            "You add up all rows, also those of padding: multiply by the mask before you add up.")
     of_two = weights.diagonal(-1)  # of the first two dimensions, sentences and heads
     require(not any(is_(of_two.mean(dims)) for dims in ((0, 1), (0, 2), (1, 2))),
-            "`diagonal(-1)` alone goes through the first two dimensions, sentences and heads. Say which two: "
-            "`diagonal(-1, 2, 3)`.")
+            "`diagonal(-1)` alone goes through sentences and heads. Say which two: `diagonal(-1, 2, 3)`.")
     require(not is_(mean(weights, mask=mask[..., :-1])),
             "Your mask is off by one: entry 0 of the diagonal belongs to token 1, so its mask is `[:, 1:]`.")
     require(not is_(right * real / mask.sum()),
@@ -213,22 +192,18 @@ def _which_heads(got, model, attention, inputs):
             "You add up the real tokens, but divide by the number of all: divide by the number of real ones.")
     wrapped = right * real + weights[:, :, 0, -1].sum(0)
     require(not is_(wrapped / mask.sum()),
-            "The first token of each sentence has none before it: there `t - 1` is -1, which is the "
-            "last token. Begin with token 1.")
+            "The first token has none before it: there `t - 1` is -1, the last token. Begin with token 1.")
     one_by_one = (every * mask[..., 1:]).sum(2) / mask[..., 1:].sum(2)
     require(not is_(one_by_one.mean(0)),
-            "You take the mean of each sentence first, and then the mean of those means: short sentences weigh too "
-            "much. Take all tokens together.")
+            "You take the mean of the means of sentences: short sentences weigh too much. Take all tokens together.")
     require(not is_(one_by_one[0]) and not is_(every[0].mean(1)), "That is the first sentence alone: use all of them.")
     require(not is_(mean(_returned(model, attention, {"input_ids": inputs["input_ids"]})[1])),
-            "The model did not get the mask, so it looks at the padding too: `model(**inputs)` passes on everything.")
+            "The model did not get the mask, so it looks at the padding: `model(**inputs)` passes on everything.")
     other = model.last if attention is model.attention else model.attention
-    require(not is_(mean(_returned(model, other, inputs)[1])),
-            "Those are the weights of another layer: use those of `attention`.")
+    require(not is_(mean(_returned(model, other, inputs)[1])), "Those are the weights of another layer.")
     require(is_(right),
-            f"It should be {[round(share, 3) for share in right.tolist()]}; your function returns "
-            f"{[round(share, 3) for share in got.tolist()]}. Are these the weights, `[1]` of what `attention` "
-            "returns, and all real tokens but the first of each sentence?")
+            f"It should be {[round(n, 3) for n in right.tolist()]}; yours is {[round(n, 3) for n in got.tolist()]}. "
+            "Are these the weights, `[1]`, and all real tokens but the first of each sentence?")
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #a5ab9b25
 @exercise("16c")
@@ -245,8 +220,7 @@ def _carried(answer):
         right, plain = end(b, layer, of_a[:, p], word)[:, q], end(b)
         got = _answered(answer, model, layer, a, b, p, q)
         require(not isinstance(got, tuple),
-                "That is everything that the model returns: the word's vector is in its "
-                "`last_hidden_state`, at `[:, q]`.")
+                "That is everything that the model returns: the vector is in its `last_hidden_state`, at `[:, q]`.")
         got = one_tensor(got)
         require(got.shape != (1, 5, 4), "Those are the vectors of all tokens: that of the word is at `[:, q]`.")
         require(got.shape in ((1, 4), (4,)),
@@ -254,8 +228,7 @@ def _carried(answer):
         got = got.view(1, 4)
         def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
         require(not is_(plain[:, q]),
-                "Your patch changed nothing: a hook that replaces must return the new output. And is "
-                "it on while `model(**b)` runs?")
+                "Your patch changed nothing: does the hook return a new output? Is it on for `model(**b)`?")
         in_a = [end(a), end(a, layer, of_a[:, p], word)]
         require(not any(is_(ends[:, at]) for ends in in_a for at in (p, q)),
                 "You run the model on `a`: run it on `b`, with one vector from `a`.")
@@ -270,8 +243,7 @@ def _carried(answer):
         require(not is_(end(b, layer, of_a[:, p], word)[:, p]) and not is_(end(b, layer, of_a[:, p], word)[:, 0]),
                 "The patch is right, but you return another token's vector: it is `[:, q]`.")
         require(layer is not model.tap or is_(right) or not is_(end(b, model.attention, of_a[:, p], word)[:, q]),
-                "You wrote into the layer's output itself, which the model uses elsewhere as well: change a `clone()`, "
-                "and return it.")
+                "You wrote into the layer's output itself, which is used elsewhere, too: change a `clone()`.")
         require(is_(right), "That is not the model's output at `q` when only this vector of the layer comes from `a`.")
         require(torch.equal(end(b), plain), "Afterwards the model's output is not what it was before: is the edit off?")
         for inputs in (a, b): _survives(answer, model, inputs, layer, a, b, p, q)

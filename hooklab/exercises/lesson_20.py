@@ -17,7 +17,7 @@ from .checking import Planted, exercise, one_number, one_tensor, require, unpack
 from ..hooks.attached import hooks_on
 from ..hooks.hook import hook_output
 
-# %% ../../nbs/lib/exercises/lesson-20.ipynb #a156146a
+# %% ../../nbs/lib/exercises/lesson-20.ipynb #441d0221
 TEXTS = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 1, 0, 2, 0, 3, 3, 1, 0],
                       [4, 4, 5, 4, 6, 7, 5, 8, 7], [8, 1, 2, 8, 3, 1, 4, 2, 5]])
 
@@ -40,8 +40,8 @@ def _wrong_scores(weights, tokens):
     return [
         (_score_of(weights, earlier), "That is the weight on the earlier occurrences themselves: an induction head "
          "looks right after them, `.roll(1, 2)`."),
-        (_score_of(weights, earlier.roll(-1, 2)), "That is the weight on the positions right before the earlier "
-         "occurrences: `.roll` by 1 moves to the right, by -1 to the left."),
+        (_score_of(weights, earlier.roll(-1, 2)), "That is the weight right before earlier occurrences: "
+         "`.roll(1, 2)` moves to the right."),
         (_score_of(weights, same.tril().roll(1, 2)), "Each token counts as an earlier occurrence of itself, so "
          "every query counts: leave out the diagonal, `.tril(-1)`."),
         (_score_of(weights, same.roll(1, 2)), "Later occurrences are in your table, too: only those before the query "
@@ -82,7 +82,7 @@ def _induction_score(answer):
             "The scores are right, but `weights` or `tokens` are changed: work on copies.")
     return "for any text, whatever is repeated where"
 
-# %% ../../nbs/lib/exercises/lesson-20.ipynb #07cfec28
+# %% ../../nbs/lib/exercises/lesson-20.ipynb #0371c635
 class _InPlace(nn.Module):
     def __init__(self):
         super().__init__()
@@ -104,7 +104,6 @@ class _Reads(nn.Module):
 
 
 def _streams(model, tokens):
-    "What each named layer returns, as it is when it returns it."
     found = {"embed": model.embed(tokens)}
     x = found["embed"]*3
     for i, block in enumerate(model.blocks): found[f"blocks.{i}"] = x = block(x.clone())
@@ -139,7 +138,7 @@ def _wrong_lenses(model, found, names, target):
          "output."),
     ]
 
-# %% ../../nbs/lib/exercises/lesson-20.ipynb #47f480af
+# %% ../../nbs/lib/exercises/lesson-20.ipynb #00ff8d6b
 @exercise("20b")
 def _lens(answer):
     model, tokens = _Reads().requires_grad_(False), torch.randint(11, (5, 7))
@@ -165,9 +164,9 @@ def _lens(answer):
     require(model.runs == 1, f"You run the model {model.runs} times. Once is enough for all layers.")
     require(model.training, "The model was in train mode, and is in eval mode now: leave its mode as it is.")
     other = answer(model.eval(), ["blocks.1"], model.out, tokens[:2, :3], target[:2])
-    value = one_number(unpacked(other, 1, "a list of 1 number for 1 name")[0])
-    one = mean_of(_streams(model, tokens[:2, :3])["blocks.1"])
-    require(abs(value - one) < 1e-5, f"With one name and other texts it should be {one:.3f}; yours is {value:.3f}.")
+    value, x = one_number(unpacked(other, 1, "a list of 1 number")[0]), _streams(model, tokens[:2, :3])["blocks.1"]
+    require(abs(value - mean_of(x)) < 1e-5,
+            f"With one name and other texts it should be {mean_of(x):.3f}; yours is {value:.3f}.")
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     return "what each layer would answer, in one run"
 

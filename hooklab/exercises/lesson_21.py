@@ -13,7 +13,7 @@ from torch import nn
 
 from .checking import exercise, one_number, require, what_it_is
 
-# %% ../../nbs/lib/exercises/lesson-21.ipynb #2a1300d6
+# %% ../../nbs/lib/exercises/lesson-21.ipynb #9f04ea11
 def _wide(width=6):
     torch.manual_seed(2)
     return nn.Sequential(nn.Linear(4, width), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(width, 3))
@@ -46,12 +46,15 @@ def _step_change(answer):
         require(len(modes) == 1, f"`step` was called {len(modes)} times: once is asked for.")
         require(modes == [training], f"`step` found the model in {'train' if modes[0] else 'eval'} mode, but it was in "
                                      f"{'train' if training else 'eval'} mode: restore the mode before the step, too.")
-        require(model.training == training, "The model is not in the mode it was in: restore it with `model.train(mode)`.")
+        require(model.training == training, "The model is not in the mode it was in: restore it with "
+                                            "`model.train(mode)`.")
         require(got != 0, "The change is always zero: are both outputs one tensor, or is `step` called before or after "
                           "both? Keep a copy.")
         wrong = {
-            "the mean of the change, in which signs cancel": change.mean(), "the mean of its absolute values": change.abs().mean(),
-            "the mean of its squares: the root is missing": change.pow(2).mean(), "its norm, a sum: take the mean": change.norm(),
+            "the mean of the change, in which signs cancel": change.mean(), "the mean of its absolute "
+                    "values": change.abs().mean(),
+            "the mean of its squares: the root is missing": change.pow(2).mean(), "its norm, a sum: take the "
+                    "mean": change.norm(),
             "its standard deviation, without the part that all outputs share": change.std(),
             "the size of the output after the step": (before + change).pow(2).mean().sqrt(),
             "the difference of the sizes: subtract the outputs first":
@@ -65,7 +68,7 @@ def _step_change(answer):
                             "measurements?" if training else f"It should be about {right:.4f}; yours is {got:.4f}.")
     return "the change of one layer's output, undisturbed by dropout"
 
-# %% ../../nbs/lib/exercises/lesson-21.ipynb #bdf3a01d
+# %% ../../nbs/lib/exercises/lesson-21.ipynb #02e15719
 class _Any(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -75,7 +78,6 @@ class _Any(nn.Module):
 
 
 def _rates(groups, model):
-    "The rate of each parameter, by name; says what is wrong with the groups."
     require(isinstance(groups, (list, tuple)) and all(isinstance(group, dict) for group in groups),
             f"The answer should be a list of dicts; yours is {what_it_is(groups)}.")
     names, rates = {id(p): name for name, p in model.named_parameters()}, {}
@@ -85,9 +87,12 @@ def _rates(groups, model):
         params = [params] if isinstance(params, torch.Tensor) else params
         require(isinstance(params, (list, tuple)), f"`\"params\"` should be a list; yours is {what_it_is(params)}.")
         for p in params:
-            require(not isinstance(p, (str, tuple)), "`\"params\"` holds names: the optimizer needs the parameters themselves.")
-            require(id(p) in names, "There is a tensor in your groups that is no parameter of `model`: is it one of `base`, or a copy?")
-            require(names[id(p)] not in rates, f"`{names[id(p)]}` is in two groups; the optimizer takes each parameter once.")
+            require(not isinstance(p, (str, tuple)), "`\"params\"` holds names: the optimizer needs the parameters "
+                                                     "themselves.")
+            require(id(p) in names, "There is a tensor in your groups that is no parameter of `model`: is it one of "
+                                    "`base`, or a copy?")
+            require(names[id(p)] not in rates, f"`{names[id(p)]}` is in two groups; the optimizer takes each "
+                                               "parameter once.")
             rates[names[id(p)]] = one_number(group["lr"], "Each rate")
     missing = [name for name in names.values() if name not in rates]
     require(not missing, f"These parameters are in no group, and would never move: {', '.join(missing)}.")
@@ -107,22 +112,27 @@ def _mup_groups(answer):
         for name in ("up.bias", "norm.weight", "norm.bias", "out.bias", "scale"):
             require(is_(name, lr), f"`{name}` has rate {rates[name]:.4g} for lr={lr}: it is no matrix, and gets `lr`.")
         require(is_("embed.weight", lr),
-                f"`embed.weight` has rate {rates['embed.weight']:.4g} for lr={lr}: only its outputs have grown. The inputs are "
+                f"`embed.weight` has rate {rates['embed.weight']:.4g} for lr={lr}: only its outputs have grown. The "
+                "inputs are "
                 "`shape[1]`.")
         require(is_("table", lr), f"`table` has not grown, and has rate {rates['table']:.4g} for lr={lr}.")
         for name, inputs in (("up.weight", 2*width), ("out.weight", 3*width)):
-            said = f"`{name}` has {inputs} inputs, {4*inputs//width} in `base`; for lr={lr} its rate is {rates[name]:.4g}"
+            said = (f"`{name}` has {inputs} inputs, {4*inputs//width} in `base`; "
+                    f"for lr={lr} its rate is {rates[name]:.4g}")
             require(not is_(name, lr), f"{said}: scale it.")
             require(not is_(name, lr/ratio), f"{said}. Upside down: the wider, the smaller the rate.")
-            require(not is_(name, lr*ratio**0.5), f"{said}. That is the root; the terms of a step do not cancel, so take the ratio itself.")
-            require(not is_(name, lr/inputs), f"{said}: multiply by the inputs of `base`, so that at its width nothing changes.")
+            require(not is_(name, lr*ratio**0.5), f"{said}. That is the root; the terms of a step do not cancel, so "
+                                                  "take the ratio itself.")
+            require(not is_(name, lr/inputs), f"{said}: multiply by the inputs of `base`, so that at its width "
+                                              "nothing changes.")
             require(not is_(name, ratio), f"{said}: multiply by `lr`.")
             require(is_(name, lr*ratio), f"{said}; it should be {lr*ratio:.4g}.")
     return "every parameter once, each with its rate"
 
-# %% ../../nbs/lib/exercises/lesson-21.ipynb #d6bb4a39
+# %% ../../nbs/lib/exercises/lesson-21.ipynb #15f1aa68
 def _grower(power, spread):
-    "`make`: the change of layer `a` grows like width to this power, that of `b` stays, both times a number of the seed."
+    "`make`: the change of layer `a` grows like width to this power, that of `b` stays, both times a number of the "
+    "seed."
     def make(width, seed):
         model = nn.Sequential()
         model.add_module("a", nn.Linear(4, width))
@@ -148,7 +158,7 @@ def _irregular(widths, power):
     "Sizes that lie on no straight line: the third width is too large."
     return [w**power*(4 if k == 2 else 1) for k, w in enumerate(widths)]
 
-# %% ../../nbs/lib/exercises/lesson-21.ipynb #f491830c
+# %% ../../nbs/lib/exercises/lesson-21.ipynb #1c565377
 @exercise("21c")
 def _exponents(answer):
     x, spread = torch.randn(5, 4), {1: 1., 2: 3., 5: 0.5}
@@ -162,15 +172,18 @@ def _exponents(answer):
             with torch.no_grad(): model.inside[1].bias.zero_()
             return model, train
         got = answer(make, widths, [*spread], x)
-        require(isinstance(got, dict), f"The answer should be a dict from name to exponent; yours is {what_it_is(got)}.")
-        require(set(asked) == {(w, s) for w in widths for s in spread}, "`make` should be called for each width and each seed.")
-        names = {"a", "inside.0", "inside.1"}
+        require(isinstance(got, dict), f"The answer should be a dict from name to exponent; yours is "
+                                       f"{what_it_is(got)}.")
+        require(set(asked) == {(w, s) for w in widths for s in spread}, "`make` should be called for each width and "
+                "each seed.")
         require(not {"", "inside"} & got.keys(), "Leave out layers with layers inside: `\"\"` and `inside`.")
-        require(got.keys() >= {"a", "inside.1"}, f"The names should be {sorted(names)}; yours are {sorted(map(str, got))}.")
+        require(got.keys() >= {"a", "inside.1"}, f"The names should be {['a', 'inside.0', 'inside.1']}; yours are "
+                                                 f"{sorted(map(str, got))}.")
         _exponent(one_number(got["a"], "Each exponent"), widths, power)
         ends = _slope(widths, [math.log(s/w**power) for s, w in zip(_irregular(widths, power), widths)])
         require(math.isclose(one_number(got["inside.1"], "Each exponent"), ends, abs_tol=1e-3),
-                f"The exponent of `inside.1` should be about {ends:.3f}; yours is {float(got['inside.1']):.3f}. Are the "
+                f"The exponent of `inside.1` should be about {ends:.3f}; yours is {float(got['inside.1']):.3f}. Are "
+                "the "
                 "numbers of each layer kept apart?")
     return "each layer's growth, over widths and seeds"
 
@@ -181,12 +194,15 @@ def _exponent(got, widths, power):
     right = _slope(widths, [math.log(s) for s in sizes])
     def is_(number): return math.isclose(got, number, abs_tol=2e-3)
     require(not is_(0) and not math.isnan(got) and not math.isinf(got),
-            "The change of layer `a` is nothing at all in your numbers. The next layer works in place: keep a `clone()`; "
+            "The change of layer `a` is nothing at all in your numbers. The next layer works in place: keep a "
+            "`clone()`; "
             "and measure before and after `train()`.")
     ends = math.log(sizes[-1]/sizes[0])/math.log(widths[-1]/widths[0])
-    require(not is_(ends), "You use the narrowest and the widest alone: the line goes through all widths, by least squares.")
+    require(not is_(ends), "You use the narrowest and the widest alone: the line goes through all widths, by least "
+                           "squares.")
     means = [math.log(s*(64.5 if k == 2 else 1.5)/(4 if k == 2 else 1)) for k, s in enumerate(sizes)]
-    require(not is_(_slope(widths, means)), "You take the mean of the sizes over seeds: take the mean of their logarithms.")
+    require(not is_(_slope(widths, means)), "You take the mean of the sizes over seeds: take the mean of their "
+                                            "logarithms.")
     between = [_slope(widths, sizes), _slope(widths, [math.exp(m) for m in means])]
     require(not any(map(is_, between)), "The slope is between logarithms: take that of the size, too.")
     raw = [math.log(s) for s in sizes]
@@ -195,5 +211,6 @@ def _exponent(got, widths, power):
     require(not is_(plain), "The slope is between logarithms: take that of the width, too.")
     require(not is_(1/right), "Upside down: the width is on the x axis.")
     require(not is_(2*right), "That is the exponent of the squares: take the root of their mean.")
-    require(is_(right), f"The exponent of `a` should be about {right:.3f}; yours is {got:.3f}. Is it the change, not the "
+    require(is_(right), f"The exponent of `a` should be about {right:.3f}; yours is {got:.3f}. Is it the change, not "
+                        "the "
                         "output, and the mean of logarithms over seeds?")

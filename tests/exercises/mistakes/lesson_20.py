@@ -3,7 +3,7 @@
 mistakes = {
     "20a": [
         ("earlier.roll(1, 2)", "earlier", "on the earlier occurrences themselves"),
-        ("earlier.roll(1, 2)", "earlier.roll(-1, 2)", "right before the earlier"),
+        ("earlier.roll(1, 2)", "earlier.roll(-1, 2)", "right before earlier"),
         (".tril(-1)", ".tril()", "leave out the diagonal"),
         (".tril(-1)", "", "Later occurrences are in your table"),
         ("on_them.sum((0, 2)) / counts.sum()", "on_them.mean((0, 2))", "the mean over all queries"),
