@@ -21,7 +21,7 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException',
            'CancelStepException', 'CancelBatchException', 'CancelTrainException', 'CancelValidException',
            'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders', 'digits', 'tabular',
-           'synth_data', 'sentence_model', 'check', 'solution', 'lesson_style', 'report']
+           'synth_data', 'sentence_model', 'check', 'solution', 'lesson_style', 'patient', 'Patient', 'report']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -150,9 +150,10 @@ _all_ = [
 
 # %% ../nbs/lib/all.ipynb #cc1db92a
 from .exercises import check, lesson_style, solution
+from .exercises.patients import *
 from .debug.bug_report import report
 
 _all_ = [
-    "check", "solution", "lesson_style",
+    "check", "solution", "lesson_style", "patient", "Patient",
     "report",
 ]

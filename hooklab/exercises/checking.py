@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ def explained(
     f: Callable, # The learner's function, whose own line is quoted
 ) -> str:
     "Where an answer stopped, with which error, and what that usually means."
-    file = getattr(getattr(f, "__code__", None), "co_filename", "")
+    file = getattr(getattr(unwrap(f), "__code__", None), "co_filename", "")  # below `@torch.no_grad()`, too
     frames = traceback.extract_tb(error.__traceback__)
     own_lines = [frame.line for frame in frames if frame.filename == file and frame.line]
     where = f" at `{own_lines[-1]}`" if own_lines else ""
@@ -106,6 +107,20 @@ class Answer:
 
     def explain(self, error): return explained(error, self.f)
     def leaves_hooks(self): return any(len(hooks_on(m)) != before for m, before in self.hooks_before.items())
+
+# %% ../../nbs/lib/exercises/checking.ipynb #c07bde90
+def survives(
+    answer: Answer, # The learner's function, after an answer that is right
+    again: Callable, # Calls the answer once more, with something that raises a `Planted` error
+):
+    "No hook stays on: neither after a right answer, nor when an error passes through it."
+    require(not answer.leaves_hooks(), "The result is right, but a hook stays on the model when your function is done. "
+                                       "Keep the handle and call `handle.remove()`, or use `with`.")
+    try: again()
+    except Planted: pass
+    else: require(False, "When the model raises, your function hides the error: let it pass.")
+    require(not answer.leaves_hooks(), "When the model raises, your hook stays on it: use `with`, or remove it in a "
+                                       "`finally`.")
 
 # %% ../../nbs/lib/exercises/checking.ipynb #a1d4095b
 def what_it_is(value: Any) -> str:

@@ -12,49 +12,84 @@ import weakref
 import torch
 from torch import nn
 
-from .checking import exercise, require
+from .checking import Planted, exercise, one_number, one_tensor, require, unpacked
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #de8b57b1
+def _batches_of_units():
+    o = torch.zeros(13, 8, 3, 3)
+    o[2, 1], o[11, 2], o[:, 3, 1, 1], o[7, 4, 0, 2] = 1., .5, 2., 1e-4
+    o[:, 5:] = torch.rand(13, 3, 3, 3) + .1
+    o[:5, 6] = 0
+    return o, [b.clone() for b in o.split([5, 5, 3])]
+
+
 @exercise("05a")
 def _dead_share(answer):
-    o = torch.zeros(5, 8, 3, 3)
-    o[2, 1:3], o[:, 3, 1, 1], o[:, 4] = 1., 2., .01
-    o[:, 5:] = torch.rand(5, 3, 3, 3) + .1
-    share = answer(o)
-    require(torch.as_tensor(share).numel() == 1,
-            "The answer should be one number: the share of the units, a mean over them.")
-    share = float(share)
+    o, batches = _batches_of_units()
+    share = one_number(answer(list(batches)), "The answer, the fraction of dead units,")
+    require(torch.equal(o, torch.cat(batches)), "Your function changes the outputs that it is given.")
 
     def close(value): return math.isclose(share, value, abs_tol=1e-4)
-    require(not close(12.5), "That is a percentage. A share is a number from 0 to 1.")
-    require(share < 1, "That counts the units. For their share, take the mean of the comparison instead of the sum.")
-    require(not close(7/8), "That is the share of units that are alive: reverse the comparison.")
-    require(not close(1/5),
-            "The number of dead units is right, but you divide it by the number of pictures: units "
-            "are dimension 1, `o.shape[1]`.")
-    require(not close((o == 0).float().mean().item()),
-            "That is the share of numbers that are zero. A unit that is silent for one picture may speak for another: "
-            "first find out for each unit whether it is ever above zero.")
-    require(not close(2/8), "A unit whose output is 0.01 is not dead: dead means zero everywhere, not nearly zero.")
-    require(not any(map(close, (3/8, 4/8, 13/40, 17/72))),
-            "A unit that speaks once, for one picture or in one place, is not dead: take the largest value of each "
-            "unit, over pictures, height and width.")
-    require(not close(0), "Units are dimension 1, and pictures dimension 0: reduce over 0, 2 and 3.")
-    require(close(1/8), f"One of the 8 units is dead, a share of 0.125; your function returns {share:.3g}.")
-    require(math.isclose(float(answer(torch.zeros(2, 3, 4, 4))), 1.), "If all units are dead, the share should be 1.")
-    return "a unit is dead only if it is zero everywhere"
+    def dead_in(b): return (b.amax((0, 2, 3)) == 0).float().mean().item()
+    each = [dead_in(b) for b in batches]
+    require(not close(12.5), "That is a percentage. A fraction is a number from 0 to 1.")
+    require(share < 1,
+            "That counts the units. For their fraction, take the mean of the comparison instead of the sum.")
+    require(not close(7/8), "That is the fraction of units that are alive: reverse the comparison.")
+    require(not any(map(close, (1/13, 1/5, 1/3, 1/10))),
+            "The number of dead units is right, but you divide it by the number of images: units "
+            "are dimension 1, `t.shape[1]`.")
+    weighted = sum(d*len(b) for d, b in zip(each, batches))/len(o)
+    require(not close(sum(each)/3) and not close(weighted),
+            "You average the fractions of the batches. But a unit that is zero in one batch may be positive in the "
+            "next: first find out for each unit whether it is ever positive, in any batch.")
+    require(not any(map(close, each)),
+            "That is the fraction in one of the batches. A unit is dead only if it is zero in all of them.")
+    require(not any(close((t == 0).float().mean().item()) for t in (o, *batches)),
+            "That is the fraction of numbers that are zero. A unit that is zero for one image may be positive for "
+            "another: first find out for each unit whether it is ever positive.")
+    require(not close(2/8),
+            "A unit that is positive once, and only slightly, is not dead: dead means exactly zero everywhere, "
+            "not nearly zero.")
+    once = [part(o).eq(0).float().mean().item() for part in (
+        lambda t: t.amin((0, 2, 3)), lambda t: t.amax((2, 3)), lambda t: t.amax(0), lambda t: t[..., 0, 0].amax(0))]
+    require(not any(map(close, once)),
+            "A unit that is positive once, for one image or in one place, is not dead: take the largest value of each "
+            "unit, over images, height and width.")
+    require(not close(0), "Units are dimension 1, and images dimension 0: reduce over 0, 2 and 3.")
+    require(close(1/8), f"One of the 8 units is dead, a fraction of 0.125; your function returns {share:.3g}.")
+    nothing = [torch.zeros(2, 3, 4, 4), torch.zeros(1, 3, 4, 4)]
+    require(one_number(answer(nothing)) == 1, "If all units are dead, the fraction should be 1.")
+    return "a unit is dead only if it is zero everywhere, in every batch"
+
+# %% ../../nbs/lib/exercises/lesson-05.ipynb #60ab80f7
+def _counts(outputs): return torch.stack([o.detach().histc(40, 0, 10) for o in outputs], 1)
+
+
+class _Fails(nn.Module):
+    def forward(self, x): raise Planted("this layer fails on purpose")
+
+
+def _when_it_fails(answer):
+    "A model that raises leaves no hook behind, and its error is the learner's to see."
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), _Fails())
+    try: answer(model, model[1], [torch.randn(9, 6)])
+    except Planted: pass
+    else: require(False, "When the model raises an error, your function hides it: let the error pass.")
+    require(not answer.leaves_hooks(),
+            "Right, unless the model raises: then a hook stays. Use `with`, or remove the handle in `finally`.")
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #3506b4b7
 @exercise("05b")
 def _colour_image(answer):
-    model = nn.Sequential(nn.Linear(6, 30), nn.ReLU(), nn.Linear(30, 4))
-    batches = [torch.randn(50, 6)*k for k in (1, 4, 12)]
-    outputs = [model[1](model[0](x)).detach() for x in batches]
-    counts = torch.stack([o.histc(40, 0, 10) for o in outputs], 1)
-    image = answer(model, model[1], list(batches))
-    require(isinstance(image, torch.Tensor),
-            f"The answer should be a tensor, not {type(image).__name__}: "
-            "`torch.stack(columns, 1)` makes one of a list.")
+    model = nn.Sequential(nn.Linear(6, 30), nn.Tanh(), nn.Linear(30, 30), nn.ReLU(inplace=True), nn.Linear(30, 4))
+    layer = model[2]
+    nn.init.normal_(layer.weight, std=1.3)
+    batches = [torch.randn(n, 6)*k for n, k in ((50, 1), (50, 4), (30, 12))]
+    outputs = [model[:3](x).detach() for x in batches]
+    counts = _counts(outputs)
+    image = one_tensor(answer(model, layer, list(batches)),
+                       "The image (of a list, `torch.stack(columns, 1)` makes one)")
     require(image.dim() == 2, f"The image has two dimensions, bins and batches; yours has {image.dim()}.")
     require(tuple(image.shape) != (3, 40),
             "Your image lies on its side: bins should be rows, and batches columns. "
@@ -64,30 +99,43 @@ def _colour_image(answer):
             "count. Attach one, before the loop.")
     require(tuple(image.shape) == (40, 3),
             f"40 bins and 3 batches make a shape of (40, 3); yours is {tuple(image.shape)}.")
-    image = image.detach().float().cpu()
+    image = image.float()
 
     def close(other): return torch.allclose(image, other, atol=1e-3)
+    overwritten = _counts([o.clamp(min=0) for o in outputs])
+    require(not close(overwritten.log1p()),
+            "The first row counts too much. The layer after `layer` overwrites its output in place: take the histogram "
+            "in the hook, or keep `o.clone()`.")
+    require(not close(_counts([o.abs() for o in outputs]).log1p()),
+            "You count the absolute values. Negative numbers should be left out: without `abs()`, "
+            "`histc(40, 0, 10)` does that.")
+    require(not close(_counts([o.clamp(0, 10) for o in outputs]).log1p())
+            and not close(_counts([o.clamp(max=10) for o in outputs]).log1p()),
+            "You move numbers outside the range to its ends. They should be left out: `histc(40, 0, 10)` does that.")
     require(not close(counts),
             "These are the counts. The image should have log(1 + count), or the zeros "
             "outshine everything else: `.log1p()`")
     require(not torch.equal(image.isinf(), counts == 0), "log(0) is minus infinity: take log(1 + count), `.log1p()`.")
     own = torch.stack([o.histc(40) for o in outputs], 1)
+    ends = min(map(torch.min, outputs)).item(), max(map(torch.max, outputs)).item()
+    same = torch.stack([o.histc(40, *ends) for o in outputs], 1)
+    require(not close(same.log1p()), "The bins should go from 0 to 10, not from the smallest value to the largest.")
     require(not close(own.log1p()),
             "Each of your histograms has a range of its own, from the smallest number to the largest, so they cannot "
             "be compared: use `histc(40, 0, 10)`.")
-    last = torch.stack([model(x).detach().histc(40, 0, 10) for x in batches], 1)
-    require(not close(last.log1p()), "That is the output of the whole model: hook `layer`.")
-    took = torch.stack([model[0](x).detach().histc(40, 0, 10) for x in batches], 1)
-    require(not close(took.log1p()), "That is the input of `layer`. Its output is the third argument of the hook.")
-    require(not close(torch.stack([model[1](x).histc(40, 0, 10) for x in batches], 1).log1p()),
-            "You run `layer` on `x` itself. In the model its input is something else: run the whole model "
-            "on `x`, and let the hook look.")
+    require(not close(_counts(map(model, batches)).log1p()), "That is the output of the whole model: hook `layer`.")
+    require(not close(_counts(map(model[:2], batches)).log1p()),
+            "That is the input of `layer`. Its output is the third argument of the hook.")
     require(not close(counts.flip(0).log1p()),
             "Upside down: row 0 is the bin of the smallest numbers. (To draw it at the "
             "bottom, use `origin=\"lower\"`.)")
     require(close(counts.log1p()),
             "The shape is right, but the numbers are not: each entry is log(1 + count), with bins from 0 to 10 "
             "and one column for each batch.")
+    require(not answer.leaves_hooks(),
+            "The image is right, but a hook stays on the model when your function is done. Use `with`, or call "
+            "`handle.remove()` in `finally`.")
+    _when_it_fails(answer)
     return "that is the colourful dimension"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #05af8767
@@ -106,6 +154,16 @@ class _Stream:
             yield x
             del x
 
+# %% ../../nbs/lib/exercises/lesson-05.ipynb #39ed7aa5
+def _without_gaps(xs):
+    "The deviations of those who average variances: weighted in any way, by n or by n - 1."
+    sizes = [x.numel() for x in xs]
+    for correction in (0, 1):
+        variances = [x.var(correction=correction).item() for x in xs]
+        for weights in (sizes, [n - 1 for n in sizes], [1]*len(xs)):
+            total = sum(w*v for w, v in zip(weights, variances))
+            for n in {sum(weights), sum(weights) - 1, sum(sizes) - 1, sum(sizes)}: yield math.sqrt(total/n)
+
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #a6d7452a
 @exercise("05c")
 def _mean_and_std(answer):
@@ -116,9 +174,11 @@ def _mean_and_std(answer):
     def given(xs):
         stream = _Stream([x.clone for x in xs])
         result = answer(stream)
-        require(isinstance(result, (tuple, list, torch.Tensor)) and len(result) == 2,
-                "The answer should be two numbers: `return mean, std`.")
-        return stream, *(float(v) for v in result)
+        mean, std = unpacked(result, 2, "two numbers, `mean, std`")
+        require(not isinstance(std, complex),
+                "The standard deviation is complex, the root of a negative number: your variance is the difference of "
+                "two huge sums, in which all digits are lost. Add up squared distances from the mean instead.")
+        return stream, one_number(mean, "The mean"), one_number(std, "The standard deviation")
 
     def near(a, b): return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-4)
     xs = tensors(0.)
@@ -132,9 +192,9 @@ def _mean_and_std(answer):
     within = sum(x.var(correction=0).item()*x.numel() for x in xs)
     require(not near(my_std, sum(x.std().item()*x.numel() for x in xs)/len(everything)),
             "Deviations cannot be averaged, not even with weights: add up squared distances.")
-    require(not any(near(my_std, math.sqrt(within/n)) for n in (len(everything), len(everything) - 1)),
-            "The means of the tensors differ, and that contributes to the deviation too: "
-            "add `gap² * n_old * n_new / n`.")
+    require(not any(near(my_std, std) for std in _without_gaps(xs)),
+            "You average the variances of the tensors. But their means differ as well, and that gap between the means "
+            "adds to the deviation: add `gap² * n_old * n_new / n` to the squared distances.")
     require(not math.isclose(my_std, std**2, rel_tol=1e-3), "That is the variance: take the square root.")
     require(not math.isclose(my_std, everything.std(correction=0).item(), rel_tol=1e-5),
             "Almost: torch divides by n - 1, not by n.")
@@ -146,9 +206,15 @@ def _mean_and_std(answer):
     require(stream.alive <= 2,
             f"{stream.alive} tensors were alive at the same time, as they would be in a list: keep "
             "numbers, and let each tensor go.")
+    lost = ("the difference of two huge sums loses all digits. Add up squared distances from the mean "
+            "instead of squares.")
     far = tensors(10_000., (2000, 3000), (1, 1))
     _, _, my_std = given(far)
     require(math.isclose(my_std, torch.cat(far).double().std().item(), rel_tol=.01),
-            "Right, until the numbers are far from zero: here they are around 10,000, and the difference of two huge "
-            "sums loses all digits. Add up squared distances from the mean instead of squares.")
+            f"Right, until the numbers are far from zero: here they are around 10,000, and {lost}")
+    farther = [x.double() + 1e9 for x in tensors(0., (2000, 3000), (1, 1))]
+    _, _, my_std = given(farther)
+    require(math.isclose(my_std, torch.cat(farther).std().item(), rel_tol=.01),
+            "Right around 10,000, since `double` has more digits. But that only moves the limit: with float64 numbers "
+            f"around a billion, {lost}")
     return "one pass, one tensor at a time, and exact far from zero too"

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ..hooks.attached import hooks_on
 from ..training.callback import Callback
-from .checking import NotYet, exercise, require
+from .checking import NotYet, exercise, one_number, require, unpacked, what_it_is
 from ..training.learner import Learner
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #35f1bbfa
@@ -27,13 +27,29 @@ class _Fades(nn.Module):
 
     def forward(self, x):
         self.left -= self.training
-        return F.relu(x)*(self.training and self.left >= 0)
+        if not self.training or self.left < 0: return x*0
+        if self.left == 4: return x*0 + .01
+        keeps = torch.arange(8) >= (6 if self.left == 2 else 1)
+        return (x.abs() + .1)*keeps
+
+
+class _Loader:
+    "As many batches as it says; if it `skips`, one less from the second time on."
+    def __init__(self, batches, skips):
+        self.batches, self.skips, self.begun = batches, skips, 0
+
+    def __len__(self): return len(self.batches)
+
+    def __iter__(self):
+        self.begun += 1
+        return iter(self.batches[:-1] if self.skips and self.begun > 1 else self.batches)
 
 
 class _Writes(Callback):
-    "Records what really happens, and stops the fit if it is told to."
+    "Records what happens, and stops the fit if it is told to."
     name, order, stop_at = "writes", -5, None
 
+    def __init__(self): self.modes = []
     def before_fit(self): self.modes = []
 
     def after_batch(self):
@@ -41,34 +57,41 @@ class _Writes(Callback):
         if len(self.modes) == self.stop_at: raise KeyboardInterrupt
 
 
-def _learner():
+def _learner(skips=False, n=11):
     model = nn.Sequential(OrderedDict(
         first=nn.Linear(6, 8), drop=nn.Dropout(.5), fades=_Fades(), last=nn.Linear(8, 3)))
-    batches = [(torch.randn(20, 6)*(1 + k), torch.randint(3, (20,))) for k in range(14)]
-    return Learner((batches[:11], batches[11:]), model, F.cross_entropy, cbs=_Writes(), device="cpu", quiet=True)
+    batches = [(torch.randn(20, 6)*(1 + k), torch.randint(3, (20,))) for k in range(n + 3)]
+    loaders = _Loader(batches[:n], skips), _Loader(batches[n:], False)
+    return Learner(loaders, model, F.cross_entropy, cbs=_Writes(), device="cpu", quiet=True)
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #d46d519e
 _MEANINGS = {
+    r"type object '\w+' has no attribute":
+        "You read from the class. The fit uses an object of it: `counter = Count()`, `learn.fit(…, cbs=counter)`.",
     r"'NoneType' object has no attribute 'stored'":
         "`self.hooks` is still None. Your own `before_fit` has to call "
         "`super().before_fit()`, which attaches the hooks.",
     r"'Learner' object has no attribute '(remove_end|every|_modules)'":
         "Your own `__init__` has to call `super().__init__(name)`.",
     r"'Learner' object has no attribute '(\w+)'":
-        "An attribute that a callback does not have is looked up in its learner. Create it beforehand: in "
-        "the class, or in `before_fit`.",
+        "What a callback lacks is looked up in its learner. Create it beforehand: in the class, or in `before_fit`.",
     r"object has no attribute 'name'": "A learner's callback derives from `hl.Callback`.",
     r"(before|after)_\w+\(\) (missing|takes)": "Here methods for events take only `self`; the learner is `self.learn`.",
     r"cannot access local variable|referenced before assignment":
         "A method cannot increment a variable of the function around it: keep the number in `self`.",
-    r"could not infer output dtype":
-        "A comparison gives True and False, which have no mean; `.float()` turns them into numbers.",
 }
+
+
+def _was_fit(learn, epochs):
+    call = f"call `learn.fit({epochs}, cbs=…)`."
+    require(learn.writes.modes, f"The learner was not fitted: {call}")
+    require(any(learn.writes.modes), f"The learner was only validated. To train it and attach hooks, {call}")
 
 
 def _asked(answer, *args):
     try: return answer(*args)
     except NotYet as error:
+        if set(args[0].writes.modes) == {False}: _was_fit(args[0], "…")
         means = [text for pattern, text in _MEANINGS.items() if re.search(pattern, str(error.__cause__))]
         if not means: raise
         cause = error.__cause__
@@ -98,24 +121,45 @@ def _interrupted(answer, *args):
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #acb633b9
 @exercise("06a")
 def _batches_seen(answer):
-    learn = _learner()
+    learn = _learner(skips=True)
     got = _asked(answer, learn)
-    require(isinstance(got, (tuple, list)) and len(got) == 2, f"The answer should be a pair of numbers, not {got!r}.")
-    require(hasattr(learn.writes, "modes"), "The learner was not fitted: call `learn.fit(2, cbs=…)`.")
+    _was_fit(learn, 2)
+    got = tuple(one_number(v, "Each of the two counts") for v in unpacked(got, 2, "two numbers, `trained, validated`"))
     require(len(learn.writes.modes) != 14, "That was one epoch: fit for two.")
-    got, right = tuple(got), (22, 6)
+    right = (21, 6)
     require(got != right[::-1], "The right numbers, but the wrong way round: training first.")
     require(got != (0, 0),
             "Nothing was counted. Did `fit` get the object that you read from, `cbs=counter`, and not its class?")
-    require(28 not in got, "All batches were counted as one kind: check `self.training` in `after_batch`.")
+    require(27 not in got, "All batches were counted as one kind: check `self.training` in `after_batch`.")
     require(got != (2, 2), "These are the epochs. Count batches, in `after_batch`.")
-    require(got != (11, 3), "These are the batches of one epoch. Does something reset the counters?")
+    require(got[1] != 3, "These are the batches of one epoch. Does something reset the counters?")
+    require(got != (22, 6),
+            "That is what the lengths of the loaders promise. But one batch less came in the second epoch: count "
+            "them in a callback.")
     require(got == right,
-            f"There were {right[0]} training batches and {right[1]} validation batches; your function returns {got}.")
+            f"There were {right[0]} training batches and {right[1]} validation batches; your function returns "
+            f"{tuple(map(round, got))}.")
     _is_tidy(learn)
+    again = unpacked(answer(_learner(n=5)), 2, "two numbers, `trained, validated`")
+    require([one_number(v) for v in again] == [10, 6],
+            "With another learner, of 5 training batches, the numbers are wrong. Count from 0 in each call.")
     return "you know which kind of batch it is"
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #2fd0b449
+def _means(values, n):
+    "The mean of each `n` values."
+    return [sum(values[k:k + n])/n for k in range(0, len(values), n)]
+
+
+def _numbers_of_epochs(got):
+    is_list = isinstance(got, (list, tuple)) or isinstance(got, torch.Tensor) and got.dim() > 0
+    require(is_list, f"The answer should be a list, one number for each epoch, and yours is {what_it_is(got)}.")
+    require(all(std is not None for std in got), "There is None in the list: the hook must `return o.std().item()`.")
+    require(not any(isinstance(std, (list, tuple)) for std in got),
+            "There are lists in the list, where numbers should be: `self.hooks.stored[0]` is that of the first layer.")
+    return [one_number(std, "Each entry of the list") for std in got]
+
+# %% ../../nbs/lib/exercises/lesson-06.ipynb #b3e40a7a
 @exercise("06b")
 def _validation_stds(answer):
     learn = _learner()
@@ -123,33 +167,37 @@ def _validation_stds(answer):
     handle = learn.model.first.register_forward_hook(lambda m, i, o: seen[m.training].append(o.std().item()))
     answer.hooks_before[learn.model] = len(hooks_on(learn.model))
     got = _asked(answer, learn, "first")
-    require(isinstance(got, (list, tuple, torch.Tensor)), f"The answer should be a list, not {type(got).__name__}.")
-    require(len(learn.writes.modes) == 14, "Fit for one epoch: `learn.fit(1, cbs=…)`.")
-    require(all(std is not None for std in got),
-            "There is None in the list. What does your hook return? `return o.std().item()`")
-    require(all(torch.as_tensor(std).dim() == 0 for std in got),
-            "There are lists in the list, where numbers should be: `self.hooks.stored[0]` is what the "
-            "hook of the first layer returned.")
-    got = [float(std) for std in got]
+    _was_fit(learn, 3)
+    require(len(learn.writes.modes) == 42, "Fit for three epochs: `learn.fit(3, cbs=…)`.")
+    got = _numbers_of_epochs(got)
 
     def close(stds): return len(got) == len(stds) and all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, stds))
-    require(got, "The list is empty: was `after_batch` ever called, and is its condition right?")
-    require(not close(seen[True]), "These are the training batches: `if not self.training`.")
-    require(not close(seen[True] + seen[False]),
+    trained, validated = seen[True], seen[False]
+    right = _means(validated, 3)
+    require(got, "The list is empty: was `after_validate` ever called, and does it append to the list?")
+    require(not close(validated), "There is a number for each validation batch. For each epoch take their mean.")
+    require(len(got) != 42,
             "These are all batches. The hook sees validation and training alike; `self.training` tells them apart.")
-    require(len(got) > 1, "The list should have one number for each validation batch: append to it in `after_batch`.")
-    require(len(got) == 3, f"There are 3 validation batches; you return {len(got)} numbers.")
-    require(close(seen[False]),
-            f"The deviations should be about {[round(v, 3) for v in seen[False]]}; your function returns "
-            f"{[round(v, 3) for v in got]}.")
-    require(not answer.leaves_hooks(), "The numbers are right, but a hook stays on the model when the fit is over.")
+    of_training = _means(trained, 11)
+    require(not close(trained) and not close(of_training), "These are the training batches: `if not self.training`.")
+    require(not close([(11*a + 3*b)/14 for a, b in zip(of_training, right)]),
+            "These are the means over all batches of an epoch, training too: `if not self.training`.")
+    running = [sum(validated[:n])/n for n in (3, 6, 9)]
+    require(not close(running),
+            "The first number is right, but then earlier epochs count again: empty the list in `before_validate`.")
+    require(not close(validated[::3]) and not close(validated[2::3]),
+            "That is one batch of each validation. Take the mean over all of its batches.")
+    require(not close(right[-1:]), "That is the last epoch only: append to a list in `after_validate`.")
+    require(len(got) == 3, f"One number for each of the 3 epochs was asked; you return {len(got)}.")
+    require(close(right),
+            f"They should be about {[round(v, 3) for v in right]}; yours are {[round(v, 3) for v in got]}.")
+    require(not answer.leaves_hooks(), "Right, but a hook stays on the model when the fit is over.")
     handle.remove()
     answer.hooks_before.clear()
     _is_tidy(learn)
     _interrupted(answer, "first")
-    require(len(answer(_learner(), "last")) == 3,
-            "In the second call, the list is too long: it still has the numbers of the first. Begin "
-            "with an empty list in each call.")
+    require(len(_numbers_of_epochs(answer(_learner(), "last"))) == 3,
+            "In the second call the list still has the numbers of the first: begin with an empty one in each call.")
     return "the hook listens to validation only, and no interrupted fit leaves it behind"
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #effd29fc
@@ -157,8 +205,11 @@ def _validation_stds(answer):
 def _fit_until_dead(answer):
     learn = _learner()
     got = _asked(answer, learn, "fades", .9)
+    _was_fit(learn, 5)
     modes = learn.writes.modes
     trained = sum(modes)
+    require(modes != [True]*4,
+            "The fit ended with batch 4, in which all numbers are small, but none is zero. Zero means `o == 0`.")
     require(trained != 55,
             "The fit was never stopped. What does the hook return, what does `after_batch` compare with `limit`, and "
             "does it raise `hl.CancelFitException`?")
@@ -166,25 +217,33 @@ def _fit_until_dead(answer):
             "The layer dies in training batch 9, but the fit went on after that: only "
             "`CancelFitException` ends the whole fit.")
     require(modes != [True]*8,
-            "The fit ended in the middle of batch 9, before its step: let the hook only "
-            "look, and raise in `after_batch`.")
+            "The fit ended in the middle of batch 9, before its step: raise in `after_batch`, not in the hook.")
     require(modes != [True],
-            "The fit should end with batch 9, but yours ended with the first: do you compare the share of zeros, from "
+            "The fit should end with batch 9, but yours ended with the first: do you compare a fraction of zeros, from "
             "0 to 1, and check that it is above `limit`?")
     require(modes == [True]*9,
             f"The fit should end with batch 9; there were {trained} training batches and "
             f"{len(modes) - trained} validation batches.")
+    got = one_number(got, "The answer, how many training batches there were,")
     require(got != 8, "The batch in which the fit stopped counts too: count first, then look.")
-    require(got == 9, f"There were 9 training batches; your function returns {got}.")
+    require(got == 9, f"There were 9 training batches; your function returns {got:g}.")
     _is_tidy(learn)
-    require(not answer.leaves_hooks(), "The fit ended where it should, but a hook stays on the model.")
+    require(not answer.leaves_hooks(), "Right, but a hook stays on the model.")
     learn = _learner()
     learn.model.fades.left = 100
-    got = answer(learn, "fades", .9)
+    got = one_number(answer(learn, "fades", .9), "The answer, how many training batches there were,")
     require(learn.writes.modes != [True]*11 + [False],
             "The fit stops in the first validation, where this layer is always silent: check `self.training` first.")
     require(got == 55,
             "While the layer stays alive, the fit should not stop: five epochs have 55 training "
-            f"batches. Your function returns {got}.")
+            f"batches. Your function returns {got:g}.")
+    for limit, end in ((.75, 9), (.7, 6)):
+        learn = _learner()
+        got = one_number(answer(learn, "fades", limit))
+        require(limit != .75 or got != 6,
+                "The fit ended with a batch in which `limit` exactly are zero. It should be more: `>`.")
+        require(got == end and len(learn.writes.modes) == end,
+                f"With a limit of {limit} the fit should end with batch {end}; yours ended with batch "
+                f"{len(learn.writes.modes)}. Is the limit that your function is given the one that it uses?")
     _interrupted(answer, "first", 2.)
     return "the fit ends as soon as the layer is dead, and not before"

@@ -11,12 +11,12 @@ import math
 import torch
 from torch import nn
 
-from .checking import NotYet, exercise, require
+from .checking import NotYet, exercise, one_number, require, what_it_is
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #98474487
-def _deep(act=nn.Tanh, biases=(.0,)*4):
+def _deep(act=nn.Tanh, biases=(.0,)*4, head_bias=True):
     layers = [layer for b in biases for layer in (nn.Linear(16, 16), act())]
-    model = nn.Sequential(nn.Sequential(*layers), nn.Linear(16, 3))
+    model = nn.Sequential(nn.Sequential(*layers), nn.Linear(16, 3, bias=head_bias))
     with torch.no_grad():
         for m, b in zip(model[0][::2], biases):
             m.weight.normal_(std=.5)
@@ -32,35 +32,40 @@ def _saturated(answer):
         y = layer(y).detach()
         outputs.append(y)
     ins, outs = outputs[::2], outputs[1::2]
-    def shares(of): return [of(o).float().mean().item() for o in outs]
+    def fractions(of): return [of(o).float().mean().item() for o in outs]
     got = answer(model, nn.Tanh, x)
-    require(isinstance(got, (list, tuple, torch.Tensor)), f"The answer should be a list, not {type(got).__name__}.")
+    is_list = isinstance(got, (list, tuple)) or isinstance(got, torch.Tensor) and got.dim() > 0
+    require(is_list, f"The answer should be a list, one number for each layer, and yours is {what_it_is(got)}.")
     n_numbers = f"The list should have one number for each of the 4 tanhs; yours has {len(got)}."
     require(len(got) >= 4, n_numbers + " `model.modules()` also finds those inside other layers.")
     require(len(got) == 4, n_numbers)
-    require(all(torch.as_tensor(v).numel() == 1 for v in got),
+    require(not any(isinstance(v, torch.Tensor) and v.numel() > 1 for v in got),
             "These are tensors of comparisons: take the mean of each.")
-    got = [float(v) for v in got]
+    got = [one_number(v, "Each entry of the list") for v in got]
 
     def close(values): return all(math.isclose(a, b, abs_tol=1e-3) for a, b in zip(got, values, strict=True))
     require(max(got) <= 1, "These are counts: divide by the number of values, or take the mean.")
-    require(not close(shares(lambda o: o > .97)),
+    require(not close(fractions(lambda o: o > .97)),
             "You count only the upper end, but a tanh saturates at -1 as well: `o.abs()`.")
-    require(not close(shares(lambda o: o.abs() < .97)),
-            "That is the share of values that are not saturated: reverse the comparison.")
+    require(not close(fractions(lambda o: o.abs() < .97)),
+            "That is the fraction of values that are not saturated: reverse the comparison.")
     require(not close([(i.abs() > .97).float().mean().item() for i in ins]),
             "Those are the inputs of the tanhs, that is, the outputs of the layers before them: a tanh's output is the "
             "third argument of its hook.")
-    require(not close(shares(lambda o: o.mean(0).abs() > .97)),
-            "You took the mean over pictures first. Compare first, then take the mean.")
+    require(not close(fractions(lambda o: o.mean(0).abs() > .97)),
+            "You took the mean over images first. Compare first, then take the mean.")
     alone, y = [], x
     for _ in range(4): alone.append(y := y.tanh())
     require(not close([(o.abs() > .97).float().mean().item() for o in alone]),
             "You run the tanhs alone, one after the other, without the layers between them: run the whole "
             "model on `x`, and let hooks look.")
-    right = shares(lambda o: o.abs() > .97)
+    right = fractions(lambda o: o.abs() > .97)
     require(close(right),
             f"It should be about {[round(v, 3) for v in right]}; your function returns {[round(v, 3) for v in got]}.")
+    other = _deep(nn.Hardtanh, (2., -2., 0.))
+    require(len(answer(other, nn.Hardtanh, x)) == 3,
+            "With another kind, `nn.Hardtanh`, and three of them, the list has the wrong length. Use `kind`, "
+            "and find its layers in the `model` that you are given.")
     return "you can see which layers are saturated"
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #c6707659
@@ -70,8 +75,11 @@ def _gain_of(answer):
     z = z/z.square().mean().sqrt()
 
     def size(act, g): return act(g*z).square().mean().sqrt().item()
-    for act in nn.ReLU(), nn.GELU(), nn.Identity():
-        g, name = float(answer(act, z)), type(act).__name__
+    for act in nn.ReLU(), nn.GELU(), nn.SiLU(), nn.LeakyReLU(.5):
+        g, name = answer(act, z), type(act).__name__
+        require(not isinstance(g, torch.Tensor) or g.numel() == 1,
+                "You return the output of the activation. The answer is one number, the gain `g`.")
+        g = one_number(g, "The answer, the gain `g`,")
         require(math.isfinite(g), f"For {name} your function returns {g}.")
         once, spread = 1/size(act, 1.), 1/act(z).std().item()
         require(not (math.isclose(g, size(act, 1.), rel_tol=.005) and name == "ReLU"),
@@ -79,7 +87,7 @@ def _gain_of(answer):
         require(not (math.isclose(g, once**2, rel_tol=.005) and name == "ReLU"),
                 "That is 1 divided by the mean of the squares: the size is its square root.")
         require(not (math.isclose(g, spread, rel_tol=.005) and name == "ReLU"),
-                "You made the deviation 1. But the next layer's sums depend on the size, `square().mean()`, since "
+                "You made the standard deviation 1. But the next layer's sums depend on `square().mean()`, since "
                 "after a ReLU the mean is not 0.")
         require(name != "GELU" or not math.isclose(g, once, rel_tol=.005),
                 "Right for ReLU, where `act(2*z)` is `2*act(z)`. For GELU that does not hold: search for the `g` for "
@@ -88,15 +96,31 @@ def _gain_of(answer):
                 f"With your gain of {g:.3g}, {name} turns numbers of size 1 into numbers of size {size(act, g):.3g}.")
     return "that is the gain of ReLU, of GELU, and of any other"
 
+# %% ../../nbs/lib/exercises/lesson-07.ipynb #354f2942
+def _divided(before, biases):
+    "Whether each row of a weight, and its bias, was divided by a number, and nothing else was done to it."
+    for m, weight in before.items():
+        factor = m.weight.detach().norm(dim=1)/weight.norm(dim=1)
+        require(torch.allclose(m.weight, weight*factor[:, None], rtol=1e-3, atol=1e-5),
+                "Within a row of the weight, numbers were divided by different numbers. A unit is a row: divide by "
+                "`std[:, None]`, a column with a number for each row.")
+        if m not in biases: continue
+        require(torch.allclose(m.bias, biases[m]*factor, rtol=1e-3, atol=1e-5),
+                "The biases are not divided by the same numbers as the weights. Only divide them: do not subtract "
+                "a mean.")
+
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #d7fe0a28
 @exercise("07c")
 def _set_deviations(answer):
-    model, x = _deep(nn.GELU, biases=(.5, -1., 2., 0.)), torch.randn(300, 16)
+    model, x = _deep(nn.GELU, (.5, -1., 2., .2), head_bias=False), torch.randn(300, 16)
     linears = [m for m in model.modules() if isinstance(m, nn.Linear)]
     before = {m: m.weight.detach().clone() for m in linears}
+    biases = {m: m.bias.detach().clone() for m in linears[:-1]}
     parameters = list(model.parameters())
     try: result = answer(model, nn.Linear, x)
     except NotYet as error:
+        if "too many indices for tensor of dimension 0" in str(error):
+            raise NotYet("`o.std()` is one number for the whole layer. Each unit needs its own: `o.std(0)`.") from error
         if "leaf Variable" not in str(error): raise
         raise NotYet("Autograd does not let you change a weight in place while it records: use `m.weight.data /= std`, "
                      "or do everything under `torch.no_grad()`.") from error
@@ -108,24 +132,34 @@ def _set_deviations(answer):
     require(all(p is q for p, q in zip(parameters, model.parameters(), strict=True)),
             "The model has new parameters, but an optimizer that was made before would train the old ones: change them "
             "in place, `m.weight.data /= std`.")
-    stds, y = [], x
+    stds, of_units, y = [], [], x
     for layer in [*model[0], model[1]]:
         y = layer(y).detach()
-        if layer in before: stds.append(y.std().item())
-    told = f" The deviations are now {[round(std, 2) for std in stds]}."
+        if layer in before:
+            stds.append(y.std().item())
+            of_units.append(y.std(0).tolist())
+    told = f" In the first units of the layers it is now {[round(std[0], 2) for std in of_units]}."
     def ones(values): return all(math.isclose(v, 1, rel_tol=.02) for v in values)
     def same(layer): return torch.equal(layer.weight, before[layer])
     def need(right, otherwise): require(right, otherwise + told)
     first, last = linears[0], linears[-1]
     need(not all(map(same, linears)), "The weights are as they were.")
-    need(not same(last) or not ones(stds[:-1]),
+    need(not same(last) or not all(map(ones, of_units[:-1])),
          "The last layer, outside the inner `Sequential`, was left out: `model.modules()` finds all layers.")
-    need(same(first) or not math.isclose(first.bias[0].item(), .5),
+    need(same(first) or not torch.equal(first.bias, biases[first]),
          "The bias is as it was, but it is part of the output: divide it too, and the output is the "
          "old one, only smaller or larger.")
     need(first.bias.any(), "The biases are zero now, and their effect is lost: divide them as you divide the weights.")
-    need(not ones(stds[:1]) or ones(stds),
+    _divided(before, biases)
+    need(not ones(stds) or all(map(ones, of_units)),
+         "Each layer as a whole has a standard deviation of 1, but not each of its units. `o.std(0)` goes over the "
+         "images only, and has one number for each unit.")
+    need(not ones(of_units[0]) or all(map(ones, of_units)),
          "The first layer is right, but those after it are not: they were scaled for their old inputs. Return the new "
          "output from the hook, so that it is the next layer's input, or run the model again for each layer.")
-    need(ones(stds), "Divide weight and bias of each layer by the deviation of its output.")
-    return "each layer's output has deviation 1, and the parameters are still the same objects"
+    need(all(map(ones, of_units)),
+         "Divide the weights and the bias of each unit by the standard deviation of its output.")
+    require(all(p.requires_grad and p.grad is None for p in parameters),
+            "The parameters are frozen, or have gradients, and did not before.")
+    return "each unit's output has a standard deviation of 1, and the parameters are still the same objects"
+

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .checking import NotYet, exercise, require
+from .checking import NotYet, exercise, one_number, one_tensor, require, what_it_is
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #ad3e541e
 def _loss(model, x, y): return F.cross_entropy(model(x), y)
@@ -29,6 +29,9 @@ _MEANINGS = {
         "hook instead, and call `o.register_hook` in it.",
     "has no attribute 'backward'":
         "`loss` is a function that runs the model and returns the loss: `loss().backward()`.",
+    "has no attribute '(weight|bias)'":
+        "You ask for a parameter of a layer that has none. What is asked is the gradient of the layer's output, "
+        "`hl.hook_output(layer, grad=True)`.",
     "'NoneType' object is not subscriptable":
         "There is no gradient yet: hooks are called with it in the backward pass, `loss().backward()`.",
     "changed the size of value|invalid number of grad_":
@@ -55,9 +58,10 @@ def _output_gradient(answer):
     made = layer(before)
     right, going_in = torch.autograd.grad(F.cross_entropy(model[2](made), y), (made, before))
     got = _answered(answer, layer, partial(_loss, model, x, y))
-    require(not isinstance(got, (tuple, list)),
+    require(not isinstance(got, tuple),
             "You return a tuple, since hooks get gradients in tuples. Return the tensor in it, `[0]`.")
-    require(isinstance(got, torch.Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
+    require(not isinstance(got, list), f"You return {what_it_is(got)}. Return the gradient itself, one tensor.")
+    got = one_tensor(got, "The gradient")
     require(not _close(got, made) and not _close(got, made[0]),
             "That is the layer's output, not its gradient: `grad=True` keeps the gradient.")
     require(not _close(got, going_in),
@@ -89,24 +93,28 @@ def _gradient_norms(answer):
     head = plain.head(act)
     gradients = torch.autograd.grad(F.cross_entropy(head, y), (linear, act, head, plain.head.weight))
     *norms, weight_norm = [g.norm().item() for g in gradients]
+    others = {"standard deviations, `std`": [g.std().item() for g in gradients[:3]],
+              "squares of the norms: take the root": [norm**2 for norm in norms],
+              "sums of the absolute values": [g.abs().sum().item() for g in gradients[:3]],
+              "largest values": [g.abs().max().item() for g in gradients[:3]]}
     right = dict(zip(("block.linear", "block.act", "head"), norms))
     got = _answered(answer, model, partial(_loss, model, x, y))
     require(isinstance(got, dict), f"The answer should be a dict from name to number, not {type(got).__name__}.")
+    require(all(isinstance(name, str) for name in got), "The keys should be the names of layers.")
     require(not {"", "block"} & got.keys(),
             "Use only layers without layers inside: leave out those for which `list(m.children())` is not empty.")
     require("head" not in got or len(got) > 1,
             "All gradients were recorded under `head`. A function made in a loop looks `name` up when it is called, "
             "and by then `name` is the last one. Bind it with `name=name` in the arguments.")
     require("head.weight" not in got,
-            "These are the parameters, and the norms of their gradients. Use the layers, and the "
-            "gradient of each layer's output.")
+            "These are the parameters, and the norms of their gradients. Use the gradient of each layer's output.")
     require(got.keys() == right.keys(), f"The names should be {sorted(right)}; yours are {sorted(map(str, got))}.")
     for name, value in got.items():
         require(not isinstance(value, (tuple, list)),
                 "Each value should be a number. Gradients come in a tuple: take `[0]`, then `norm()`.")
-        shape = tuple(torch.as_tensor(value).shape)
+        shape = tuple(getattr(value, "shape", ()))
         require(math.prod(shape) == 1, f"Each value should be a number, the norm; that of `{name}` has shape {shape}.")
-    got = {name: torch.as_tensor(value).item() for name, value in got.items()}
+    got = {name: one_number(value, f"The value of `{name}`") for name, value in got.items()}
     made = head.norm().item(), head[0].norm().item()
 
     def same(name, value): return abs(got[name] - value) <= 1e-3*value
@@ -117,10 +125,13 @@ def _gradient_norms(answer):
             "You give `block.linear` the gradient of `block.act`, which works in place: by the time you "
             "asked for the gradient, the tensor had been overwritten. Call `o.register_hook` in the forward "
             "hook, before the next layer runs.")
+    for what, values in others.items():
+        require(not all(same(name, value) for name, value in zip(right, values)),
+                f"These are {what}. Asked is the norm of each gradient, `g.norm()`: the root of the sum of squares.")
     def rounded(norms): return {name: round(norm, 4) for name, norm in norms.items()}
     require(all(same(name, value) for name, value in right.items()),
             f"It should be about {rounded(right)}; your function returns {rounded(got)}.")
-    return "every layer is heard, even one whose output is overwritten in place"
+    return "the gradient of every layer, even of one whose output is overwritten in place"
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #d8007427
 class _Skip(nn.Module):
@@ -156,6 +167,9 @@ def _clip_at(answer):
     model, x, y, limit = _Skip(), torch.randn(8, 6), torch.arange(8) % 3, 0.01
     free, out = _gradients(model, x, y), model(x)
     handle = answer(model.inner, limit)
+    require(not isinstance(handle, nn.Module),
+            "You return a layer, not a handle. If it comes from `hl.gradient_clipper`: that clips the gradients of "
+            "parameters, and here that of the layer's output should be clipped, with a forward hook.")
     require(hasattr(handle, "remove") and not isinstance(handle, list),
             "Return the handle of the forward hook, with which the clipping can be removed.")
     try: same_output = torch.equal(model(x), out)
@@ -193,6 +207,15 @@ def _clip_at(answer):
                 "Right in training. But under `no_grad` the model stops: there a tensor accepts no hook. "
                 "Check `o.requires_grad` first.")
     handle.remove()
+    frozen = _Skip()
+    frozen.first.requires_grad_(False)
+    handles = [answer(frozen.first, limit)]
+    try: frozen(x)
+    except RuntimeError:
+        require(False,
+                "Right, unless the layer is frozen: then its output needs no gradient and accepts no hook, and the "
+                "model stops. Check `o.requires_grad` first, rather than whether gradients are recorded at all.")
+    finally: handles[0].remove()
     require(all(torch.equal(g, free[name]) for name, g in _gradients(model, x, y).items()),
             "After `handle.remove()` gradients are still clipped.")
-    return "the gate holds, other paths are free, and it can be removed"
+    return "the gradient is clipped, other paths are free, and the hook can be removed"

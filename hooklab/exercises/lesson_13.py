@@ -11,155 +11,236 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .checking import NotYet, exercise, require
+from .checking import (NotYet, Planted, exercise, one_number, one_tensor, require, survives,
+                                        unpacked)
 
-# %% ../../nbs/lib/exercises/lesson-13.ipynb #c5539290
-def _net():
-    net = nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.Tanh(), nn.Conv2d(6, 4, 3), nn.Tanh(),
-                        nn.Flatten(), nn.Linear(36, 3))
-    nn.init.normal_(net[0].bias)
-    return net.eval().requires_grad_(False)
+# %% ../../nbs/lib/exercises/lesson-13.ipynb #bcf8f977
+class _Net(nn.Module):
+    "Six channels; the mean over the dimensions `over` goes to the head."
+    def __init__(self, first, second, over):
+        super().__init__()
+        self.first, self.tap, self.second, self.head = first, nn.Identity(), second, nn.Linear(6, 3)
+        self.over = over
+        self.fails_for, self.most = None, 0
+        nn.init.normal_(first.bias)
+        nn.init.normal_(second.bias)
+        self.eval().requires_grad_(False)
 
+    def forward(self, x):
+        self.most, given = max(self.most, len(x)), x
+        x = self.first(x)
+        mid = self.second(self.tap(x))
+        if self.fails_for is not None and torch.equal(given, self.fails_for): raise Planted("fails on purpose")
+        return self.head((x + 2*mid.tanh()).tanh().mean(self.over))
 
-def _with(maps, units, to):
-    "A layer's output, with some units set to `to`."
-    maps = maps.clone()
-    maps[:, units] = to
-    return maps
+    def output(self, x, layer=None, edit=None, in_place=False):
+        "The output when `edit` changes that of `layer`. No hook is run by this."
+        def changed(value, at): return edit(value) if layer is at else value
+        x = self.first.forward(x)
+        mid = changed(x, self.tap)
+        if in_place and layer is self.tap: x = mid
+        mid = changed(self.second.forward(mid), self.second)
+        return self.head.forward((x + 2*mid.tanh()).tanh().mean(self.over))
 
+def _of_tokens(): return _Net(nn.Linear(3, 6), nn.Linear(6, 6), (1,))
+def _of_pictures(): return _Net(nn.Conv2d(1, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1), (2, 3))
 
-def _is_output(got, model, x, before):
-    "An answer of the right kind, and a model that is as it was."
-    require(isinstance(got, Tensor), f"The answer should be the model's output, a tensor, not {type(got).__name__}.")
+def _with(units, to, dim):
+    "An edit that sets some units to `to`: a number, or one for each."
+    def edit(maps):
+        maps = maps.clone().movedim(dim, -1)
+        maps[..., units] = to
+        return maps.movedim(-1, dim)
+    return edit
+
+# %% ../../nbs/lib/exercises/lesson-13.ipynb #5cdc3ec4
+def _tried(answer, model, layer, *args):
+    "The answer, told what comes of layers of any kind; and the weights are as they were."
+    before = {name: v.clone() for name, v in model.state_dict().items()}
+    try: got = answer(model, layer, *args)
+    except NotYet as error:
+        if isinstance(error.__cause__, AttributeError) and "'Identity' object" in str(error):
+            raise NotYet("This layer has no weights: any layer may come, so change its output in a hook, not its "
+                         "parameters.") from None
+        if "mat1 and mat2" in str(error) or "expected input" in str(error):
+            raise NotYet("A layer in the middle needs its input from the layer before it: run the whole model on "
+                         "`x`.") from None
+        raise
     require(all(torch.equal(v, before[name]) for name, v in model.state_dict().items()),
             "The weights of the model have changed: change the layer's output, not the layer.")
-    require(tuple(got.shape) == (len(x), 3),
-            f"The model's output for `x` has shape {(len(x), 3)}; your answer has shape {tuple(got.shape)}.")
+    require(not isinstance(got, Tensor) or got.shape != args[1].shape,
+            "Your answer has the shape of `x`: run the whole model on `x`, not a layer.")
+    return one_tensor(got, "The model's output for `x`", (len(args[1]), 3))
 
+def _still_right(answer, model, layer, *args):
+    "Hooks are off afterwards, also when the model raises, and its mode is as before."
+    require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
+    model.fails_for = args[1]
+    survives(answer, lambda: answer(model, layer, *args))
+    model.fails_for = None
+
+_IN_PLACE = ("You wrote into the layer's output itself, which other parts of the model use as well: change a `clone()` "
+            "of it, and return that.")
 
 def _close(a, b): return torch.allclose(a, b, rtol=1e-4, atol=1e-5)
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #6a436281
 @exercise("13a")
 def _without(answer):
-    for units in ([2], [0, 3, 5]):
-        model, x = _net(), torch.rand(5, 1, 5, 5)
-        before, whole = {name: v.clone() for name, v in model.state_dict().items()}, model(x)
-        maps, later, others = model[:2](x), model[:4](x), [k for k in range(6) if k not in units]
-        try: got = answer(model, model[1], units, x)
-        except NotYet as error:
-            if "but there are 1," not in str(error): raise
-            raise NotYet("A layer in the middle needs its input from the layer before "
-                         "it: run the whole model on `x`.") from None
-        def off(units): return model[2:](_with(maps, units, 0))  # a hook that was left on the layer is not run by this
-        _is_output(got, model, x, before)
+    model = _of_tokens()
+    for layer, units, n in ((model.tap, [2], 5), (model.second, [0, 3, 5], 4), (model.tap, [5, 1], 3)):
+        x = torch.rand(n, 4, 3)
+        whole = model.output(x)
+        got = _tried(answer, model, layer, units, x)
+        def off(units, layer=layer, x=x, dim=-1, to=0): return model.output(x, layer, _with(units, to, dim))
         require(not _close(got, whole),
                 "Nothing has changed: the output is the same as with all units. A function that only looks, or a hook "
                 "that returns nothing, edits nothing.")
+        require(not _close(got, model.output(x, layer, _with(units, 0, -1), in_place=True)) or _close(got, off(units)),
+                _IN_PLACE)
         require(len(units) == 1 or not any(_close(got, off([k])) for k in units),
                 "Only one of the units is off: switch all of them off together.")
-        require(not _close(got, off(others)), "The wrong way round: all other units are off.")
+        require(not _close(got, off([k for k in range(6) if k not in units])),
+                "The wrong way round: all other units are off.")
         require(not _close(got, off(list(range(6)))), "All units are off: switch off only those in `units`.")
-        mean = maps[:, units].mean((0, 2, 3))[:, None, None]
-        require(not _close(got, model[2:](_with(maps, units, mean))), "The units are at their mean: set them to zero.")
-        in_later = model[4:](_with(later, [k for k in units if k < 4], 0))
-        at_the_end = _with(whole, [k for k in units if k < 3], 0)
-        require(not _close(got, in_later) and not _close(got, at_the_end),
+        means = model.first(x) if layer is model.tap else model.second(model.first(x))
+        require(not _close(got, off(units, to=means.mean((0, 1))[units])),
+                "The units are at their mean: set them to zero.")
+        other = model.second if layer is model.tap else model.tap
+        at_the_end = whole.index_fill(1, torch.tensor([k for k in units if k < 3], dtype=torch.long), 0)
+        require(not _close(got, off(units, other)) and not _close(got, at_the_end),
                 "You edit another layer: edit only the output of `layer`.")
-        for dim, what in ((0, "pictures"), (3, "columns of pixels")):
-            require(not _close(got, model[2:](maps.index_fill(dim, torch.tensor([k for k in units if k < 5]), 0))),
-                    f"Some {what} are zero, not channels: the channels are dimension 1, `o[:, units]`.")
+        for dim, what, most in ((1, "positions", 4), (0, "samples of the batch", n)):
+            require(max(units) >= most or not _close(got, off(units, dim=dim)),
+                    f"Some {what} are zero, not channels: here the channels are the last dimension, `o[..., units]`.")
         require(_close(got, off(units)),
-                f"That is not the model's output when the channels {units} of `layer` are "
-                "zero, for all pictures and pixels.")
-        require(answer.leaves_hooks() or _close(model(x), whole),
-                "Right, but afterwards the model's output is not what it was before.")
-    return "the units were off, and the model is as it was"
+                f"That is not the model's output when the channels {units} of `layer` are zero at all positions.")
+        _still_right(answer, model, layer, units, x)
+    return "the channels were off, and the model is as it was"
 
-# %% ../../nbs/lib/exercises/lesson-13.ipynb #7f1fba79
+# %% ../../nbs/lib/exercises/lesson-13.ipynb #3caff370
 @exercise("13b")
 def _at_mean(answer):
-    model, x, others, units = _net(), torch.rand(5, 1, 5, 5), 3*torch.randn(8, 1, 5, 5), [4, 1]
-    before, whole = {name: v.clone() for name, v in model.state_dict().items()}, model(x)
-    of_x, of_others = model[:2](x), model[:2](others)
-    own, maps = of_x[:, units], of_others[:, units]
-    means = maps.mean((0, 2, 3))
+    model = _of_pictures()
+    for layer, units, sizes in ((model.tap, [4, 1], (7, 2, 4)), (model.second, [0, 5, 2], (1, 6))):
+        x, others = torch.rand(5, 1, 5, 4), [n + 2*torch.randn(n, 1, 5, 4) for n in sizes]
+        whole, model.most = model.output(x), 0
+        try: got = _tried(answer, model, layer, units, x, others)
+        except NotYet as error:
+            _named(error)
+            raise
+        require(model.most <= max(*sizes, len(x)),
+                f"The model got {model.most} pictures at once. All of `others` together are too many: run the model "
+                "batch by batch, and add up.")
+        _mean_of(model, layer, units, x, others, got, whole)
+        _still_right(answer, model, layer, units, x, others)
+    return "the units are off, and the next layer sees what it usually sees"
 
-    def with_(to): return model[2:](_with(of_x, units, to))
-    try: got = answer(model, model[1], units, x, others)
-    except NotYet as error:
-        if not any(sign in str(error) for sign in ("expand", "broadcast", "invalid for input of size")): raise
-        raise NotYet("`to=` takes one number for each of the units that are off. The mean over dimensions 0, 2 and 3 "
-                     "is one number for each channel of `layer`; choose from them: `means[units]`.") from None
-    _is_output(got, model, x, before)
+def _named(error):
+    said = str(error)
+    require(not isinstance(error.__cause__, TypeError | AttributeError) or "list" not in said,
+            "`others` is a list of batches: run them one after the other.")
+    require(not any(sign in said for sign in ("expand", "broadcast", "invalid for input of size")),
+            "`to=` takes one number for each of the units that are off. The mean over dimensions 0, 2 and 3 is one "
+            "number for each channel of `layer`; choose from them: `means[units]`.")
+    require("must match" not in said, "Batches differ in size and cannot be added: add up `sum((0, 2, 3))` of each.")
+
+# %% ../../nbs/lib/exercises/lesson-13.ipynb #d762db76
+def _mean_of(model, layer, units, x, others, got, whole):
+    "Whether the units are at their mean over everything, and if not, over what."
+    def maps(batch): return model.first(batch) if layer is model.tap else model.second(model.first(batch))
+    def with_(to): return model.output(x, layer, _with(units, to, 1))
+    outputs = [maps(batch) for batch in others]
+    everything = torch.cat(outputs)
+    means = everything.mean((0, 2, 3))
+    each = torch.stack([o.mean((0, 2, 3)) for o in outputs])
+    right = with_(means[units])
     require(not _close(got, whole), "Nothing has changed: the output is the same as with all units.")
-    require(not any(_close(got, model[2:](_with(of_x, k, means[n]))) for n, k in enumerate(units)),
+    require(not _close(got, model.output(x, layer, _with(units, means[units], 1), True)) or _close(got, right),
+            _IN_PLACE)
+    require(not any(_close(got, model.output(x, layer, _with([k], means[k], 1))) for k in units),
             "Only one of the units is at its mean: set all of them together.")
     require(not _close(got, with_(0)), "The units are zero: set them to their mean over `others`.")
-    require(not _close(got, with_(own.mean((0, 2, 3))[:, None, None])),
+    require(not _close(got, with_(maps(x).mean((0, 2, 3))[units])),
             "That is the mean over `x`, as `to=\"mean\"` takes it. Take the mean over `others`: run them first.")
-    require(not _close(got, with_(means.mean())),
+    require(not _close(got, with_(each.mean(0)[units])),
+            "That is the mean of the means of batches. The batches differ in size, so add up sums and numbers of "
+            "pixels, and divide once at the end.")
+    for n, which in ((-1, "last"), (0, "first")):
+        require(not _close(got, with_(each[n][units])),
+                f"That is the mean of the {which} batch alone: a hook stores one call after the other, so add up after "
+                "each.")
+    require(not _close(got, with_(means.mean())) and not _close(got, with_(means[units].mean())),
             "One mean for all units: each has its own. Take the mean over dimensions 0, 2 and 3, and not over 1.")
-    require(not _close(got, with_(means.flip(0)[:, None, None])),
+    require(not _close(got, with_(means[units].flip(0))) and not _close(got, with_(means[sorted(units)])),
             "The means are assigned to the wrong units: they should be in the order of `units`.")
-    require(not _close(got, with_(of_others.mean((0, 2, 3))[:2][:, None, None])),
+    require(not _close(got, with_(means[:len(units)])),
             "Those are the means of the first units: choose with `means[units]`.")
-    require(not _close(got, with_(maps.mean(0))),
-            "In your answer each pixel has its own mean: take one number for each unit, over all pixels too.")
-    require(not _close(got, with_(of_others.mean((1, 2, 3))[units][:, None, None])),
-            "Those are the means of pictures: the channels are dimension 1, so take the mean over 0, 2 and 3.")
-    require(not _close(got, with_(maps[0].mean((1, 2))[:, None, None])),
-            "That is the mean of the first picture alone: use all of `others`.")
-    require(_close(got, with_(means[:, None, None])),
-            "That is not the model's output when each of the units is at its mean over `others`.")
-    return "the units are off, and the next layer sees what it usually sees"
+    sums = everything.sum((0, 2, 3))[units]
+    require(not _close(got, with_(sums / len(everything))),
+            "You divide by the number of pictures: divide by pictures × pixels.")
+    require(not _close(got, with_(sums)), "Those are sums: divide by the number of pictures × pixels.")
+    require(_close(got, right), "That is not the model's output when each of the units is at its mean over `others`.")
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #23267454
 class _Redundant(nn.Module):
-    "The output is 1 as long as unit 0 or unit 1 is there, plus a bit for unit 2."
+    "Counts 1 as long as unit 0 or unit 1 is there, plus a bit for unit 2; unit 5 counts against it."
     def __init__(self):
         super().__init__()
         self.layer = nn.Identity()
 
     def forward(self, x):
         o = self.layer(x)
-        return torch.maximum(o[:, 0], o[:, 1]).mean() + 0.25*o[:, 2].mean()
+        return 2 + torch.maximum(o[:, 0], o[:, 1]).mean() + 0.25*o[:, 2].mean() - 1.5*o[:, 5].mean()
+
+class _Score:
+    "What `score()` is; it can be made to fail."
+    def __init__(self): self.model, self.x, self.calls, self.fails_at = _Redundant(), torch.ones(2, 6), 0, None
+
+    def __call__(self):
+        self.calls += 1
+        if self.calls == self.fails_at: raise Planted("this score fails on purpose")
+        return self.model(self.x).item()
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #eb69d633
 @exercise("13c")
 def _compared(answer):
-    model, x, n_calls = _Redundant(), torch.ones(2, 6), []
+    score, units, draws = _Score(), [0, 1], [[0, 2], [3, 4], [1, 0], [2, 5], [3, 5], [0, 1], [1, 2], [4, 5]]
+    layer = score.model.layer
+    answer.hooks_before.setdefault(score.model, 0)  # `compared` is given the layer, not the model
+    got = answer(layer, units, draws, score)
+    pair = unpacked(got, 2, "two numbers, how far the score falls and for what fraction of the draws it falls as far")
+    fall, share = (one_number(v, what) for v, what in zip(pair, ("The fall", "The fraction of the draws")))
+    require(score.calls, "Your function never calls `score()`.")
+    require(score.x.eq(1).all(), _IN_PLACE)
+    _right_pair(answer, score, fall, share)
+    score.calls, score.fails_at = 0, 3
+    survives(answer, lambda: answer(layer, units, draws, score))
+    return "the effect is compared with that of random units"
 
-    def score():
-        n_calls.append(1)
-        return model(x).item()
-
-    units, draws = [0, 1], [[0, 2], [3, 4], [1, 0], [2, 5], [3, 5], [0, 1], [1, 2], [4, 5]]
-    answer.hooks_before.setdefault(model, 0)  # `compared` is given the layer, not the model
-    got = answer(model.layer, units, draws, score)
-    require(isinstance(got, (tuple, list)) and len(got) == 2,
-            "The answer should be two numbers: how far it falls, and for what share of the draws it falls as far.")
-    fall, share = (torch.as_tensor(v).float().mean().item() for v in got)
-    require(n_calls, "Your function never calls `score()`.")
-
+def _right_pair(answer, score, fall, share):
     def near(a, b): return math.isclose(a, b, abs_tol=1e-5)
-    require(answer.leaves_hooks() or near(score(), 1.25), "The model is not as it was: switch the units on again.")
+    require(answer.leaves_hooks() or near(score(), 1.75), "The model is not as it was: switch the units on again.")
     require(not near(fall, -1), "Upside down: `score()` before, minus `score()` without the units.")
-    require(not near(fall, 0.25),
+    require(not near(fall, 0.75),
             "That is what `score()` returns without the units. Return how far it falls: the score before, minus that.")
     require(not near(fall, 0),
             "Without both units the score falls, but you measure no fall. Neither matters alone, because the other "
             "does the same: switch all off together, and measure while they are off.")
-    require(not near(fall, 0.8),
+    require(not near(fall, 1/1.75),
             "Do not divide the fall by anything: `score()` before, minus `score()` without the units.")
     require(near(fall, 1), f"The fall should be 1; your function returns {fall:.3f}.")
+    require(not answer.leaves_hooks() or near(share, 2/8),
+            "Edits stay on the layer: remove the edit of each draw before the next.")
+    require(not near(share, 5/8),
+            "Draws without which the score *rises* count in your answer: that is a negative fall, so do without "
+            "`abs`.")
     require(not near(share, 0),
             "No draw counts in your answer, but two make the score fall just as far. *At least as far* includes them, "
             "`>=`; and all units of a draw are off together.")
     require(not near(share, 6/8),
             "The wrong way round: count the draws that make the score fall as far or further, not those that do less.")
     require(not near(share, 1),
-            "Every draw counts in your answer. Remove the edit of each draw before the next, and compare its own fall.")
-    require(share <= 1, "The second number should be a share: divide by the number of draws.")
-    require(near(share, 2/8), f"The share should be {2/8}; your function returns {share:.3f}.")
-    return "the effect is compared with that of random units"
+            "Every draw counts in your answer. Compare the fall of each draw with the fall of `units`.")
+    require(share <= 1, "The second number should be a fraction: divide by the number of draws.")
+    require(near(share, 2/8), f"The fraction of the draws should be {2/8}; your function returns {share:.3f}.")

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..edit.changes import patch
 from ..edit.edits import edit_output
-from .checking import NotYet, exercise, require
+from .checking import NotYet, Planted, exercise, one_number, one_tensor, require, survives, unpacked
 from ..hooks.hook import hook_output
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #760ab0ad
@@ -21,11 +21,15 @@ class _Looks(nn.Module):
         super().__init__()
         self.embed, self.after, self.qkv = nn.Linear(3, 4), nn.Identity(), nn.Linear(4, 12)
         self.pattern, self.heads, self.drop, self.head = nn.Identity(), nn.Identity(), nn.Dropout(0.5), nn.Linear(4, 2)
+        self.fails_for, self.seen, self.twice = None, 0, False
 
     def forward(self, x):
-        x = self.embed(x)
+        given, x = x, self.embed(x)
         q, k, v = (part.unflatten(2, (2, 2)).transpose(1, 2) for part in self.qkv(self.after(x)).chunk(3, 2))
         heads = self.heads(self.pattern((3 * q @ k.mT).softmax(-1)) @ v)
+        if self.fails_for is not None and torch.equal(given, self.fails_for):
+            self.seen += 1
+            if self.seen == 2 or not self.twice: raise Planted("this model fails on purpose")
         return self.head(self.drop(heads.transpose(1, 2).flatten(2) + x).tanh()[:, 0])
 
 
@@ -34,91 +38,142 @@ def _run_of(model, layer, x):
         model(x)
         return hook.stored
 
-# %% ../../nbs/lib/exercises/lesson-14.ipynb #79bc482e
+
+def _survives(answer, model, x, *args, twice=False):
+    "Hooks are off, also when the model raises in its run on `x`, or, with `twice`, in the second run on it."
+    model.fails_for, model.seen, model.twice = x, 0, twice
+    try: survives(answer, lambda: answer(model, *args))
+    finally: model.fails_for = None
+
+# %% ../../nbs/lib/exercises/lesson-14.ipynb #07bbf6ee
 @exercise("14a")
 def _class_attention(answer):
-    model, x = _Looks().eval(), torch.randn(5, 10, 3)
-    w = _run_of(model, model.pattern, x).mean(0)
-    right = w[:, 0, 1:].unflatten(1, (3, 3))
+    model = _Looks().eval()
+    for n in (5, 2):
+        x = torch.randn(n, 10, 3)
+        _one_map(answer, model, x, n)
+    _survives(answer, model, x, model.pattern, x)
+    require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
+    return "a map for each head"
+
+
+def _one_map(answer, model, x, n):
+    whole = _run_of(model, model.pattern, x)
+    w, mean = whole[:, :, 0, 1:], whole.mean(0)
+    right = (w / w.sum(-1, keepdim=True)).mean(0).unflatten(1, (3, 3))
     try: got = answer(model, model.pattern, x)
     except NotYet as error:
         if "too many indices" in str(error):
             raise NotYet("`tap` returns the weights when the whole model runs: hook it, and call `model(x)`.") from None
         if "invalid for input of size" not in str(error) and "don't multiply up" not in str(error): raise
-        raise NotYet("These numbers do not make a square. The picture is all positions but the class token, `[:, 0, "
-                     "1:]`, and `side` is the root of their number.") from None
-    require(isinstance(got, torch.Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
-    require(got.shape != (5, 2, 3, 3),
-            "There should be one map for each head: take the mean over the batch, `mean(0)`.")
-    require(got.shape != (2, 9), "The numbers are in a row: `unflatten(1, (side, side))` makes a square of each.")
-    require(got.shape != (2, 10, 10),
-            "Those are the weights of every position for every other: choose the row of the class token and the "
-            "columns of the picture, `[:, 0, 1:]`.")
-    require(got.shape != (10, 3, 3),
-            "Those are the weights of one head alone, for each position: `[:, 0, 1:]` are those of "
-            "the class token, for all heads.")
-    require(tuple(got.shape) not in {(3, 3), (5, 3, 3)},
-            "You put all heads into one map: keep them apart, and take the mean over the batch only.")
-    require(got.shape == (2, 3, 3),
-            f"The shape should be (2, 3, 3) for two heads and a picture of three by three, not {tuple(got.shape)}.")
-    require(not torch.allclose(got, w[:, 1:, 0].unflatten(1, (3, 3))),
-            "That is how much each square takes from the class token: positions that look come first, `[:, 0, 1:]`.")
-    require(not torch.allclose(got, w[:, 0, :-1].unflatten(1, (3, 3))),
-            "The class token itself is in your map: it is position 0, and the picture begins at 1.")
-    require(not torch.allclose(got, right.mT), "The map is transposed: the picture is stored row by row.")
-    require(not torch.allclose(got, _run_of(model, model.pattern, x)[0, :, 0, 1:].unflatten(1, (3, 3))),
-            "That is the first picture of the batch: take the mean over all.")
-    require(not torch.allclose(got, 5 * right), "That is the sum over the batch: take the mean.")
-    require(torch.allclose(got, right),
-            "The shape is right, but the weights are not: are they those of the class token, `[:, 0, 1:]`?")
-    return "a map for each head"
+        raise NotYet("These numbers do not make a square. The picture is all positions but the class token, "
+                     "`[:, :, 0, 1:]`, and `side` is the root of their number.") from None
+    got = one_tensor(got)
+    shapes = {
+        (n, 2, 3, 3): "There should be one map for each head: take the mean over the batch, `mean(0)`.",
+        (2, 9): "The numbers are in a row: `unflatten(1, (side, side))` makes a square of each.",
+        (2, 10, 10): "Those are the weights of every position for every other: choose the row of the class token and "
+                     "the columns of the picture, `[:, :, 0, 1:]`.",
+        (10, 3, 3): "Those are the weights of one head alone, for each position: `[:, :, 0, 1:]` are those of the "
+                    "class token, for all heads.",
+        (3, 3): "You put all heads into one map: keep them apart, and take the mean over the batch only.",
+        (n, 3, 3): "You put all heads into one map: keep them apart, and take the mean over the batch only."}
+    require(tuple(got.shape) == (2, 3, 3) or tuple(got.shape) not in shapes, shapes.get(tuple(got.shape), ""))
+    got = one_tensor(got, "The answer", (2, 3, 3))
+    _which_map(got, right, whole, mean)
 
-# %% ../../nbs/lib/exercises/lesson-14.ipynb #4ebb8d67
+# %% ../../nbs/lib/exercises/lesson-14.ipynb #0263162b
+def _which_map(got, right, whole, mean):
+    w = whole[:, :, 0, 1:]
+    def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
+    def square(rows): return rows.unflatten(1, (3, 3))
+    def shares(rows): return rows / rows.sum(-1, keepdim=True)
+    require(not is_(square(mean[:, 0, 1:])),
+            "Those are the weights as they are. Divide by their sum, for each sample and head, so that each map adds "
+            "up to one: what the class token takes from itself is left out.")
+    require(not is_(square(shares(mean[:, 0, 1:]))) or is_(right),
+            "You average over the batch first, and divide then. Divide the weights of each sample by their own sum.")
+    require(not is_(square(w.mean(0) / w.sum((0, 2))[:, None])) and not is_(square((w / w.sum()).mean(0))),
+            "You divide by a sum over the whole batch: each sample and head has its own, `sum(-1, keepdim=True)`.")
+    require(not is_(square(shares(whole[:, :, 1:, 0]).mean(0))) and not is_(square(mean[:, 1:, 0])),
+            "That is how much each square takes from the class token: positions that look come first, "
+            "`[:, :, 0, 1:]`.")
+    require(not is_(square(shares(whole[:, :, 0, :-1]).mean(0))) and not is_(square(mean[:, 0, :-1])),
+            "The class token itself is in your map: it is position 0, and the picture begins at 1.")
+    require(not is_(right.mT), "The map is transposed: the picture is stored row by row.")
+    require(not is_(square(shares(w)[0])) and not is_(square(w[0])),
+            "That is the first picture of the batch: take the mean over all.")
+    require(not is_(len(w) * right), "That is the sum over the batch: take the mean.")
+    require(is_(right),
+            "The shape is right, but the weights are not. They should be those of the class token for the picture, "
+            "`[:, :, 0, 1:]`, of each sample and head divided by their sum, and then averaged over the samples.")
+
+# %% ../../nbs/lib/exercises/lesson-14.ipynb #30d26cfa
 @exercise("14b")
 def _patch_position(answer):
-    model, (a, b) = _Looks().eval(), torch.randn(2, 4, 10, 3)
+    model, a, b = _Looks().eval(), torch.randn(6, 10, 3), torch.randn(4, 10, 3)
     model.requires_grad_(False)
-
-    def patched(layer, a, b, p):
-        with edit_output(layer, patch(_run_of(model, layer, a)[:, p], at=(slice(None), p))): return model(b)
-
     for layer, p in [(model.qkv, 6), (model.after, 0), (model.after, 3)]:
-        right, plain = patched(layer, a, b, p), model(b)
+        given = a.clone(), b.clone()
+        plain = model(b)
         try: got = answer(model, layer, a, b, p)
-        except NotYet as error:
-            if not any(words in str(error) for words in ("expand", "out of bounds", "must match")): raise
-            raise NotYet("The patch does not fit its place: `hl.patch(values[:, p], at=(slice(None), p))` puts the "
-                         "values of position `p` at `[:, p]`, in the output of `layer`.") from None
-        require(isinstance(got, torch.Tensor), f"The answer should be the model's output, not {type(got).__name__}.")
-        require(got.shape == right.shape,
-                f"The output of `model(b)` has shape {tuple(right.shape)}; yours has shape {tuple(got.shape)}.")
-        require(not torch.allclose(got, plain),
-                "Your patch changed nothing: a hook that replaces must return the new output. And "
-                "is it on while `model(b)` runs?")
-        require(not torch.allclose(got, model(a)),
-                "That is the model's output for `a`: run it on `b`, with one position of `a`.")
-        require(not torch.allclose(got, patched(layer, b, a, p)),
-                "The other way round: you run `a`, with a position of `b`.")
-        require(not torch.allclose(got, patched(layer, a, b, slice(None))),
-                "You patched all positions: `at=(slice(None), p)` is only one.")
-        with edit_output(layer, patch(_run_of(model, layer, a)[..., p], at=(..., p))): channel = model(b)
-        require(not torch.allclose(got, channel),
-                "You patched channel `p` at all positions: positions are the second dimension, `[:, p]`.")
-        if p < 4:
-            with edit_output(layer, patch(_run_of(model, layer, a)[p], at=p)): in_batch = model(b)
-            require(not torch.allclose(got, in_batch),
-                    "You patched sample `p` of the batch: positions are the second dimension, `[:, p]`.")
-        if layer is model.after and p == 0:  # its output is its input, and the class token in it is used again
-            shared = model.embed(b)
-            shared[:, p] = model.embed(a)[:, p]
-            with edit_output(model.embed, patch(shared)): in_place = model(b)
-            require(not torch.allclose(got, in_place),
-                    "You wrote into the output itself, which is used elsewhere as well: "
-                    "change a `clone()`, and return it.")
-        require(torch.allclose(got, right),
-                "That is not the model's output when only position `p` of this layer comes from `a`.")
-    require(torch.equal(model(b), plain), "Afterwards the model's output is not what it was before: is the edit off?")
+        except NotYet as error: raise NotYet(_does_not_fit(str(error), p)) from None
+        require(torch.equal(given[0], a) and torch.equal(given[1], b), "Your function changes `a` or `b` itself.")
+        require(not answer.leaves_hooks(), "A hook stays on the model when your function is done: is the edit off? Use "
+                                           "`with`, or keep the handle and call `remove()`.")
+        _which_patch(one_tensor(got, "The output of `model(b)`", (4, 2)), model, layer, a, b, p)
+        require(torch.equal(model(b), plain),
+                "Afterwards the model's output is not what it was before: is the edit off?")
+    _survives(answer, model, b, layer, a, b, p)
+    _survives(answer, model, a, layer, a, b, p)
+    require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     return "only this position, and only then"
+
+# %% ../../nbs/lib/exercises/lesson-14.ipynb #7af69ec0
+def _does_not_fit(said, p):
+    if not any(words in said for words in ("expand", "out of bounds", "must match", "mat1 and mat2", "broadcast")):
+        return said
+    return (f"The patch does not fit its place: {said.rstrip('.')[:160]}. What goes in is one row, the mean of "
+            "`of_a[:, p]` over the samples of `a`; where it goes is `[:, p]` in the *output* of `layer`, so a forward "
+            "hook puts it there, not a pre-hook.")
+
+# %% ../../nbs/lib/exercises/lesson-14.ipynb #c29cc5bb
+def _which_patch(got, model, layer, a, b, p):
+    "Whether the patch is the right one, and if not, which one it is."
+    of_a, of_b = _run_of(model, layer, a), _run_of(model, layer, b)
+    value = of_a[:, p].mean(0)
+    def run(change, x=b, layer=layer):
+        with edit_output(layer, change): return model(x)
+    def is_(wrong): return torch.allclose(got, wrong, atol=1e-6)
+    at, right = (slice(None), p), run(patch(value, at=(slice(None), p)))
+    require(not is_(model(b)),
+            "Your patch changed nothing: a hook that replaces must return the new output. And "
+            "is it on while `model(b)` runs?")
+    require(not is_(model(a)[:len(b)]) and not is_(model(a[:len(b)])),
+            "That is the model's output for `a`: run it on `b`, with one position of `a`.")
+    require(not is_(run(patch(of_a.mean(0)))), "You patched all positions: `at=(slice(None), p)` is only one.")
+    require(not is_(run(patch(of_b[:, p].mean(0), at=at))), "That is the mean over the samples of `b`: run `a` first.")
+    require(not is_(run(patch(of_a[:4, p], at=at))),
+            "You patch sample by sample: put the mean over the samples of `a`, `.mean(0)`, into each.")
+    require(not is_(run(patch(of_a[0, p], at=at))) and not is_(run(patch(of_a[-1, p], at=at))),
+            "You patch one sample of `a` alone: take the mean over all.")
+    require(not is_(run(patch(of_a[:, p].mean(), at=at))),
+            "You patch one number: the mean over the samples leaves one for each channel, `.mean(0)`.")
+    require(not is_(run(patch(of_a[:, p].sum(0), at=at))), "That is the sum over the samples of `a`: take the mean.")
+    require(not is_(run(patch(of_a.mean((0, 1)), at=at))),
+            "That is the mean over all positions of `a`: take only position `p`, `[:, p]`.")
+    if p < of_a.shape[2]:
+        require(not is_(run(patch(of_a.mean(0)[:, p], at=(..., p)))),
+                "You patched channel `p` at all positions: positions are the second dimension, `[:, p]`.")
+    if p < len(b):
+        require(not is_(run(patch(of_a.mean(0), at=p))) and not is_(run(patch(of_a[p], at=p))),
+                "You patched sample `p` of the batch: positions are the second dimension, `[:, p]`.")
+    if layer is model.after and p == 0:  # its output is its input, and the class token in it is used again
+        shared = model.embed(b)
+        shared[:, p] = value
+        require(not is_(run(patch(shared), layer=model.embed)),
+                "You wrote into the output itself, which is used elsewhere as well: change a `clone()`, and return it.")
+    require(is_(right), "That is not the model's output when only position `p` of this layer is the mean from `a`.")
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #69d9376e
 @exercise("14c")
@@ -134,9 +189,10 @@ def _head_shares(answer):
 
     right = [((patched(of_a, b, h) - low) / (high - low)).item() for h in range(2)]
     got = answer(model, model.heads, a, b, score)
-    require(isinstance(got, (list, tuple)) and len(got) == 2,
-            "The answer should be a list of 2 numbers, one for each head.")
-    got = [float(share) for share in got]
+    def numbers(got):
+        parts = unpacked(got, 2, "a list of 2 numbers, one for each head")
+        return [one_number(part, f"The number of head {h}") for h, part in enumerate(parts)]
+    got = numbers(got)
     def is_(numbers): return torch.allclose(torch.tensor(got), torch.tensor([float(n) for n in numbers]), atol=1e-4)
     require(not is_([patched(of_a, b, 0), patched(of_a, b, 1)]),
             "These are scores: return how far they move, `(score - low) / (high - low)`.")
@@ -163,8 +219,13 @@ def _head_shares(answer):
     require(not model.training,
             "The model was in eval mode, and is in train mode now: restore the mode that it was in.")
     model.train()
-    got = [float(share) for share in answer(model, model.heads, a, b, score)]
+    got = numbers(answer(model, model.heads, a, b, score))
     require(is_(right),
             "When the model is in train mode, dropout gets into your numbers: call `model.eval()` before you measure.")
     require(model.training, "The model was in train mode, and is in eval mode now: restore the mode that it was in.")
+    for mode, x, twice in ((True, a, False), (False, b, False), (True, b, True)):
+        model.train(mode)
+        _survives(answer, model, x, model.heads, a, b, score, twice=twice)
+        require(model.training is mode,
+                "When the model raises, it stays in the other mode: restore it in a `finally`.")
     return "head by head, undisturbed"

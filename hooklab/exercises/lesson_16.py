@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..edit.changes import patch
 from ..edit.edits import edit_output
-from .checking import NotYet, exercise, require
+from .checking import NotYet, Planted, exercise, one_tensor, require, survives, what_it_is
 from ..hooks.hook import hook_output
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #b1183ccd
@@ -22,9 +22,7 @@ class _Inputs(dict):
     "A tokenizer's result can be read by key and by attribute."
     __getattr__ = dict.__getitem__
 
-
 class _Output(NamedTuple): last_hidden_state: Tensor
-
 
 class _Attention(nn.Module):
     "Two heads. Returns a tuple, as attention in transformers does: the output, and the attention weights."
@@ -37,17 +35,19 @@ class _Attention(nn.Module):
         weights = (4 * q @ k.mT).masked_fill(mask[:, None, None] == 0, -torch.inf).softmax(-1)
         return x + self.out((weights @ v).transpose(1, 2).flatten(2)), weights
 
-
 class _Text(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.attention, self.last = nn.Embedding(30, 4), _Attention(), _Attention()
+        self.tap, self.fails_for = nn.Identity(), None
         self.mlp, self.norm = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)), nn.LayerNorm(4)
 
     def forward(self, input_ids, attention_mask=None):
         if attention_mask is None: attention_mask = torch.ones_like(input_ids)
         x, _ = self.attention(self.embed(input_ids), attention_mask)
-        return _Output(self.norm(self.last(self.mlp(x), attention_mask)[0]))
+        x = self.last(x + self.mlp(self.tap(x)), attention_mask)[0]
+        if self.fails_for is not None and torch.equal(input_ids, self.fails_for): raise Planted("fails on purpose")
+        return _Output(self.norm(x))
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #16dae3aa
 def _sentences(*lengths):
@@ -56,18 +56,21 @@ def _sentences(*lengths):
     ids = torch.stack([torch.randperm(29)[:mask.shape[1]] + 1 for _ in lengths])
     return _Inputs(input_ids=ids * mask, attention_mask=mask)
 
-
 def _model(): return _Text().eval().requires_grad_(False)
-
 
 def _returned(model, layer, inputs):
     with hook_output(layer) as hook:
         model(**inputs)
         return hook.stored
 
-
 def _first(output): return output[0] if isinstance(output, tuple) else output
 
+def _survives(answer, model, inputs, *args):
+    "Hooks are off, also when the model raises for `inputs`, and the mode is as before."
+    require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
+    model.fails_for = inputs["input_ids"]
+    survives(answer, lambda: answer(model, *args))
+    model.fails_for = None
 
 def _answered(answer, model, layer, *args):
     "The answer. The layer that returns a tuple is tried last: an error that occurs only there is due to the tuple."
@@ -86,7 +89,7 @@ def _answered(answer, model, layer, *args):
 def _sentence_vectors(answer):
     model, inputs = _model(), _sentences(6, 3, 4)
     mask = inputs["attention_mask"][..., None]
-    for layer in (model.mlp, model.attention):
+    for layer in (model.mlp, model.norm, model.attention):
         found = _first(_returned(model, layer, inputs))
         unmasked = _first(_returned(model, layer, {"input_ids": inputs["input_ids"]}))
         right = (found * mask).sum(1) / mask.sum(1)
@@ -94,15 +97,14 @@ def _sentence_vectors(answer):
         require(not isinstance(got, tuple),
                 "You return a tuple: this layer returns one, and the vectors are its first part. Take it if "
                 "`isinstance(output, tuple)`.")
-        require(isinstance(got, Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
+        got = one_tensor(got)
         require(got.shape != (6, 4),
                 "You return one row for each token, the mean over sentences. Over the tokens it is `sum(1)`. Or did "
                 "you take `[0]` of a tensor, which is its first sentence?")
         require(got.shape != (3, 6, 4),
                 "You return one vector for each token: take the mean over the tokens of each sentence.")
         require(got.shape != (4,),
-                "You return one vector in all, but each sentence has its own. `[0]` of a tensor is its first "
-                "sentence: take it only of a tuple.")
+                "You return one vector in all, but each sentence has its own. Take `[0]` only of a tuple.")
         require(got.shape == (3, 4),
                 f"The shape should be (3, 4), for 3 sentences and 4 channels, not {tuple(got.shape)}.")
         def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
@@ -110,8 +112,7 @@ def _sentence_vectors(answer):
                 "Your vectors all come from the first sentence, which is `[0]` of a tensor. Take `[0]` only if "
                 "`isinstance(output, tuple)`.")
         require(not is_(found.mean(1)),
-                "Your mean includes padding: multiply by the mask before you add up, and "
-                "divide by the number of real tokens.")
+                "Your mean includes padding: multiply by the mask, and divide by the number of real tokens.")
         require(not is_((found * mask).mean(1)),
                 "You add up the real tokens, but divide by the number of all: divide by `mask.sum(1)`.")
         require(not is_((found * mask).sum(1)),
@@ -120,73 +121,89 @@ def _sentence_vectors(answer):
                 "You divide by the number of real tokens, but add up all of them: multiply by the mask first.")
         picked = torch.stack([tokens[real] for tokens, real in zip(found, inputs["attention_mask"])])
         require(not is_(picked.mean(1)),
-                "Your mask contains integers, which as an index pick tokens 0 and 1 again and "
-                "again: index with `mask.bool()`.")
+                "Your mask contains integers, which as an index pick tokens 0 and 1: index with `mask.bool()`.")
         require(not is_(found[:, 0]), "That is the first token of each sentence. Take the mean over all real tokens.")
         require(not is_((unmasked * mask).sum(1) / mask.sum(1)) and not is_(unmasked.mean(1)),
-                "The model did not get the mask, so its attention took from the padding too: "
-                "`model(**inputs)` passes on everything.")
+                "The model did not get the mask: `model(**inputs)` passes on everything.")
         ends = model(**inputs).last_hidden_state
-        require(not is_((ends * mask).sum(1) / mask.sum(1)),
+        require(layer is model.norm or not is_((ends * mask).sum(1) / mask.sum(1)),
                 "That comes from the output of the whole model: use the output of `layer`.")
         require(is_(right),
-                "The shape is right, but the numbers are not: are they the mean of the output of "
-                "`layer`, over tokens whose mask is 1?")
+                "The shape is right, but the numbers are not: the mean of the layer's output where the mask is 1?")
+        _survives(answer, model, inputs, layer, inputs)
     return "a vector for each sentence, from any layer, with no padding in it"
 
-# %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
+# %% ../../nbs/lib/exercises/lesson-16.ipynb #1cf641d3
 @exercise("16b")
 def _looks_back(answer):
-    model, inputs = _model(), _sentences(7, 3, 5)
-    mask = inputs["attention_mask"][:, None]
-    weights = _returned(model, model.attention, inputs)[1]
+    model = _model()
+    for attention, lengths in ((model.attention, (7, 3, 5)), (model.last, (4, 6))):
+        inputs = _sentences(*lengths)
+        try: got = answer(model, attention, inputs)
+        except NotYet as told: raise NotYet(_explained(str(told))) from None
+        _which_heads(got, model, attention, inputs)
+    _survives(answer, model, inputs, attention, inputs)
+    return "you can tell a head that looks back from any other"
+
+def _explained(told):
+    if re.search("tuple|Dimension out of range|too many indices", told):
+        return "Your function stops at the output of `attention`, a tuple. The weights are its second part, `[1]`."
+    if re.search("must match the size|broadcast", told):
+        return (f"{told} `diagonal(-1)` alone takes the first two dimensions: say `diagonal(-1, 2, 3)`. And the mask "
+                "needs a dimension for the heads, `[:, None, 1:]`.")
+    return told
+
+# %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
+def _which_heads(got, model, attention, inputs):
+    "Whether these are the right numbers, and if not, what they are."
+    mask, weights = inputs["attention_mask"][:, None], _returned(model, attention, inputs)[1]
 
     def mean(weights, diagonal=-1, mask=mask[..., 1:]):
         return (weights.diagonal(diagonal, 2, 3) * mask).sum((0, 2)) / mask.sum()
 
-    right = mean(weights)
-    try: got = answer(model, model.attention, inputs)
-    except NotYet as told:
-        if not re.search("tuple|Dimension out of range", str(told)): raise
-        raise NotYet("Your function stops at the output of `attention`. It is a tuple, and the "
-                     "weights are its second part, `[1]`.") from None
-    require(not isinstance(got, (list, tuple)) or all(isinstance(share, (float, Tensor)) for share in got),
-            "The answer should be a tensor with a number for each head.")
-    got = torch.as_tensor(got).float()
-    require(got.shape != (3, 2),
-            "You return one number for each head of each sentence: take the mean over the "
-            "tokens of all sentences together.")
-    require(got.shape != (), "You return one number in all, but each head has its own.")
+    right, real = mean(weights), mask[..., 1:].sum()
+    parts = got if isinstance(got, (list, tuple)) else ()
+    require(isinstance(got, Tensor) or parts and all(isinstance(n, (float, Tensor)) for n in parts),
+            f"The answer should be a tensor with a number for each head, and yours is {what_it_is(got)}.")
+    got = torch.as_tensor([float(n) for n in parts]) if parts else one_tensor(got).float()
+    require(got.shape != (len(mask), 2),
+            "You return one number for each head of each sentence: take the mean over all sentences.")
+    require(got.shape != (), "You return one number in all, but each head has its own. Are these the weights, `[1]` of "
+                             "what `attention` returns? Their second dimension is the heads.")
     require(got.shape == (2,), f"The shape should be (2,) for 2 heads, not {tuple(got.shape)}.")
-    def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
+    def is_(wrong): return wrong.shape == got.shape and torch.allclose(got, wrong, atol=1e-5)
     require(not is_(mean(weights, 1)) and not is_(weights.diagonal(1, 2, 3).mean((0, 2))),
-            "That is how much a token takes from the one after it. Tokens that look come first, then those that are "
-            "looked at: `diagonal(-1, 2, 3)`.")
+            "That is how much a token takes from the one after it: tokens that look come first, `diagonal(-1, 2, 3)`.")
     require(not is_(mean(weights, 0, mask)) and not is_(weights.diagonal(0, 2, 3).mean((0, 2))),
-            "That is how much a token takes from itself: the token before is one below the "
-            "diagonal, `diagonal(-1, 2, 3)`.")
-    require(not is_(weights.diagonal(-1, 2, 3).mean((0, 2))),
+            "That is how much a token takes from itself: the one before is one below the diagonal.")
+    every = weights.diagonal(-1, 2, 3)
+    require(not is_(every.mean((0, 2))),
             "Your mean includes rows of padding: padding looks around as well. Count only real tokens.")
+    require(not is_(every.sum((0, 2)) / real) and not is_(every.sum((0, 2)) / mask.sum()),
+            "You add up all rows, also those of padding: multiply by the mask before you add up.")
+    of_two = weights.diagonal(-1)  # of the first two dimensions, sentences and heads
+    require(not any(is_(of_two.mean(dims)) for dims in ((0, 1), (0, 2), (1, 2))),
+            "`diagonal(-1)` alone goes through sentences and heads. Say which two: `diagonal(-1, 2, 3)`.")
     require(not is_(mean(weights, mask=mask[..., :-1])),
             "Your mask is off by one: entry 0 of the diagonal belongs to token 1, so its mask is `[:, 1:]`.")
-    require(not is_(right * mask[..., 1:].sum() / mask.sum()),
+    require(not is_(right * real / mask.sum()),
             "The first token of each sentence has none before it: leave it out of the number that you divide by.")
-    require(not is_(right * mask[..., 1:].sum() / mask[..., 1:].numel()),
+    require(not is_(right * real / mask[..., 1:].numel()),
             "You add up the real tokens, but divide by the number of all: divide by the number of real ones.")
-    wrapped = right * mask[..., 1:].sum() + weights[:, :, 0, -1].sum(0)
+    wrapped = right * real + weights[:, :, 0, -1].sum(0)
     require(not is_(wrapped / mask.sum()),
-            "The first token of each sentence has none before it: there `t - 1` is -1, which is the "
-            "last token. Begin with token 1.")
-    one_by_one = (weights.diagonal(-1, 2, 3) * mask[..., 1:]).sum(2) / mask[..., 1:].sum(2)
+            "The first token has none before it: there `t - 1` is -1, the last token. Begin with token 1.")
+    one_by_one = (every * mask[..., 1:]).sum(2) / mask[..., 1:].sum(2)
     require(not is_(one_by_one.mean(0)),
-            "You take the mean of each sentence first, and then the mean of those means: short sentences weigh too "
-            "much. Take all tokens together.")
-    require(not is_(mean(_returned(model, model.attention, {"input_ids": inputs["input_ids"]})[1])),
-            "The model did not get the mask, so it looks at the padding too: `model(**inputs)` passes on everything.")
+            "You take the mean of the means of sentences: short sentences weigh too much. Take all tokens together.")
+    require(not is_(one_by_one[0]) and not is_(every[0].mean(1)), "That is the first sentence alone: use all of them.")
+    require(not is_(mean(_returned(model, attention, {"input_ids": inputs["input_ids"]})[1])),
+            "The model did not get the mask, so it looks at the padding: `model(**inputs)` passes on everything.")
+    other = model.last if attention is model.attention else model.attention
+    require(not is_(mean(_returned(model, other, inputs)[1])), "Those are the weights of another layer.")
     require(is_(right),
-            f"It should be {[round(share, 3) for share in right.tolist()]}; your function returns "
-            f"{[round(share, 3) for share in got.tolist()]}.")
-    return "you can tell a head that looks back from any other"
+            f"It should be {[round(n, 3) for n in right.tolist()]}; yours is {[round(n, 3) for n in got.tolist()]}. "
+            "Are these the weights, `[1]`, and all real tokens but the first of each sentence?")
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #a5ab9b25
 @exercise("16c")
@@ -198,22 +215,20 @@ def _carried(answer):
         part = 0 if isinstance(_returned(model, layer, given), tuple) else None
         with edit_output(layer, patch(value, part=part, at=at)): return model(**given).last_hidden_state
 
-    for layer in (model.mlp, model.attention):
+    for layer in (model.mlp, model.tap, model.attention):
         of_a, of_b, word = _first(_returned(model, layer, a)), _first(_returned(model, layer, b)), (slice(None), q)
         right, plain = end(b, layer, of_a[:, p], word)[:, q], end(b)
         got = _answered(answer, model, layer, a, b, p, q)
         require(not isinstance(got, tuple),
-                "That is everything that the model returns: the word's vector is in its "
-                "`last_hidden_state`, at `[:, q]`.")
-        require(isinstance(got, Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
+                "That is everything that the model returns: the vector is in its `last_hidden_state`, at `[:, q]`.")
+        got = one_tensor(got)
         require(got.shape != (1, 5, 4), "Those are the vectors of all tokens: that of the word is at `[:, q]`.")
         require(got.shape in ((1, 4), (4,)),
                 f"Here the vector of one word has shape (1, 4); yours has shape {tuple(got.shape)}.")
         got = got.view(1, 4)
         def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
         require(not is_(plain[:, q]),
-                "Your patch changed nothing: a hook that replaces must return the new output. And is "
-                "it on while `model(**b)` runs?")
+                "Your patch changed nothing: does the hook return a new output? Is it on for `model(**b)`?")
         in_a = [end(a), end(a, layer, of_a[:, p], word)]
         require(not any(is_(ends[:, at]) for ends in in_a for at in (p, q)),
                 "You run the model on `a`: run it on `b`, with one vector from `a`.")
@@ -227,6 +242,9 @@ def _carried(answer):
                 "You patched all tokens of `b`: `at=(slice(None), q)` is only one.")
         require(not is_(end(b, layer, of_a[:, p], word)[:, p]) and not is_(end(b, layer, of_a[:, p], word)[:, 0]),
                 "The patch is right, but you return another token's vector: it is `[:, q]`.")
+        require(layer is not model.tap or is_(right) or not is_(end(b, model.attention, of_a[:, p], word)[:, q]),
+                "You wrote into the layer's output itself, which is used elsewhere, too: change a `clone()`.")
         require(is_(right), "That is not the model's output at `q` when only this vector of the layer comes from `a`.")
         require(torch.equal(end(b), plain), "Afterwards the model's output is not what it was before: is the edit off?")
+        for inputs in (a, b): _survives(answer, model, inputs, layer, a, b, p, q)
     return "a word from one sentence, at work in another"

@@ -50,7 +50,7 @@ def test_solution_passes(id, capsys):
 
 @pytest.mark.parametrize("id, one, other", [
     ("01a", "as hook: model(x)\n    return", "as hook:\n        model(x)\n        return"), ("07a", "        return", "    return"),
-    ("13b", "        means = hook", "    means = hook")])
+    ("14b", "        of_a = hook", "    of_a = hook")])
 def test_what_was_stored_is_read_in_the_with_or_after_it(id, one, other, capsys):
     assert one in source(id, "solution")
     check(id, answer(source(id, "solution").replace(one, other), exercises[id]))

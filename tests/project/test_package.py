@@ -84,6 +84,7 @@ def test_version_is_that_of_the_code(metadata, repo):
 
 def test_wheel_holds_types_lessons_and_licence(wheel, repo):
     with ZipFile(wheel) as files: names = set(files.namelist())
+    assert "hooklab/exercises/induction.safetensors" in names
     assert {"hooklab/py.typed", *(p.relative_to(repo).as_posix() for p in (repo/"hooklab").rglob("*.py"))} <= names
     assert {n for n in names if n.endswith(".ipynb")} == {f"hooklab/lessons/{p.name}" for p in (repo/"nbs/lessons").glob("*.ipynb")}
     assert any(n.endswith("licenses/LICENSE") for n in names)
@@ -99,3 +100,5 @@ def test_wheel_works_where_nothing_else_is(installed, tmp_path, settings):
         assert (said.returncode, version in said.stdout) == (0, True), said.stderr
     said = subprocess.run([installed/"bin"/"python", "-m", "hooklab", "lessons", "here"], cwd=tmp_path, capture_output=True, text=True)
     assert (said.returncode, said.stderr) == (0, "") and any((tmp_path/"here").glob("01-*.ipynb"))
+    code = "from hooklab.exercises.induction import copy_model; print(len(copy_model().layers))"
+    assert subprocess.check_output([installed/"bin"/"python", "-c", code], cwd=tmp_path, text=True) == "2\n"

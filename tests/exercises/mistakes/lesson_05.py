@@ -3,19 +3,33 @@
 mistakes = {
     "05a": [
         ("    return (", "    (", "Is the `return` missing?"),
-        ("(o.amax((0, 2, 3)) <= 0)", "(o == 0)", "share of numbers that are zero"),
+        ("def dead_share(o):\n    return (torch.cat(o) == 0).float().mean().item()",
+         "fraction of numbers that are zero"),
+        ("def dead_share(o):\n    return (o[0] == 0).float().mean()", "fraction of numbers that are zero"),
         ("<= 0", "> 0", "units that are alive"),
         ("<= 0", "<= 0.05", "not nearly zero"),
-        (".mean()", ".sum()", "counts the units"),
-        (".mean()", ".squeeze()", "stopped with"),
-        ("o.amax((0, 2, 3))", "o.amin((0, 2, 3))", "speaks once"),
-        ("o.amax((0, 2, 3))", "o[0].amax((1, 2))", "speaks once"),
-        ("o.amax((0, 2, 3))", "o.amax((2, 3))", "speaks once"),
-        ("o.amax((0, 2, 3))", "o.amax((1, 2, 3))", "Units are dimension 1"),
-        ("o.amax((0, 2, 3))", "o.amax(0)", "speaks once"),
-        (".mean().item()", ".mean().item()*100", "percentage"),
+        ("def dead_share(o): return (torch.cat(o).mean((0, 2, 3)) < 1e-3).float().mean().item()", "not nearly zero"),
+        (".float().mean()", ".float().sum()", "counts the units"),
+        (".float().mean()", ".squeeze()", "stopped with"),
+        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o).amin((0, 2, 3))", "positive once"),
+        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o).amax((2, 3))", "positive once"),
+        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o).amax(0)", "positive once"),
+        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o).amax((1, 2, 3))",
+         "Units are dimension 1"),
+        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "o[0].amax((0, 2, 3))", "in one of the batches"),
+        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.stack(o).amax((0, 1, 3, 4))", "stopped with"),
+        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.stack([t.amax((0, 2, 3)) for t in o])",
+         "average the fractions"),
+        ("def dead_share(o):\n"
+         "    return sum((t.amax((0, 2, 3)) == 0).float().mean().item()*len(t) for t in o)/13",
+         "average the fractions"),
+        ("def dead_share(o): return (o.amax((0, 2, 3)) <= 0).float().mean().item()", "stopped with"),
+        (".float().mean().item()", ".float().mean().item()*100", "percentage"),
         (".float().mean().item()", ".tolist()", "should be one number"),
-        ("def dead_share(o):\n    dead = 0\n    for u in range(o.shape[1]):\n        if o[:, u].max() == 0: dead += 1\n    return dead/len(o)", "by the number of pictures"),
+        ("return (largest <= 0).float().mean().item()", "return {'dead': 0.125}", "should be one number"),
+        ("def dead_share(o):\n    o = torch.cat(o)\n    dead = 0\n    for u in range(o.shape[1]):\n"
+         "        if o[:, u].max() == 0: dead += 1\n    return dead/len(o)", "by the number of images"),
+        ("    largest", "    for t in o: t.clamp_(min=.5)\n    largest", "changes the outputs"),
     ],
     "05b": [
         ("histc(40, 0, 10)", "histc(40)", "a range of its own"),
@@ -24,20 +38,35 @@ mistakes = {
         ("image.log1p()", "image.log1p().T", "lies on its side"),
         ("image.log1p()", "image.log1p().flip(0)", "Upside down"),
         ("def colour_image(model, layer, batches):\n    columns = []\n    for x in batches:\n"
-         "        layer.register_forward_hook(lambda m, i, o: columns.append(o.detach().histc(40, 0, 10)))\n        model(x)\n"
-         "    return torch.stack(columns, 1).log1p()", "Six columns"),
-        ("image.log1p()", "list(image.log1p())", "not list"),
+         "        layer.register_forward_hook(lambda m, i, o: columns.append(o.detach().histc(40, 0, 10)))\n"
+         "        model(x)\n    return torch.stack(columns, 1).log1p()", "Six columns"),
+        ("image.log1p()", "list(image.log1p())", "a list of 40"),
+        ("histc(40", "abs().histc(40", "the absolute values"),
+        ("histc(40", "clamp(0, 10).histc(40", "to its ends"),
+        ("def colour_image(model, layer, batches):\n    kept = []\n"
+         "    handle = layer.register_forward_hook(lambda m, i, o: kept.append(o.detach()))\n    try:\n"
+         "        for x in batches: model(x)\n    finally: handle.remove()\n"
+         "    return torch.stack([o.histc(40, 0, 10) for o in kept], 1).log1p()",
+         "overwrites its output in place"),
+        ("def colour_image(model, layer, batches):\n    columns = []\n"
+         "    handle = layer.register_forward_hook(lambda m, i, o: "
+         "columns.append(o.detach().histc(40, 0, 10)))\n    for x in batches: model(x)\n    handle.remove()\n"
+         "    return torch.stack(columns, 1).log1p()", "unless the model raises"),
+        ("            model(x)\n            image",
+         "            try: model(x)\n            except Exception: break\n            image", "hides it"),
         ("hook_output(layer)", "hook_output(model)", "hook `layer`"),
         ("hl.hook_output(layer)", "hl.Hook(layer, lambda m, i, o: i[0].clone())", "is the input of `layer`"),
         ("image.log1p()", "image[:10].log1p()", "40 bins and 3 batches"),
         ("model(x)", "layer(x)", "run the whole model on `x`"),
-        ("def colour_image(model, layer, batches):\n    columns = []\n    def count(m, i, o): columns.append(o.detach().histc(40, 0, 10))\n"
+        ("def colour_image(model, layer, batches):\n    columns = []\n"
+         "    def count(m, i, o): columns.append(o.detach().histc(40, 0, 10))\n"
          "    layer.register_forward_hook(count)\n    for x in batches: model(x)\n"
-         "    return sum(c[:, None] * c.new_tensor([k == j for j in range(3)]) for k, c in enumerate(columns)).log1p()", "a hook stays on the model when"),
+         "    return sum(c[:, None] * c.new_tensor([k == j for j in range(3)]) for k, c in "
+         "enumerate(columns)).log1p()", "a hook stays on the model when"),
     ],
     "05c": [
         ("mean += gap * k / (n + k)", "mean += gap / (1 + (n > 0) * (n // k + 1))", "The mean should be about"),
-        (" + gap**2 * n * k / (n + k)", "", "The means of the tensors differ"),
+        (" + gap**2 * n * k / (n + k)", "", "gap between the means"),
         ("(m2 / (n - 1))**0.5", "m2 / (n - 1)", "take the square root"),
         ("m2 / (n - 1)", "m2 / n", "divides by n - 1"),
         ("x.var(correction=0)", "x.var()", "divided by n - 1 already"),
@@ -45,11 +74,34 @@ mistakes = {
         ("for x in stream:", "for x in list(stream):", "alive at the same time"),
         ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.std().item()) for x in stream]\n"
          "    return sum(m for m, _ in xs)/len(xs), sum(s for _, s in xs)/len(xs)", "the mean of the means"),
-        ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.std().item(), x.numel()) for x in stream]\n    n = sum(k for *_, k in xs)\n"
-         "    return sum(m*k for m, _, k in xs)/n, sum(s*k for _, s, k in xs)/n", "Deviations cannot be averaged"),
-        ("def mean_and_std(stream):\n    n = sum(x.numel() for x in stream)\n    mean = sum(x.sum().item() for x in stream)/n\n"
-         "    return mean, 0.", "only once"),
-        ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n    for x in stream: n, s, q = n + x.numel(), s + x.sum(), q + x.square().sum()\n"
-         "    return s.item()/n, ((q - s*s/n)/(n - 1)).clamp(min=0).sqrt().item()", "until the numbers are far from zero"),
+        ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.std().item(), x.numel()) for x in stream]\n"
+         "    n = sum(k for *_, k in xs)\n    return sum(m*k for m, _, k in xs)/n, sum(s*k for _, s, k in xs)/n",
+         "Deviations cannot be averaged"),
+        ("def mean_and_std(stream):\n    n = sum(x.numel() for x in stream)\n"
+         "    mean = sum(x.sum().item() for x in stream)/n\n    return mean, 0.", "only once"),
+        ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n"
+         "    for x in stream: n, s, q = n + x.numel(), s + x.sum(), q + x.square().sum()\n"
+         "    return s.item()/n, ((q - s*s/n)/(n - 1)).clamp(min=0).sqrt().item()",
+         "until the numbers are far from zero"),
+        ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n"
+         "    for x in stream: n, s, q = n + x.numel(), s + x.sum().item(), q + (x**2).sum().item()\n"
+         "    mean = s/n\n    return mean, ((q - n*mean**2)/(n - 1))**0.5", "is complex"),
+        ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n"
+         "    for x in stream: n, s, q = n + x.numel(), s + x.sum().item(), q + (x**2).sum().item()\n"
+         "    mean = s/n\n    return mean, max(0, (q - n*mean**2)/(n - 1))**0.5",
+         "until the numbers are far from zero"),
+        ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n    for x in stream:\n        x = x.double()\n"
+         "        n, s, q = n + x.numel(), s + x.sum().item(), q + (x**2).sum().item()\n    mean = s/n\n"
+         "    return mean, max(0, (q - n*mean**2)/(n - 1))**0.5", "only moves the limit"),
+        ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.var().item(), x.numel()) for x in stream]\n"
+         "    n = sum(k for *_, k in xs)\n"
+         "    return sum(m*k for m, _, k in xs)/n, (sum(v*k for _, v, k in xs)/n)**0.5", "gap between the means"),
+        ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.var().item(), x.numel()) for x in stream]\n"
+         "    n = sum(k for *_, k in xs)\n"
+         "    return sum(m*k for m, _, k in xs)/n, (sum(v for _, v, k in xs)/len(xs))**0.5",
+         "gap between the means"),
+        ("return mean, (m2 / (n - 1))**0.5", "return None, None", "The mean should be one number"),
+        ("return mean, (m2 / (n - 1))**0.5", "return {'mean': mean, 'std': (m2 / (n - 1))**0.5}",
+         "two numbers, `mean, std`"),
     ],
 }

@@ -4,44 +4,77 @@ mistakes = {
     "07a": [
         ("o.abs() > 0.97", "o > 0.97", "only the upper end"),
         ("> 0.97", "< 0.97", "values that are not saturated"),
-        ("hl.hook_outputs(model, names=kind)", "hl.Hooks(model, lambda m, i, o: i[0].clone(), names=kind)", "the inputs of the tanhs"),
+        ("hl.hook_outputs(model, names=kind)", "hl.Hooks(model, lambda m, i, o: i[0].clone(), names=kind)",
+         "the inputs of the tanhs"),
         ("names=kind", "names='*'", "one number for each of the 4 tanhs"),
         ("model, names=kind", "[m for m in model.children() if isinstance(m, kind)]", "there are no layers to hook"),
         (".float().mean().item()", "", "tensors of comparisons"),
         (".float().mean().item()", ".sum().item()", "These are counts"),
         ("o.abs() > 0.97", "o.mean(0).abs() > 0.97", "Compare first"),
-        ("in hooks.stored]", "in hooks.stored][0]", "not float"),
-        ("def saturated(model, kind, x):\n    shares = []\n    for m in model.modules():\n        if isinstance(m, kind):\n            x = m(x)\n"
+        ("in hooks.stored]", "in hooks.stored][0]", "is the number"),
+        ("def saturated(model, kind, x):\n    shares = []\n    for m in model.modules():\n"
+         "        if isinstance(m, kind):\n            x = m(x)\n"
          "            shares.append((x.abs() > 0.97).float().mean().item())\n    return shares", "tanhs alone"),
-        ("as hooks:\n        model(x)\n        return", "as hooks: pass\n    model(x)\n    return", "unless the model ran while it was on"),
+        ("as hooks:\n        model(x)\n        return", "as hooks: pass\n    model(x)\n    return",
+         "unless the model ran while it was on"),
+        ("names=kind", "names=nn.Tanh", "no layer of this Sequential fits Tanh"),
+        ("[(o.abs() > 0.97).float().mean().item() for o in hooks.stored]",
+         "([(o.abs() > 0.97).float().mean().item() for o in hooks.stored] * 4)[:4]", "Use `kind`"),
+        ("return [(o.abs() > 0.97).float().mean().item() for o in hooks.stored]",
+         "return hooks.stored[0].mean()", "one number for each layer"),
+        ("(o.abs() > 0.97).float().mean().item()", "None", "Each entry of the list"),
     ],
     "07b": [
         ("def gain_of(act, z):\n    return (1/act(z).square().mean().sqrt()).item()", "Right for ReLU"),
         ("def gain_of(act, z):\n    return act(z).square().mean().sqrt().item()", "1 divided by that size"),
         ("def gain_of(act, z):\n    return (1/act(z).square().mean()).item()", "the size is its square root"),
-        ("def gain_of(act, z):\n    return (1/act(z).std()).item()", "You made the deviation 1"),
+        ("def gain_of(act, z):\n    return (1/act(z).std()).item()", "You made the standard deviation 1"),
         ("    return middle", "", "Is the `return` missing?"),
         ("mean() < 1", "mean() > 1", "With your gain of"),
-        (".square().mean()", ".std()", "You made the deviation 1"),
+        (".square().mean()", ".std()", "You made the standard deviation 1"),
         (".square().mean()", ".mean()", "With your gain of"),
         ("range(40)", "range(3)", "With your gain of"),
         ("act(middle * z)", "(middle * act(z))", "Right for ReLU"),
+        ("return middle", "return middle, act(middle * z)", "should be one number"),
+        ("return middle", "return [middle]", "should be one number"),
+        ("return middle", "return act(middle * z)", "output of the activation"),
+        ("act(middle * z)", "nn.functional.relu(middle * z)", "With your gain of"),
     ],
     "07c": [
         ("        return o / std\n", "", "they were scaled for their old inputs"),
-        ("        m.bias.data /= std\n", "", "divide it too"),
-        ("        m.weight.data /= std\n        m.bias.data /= std\n", "", "The weights are as they were"),
-        ("        m.weight.data /= std\n", "        m.weight = type(m.weight)(m.weight.data / std)\n", "The model has new parameters"),
-        ("m.weight.data /= std", "m.weight /= std", "Autograd does not let you"),
-        ("def set_deviations(model, kind, x):\n    with torch.no_grad():\n        for m in model.modules():\n            if not isinstance(m, kind): continue\n"
-         "            with hl.hook_output(m) as hook:\n                model(x)\n                m.weight /= hook.stored.std()\n            m.bias.zero_()\n    return model", "biases are zero now"),
-        ("def set_deviations(model, kind, x):\n    with torch.no_grad():\n        for m in model.modules():\n            if not isinstance(m, kind): continue\n"
-         "            x = m(x)\n            m.weight /= x.std()\n            m.bias /= x.std()\n            x = x / x.std()\n    return model", "those after it are not"),
-        ("m.weight.data /= std", "m.weight.data *= std", "Divide weight and bias"),
+        ("        if m.bias is not None: m.bias.div_(std)\n", "", "divide it too"),
+        ("        if m.bias is not None: m.bias.div_(std)\n", "        m.bias.div_(std)\n", "Something is still None"),
+        ("        m.weight.div_(std[:, None])\n        if m.bias is not None: m.bias.div_(std)\n", "",
+         "The weights are as they were"),
+        ("m.weight.div_(std[:, None])", "m.weight = nn.Parameter(m.weight / std[:, None])",
+         "The model has new parameters"),
+        ("@torch.no_grad()\n", "", "Autograd does not let you"),
+        ("@torch.no_grad()\ndef set_deviations(model, kind, x):\n    for m in model.modules():\n"
+         "        if not isinstance(m, kind): continue\n        with hl.hook_output(m) as hook:\n"
+         "            model(x)\n            m.weight /= hook.stored.std(0)[:, None]\n"
+         "        if m.bias is not None: m.bias.zero_()\n    return model", "biases are zero now"),
+        ("@torch.no_grad()\ndef set_deviations(model, kind, x):\n    for m in model.modules():\n"
+         "        if not isinstance(m, kind): continue\n        x = m(x)\n        std = x.std(0)\n"
+         "        m.weight /= std[:, None]\n        if m.bias is not None: m.bias /= std\n        x = x / std\n"
+         "    return model", "those after it are not"),
+        ("m.weight.div_(std[:, None])", "m.weight.mul_(std[:, None])", "not divided by the same numbers"),
+        ("o.std(0)", "o.std()", "one number for the whole layer"),
+        ("        std = o.std(0)\n        m.weight.div_(std[:, None])\n",
+         "        std = o.std()\n        m.weight.div_(std)\n", "not each of its units"),
+        ("m.bias.div_(std)", "m.bias.sub_(o.mean(0)).div_(std)", "do not subtract"),
+        ("@torch.no_grad()\ndef set_deviations(model, kind, x):\n    for m in model.modules():\n"
+         "        if not isinstance(m, kind): continue\n        seen = []\n"
+         "        handle = m.register_forward_hook(lambda m, i, o: seen.append(o))\n        model(x)\n"
+         "        handle.remove()\n        o = seen[0]\n        m.weight /= o.std(0)[:, None]\n"
+         "        if m.bias is not None: m.bias.copy_((m.bias - o.mean(0)) / o.std(0))\n    return model",
+         "do not subtract"),
         ("    with hl.edit_output(model, scale, names=kind): model(x)",
-         "    for m in model.modules():\n        if isinstance(m, kind): m.register_forward_hook(scale)\n    model(x)", "A hook stays on the model"),
-        ("names=kind", "names=lambda name, m: isinstance(m, kind) and name.startswith('0.')", "The last layer, outside"),
+         "    for m in model.modules():\n        if isinstance(m, kind): m.register_forward_hook(scale)\n"
+         "    model(x)", "A hook stays on the model"),
+        ("names=kind", "names=lambda name, m: isinstance(m, kind) and name.startswith('0.')",
+         "The last layer, outside"),
         ("    return model", "    return model(x)", "not Tensor"),
         ("    return model", "    return __import__('copy').deepcopy(model)", "another model"),
+        ("    return model", "    return model.requires_grad_(False)", "frozen"),
     ],
 }

@@ -7,55 +7,93 @@ mistakes = {
         (", grad=True", "", "That is the layer's output, not its gradient"),
         ("loss().backward()", "loss()", "There is no gradient yet"),
         ("loss().backward()", "loss.backward()", "`loss` is a function"),
-        ("def output_gradient(layer, loss):\n    got = []\n    h = layer.register_forward_hook(lambda m, i, o: got.append(o))\n"
-         "    loss().backward()\n    h.remove()\n    return got[0].grad", "unless `o.retain_grad()` was called"),
-        ("def output_gradient(layer, loss):\n    got = []\n    h = layer.register_full_backward_hook(lambda m, gi, go: go[0])\n"
-         "    loss().backward()\n    h.remove()\n    return got[0]", "replaces the gradient"),
-        ("def output_gradient(layer, loss):\n    got = []\n    h = layer.register_full_backward_hook(lambda m, gi, go: got.append(gi[0]))\n"
+        ("def output_gradient(layer, loss):\n    got = []\n"
+         "    h = layer.register_forward_hook(lambda m, i, o: got.append(o))\n    loss().backward()\n"
+         "    h.remove()\n    return got[0].grad", "unless `o.retain_grad()` was called"),
+        ("def output_gradient(layer, loss):\n    got = []\n"
+         "    h = layer.register_full_backward_hook(lambda m, gi, go: go[0])\n    loss().backward()\n"
+         "    h.remove()\n    return got[0]", "replaces the gradient"),
+        ("def output_gradient(layer, loss):\n    got = []\n"
+         "    h = layer.register_full_backward_hook(lambda m, gi, go: got.append(gi[0]))\n"
          "    loss().backward()\n    h.remove()\n    return got[0]", "gradient of the layer's input"),
-        ("def output_gradient(layer, loss):\n    got = []\n    layer.register_full_backward_hook(lambda m, gi, go: got.append(go[0]))\n"
-         "    loss().backward()\n    return got[0]", "a hook stays on the model when"),
-        ("def output_gradient(layer, loss):\n    got = []\n    h = layer.register_forward_hook(lambda m, i, o: o.register_hook(got.append))\n"
+        ("def output_gradient(layer, loss):\n    got = []\n"
+         "    layer.register_full_backward_hook(lambda m, gi, go: got.append(go[0]))\n    loss().backward()\n"
+         "    return got[0]", "a hook stays on the model when"),
+        ("def output_gradient(layer, loss):\n    got = []\n"
+         "    h = layer.register_forward_hook(lambda m, i, o: o.register_hook(got.append))\n"
          "    loss().backward()\n    h.remove()\n    return got[0]", "replaces the layer's output"),
+        ("return hook.stored[0]", "return list(hook.stored)", "one tensor"),
+        ("return hook.stored[0]", "return layer.weight.grad", "a parameter of a layer that has none"),
+        ("return hook.stored[0]", "return hook.stored[0].norm()", "shape"),
     ],
     "08b": [
         ("g[0].norm().item()", "g", "take `[0]`, then `norm()`"),
         (", grad=True", "", "That is the norm of the output"),
-        ("def gradient_norms(model, loss):\n    loss().backward()\n    return {name: p.grad.norm() for name, p in model.named_parameters()}", "These are the parameters"),
+        ("def gradient_norms(model, loss):\n    loss().backward()\n"
+         "    return {name: p.grad.norm() for name, p in model.named_parameters()}", "These are the parameters"),
         ("g[0].norm().item()", "g[0]", "Each value should be a number, the norm"),
         (" if not list(m.children())", " if name", "without layers inside"),
         ("names=leaves", "names='*'", "without layers inside"),
-        ("def gradient_norms(model, loss):\n    norms, handles = {}, []\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
-         "        handles.append(m.register_full_backward_hook(lambda m, gi, go, name=name: norms.update({name: go[0].norm()})))\n"
-         "    loss().backward()\n    for h in handles: h.remove()\n    return norms", "Register a forward hook instead"),
-        ("def gradient_norms(model, loss):\n    norms, handles = {}, []\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
-         "        def f(m, i, o): o.register_hook(lambda g: norms.update({name: g.norm()}))\n        handles.append(m.register_forward_hook(f))\n"
-         "    loss().backward()\n    for h in handles: h.remove()\n    return norms", "Bind it with `name=name`"),
-        ("def gradient_norms(model, loss):\n    outs, handles = {}, []\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
-         "        def keep(m, i, o, name=name): o.retain_grad(); outs[name] = o\n        handles.append(m.register_forward_hook(keep))\n"
-         "    loss().backward()\n    for h in handles: h.remove()\n    return {name: o.grad.norm() for name, o in outs.items()}",
+        ("def gradient_norms(model, loss):\n    norms, handles = {}, []\n"
+         "    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
+         "        handles.append(m.register_full_backward_hook(lambda m, gi, go, name=name: "
+         "norms.update({name: go[0].norm()})))\n    loss().backward()\n    for h in handles: h.remove()\n"
+         "    return norms", "Register a forward hook instead"),
+        ("def gradient_norms(model, loss):\n    norms, handles = {}, []\n"
+         "    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
+         "        def f(m, i, o): o.register_hook(lambda g: norms.update({name: g.norm()}))\n"
+         "        handles.append(m.register_forward_hook(f))\n    loss().backward()\n"
+         "    for h in handles: h.remove()\n    return norms", "Bind it with `name=name`"),
+        ("def gradient_norms(model, loss):\n    outs, handles = {}, []\n"
+         "    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
+         "        def keep(m, i, o, name=name): o.retain_grad(); outs[name] = o\n"
+         "        handles.append(m.register_forward_hook(keep))\n    loss().backward()\n"
+         "    for h in handles: h.remove()\n    return {name: o.grad.norm() for name, o in outs.items()}",
          "before the next layer runs"),
         ("def gradient_norms(model, loss):\n    loss().backward()\n"
-         "    return {n: (m.weight.grad.norm() if hasattr(m, 'weight') else 0.) for n, m in model.named_modules() if not list(m.children())}",
-         "the gradient of a weight"),
-        ("def gradient_norms(model, loss):\n    norms = {}\n    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
-         "        def f(m, i, o, name=name): o.register_hook(lambda g: norms.update({name: g.norm()}))\n        m.register_forward_hook(f)\n"
-         "    loss().backward()\n    return norms", "a hook stays on the model when"),
+         "    return {n: (m.weight.grad.norm() if hasattr(m, 'weight') else 0.) for n, m in "
+         "model.named_modules() if not list(m.children())}", "the gradient of a weight"),
+        ("def gradient_norms(model, loss):\n    norms = {}\n    for name, m in model.named_modules():\n"
+         "        if list(m.children()): continue\n"
+         "        def f(m, i, o, name=name): o.register_hook(lambda g: norms.update({name: g.norm()}))\n"
+         "        m.register_forward_hook(f)\n    loss().backward()\n    return norms",
+         "a hook stays on the model when"),
+        ("g[0].norm().item()", "g[0].std().item()", "standard deviations"),
+        ("g[0].norm().item()", "g[0].abs().max().item()", "largest values"),
+        ("g[0].norm().item()", "g[0].square().sum()", "take the root"),
+        ("g[0].norm().item()", "'large'", "The value of `block.linear`"),
     ],
     "08c": [
         ("return g.clamp", "g.clamp", "Nothing is clipped"),
         ("g.clamp(", "g.clamp_(", "works in place"),
         ("if o.requires_grad: o.register_hook(clip)", "o.register_hook(clip)", "Check `o.requires_grad` first"),
         ("if o.requires_grad: o.register_hook(clip)", "return o.register_hook(clip)", "let the hook return nothing"),
-        ("return layer.register_forward_hook(listen)", "layer.register_forward_hook(listen)\n    return layer", "Return the handle of the forward hook"),
+        ("return layer.register_forward_hook(ask)", "layer.register_forward_hook(ask)\n    return layer",
+         "not a handle"),
         ("g.clamp(-limit, limit)", "g.clamp(max=limit)", "not as it should be"),
-        ("return layer.register_forward_hook(listen)", "return [layer.register_forward_hook(listen)]", "Return the handle of the forward hook"),
-        ("return layer.register_forward_hook(listen)", "with layer.register_forward_hook(listen) as handle: return handle", "still on when your function is done"),
-        ("def clip_at(layer, limit):\n    return layer.register_full_backward_pre_hook(lambda m, go: go[0].clamp(-limit, limit))", "return them in one"),
-        ("return layer.register_forward_hook(listen)", "handle = layer.register_forward_hook(listen)\n    layer.register_forward_hook(listen)\n    return handle",
+        ("return layer.register_forward_hook(ask)", "return [layer.register_forward_hook(ask)]",
+         "Return the handle of the forward hook"),
+        ("return layer.register_forward_hook(ask)",
+         "with layer.register_forward_hook(ask) as handle: return handle", "still on when your function is done"),
+        ("def clip_at(layer, limit):\n"
+         "    return layer.register_full_backward_pre_hook(lambda m, go: go[0].clamp(-limit, limit))",
+         "return them in one"),
+        ("return layer.register_forward_hook(ask)",
+         "handle = layer.register_forward_hook(ask)\n    layer.register_forward_hook(ask)\n    return handle",
          "After `handle.remove()`"),
-        ("def clip_at(layer, limit):\n    return layer.weight.register_hook(lambda g: g.clamp(-limit, limit))", "on the layer's output"),
-        ("def clip_at(layer, limit):\n    return layer.register_full_backward_hook(lambda m, gi, go: (gi[0].clamp(-limit, limit),))", "You clip the gradient of the layer's input"),
-        ("def clip_at(layer, limit):\n    return layer.register_forward_hook(lambda m, i, o: o.clamp(-limit, limit))", "returns something else"),
+        ("def clip_at(layer, limit):\n    return layer.weight.register_hook(lambda g: g.clamp(-limit, limit))",
+         "on the layer's output"),
+        ("def clip_at(layer, limit):\n"
+         "    return layer.register_full_backward_hook(lambda m, gi, go: (gi[0].clamp(-limit, limit),))",
+         "You clip the gradient of the layer's input"),
+        ("def clip_at(layer, limit):\n"
+         "    return layer.register_forward_hook(lambda m, i, o: o.clamp(-limit, limit))",
+         "returns something else"),
+        ("if o.requires_grad: o", "if torch.is_grad_enabled(): o", "unless the layer is frozen"),
+        ("def clip_at(layer, limit):\n    return hl.gradient_clipper(layer, limit)",
+         "clips the gradients of parameters"),
+        ("def clip_at(layer, limit):\n    return hl.clipped_gradients(layer, limit)", "on the layer's output"),
+        ("return layer.register_forward_hook(ask)", "layer.register_forward_hook(ask)\n    return None",
+         "Is the `return` missing?"),
     ],
 }

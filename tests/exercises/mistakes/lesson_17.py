@@ -1,0 +1,178 @@
+"""Typical wrong answers to the exercises of lesson 17, and what their authors should be told."""
+
+mistakes = {
+    "17a": [
+        ("        handle.remove()\n", "", "remove it in the first"),
+        ("        return hook(", "        hook(", "What `hook` returns is lost"),
+        ("    return handle", "    pass", "returns nothing"),
+        ("    return handle", "    return first_time", "Return the handle"),
+        (
+            "        handle.remove()\n        return hook(m, args, output)",
+            "        result = hook(m, args, output)\n        handle.remove()\n        return result",
+            "remove it before you call `hook`",
+        ),
+        ("hook(m, args, output)\n", "hook(output)\n", "A forward hook is called with three arguments"),
+        ("        handle.remove()\n", "        layer._forward_hooks.clear()\n", "Another hook on the layer is gone"),
+        ("register_forward_hook", "register_forward_pre_hook", "missing 1 required positional argument"),
+        ("def once(layer, hook):\n    return layer.register_forward_hook(hook)", "remove it in the first"),
+        (
+            "def once(layer, hook):\n    handle = layer.register_forward_hook(hook)\n    handle.remove()\n"
+            "    return handle",
+            "was not called when the layer ran",
+        ),
+        (
+            "def once(layer, hook):\n    hook(layer, (), None)\n    return layer.register_forward_hook(hook)",
+            "called before the layer ran",
+        ),
+        (
+            "def once(layer, hook):\n    calls = []\n    def yours(m, args, output):\n        calls.append(1)\n"
+            "        if len(calls) == 1: return hook(m, args, output)\n"
+            "    return layer.register_forward_hook(yours)",
+            "a hook stays on the model",
+        ),
+        (
+            "def once(layer, hook):\n    global handle\n    def yours(m, args, output):\n        handle.remove()\n"
+            "        return hook(m, args, output)\n    handle = layer.register_forward_hook(yours)\n"
+            "    return handle",
+            "Does each of them remove its own handle?",
+        ),
+    ],
+    "17b": [
+        ("        if new is not None: x = new", "        x = new", "returns `None` changes nothing"),
+        ("        if new is not None: x = new", "        x = new or x", "Zero is a value"),
+        ("        if new is not None: output = new", "        output = new or output", "Zero is a value"),
+        (
+            "        if new is not None: output = new",
+            "        pass",
+            "should get the output that the second returned",
+        ),
+        (
+            "        new = pre(x)\n        if new is not None: x = new",
+            "        pre(x)",
+            "should get what the first returned",
+        ),
+        ("        raise\n", "        return None\n", "your function returns"),
+        (
+            "            if always: hook(x, None)",
+            "            hook(x, None)",
+            "hooks without `always` are not called",
+        ),
+        (
+            "        for hook, always in [*hooks]:\n            if always: hook(x, None)\n        raise",
+            "        raise",
+            "yours are not",
+        ),
+        ("hook(x, None)", "hook(x, x)", "hooks get `None`"),
+        ("    for pre in [*pre_hooks]", "    for pre in pre_hooks", "loop over a copy"),
+        ("    for hook, _ in [*hooks]:\n        new", "    for hook, _ in hooks:\n        new", "loop over a copy"),
+        (
+            "        for hook, always in [*hooks]:\n            if always",
+            "        for hook, always in hooks:\n            if always",
+            "loop over a copy",
+        ),
+        (
+            "    for hook, _ in [*hooks]:\n        new",
+            "    for hook, _ in [*hooks][::-1]:\n        new",
+            "The order should be that of the lists",
+        ),
+        (
+            "def run(forward, pre_hooks, hooks, x):\n    first = x\n    for pre in [*pre_hooks]:\n"
+            "        new = pre(first)\n        if new is not None: x = new\n    return forward(x)",
+            "Called should be three",
+        ),
+        (
+            "def run(forward, pre_hooks, hooks, x):\n    start = x\n    for pre in [*pre_hooks]:\n"
+            "        new = pre(x)\n        x = x if new is None else new\n    output = forward(x)\n"
+            "    for hook, always in [*hooks]:\n        new = hook(start, output)\n"
+            "        output = output if new is None else new\n    return output",
+            "after the pre hooks",
+        ),
+        (
+            "def run(forward, pre_hooks, hooks, x):\n    output = None\n    for pre in [*pre_hooks]:\n"
+            "        new = pre(x)\n        x = x if new is None else new\n    try:\n        output = forward(x)\n"
+            "        for hook, always in [*hooks]:\n            if not always:\n"
+            "                new = hook(x, output)\n                output = output if new is None else new\n"
+            "    finally:\n        for hook, always in [*hooks]:\n            if always:\n"
+            "                new = hook(x, output)\n                output = output if new is None else new\n"
+            "    return output",
+            "The order should be that of the lists",
+        ),
+        (
+            "def run(forward, pre_hooks, hooks, x):\n    output = None\n    for pre in [*pre_hooks]:\n"
+            "        new = pre(x)\n        x = x if new is None else new\n    try:\n        output = forward(x)\n"
+            "        for hook, always in [*hooks]:\n            new = hook(x, output)\n"
+            "            output = output if new is None else new\n    finally:\n"
+            "        for hook, always in [*hooks]:\n            if always: hook(x, output)\n    return output",
+            "Called should be three, `forward`, and three",
+        ),
+    ],
+    "17c": [
+        ("x = {}, args[0].clone()", "x = {}, args[0]", "not the gradients of its input and output"),
+        ("x = {}, args[0].clone()", "x = {}, args[0].view_as(args[0])", "not a view"),
+        (
+            '        def arrived(g, kept=now["call"]): hook(g, kept["of output"])',
+            '        arrived = lambda g, kept=now["call"]: hook(g, kept["of output"])',
+            "must not replace anything",
+        ),
+        ('hook(g, kept["of output"])', 'hook(kept["of output"], g)', "The two gradients are swapped"),
+        ('hook(g, kept["of output"])', 'hook((g,), (kept["of output"],))', "not tuples of them"),
+        (
+            "        if x.requires_grad: x.register_hook(arrived)",
+            "        x.register_hook(arrived)",
+            "nothing requires a gradient",
+        ),
+        (
+            "        if output.requires_grad: output.register_hook(keep)",
+            "        output.register_hook(keep)",
+            "nothing requires a gradient",
+        ),
+        ("    return lambda: [handle.remove() for handle in handles]", "    return handles", "Return a function"),
+        (
+            "    return lambda: [handle.remove() for handle in handles]",
+            "    return lambda: handles[0].remove()",
+            "a hook stays on the model",
+        ),
+        (
+            "    return lambda: [handle.remove() for handle in handles]",
+            "    return lambda: None",
+            "`hook` was called again",
+        ),
+        (
+            'def arrived(g, kept=now["call"]): hook(g, kept["of output"])',
+            'def arrived(g): hook(g, now["call"]["of output"])',
+            "With a layer that runs twice",
+        ),
+        (
+            'def keep(g, kept=now["call"]): kept["of output"] = g',
+            'def keep(g, kept=now["call"]): kept["of output"] = 2*g',
+            "not the gradients",
+        ),
+        (
+            "def on_gradients(layer, hook):\n"
+            "    handle = layer.register_full_backward_hook(lambda m, gi, go: hook(gi[0], go[0]) and None)\n"
+            "    return handle.remove",
+            "stopped",
+        ),
+        (
+            "def on_gradients(layer, hook):\n    def look(m, gi, go): hook(gi[0], go[0])\n"
+            "    handle = layer.register_full_backward_hook(look)\n    return handle.remove",
+            "must not be given a view",
+        ),
+        (
+            "def on_gradients(layer, hook):\n    now = {}\n    def leave(m, args, output):\n"
+            "        def keep(g): now['o'] = g\n        def arrived(g): hook(g, now['o'])\n"
+            "        if output.requires_grad:\n            output.register_hook(keep)\n"
+            "            args[0].register_hook(arrived)\n    handle = layer.register_forward_hook(leave)\n"
+            "    return handle.remove",
+            "before the layer overwrites it",
+        ),
+        (
+            "def on_gradients(layer, hook):\n    now = {}\n    def leave(m, args, output):\n"
+            "        output = output.clone()\n        def keep(g): now['o'] = g\n"
+            "        def arrived(g): hook(g, now['o'])\n        if output.requires_grad:\n"
+            "            output.register_hook(keep)\n            args[0].register_hook(arrived)\n"
+            "        return output\n    handle = layer.register_forward_hook(leave)\n    return handle.remove",
+            "before the layer overwrites it",
+        ),
+    ],
+}

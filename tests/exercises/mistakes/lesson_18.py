@@ -1,0 +1,154 @@
+"""Typical wrong answers to the exercises of lesson 18, and what their authors should be told."""
+
+mistakes = {
+    "18a": [
+        ("output.clone()", "output", "Keep a `clone()`"),
+        ("            if not hl.has_children(layer): handles", "            handles", "that has layers inside"),
+        ("for name in a if", "for name, _ in model.named_modules() if name in a and", "runs earlier"),
+        (" * a[name].norm()", "", "the error is relative"),
+        (
+            "(a[name] - b[name]).norm() > limit * a[name].norm()",
+            "(a[name] - b[name]).abs().max() > limit",
+            "the error is relative",
+        ),
+        ("        for handle in handles: handle.remove()\n", "", "a hook stays on the model"),
+        (
+            'next((name for name in a if (a[name] - b[name]).norm() > limit * a[name].norm()), "")',
+            "next((name for name in a if (a[name] - b[name]).norm() > limit * a[name].norm()))",
+            "StopIteration",
+        ),
+        (
+            '(a[name] - b[name]).norm() > limit * a[name].norm()), "")',
+            "(a[name] - b[name]).norm() > limit * a[name].norm()), None)",
+            "returns nothing",
+        ),
+        ("(a[name] - b[name]).norm() > limit * a[name].norm()", "not torch.equal(a[name], b[name])", "below 0.05"),
+        ("next((name for name in a", "next((name for name in [*a][::-1]", "runs earlier"),
+        ("output, name=name): kept[name]", "output): kept[name]", "whose relative error is below"),
+        (
+            '    return next((name for name in a if (a[name] - b[name]).norm() > limit * a[name].norm()), "")',
+            "    return max(a, key=lambda name: (a[name] - b[name]).norm() / a[name].norm())",
+            'and it should be ""',
+        ),
+        (
+            "def parting(model, port, x, limit):\n"
+            "    return [name for name, p in model.named_parameters() if not torch.equal(p, "
+            "port.get_parameter(name))]",
+            "should be a name",
+        ),
+    ],
+    "18b": [
+        ('    if torch.equal(model(x), port(x)): return "equal"\n', "", 'the answer should be "equal"'),
+        ("copy.deepcopy(m).double()", "m.double()", "Work on a `copy.deepcopy`"),
+        (" * a.norm()", "", "divide by the length of the output"),
+        ("(x.double())", "(x)", "dtype"),
+        ("copy.deepcopy(m).double()(x.double())", "m(x).double()", "Are model *and* input converted?"),
+        ('"rounding" if (a - b)', '"mistake" if (a - b)', 'the answer should be "rounding"'),
+        (
+            "def kind_of_difference(model, port, x):\n    import copy\n"
+            '    if torch.equal(model(x), port(x)): return "equal"\n'
+            '    return "rounding" if torch.allclose(model(x), port(x)) else "mistake"',
+            "The error is there in float64, too",
+        ),
+        (
+            "def kind_of_difference(model, port, x):\n    import copy\n"
+            '    if torch.allclose(model(x), port(x)): return "equal"\n'
+            "    a, b = (copy.deepcopy(m).double()(x.double()) for m in (model, port))\n"
+            '    return "rounding" if (a - b).norm() < 1e-10 * a.norm() else "mistake"',
+            "to the last bit",
+        ),
+        (
+            "def kind_of_difference(model, port, x):\n    import copy\n"
+            "    a, b = (copy.deepcopy(m).double()(x.double()) for m in (model, port))\n"
+            '    if torch.equal(a, b): return "equal"\n'
+            '    return "rounding" if (a - b).norm() < 1e-10 * a.norm() else "mistake"',
+            "First compare the outputs in float32",
+        ),
+        (
+            "def kind_of_difference(model, port, x):\n    import copy\n    return torch.equal(model(x), port(x))",
+            "yours is",
+        ),
+        (
+            "def kind_of_difference(model, port, x):\n    import copy\n"
+            '    if torch.equal(model(x), port(x)): return "Equal"\n    return "rounding"',
+            "yours is 'Equal'",
+        ),
+        (
+            "def kind_of_difference(model, port, x):\n    import copy\n    x = x.double()\n"
+            "    a, b = model.double()(x), port.double()(x)\n    model.float()\n    port.float()\n"
+            '    if (a - b).norm() < 1e-10 * a.norm(): return "equal"\n    return "mistake"',
+            'should be "rounding"',
+        ),
+    ],
+    "18c": [
+        ("kept.append(args[0].clone())", "kept.append(args[0])", "has overwritten its input"),
+        (
+            "        with layer.register_forward_pre_hook(before), layer.register_forward_hook(after):\n"
+            "            errors",
+            "        if True:\n            errors",
+            "without any exchange",
+        ),
+        ("min(errors", "max(errors", "take the smallest"),
+        ("    return best, errors[best]", "    return best", "a name and a number"),
+        ("    return best, errors[best]", "    return errors[best], best", "the first is"),
+        (" / right.norm()", "", "divide by that of the output"),
+        (
+            "- right).norm() / right.norm()",
+            "- right).norm() / port(x).norm()",
+            "the relative error of the output is then",
+        ),
+        (
+            "        if hl.has_children(layer): continue\n",
+            "        if name == '': continue\n",
+            "Name one of the layers without layers inside",
+        ),
+        ("return partner(kept.pop())", "partner(kept.pop())", "without any exchange"),
+        (
+            "def best_fix(model, port, x):\n    right, errors = model(x), {}\n"
+            "    for name, layer in port.named_modules():\n        if hl.has_children(layer): continue\n"
+            "        partner = model.get_submodule(name)\n"
+            "        with layer.register_forward_hook(lambda m, i, o, p=partner: p(i[0])):\n"
+            "            errors[name] = ((port(x) - right).norm() / right.norm()).item()\n"
+            "    best = min(errors, key=errors.get)\n    return best, errors[best]",
+            "has overwritten its input",
+        ),
+        (
+            "def best_fix(model, port, x):\n    right, errors = model(x), {}\n"
+            "    for name, layer in port.named_modules():\n        if hl.has_children(layer): continue\n"
+            "        with hl.hook_output(model.get_submodule(name)) as hook:\n            model(x)\n"
+            "            of_model = hook.stored.clone()\n"
+            "        with layer.register_forward_hook(lambda m, i, o, new=of_model: new.clone()):\n"
+            "            errors[name] = ((port(x) - right).norm() / right.norm()).item()\n"
+            "    best = min(errors, key=errors.get)\n    return best, errors[best]",
+            "hides every mistake before",
+        ),
+        (
+            "def best_fix(model, port, x):\n    right, errors = model(x), {}\n"
+            "    for name, layer in port.named_modules():\n        if hl.has_children(layer): continue\n"
+            "        layer.load_state_dict(model.get_submodule(name).state_dict())\n"
+            "        errors[name] = ((port(x) - right).norm() / right.norm()).item()\n"
+            "    best = min(errors, key=errors.get)\n    return best, errors[best]",
+            "Work on a `copy.deepcopy`",
+        ),
+        (
+            "def best_fix(model, port, x):\n    right, errors = model(x), {}\n"
+            "    for name, layer in port.named_modules():\n        if hl.has_children(layer): continue\n"
+            "        partner = model.get_submodule(name)\n"
+            "        layer.register_forward_pre_hook(lambda m, a: None)\n"
+            "        old, layer.forward = layer.forward, partner.forward\n"
+            "        errors[name] = ((port(x) - right).norm() / right.norm()).item()\n        layer.forward = old\n"
+            "    best = min(errors, key=errors.get)\n    return best, errors[best]",
+            "a hook stays on the model",
+        ),
+        (
+            "def best_fix(model, port, x):\n    right, errors = model(x), {}\n"
+            "    for name, layer in port.named_modules():\n        if hl.has_children(layer): continue\n"
+            "        partner = model.get_submodule(name)\n"
+            "        old, layer.forward = layer.forward, partner.forward\n"
+            "        errors[name] = ((port(x) - right).norm() / right.norm()).item()\n        layer.forward = old\n"
+            "    best = min(errors, key=errors.get)\n"
+            "    return best, ((port(x) - right).norm() / right.norm()).item() - errors[best]",
+            "how much the error falls",
+        ),
+    ],
+}

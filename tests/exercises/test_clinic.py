@@ -1,0 +1,328 @@
+"The clinic: each disease does harm, a treatment that fits cures it, and nothing else does."
+import inspect
+import math
+import warnings
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import hooklab as hl
+from hooklab.exercises import patients, treatment, twins
+from hooklab.exercises.checking import NotYet
+from hooklab.exercises.diseases import DISEASES, NEW, NOT, named
+from hooklab.stats.fault_table import FAULTS
+
+patients.patient(0)  # the diseases are entered
+EACH = [(d.what, kind) for d in DISEASES.values() for kind in d.kinds]
+QUICK = [("dead units", "relu"), ("no zero_grad", "tanh"), ("too few samples", "relu"), ("gradients explode", "rnn")]
+OWN_NAMES = {"labels shuffled", "too few samples", "label in the input", "train and validation differ"}
+
+
+def not_yet(told): return pytest.raises(NotYet, match=told)
+
+
+# ---- what a learner could write against each disease
+
+def usual_step(p, x, y):
+    p.model.train()
+    loss = p.loss(p.model(x), y)
+    p.optimizer.zero_grad()
+    loss.backward()
+    p.optimizer.step()
+    return loss
+
+
+def fresh_weights(p):
+    for layer in p.model.modules():
+        if not isinstance(layer, nn.Linear): continue
+        init = nn.init.xavier_normal_ if p.kind == "tanh" else nn.init.kaiming_normal_
+        init(layer.weight)
+        nn.init.zeros_(layer.bias)
+
+
+def zero_biases(p):
+    for layer in p.model.modules():
+        if isinstance(layer, (nn.Linear, nn.BatchNorm2d)): nn.init.zeros_(layer.bias)
+
+
+def relu_everywhere(p):
+    for name, _ in list(p.model.named_children()):
+        if name.startswith("act"): setattr(p.model, name, nn.ReLU())
+
+
+def plus(p):
+    p.loss = F.cross_entropy
+    p.optimizer.param_groups[0]["maximize"] = False
+
+
+def new_optimizer(p):
+    ps = p.model.parameters()
+    p.optimizer = torch.optim.Adam(ps, 2e-3) if p.kind in ("cnn", "rnn") else torch.optim.SGD(ps, .03, momentum=.9)
+
+
+def standardize(p):
+    mean, std = p.x.mean(), p.x.std()
+    p.prepare = lambda x: (x - mean)/std
+
+
+def usual_batches(p): p.batch = lambda p, i: (p.prepare(p.x[p.rows[i]]), p.y[p.rows[i]])
+def all_samples(p): p.rows = torch.randint(len(p.x), p.rows.shape)
+def usual_loop(p): p.step = usual_step
+def nothing(p): pass
+
+
+def no_last(p): p.model.last = nn.Identity()
+def no_decay(p): p.optimizer.param_groups[0]["weight_decay"] = 0
+def unfreeze(p): p.model.requires_grad_(True)
+def less_dropout(p): p.model.drop.p = .1
+def identity(p): nn.init.eye_(p.model.rnn.weight_hh_l0)
+
+
+def momentum(p):
+    for layer in p.model.modules():
+        if isinstance(layer, nn.BatchNorm2d): layer.momentum = .1
+
+
+CURES = {
+    "dead units": zero_biases, "saturated": zero_biases, "constant output": fresh_weights, "units alike": fresh_weights,
+    "activations vanish": fresh_weights, "activations explode": fresh_weights, "gradients explode": identity,
+    "gradients vanish": relu_everywhere, "not trained": relu_everywhere, "samples alike": relu_everywhere,
+    "NaN or Inf": relu_everywhere, "frozen part": unfreeze, "dropout too strong": less_dropout, "batch norm": momentum,
+    "constant inputs": standardize, "inputs not scaled": standardize, "labels shuffled": usual_batches,
+    "label in the input": usual_batches, "train and validation differ": usual_batches, "too few samples": all_samples,
+    "wrong sign": plus, "activation before the loss": no_last, "learning rate too large": new_optimizer,
+    "learning rate too small": new_optimizer, "weight decay too strong": no_decay,
+    "not in the optimizer": new_optimizer,
+    "other parameters in the optimizer": new_optimizer,
+    "no zero_grad": usual_loop, "step before backward": usual_loop,
+    "eval mode": usual_loop, "scheduler each batch": usual_loop, "clipping too tight": usual_loop}
+
+
+# ---- patients of a disease and a kind of network
+
+@cache
+def one_with(what, kind):
+    for seed in range(10_000):
+        plan = patients.plan_of(seed, None)
+        if (plan.disease.what, plan.kind) == (what, kind): return patients.patient(seed)
+    raise LookupError(what)
+
+
+def trained(what, kind, seed):
+    p = patients.admitted(one_with(what, kind)._plan, seed)
+    p.train()
+    return p
+
+
+def of(what): return next(one_with(w, kind) for w, kind in EACH if w == what)
+
+
+# ---- each disease does harm, and is told as it is
+
+def do_harm(what, kind, seeds):
+    for seed in seeds:
+        p, goal = trained(what, kind, seed), twins.loss_of_twin(kind, seed)
+        assert p.new_loss() > 1.3*goal, (what, kind, seed, p.new_loss(), goal)
+        complaint = DISEASES[what].complaint
+        if complaint == NOT: assert p.new_loss() > .7*twins.GUESS, (what, kind, seed, p.new_loss())
+        if complaint == NEW: assert sum(p.losses[-20:])/20 < .7*twins.GUESS, (what, kind, seed)
+
+
+@pytest.mark.parametrize(("what", "kind"), QUICK)
+def test_diseases_do_harm(what, kind): do_harm(what, kind, [3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "kind"), EACH)
+def test_all_diseases_do_harm_on_ten_seeds(what, kind): do_harm(what, kind, range(10))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["relu", "tanh", "cnn", "rnn"])
+def test_healthy_twins_learn(kind):
+    for seed in range(10): assert twins.loss_of_twin(kind, seed) < .4*twins.GUESS
+
+
+# ---- treatments
+
+def is_cured(capsys, what, kind):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Detected call of")  # of a scheduler that was left behind
+        one_with(what, kind).treat(CURES[what])
+    assert capsys.readouterr().out.startswith("ok: cured")
+
+
+@pytest.mark.parametrize(("what", "kind"), QUICK)
+def test_cures(what, kind, capsys): is_cured(capsys, what, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "kind"), EACH)
+def test_all_cures(what, kind, capsys): is_cured(capsys, what, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "kind"), EACH)
+def test_a_wrong_treatment_cures_nothing(what, kind):
+    wrong = unfreeze if CURES[what] is not unfreeze else plus
+    p = one_with(what, kind)
+    assert treatment.outcome_of(patients.admitted(p._plan, p.seed), wrong).ratio > treatment.CURED
+
+
+def test_doing_nothing_cures_nothing():
+    with not_yet("as bad as without a treatment"): of("dead units").treat(nothing)
+
+
+def test_each_disease_has_a_cure_and_an_id():
+    assert {*CURES} == {*DISEASES} and len(DISEASES) >= 20
+    assert {*DISEASES} - {*FAULTS} == OWN_NAMES
+    assert {d.grade for d in DISEASES.values()} == {1, 2, 3}
+
+
+# ---- patients
+
+def test_seeds_go_through_all_diseases_and_difficulties():
+    assert {patients.plan_of(seed, None).disease.what for seed in range(len(DISEASES))} == {*DISEASES}
+    for difficulty in 1, 2, 3: assert {hl.patient(seed, difficulty).difficulty for seed in range(12)} == {difficulty}
+
+
+def test_a_patient_is_the_same_each_time_and_does_not_touch_random_numbers():
+    state = torch.get_rng_state()
+    assert hl.patient(8).train(4) == hl.patient(8).train(4)
+    for a, b in zip(hl.patient(7).model.parameters(), hl.patient(7).model.parameters()): assert torch.equal(a, b)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_is_printed_does_not_name_the_disease():
+    for what, kind in EACH:
+        p = one_with(what, kind)
+        told = repr(p) + repr(p.model)
+        for name in (what, *DISEASES[what].aliases):
+            assert name in ("dropout", "sigmoid", "batchnorm") or name not in told.lower(), (name, told)
+        if p.step is not twins.usual_step: assert p.step.__name__ == "step" and inspect.getsource(p.step)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "7", True, None])
+def test_odd_seeds(seed):
+    with pytest.raises(ValueError, match="whole number"): hl.patient(seed)
+
+
+def test_odd_difficulty():
+    with pytest.raises(ValueError, match="1, 2, 3 or None"): hl.patient(1, difficulty=4)
+
+
+# ---- names
+
+def test_every_alias_leads_to_its_disease():
+    for d in DISEASES.values():
+        for name in (d.what, *d.aliases): assert named(name) == d.what, name
+        assert {*d.also} <= {*DISEASES, *FAULTS}
+
+
+@pytest.mark.parametrize(("name", "what"), [
+    ("Dying ReLU", "dead units"), ("dead-neurons", "dead units"), ("forgot zero_grad", "no zero_grad"),
+    ("the learning rate too high", "learning rate too large"), ("Overfitting", "too few samples"),
+    ("Softmax before cross-entropy", "activation before the loss"), ("data leak", "label in the input"),
+    ("exploding gradients", "gradients explode")])
+def test_what_people_write(name, what): assert named(name) == what
+
+
+def test_right_answers(capsys):
+    p = of("dead units")
+    p.check("dying relu", p._layers[0])
+    p.check("dead units", p._layers[1])
+    p.check("dead units", p.model.get_submodule(p._layers[0]))
+    assert capsys.readouterr().out.count("ok: dead units in ") == 3
+    of("no zero_grad").check("no zero_grad")
+    assert "whole run" in capsys.readouterr().out
+    of("no zero_grad").check("no zero_grad", "lin1")
+    assert "whole run" in capsys.readouterr().out
+
+
+def test_wrong_answers_lead_on():
+    p = patients.patient(of("dead units").seed)
+    with not_yet("It is not wrong sign.*would have looked at the outputs of the layers"): p.check("wrong sign")
+    with not_yet("That is the disease. In which layer?"): p.check("dead units")
+    with not_yet(r"not in 'head'.*share of zeros.*\n\nTry 3.*patient.answer"): p.check("dead units", "head")
+    with not_yet("'dead unitz'. Did you mean dead units"): p.check("dead unitz")
+    with not_yet("name of no disease"): p.check("loss does not fall")
+    for odd in None, 3, ["a"]:
+        with not_yet("No disease has the name"): p.check(odd)
+
+
+def test_answer(capsys):
+    for what in DISEASES:
+        of(what).answer()
+        assert capsys.readouterr().out.startswith(what)
+
+
+# ---- treatments that are none
+
+def another_model(p): p.model = nn.Linear(64, 8)
+def another_layer(p): p.model.lin2 = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+def other_data(p): p.x = p.x/255
+def in_the_data(p): p.x.div_(255)
+def few_rows(p): p.rows = p.rows[:3]
+def no_tensor(p): p.rows = None
+def training(p): p.train()
+def stub(p): raise NotImplementedError
+def stops(p): p.model.nowhere.bias.zero_()
+def called(p): p.step = None
+def breaks(p): p.loss = lambda output, labels: output.nothing()
+
+
+@pytest.mark.parametrize(("f", "told"), [
+    (another_model, "changed in place, and not be replaced"), (another_layer, "other parameters than before: lin2"),
+    (other_data, "stay as they are"), (in_the_data, "stay as they are"), (few_rows, "one row for each of the 150"),
+    (no_tensor, "one row for each"), (training, "The clinic trains it"), (stub, "Nothing is written here yet"),
+    (stops, "AttributeError"), (called, "are functions"), (breaks, "training stops in step 0"),
+    (lambda: None, "TypeError"), (3, "needs a function")])
+def test_treatments_that_are_none(f, told):
+    with pytest.raises(NotYet, match=told): of("constant output").treat(f)
+
+
+def only_this_seed(p):
+    if p.seed < treatment.APART: fresh_weights(p)
+
+
+def in_the_batch_only(p):
+    mean, std = p.x.mean(), p.x.std()
+    p.batch = lambda p, i: ((p.x[p.rows[i]] - mean)/std, p.y[p.rows[i]])
+
+
+def test_what_is_still_wrong_is_told():
+    with not_yet("helps this patient and not the others"): of("constant output").treat(only_this_seed)
+    with not_yet("healthy twin"): one_with("inputs not scaled", "relu").treat(in_the_batch_only)
+
+
+def test_the_patient_is_left_as_it_is():
+    p = of("constant output")
+    before = [q.clone() for q in p.model.parameters()]
+    with pytest.raises(NotYet): p.treat(nothing)
+    p.diagnose()
+    assert all(map(torch.equal, before, p.model.parameters())) and not p.losses
+    assert not hl.hooks_on(p.model)
+
+
+def test_outputs_may_be_logits_probabilities_or_their_logarithms():
+    p = twins.Training("relu", 0)
+    x, y = p.x[:50], p.y[:50]
+    loss = p.loss_on(x, y)
+    for last in nn.Softmax(1), nn.LogSoftmax(1):
+        p.model.add_module("last", last)
+        assert math.isclose(p.loss_on(x, y), loss, rel_tol=1e-5)
+
+
+def test_can_be_imported_lazily():
+    from hooklab.exercises import patient
+    assert patient is hl.patient and hl.Patient is patients.Patient
+
+
+def test_hooks_see_a_patient():
+    p, lengths = hl.patient(0), []
+    with hl.Hooks(p.model, lambda m, i, o: None) as hooks, hl.step_hook(p.optimizer, lambda *args: lengths.append(1)):
+        p.train(3)
+    assert hooks and len(p.losses) == 3
