@@ -62,22 +62,29 @@ class _Weighing(nn.Module):
         self.output = self.head(self.weigh(self.stem(x), **self.given))
         return self.output
 
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #0cc09ba1
+def _told(answer, model, layer, x):
+    "What the answer returns; where it stops, with advice about keyword arguments."
+    try: return answer(model, layer, x)
+    except NotYet as error:
+        said = str(error)
+        require(not isinstance(error.__cause__, ValueError) and "but 4 were given" not in said,
+                f"{said} With `with_kwargs=True` a forward hook is called with four arguments, with the dict before "
+                "the output: `f(m, i, named, o)`.")
+        require("required positional argument" not in said,
+                f"{said} Only a hook that is registered `with_kwargs=True` is given the keyword arguments as well.")
+        require("pre-hook must return None" not in said, f"{said} A hook that only looks returns nothing.")
+        require(layer is not model.stem or "returns nothing" not in said,
+                "`stem` is passed nothing by keyword, and there your function returns None: return an empty dict.")
+        raise
 
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #a8b7db38
 @exercise("02b")
 def _named_arguments(answer):
     x = torch.randn(3, 6)
     mask = x[:, :4] > 0
     model = _Weighing(mask=mask, scale=0.5)
-    try: got = answer(model, model.weigh, x)
-    except NotYet as error:
-        mixed_up = isinstance(error.__cause__, ValueError) or "but 4 were given" in str(error)
-        require(not mixed_up,
-                f"{error} With `with_kwargs=True` a forward hook is called with four arguments, with the dict before "
-                "the output: `f(m, i, named, o)`.")
-        require("required positional argument" not in str(error),
-                f"{error} Only a hook that is registered `with_kwargs=True` is given the keyword arguments as well.")
-        require("pre-hook must return None" not in str(error), f"{error} A hook that only looks returns nothing.")
-        raise
+    got = _told(answer, model, model.weigh, x)
     require(not torch.is_tensor(got),
             "That is a tensor, perhaps the output: the dict comes before it, `f(m, i, named, o)`.")
     require(not isinstance(got, (tuple, list)),
@@ -95,11 +102,7 @@ def _named_arguments(answer):
             "The names are right. The values should be those that the layer was given, unchanged.")
     require(torch.equal(model.output, _output_of(model, x)),
             "The dict is right, but your hook changes the model's output: a hook that only looks returns nothing.")
-    try: nothing = answer(model, model.stem, x)
-    except NotYet as error:
-        require("returns nothing" not in str(error),
-                "`stem` is passed nothing by keyword, and there your function returns None: return an empty dict.")
-        raise
+    nothing = _told(answer, model, model.stem, x)
     require(isinstance(nothing, dict) and not nothing,
             f"`stem` is passed nothing by keyword, so the dict should be empty; yours is {what_it_is(nothing)}.")
     other = _Weighing(shift=2)
