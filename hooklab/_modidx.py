@@ -1594,6 +1594,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                          'hooklab/exercises/lesson_02.py'),
                                              'hooklab.exercises.lesson_02._require_names': ( 'lib/exercises/lesson-02.html#_require_names',
                                                                                              'hooklab/exercises/lesson_02.py'),
+                                             'hooklab.exercises.lesson_02._told': ( 'lib/exercises/lesson-02.html#_told',
+                                                                                    'hooklab/exercises/lesson_02.py'),
                                              'hooklab.exercises.lesson_02._unreached': ( 'lib/exercises/lesson-02.html#_unreached',
                                                                                          'hooklab/exercises/lesson_02.py')},
             'hooklab.exercises.lesson_03': { 'hooklab.exercises.lesson_03._Tells': ( 'lib/exercises/lesson-03.html#_tells',
