@@ -153,7 +153,8 @@ def _of_frozen(answer, model, x, c, share):
     except NotYet as error:
         if "require grad" not in str(error) and "requires_grad" not in str(error): raise
         raise NotYet("Right, but not for a frozen network: nothing is recorded where neither a parameter nor the "
-                     "input asks for a gradient. Let a copy of the input ask: `x.detach().clone().requires_grad_()`.") from None
+                     "input asks for a gradient. Let a copy of the input ask: "
+                     "`x.detach().clone().requires_grad_()`.") from None
     require(_close(got, share.relu()), "Right, but your map is another one when the network is frozen.")
     require(not any(p.requires_grad for p in model.parameters()), "The network was frozen, and now it is not.")
 
