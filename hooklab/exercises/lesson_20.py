@@ -244,7 +244,7 @@ def _cut_path(answer):
         model, x = _Paths().requires_grad_(False).eval(), torch.randn(6, 4)
         source, reader = map(model.get_submodule, names)
         before, plain, right = x.clone(), model(x), _cut(model, source, reader, x)[0]
-        wrong_ones = _called_yourself(model, source, reader, x) if names[1] == "last" else _wrong_cuts(model, source, reader, x)
+        wrong_ones = (_called_yourself if names[1] == "last" else _wrong_cuts)(model, source, reader, x)
         got = one_tensor(answer(model, source, reader, x), "The answer, the output of the model,")
         for wrong, said in wrong_ones:
             require(got.shape != wrong.shape or not torch.allclose(got, wrong, atol=1e-5), said)
