@@ -2194,8 +2194,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                               'hooklab/exercises/lesson_20.py'),
                                              'hooklab.exercises.lesson_20._Reads.forward': ( 'lib/exercises/lesson-20.html#_reads.forward',
                                                                                              'hooklab/exercises/lesson_20.py'),
-                                             'hooklab.exercises.lesson_20._called_yourself': ( 'lib/exercises/lesson-20.html#_called_yourself',
-                                                                                               'hooklab/exercises/lesson_20.py'),
                                              'hooklab.exercises.lesson_20._cut': ( 'lib/exercises/lesson-20.html#_cut',
                                                                                    'hooklab/exercises/lesson_20.py'),
                                              'hooklab.exercises.lesson_20._cut_path': ( 'lib/exercises/lesson-20.html#_cut_path',

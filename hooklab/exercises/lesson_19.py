@@ -179,7 +179,7 @@ def _evenly(answer):
                  "sees later positions: query i takes the mean of the values 0 to i."),
                 (lambda v, out: out.cumsum(1)/torch.arange(1, 8)[:, None], "You take the mean of what the head "
                  "returns: it should be the mean of the values, `call.inputs[2][:, h]`."),
-                (lambda v, out: v.cumsum(2)/torch.arange(1, 8)[:, None], "You add up over channels: add up the values over "
+                (lambda v, out: v.cumsum(2)/torch.arange(1, 8)[:, None], "You add up over channels: it is over "
                  "keys, the dimension before the last, `.cumsum(-2)`."),
                 (lambda v, out: v.cumsum(1), "The values are added up but not divided: query i has i + 1 of them."),
                 (lambda v, out: v.cumsum(1)/7, "You divide every sum by the number of all positions: query i has i + "
