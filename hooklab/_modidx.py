@@ -2084,6 +2084,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                            'hooklab/exercises/lesson_17.py'),
                                              'hooklab.exercises.lesson_17._errors': ( 'lib/exercises/lesson-17.html#_errors',
                                                                                       'hooklab/exercises/lesson_17.py'),
+                                             'hooklab.exercises.lesson_17._fails_itself': ( 'lib/exercises/lesson-17.html#_fails_itself',
+                                                                                            'hooklab/exercises/lesson_17.py'),
                                              'hooklab.exercises.lesson_17._given': ( 'lib/exercises/lesson-17.html#_given',
                                                                                      'hooklab/exercises/lesson_17.py'),
                                              'hooklab.exercises.lesson_17._gradients': ( 'lib/exercises/lesson-17.html#_gradients',
