@@ -43,6 +43,8 @@ def _causal_entropy(answer):
                                             "`.mean((0, 2))`.")
         require(tuple(got.shape) != (3, 4), "These are numbers for each text: take the mean over texts, too, "
                 "`.mean((0, 2))`.")
+        require(tuple(got.shape) != (3,), "That is a number for each text: take the mean over texts and queries, and "
+                "keep the heads, `.mean((0, 2))`.")
     got = _heads(got, 4)
     require(not got.isnan().any() and not got.isinf().any(), "There is NaN or infinity in your numbers. Where a "
             "weight is 0, `w * w.log()` is NaN: use `torch.special.entr`. And the first query is to be left out: ln 1 "
@@ -177,6 +179,8 @@ def _evenly(answer):
                  "sees later positions: query i takes the mean of the values 0 to i."),
                 (lambda v, out: out.cumsum(1)/torch.arange(1, 8)[:, None], "You take the mean of what the head "
                  "returns: it should be the mean of the values, `call.inputs[2][:, h]`."),
+                (lambda v, out: v.cumsum(2)/torch.arange(1, 8)[:, None], "You add up over channels: it is over "
+                 "keys, the dimension before the last, `.cumsum(-2)`."),
                 (lambda v, out: v.cumsum(1), "The values are added up but not divided: query i has i + 1 of them."),
                 (lambda v, out: v.cumsum(1)/7, "You divide every sum by the number of all positions: query i has i + "
                  "1 values."),

@@ -67,10 +67,9 @@ def _induction_score(answer):
     got = one_tensor(got).float()
     right = _score_of(weights, _tables(TEXTS)[2])
     require(got.numel() != 1, "That is one number for all heads: sum over texts and queries only, `.sum((0, 2))`.")
-    require(tuple(got.shape) != (4, 3), "That is a number for each text and head: take one mean over all texts.")
+    require(tuple(got.shape) not in ((4,), (4, 3)), "These are numbers for each text: take one mean over all texts.")
     got = one_tensor(got, "The answer, a number for each of 3 heads,", (3,))
-    require(not got.isnan().any(), "There is NaN in your scores: a text may have no such query. Take one mean over "
-            "all texts.")
+    require(not got.isnan().any(), "There is NaN: a text may have no such query. Take one mean over all texts.")
     for wrong, said in _wrong_scores(weights, TEXTS): require(not torch.allclose(got, wrong, atol=1e-4), said)
     at_distance = [weights.diagonal(-d, 2, 3).mean((0, 2)) for d in range(9)]
     require(not any(torch.allclose(got, score, atol=1e-4) for score in at_distance),
@@ -243,7 +242,8 @@ def _cut_path(answer):
         one_tensor(got, "The output of the model", tuple(right.shape))
         require(torch.allclose(got, right, atol=1e-5),
                 f"With `{names[0]}` as `source` and `{names[1]}` as `reader`, that is not the output when only "
-                "`reader` is misled. Did you keep a copy of what it returned? A later layer may work in place.")
+                "`reader` is misled. Did you keep a copy of what it returned? A later layer may work in place. And did "
+                "the model call it? Other layers may run between `source` and `reader`.")
         require(torch.equal(x, before), "The output is right, but `x` is changed: change copies, and return them.")
         require(torch.equal(model(x), plain), "Afterwards the model's output is not as before: an edit is still on.")
     for fails_in in (1, 2): _survives(answer, fails_in)

@@ -12,13 +12,13 @@ mistakes = {
         ("on_them.sum((0, 2)) / counts.sum()", "on_them.sum() / counts.sum()", "one number for all heads"),
         ("on_them.sum((0, 2)) / counts.sum()",
          "(on_them.sum(2) / counts.sum(1)[:, None]).mean(0)",
-         "There is NaN in your scores"),
+         "There is NaN"),
         ("on_them.sum((0, 2)) / counts.sum()",
          "(on_them.sum(2) / counts.sum(1)[:, None])[1:].mean(0)",
          "a mean of the texts' means"),
         ("on_them.sum((0, 2)) / counts.sum()",
          "on_them.sum(2) / counts.sum(1)[:, None]",
-         "a number for each text and head"),
+         "numbers for each text"),
         ("(weights * after", "(weights.mT * after", "Queries and keys are swapped"),
         ("after = earlier.roll(1, 2)",
          "after = earlier.roll(1, 2)\n    after = after & (after.flip(2).cumsum(2).flip(2) == 1)",
@@ -99,5 +99,9 @@ mistakes = {
          "        with reader.register_forward_hook(lambda m, i, o: kept.append(o.clone())): model(x)\n"
          "    with source.register_forward_hook(mean): return model(x)",
          "is edited for everyone"),
+        ("def cut_path(model, source, reader, x):\n    with hl.hook_output(source) as hook: model(x)\n"
+         "    misled = reader(hook.stored.mean(0, keepdim=True).expand_as(hook.stored))\n"
+         "    with hl.edit_output(reader, hl.patch(misled)): return model(x)",
+         "Other layers may run between"),
     ],
 }
