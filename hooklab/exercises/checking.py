@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ def explained(
     f: Callable, # The learner's function, whose own line is quoted
 ) -> str:
     "Where an answer stopped, with which error, and what that usually means."
-    file = getattr(getattr(f, "__code__", None), "co_filename", "")
+    file = getattr(getattr(unwrap(f), "__code__", None), "co_filename", "")  # below `@torch.no_grad()`, too
     frames = traceback.extract_tb(error.__traceback__)
     own_lines = [frame.line for frame in frames if frame.filename == file and frame.line]
     where = f" at `{own_lines[-1]}`" if own_lines else ""

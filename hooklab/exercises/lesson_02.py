@@ -62,19 +62,29 @@ class _Weighing(nn.Module):
         self.output = self.head(self.weigh(self.stem(x), **self.given))
         return self.output
 
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #0cc09ba1
+def _told(answer, model, layer, x):
+    "What the answer returns; where it stops, with advice about keyword arguments."
+    try: return answer(model, layer, x)
+    except NotYet as error:
+        said = str(error)
+        require(not isinstance(error.__cause__, ValueError) and "but 4 were given" not in said,
+                f"{said} With `with_kwargs=True` a forward hook is called with four arguments, with the dict before "
+                "the output: `f(m, i, named, o)`.")
+        require("required positional argument" not in said,
+                f"{said} Only a hook that is registered `with_kwargs=True` is given the keyword arguments as well.")
+        require("pre-hook must return None" not in said, f"{said} A hook that only looks returns nothing.")
+        require(layer is not model.stem or "returns nothing" not in said,
+                "`stem` is passed nothing by keyword, and there your function returns None: return an empty dict.")
+        raise
 
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #a8b7db38
 @exercise("02b")
 def _named_arguments(answer):
     x = torch.randn(3, 6)
     mask = x[:, :4] > 0
     model = _Weighing(mask=mask, scale=0.5)
-    try: got = answer(model, model.weigh, x)
-    except NotYet as error:
-        mixed_up = isinstance(error.__cause__, ValueError) or "but 4 were given" in str(error)
-        require(not mixed_up,
-                f"{error} With `with_kwargs=True` a forward hook is called with four arguments, with the dict before "
-                "the output: `f(m, i, named, o)`.")
-        raise
+    got = _told(answer, model, model.weigh, x)
     require(not torch.is_tensor(got),
             "That is a tensor, perhaps the output: the dict comes before it, `f(m, i, named, o)`.")
     require(not isinstance(got, (tuple, list)),
@@ -92,7 +102,7 @@ def _named_arguments(answer):
             "The names are right. The values should be those that the layer was given, unchanged.")
     require(torch.equal(model.output, _output_of(model, x)),
             "The dict is right, but your hook changes the model's output: a hook that only looks returns nothing.")
-    nothing = answer(model, model.stem, x)
+    nothing = _told(answer, model, model.stem, x)
     require(isinstance(nothing, dict) and not nothing,
             f"`stem` is passed nothing by keyword, so the dict should be empty; yours is {what_it_is(nothing)}.")
     other = _Weighing(shift=2)
@@ -134,6 +144,10 @@ def _require_names(got, right, model):
     require("act" not in got,
             "You name `act`, which runs twice, and its second output gets a gradient. One call that is reached is "
             "enough: compare names, not calls.")
+    require(got or not model.stem[0].weight.requires_grad,
+            f"You name no layer, and {sorted(right)} are not reached. If you make hooks in a loop, each must keep its "
+            "own name: `name=name` in the arguments. And ask which layers were reached, not whose output "
+            "`requires_grad`.")
     require("aside" in got,
             "`aside` is missing. It runs, and its output could have a gradient, but nothing uses it, so none "
             "arrives: ask which layers were reached, not whose output `requires_grad`.")
@@ -141,7 +155,8 @@ def _require_names(got, right, model):
             "In a model without a cut, the gradient reaches `stem`; according to your function it does not.")
     require(model.cut or set(got) == right,
             f"Without a cut, but with a frozen `stem.0`, no output of `stem` gets a gradient. The answer should be "
-            f"{sorted(right)}; your function returns {sorted(got)}.")
+            f"{sorted(right)}; your function returns {sorted(got)}. Use `x` as it is: if you let it require "
+            "gradients, they reach `stem` too.")
     require(set(got) == right, f"It should be {sorted(right)}; your function returns {sorted(got)}.")
     require(isinstance(got, set) or len(got) == len(right), "Each name once: some of yours occur several times.")
 

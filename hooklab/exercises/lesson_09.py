@@ -7,12 +7,14 @@ __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #df06f811
 import math
+from contextlib import suppress
+from itertools import permutations
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .checking import NotYet, exercise, require
+from .checking import NotYet, Planted, exercise, one_number, require, what_it_is
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #c7c3cedf
 def _ratio(new, old): return ((new - old).norm()/old.norm()).item()
@@ -26,50 +28,61 @@ def _step_ratio(answer):
         twin = nn.Parameter(old.clone())
         twin.grad = grad = p.grad.clone()
         opt_func([twin], lr=lr).step()
-        new = twin.detach()
-        got, right = answer(p, opt_func([p], lr=lr)), _ratio(new, old)
-        shape = tuple(torch.as_tensor(got).shape)
-        require(math.prod(shape) == 1, f"The answer should be one number; yours has shape {shape}.")
-        got, name = torch.as_tensor(got).item(), opt_func.__name__
+        new, name = twin.detach(), opt_func.__name__
+        got = one_number(answer(p, opt_func([p], lr=lr)))
         require(not torch.equal(p, old),
                 "`p` has not moved: your function does not call `opt.step()`, or removes the gradient first.")
         require(torch.allclose(p, new),
                 f"`p` is not where one step of {name} would have moved it: take one step, and change nothing else.")
-
-        def close(value): return math.isclose(got, value, rel_tol=1e-4)
-        require(got != 0,
-                "The distance is always zero: `before` is `p` itself, and moves along with it. "
-                "Keep a copy, `p.detach().clone()`.")
-        require(not close(1/right), "Upside down: divide the distance by the length of `p`.")
-        require(not close(right*old.norm().item()),
-                "That is the distance itself: divide it by the length that `p` had before.")
-        require(not close(right*old.norm().item()/new.norm().item()),
-                "You divide by the length of `p` after the step: divide by its length before.")
-        require(not close(abs((new.norm() - old.norm()).item())/old.norm().item()),
-                "That is how much longer or shorter `p` has become. It can turn without changing its length: subtract "
-                "the tensors first, then take the norm.")
-        require(name == "SGD" or not close(lr*grad.norm().item()/old.norm().item()),
-                "Rate times gradient is the change for plain steps only. Adam takes other "
-                "steps: compare `p` before and after.")
-        way = new - old
-        wrong_sizes = (way.abs().mean()/old.abs().mean(), way.abs().sum()/old.norm(),
-                       (way/old).abs().mean(), (way/old).norm())
-        require(not any(close(wrong.item()) for wrong in wrong_sizes),
-                "You take means or quotients of single numbers. The size of a whole tensor is its `norm()`: one for "
-                "the change, one for `p` before.")
-        require(close(right), f"With {name} it should be about {right:.4f}; your function returns {got:.4f}.")
+        right = _ratio(new, old)
+        if not math.isclose(got, right, rel_tol=1e-4):
+            by_rule = lr*grad if name == "Adam" else None
+            raise NotYet(_wrong_ratio(got, old, new, by_rule)
+                         or f"With {name} it should be about {right:.4f}; your function returns {got:.4f}.")
     return "you can measure a step of any optimizer"
+
+
+def _wrong_ratio(got, old, new, by_rule):
+    "What a wrong ratio is instead; `by_rule` is rate times gradient, where that is not the change."
+    def close(value): return math.isclose(got, float(value), rel_tol=1e-4)
+    change, right = new - old, _ratio(new, old)
+    if got == 0:
+        return ("The change is always zero: the copy that you kept is `p` itself, and changes with it. "
+                "Keep a copy, `p.detach().clone()`.")
+    if close(1/right): return "Upside down: divide the size of the change by the size of `p`."
+    if close(change.norm()): return "That is the size of the change itself: divide it by the norm that `p` had before."
+    if close(change.norm()/new.norm()): return "You divide by the norm of `p` after the step: take that from before it."
+    if close((new.norm() - old.norm()).abs()/old.norm()):
+        return ("That is how much larger or smaller the norm of `p` has become. `p` can change and keep its norm: "
+                "subtract the tensors first, then take the norm.")
+    if by_rule is not None and (close(by_rule.norm()/old.norm()) or close(by_rule.std()/old.std())):
+        return "Rate times gradient is the change for plain steps only. Adam takes others: compare before and after."
+    if close(change.std()/old.std()):
+        return ("You divide standard deviations, as some do. That is nearly the same, but leaves out a change that all "
+                "numbers share. Here both should be norms: `change.norm() / old.norm()`.")
+    wrong_sizes = (change.abs().mean()/old.abs().mean(), change.abs().sum()/old.norm(),
+                   (change/old).abs().mean(), (change/old).norm())
+    if any(map(close, wrong_sizes)):
+        return ("You take means or quotients of single numbers. The size of a whole tensor is its `norm()`: one for "
+                "the change, one for `p` before.")
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #f51b47d6
 def _net():
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+    net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 4))
+    nn.init.zeros_(net[0].bias)
+    return net
+
+
+def _momentum(net):
+    "An optimizer of all but the last bias, in another order than the model's."
+    groups = [{"params": [net[2].weight, net[0].bias]}, {"params": [net[0].weight], "lr": 0.1}]
+    return torch.optim.SGD(groups, lr=0.3, momentum=0.9)
 
 
 def _n_step_hooks(opt):
     "How many hooks are on the optimizer's steps; there is no public way to ask."
     return len(opt._optimizer_step_pre_hooks) + len(opt._optimizer_step_post_hooks)
-
 
 
 def _ratios(answer, model, opt, train):
@@ -83,11 +96,11 @@ def _ratios(answer, model, opt, train):
         raise NotYet("A hook on an optimizer's step is called with three arguments: the optimizer, and the arguments "
                      "and keyword arguments that `step` was called with.") from None
 
-# %% ../../nbs/lib/exercises/lesson-09.ipynb #4db03b2a
+# %% ../../nbs/lib/exercises/lesson-09.ipynb #2d3f8abe
 @exercise("09b")
 def _all_ratios(answer):
-    x, y, model, twin = torch.randn(8, 5), torch.arange(8) % 3, _net(), _net()
-    optimizers = [torch.optim.SGD(m.parameters(), lr=0.3, momentum=0.9) for m in (model, twin)]
+    x, y, model, twin = torch.randn(8, 5), torch.arange(8) % 4, _net(), _net()
+    opt, of_twin = _momentum(model), _momentum(twin)
 
     def step(m, opt):
         opt.zero_grad()
@@ -95,70 +108,100 @@ def _all_ratios(answer):
         opt.step()
 
     def train():
-        for _ in range(4): step(model, optimizers[0])
+        for _ in range(5): step(model, opt)
 
-    def params(): return {name: p.detach().clone() for name, p in twin.named_parameters()}
-    way = [params()]
-    for _ in range(4):
-        step(twin, optimizers[1])
-        way.append(params())
-    right = {name: [_ratio(b[name], a[name]) for a, b in zip(way, way[1:])] for name in way[0]}
-    from_start = {name: [_ratio(b[name], way[0][name]) for b in way[1:]] for name in way[0]}
-    got = _ratios(answer, model, optimizers[0], train)
+    def params(): return {name: p.detach().clone() for name, p in twin.named_parameters() if name != "2.bias"}
+    states = [params()]
+    for _ in range(5):
+        step(twin, of_twin)
+        states.append(params())
+    got = _ratios(answer, model, opt, train)
     require(isinstance(got, dict), f"The answer should be a dict from name to list, not {type(got).__name__}.")
-    require(got.keys() == right.keys(), f"The names should be {sorted(right)}; yours are {sorted(map(str, got))}.")
     require(all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters())),
             "The model is not where `train()` alone would have moved it: call `train()` "
             "once, and take no step of your own.")
-    for name, ratios in got.items():
-        require(isinstance(ratios, (list, tuple)),
-                "Each value should be a list with a number for each step; that of "
-                f"`{name}` is a {type(ratios).__name__}.")
-        require(len(ratios) == 4,
-                f"There were 4 steps; your list for `{name}` has length {len(ratios)}: a hook on `opt` should append "
-                "to it in every step, the first and the last too.")
-    got = {name: [torch.as_tensor(r).item() for r in ratios] for name, ratios in got.items()}
-
-    def near(mine, theirs):
-        return all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-7) for a, b in zip(mine, theirs, strict=True))
-
-    def close(values): return all(near(got[name], values[name]) for name in got)
-    require(not close({name: [0, 0, 0, 0] for name in got}),
-            "All steps have length zero. Keep a copy before each step, `p.detach().clone()`, and compare after it.")
-    steps = dict(zip(right, map(list, zip(*right.values()))))  # as many parameters as steps
-    require(not close(steps),
-            "Each of your lists is for one step, with a number for each parameter. Swap them: a list for each "
-            "parameter, with a number for each step.")
-    divided_by_new = {name: [_ratio(a[name], b[name]) for a, b in zip(way, way[1:])] for name in way[0]}
-    require(not close(divided_by_new), "You divide by the length after the step: divide by the length before it.")
-    require(not close(from_start), "That is the distance from the very beginning. Keep a new copy before each step.")
-    require(close(right),
-            "The numbers are not right: divide the length of the step by the length of the parameter before this step.")
-    require(not _n_step_hooks(optimizers[0]),
+    require(set(got) != {*states[0], "2.bias"},
+            "You list `2.bias`, which the optimizer does not have: `opt.param_groups` says what it has.")
+    require(got.keys() == states[0].keys(),
+            f"The names should be {sorted(states[0])}; yours are {sorted(map(str, got))}. The optimizer has "
+            "several groups: go through all of `opt.param_groups`.")
+    for name, ratios in got.items(): _is_list_of_steps(name, ratios)
+    require(any(r != 0 for ratios in got.values() for r in ratios if isinstance(r, (float, torch.Tensor))),
+            "All changes are zero. Keep a copy before each step, `p.detach().clone()`, and compare after it.")
+    for name, ratios in got.items(): _says_none_for_zeros(name, ratios)
+    _are_ratios(got, states)
+    require(not _n_step_hooks(opt),
             "Right, but a hook stays on the optimizer. Call `remove()` on its handle, or use `with`.")
+    _after_an_error(answer)
     return "every step of every parameter is measured, and the optimizer is free again"
 
-# %% ../../nbs/lib/exercises/lesson-09.ipynb #046f9be8
+# %% ../../nbs/lib/exercises/lesson-09.ipynb #fb3ddff6
+def _is_list_of_steps(name, ratios):
+    "One entry for each step."
+    require(isinstance(ratios, (list, tuple)),
+            f"Each value should be a list with a number for each step; that of `{name}` is {what_it_is(ratios)}.")
+    require(len(ratios) == 5,
+            f"There were 5 steps; your list for `{name}` has length {len(ratios)}: a hook on `opt` should append "
+            "to it in every step, the first and the last too.")
+
+
+def _says_none_for_zeros(name, ratios):
+    "None for the first step of the bias that begins at zero, and nowhere else."
+    if name == "0.bias":
+        require(ratios[0] is None,
+                f"`{name}` is all zeros before the first step, so this entry should be None; yours is "
+                f"{what_it_is(ratios[0])}. Look at the copy from before the step.")
+        ratios = ratios[1:]
+    require(all(r is not None for r in ratios),
+            f"`{name}` has a None where it was not all zeros just before the step. Keep a new copy before each step.")
+
+
+def _are_ratios(got, states):
+    "That the numbers are the right ones; and if not, what they are instead."
+    def table(f): return {name: [f(a[name], b[name]) for a, b in zip(states, states[1:])] for name in got}
+    got = {name: [one_number(r, f"Each entry of the list of `{name}`") for r in ratios if r is not None]
+           for name, ratios in got.items()}
+
+    def close(right):  # the None, where one belongs, comes first
+        pairs = [pair for name in got for pair in zip(got[name], right[name][-len(got[name]):])]
+        return all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-7) for a, b in pairs)
+    right = table(lambda a, b: _ratio(b, a))
+    if close(right): return
+    mixed = [dict(zip(right, values)) for values in permutations(right.values())]
+    require(not any(map(close, mixed)),
+            "The numbers are right, but stand under the wrong names: the optimizer has the parameters in another order "
+            "than the model. To find out which is which, compare `id(p)`.")
+    require(not close(table(lambda a, b: _ratio(a, b))),
+            "You divide by the norm after the step: divide by the norm before it.")
+    require(not close(table(lambda a, b: (b - a).norm().item())),
+            "These are the sizes of the changes: divide each by the norm before the step.")
+    raise NotYet("The numbers are not right: divide the norm of the change by the norm of the parameter before it.")
+
+
+def _after_an_error(answer):
+    "The optimizer is free again also when training stops with an error."
+    model = _net()
+    opt = _momentum(model)
+    def train(): raise Planted("out of memory")
+    with suppress(Planted): answer(model, opt, train)
+    require(not _n_step_hooks(opt),
+            "Right, but when `train()` raises an error, your hooks stay on the optimizer. Use `with`, or `try` and "
+            "`finally`.")
+
+# %% ../../nbs/lib/exercises/lesson-09.ipynb #bce00159
 class _Stuck(nn.Module):
     def __init__(self):
         super().__init__()
         self.body, self.spare = nn.Linear(5, 4), nn.Linear(2, 2)
-        self.frozen, self.head = nn.Linear(4, 4), nn.Linear(4, 7)
+        self.silent, self.frozen, self.head = nn.Linear(5, 4), nn.Linear(4, 4), nn.Linear(4, 7)
         self.frozen.requires_grad_(False)
 
-    def forward(self, x): return self.head(self.frozen(self.body(x)).relu())
+    def forward(self, x): return self.head(self.frozen(self.body(x) + 0*self.silent(x)).relu())
 
 
-@exercise("09c")
-def _stuck(answer):
-    x, y, model = torch.randn(8, 5), torch.arange(8) % 3, _Stuck()
-    groups = [*model.body.parameters()], [*model.spare.parameters(), *model.head.parameters()]
-    opt = torch.optim.SGD([{"params": group} for group in groups], lr=0.1)
-    model.head = nn.Linear(4, 3)
-    for p in model.spare.parameters(): p.grad = torch.ones_like(p)
-    reasons = {"spare": "gradient", "head": "optimizer"}
-    right = {f"{layer}.{kind}": why for layer, why in reasons.items() for kind in ("weight", "bias")}
-    try: got = answer(model, opt, lambda: F.cross_entropy(model(x), y))
+def _reasons(answer, *args):
+    "What the answer returns. Typical errors are put into words of this exercise."
+    try: return answer(*args)
     except NotYet as error:
         if "'NoneType'" in str(error):
             raise NotYet("The gradient of a parameter that gets none is None, "
@@ -168,13 +211,35 @@ def _stuck(answer):
         if not any(hint in str(error) for hint in ("Boolean value of Tensor", "must match the size")): raise
         raise NotYet("`in` compares tensors number by number. To tell whether it is the same parameter, use `id(p)`: "
                      "collect the ids of the optimizer's parameters.") from None
+
+# %% ../../nbs/lib/exercises/lesson-09.ipynb #046f9be8
+@exercise("09c")
+def _stuck(answer):
+    x, y, model = torch.randn(8, 5), torch.arange(8) % 3, _Stuck()
+    layers = [[model.body], [model.spare, model.head], [model.silent]]
+    groups = [{"params": [p for layer in group for p in layer.parameters()]} for group in layers]
+    opt = torch.optim.SGD(groups, lr=0.1, weight_decay=0.1)
+    model.head = nn.Linear(4, 3)
+    for p in model.spare.parameters(): p.grad = torch.ones_like(p)
+    reasons = {"spare": "gradient", "head": "optimizer"}
+    right = {f"{layer}.{kind}": why for layer, why in reasons.items() for kind in ("weight", "bias")}
+    old = [p.detach().clone() for p in model.parameters()]
+    got = _reasons(answer, model, opt, lambda: F.cross_entropy(model(x), y))
     require(isinstance(got, dict), f"The answer should be a dict from name to reason, not {type(got).__name__}.")
+    got = {str(name): why for name, why in got.items()}
+    require(all(torch.equal(p, q) for p, q in zip(model.parameters(), old, strict=True)),
+            "Your function moves the model: it asks whether parameters *would* move, so take no step. "
+            "`opt.param_groups` and `p.grad` answer it.")
     require(not any(name.startswith("frozen") for name in got),
             "`frozen` is not meant to be trained: leave out parameters with `requires_grad=False`.")
-    body = {why for name, why in got.items() if name.startswith("body")}
-    require(body != {"gradient"}, "`body` gets a gradient in the backward pass: `loss().backward()`.")
-    require(body != {"optimizer"},
-            "The optimizer does have `body`: parameters can be in several groups, so go "
+    layers = "body", "silent", "spare", "head"
+    found = {layer: {why for name, why in got.items() if name.startswith(layer)} for layer in layers}
+    require("gradient" not in found["body"], "`body` gets a gradient in the backward pass: `loss().backward()`.")
+    require("gradient" not in found["silent"],
+            "The gradient of `silent` is all zeros, but not None. With weight decay the optimizer moves it all the "
+            "same: check `p.grad is None`.")
+    require("optimizer" not in found["body"] | found["silent"] | found["spare"],
+            "The optimizer does have `body`, `spare` and `silent`: parameters can be in several groups, so go "
             "through all of `opt.param_groups`.")
     require("spare.weight" in got,
             "`spare` never runs, but it is not in your dict. It still had old gradients: "

@@ -6,10 +6,14 @@
 __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #568283c2
+from collections import OrderedDict
+from contextlib import suppress
+
 import torch
 from torch import nn
 
-from .checking import NotYet, exercise, require
+from .checking import NotYet, Planted, exercise, require, what_it_is
+from ..hooks.attached import hooks_on
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #32224fb8
 class _Log(nn.Module):
@@ -23,11 +27,26 @@ class _Bad(nn.Module):
         self.middle.add_module("act", nn.ReLU())
         self.middle.add_module("log", _Log())
         with torch.no_grad():
-            self.first.weight.mul_(0.1)
+            self.first.weight.mul_(0.1).abs_()
             self.first.bias.fill_(bias)
             self.last.weight.copy_(torch.tensor([[1., -1., 1., -1.]]).expand(2, 4))
 
     def forward(self, x): return self.last(self.middle(self.first(x)))
+
+
+class _Two(nn.Module):
+    "Two tensors, of which the second is not finite."
+    def forward(self, x): return x, (x - 2).log()
+
+
+class _Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.sum, self.halves = nn.Linear(4, 2), _Two()
+
+    def forward(self, x):
+        a, b = self.halves(x)
+        return self.sum(a + b)
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #61f62715
 _ADVICE = {
@@ -51,7 +70,7 @@ def _name(answer, *args):
             if sign in str(error): raise NotYet(advice) from None
         raise
     require(isinstance(name, str),
-            f"The answer should be a name, not {type(name).__name__}; the empty string if there is none.")
+            f"The answer should be a name, and yours is {what_it_is(name)}; the empty string if there is none.")
     return name
 
 
@@ -72,6 +91,13 @@ def _first_bad(answer):
     require(name == "middle.log", f"It is `middle.log`; your function returns {name!r}.")
     name = _name(answer, _Bad(1.), x)
     require(not name, f"In a model where everything is finite, your function accuses {name!r}.")
+    try: name = _name(answer, _Pair(), x)
+    except NotYet as error:
+        if "tuple" not in str(error): raise
+        raise NotYet("A layer may return a tuple of tensors: look at each of them, `for t in o`.") from None
+    require(name == "halves",
+            "In another model, `halves` returns two tensors, and the second is not finite; your function returns "
+            f"{name!r}. Look at all tensors of a tuple.")
     return "you can find the first bad output of any model"
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #d84a21dd
@@ -85,6 +111,10 @@ class _Between(nn.Module):
         self.good, self.add = nn.Linear(4, 4), _Add()
 
     def forward(self, x): return self.add(self.good(x), (x - 2).log())
+
+
+class _Raises(nn.Module):
+    def forward(self, x): raise Planted("out of memory")
 
 
 @exercise("10b")
@@ -105,9 +135,13 @@ def _maker(answer):
     name = _name(answer, _Between(), torch.rand(3, 4))
     require(name != "add", "The second input of `add` is bad: look at all of `i`.")
     require(not name, f"Here something bad arose between the layers, but your function accuses {name!r}.")
+    model = nn.Sequential(nn.Linear(4, 4), _Raises())
+    with suppress(Planted): answer(model, torch.rand(3, 4))
+    require(not any(map(len, map(hooks_on, model.modules()))),
+            "Right, but when the model raises an error, your hooks stay on. Use `with`, or `try` and `finally`.")
     return "makers are told from carriers"
 
-# %% ../../nbs/lib/exercises/lesson-10.ipynb #05cb1b0f
+# %% ../../nbs/lib/exercises/lesson-10.ipynb #9cf71bb6
 class _Root(nn.Module):
     def forward(self, x): return x.sqrt()
 
@@ -123,15 +157,35 @@ class _Slope(nn.Module):
     def forward(self, x): return self.head(self.root(self.zero(self.scale(x))))
 
 
+class _Inside(nn.Module):
+    "A container that takes the square root itself."
+    def __init__(self):
+        super().__init__()
+        self.zero = nn.Linear(4, 4)
+        for p in self.zero.parameters(): nn.init.zeros_(p)
+
+    def forward(self, x): return self.zero(x).sqrt()
+
+
+def _spoiled(model, x):
+    "A loss that is 0, and whose slope is infinite."
+    y = model(x)
+    return (y - y.detach()).abs().sqrt().sum()
+
+# %% ../../nbs/lib/exercises/lesson-10.ipynb #05cb1b0f
+def _blamed(answer, *args):
+    try: return _name(answer, *args)
+    except NotYet as error:
+        if "'NoneType'" not in str(error): raise
+        raise NotYet("The first layer passes no gradient on, since the data needs none: its `gi` "
+                     "contains None. Leave that out.") from None
+
+
 @exercise("10c")
 def _gradient_maker(answer):
     x = torch.rand(3, 4)
     for model, right in ((_Slope(0.), "root.0"), (_Slope(1.), "")):
-        try: name = _name(answer, model, lambda model=model: model(x).sum())
-        except NotYet as error:
-            if "'NoneType'" not in str(error): raise
-            raise NotYet("The first layer passes no gradient on, since the data needs none: its `gi` "
-                         "contains None. Leave that out.") from None
+        name = _blamed(answer, model, lambda model=model: model(x).sum())
         require(right or not name, f"In a model whose gradients are all finite, your function accuses {name!r}.")
         require(name not in dict(model.named_parameters()),
                 f"{name!r} is a parameter. The layer that spoils the gradient has none: hook the layers.")
@@ -144,4 +198,14 @@ def _gradient_maker(answer):
                 "Your function finds nothing. The forward pass is fine: in one layer it is `gi`, the "
                 "gradient passed on, that is bad.")
         require(name == right, f"It should be {right!r}; your function returns {name!r}.")
+    model = _Slope(1.)
+    name = _blamed(answer, model, lambda: _spoiled(model, x))
+    require(not name,
+            f"Here the loss itself spoils the gradient, but your function accuses {name!r}, which only passes it on: "
+            "`go`, the gradient that it gets, must be finite.")
+    model = nn.Sequential(OrderedDict(scale=nn.Linear(4, 4), own=_Inside(), head=nn.Linear(4, 1)))
+    name = _blamed(answer, model, lambda: model(x).sum())
+    require(name != "own",
+            "`own` is a container whose `forward` spoils the gradient: only layers without layers inside count.")
+    require(not name, f"Here the `forward` of a container spoils the gradient, but your function accuses {name!r}.")
     return "you can find the layer that spoils a gradient"

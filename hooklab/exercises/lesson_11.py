@@ -12,7 +12,7 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
-from .checking import NotYet, exercise, require
+from .checking import NotYet, exercise, one_number, one_tensor, require, unpacked
 
 # %% ../../nbs/lib/exercises/lesson-11.ipynb #5f4c09cf
 def _reader():
@@ -53,7 +53,25 @@ def _rows(answer):
                 f"your rows have {got.shape[1]}.")
         require(torch.allclose(got, right, atol=1e-5),
                 f"The rows are not the output of layer `{name}` for `x` in eval mode.")
+    _rows_in_place(answer, x)
     return "you have the features of any layer, one row for each sample"
+
+
+def _rows_in_place(answer, x):
+    "The layer after the one that is asked for works in place; batch norm is frozen in eval mode."
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(12, 2))
+    model[1].eval()
+    right = nn.functional.batch_norm(model[0](x), model[1].running_mean, model[1].running_var).detach().flatten(1)
+    got = one_tensor(answer(model, "1", x), shape=(6, 12))
+    require(not torch.allclose(got, right.relu(), atol=1e-4),
+            "Your rows have no negative numbers, but the layer's output has: the ReLU after it works in place and "
+            "changed what you had kept. Keep a copy, `o.detach().clone()`.")
+    require(torch.allclose(got, right, atol=1e-4), "The rows are not the output of layer `1` for `x` in eval mode.")
+    require(not model[1].training,
+            "A batch norm was frozen in eval mode, and now it is in train mode: `model.train()` switches all layers. "
+            "Note `m.training` of each of `model.modules()`, and put each back.")
+    require(model.training and model[4].training,
+            "Some layers were in train mode before, and now they are not: put each back as it was.")
 
 # %% ../../nbs/lib/exercises/lesson-11.ipynb #00a7b755
 @exercise("11b")
@@ -79,14 +97,9 @@ def _honest(answer):
     except NotYet as error:
         if "must match the size" not in str(error): raise
         raise NotYet("There should be as many predictions as labels: compare those for `f[n:]` with `y[n:]`.") from None
-    if isinstance(got, Tensor) and got.dim() == 1: got = list(got)
-    require(isinstance(got, (tuple, list)) and len(got) == 2,
-            "The answer should be two numbers: the accuracy, and that of the control.")
+    got = unpacked(got, 2, "two numbers: the accuracy, and that of the control")
     require(taught, "Your function never calls `fit`, which makes a probe from rows and labels.")
-    got = [torch.as_tensor(v).float().squeeze() for v in got]
-    require(all(v.numel() == 1 for v in got),
-            "Each of the two should be one number: the share of the rows for which the probe is right.")
-    got = [v.item() for v in got]
+    got = [one_number(v, f"The {what}, a fraction of rows,") for v, what in zip(got, ("accuracy", "control"))]
 
     def near(a, b): return math.isclose(a, b, abs_tol=1e-4)
     require(max(len(rows) for rows, _ in taught) <= n,
@@ -95,16 +108,16 @@ def _honest(answer):
     require(all(torch.equal(rows, f[:n]) for rows, _ in taught), f"Train the probe on the first {n} rows, `f[:n]`.")
     require(not near(got[0], by_heart[0]),
             "You ask about the rows that the probe was trained on: it knows them by heart. Ask about `f[n:]`.")
-    require(not near(got[0], by_heart[1]),
+    require(near(got[0], right[0]) or not near(got[0], by_heart[1]),
             "You ask about all rows, and the probe was trained on some of them. Ask about `f[n:]`.")
     require(not (near(got[0], right[1]) and near(got[1], right[0])),
             "The other way round: the accuracy first, the control second.")
     require(near(got[0], right[0]),
             f"The accuracy should be about {right[0]:.2f}; yours is {got[0]:.2f}. It is the "
-            "share of matches: between 0 and 1.")
+            "fraction of matches: between 0 and 1.")
     require(len(taught) > 1, "You train only one probe. The control is another: train it on `nonsense[:n]`.")
     require(not near(got[1], right[0]), "Your control was trained on the true labels. Train it on `nonsense[:n]`.")
-    require(not near(got[1], wrong_control),
+    require(near(got[1], right[1]) or not near(got[1], wrong_control),
             "You also compare your control with `nonsense`: compare it with the true labels, `y[n:]`.")
     require(near(got[1], right[1]),
             f"The control should be about {right[1]:.2f}; yours is {got[1]:.2f}. Train it on "
@@ -135,9 +148,7 @@ def _gained(answer):
                          "nor in a network from `make()`")
 
     got = answer(model, make, "0", x, probe)
-    got, n = torch.as_tensor(got).float(), len(made)
-    require(got.numel() == 1, "The answer should be one number: the mean of the three goes into it.")
-    got = got.item()
+    got, n = one_number(got), len(made)
 
     def near(value): return math.isclose(got, value, abs_tol=1e-4)
     require(n, "A comparison is missing: `make()` gives you an untrained network to compare with.")

@@ -53,33 +53,37 @@ def _is_map(got, x):
     require(tuple(got.shape) == shape,
             f"There should be one map for each picture, {shape}; your tensor has shape {tuple(got.shape)}. Sum over "
             "the maps of the layer, dimension 1, and over nothing else.")
-    return got.detach()
+    require(not got.requires_grad,
+            "Your maps still require gradients, and keep the graph of the whole pass in memory: `.detach()` them.")
+    return got
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #68306aa5
 @exercise("12a")
 def _class_map(answer):
-    for c in (0, 3):
+    for c in (torch.tensor([0, 3, 4, 1]), torch.tensor([2, 2, 0, 4])):
         model, x = _Mean(), torch.rand(4, 1, 6, 7)
         maps, weight = model.body(x).detach(), model.head.weight.detach()
-        got = _is_map(_made(answer, model, x, c), x)
-        right = torch.einsum("k,bkhw->bhw", weight[c], maps)
+        def of(weights, maps=maps): return torch.einsum("bk,bkhw->bhw", weights, maps)
+        got, right = _is_map(_made(answer, model, x, c), x), of(weight[c])
         require(not _close(got, maps.sum(1)) and not _close(got, maps.mean(1)),
                 "These are the maps without any weights: they do not depend on the class. Row `c` of "
                 "`model.head.weight` does.")
-        require(not _close(got, torch.einsum("k,bkhw->bhw", weight[:, c], maps)),
+        require(not _close(got, of(weight[:, c].T)),
                 "You take column `c` of the weights. The weights of class `c` are a row, `model.head.weight[c]`.")
-        require(not _close(got, torch.einsum("k,bkhw->bhw", weight.sum(0), maps)),
+        require(not _close(got, of(weight.sum(0).expand(4, -1))),
                 "You sum over the classes too: take only the weights of `c`.")
-        require(not _close(got, maps[:, c]),
+        require(not _close(got, of(weight[c[0]].expand(4, -1))),
+                "All your maps are for the class of the first image: each image has its own class in `c`.")
+        require(not _close(got, maps[range(4), c]),
                 "That is one of the maps. Maps do not belong to classes: each map has a weight for class `c`, in row "
                 "`c` of `model.head.weight`.")
-        require(not _close(got, right + model.head.bias[c].detach()),
+        require(not _close(got, right + model.head.bias[c].detach()[:, None, None]),
                 "You added the bias to each pixel: it belongs to none of them.")
         require(not _close(got, right/5),
-                "That is the mean over the maps; take the sum, so that the shares add up to the score.")
-        require(not _close(got, right.relu()), "The negative shares are missing: they speak against the class.")
+                "That is the mean over the maps; take the sum, so that the pixels add up to the logit.")
+        require(not _close(got, right.relu()), "The negative values are missing: they are evidence against the class.")
         require(_close(got, right), "It is not the sum of the maps of `body`, each times its weight for class `c`.")
-    return "each pixel has its share in the score"
+    return "each pixel has its part of the logit"
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #becc6a6e
 def _deep():
@@ -110,10 +114,12 @@ def _positive_map(answer):
     require(as_before and all(g is None for g in grads[1:]),
             "The gradients of the parameters are not what they were before: `backward()` adds to all of them, and "
             "`zero_grad()` removes those that were there. `torch.autograd.grad(score, maps)` leaves them alone.")
-    require(not _close(got, share), "Negative shares should be zero: `.relu()` at the end.")
+    require(not x.requires_grad and x.grad is None,
+            "`x` itself asks for a gradient now, or has one: let a copy ask, `x.detach().clone().requires_grad_()`.")
+    require(not _close(got, share), "Negative values should be zero: `.relu()` at the end.")
     positive = (gradient.mean((2, 3), keepdim=True).relu()*maps).sum(1)
     require(not _close(got, positive) and not _close(got, positive.relu()),
-            "You set negative weights to zero: set negative shares to zero, after the sum.")
+            "You set negative weights to zero: set negative values of the map to zero, after the sum.")
     require(not _close(got, (gradient*maps).sum(1).relu()),
             "In your map each pixel has its own weight. Grad-CAM has one for each map: the mean of its "
             "gradient over height and width.")
@@ -127,9 +133,30 @@ def _positive_map(answer):
     every = sum(_gradient(model, x, k)[1] for k in range(4))
     require(not _close(got, (every.mean((2, 3), keepdim=True)*maps).sum(1).relu()),
             "You sum the scores of all classes: use only that of `c`.")
+    probable = _gradient(nn.Sequential(*model, nn.Softmax(1)), x, c)[1]
+    require(not _close(got, (probable.mean((2, 3), keepdim=True)*maps).sum(1).relu()),
+            "You take the gradient of probabilities: no `softmax`, the score of a class is its logit.")
+    weighted = gradient.mean((2, 3), keepdim=True)*maps
+    require(not _close(got, weighted.relu().sum(1)), "You set negative values to zero in each map: sum first.")
+    require(not _close(got, (gradient.mean((2, 3), keepdim=True)[:1]*maps).sum(1).relu()),
+            "You use the weights of the first image for all: each image has its own.")
     require(_close(got, share.relu()),
-            "It is not the sum of the maps, each times the mean of its gradient, with negative shares set to zero.")
+            "It is not the sum of the maps, each times the mean of its gradient, with negative values set to zero.")
+    _of_frozen(answer, model, x, c, share)
     return "you can map what any layer contributes, and the parameters never notice"
+
+# %% ../../nbs/lib/exercises/lesson-12.ipynb #1a4511ef
+def _of_frozen(answer, model, x, c, share):
+    "The same map, of a network without any parameter that asks for a gradient."
+    model.requires_grad_(False)
+    try: got = _is_map(answer(model, model[1], x, c), x)
+    except NotYet as error:
+        if "require grad" not in str(error) and "requires_grad" not in str(error): raise
+        raise NotYet("Right, but not for a frozen network: nothing is recorded where neither a parameter nor the "
+                     "input asks for a gradient. Let a copy of the input ask: "
+                     "`x.detach().clone().requires_grad_()`.") from None
+    require(_close(got, share.relu()), "Right, but your map is another one when the network is frozen.")
+    require(not any(p.requires_grad for p in model.parameters()), "The network was frozen, and now it is not.")
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #4560ba7f
 @exercise("12c")
@@ -168,6 +195,16 @@ def _ablation_map(answer):
     require(not _close(got, weighed(gradient.mean((2, 3)))),
             "Those are the weights of Grad-CAM. Here they come from an experiment.")
     require(not _close(got, maps.sum(1)), "These are the maps without any weights.")
-    require(not _close(got, right.relu()), "The negative shares are missing: here they should not be set to zero.")
+    require(not _close(got, right.relu()), "The negative values are missing: here they should not be set to zero.")
+    require(not _close(got, weighed(falls/score[:, None])),
+            "Your weights are relative falls, divided by the logit. Ablation-CAM is published so; here the fall itself "
+            "is asked for, which a logit near zero does not blow up.")
+    with torch.no_grad():
+        for k, m in enumerate(edited): m[:, k] = maps[:, k].mean()
+        by_mean = score[:, None] - torch.stack([model[2:](m)[:, c] for m in edited], 1)
+        for k, m in enumerate(edited): m[:, k] = maps[:, k].mean((1, 2), keepdim=True)
+        by_own_mean = score[:, None] - torch.stack([model[2:](m)[:, c] for m in edited], 1)
+    require(not any(_close(got, weighed(f)) for f in (by_mean, by_own_mean)),
+            "You set the map to its mean. That is a good choice too, but here it should be zero.")
     require(_close(got, right), "It is not the sum of the maps, each times how far the score of `c` falls without it.")
     return "each map is weighted by what happens without it"

@@ -97,9 +97,9 @@ def wrong_sign_in(p, rng):
 @disease("activation before the loss", 2, SLOW, "relu tanh cnn", OUTPUT,
          "smallest and largest output of the last layer: cross-entropy expects logits, which may be any numbers",
          "softmax before cross entropy, softmax before the loss, double softmax, softmax twice, sigmoid before the "
-         "loss, activation at the end, relu at the end, softmax at the end, sigmoid at the end")
+         "loss, activation at the end, softmax at the end, sigmoid at the end")
 def activation_before_the_loss_in(p, rng):
-    last = nn.Softmax(1) if p.kind == "tanh" else one_of(rng, (nn.Sigmoid, nn.ReLU))()
+    last = nn.Sigmoid() if p.kind == "cnn" else one_of(rng, (nn.Sigmoid(), nn.Softmax(1)))
     p.model.add_module("last", last)
     return ["last", "head"]
 

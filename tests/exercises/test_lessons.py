@@ -7,12 +7,10 @@ import pytest
 
 from hooklab.exercises.notebooks import lesson_exercises
 from support.checks import REPO
-from support.first_edition import FIRST_EDITION
 from support.lesson_times import times
 
 pages = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
 each = pytest.mark.parametrize("name", pages)
-each_second = pytest.mark.parametrize("name", [name for name in pages if name not in FIRST_EDITION])
 
 
 def text(cell): return "".join(cell["source"])
@@ -62,7 +60,7 @@ def test_cells_are_short(name):
     assert sizes[len(sizes)//2] <= 8
 
 
-@each_second
+@each
 def test_main_text_has_six_lines_of_code_at_a_time(name):
     "But for what is folded, and for one function or class, which cannot be torn apart."
     for cell in code(name):
@@ -78,7 +76,7 @@ def test_main_text_has_six_lines_of_code_at_a_time(name):
             assert shows, f"several statements in a tuple: {source[:60]}"
 
 
-@each_second
+@each
 def test_reader_predicts_before_seeing(name):
     asked = [i for i, cell in enumerate(pages[name]) if "**Predict first.**" in text(cell)]
     pattern = r"\*\*Predict first\.\*\* (.+?)<details><summary>Answer</summary>(.+)</details>"
@@ -89,7 +87,7 @@ def test_reader_predicts_before_seeing(name):
         assert any(cell.get("outputs") for cell in pages[name][i + 1:i + 4]), "what comes next shows who was right"
 
 
-@each_second
+@each
 def test_help_comes_in_three_steps(name):
     titles = ["Hint 1: the idea", "Hint 2: the call to use", "Hint 3: a skeleton"]
     for id, parts in lesson_exercises({"cells": pages[name]}).items():
@@ -103,7 +101,7 @@ def test_help_comes_in_three_steps(name):
         assert skeleton.startswith(name_of_stub), f"{id}: another function"
 
 
-@each_second
+@each
 def test_leads_on_and_back(name):
     whole = "\n".join(prose(name))
     assert "## On your own model" in prose(name)[-2], "a task on the reader's own model and data, before the end"

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from support.checks import REPO, skipped
-from support.first_edition import FIRST_EDITION
 from support.other_seeds import SHIFTS, run
 
 lessons = [path.relative_to(REPO) for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))]
@@ -17,5 +16,4 @@ def marked(path): return pytest.param(path, marks=pytest.mark.peers) if skipped(
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("lesson", map(marked, lessons), ids=lambda path: path.stem)
 def test_lesson_holds_with_other_seeds(lesson: Path, shift: int):
-    if lesson.stem in FIRST_EDITION: pytest.skip("not rewritten yet")
     if problems := run(lesson, shift): pytest.fail("\n".join(problems), pytrace=False)

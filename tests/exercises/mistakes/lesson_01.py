@@ -68,7 +68,7 @@ mistakes = {
         ("def gains(model, x):\n    got = []\n"
          "    with hl.Hooks(model.children(), lambda m, i, o: got.append((o.std() / i[0].std()).item())):\n"
          "        try: model(x)\n        except Exception: return []\n        return got",
-         "your function hides the error"),
+         "hides the error: do not catch it"),
         ("return found", "return dict(enumerate(found))", "yours is a dict of 4"),
         ("o.std() / i[0].std()", "o.var() / i[0].var()", "ratios of variances"),
         ("def gains(model, x): return model(x).std() / x.std()", "a list with one number for each call"),

@@ -21,7 +21,7 @@ mistakes = {
          "'backward pre', 'backward')]", "when the forward pass has ended"),
     ],
     "02b": [
-        (", with_kwargs=True", "", "with three arguments"),
+        (", with_kwargs=True", "", "registered `with_kwargs=True`"),
         ("def named_arguments(model, layer, x):\n    found = {}\n    def look(m, i, named, o):\n"
          "        found.update(named)\n        return named\n"
          "    layer.register_forward_hook(look, with_kwargs=True)\n    model(x)\n    return found",
@@ -46,7 +46,11 @@ mistakes = {
         ("return found", "return str(found)", "The answer should be a dict"),
         ("return found", "return {name: value for name, value in found.items() if name in ('mask', 'scale')}",
          "passed `shift=2` by keyword"),
-        ("return found", "return found or None", "Is the `return` missing?"),
+        ("return found", "return found or None", "return an empty dict"),
+        ("def named_arguments(model, layer, x):\n    found = {}\n    def look(m, i, named):\n"
+         "        found.update(named)\n        return named\n"
+         "    handle = layer.register_forward_pre_hook(look, with_kwargs=True)\n    model(x)\n    handle.remove()\n"
+         "    return found", "A hook that only looks returns nothing"),
         ("def named_arguments(model, layer, x):\n    found = {}\n    def look(m, i, named, o):\n"
          "        found.update(named)\n        return 2 * o\n"
          "    handle = layer.register_forward_hook(look, with_kwargs=True)\n    model(x)\n    handle.remove()\n"
@@ -66,6 +70,14 @@ mistakes = {
          "    def look(name, o):\n        if not o.requires_grad: out.append(name)\n"
          "    hs = [m.register_forward_hook(lambda m, i, o, n=n: look(n, o)) for n, m in leaves]\n    model(x)\n"
          "    for h in hs: h.remove()\n    return out", "not whose output `requires_grad`"),
+        ("def unreached(model, x):\n    ran, got, hs = [], [], []\n    for name, m in model.named_modules():\n"
+         "        if list(m.children()): continue\n        def look(m, i, o): ran.append(name)\n"
+         "        def back(m, go): got.append(name)\n"
+         "        hs += [m.register_forward_hook(look), m.register_full_backward_pre_hook(back)]\n"
+         "    model(x).sum().backward()\n    for h in hs: h.remove()\n    return set(ran) - set(got)",
+         "each must keep its own name"),
+        ("        model(x).sum().backward()", "        model(x.requires_grad_()).sum().backward()",
+         "Use `x` as it is"),
         ("        model(x).sum().backward()", "        out = model(x)\n    out.sum().backward()", "while you listen"),
         ("def unreached(model, x):\n    out, got = [], []\n    def look(m, i, o):\n        out.append(m)\n"
          "        o.register_hook(lambda g: got.append(m))\n"
