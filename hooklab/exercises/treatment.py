@@ -145,8 +145,8 @@ def treatment(
     losses, twins = written(r.loss for r in all_three), written(r.twin for r in all_three)
     said = f"Loss on new data, of this patient and two others: {losses}; of their healthy twins: {twins}."
     worst = max(r.ratio for r in all_three)
-    require(not CURED < worst <= NEARLY, f"{said} It helps all three, but at most {CURED} times the twin's loss is asked "
-            f"for, and one has {worst:.2f} times: something small still differs from a healthy training.")
+    require(not CURED < worst <= NEARLY, f"{said} It helps all three, but at most {CURED} times the twin's loss is "
+            f"asked for, and one has {worst:.2f} times: something small still differs from a healthy training.")
     require(worst <= CURED,
             f"{said} It helps this patient and not the others: does it set something that fits one seed only, such as "
             "a row, a unit or a number?")
