@@ -73,7 +73,8 @@ def as_svg(fig: Any) -> str:
         fig.savefig(file := BytesIO(), format="svg", dpi=144, bbox_inches=shown(), metadata=undated)
     text = file.getvalue().decode()
     text = re.sub(r'"[^"<>]*"', lambda value: value[0].replace("\n", ""), text[text.index("<svg"):])
-    return re.sub(r"(\.\d{3})\d+", r"\1", text)  # a thousandth of a point is enough
+    def rounded(tag): return re.sub(r"(\.\d{3})\d+", r"\1", tag[0])  # a thousandth of a point is enough
+    return re.sub("<[^<>]*>", rounded, text)  # but a label 0.0001 stays as it is
 
 
 def show_as_svg(shell: Any):

@@ -13,7 +13,21 @@ from torch import nn
 
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
+from ..hooks.hook import Hook
 from .checking import NotYet, Planted, exercise, require, what_it_is
+
+# %% ../../nbs/lib/exercises/lesson-03.ipynb #aba09141
+def _require_removed(answer, model, f, error, otherwise):
+    "When `run` raises, the answer raises the same error and removes its hook."
+    def fail(): raise error
+    hidden = True
+    try: answer(model[0], f, fail)
+    except (Planted, KeyboardInterrupt): hidden = False
+    except NotYet: pass  # it went on without a result and failed because of that
+    require(not hidden,
+            "When `run` fails, your function hides the error: let it reach the caller, so that it is noticed. Neither "
+            "`except` nor a `return` in `finally` is needed.")
+    require(len(hooks_on(model)) == 1, otherwise)
 
 # %% ../../nbs/lib/exercises/lesson-03.ipynb #c182d78f
 def _of_others(m, i, o): pass
@@ -21,17 +35,24 @@ def _of_others(m, i, o): pass
 
 @exercise("03a")
 def _listen(answer):
-    model, x, seen = nn.Sequential(nn.Linear(4, 3), nn.Tanh()), torch.randn(5, 4), []
-    def double(m, i, o):
+    model, x, seen, runs = nn.Sequential(nn.Linear(4, 3), nn.Tanh()), torch.randn(5, 4), [], []
+    def double(m, i, o=None):
         seen.append(o)
         return None if o is None else 2 * o
 
+    def run():
+        runs.append(1)
+        return model(x)
+
     model[0].register_forward_hook(_of_others)
     plain, doubled = model(x), torch.tanh(2 * model[0](x))
-    made = answer(model[0], double, lambda: model(x))
+    made = answer(model[0], double, run)
+    require(runs, "`run` was never called: `run` is the function, and `run()` calls it. Return what the call returns.")
     require(seen, "`f` was never called: register it on `layer` before `run()`.")
     require(len(seen) == 1,
             f"`f` was called {len(seen)} times, though the layer ran once: register it once, and call `run` once.")
+    require(seen[0] is not None,
+            "`f` was called before the layer had an output: register it with `register_forward_hook`.")
     require(isinstance(made, torch.Tensor), f"Return what `run()` returns; yours is {what_it_is(made)}.")
     require(not torch.equal(made, plain),
             "What `f` returns should replace the layer's output, and it does not. `layer.register_forward_hook(f)` "
@@ -43,16 +64,11 @@ def _listen(answer):
     require(len(rows) == 1,
             "Nothing fails, and yet your hook is still on after `run()`. Keep the handle and remove it in `finally`: a "
             "line after `return` is never reached, and `hl.remove_hooks` does not know torch's own handles.")
-    def fail(): raise Planted("run fails on purpose")
-    try: answer(model[0], double, fail)
-    except Planted: hidden = False
-    except NotYet: hidden = True  # it went on without a result and failed because of that
-    else: hidden = True
-    require(not hidden,
-            "When `run` fails, your function hides the error: let it pass, so that it is noticed. Neither `except` nor "
-            "a `return` in `finally` is needed.")
-    require(len(hooks_on(model)) == 1,
-            "Right, as long as nothing fails. But when `run` fails, your hook stays: remove it in `finally`.")
+    _require_removed(answer, model, double, Planted("run fails on purpose"),
+                     "Right, as long as nothing fails. But when `run` fails, your hook stays: remove it in `finally`.")
+    _require_removed(answer, model, double, KeyboardInterrupt(),
+                     "When `run` is stopped with Ctrl-C, your hook stays. `except Exception` does not catch that: "
+                     "remove the hook in `finally`.")
     return "removed in any case, and the hooks of others stay"
 
 # %% ../../nbs/lib/exercises/lesson-03.ipynb #cfc66e7c
@@ -64,7 +80,11 @@ def _in_with(answer, context, body):
     try:
         with context: body()
     except (NotYet, Planted): raise
-    except Exception as error: raise NotYet(answer.explain(error)) from error
+    except Exception as error:
+        said = answer.explain(error)
+        if "__exit__() takes" in str(error):
+            said += " Python calls it with three arguments: `def __exit__(self, *error)`."
+        raise NotYet(said) from error
 
 # %% ../../nbs/lib/exercises/lesson-03.ipynb #bad1f319
 class _Tells(nn.Module):
@@ -81,16 +101,18 @@ class _Tells(nn.Module):
 class _Trial:
     "A model of two layers, and a `before` and an `after` that write down that they are called."
     def __init__(self):
-        self.told = []
+        self.told, self.given = [], []
         self.model, self.x = nn.Sequential(_Tells(self.told), _Tells(self.told)), torch.randn(5, 4)
         self.plain = self.model(self.x)
 
     def before(self, m, i):
         self.told.append(("before", m))
-        return i[0] * 2
+        self.given.append(("before(m, inputs)", m, i, torch.ones(1)))
+        return i[0] * 2 if isinstance(i, tuple) else None
 
     def after(self, m, i, o):
         self.told.append(("after", m))
+        self.given.append(("after(m, inputs, output)", m, i, o))
         return o * 2
 
     def context(self, answer, layers): return answer(list(layers), self.before, self.after)
@@ -99,12 +121,18 @@ class _Trial:
     def once(self):
         "Run the model in the `with`, and see who was called when."
         self.told.clear()
+        self.given.clear()
         made = self.model(self.x)
+        for call, m, *_ in self.given:
+            require(isinstance(m, nn.Module), f"`{call}` was given {what_it_is(m)} as `m`: it should be the layer.")
         kinds = [kind for kind, m in self.told if m is self.model[1]]
         require({"before", "after"} & set(kinds),
                 "In the `with`, neither `before` nor `after` was called, or not for all layers.")
         for kind in ("before", "after"):
             require(kind in kinds, f"`{kind}` was never called: each layer needs two hooks.")
+        for call, _, i, o in self.given:
+            require(isinstance(i, tuple), f"`{call}` was given {what_it_is(i)} as `inputs`: pass on the whole tuple.")
+            require(isinstance(o, torch.Tensor), f"`{call}` was given {what_it_is(o)} as `output`.")
         require(len(self.told) == 6, "`before` and `after` should be called once each time a layer runs.")
         require(self.told == [(kind, m) for m in self.model for kind in ("before", "runs", "after")],
                 "`before` should be called before the layer runs, and `after` after it.")
@@ -158,41 +186,65 @@ def _around(answer):
     return "all hooks or none, and none at the end"
 
 # %% ../../nbs/lib/exercises/lesson-03.ipynb #6bc03689
-@exercise("03c")
-def _leaks(answer):
+def _to_be_leaked():
+    "A model with hooks, a `run` that leaves more, how often it ran, and the handles of all."
     inner = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
-    model, handles = nn.Sequential(nn.Linear(2, 2), inner, nn.Linear(2, 2), nn.Tanh()), []
-    for layer in (model[0], model[2]): handles.append(layer.register_forward_hook(_of_others))
-    runs = []
+    model = nn.Sequential(nn.Linear(2, 2), inner, nn.Linear(2, 2), nn.Tanh(), nn.Tanh(), nn.Tanh())
+    handles, runs = [model[at].register_forward_hook(_of_others) for at in (0, 2, 4, 5, 5)], []
 
     def run():
         runs.append(1)
-        for _ in range(2): handles.append(model[1][0].register_forward_hook(_of_others))
+        handles.extend([model[1][0].register_forward_hook(_of_others), Hook(model[1][0], _of_others)])
         model[1][1].register_forward_hook(_of_others).remove()
         handles.append(model[2].register_full_backward_hook(_of_others))
         handles.append(model[3].register_forward_pre_hook(_of_others))
+        handles.append(model[4].register_forward_hook(_of_others))  # its row equals that of the one before
+        handles[3].remove()
         raise Planted("run fails on purpose")
 
+    return model, run, runs, handles
+
+
+@exercise("03c")
+def _leaks(answer):
+    model, run, runs, handles = _to_be_leaked()
     try: got = answer(model, run)
     except Planted:
         require(False, "`run` failed on purpose, and your function failed with it: catch the error, for this is when "
                        "a leak is likely.")
     left = len(hooks_on(model))
-    for handle in handles[2:]: handle.remove()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HookWarning)  # a hook that was never called
+        for handle in handles[5:]: handle.remove()
+    if runs: model[5].register_forward_hook(_of_others)  # as before
     require(runs, "`run` was never called.")
     require(len(runs) == 1, f"`run` was called {len(runs)} times: call it once.")
-    require(left == 6, "Your function removes hooks. It should only look at them, and leave all as they are.")
+    require(left == 9, "Your function removes hooks. It should only look at them, and leave all as they are.")
+    _require_names(got)
+    require(not list(answer(model, lambda: None)), "For a `run` that leaves no hooks, the list should be empty.")
+    def fail(): raise ValueError("run fails with another error")
+    try: answer(model, fail)
+    except NotYet as error:
+        require(not isinstance(error.__cause__, ValueError),
+                "`run` raised a ValueError, and your function did not catch it. `except Exception` catches an error of "
+                "whatever type.")
+        raise
+    return "you can test any code for leaks"
+
+# %% ../../nbs/lib/exercises/lesson-03.ipynb #cdeece8e
+def _require_names(got):
+    "The layers on which `run` left hooks."
     require(isinstance(got, (list, tuple, set)) and all(isinstance(name, str) for name in got),
             f"The answer should be a list of names, such as ['1.0'], and yours is {what_it_is(got)}.")
-    require("0" not in got,
-            "The hook on layer `0` was there before `run`: only new ones count. Each call of `hl.hooks_on` makes new "
-            "rows, so compare the names in them, `row.layer`.")
+    require("0" not in got, "The hook on layer `0` was there before `run`: only new ones count.")
     require("1.1" not in got, "`run` removed its hook on `1.1` again: only the hooks that are left count.")
+    require("5" not in got, "Layer `5` has fewer hooks than before, not more: `run` removed one of two.")
     require("1.0" in got, "`run` left hooks on layer `1.0`, but it is not among your names.")
     require("2" in got,
             "`run` left a backward hook on layer `2`, which already had a forward hook. `hl.hooks_on` sees all kinds "
             "of hooks, `_forward_hooks` only one kind; and it is the number of hooks that has grown.")
     require("3" in got, "`run` left a forward pre hook on layer `3`: `hl.hooks_on` sees all kinds of hooks.")
-    require(len(got) == 3, f"Each layer once, and nothing else: ['1.0', '2', '3']. Your list is {list(got)}.")
-    require(not list(answer(model, lambda: None)), "For a `run` that leaves no hooks, the list should be empty.")
-    return "you can test any code for leaks"
+    require("4" in got,
+            "`run` attached a function to layer `4` that was already on it, so that the rows of the two hooks are "
+            "equal. Count how often the name of a layer occurs in all rows, before and after.")
+    require(len(got) == 4, f"Each layer once, and nothing else: ['1.0', '2', '3', '4']. Your list is {list(got)}.")

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from .checking import NotYet, Planted, exercise, one_tensor, require, what_it_is
+from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 
 # %% ../../nbs/lib/exercises/lesson-04.ipynb #9be6215e
@@ -25,6 +26,7 @@ def _names_of(answer):
     model = nn.Sequential(nn.Linear(2, 2), inner, nn.Sequential(nn.ReLU()))
     inner[3].requires_grad_(False)
     model[0].weight.requires_grad_(False)  # its bias still learns
+    frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
     got = answer(model, nn.Linear)
     require(isinstance(got, (list, tuple)), f"The answer should be a list of names, and yours is {what_it_is(got)}.")
     require(not any(isinstance(name, nn.Module) for name in got), "You return the layers: return their names.")
@@ -43,12 +45,16 @@ def _names_of(answer):
             f"It should be ['0', '1.1', '1.2.0']; your function returns {list(got)}.")
     containers = answer(model, nn.Sequential)
     require(isinstance(containers, (list, tuple)), f"For `nn.Sequential` you return {what_it_is(containers)}, no list.")
+    require(not {"0", "1.1", "1.2.0"} & set(containers),
+            "For `nn.Sequential` you name layers of another type: ask for layers of type `kind`, whatever it is.")
     require("" not in containers, "You name the model itself: `named_modules` gives it an empty name. Leave it out.")
     require("1" in containers, "The layer `1`, an `nn.Sequential`, is missing. Its parameters are those of the layers "
                                "inside, which `m.parameters()` has too.")
     require(sorted(containers) == ["1", "1.2"],
             "The layers of type `Sequential` with a parameter that learns are ['1', '1.2']; your function returns "
             f"{list(containers)}.")
+    require([name for name, p in model.named_parameters() if not p.requires_grad] == frozen,
+            "The list is right, but your function changes which parameters require gradients: only ask.")
     return "found at every depth, subclasses included, frozen ones left out"
 
 # %% ../../nbs/lib/exercises/lesson-04.ipynb #201e0bfc
@@ -68,7 +74,9 @@ class _Thrice(nn.Module):
         x = self.lin(x)
         for _ in range(3):
             self.given.append(x.detach().clone())
-            x = self.act(x)
+            made = self.act(x)
+            self.replaced = made is not x  # a hook gave the layer something else
+            x = made
             self.made.append(x.detach().clone())
             x.sub_(0.3)
         self.last = x.detach().clone()
@@ -86,6 +94,9 @@ def _require_input(got, model, k, x):
     given, made = model.given, model.made
     require(not torch.equal(got, x), "That is the input of the model. `layer` has another one: let a hook look at it.")
     if torch.equal(got, given[k]): return
+    require(not model.replaced,
+            "Your hook returns what it keeps. So the layer gets this copy as its input, and writes into it: a hook "
+            "that only looks returns nothing.")
     require(not torch.equal(got, model.last),
             "That is the tensor as it is at the end of the pass: everything here writes into one tensor. Keep a copy, "
             "`i[0].clone()`, in a hook that is called before the layer runs.")
@@ -96,6 +107,8 @@ def _require_input(got, model, k, x):
             "You always return the last call: keep all of them, and pick call `k`.")
     before = "That is the call before: calls are counted from 0, and call `k` is asked, not always the first."
     require(k == 0 or not torch.equal(got, given[k - 1]), before)
+    require(not any(torch.equal(got, other) for other in made),
+            "That is the output of `layer` in another call, and the model has changed it since: keep the input.")
     require(False, f"That is not what `layer` was given in call {k}.")
 
 
@@ -134,20 +147,27 @@ class _Line(nn.Module):
     def forward(self, x): return self.rest(self.middle(self.middle(self.stem(x))))
 
 # %% ../../nbs/lib/exercises/lesson-04.ipynb #f4a967e5
+def _of_others(m, i, o): pass
+
+
 def _raised_by(answer, model, layer, x):
     "What the answer raises, or None."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)  # a hook on a layer that never runs
         try: answer(model, layer, x)
-        except Planted as error: return error
+        except (Planted, KeyboardInterrupt) as error: return error
         except NotYet as error: return error.__cause__ or error
 
 
 @exercise("04c")
 def _first_output(answer):
     model, x = _Line(), torch.randn(2, 3)
+    for layer in (model.middle, model.spare): layer.register_forward_hook(_of_others)
     try: got = answer(model, model.middle, x)
     except NotYet as error:
+        require(not isinstance(error.__cause__, UnboundLocalError),
+                "The exception ends `model(x)` before it returns anything, so there is no result of it: keep the "
+                "output in the hook, for example in a list, and return that.")
         require(error.__cause__ is None or hasattr(builtins, type(error.__cause__).__name__),
                 "Your own exception ends the pass, as it should. Now catch it around `model(x)`, "
                 "and return what the hook kept.")
@@ -161,6 +181,10 @@ def _first_output(answer):
             "The value is right, but the layers after it ran as well: raise an exception in "
             "the hook, and catch it outside.")
     require(model.middle.calls == 1, "The value is right, but `layer` ran again after its first call.")
+    require(len(hooks_on(model.middle)) > 0,
+            "The value is right, but a hook that is not yours is gone: remove your own handle instead of clearing all.")
+    require(all(m.training for m in model.modules()),
+            "The value is right, but the model's mode is not as before: leave it alone, or set it back in `finally`.")
     require(not answer.leaves_hooks(), "The value is right, but the hook stays on: remove it in `finally`.")
     _require_errors_pass(answer, model, x)
     error = _raised_by(answer, model, model.spare, x)
@@ -170,6 +194,7 @@ def _first_output(answer):
     require(not isinstance(error, (IndexError, KeyError)),
             f"When `layer` never runs, your function stops with {type(error).__name__}, which comes from what the hook "
             "did not keep. Nobody would understand it: raise a LookupError with a sentence, after `model(x)`.")
+    require(str(error), "When `layer` never runs, your LookupError says nothing: give it a sentence.")
     require(not answer.leaves_hooks(), "When `layer` never runs, the hook stays on: remove it in `finally`.")
     return "no further than needed, and no error hidden"
 
@@ -178,9 +203,10 @@ def _require_errors_pass(answer, model, x):
     "Errors of the model's own, raised before the layer runs, come out unchanged."
     model.stem.raises = Planted("this layer fails on purpose")
     require(_raised_by(answer, model, model.middle, x) is model.stem.raises,
-            "When the model fails earlier, let its own error pass: catch only your exception.")
+            "When the model fails earlier, its own error must reach the caller: catch only your exception.")
     require(not answer.leaves_hooks(), "When the model fails earlier, the hook stays on: remove it in `finally`.")
-    for kind in (LookupError, KeyError, IndexError, StopIteration, ValueError, RuntimeError, AttributeError):
+    for kind in (LookupError, KeyError, IndexError, StopIteration, ValueError, RuntimeError, AttributeError,
+                 KeyboardInterrupt):
         model.stem.raises = kind("this layer fails on purpose")
         require(_raised_by(answer, model, model.middle, x) is model.stem.raises,
                 f"The model raised a {kind.__name__} of its own before `layer` ran, and your function hides it. Stop "

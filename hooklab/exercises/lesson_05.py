@@ -49,8 +49,8 @@ def _dead_share(answer):
             "That is the fraction of numbers that are zero. A unit that is zero for one image may be positive for "
             "another: first find out for each unit whether it is ever positive.")
     require(not close(2/8),
-            "A unit that is positive once, and only slightly, is not dead: dead means exactly zero everywhere, "
-            "not nearly zero.")
+            "A unit that is positive only slightly, or only in the last batch, is not dead: dead means exactly zero in "
+            "every batch, not nearly zero.")
     once = [part(o).eq(0).float().mean().item() for part in (
         lambda t: t.amin((0, 2, 3)), lambda t: t.amax((2, 3)), lambda t: t.amax(0), lambda t: t[..., 0, 0].amax(0))]
     require(not any(map(close, once)),
@@ -86,6 +86,8 @@ def _colour_image(answer):
     layer = model[2]
     nn.init.normal_(layer.weight, std=1.3)
     batches = [torch.randn(n, 6)*k for n, k in ((50, 1), (50, 4), (30, 12))]
+    theirs = layer.register_forward_hook(lambda m, i, o: None)
+    answer.hooks_before[model] = 1
     outputs = [model[:3](x).detach() for x in batches]
     counts = _counts(outputs)
     image = one_tensor(answer(model, layer, list(batches)),
@@ -132,6 +134,9 @@ def _colour_image(answer):
     require(close(counts.log1p()),
             "The shape is right, but the numbers are not: each entry is log(1 + count), with bins from 0 to 10 "
             "and one column for each batch.")
+    require(theirs.id in layer._forward_hooks,
+            "A hook was on the layer before your function ran, and now it is gone. Remove only your own: keep its handle, "
+            "and call `handle.remove()`.")
     require(not answer.leaves_hooks(),
             "The image is right, but a hook stays on the model when your function is done. Use `with`, or call "
             "`handle.remove()` in `finally`.")
@@ -169,7 +174,8 @@ def _without_gaps(xs):
 def _mean_and_std(answer):
     def tensors(middle, sizes=(5, 500, 60, 1000), factors=(1, 2, 1, 3)):
         def normal(n): return torch.randn(n, generator=torch.Generator().manual_seed(n))
-        return [normal(n)*k + middle + k for n, k in zip(sizes, factors)]
+        xs = [normal(n)*k + middle + k for n, k in zip(sizes, factors)]
+        return [x.view(-1, 5) if len(x) == 60 else x for x in xs]
 
     def given(xs):
         stream = _Stream([x.clone for x in xs])
@@ -182,12 +188,15 @@ def _mean_and_std(answer):
 
     def near(a, b): return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-4)
     xs = tensors(0.)
-    everything = torch.cat(xs).double()
+    everything = torch.cat([x.flatten() for x in xs]).double()
     mean, std = everything.mean().item(), everything.std().item()
     stream, my_mean, my_std = given(xs)
     require(not near(my_mean, sum(x.mean().item() for x in xs)/len(xs)),
             "That is the mean of the means, in which a tensor of 5 numbers counts as much as one of 1,000: weight each "
             "by its number of elements.")
+    rows = sum(x.mean().item()*len(x) for x in xs)/sum(map(len, xs))
+    require(not near(my_mean, rows), "One tensor has two dimensions, and `len(x)` counts only its rows: `x.numel()`.")
+    require(not (near(my_mean, std) and near(my_std, mean)), "The wrong way round: first the mean, then the deviation.")
     require(near(my_mean, mean), f"The mean should be about {mean:.4f}; your function returns {my_mean:.4f}.")
     within = sum(x.var(correction=0).item()*x.numel() for x in xs)
     require(not near(my_std, sum(x.std().item()*x.numel() for x in xs)/len(everything)),

@@ -60,7 +60,8 @@ class _Writes(Callback):
 def _learner(skips=False, n=11):
     model = nn.Sequential(OrderedDict(
         first=nn.Linear(6, 8), drop=nn.Dropout(.5), fades=_Fades(), last=nn.Linear(8, 3)))
-    batches = [(torch.randn(20, 6)*(1 + k), torch.randint(3, (20,))) for k in range(n + 3)]
+    scales = [*range(1, n + 1), 1, 5, 9]
+    batches = [(torch.randn(20, 6)*k, torch.randint(3, (20,))) for k in scales]
     loaders = _Loader(batches[:n], skips), _Loader(batches[n:], False)
     return Learner(loaders, model, F.cross_entropy, cbs=_Writes(), device="cpu", quiet=True)
 
@@ -163,8 +164,8 @@ def _numbers_of_epochs(got):
 @exercise("06b")
 def _validation_stds(answer):
     learn = _learner()
-    seen = {True: [], False: []}
-    handle = learn.model.first.register_forward_hook(lambda m, i, o: seen[m.training].append(o.std().item()))
+    outputs = {True: [], False: []}
+    handle = learn.model.first.register_forward_hook(lambda m, i, o: outputs[m.training].append(o.detach().clone()))
     answer.hooks_before[learn.model] = len(hooks_on(learn.model))
     got = _asked(answer, learn, "first")
     _was_fit(learn, 3)
@@ -172,7 +173,7 @@ def _validation_stds(answer):
     got = _numbers_of_epochs(got)
 
     def close(stds): return len(got) == len(stds) and all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, stds))
-    trained, validated = seen[True], seen[False]
+    trained, validated = ([o.std().item() for o in outputs[kind]] for kind in (True, False))
     right = _means(validated, 3)
     require(got, "The list is empty: was `after_validate` ever called, and does it append to the list?")
     require(not close(validated), "There is a number for each validation batch. For each epoch take their mean.")
@@ -187,6 +188,10 @@ def _validation_stds(answer):
             "The first number is right, but then earlier epochs count again: empty the list in `before_validate`.")
     require(not close(validated[::3]) and not close(validated[2::3]),
             "That is one batch of each validation. Take the mean over all of its batches.")
+    joined = [torch.cat(outputs[False][k:k + 3]).std().item() for k in (0, 3, 6)]
+    require(not close(joined),
+            "That is the standard deviation of all batches of a validation together. Take it for each batch, then the "
+            "mean of these numbers.")
     require(not close(right[-1:]), "That is the last epoch only: append to a list in `after_validate`.")
     require(len(got) == 3, f"One number for each of the 3 epochs was asked; you return {len(got)}.")
     require(close(right),
@@ -233,7 +238,7 @@ def _fit_until_dead(answer):
     learn.model.fades.left = 100
     got = one_number(answer(learn, "fades", .9), "The answer, how many training batches there were,")
     require(learn.writes.modes != [True]*11 + [False],
-            "The fit stops in the first validation, where this layer is always silent: check `self.training` first.")
+            "The fit stops in the first validation, where this layer returns only zeros: check `self.training` first.")
     require(got == 55,
             "While the layer stays alive, the fit should not stop: five epochs have 55 training "
             f"batches. Your function returns {got:g}.")

@@ -43,7 +43,7 @@ class _Net(nn.Module):
         return self.head.forward((x + 2*mid.tanh()).tanh().mean(self.over))
 
 def _of_tokens(): return _Net(nn.Linear(3, 6), nn.Linear(6, 6), (1,))
-def _of_pictures(): return _Net(nn.Conv2d(1, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1), (2, 3))
+def _of_pictures(): return _Net(nn.Conv2d(2, 6, 3), nn.Conv2d(6, 6, 3, padding=1), (2, 3))
 
 def _with(units, to, dim):
     "An edit that sets some units to `to`: a number, or one for each."
@@ -62,7 +62,7 @@ def _tried(answer, model, layer, *args):
         if isinstance(error.__cause__, AttributeError) and "'Identity' object" in str(error):
             raise NotYet("This layer has no weights: any layer may come, so change its output in a hook, not its "
                          "parameters.") from None
-        if "mat1 and mat2" in str(error) or "expected input" in str(error):
+        if any(sign in str(error) for sign in ("mat1 and mat2", "expected input", "are asked for, but there are")):
             raise NotYet("A layer in the middle needs its input from the layer before it: run the whole model on "
                          "`x`.") from None
         raise
@@ -109,7 +109,7 @@ def _without(answer):
         other = model.second if layer is model.tap else model.tap
         at_the_end = whole.index_fill(1, torch.tensor([k for k in units if k < 3], dtype=torch.long), 0)
         require(not _close(got, off(units, other)) and not _close(got, at_the_end),
-                "You edit another layer: edit only the output of `layer`.")
+                "You edit another layer, or the input of this one: edit only the output of `layer`.")
         for dim, what, most in ((1, "positions", 4), (0, "samples of the batch", n)):
             require(max(units) >= most or not _close(got, off(units, dim=dim)),
                     f"Some {what} are zero, not channels: here the channels are the last dimension, `o[..., units]`.")
@@ -123,7 +123,7 @@ def _without(answer):
 def _at_mean(answer):
     model = _of_pictures()
     for layer, units, sizes in ((model.tap, [4, 1], (7, 2, 4)), (model.second, [0, 5, 2], (1, 6))):
-        x, others = torch.rand(5, 1, 5, 4), [n + 2*torch.randn(n, 1, 5, 4) for n in sizes]
+        x, others = torch.rand(5, 2, 5, 4), [n + 2*torch.randn(n, 2, 5, 4) for n in sizes]
         whole, model.most = model.output(x), 0
         try: got = _tried(answer, model, layer, units, x, others)
         except NotYet as error:
@@ -143,6 +143,9 @@ def _named(error):
     require(not any(sign in said for sign in ("expand", "broadcast", "invalid for input of size")),
             "`to=` takes one number for each of the units that are off. The mean over dimensions 0, 2 and 3 is one "
             "number for each channel of `layer`; choose from them: `means[units]`.")
+    require(not isinstance(error.__cause__, IndexError) or "out of bounds" not in said,
+            "There are fewer means than channels. Take the means of the output of `layer` (the model runs on each batch, "
+            "and a hook looks), and not of the pictures.")
     require("must match" not in said, "Batches differ in size and cannot be added: add up `sum((0, 2, 3))` of each.")
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #d762db76
@@ -166,6 +169,10 @@ def _mean_of(model, layer, units, x, others, got, whole):
     require(not _close(got, with_(each.mean(0)[units])),
             "That is the mean of the means of batches. The batches differ in size, so add up sums and numbers of "
             "pixels, and divide once at the end.")
+    require(not _close(got, with_(torch.cat([everything, maps(x)]).mean((0, 2, 3))[units])),
+            "`x` counts in your mean: take the mean over `others` alone.")
+    require(max(units) >= len(everything) or not _close(got, with_(everything.mean((1, 2, 3))[units])),
+            "Those are the means of pictures. Channels are dimension 1: take the mean over dimensions 0, 2 and 3.")
     for n, which in ((-1, "last"), (0, "first")):
         require(not _close(got, with_(each[n][units])),
                 f"That is the mean of the {which} batch alone: a hook stores one call after the other, so add up after "
@@ -179,6 +186,12 @@ def _mean_of(model, layer, units, x, others, got, whole):
     sums = everything.sum((0, 2, 3))[units]
     require(not _close(got, with_(sums / len(everything))),
             "You divide by the number of pictures: divide by pictures × pixels.")
+    require(not _close(got, with_(sums / everything.numel())),
+            "You divide by the number of all values, those of other channels too: divide by pictures × pixels.")
+    pictures = torch.cat(others)
+    require(not any(_close(got, with_(sums / each.numel())) for each in (pictures, pictures[:, 0])),
+            "You count the values of the pictures that go into the model. Count pictures × pixels in the output of "
+            "`layer`, which can have another size.")
     require(not _close(got, with_(sums)), "Those are sums: divide by the number of pictures × pixels.")
     require(_close(got, right), "That is not the model's output when each of the units is at its mean over `others`.")
 
@@ -208,7 +221,12 @@ def _compared(answer):
     score, units, draws = _Score(), [0, 1], [[0, 2], [3, 4], [1, 0], [2, 5], [3, 5], [0, 1], [1, 2], [4, 5]]
     layer = score.model.layer
     answer.hooks_before.setdefault(score.model, 0)  # `compared` is given the layer, not the model
-    got = answer(layer, units, draws, score)
+    try: got = answer(layer, units, draws, score)
+    except NotYet as error:
+        require("_Score" not in str(error), "`score` is a function: call it, `score()`, to get the number.")
+        require("supposed to be a vector" not in str(error),
+                "Each draw is a list of units already: switch off the units of one draw, not a list of lists.")
+        raise
     pair = unpacked(got, 2, "two numbers, how far the score falls and for what fraction of the draws it falls as far")
     fall, share = (one_number(v, what) for v, what in zip(pair, ("The fall", "The fraction of the draws")))
     require(score.calls, "Your function never calls `score()`.")
@@ -226,7 +244,7 @@ def _right_pair(answer, score, fall, share):
             "That is what `score()` returns without the units. Return how far it falls: the score before, minus that.")
     require(not near(fall, 0),
             "Without both units the score falls, but you measure no fall. Neither matters alone, because the other "
-            "does the same: switch all off together, and measure while they are off.")
+            "does the same: switch all off together, to zero and not to a mean, and measure while they are off.")
     require(not near(fall, 1/1.75),
             "Do not divide the fall by anything: `score()` before, minus `score()` without the units.")
     require(near(fall, 1), f"The fall should be 1; your function returns {fall:.3f}.")
@@ -241,6 +259,7 @@ def _right_pair(answer, score, fall, share):
     require(not near(share, 6/8),
             "The wrong way round: count the draws that make the score fall as far or further, not those that do less.")
     require(not near(share, 1),
-            "Every draw counts in your answer. Compare the fall of each draw with the fall of `units`.")
+            "Every draw counts in your answer. Switch off the units of the draw, not `units` again, and count where its "
+            "*fall* (not the score) is `>=` the fall of `units`.")
     require(share <= 1, "The second number should be a fraction: divide by the number of draws.")
     require(near(share, 2/8), f"The fraction of the draws should be {2/8}; your function returns {share:.3f}.")

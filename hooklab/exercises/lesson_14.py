@@ -19,7 +19,8 @@ class _Looks(nn.Module):
     "Two heads look at ten positions, of which the first is the class token."
     def __init__(self):
         super().__init__()
-        self.embed, self.after, self.qkv = nn.Linear(3, 4), nn.Identity(), nn.Linear(4, 12)
+        self.embed, self.after = nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Identity()
+        self.qkv = nn.Linear(4, 12)
         self.pattern, self.heads, self.drop, self.head = nn.Identity(), nn.Identity(), nn.Dropout(0.5), nn.Linear(4, 2)
         self.fails_for, self.seen, self.twice = None, 0, False
 
@@ -63,6 +64,9 @@ def _one_map(answer, model, x, n):
     right = (w / w.sum(-1, keepdim=True)).mean(0).unflatten(1, (3, 3))
     try: got = answer(model, model.pattern, x)
     except NotYet as error:
+        if "must match the size" in str(error):
+            raise NotYet("The sums do not fit the weights: `sum(-1, keepdim=True)` keeps the last dimension, so that "
+                         "each row is divided by its own sum.") from None
         if "too many indices" in str(error):
             raise NotYet("`tap` returns the weights when the whole model runs: hook it, and call `model(x)`.") from None
         if "invalid for input of size" not in str(error) and "don't multiply up" not in str(error): raise
@@ -95,6 +99,8 @@ def _which_map(got, right, whole, mean):
             "You average over the batch first, and divide then. Divide the weights of each sample by their own sum.")
     require(not is_(square(w.mean(0) / w.sum((0, 2))[:, None])) and not is_(square((w / w.sum()).mean(0))),
             "You divide by a sum over the whole batch: each sample and head has its own, `sum(-1, keepdim=True)`.")
+    require(not is_(square((w / w.sum(1, keepdim=True)).mean(0))),
+            "You divide by a sum over heads: the sum of each sample and head is over squares, `sum(-1, keepdim=True)`.")
     require(not is_(square(shares(whole[:, :, 1:, 0]).mean(0))) and not is_(square(mean[:, 1:, 0])),
             "That is how much each square takes from the class token: positions that look come first, "
             "`[:, :, 0, 1:]`.")
@@ -117,7 +123,7 @@ def _patch_position(answer):
         given = a.clone(), b.clone()
         plain = model(b)
         try: got = answer(model, layer, a, b, p)
-        except NotYet as error: raise NotYet(_does_not_fit(str(error), p)) from None
+        except NotYet as error: raise NotYet(_does_not_fit(error)) from None
         require(torch.equal(given[0], a) and torch.equal(given[1], b), "Your function changes `a` or `b` itself.")
         require(not answer.leaves_hooks(), "A hook stays on the model when your function is done: is the edit off? Use "
                                            "`with`, or keep the handle and call `remove()`.")
@@ -130,10 +136,13 @@ def _patch_position(answer):
     return "only this position, and only then"
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #7af69ec0
-def _does_not_fit(said, p):
-    if not any(words in said for words in ("expand", "out of bounds", "must match", "mat1 and mat2", "broadcast")):
-        return said
-    return (f"The patch does not fit its place: {said.rstrip('.')[:160]}. What goes in is one row, the mean of "
+def _does_not_fit(error):
+    said = str(error)
+    if "out of bounds for dimension 1 with size 2" in said:
+        return "The model's output has no positions any more: return all of `model(b)`."
+    if not any(words in said for words in ("expand", "out of bounds", "must match", "broadcast")): return said
+    cause = str(error.__cause__).splitlines()[0].rstrip(". ")
+    return (f"The patch does not fit its place: {cause}. What goes in is one row, the mean of "
             "`of_a[:, p]` over the samples of `a`; where it goes is `[:, p]` in the *output* of `layer`, so a forward "
             "hook puts it there, not a pre-hook.")
 
@@ -168,6 +177,11 @@ def _which_patch(got, model, layer, a, b, p):
     if p < len(b):
         require(not is_(run(patch(of_a.mean(0), at=p))) and not is_(run(patch(of_a[p], at=p))),
                 "You patched sample `p` of the batch: positions are the second dimension, `[:, p]`.")
+    of_mean, mixed = _run_of(model, layer, a.mean(0, keepdim=True)), b.clone()
+    mixed[:, p] = a[:, p].mean(0)
+    require(not is_(run(patch(of_mean[0, p], at=at))) and not is_(model(mixed)),
+            "You take the mean of the inputs in `a`. Run all of `a`, take the mean of what `layer` returns, and put it "
+            "into the output of `layer`, in a hook.")
     if layer is model.after and p == 0:  # its output is its input, and the class token in it is used again
         shared = model.embed(b)
         shared[:, p] = value
@@ -188,7 +202,11 @@ def _head_shares(answer):
         with edit_output(model.heads, patch(new)): return score(model(x))
 
     right = [((patched(of_a, b, h) - low) / (high - low)).item() for h in range(2)]
-    got = answer(model, model.heads, a, b, score)
+    try: got = answer(model, model.heads, a, b, score)
+    except NotYet as error:
+        require("expand" not in str(error), "The patch does not fit its place. Heads are the second dimension: "
+                                            "`of_a[:, h]` goes to `[:, h]`, that is, `at=(slice(None), h)`.")
+        raise
     def numbers(got):
         parts = unpacked(got, 2, "a list of 2 numbers, one for each head")
         return [one_number(part, f"The number of head {h}") for h, part in enumerate(parts)]
@@ -205,6 +223,13 @@ def _head_shares(answer):
     require(not is_([(patched(of_b, a, h) - low) / (high - low) for h in range(2)]),
             "You patch `b` into `a`: run `b`, with a head from `a`.")
     require(not is_([1, 1]), "Everything comes from `a`: run `b`, with one head of `a`.")
+    require(not is_([abs(share) for share in right]) or is_(right),
+            "A head can move the score away from that of `a`, and its number is negative then: do without `abs`.")
+    everywhere = (patched(of_a, b, 0, 1) - low) / (high - low)
+    require(not is_([everywhere, everywhere]), "You patch all heads each time: patch `of_a[:, h]` alone.")
+    at_position = [of_b.index_copy(2, torch.tensor([h]), of_a[:, :, h:h + 1]) for h in range(2)]
+    require(not is_([(patched(new, b, 0, 1) - low) / (high - low) for new in at_position]),
+            "You patched position `h`: heads are the second dimension, `[:, h]`.")
     require(not is_([right[0] * (high - low) / high, right[1] * (high - low) / high]),
             "The whole way is `high - low`: divide by that.")
     require(not is_([(patched(0 * of_a, b, h) - low) / (high - low) for h in range(2)]),
@@ -223,6 +248,9 @@ def _head_shares(answer):
     require(is_(right),
             "When the model is in train mode, dropout gets into your numbers: call `model.eval()` before you measure.")
     require(model.training, "The model was in train mode, and is in eval mode now: restore the mode that it was in.")
+    require(all(m.training for m in model.modules()),
+            "The layers inside the model are still in eval mode: `model.train(mode)` restores them too, and setting "
+            "`model.training` does not.")
     for mode, x, twice in ((True, a, False), (False, b, False), (True, b, True)):
         model.train(mode)
         _survives(answer, model, x, model.heads, a, b, score, twice=twice)

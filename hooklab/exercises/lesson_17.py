@@ -11,7 +11,7 @@ from contextlib import suppress
 import torch
 from torch import nn
 
-from .checking import Answer, NotYet, Planted, exercise, require
+from .checking import Answer, NotYet, Planted, exercise, require, what_it_is
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #bcccedc9
 def _later(answer: Answer, run, what: str):
@@ -40,7 +40,8 @@ def _once(answer):
             "A forward hook is called with three arguments: the layer, its inputs in a tuple, and its output. Pass all "
             "of them on to `hook`.")
     require(torch.allclose(first, 3*plain),
-            "What `hook` returns is lost: your own function has to return it, so that it replaces the output.")
+            "What `hook` returns is lost: your own function has to return it, so that it replaces the output. (`hl.Hook` "
+            "stores it instead: use `layer.register_forward_hook`.)")
     second = runs()
     require(len(seen) == 1, "In the second call of the layer, `hook` was called again: remove it in the first.")
     require(torch.allclose(second, plain), "In the second call the output is not as it was without `hook`.")
@@ -63,6 +64,14 @@ def _once_with_errors(answer, layer, runs, plain):
     require(sorted(seen) == ["one", "other"],
             f"Two hooks were registered, one after the other, and should be called once each; called were {seen}. "
             "Does each of them remove its own handle?")
+    again = []
+    def calls_again(*given):
+        again.append(1)
+        if len(again) == 1: layer(torch.randn(2, 3))
+    answer(layer, calls_again)
+    runs()
+    require(len(again) == 1, "`hook` called the layer itself, and was called a second time: remove it before you call "
+                             "`hook`, not after.")
     def raises(*given): raise Planted("planted")
     answer(layer, raises)
     for last in (False, True):
@@ -102,6 +111,7 @@ def _run(answer):
     require(answer(calls.forward, [], [], 1) == 11, "Without any hook, the answer should be `forward(x)`.")
     _values(answer)
     _errors(answer)
+    _fails_itself(answer)
     _shrinks(answer)
     return "every hook in its turn, and nothing lost when forward fails"
 
@@ -145,6 +155,23 @@ def _errors(answer):
     require(_given(calls, "b")[0] == 2, "Hooks with `always` should get the `x` that `forward` got.")
     require(_given(calls, "c")[-1] != 7, "When `forward` raised there is no output: what a hook returns is ignored.")
     require(_given(calls, "b")[-1] is None, "When `forward` raised there is no output: hooks get `None`.")
+
+
+def _fails_itself(answer):
+    "A hook raises, after another was called."
+    calls = _Calls()
+    def raises(*given):
+        calls.log.append(("raises", *given))
+        raise Planted("planted")
+    passed_on = False
+    try: answer(calls.forward, [], [(calls.tells("first"), True), (raises, True)], 1)
+    except Planted: passed_on = True
+    except NotYet as error:
+        if "returns nothing" not in str(error): raise
+    require(passed_on, "A hook raised an error, and your function returns: let the error through.")
+    for name in ("first", "raises"):
+        require(calls.names().count(name) == 1, "A hook raised an error, and a hook with `always` was called twice: put "
+                                                "`try` around `forward(x)` alone.")
 
 
 def _shrinks(answer):
@@ -219,6 +246,9 @@ def _gradients(answer, case):
     def step(): return torch.autograd.grad(model(x).pow(2).sum(), [*model.parameters()])
     try: after = _later(answer, step, f"In a model with {case}, the pass stopped")
     except NotYet as error:
+        require("invalid number of grad_input" not in str(error),
+                "What the function returns that you gave to `register_full_backward_hook` replaces the gradient: call "
+                "`hook` in it, and return nothing.")
         if "modified inplace" not in str(error) and "BackwardHookFunction" not in str(error): raise
         raise NotYet("A layer that works in place must not be given a view, and `register_full_backward_hook` gives it "
                      "one: pass on a `clone()`.") from None
@@ -226,6 +256,8 @@ def _gradients(answer, case):
     require(all(len(given) == 2 for given in seen), f"`hook` gets two gradients; it got {len(seen[0])} arguments.")
     require(len(seen) == times, f"With {case}, `hook` is called {times} times; it was called {len(seen)} times.")
     require(not any(isinstance(part, tuple) for part in seen[0]), "Give `hook` tensors, not tuples of them.")
+    for part in seen[0]:
+        require(isinstance(part, torch.Tensor), f"Give `hook` the gradients as tensors; it got {what_it_is(part)}.")
     require(case == "a layer that returns its input" or not _same([pair[::-1] for pair in seen], right),
             "The two gradients are swapped: that of the input comes first.")
     require(_same(seen, right), f"With {case}, these are not the gradients of its input and output. {helps}")

@@ -71,6 +71,7 @@ _PARTS = [  # what is changed, the limit, the right answer, what is special abou
     (_doubled, 1e-5, "last", "a port in which `middle` itself is wrong, and all layers in it are right"),
     (_both(_more("first", 1e-3), _more("last", 5.)), 1e-5, "first", "a port with a small mistake and a large one"),
     (_both(_more("first", 1e-3), _more("last", 5.)), 0.05, "last", "a port whose first mistake is below the limit"),
+    (_more("last", 5.), 2., "last", "a port whose outputs are far larger than the original's"),
 ]
 
 
@@ -84,6 +85,8 @@ def _parting(answer):
         require(got in {"", *(name for name, _ in model.named_modules())}, f"{said}, which is no layer's name.")
         require(got != "middle", f"{said}: that has layers inside. Name the layer inside it.")
         require(right != "" or got == "", f"{said}, and it should be \"\".")
+        require(got != "" or right == "" or limit < 1,
+                f"{said}, and it should be {right!r}: divide by the length of the original's output, not the port's.")
         require(got != "" or right == "", f"{said}, and it should be {right!r}.")
         if right == "": continue
         order = ["first", "act", "middle.0", "middle.1", "last"]
@@ -227,7 +230,7 @@ def _best_fix(answer):
         require(name == best or "in place" not in what,
                 f"{said}; the smallest error is {errors[best]:.4g}, with `{best}`. It works in place, and has "
                 "overwritten "
-                "its input when a forward hook runs: keep a `clone()` before.")
+                "its input when a forward hook runs: keep a `clone()` before. (Copied weights do not help: its slope is no weight.)")
         require(name == best or not is_(plain),
                 f"{said}, the error without any exchange: is the exchange on while the port runs, and do you take the "
                 "smallest error?")

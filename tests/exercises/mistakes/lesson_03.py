@@ -21,6 +21,13 @@ mistakes = {
         ("    try: return run()\n    finally: handle.remove()",
          "    try: result = run()\n    finally:\n        handle.remove()\n        return result",
          "your function hides the error"),
+        ("return run()", "return run", "`run()` calls it"),
+        ("register_forward_hook", "register_forward_pre_hook", "before the layer had an output"),
+        ("    try: return run()\n    finally: handle.remove()",
+         "    try: result = run()\n    except Exception as error:\n        handle.remove()\n        raise error\n"
+         "    handle.remove()\n    return result", "is stopped with Ctrl-C"),
+        ("    try: return run()\n", "    try: return run()\n    except BaseException: return 0\n",
+         "your function hides the error"),
     ],
     "03b": [
         ("            self.__exit__()\n", "", "the hooks of the first two stay"),
@@ -54,6 +61,11 @@ mistakes = {
          "    def __enter__(self): return self\n    def __exit__(self, *error):\n        self.pre.remove()\n"
          "        self.post.remove()", "attach them in `__enter__`"),
         ("def Around(layers, before, after): return [layers, before, after]", "`with` needs two methods"),
+        ("self.before(m, i)", "self.before(m, i[0])", "pass on the whole tuple"),
+        ("self.after(m, i, o)", "self.after(m, i[0], o)", "pass on the whole tuple"),
+        ("self.after(m, i, o)", "self.after(m, i, (o,))", "a tuple of 1"),
+        ("self.before(m, i)", "self.before(i, m)", "it should be the layer"),
+        ("    def __exit__(self, *error):", "    def __exit__(self):", "Python calls it with three arguments"),
     ],
     "03c": [
         ("    except Exception: pass", "    finally: pass", "your function failed with it"),
@@ -77,6 +89,13 @@ mistakes = {
          "[n for n, m in model.named_modules() for _ in [*m._forward_hooks, *m._backward_hooks]]",
          "left a forward pre hook on layer `3`"),
         ("return sorted({name for name in after if after.count(name) > before.count(name)})",
-         "return {name: after.count(name) for name in after}", "yours is a dict of 4"),
+         "return {name: after.count(name) for name in after}", "yours is a dict of 6"),
+        ("def leaks(model, run):\n    before = hl.hooks_on(model)\n    try: run()\n    except Exception: pass\n"
+         "    return sorted({row.layer for row in hl.hooks_on(model) if row not in before})",
+         "the rows of the two hooks"),
+        ("after.count(name) > before.count(name)", "after.count(name) != before.count(name)",
+         "has fewer hooks than before"),
+        ("    return sorted(", "    hl.remove_hooks(model)\n    return sorted(", "Your function removes hooks"),
+        ("    except Exception: pass", "    except RuntimeError: pass", "`run` raised a ValueError"),
     ],
 }

@@ -19,7 +19,15 @@ mistakes = {
         ("m.parameters()", "m.parameters(recurse=False)", "The layer `1`, an `nn.Sequential`, is missing"),
         ("def names_of(model, kind):\n    return list(hl.layers(model, kind))", "whose parameters are all frozen"),
         ("def names_of(model, kind):\n    return ['0', '1.1', '1.2.0']",
-         "The layer `1`, an `nn.Sequential`, is missing"),
+         "you name layers of another type"),
+        ("    return [name for", "    model.eval().requires_grad_(True)\n    return [name for",
+         "whose parameters are all frozen"),
+        ("isinstance(m, kind)", "isinstance(m, nn.Linear)", "you name layers of another type"),
+        ("def names_of(model, kind):\n"
+         "    names = [n for n, m in model.named_modules() if n and isinstance(m, kind)\n"
+         "             and any(p.requires_grad for p in m.parameters())]\n"
+         "    model.requires_grad_(True)\n    return names",
+         "only ask"),
     ],
     "04b": [
         ("hook.calls[k]", "hook.stored", "You always return the last call"),
@@ -45,6 +53,13 @@ mistakes = {
         ("def kth_call(model, layer, x, k):\n    for _ in range(k): x = layer(x)\n    return x", "never ran the model"),
         ("def kth_call(model, layer, x, k):\n    model(x)\n    return x", "That is the input of the model"),
         ("hook.calls[k]", "hook.calls[k].sum(0)", "has the shape (3, 4), and yours has (4,)"),
+        ("def kth_call(model, layer, x, k):\n    inputs = []\n    def look(m, i):\n"
+         "        inputs.append(i[0].clone())\n        return inputs[-1]\n"
+         "    with layer.register_forward_pre_hook(look): model(x)\n    return inputs[k]",
+         "a hook that only looks returns nothing"),
+        ("def kth_call(model, layer, x, k):\n    outputs = []\n"
+         "    with layer.register_forward_hook(lambda m, i, o: outputs.append(o.clone())): model(x)\n"
+         "    return outputs[k - 1]", "the output of `layer` in another call"),
     ],
     "04c": [
         ("        raise Found\n", "", "LookupError: the layer did not run"),
@@ -72,5 +87,11 @@ mistakes = {
         ("    except Found: return outputs[0]\n", "", "Now catch it around `model(x)`"),
         ("def stop(m, i, o):\n        outputs.append(o)", "def stop(m, i, o):\n        outputs.append(i[0])",
          "is the input of `layer`"),
+        ("handle.remove()", "layer._forward_hooks.clear()", "a hook that is not yours is gone"),
+        ("    try: model(x)", "    model.eval()\n    try: model(x)", "mode is not as before"),
+        ("class Found(Exception): pass", "Found = KeyboardInterrupt", "raised a KeyboardInterrupt of its own"),
+        ('LookupError("the layer did not run")', "LookupError", "says nothing"),
+        ("    try: model(x)\n    except Found: return outputs[0]",
+         "    try: out = model(x)\n    except Found: return out", "there is no result of it"),
     ],
 }

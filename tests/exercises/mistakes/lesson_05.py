@@ -30,8 +30,10 @@ mistakes = {
         ("def dead_share(o):\n    o = torch.cat(o)\n    dead = 0\n    for u in range(o.shape[1]):\n"
          "        if o[:, u].max() == 0: dead += 1\n    return dead/len(o)", "by the number of images"),
         ("    largest", "    for t in o: t.clamp_(min=.5)\n    largest", "changes the outputs"),
+        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o[:-1]).amax((0, 2, 3))", "in the last batch"),
     ],
     "05b": [
+        ("    return image", "    layer._forward_hooks.clear()\n    return image", "Remove only your own"),
         ("histc(40, 0, 10)", "histc(40)", "a range of its own"),
         (".log1p()", "", "These are the counts"),
         (".log1p()", ".log()", "minus infinity"),
@@ -65,6 +67,8 @@ mistakes = {
          "enumerate(columns)).log1p()", "a hook stays on the model when"),
     ],
     "05c": [
+        ("x.numel()", "len(x)", "only its rows"),
+        ("return mean, (m2 / (n - 1))**0.5", "return (m2 / (n - 1))**0.5, mean", "wrong way round"),
         ("mean += gap * k / (n + k)", "mean += gap / (1 + (n > 0) * (n // k + 1))", "The mean should be about"),
         (" + gap**2 * n * k / (n + k)", "", "gap between the means"),
         ("(m2 / (n - 1))**0.5", "m2 / (n - 1)", "take the square root"),

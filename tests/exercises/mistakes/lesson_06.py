@@ -35,6 +35,13 @@ mistakes = {
     ],
     "06b": [
         ("def validation_stds(learn, name):\n    class PerEpoch(hl.HookCallback):\n        means = []\n"
+         "        def hook(self, m, i, o): return o.detach().clone()\n"
+         "        def before_validate(self): self.kept = []\n"
+         "        def after_batch(self):\n            if not self.training: self.kept += self.hooks.stored\n"
+         "        def after_validate(self): self.means.append(torch.cat(self.kept).std().item())\n"
+         "    per_epoch = PerEpoch(name)\n    learn.fit(3, cbs=per_epoch)\n    return per_epoch.means",
+         "all batches of a validation together"),
+        ("def validation_stds(learn, name):\n    class PerEpoch(hl.HookCallback):\n        means = []\n"
          "        def hook(self, m, i, o): return o.std().item()\n"
          "        def before_epoch(self): self.stds = []\n        def after_batch(self):\n"
          "            if self.training: self.stds.append(self.hooks.stored[0])\n"

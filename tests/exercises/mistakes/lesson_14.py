@@ -18,6 +18,8 @@ mistakes = {
         ("    weights = weights / weights.sum(-1, keepdim=True)\n",
          "    weights = weights.mean(0, keepdim=True)\n    weights = weights / weights.sum(-1, keepdim=True)\n",
          "You average over the batch first"),
+        ("weights.sum(-1, keepdim=True)", "weights.sum(-1)", "keeps the last dimension"),
+        ("weights.sum(-1, keepdim=True)", "weights.sum(1, keepdim=True)", "You divide by a sum over heads"),
         ("weights.sum(-1, keepdim=True)", "weights.sum()", "a sum over the whole batch"),
         ("def class_attention(model, tap, x):\n    return tap(x).mean(0)[:, 0, 1:].unflatten(1, (3, 3))",
          "when the whole model runs"),
@@ -52,6 +54,13 @@ mistakes = {
         ("hl.patch(of_a, at=(slice(None), p))): return", "hl.patch(of_a, at=(slice(None), p))): pass\n    return",
          "is it on while"),
         ("return model(b)", "return model(a)", "should have the shape (4, 2)"),
+        ("return model(b)", "return model(b)[:, p]", "has no positions any more"),
+        ("model(a)\n", "model(a.mean(0, keepdim=True))\n", "You take the mean of the inputs in `a`"),
+        ("def patch_position(model, layer, a, b, p):\n    b = b.clone()\n    b[:, p] = a[:, p].mean(0)\n"
+         "    return model(b)", "You take the mean of the inputs in `a`"),
+        ("def patch_position(model, layer, a, b, p):\n    of_a = layer(a)[:, p].mean(0)\n"
+         "    with hl.edit_output(layer, hl.patch(of_a, at=(slice(None), p))): return model(b)",
+         "needs its input from the layer before it"),
         ("return model(b)", "return model(a)[:4]", "That is not the model's output when only position"),
         ("model(a)\n", "model(b)\n", "over the samples of `b`"),
         ("with hl.edit_output(layer, hl.patch(of_a, at=(slice(None), p))): return model(b)",
@@ -81,6 +90,13 @@ mistakes = {
         ("    model.eval()\n", "", "dropout gets into your numbers"),
         ("    finally: model.train(was_training)", "    finally: pass", "in eval mode now"),
         ("    finally: model.train(was_training)", "    finally: model.train()", "in train mode now"),
+        ("model.train(was_training)", "model.training = was_training", "`model.train(mode)` restores them too"),
+        ("hl.patch(of_a[:, h], at=(slice(None), h))", "hl.patch(of_a[:, h], at=h)", "`of_a[:, h]` goes to `[:, h]`"),
+        ("hl.patch(of_a[:, h], at=(slice(None), h))", "hl.patch(of_a)", "You patch all heads each time"),
+        ("hl.patch(of_a[:, h], at=(slice(None), h))", "hl.patch(of_a[:, :, h], at=(slice(None), slice(None), h))",
+         "You patched position `h`"),
+        ("float((score(model(b)) - low) / (high - low))", "abs(float((score(model(b)) - low) / (high - low)))",
+         "do without `abs`"),
         ("def head_shares(model, heads, a, b, score):\n    was = model.training\n    model.eval()\n"
          "    with hl.hook_output(heads) as hook: high = score(model(a))\n"
          "    low, shares = score(model(b)), []\n    for h in range(2):\n"

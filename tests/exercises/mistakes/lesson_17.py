@@ -31,6 +31,11 @@ mistakes = {
             "a hook stays on the model",
         ),
         (
+            "        handle.remove()\n        return hook(m, args, output)",
+            "        try: return hook(m, args, output)\n        finally: handle.remove()",
+            "not after",
+        ),
+        (
             "def once(layer, hook):\n    global handle\n    def yours(m, args, output):\n        handle.remove()\n"
             "        return hook(m, args, output)\n    handle = layer.register_forward_hook(yours)\n"
             "    return handle",
@@ -105,8 +110,24 @@ mistakes = {
             "        for hook, always in [*hooks]:\n            if always: hook(x, output)\n    return output",
             "Called should be three, `forward`, and three",
         ),
+        (
+            "def run(forward, pre_hooks, hooks, x):\n    try:\n        for pre in [*pre_hooks]:\n"
+            "            new = pre(x)\n            x = x if new is None else new\n        output = forward(x)\n"
+            "        for hook, _ in [*hooks]:\n            new = hook(x, output)\n"
+            "            output = output if new is None else new\n    except Exception:\n"
+            "        for hook, always in [*hooks]:\n            if always: hook(x, None)\n        raise\n"
+            "    return output",
+            "around `forward(x)` alone",
+        ),
     ],
     "17c": [
+        (
+            "def on_gradients(layer, hook):\n"
+            "    handle = layer.register_full_backward_hook(lambda m, gi, go: hook(gi[0], go[0]))\n"
+            "    return handle.remove",
+            "and return nothing",
+        ),
+        ('hook(g, kept["of output"])', 'hook(g.numpy(), kept["of output"].numpy())', "gradients as tensors"),
         ("x = {}, args[0].clone()", "x = {}, args[0]", "not the gradients of its input and output"),
         ("x = {}, args[0].clone()", "x = {}, args[0].view_as(args[0])", "not a view"),
         (

@@ -11,6 +11,7 @@ mistakes = {
             "(a[name] - b[name]).abs().max() > limit",
             "the error is relative",
         ),
+        ("limit * a[name].norm()", "limit * b[name].norm()", "not the port's"),
         ("        for handle in handles: handle.remove()\n", "", "a hook stays on the model"),
         (
             'next((name for name in a if (a[name] - b[name]).norm() > limit * a[name].norm()), "")',
