@@ -74,8 +74,8 @@ def one_of(rng: Random, choices: list | tuple):
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #e3721422
 def plainly(name: str) -> str:
-    "A name without capitals, hyphens, articles and plurals."
-    words = re.split(r"[^a-z0-9]+", str(name).lower())
+    "A name without capitals, hyphens, articles and plurals, and with `lr` spelled out."
+    words = re.split(r"[^a-z0-9]+", re.sub(r"\blr\b", "learning rate", str(name).lower()))
     return " ".join(re.sub(r"(?<=[a-rt-z])s$", "", word) for word in words if word not in ("the", "a", "an", ""))
 
 

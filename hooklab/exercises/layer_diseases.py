@@ -132,7 +132,8 @@ def samples_alike_in(p, rng):
 
 @disease("NaN or Inf", 1, NOT, "relu cnn", BACKWARD,
          "the layer that makes the first number that is not finite: `hl.find_nan` around `patient.train()`",
-         "nan, inf, nan loss, not finite, square root of zero, sqrt of zero, root of zero")
+         "nan, inf, nan loss, not finite, square root of zero, sqrt of zero, root of zero, square root, sqrt at zero, "
+         "nan gradient, infinite gradient, gradient not finite, nan in backward, nan in the backward pass")
 def nan_in(p, rng):
     k = a_layer(p, rng)
     p.model.set_submodule(f"act{k}", Root())

@@ -6,6 +6,8 @@
 __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #4fd66086
+from itertools import combinations
+
 import torch
 from torch import Tensor, nn
 
@@ -22,13 +24,13 @@ class _Mean(nn.Module):
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #b8af78ec
 _ADVICE = {
     "must match the size":
-        "The weights do not fit the maps, whose shape is (pictures, maps, height, width). With one weight for each "
-        "map, they need the shape `(-1, 1, 1)`; with one for each picture and map, `(-1, maps, 1, 1)`. Use `view`, "
+        "The weights do not fit the maps, whose shape is (images, maps, height, width). With one weight for each "
+        "map, they need the shape `(-1, 1, 1)`; with one for each image and map, `(-1, maps, 1, 1)`. Use `view`, "
         "`[..., None, None]` or `keepdim=True`.",
     "'tuple' object has no attribute":
         "`torch.autograd.grad` returns a tuple, with a gradient for each input tensor: "
         "`gradient, = torch.autograd.grad(…)`.",
-    "scalar outputs": "Only a single number has a gradient: sum the scores of the pictures, which do not mix.",
+    "scalar outputs": "Only a single number has a gradient: sum the scores of the images, which do not mix.",
     "does not require grad":
         "There is no gradient path from the score to the maps that you keep. Keep them with `detach=False`, "
         "and not under `torch.no_grad()`."}
@@ -44,45 +46,65 @@ def _made(answer, *args):
         raise
 
 
-def _close(got, right): return got.shape == right.shape and torch.allclose(got, right, rtol=1e-3, atol=1e-5)
-
-
 def _is_map(got, x):
     require(isinstance(got, Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
     shape = (len(x), *x.shape[2:])
     require(tuple(got.shape) == shape,
-            f"There should be one map for each picture, {shape}; your tensor has shape {tuple(got.shape)}. Sum over "
+            f"There should be one map for each image, {shape}; your tensor has shape {tuple(got.shape)}. Sum over "
             "the maps of the layer, dimension 1, and over nothing else.")
     require(not got.requires_grad,
             "Your maps still require gradients, and keep the graph of the whole pass in memory: `.detach()` them.")
     return got
 
+# %% ../../nbs/lib/exercises/lesson-12.ipynb #6ae7ed09
+def _close(got, right): return got.shape == right.shape and torch.allclose(got, right, rtol=1e-3, atol=1e-5)
+
+
+def _drawn(case):
+    "What `case()` returns: the right map first, a dict from mistakes to maps last. Drawn until all maps differ."
+    for _ in range(1000):
+        drawn = case()
+        if not any(_close(a, b) for a, b in combinations([drawn[0], *drawn[-1].values()], 2)): return drawn
+    raise RuntimeError("no draw tells the mistakes apart")
+
+
+def _require_map(got, right, mistakes, otherwise):
+    "Stop unless `got` is `right`, with the mistake it shows."
+    if _close(got, right): return
+    for mistake, wrong in mistakes.items(): require(not _close(got, wrong), mistake)
+    require(False, otherwise)
+
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #68306aa5
+def _classes(c):
+    "A network, images, and the maps of their classes `c`, as they should be and as mistakes make them."
+    model, x = _Mean(), torch.rand(4, 1, 6, 7)
+    maps, weight = model.body(x).detach(), model.head.weight.detach()
+    def of(weights): return torch.einsum("bk,bkhw->bhw", weights, maps)
+    right = of(weight[c])
+    unweighted = ("These are the maps without any weights: they do not depend on the class. Row `c` of "
+                  "`model.head.weight` does.")
+    return right, model, x, {
+        unweighted: maps.sum(1),
+        unweighted + " And the pixels should add up to the logit: take the sum.": maps.mean(1),
+        "You take column `c` of the weights. The weights of class `c` are a row, `model.head.weight[c]`.":
+            of(weight[:, c].T),
+        "You sum over the classes too: take only the weights of `c`.": of(weight.sum(0).expand(4, -1)),
+        "All your maps are for the class of the first image: each image has its own class in `c`.":
+            of(weight[c[0]].expand(4, -1)),
+        "That is one of the maps. Maps do not belong to classes: each map has a weight for class `c`, in row `c` of "
+        "`model.head.weight`.": maps[range(4), c],
+        "You added the bias to each pixel: it belongs to none of them.":
+            right + model.head.bias[c].detach()[:, None, None],
+        "That is the mean over the maps; take the sum, so that the pixels add up to the logit.": right/5,
+        "The negative values are missing: they are evidence against the class.": right.relu()}
+
+
 @exercise("12a")
 def _class_map(answer):
     for c in (torch.tensor([0, 3, 4, 1]), torch.tensor([2, 2, 0, 4])):
-        model, x = _Mean(), torch.rand(4, 1, 6, 7)
-        maps, weight = model.body(x).detach(), model.head.weight.detach()
-        def of(weights, maps=maps): return torch.einsum("bk,bkhw->bhw", weights, maps)
-        got, right = _is_map(_made(answer, model, x, c), x), of(weight[c])
-        require(not _close(got, maps.sum(1)) and not _close(got, maps.mean(1)),
-                "These are the maps without any weights: they do not depend on the class. Row `c` of "
-                "`model.head.weight` does.")
-        require(not _close(got, of(weight[:, c].T)),
-                "You take column `c` of the weights. The weights of class `c` are a row, `model.head.weight[c]`.")
-        require(not _close(got, of(weight.sum(0).expand(4, -1))),
-                "You sum over the classes too: take only the weights of `c`.")
-        require(not _close(got, of(weight[c[0]].expand(4, -1))),
-                "All your maps are for the class of the first image: each image has its own class in `c`.")
-        require(not _close(got, maps[range(4), c]),
-                "That is one of the maps. Maps do not belong to classes: each map has a weight for class `c`, in row "
-                "`c` of `model.head.weight`.")
-        require(not _close(got, right + model.head.bias[c].detach()[:, None, None]),
-                "You added the bias to each pixel: it belongs to none of them.")
-        require(not _close(got, right/5),
-                "That is the mean over the maps; take the sum, so that the pixels add up to the logit.")
-        require(not _close(got, right.relu()), "The negative values are missing: they are evidence against the class.")
-        require(_close(got, right), "It is not the sum of the maps of `body`, each times its weight for class `c`.")
+        right, model, x, mistakes = _drawn(lambda c=c: _classes(c))
+        _require_map(_is_map(_made(answer, model, x, c), x), right, mistakes,
+                     "It is not the sum of the maps of `body`, each times its weight for class `c`.")
     return "each pixel has its part of the logit"
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #becc6a6e
@@ -96,11 +118,36 @@ def _gradient(model, x, c):
     return maps.detach(), torch.autograd.grad(model[2:](maps)[:, c].sum(), maps)[0]
 
 
+def _positive_case(c=2):
+    model, x = _deep(), torch.rand(3, 1, 5, 6)
+    maps, gradient = _gradient(model, x, c)
+    weights = gradient.mean((2, 3), keepdim=True)
+    def weighed(weights): return (weights*maps).sum(1)
+    share, every = weighed(weights), sum(_gradient(model, x, k)[1] for k in range(4))
+    probable = _gradient(nn.Sequential(*model, nn.Softmax(1)), x, c)[1]
+    negative = "You set negative weights to zero: set negative values of the map to zero, after the sum."
+    return share.relu(), model, x, {
+        "Negative values should be zero: `.relu()` at the end.": share,
+        "You take absolute values: negative values should be zero, `.relu()` at the end.": share.abs(),
+        negative: weighed(weights.relu()), f"{negative} Only there.": weighed(weights.relu()).relu(),
+        "In your map each pixel has its own weight. Grad-CAM has one for each map: the mean of its gradient over "
+        "height and width.": weighed(gradient).relu(),
+        "Your map is too small by the number of images: sum their scores, do not take the mean.": share.relu()/3,
+        "Each image has its own weights: take the mean over height and width, not over the images.":
+            weighed(gradient.mean((0, 2, 3), keepdim=True)).relu(),
+        "Your weights are sums: take the mean of the gradient over height and width.": share.relu()*30,
+        "You take the mean over the maps: take their sum.": share.relu()/4,
+        "You sum the scores of all classes: use only that of `c`.": weighed(every.mean((2, 3), keepdim=True)).relu(),
+        "You take the gradient of probabilities: no `softmax`, the score of a class is its logit.":
+            weighed(probable.mean((2, 3), keepdim=True)).relu(),
+        "You set negative values to zero in each map: sum first.": (weights*maps).relu().sum(1),
+        "You use the weights of the first image for all: each image has its own.": weighed(weights[:1]).relu()}
+
+# %% ../../nbs/lib/exercises/lesson-12.ipynb #eec64ca3
 @exercise("12b")
 def _positive_map(answer):
-    model, x, c = _deep(), torch.rand(3, 1, 5, 6), 2
-    maps, gradient = _gradient(model, x, c)
-    share = (gradient.mean((2, 3), keepdim=True)*maps).sum(1)
+    c = 2
+    right, model, x, mistakes = _drawn(_positive_case)
     model[0].weight.grad = before = torch.ones_like(model[0].weight)
     try: got = _made(answer, model, model[1], x, c)
     except NotYet as error:
@@ -116,37 +163,14 @@ def _positive_map(answer):
             "`zero_grad()` removes those that were there. `torch.autograd.grad(score, maps)` leaves them alone.")
     require(not x.requires_grad and x.grad is None,
             "`x` itself asks for a gradient now, or has one: let a copy ask, `x.detach().clone().requires_grad_()`.")
-    require(not _close(got, share), "Negative values should be zero: `.relu()` at the end.")
-    positive = (gradient.mean((2, 3), keepdim=True).relu()*maps).sum(1)
-    require(not _close(got, positive) and not _close(got, positive.relu()),
-            "You set negative weights to zero: set negative values of the map to zero, after the sum.")
-    require(not _close(got, (gradient*maps).sum(1).relu()),
-            "In your map each pixel has its own weight. Grad-CAM has one for each map: the mean of its "
-            "gradient over height and width.")
-    require(not _close(got, share.relu()/3),
-            "Your map is too small by the number of pictures: sum their scores, do not take the mean.")
-    require(not _close(got, (gradient.mean((0, 2, 3), keepdim=True)*maps).sum(1).relu()),
-            "Each picture has its own weights: take the mean over height and width, not over the pictures.")
-    require(not _close(got, share.relu()*30),
-            "Your weights are sums: take the mean of the gradient over height and width.")
-    require(not _close(got, share.relu()/4), "You take the mean over the maps: take their sum.")
-    every = sum(_gradient(model, x, k)[1] for k in range(4))
-    require(not _close(got, (every.mean((2, 3), keepdim=True)*maps).sum(1).relu()),
-            "You sum the scores of all classes: use only that of `c`.")
-    probable = _gradient(nn.Sequential(*model, nn.Softmax(1)), x, c)[1]
-    require(not _close(got, (probable.mean((2, 3), keepdim=True)*maps).sum(1).relu()),
-            "You take the gradient of probabilities: no `softmax`, the score of a class is its logit.")
-    weighted = gradient.mean((2, 3), keepdim=True)*maps
-    require(not _close(got, weighted.relu().sum(1)), "You set negative values to zero in each map: sum first.")
-    require(not _close(got, (gradient.mean((2, 3), keepdim=True)[:1]*maps).sum(1).relu()),
-            "You use the weights of the first image for all: each image has its own.")
-    require(_close(got, share.relu()),
-            "It is not the sum of the maps, each times the mean of its gradient, with negative values set to zero.")
-    _of_frozen(answer, model, x, c, share)
+    _require_map(got, right, mistakes,
+                 "It is not the sum of the maps, each times the mean of its gradient, with negative values "
+                 "set to zero.")
+    _of_frozen(answer, model, x, c, right)
     return "you can map what any layer contributes, and the parameters never notice"
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #1a4511ef
-def _of_frozen(answer, model, x, c, share):
+def _of_frozen(answer, model, x, c, right):
     "The same map, of a network without any parameter that asks for a gradient."
     model.requires_grad_(False)
     try: got = _is_map(answer(model, model[1], x, c), x)
@@ -155,56 +179,59 @@ def _of_frozen(answer, model, x, c, share):
         raise NotYet("Right, but not for a frozen network: nothing is recorded where neither a parameter nor the "
                      "input asks for a gradient. Let a copy of the input ask: "
                      "`x.detach().clone().requires_grad_()`.") from None
-    require(_close(got, share.relu()), "Right, but your map is another one when the network is frozen.")
+    require(_close(got, right), "Right, but your map is another one when the network is frozen.")
     require(not any(p.requires_grad for p in model.parameters()), "The network was frozen, and now it is not.")
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #4560ba7f
-@exercise("12c")
-def _ablation_map(answer):
-    model, x, c = _deep(), torch.rand(3, 1, 5, 6), 1
+def _ablation_case(c=1):
+    model, x = _deep(), torch.rand(3, 1, 5, 6)
     with torch.no_grad(): model[2].weight.mul_(6)
     maps, gradient = _gradient(model, x, c)
-    with torch.no_grad():
-        score = model(x)[:, c]
-        edited = [maps.clone() for _ in range(4)]
-        for k, m in enumerate(edited): m[:, k] = 0
-        scores = torch.stack([model[2:](m)[:, c] for m in edited], 1)
-        falls, kept = score[:, None] - scores, []
-        removed = maps.clone()
-        for k in range(4):
-            removed[:, k] = 0
-            kept.append(model[2:](removed)[:, c])
 
     def weighed(weights): return (weights[..., None, None]*maps).sum(1)
+
+    @torch.no_grad()
+    def scores(change, one_by_one=True, of=model[2:]):
+        "The logit of `c` with each map changed: one alone, or with all before it."
+        edited, of_each = maps.clone(), []
+        for k in range(4):
+            if one_by_one: edited = maps.clone()
+            edited[:, k] = change(maps[:, k])
+            of_each.append(of(edited)[:, c])
+        return torch.stack(of_each, 1)
+
+    likely = nn.Sequential(model[2:], nn.Softmax(1))
+    with torch.no_grad(): score, probability = model(x)[:, c, None], likely(maps)[:, c, None]
+    without = scores(torch.zeros_like)
+    falls = score - without
     right = weighed(falls)
-    got = _is_map(_made(answer, model, model[1], x, c), x)
-    require(got.any(),
-            "Your map is all zeros. Does your hook return the changed maps? And do the maps that you "
-            "weight come from an ordinary pass?")
-    require(not _close(got, -right), "Upside down: the weight is how far the score falls, so before minus after.")
-    require(not _close(got, weighed(scores)),
-            "Your weights are the scores without the map: use how far the score falls.")
-    require(not _close(got, weighed(score[:, None] - torch.stack(kept, 1))),
-            "You remove one map after the other and put none back: remove each alone. Is the edit still on?")
-    require(not _close(got, weighed(falls.mean(0, keepdim=True).expand_as(falls))),
-            "Each picture has its own weights: do not take the mean over the pictures.")
-    require(not _close(got, weighed(falls.sum(0, keepdim=True).expand_as(falls))),
-            "Each picture has its own weights: do not sum the scores.")
-    require(not _close(got, (falls[..., None, None]*maps)[:, :len(x)].sum(1)),
-            "`len(maps)` is the number of pictures; there are `maps.shape[1]` maps.")
-    require(not _close(got, weighed(gradient.mean((2, 3)))),
-            "Those are the weights of Grad-CAM. Here they come from an experiment.")
-    require(not _close(got, maps.sum(1)), "These are the maps without any weights.")
-    require(not _close(got, right.relu()), "The negative values are missing: here they should not be set to zero.")
-    require(not _close(got, weighed(falls/score[:, None])),
-            "Your weights are relative falls, divided by the logit. Ablation-CAM is published so; here the fall itself "
-            "is asked for, which a logit near zero does not blow up.")
-    with torch.no_grad():
-        for k, m in enumerate(edited): m[:, k] = maps[:, k].mean()
-        by_mean = score[:, None] - torch.stack([model[2:](m)[:, c] for m in edited], 1)
-        for k, m in enumerate(edited): m[:, k] = maps[:, k].mean((1, 2), keepdim=True)
-        by_own_mean = score[:, None] - torch.stack([model[2:](m)[:, c] for m in edited], 1)
-    require(not any(_close(got, weighed(f)) for f in (by_mean, by_own_mean)),
-            "You set the map to its mean. That is a good choice too, but here it should be zero.")
-    require(_close(got, right), "It is not the sum of the maps, each times how far the score of `c` falls without it.")
+    mean = "You set the map to its mean. That is a good choice too, but here it should be zero."
+    return right, model, x, {
+        "Your map is all zeros. Does your hook return the changed maps? And do the maps that you weight come from an "
+        "ordinary pass?": torch.zeros_like(right),
+        "Upside down: the weight is how far the score falls, so before minus after.": -right,
+        "Your weights are the scores without the map: use how far the score falls.": weighed(without),
+        "You remove one map after the other and put none back: remove each alone. Is the edit still on?":
+            weighed(score - scores(torch.zeros_like, one_by_one=False)),
+        "Each image has its own weights: do not take the mean over the images.":
+            weighed(falls.mean(0, keepdim=True).expand_as(falls)),
+        "Each image has its own weights: do not sum the scores.": weighed(falls.sum(0, keepdim=True).expand_as(falls)),
+        "`len(maps)` is the number of images; there are `maps.shape[1]` maps.":
+            (falls[..., None, None]*maps)[:, :len(x)].sum(1),
+        "Those are the weights of Grad-CAM. Here they come from an experiment.": weighed(gradient.mean((2, 3))),
+        "These are the maps without any weights.": maps.sum(1),
+        "The negative values are missing: here they should not be set to zero.": right.relu(),
+        "Your weights are relative falls, divided by the logit. Ablation-CAM is published so; here the fall itself "
+        "is asked for, which a logit near zero does not blow up.": weighed(falls/score),
+        "You take the fall of a probability: no `softmax`, the score of a class is its logit.":
+            weighed(probability - scores(torch.zeros_like, of=likely)),
+        mean: weighed(score - scores(lambda m: m.mean().expand_as(m))),
+        f"{mean} Yours differs for each image.": weighed(score - scores(lambda m: m.mean((1, 2), keepdim=True)))}
+
+
+@exercise("12c")
+def _ablation_map(answer):
+    right, model, x, mistakes = _drawn(_ablation_case)
+    _require_map(_is_map(_made(answer, model, model[1], x, 1), x), right, mistakes,
+                 "It is not the sum of the maps, each times how far the score of `c` falls without it.")
     return "each map is weighted by what happens without it"

@@ -63,6 +63,8 @@ def _step_change(answer):
         for what, number in wrong.items(): require(not is_(number.item()), f"That is {what}.")
         if layer == 0:
             cut = ((before + change).relu() - before.relu()).pow(2).mean().sqrt().item()
+            whole = (twin(x) - _wide().eval()(x)).pow(2).mean().sqrt().item()
+            require(not is_(whole), "That is the change of the model's output: hook `layer`, and keep its own output.")
             require(not is_(cut), "The next layer works in place and has overwritten what you kept: keep a `clone()`.")
         require(is_(right), f"It should be about {right:.4f}; yours is {got:.4f}. Is the model in eval mode in both "
                             "measurements?" if training else f"It should be about {right:.4f}; yours is {got:.4f}.")
@@ -177,8 +179,10 @@ def _exponents(answer):
         require(set(asked) == {(w, s) for w in widths for s in spread}, "`make` should be called for each width and "
                 "each seed.")
         require(not {"", "inside"} & got.keys(), "Leave out layers with layers inside: `\"\"` and `inside`.")
-        require(got.keys() >= {"a", "inside.1"}, f"The names should be {['a', 'inside.0', 'inside.1']}; yours are "
-                                                 f"{sorted(map(str, got))}.")
+        require(got.keys() >= {"a", "inside.1"}, f"The names should be {['a', 'inside.1']}; yours are "
+                                                 f"{sorted(map(str, got))}. (`inside.0` does not change. If "
+                                                 "`a` does not in your numbers: the next layer works in place, so "
+                                                 "keep a `clone()`.)")
         _exponent(one_number(got["a"], "Each exponent"), widths, power)
         ends = _slope(widths, [math.log(s/w**power) for s, w in zip(_irregular(widths, power), widths)])
         require(math.isclose(one_number(got["inside.1"], "Each exponent"), ends, abs_tol=1e-3),

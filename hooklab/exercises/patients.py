@@ -131,6 +131,10 @@ class Patient(Examined):
 
     def _checked(self, name, layer) -> str:
         layer = next((n for n, module in self.model.named_modules() if module is layer), layer)
+        if str(layer) in dict(self.model.named_parameters()): layer = str(layer).rpartition(".")[0]
+        known = [n for n, _ in self.model.named_modules() if n]
+        if self._layers and layer is not None and str(layer) not in known: raise NotYet(
+            f"This patient has no layer {str(layer)!r}. Its layers are {', '.join(known)}.")
         return what_is_said(self._plan.disease, self._layers, self._tries, name, layer)
 
 # %% ../../nbs/lib/exercises/patients.ipynb #725d6727
@@ -146,8 +150,8 @@ def what_is_said(disease: Disease, layers: list[str], tries: int, name: str, lay
     looks = ended(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
     if what not in (disease.what, *disease.also):
         other = DISEASES.get(what)
-        differs = f" With {what}, one would see this: {other.symptom}" if other and other.symptom else ""
-        wrong = f"It is not {what}." if other else f"{what} is what one sees, and the name of no disease here."
+        differs = f" With it, one would see this: {other.symptom}" if other and other.symptom else ""
+        wrong = f"It is not “{what}”." if other else f"“{what}” is what one sees, and the name of no disease here."
         raise NotYet(f"{wrong}{differs} {looks}")
     if layer is None and layers and len(layers) < 4:
         raise NotYet(f"That is the disease. In which layer? `patient.check({disease.what!r}, layer)`. {looks}")

@@ -60,7 +60,8 @@ def too_few_samples_in(p, rng):
 
 @disease("label in the input", 3, NEW, "relu tanh cnn rnn", OLD_AND_NEW,
          "one batch beside the stored inputs of the same rows: is there something in it that new inputs do not have?",
-         "leak, label leak, leakage, data leak, target leakage, label leakage, leaked labels, labels leak")
+         "leak, label leak, leakage, data leak, target leakage, label leakage, leaked labels, labels leak, "
+         "data leakage, label leaks into the input, answer in the input, answer is in the input")
 def label_in_the_input_in(p, rng):
     def batch(p, i):
         x, y = usual_batch(p, i)
@@ -136,7 +137,8 @@ def decay_too_strong_in(p, rng):
 @disease("not in the optimizer", 2, SLOW, "relu tanh rnn", MODEL_AND_OPTIMIZER,
          "which parameters get a gradient and do not move: compare them before and after ten steps",
          "optimizer lacks parameters, parameters missing in the optimizer, missing parameters, optimizer has only the "
-         "head, only the head is trained, forgotten parameters, optimizer without some parameters")
+         "head, only the head is trained, forgotten parameters, optimizer without some parameters, "
+         "parameters not in the optimizer")
 def not_in_the_optimizer_in(p, rng):
     p.optimizer = NETWORKS[p.kind].optimizer(p.model.head.parameters())
     hidden = [name for name, layer in p.model.named_children() if name != "head"]
@@ -207,11 +209,12 @@ def eval_mode_in(p, rng):
 @disease("scheduler each batch", 2, SLOW, "relu tanh cnn rnn", STEPS_OF,
          "the learning rate, `patient.optimizer.param_groups[0]['lr']`, step after step",
          "scheduler every batch, scheduler, scheduler too fast, learning rate decays too fast, schedule too short, "
-         "scheduler kills the rate, rate falls too fast")
+         "scheduler kills the rate, rate falls too fast, learning rate falls too fast, learning rate falls, "
+         "learning rate decay, learning rate decays, rate decays, learning rate schedule, learning rate goes to zero")
 def scheduler_each_batch_in(p, rng):
     def step(p, x, y):
         loss = usual_step(p, x, y)
-        p.scheduler.step()
+        if p.scheduler: p.scheduler.step()
         return loss
     p.scheduler, p.step = torch.optim.lr_scheduler.ExponentialLR(p.optimizer, .8), step
     return []

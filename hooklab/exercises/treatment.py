@@ -21,6 +21,7 @@ from hooklab.exercises.twins import BATCH, GUESS, N_TRAIN, N_STEPS, Training, lo
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #c7f1baa3
 CURED = 1.2  # times the loss of the healthy twin
+NEARLY = 1.5  # times that loss: the treatment helps, and not enough
 APART = 10_000  # between the seeds of the three patients
 LARGEST_BATCH = 2*BATCH
 
@@ -75,13 +76,17 @@ def treated(p: Training, f: Callable) -> Training:
     return p
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #08f2de31
+CALLS = (" The clinic calls `batch(patient, i)`, `step(patient, inputs, labels)`, `loss(output, labels)` and "
+         "`prepare(inputs)`.")
+
+
 def trained(p: Training, f: Callable, after_step: Callable | None = None) -> Training:
     "Train a treated patient; its errors become sentences."
     try: p.train(after_step=after_step)
     except NotYet: raise
     except Exception as error:
         where = f"After the treatment, the training stops in step {len(p.losses)}."
-        raise NotYet(f"{where} {explained(error, f)}") from error
+        raise NotYet(f"{where} {explained(error, f)}{CALLS if 'positional argument' in str(error) else ''}") from error
     return p
 
 
@@ -139,7 +144,10 @@ def treatment(
         all_three = [own, *(outcome_of(admit(seed + k*APART), f) for k in (1, 2))]
     losses, twins = written(r.loss for r in all_three), written(r.twin for r in all_three)
     said = f"Loss on new data, of this patient and two others: {losses}; of their healthy twins: {twins}."
-    require(all(r.ratio <= CURED for r in all_three),
+    worst = max(r.ratio for r in all_three)
+    require(not CURED < worst <= NEARLY, f"{said} It helps all three, but at most {CURED} times the twin's loss is "
+            f"asked for, and one has {worst:.2f} times: something small still differs from a healthy training.")
+    require(worst <= CURED,
             f"{said} It helps this patient and not the others: does it set something that fits one seed only, such as "
             "a row, a unit or a number?")
     return f"cured. {said}"

@@ -228,7 +228,10 @@ def test_every_alias_leads_to_its_disease():
     ("Dying ReLU", "dead units"), ("dead-neurons", "dead units"), ("forgot zero_grad", "no zero_grad"),
     ("the learning rate too high", "learning rate too large"), ("Overfitting", "too few samples"),
     ("Softmax before cross-entropy", "activation before the loss"), ("data leak", "label in the input"),
-    ("exploding gradients", "gradients explode")])
+    ("exploding gradients", "gradients explode"),
+    ("LR too high", "learning rate too large"), ("lr decays too fast", "scheduler each batch"),
+    ("NaN in the backward pass", "NaN or Inf"), ("data leakage", "label in the input"),
+    ("parameters not in the optimizer", "not in the optimizer")])
 def test_what_people_write(name, what): assert named(name) == what
 
 
@@ -244,12 +247,25 @@ def test_right_answers(capsys):
     assert "whole run" in capsys.readouterr().out
 
 
+def test_a_parameter_names_its_layer(capsys):
+    of("not in the optimizer").check("not in the optimizer", of("not in the optimizer")._layers[0])
+    p = one_with("not in the optimizer", "tanh")
+    p.check("not in the optimizer", "lin1.weight")
+    assert capsys.readouterr().out.count("ok: ") == 2
+
+
+def test_a_scheduler_may_be_taken_away(capsys):
+    one_with("scheduler each batch", "tanh").treat(lambda p: setattr(p, "scheduler", None))
+    assert capsys.readouterr().out.startswith("ok: cured")
+
+
 def test_wrong_answers_lead_on():
     p = patients.patient(of("dead units").seed)
-    with not_yet("It is not wrong sign.*would have looked at the outputs of the layers"): p.check("wrong sign")
+    with not_yet("It is not “wrong sign”.*would have looked at the outputs of the layers"): p.check("wrong sign")
     with not_yet("That is the disease. In which layer?"): p.check("dead units")
     with not_yet(r"not in 'head'.*share of zeros.*\n\nTry 3.*patient.answer"): p.check("dead units", "head")
     with not_yet("'dead unitz'. Did you mean dead units"): p.check("dead unitz")
+    with not_yet("has no layer 'act9'. Its layers are .*lin1"): p.check("dead units", "act9")
     with not_yet("name of no disease"): p.check("loss does not fall")
     for odd in None, 3, ["a"]:
         with not_yet("No disease has the name"): p.check(odd)
@@ -273,6 +289,7 @@ def training(p): p.train()
 def stub(p): raise NotImplementedError
 def stops(p): p.model.nowhere.bias.zero_()
 def called(p): p.step = None
+def one_argument(p): p.batch = lambda i: (p.x[p.rows[i]], p.y[p.rows[i]])
 def breaks(p): p.loss = lambda output, labels: output.nothing()
 
 
@@ -281,6 +298,7 @@ def breaks(p): p.loss = lambda output, labels: output.nothing()
     (other_data, "stay as they are"), (in_the_data, "stay as they are"), (few_rows, "one row for each of the 150"),
     (no_tensor, "one row for each"), (training, "The clinic trains it"), (stub, "Nothing is written here yet"),
     (stops, "AttributeError"), (called, "are functions"), (breaks, "training stops in step 0"),
+    (one_argument, "The clinic calls `batch.patient, i.`"),
     (lambda: None, "TypeError"), (3, "needs a function")])
 def test_treatments_that_are_none(f, told):
     with pytest.raises(NotYet, match=told): of("constant output").treat(f)
@@ -293,6 +311,12 @@ def only_this_seed(p):
 def in_the_batch_only(p):
     mean, std = p.x.mean(), p.x.std()
     p.batch = lambda p, i: ((p.x[p.rows[i]] - mean)/std, p.y[p.rows[i]])
+
+
+def test_nearly_cured_is_not_called_lucky(monkeypatch):
+    outcomes = iter([treatment.Outcome(.5, .5, .46), treatment.Outcome(.57, .5, .47), treatment.Outcome(.5, .5, .45)])
+    monkeypatch.setattr(treatment, "outcome_of", lambda p, f: next(outcomes))
+    with not_yet("helps all three.*1.21 times"): of("dead units").treat(nothing)
 
 
 def test_what_is_still_wrong_is_told():

@@ -61,5 +61,7 @@ mistakes = {
         ("read(model) - sum", "sum", "alone: subtract it from"),
         (".flatten(1)", "", "`probe` needs rows"),
         ("found[name]", "m(x).detach()", "these rows are not the output of layer"),
+        ("hl.FeatureExtractor(m, name, detach=True)(x)", "{name: m[0](x).detach()}", "these rows are not the output of layer"),
+        ("sum(read(make()) for _ in range(3)) / 3", "sorted(read(make()) for _ in range(3))[1]", "You subtract the median"),
     ],
 }

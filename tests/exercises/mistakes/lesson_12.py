@@ -36,9 +36,10 @@ mistakes = {
         ("score.backward(inputs=[maps])", "maps.retain_grad(); score.backward(); model.zero_grad()",
          "`zero_grad()` removes those"),
         (".relu()", "", "`.relu()` at the end"),
+        (".relu()", ".abs()", "You take absolute values"),
         (".mean((2, 3), keepdim=True)", ".mean((2, 3), keepdim=True).relu()", "You set negative weights to zero"),
         (".mean((2, 3), keepdim=True)", "", "one for each map"),
-        (".sum()\n", ".mean()\n", "too small by the number of pictures"),
+        (".sum()\n", ".mean()\n", "too small by the number of images"),
         ("model(asks)", "model(x)", "not for a frozen network"),
         ("asks = x.detach().clone().requires_grad_()", "asks = x.requires_grad_()", "let a copy ask"),
         ("model(asks)[:, c]", "model(asks).softmax(1)[:, c]", "the gradient of probabilities"),
@@ -46,7 +47,7 @@ mistakes = {
         ("keepdim=True)", "keepdim=True)[:1]", "weights of the first image"),
         ("maps.detach())", "maps)", "still require gradients"),
         (".sum()\n", "\n", "Only a single number has a gradient"),
-        (".mean((2, 3), keepdim=True)", ".mean((0, 2, 3), keepdim=True)", "Each picture has its own weights"),
+        (".mean((2, 3), keepdim=True)", ".mean((0, 2, 3), keepdim=True)", "Each image has its own weights"),
         ("model(asks)[:, c].sum()", "model(asks).sum()", "use only that of `c`"),
         ("model(asks)[:, c].sum()", "model(asks).max(1).values.sum()", "It is not the sum of the maps"),
     ],
@@ -64,10 +65,11 @@ mistakes = {
         ("fall[:, None, None]", "fall", "The weights do not fit the maps"),
         ("hl.ablate(k)", "lambda m, i, o: None", "Does your hook return"),
         ("fall[:, None, None]", "fall.sum()", "do not sum the scores"),
-        ("range(maps.shape[1])", "range(len(maps))", "is the number of pictures"),
+        ("range(maps.shape[1])", "range(len(maps))", "is the number of images"),
         ("def ablation_map(model, layer, x, c):\n    with hl.hook_output(layer, detach=False) as hook:\n"
          "        score = model(x)[:, c].sum()\n        maps = hook.stored\n"
          "        score.backward(inputs=[maps])\n    return (maps.grad.mean((2, 3), keepdim=True) * maps).sum(1).detach()",
          "Those are the weights of Grad-CAM"),
+        ("model(x)[:, c]", "model(x).softmax(1)[:, c]", "the fall of a probability"),
     ],
 }

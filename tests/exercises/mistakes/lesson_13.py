@@ -60,18 +60,9 @@ mistakes = {
         ("in others", "in [x]", "Take the mean over `others`"),
         ("to=means[units]", "to=means", "choose from them: `means[units]`"),
         (".sum((0, 2, 3))", ".sum(0)", "choose from them: `means[units]`"),
-        ("[:, 0].numel()", ".numel()", "You divide by the number of all values"),
+        ("[:, 0].numel()", ".numel()", "That is not the model's output"),
         ("hook.stored[:, 0].numel()", "batch.numel()", "You count the values of the pictures that go into"),
         ("hook.stored[:, 0].numel()", "batch[:, 0].numel()", "You count the values of the pictures that go into"),
-        ("in others", "in [*others, x]", "`x` counts in your mean"),
-        ("def at_mean(model, layer, units, x, others):\n    means = torch.cat(others).mean((0, 2, 3))\n"
-         "    with hl.edit_output(layer, hl.ablate(units, to=means[units])): return model(x)",
-         "There are fewer means than channels"),
-        ("def at_mean(model, layer, units, x, others):\n    kept = []\n"
-         "    with layer.register_forward_hook(lambda m, i, o: kept.append(o)):\n"
-         "        for batch in others: model(batch)\n    means = torch.cat(kept).mean((1, 2, 3))\n"
-         "    with hl.edit_output(layer, hl.ablate(units, to=means[units])): return model(x)",
-         "Those are the means of pictures"),
         ("[:, 0].numel()", ".shape[0]", "You divide by the number of pictures"),
         ("total / count", "total", "Those are sums"),
         ("to=means[units]", "to=means[:len(units)]", "Those are the means of the first units"),
@@ -115,8 +106,6 @@ mistakes = {
          "remove the edit of each draw"),
         ("hl.ablate(units)): return", "hl.ablate(units, to='mean')): return", "to zero and not to a mean"),
         ("fall(draw) >= own", "fall(units) >= own", "Switch off the units of the draw, not `units`"),
-        ("whole = score()", "whole = score", "`score` is a function: call it"),
-        ("fall(draw) >= own", "fall([draw]) >= own", "Each draw is a list of units already"),
         ("own, sum(fall(draw) >= own for draw in draws) / len(draws)", "own", "should be two numbers"),
         ("own, sum(fall(draw) >= own for draw in draws) / len(draws)",
          "own, [fall(draw) >= own for draw in draws]", "The fraction of the draws should be one number"),

@@ -91,12 +91,6 @@ mistakes = {
         ("    finally: model.train(was_training)", "    finally: pass", "in eval mode now"),
         ("    finally: model.train(was_training)", "    finally: model.train()", "in train mode now"),
         ("model.train(was_training)", "model.training = was_training", "`model.train(mode)` restores them too"),
-        ("hl.patch(of_a[:, h], at=(slice(None), h))", "hl.patch(of_a[:, h], at=h)", "`of_a[:, h]` goes to `[:, h]`"),
-        ("hl.patch(of_a[:, h], at=(slice(None), h))", "hl.patch(of_a)", "You patch all heads each time"),
-        ("hl.patch(of_a[:, h], at=(slice(None), h))", "hl.patch(of_a[:, :, h], at=(slice(None), slice(None), h))",
-         "You patched position `h`"),
-        ("float((score(model(b)) - low) / (high - low))", "abs(float((score(model(b)) - low) / (high - low)))",
-         "do without `abs`"),
         ("def head_shares(model, heads, a, b, score):\n    was = model.training\n    model.eval()\n"
          "    with hl.hook_output(heads) as hook: high = score(model(a))\n"
          "    low, shares = score(model(b)), []\n    for h in range(2):\n"

@@ -37,6 +37,7 @@ mistakes = {
             "    return (kept[1] - kept[0]).pow(2).mean().sqrt().item()",
             "The change is always zero",
         ),
+        ("layer.register_forward_hook(keep)", "model.register_forward_hook(keep)", "change of the model's output"),
     ],
     "21b": [
         ("p.shape[1] if p.dim() == 2 else 1", "p.shape[0] if p.dim() == 2 else 1", "rate"),
