@@ -94,8 +94,7 @@ def _colour_image(answer):
                        "The image (of a list, `torch.stack(columns, 1)` makes one)")
     require(image.dim() == 2, f"The image has two dimensions, bins and batches; yours has {image.dim()}.")
     require(tuple(image.shape) != (3, 40),
-            "Your image lies on its side: bins should be rows, and batches columns. "
-            "`torch.stack(columns, 1)` does that.")
+            "Your image lies on its side: bins should be rows, and batches columns: `torch.stack(columns, 1)`.")
     require(tuple(image.shape) != (40, 6),
             "Six columns for 3 batches: you attach a new hook in each round, and the old ones still "
             "count. Attach one, before the loop.")
@@ -117,7 +116,7 @@ def _colour_image(answer):
     require(not close(counts),
             "These are the counts. The image should have log(1 + count), or the zeros "
             "outshine everything else: `.log1p()`")
-    require(not torch.equal(image.isinf(), counts == 0), "log(0) is minus infinity: take log(1 + count), `.log1p()`.")
+    require(not image.isinf().any(), "log(0) is minus infinity: take log(1 + count), `.log1p()`.")
     own = torch.stack([o.histc(40) for o in outputs], 1)
     ends = min(map(torch.min, outputs)).item(), max(map(torch.max, outputs)).item()
     same = torch.stack([o.histc(40, *ends) for o in outputs], 1)
@@ -129,14 +128,12 @@ def _colour_image(answer):
     require(not close(_counts(map(model[:2], batches)).log1p()),
             "That is the input of `layer`. Its output is the third argument of the hook.")
     require(not close(counts.flip(0).log1p()),
-            "Upside down: row 0 is the bin of the smallest numbers. (To draw it at the "
-            "bottom, use `origin=\"lower\"`.)")
+            "Upside down: row 0 is the bin of the smallest numbers. (`origin=\"lower\"` draws it at the bottom.)")
     require(close(counts.log1p()),
             "The shape is right, but the numbers are not: each entry is log(1 + count), with bins from 0 to 10 "
             "and one column for each batch.")
     require(theirs.id in layer._forward_hooks,
-            "A hook was on the layer before your function ran, and now it is gone. Remove only your own: keep its handle, "
-            "and call `handle.remove()`.")
+            "A hook was on the layer before your function ran, and now it is gone. Remove only your own.")
     require(not answer.leaves_hooks(),
             "The image is right, but a hook stays on the model when your function is done. Use `with`, or call "
             "`handle.remove()` in `finally`.")

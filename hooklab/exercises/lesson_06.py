@@ -70,8 +70,7 @@ _MEANINGS = {
     r"type object '\w+' has no attribute":
         "You read from the class. The fit uses an object of it: `counter = Count()`, `learn.fit(…, cbs=counter)`.",
     r"'NoneType' object has no attribute 'stored'":
-        "`self.hooks` is still None. Your own `before_fit` has to call "
-        "`super().before_fit()`, which attaches the hooks.",
+        "`self.hooks` is still None: call `super().before_fit()` in your `before_fit`, which attaches the hooks.",
     r"'Learner' object has no attribute '(remove_end|every|_modules)'":
         "Your own `__init__` has to call `super().__init__(name)`.",
     r"'Learner' object has no attribute '(\w+)'":
@@ -103,7 +102,7 @@ def _asked(answer, *args):
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #16b99297
 def _is_tidy(learn):
-    require([type(cb).__name__ for cb in learn.cbs] == [type(cb).__name__ for cb in _learner().cbs],
+    require([*map(type, learn.cbs)] == [*map(type, _learner().cbs)],
             "Right so far, but a callback stays on the learner: `learn.fit(…, cbs=…)` uses it for one fit only.")
 
 
@@ -113,8 +112,7 @@ def _interrupted(answer, *args):
     try: answer(learn, *args)
     except KeyboardInterrupt: pass
     else:
-        require(False, "When Ctrl-C is pressed, your function goes on as if nothing had happened: "
-                       "let the interrupt pass.")
+        raise NotYet("When Ctrl-C is pressed, your function goes on as if nothing had happened: do not catch it.")
     require(not hooks_on(learn.model),
             "Right, as long as the fit is not interrupted. If it is, a hook stays. A `HookCallback` always removes its "
             "hooks, and so does `with`.")
@@ -219,8 +217,7 @@ def _fit_until_dead(answer):
             "The fit was never stopped. What does the hook return, what does `after_batch` compare with `limit`, and "
             "does it raise `hl.CancelFitException`?")
     require(modes[:9] != [True]*9 or trained == 9,
-            "The layer dies in training batch 9, but the fit went on after that: only "
-            "`CancelFitException` ends the whole fit.")
+            "The layer dies in training batch 9, but the fit went on: only `CancelFitException` ends all of it.")
     require(modes != [True]*8,
             "The fit ended in the middle of batch 9, before its step: raise in `after_batch`, not in the hook.")
     require(modes != [True],
@@ -240,8 +237,7 @@ def _fit_until_dead(answer):
     require(learn.writes.modes != [True]*11 + [False],
             "The fit stops in the first validation, where this layer returns only zeros: check `self.training` first.")
     require(got == 55,
-            "While the layer stays alive, the fit should not stop: five epochs have 55 training "
-            f"batches. Your function returns {got:g}.")
+            f"While the layer stays alive, the fit goes on for five epochs, 55 batches. Your function returns {got:g}.")
     for limit, end in ((.75, 9), (.7, 6)):
         learn = _learner()
         got = one_number(answer(learn, "fades", limit))

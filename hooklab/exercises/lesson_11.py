@@ -28,8 +28,7 @@ def _rows(answer):
         right = layers(x).detach()
         model.train(training)
         got = answer(model, name, x)
-        require(not isinstance(got, dict),
-                "The answer should be a tensor, not dict: take the layer's own from the dict.")
+        require(not isinstance(got, dict), "The answer should be a tensor, not dict: take the layer's own from it.")
         require(isinstance(got, Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
         require(model.training == training and all(m.training == training for m in model.modules()),
                 f"The model was in {'train' if training else 'eval'} mode, and now it is not: note the mode "
@@ -40,8 +39,7 @@ def _rows(answer):
         require(got.dim() == 2 and len(got) == 6,
                 f"There should be 6 rows, one for each sample; your tensor has shape {tuple(got.shape)}. `flatten(1)` "
                 "makes one row of each sample.")
-        require(name == "2.1" or got.shape != (6, 5),
-                f"That is the output of the model: return that of layer `{name}`.")
+        require(name == "2.1" or got.shape != (6, 5), f"That is the output of the model: return that of `{name}`.")
         require(not got.requires_grad,
                 "Your rows still require gradients, and keep the graph of the whole pass in memory: detach them, or "
                 "run the model under `torch.no_grad()`.")
@@ -60,7 +58,8 @@ def _rows(answer):
 def _rows_in_place(answer, x):
     "The layer after the one that is asked for works in place; batch norm is frozen in eval mode."
     while True:  # until the ReLU has something to set to zero
-        model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(12, 2))
+        model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.Flatten(),
+                              nn.Linear(12, 2))
         model[1].eval()
         right = nn.functional.batch_norm(model[0](x), model[1].running_mean, model[1].running_var).detach().flatten(1)
         if right.min() < -0.01: break
@@ -73,8 +72,7 @@ def _rows_in_place(answer, x):
     require(not model[1].training,
             "A batch norm was frozen in eval mode, and now it is in train mode: `model.train()` switches all layers. "
             "Note `m.training` of each of `model.modules()`, and put each back.")
-    require(model.training and model[4].training,
-            "Some layers were in train mode before, and now they are not: put each back as it was.")
+    require(model.training and model[4].training, "Some layers were in train mode, and now are not: put each back.")
 
 # %% ../../nbs/lib/exercises/lesson-11.ipynb #00a7b755
 @exercise("11b")

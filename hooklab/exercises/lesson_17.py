@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from .checking import Answer, NotYet, Planted, exercise, require, what_it_is
+from .witnesses import Calls, Surrounded
+from .witnesses import Calls, Surrounded
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #bcccedc9
 def _later(answer: Answer, run, what: str):
@@ -40,8 +42,8 @@ def _once(answer):
             "A forward hook is called with three arguments: the layer, its inputs in a tuple, and its output. Pass all "
             "of them on to `hook`.")
     require(torch.allclose(first, 3*plain),
-            "What `hook` returns is lost: your own function has to return it, so that it replaces the output. (`hl.Hook` "
-            "stores it instead: use `layer.register_forward_hook`.)")
+            "What `hook` returns is lost: your own function has to return it, so that it replaces the output. "
+            "(`hl.Hook` stores it instead: use `layer.register_forward_hook`.)")
     second = runs()
     require(len(seen) == 1, "In the second call of the layer, `hook` was called again: remove it in the first.")
     require(torch.allclose(second, plain), "In the second call the output is not as it was without `hook`.")
@@ -81,33 +83,12 @@ def _once_with_errors(answer, layer, runs, plain):
         else: require(not last or torch.allclose(output, plain), "After an error in `hook` the output has changed.")
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #6d641650
-class _Calls:
-    "Functions that write down who was called with what."
-    def __init__(self): self.log = []
-
-    def tells(self, name, value=None):
-        "A hook of this name that returns `value`."
-        def hook(*given):
-            self.log.append((name, *given))
-            return value
-        return hook
-
-    def forward(self, x, fails=False):
-        self.log.append(("forward", x))
-        if fails: raise Planted("planted")
-        return x + 10
-
-    def fails(self, x): self.forward(x, fails=True)
-
-    def names(self): return [name for name, *_ in self.log]
-
-
 def _given(calls, name): return next(given for who, *given in calls.log if who == name)
 
 
 @exercise("17b")
 def _run(answer):
-    calls = _Calls()
+    calls = Calls()
     require(answer(calls.forward, [], [], 1) == 11, "Without any hook, the answer should be `forward(x)`.")
     _values(answer)
     _errors(answer)
@@ -118,7 +99,7 @@ def _run(answer):
 
 def _values(answer):
     "What hooks return."
-    calls = _Calls()
+    calls = Calls()
     pres = [calls.tells("p1", 3), calls.tells("p2"), calls.tells("p3", 0)]
     after = [(calls.tells("a"), False), (calls.tells("b", 5), True), (calls.tells("c", 0), False)]
     got = answer(calls.forward, pres, after, 1)
@@ -139,7 +120,7 @@ def _values(answer):
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #8eaebedc
 def _errors(answer):
     "`forward` raises."
-    calls = _Calls()
+    calls = Calls()
     hooks = [(calls.tells("a"), False), (calls.tells("b", 7), True), (calls.tells("c"), True)]
     passed_on = False
     try: answer(calls.fails, [calls.tells("p", 2)], hooks, 1)
@@ -159,7 +140,7 @@ def _errors(answer):
 
 def _fails_itself(answer):
     "A hook raises, after another was called."
-    calls = _Calls()
+    calls = Calls()
     def raises(*given):
         calls.log.append(("raises", *given))
         raise Planted("planted")
@@ -170,14 +151,14 @@ def _fails_itself(answer):
         if "returns nothing" not in str(error): raise
     require(passed_on, "A hook raised an error, and your function returns: let the error through.")
     for name in ("first", "raises"):
-        require(calls.names().count(name) == 1, "A hook raised an error, and a hook with `always` was called twice: put "
-                                                "`try` around `forward(x)` alone.")
+        require(calls.names().count(name) == 1,
+                "A hook raised an error, and one with `always` was called twice: put `try` around `forward(x)` alone.")
 
 
 def _shrinks(answer):
     "Hooks that remove themselves from their list."
     for which in ("pre_hooks", "hooks", "hooks when `forward` raises"):
-        calls = _Calls()
+        calls = Calls()
         pres, hooks = [], []
         def leaves(*given, calls=calls, pres=pres, hooks=hooks):
             calls.log.append(("leaves", *given))
@@ -190,30 +171,6 @@ def _shrinks(answer):
                 "`[*hooks]`.")
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #dfd4a34d
-class _Around(nn.Module):
-    "A layer, called `times` times, between two others; its input is also used beside it."
-    def __init__(self, layer, times=1, beside=False):
-        super().__init__()
-        self.first, self.layer, self.last = nn.Linear(3, 4), layer, nn.Linear(4, 2)
-        self.times, self.beside = times, beside
-
-    def forward(self, x):
-        x = self.first(x)
-        for _ in range(self.times): x = 2*self.layer(x) + (x if self.beside else 0)
-        return self.last(x)
-
-    def by_hand(self, x, run):
-        "The gradients of input and output of each call, the last call first, when `run` computes the layer."
-        x, found = self.first(x), []
-        for _ in range(self.times):
-            entered = x*1
-            left = run(entered)*1
-            found.insert(0, (entered, left))
-            x = 2*left + (x if self.beside else 0)
-        flat = torch.autograd.grad(self.last(x).pow(2).sum(), [t for pair in found for t in pair])
-        return list(zip(flat[::2], flat[1::2]))
-
-
 def _same(got, right):
     pairs = [(a, b) for pair, other in zip(got, right) for a, b in zip(pair, other)]
     return all(isinstance(a, torch.Tensor) and a.shape == b.shape and torch.allclose(a, b, atol=1e-5) for a, b in pairs)
@@ -235,7 +192,7 @@ _CASES = {  # name: the layer, the same as a function, how often it runs, is its
 def _gradients(answer, case):
     "Raise `NotYet` unless the answer is right for one case."
     make, run, times, beside, helps = _CASES[case]
-    model, x, seen = _Around(make(), times, beside), torch.randn(5, 3), []
+    model, x, seen = Surrounded(make(), times, beside), torch.randn(5, 3), []
     right, plain = model.by_hand(x, run), torch.autograd.grad(model(x).pow(2).sum(), [*model.parameters()])
 
     def hook(*given):
@@ -272,7 +229,7 @@ def _gradients(answer, case):
 @exercise("17c")
 def _on_gradients(answer):
     for case in _CASES: _gradients(answer, case)
-    model, x, seen = _Around(nn.Tanh()), torch.randn(5, 3), []
+    model, x, seen = Surrounded(nn.Tanh()), torch.randn(5, 3), []
     plain, remove = model(x), answer(model.layer, lambda *given: seen.append(given))
     with torch.no_grad():
         output = _later(answer, lambda: model(x), "Under `no_grad()` nothing requires a gradient, and the pass stopped")

@@ -113,10 +113,10 @@ def _hides(answer):
             "a `clone()`.")
     grows = _Pair(_more("first", 0.01)), _Pair(_more("first", 0.01))
     with torch.no_grad():
-        for m in grows: m.last.weight *= 1e5
+        for m in grows: m.last.weight *= 1e6
         grows[1].last.bias += 0.5
     require(answer(*grows, x, 1e-4) == "",
-            "A difference of 0.5 between outputs of the size of 10,000 is less than a ten-thousandth: the error is "
+            "A difference of 0.5 between outputs of the size of 100,000 is less than a ten-thousandth: the error is "
             "relative.")
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #d3db4517
@@ -225,12 +225,11 @@ def _best_fix(answer):
         require(name in errors, f"{said}. Name one of the layers without layers inside: {', '.join(errors)}.")
         require(is_(errors[name]) or not is_(recorded[name]),
                 f"{said}: you put in what the original's layer returned in its own run, which hides every mistake "
-                "before "
-                "it. Have the layer compute on the input that arrives in the port.")
+                "before it. Have the layer compute on the input that arrives in the port.")
         require(name == best or "in place" not in what,
                 f"{said}; the smallest error is {errors[best]:.4g}, with `{best}`. It works in place, and has "
-                "overwritten "
-                "its input when a forward hook runs: keep a `clone()` before. (Copied weights do not help: its slope is no weight.)")
+                "overwritten its input when a forward hook runs: keep a `clone()` before. (Copied weights do not help: "
+                "its slope is no weight.)")
         require(name == best or not is_(plain),
                 f"{said}, the error without any exchange: is the exchange on while the port runs, and do you take the "
                 "smallest error?")

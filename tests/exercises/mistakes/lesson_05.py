@@ -30,7 +30,8 @@ mistakes = {
         ("def dead_share(o):\n    o = torch.cat(o)\n    dead = 0\n    for u in range(o.shape[1]):\n"
          "        if o[:, u].max() == 0: dead += 1\n    return dead/len(o)", "by the number of images"),
         ("    largest", "    for t in o: t.clamp_(min=.5)\n    largest", "changes the outputs"),
-        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o[:-1]).amax((0, 2, 3))", "in the last batch"),
+        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o[:-1]).amax((0, 2, 3))",
+         "in the last batch"),
     ],
     "05b": [
         ("    return image", "    layer._forward_hooks.clear()\n    return image", "Remove only your own"),

@@ -91,14 +91,14 @@ mistakes = {
     ],
     "06c": [
         ("            if not self.training: return\n", "", "The fit stops in the first validation"),
-        ("hl.CancelFitException", "hl.CancelEpochException", "the fit went on after that"),
+        ("hl.CancelFitException", "hl.CancelEpochException", "but the fit went on"),
         ("hl.CancelFitException", "StopIteration('dead')", "stopped with StopIteration"),
         ("hl.CancelFitException", "KeyboardInterrupt", "Ctrl-C had been pressed"),
         ("raise hl.CancelFitException", "return", "does it raise"),
         ("(o == 0).float().mean()", "(o == 0).mean()", "have a mean"),
         ("(o == 0).float().mean()", "(o == 0).sum()", "a fraction of zeros, from 0 to 1"),
         ("            if not self.training: return\n            self.count += 1\n",
-         "            self.count += 1\n            if not self.training: return\n", "55 training batches"),
+         "            self.count += 1\n            if not self.training: return\n", "five epochs, 55 batches"),
         ("def fit_until_dead(learn, name, limit):\n    class Guard(hl.HookCallback):\n        count = 0\n"
          "        def hook(self, m, i, o):\n            self.count += m.training\n"
          "            if m.training and (o == 0).float().mean() > limit: raise hl.CancelFitException\n"
