@@ -168,8 +168,9 @@ def test_the_window_says_what_it_understood(visit):  # noqa: F811
     press(chrome, "/")
     press(chrome, "gradeint clipping")
     said = (By.CSS_SELECTOR, "dialog.search [role=status]")
-    status = WebDriverWait(chrome, 5).until(lambda b: b.find_element(*said).text)
-    assert "“gradient”" in status and "“gradeint”" in status
+    def corrected(b): return "“gradient”" in b.find_element(*said).text
+    WebDriverWait(chrome, 5).until(corrected)
+    assert "“gradeint”" in chrome.find_element(*said).text
     best = chrome.find_element(By.CSS_SELECTOR, "dialog.search li a")
     assert best.get_attribute("href").partition("#")[0].endswith("lib/edit/clip.html")
     assert best.find_element(By.CSS_SELECTOR, ".kind").text == "Reference"
