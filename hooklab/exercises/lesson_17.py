@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from .checking import Answer, NotYet, Planted, exercise, require, what_it_is
-from .witnesses import Calls, Surrounded
-from .witnesses import Calls, Surrounded
+from .patterns import Calls, Surrounded
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #bcccedc9
 def _later(answer: Answer, run, what: str):
