@@ -79,8 +79,7 @@ def eps(dtype: torch.dtype) -> float:
 def rounding_noise(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
     "What rounding explains: the reference's loss, in the candidate's bits, and at least a quarter of the last bit."
     scale = max(eps_b/eps_a, 1) if eps_a else 1
-    least = max(eps_a, eps_b)
-    if least > EPS[torch.float64]: least /= 4  # nothing is finer than float64, so its loss is not known
+    least = max(max(eps_a, eps_b)/4, EPS[torch.float64])  # nothing is finer than float64: its loss is not known
     # Where the weights are rounded to fewer bits, the loss contains that already, and is not scaled up once more.
     return Size(*(max(min(scale*lost, lost + 16*least*most), least*most) for lost, most in zip(loss, whole)))
 
