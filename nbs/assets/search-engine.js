@@ -127,8 +127,9 @@
       }
       return found;
     });
-    const nearest = (word) => {   // the known word that differs by a typing error
-      let least = word.length < 4 ? 0 : word.length < 8 ? 1 : 2, found = [];
+    const errorsIn = (word) => word.length < 4 ? 0 : word.length < 8 ? 1 : 2;
+    const nearest = (word, most) => {   // the known word that differs by typing errors, at most so many
+      let least = most, found = [];
       if (least) for (const w of typed) {
         if (w.length < 3) continue;
         const d = distance(word, w, least);
@@ -148,9 +149,11 @@
         if (typed.has(w) || typedStems.has(stem(w))) { spoken.push(w); continue; }
         if (pieces.length) { spoken.push(...pieces); continue; }
         if (all.some((known) => known.startsWith(w))) { spoken.push(w); continue; }   // not yet typed to its end
+        const slip = nearest(w, Math.min(1, errorsIn(w)));   // first: "gradeint" has "grade" and "int" in it
+        if (slip) { changed.push([w, slip]); spoken.push(slip); continue; }
         const cut = [...w].findIndex((_, i) => i > 2 && w.length - i > 2 && at.has(w.slice(0, i)) && at.has(w.slice(i)));
         if (cut > 0) { spoken.push(w.slice(0, cut), w.slice(cut)); continue; }
-        const near = nearest(w);
+        const near = nearest(w, errorsIn(w));
         if (near) changed.push([w, near]);
         spoken.push(near || w);
       }
