@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #df06f811
 import math
-from contextlib import suppress
 from itertools import permutations
 
 import torch
@@ -71,6 +70,7 @@ def _net():
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 4))
     nn.init.zeros_(net[0].bias)
+    with torch.no_grad(): net[0].weight[0, 0] = 0  # one zero among numbers: not "all zeros"
     return net
 
 
@@ -153,7 +153,8 @@ def _says_none_for_zeros(name, ratios):
                 f"{what_it_is(ratios[0])}. Look at the copy from before the step.")
         ratios = ratios[1:]
     require(all(r is not None for r in ratios),
-            f"`{name}` has a None where it was not all zeros just before the step. Keep a new copy before each step.")
+            f"`{name}` has a None where it was not all zeros just before the step. Keep a new copy before each step, and "
+            "ask whether any of its numbers is not zero: `old.any()`.")
 
 
 def _are_ratios(got, states):
@@ -183,7 +184,12 @@ def _after_an_error(answer):
     model = _net()
     opt = _momentum(model)
     def train(): raise Planted("out of memory")
-    with suppress(Planted): answer(model, opt, train)
+    try: answer(model, opt, train)
+    except Planted: swallowed = False
+    else: swallowed = True
+    require(not swallowed,
+            "Right, but when `train()` raises an error, your function swallows it, and nobody learns why training "
+            "stopped. Use `with`, or `try` and `finally` without `except`.")
     require(not _n_step_hooks(opt),
             "Right, but when `train()` raises an error, your hooks stay on the optimizer. Use `with`, or `try` and "
             "`finally`.")
@@ -194,6 +200,7 @@ class _Stuck(nn.Module):
         super().__init__()
         self.body, self.spare = nn.Linear(5, 4), nn.Linear(2, 2)
         self.silent, self.frozen, self.head = nn.Linear(5, 4), nn.Linear(4, 4), nn.Linear(4, 7)
+        self.lost = nn.Linear(2, 2)
         self.frozen.requires_grad_(False)
 
     def forward(self, x): return self.head(self.frozen(self.body(x) + 0*self.silent(x)).relu())
@@ -221,7 +228,7 @@ def _stuck(answer):
     opt = torch.optim.SGD(groups, lr=0.1, weight_decay=0.1)
     model.head = nn.Linear(4, 3)
     for p in model.spare.parameters(): p.grad = torch.ones_like(p)
-    reasons = {"spare": "gradient", "head": "optimizer"}
+    reasons = {"spare": "gradient", "head": "optimizer", "lost": "optimizer"}
     right = {f"{layer}.{kind}": why for layer, why in reasons.items() for kind in ("weight", "bias")}
     old = [p.detach().clone() for p in model.parameters()]
     got = _reasons(answer, model, opt, lambda: F.cross_entropy(model(x), y))
@@ -246,5 +253,7 @@ def _stuck(answer):
             "call `model.zero_grad()` first.")
     require("head.weight" in got, "The new head gets a gradient, but the optimizer has the old head. Check both.")
     require(got["head.weight"] != "gradient", "The new head does get a gradient; what it lacks is the optimizer.")
+    require(got.get("lost.weight") != "gradient",
+            "`lost` never runs, and the optimizer lacks it too: then the reason is \"optimizer\". Ask that first.")
     require(got == right, f"It should be {right}; your function returns {got}.")
     return "the parameters that will not move are found, with the reason"

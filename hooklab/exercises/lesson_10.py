@@ -6,8 +6,8 @@
 __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #568283c2
+import warnings
 from collections import OrderedDict
-from contextlib import suppress
 
 import torch
 from torch import nn
@@ -28,7 +28,8 @@ class _Bad(nn.Module):
         self.middle.add_module("log", _Log())
         with torch.no_grad():
             self.first.weight.mul_(0.1).abs_()
-            self.first.bias.fill_(bias)
+            self.first.bias.fill_(1.)
+            self.first.bias[:2] = bias  # half of the output: one bad number is enough
             self.last.weight.copy_(torch.tensor([[1., -1., 1., -1.]]).expand(2, 4))
 
     def forward(self, x): return self.last(self.middle(self.first(x)))
@@ -80,7 +81,8 @@ def _first_bad(answer):
     name = _name(answer, _Bad(-1.), x)
     require(name != "last",
             "`last` runs after the bad layer. Look for everything that is not finite, with `isfinite`, not only for "
-            "NaN; and let the hooks append to one list, which is then in the order in which layers finish.")
+            "NaN; one bad number is enough, `not t.isfinite().all()`. And let the hooks append to one list, which "
+            "is then in the order in which layers finish.")
     require(name != "middle", "`middle` is only the container, and finishes after the bad layer in it.")
     require(name != "first",
             "`first` is fine. Is your condition reversed? Or, in a loop, is `name` looked up when the hook is called? "
@@ -136,7 +138,11 @@ def _maker(answer):
     require(name != "add", "The second input of `add` is bad: look at all of `i`.")
     require(not name, f"Here something bad arose between the layers, but your function accuses {name!r}.")
     model = nn.Sequential(nn.Linear(4, 4), _Raises())
-    with suppress(Planted): answer(model, torch.rand(3, 4))
+    try: answer(model, torch.rand(3, 4))
+    except Planted: swallowed = False
+    else: swallowed = True
+    require(not swallowed, "Right, but when the model raises an error, your function swallows it. Use `with`, or `try` "
+                           "and `finally` without `except`.")
     require(not any(map(len, map(hooks_on, model.modules()))),
             "Right, but when the model raises an error, your hooks stay on. Use `with`, or `try` and `finally`.")
     return "makers are told from carriers"
@@ -144,6 +150,11 @@ def _maker(answer):
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #9cf71bb6
 class _Root(nn.Module):
     def forward(self, x): return x.sqrt()
+
+
+class _SafeRoot(nn.Module):
+    "Passes on 0 times infinity, which is NaN, where the root passes on Inf."
+    def forward(self, x): return torch.where(x > 0, x.sqrt(), 0.)
 
 
 class _Slope(nn.Module):
@@ -174,7 +185,10 @@ def _spoiled(model, x):
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #05cb1b0f
 def _blamed(answer, *args):
-    try: return _name(answer, *args)
+    try:
+        with warnings.catch_warnings():  # of PyTorch, at the first layer, whose input needs no gradient
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            return _name(answer, *args)
     except NotYet as error:
         if "'NoneType'" not in str(error): raise
         raise NotYet("The first layer passes no gradient on, since the data needs none: its `gi` "
@@ -198,6 +212,12 @@ def _gradient_maker(answer):
                 "Your function finds nothing. The forward pass is fine: in one layer it is `gi`, the "
                 "gradient passed on, that is bad.")
         require(name == right, f"It should be {right!r}; your function returns {name!r}.")
+    model = _Slope(0.)
+    model.root = nn.Sequential(_SafeRoot())
+    name = _blamed(answer, model, lambda: model(x).sum())
+    require(name == "root.0",
+            f"In another model `root.0` makes a NaN, not an Inf; your function returns {name!r}. Look for everything that "
+            "is not finite, with `isfinite`.")
     model = _Slope(1.)
     name = _blamed(answer, model, lambda: _spoiled(model, x))
     require(not name,

@@ -50,6 +50,11 @@ mistakes = {
         ('for group in opt.param_groups for p in group["params"]', 'for p in opt.param_groups[0]["params"]',
          "go through all of `opt.param_groups`"),
         (" if old[name].any() else None", "", "so this entry should be None"),
+        ("if old[name].any() else", "if old[name].all() else", "any of its numbers is not zero"),
+        ("with hl.step_hook(opt, remember, before=True), hl.step_hook(opt, compare): train()",
+         "with __import__('contextlib').suppress(Exception), hl.step_hook(opt, remember, before=True), "
+         "hl.step_hook(opt, compare): train()",
+         "your function swallows it"),
         ("ratio if old[name].any() else None", "None", "All changes are zero"),
         ("params = {name: p for name, p in model.named_parameters() if id(p) in has}",
          "params = dict(zip([n for n, p in model.named_parameters() if id(p) in has], [p for g in "
@@ -81,6 +86,8 @@ mistakes = {
         ("p.grad is None", "p.grad.norm() == 0", "is None, not zero"),
         ("loss().backward()", "loss.backward()", "`loss` is a function"),
         ("p.grad is None", "p.grad is None or not p.grad.any()", "all zeros, but not None"),
+        ('"gradient" if id(p) in known else "optimizer"', '"gradient" if p.grad is None else "optimizer"',
+         "Ask that first"),
         ("def stuck(model, opt, loss):\n    model.zero_grad()\n    loss().backward()\n"
          "    known = {id(p) for g in opt.param_groups for p in g['params']}\n"
          "    old = {n: p.detach().clone() for n, p in model.named_parameters()}\n    opt.step()\n"

@@ -25,6 +25,7 @@ mistakes = {
          "    handles = [m.register_forward_hook(lambda m, i, o: o.isfinite().all()) for m in model.modules()]\n"
          "    model(x)", "that replaces the layer's output"),
         ("t.isfinite().all() for", "t.isfinite() for", "`.all()` combines them into one"),
+        ("not all(t.isfinite().all() for", "not all(t.isfinite().any() for", "one bad number is enough"),
         (' if bad else ""', "", "return the empty string then"),
     ],
     "10b": [
@@ -38,6 +39,7 @@ mistakes = {
         ("        for handle in handles: handle.remove()\n", "        pass\n", "your hooks stay on"),
         ("    try: model(x)\n    finally:\n        for handle", "    model(x)\n    if True:\n        for handle",
          "when the model raises an error"),
+        ("    finally:\n", "    except Exception: pass\n    if True:\n", "your function swallows it"),
         ("all(t.isfinite().all() for t in i)", "i.isfinite().all()", "`go` are tuples"),
         ("(m, i, o, name=name)", "(m, i, o)", "bind it with `name=name`"),
         ("all(t.", "any(t.", "look at all of `i`"),
@@ -64,5 +66,6 @@ mistakes = {
          "only layers without layers inside count"),
         ("fine(go) and not fine(gi)", "fine(go)", "whose gradients are all finite"),
         ("g.isfinite().all() for", "not g.isnan().any() for", "got was already bad"),
+        ("g.isfinite().all() for", "not g.isinf().any() for", "makes a NaN, not an Inf"),
     ],
 }
