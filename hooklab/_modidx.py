@@ -2028,6 +2028,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                            'hooklab/exercises/lesson_15.py'),
                                              'hooklab.exercises.lesson_15._right_times': ( 'lib/exercises/lesson-15.html#_right_times',
                                                                                            'hooklab/exercises/lesson_15.py'),
+                                             'hooklab.exercises.lesson_15._same_mode': ( 'lib/exercises/lesson-15.html#_same_mode',
+                                                                                         'hooklab/exercises/lesson_15.py'),
                                              'hooklab.exercises.lesson_15._slim_gradients': ( 'lib/exercises/lesson-15.html#_slim_gradients',
                                                                                               'hooklab/exercises/lesson_15.py'),
                                              'hooklab.exercises.lesson_15._which_bytes': ( 'lib/exercises/lesson-15.html#_which_bytes',

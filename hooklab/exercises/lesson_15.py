@@ -37,7 +37,12 @@ def _kept_bytes(answer):
         got = one_number(got, "The number of bytes")
         right = x.element_size() * (n * wide + n * wide + n * 2)  # bytes of exponentials, squares and sines
         _which_bytes(got, right, model, x)
+        _same_mode(model)
     return "all that is kept, each piece once"
+
+def _same_mode(model):
+    require(all(m.training for m in model.modules()),
+            "The model was in train mode, and is in eval mode now: leave its mode as it is.")
 
 def _explains(error):
     said = str(error)
@@ -115,6 +120,7 @@ def _slim_gradients(answer):
         require(all(torch.equal(p, whole[name]) for name, p in model.named_parameters()),
                 "The parameters have other values now: only return gradients.")
         _which_gradients(got, model, x, loss, dtype)
+        _same_mode(model)
     return "few bits, and the right dtype in the backward pass"
 
 def _explains_dtype(error):
@@ -144,7 +150,9 @@ def _which_gradients(got, model, x, loss, dtype):
             f"The answer should be a dict from names to gradients, and yours is {what_it_is(got)}.")
     require(set(got) == set(whole),
             f"The keys should be the names of the parameters, {[*whole]}; yours are {list(got)}.")
-    require(all(isinstance(g, torch.Tensor) for g in got.values()), "A gradient is missing: was `backward` called?")
+    require(all(g is not None for g in got.values()), "A gradient is missing: was `backward` called?")
+    for name, g in got.items():
+        require(isinstance(g, torch.Tensor), f"The gradient of {name} should be a tensor, and yours is {what_it_is(g)}.")
     right = rounding(usual)
     require(all(got[name].shape == right[name].shape for name in right),
             "Gradients have the shapes of their parameters: do you return something else?")
@@ -210,6 +218,7 @@ def _layer_times(answer):
         clock = _Clock()
         model = _Day(clock, slower)
         _right_times(answer(model, torch.zeros(1), clock, 5), model, slower)
+        _same_mode(model)
     model.inner[0].fails = True
     survives(answer, lambda: answer(model, torch.zeros(1), clock, 5))
     return "the median, warmed up, layer by layer"
@@ -218,6 +227,8 @@ def _right_times(got, model, slower):
     right = {"first": 6, "twice": 10, "inner.0": 14}
     require(isinstance(got, dict), f"The answer should be a dict from names to times, and yours is {what_it_is(got)}.")
     require(len(got) > 1, "All hooks write to one name: each has to keep its own, `def after(m, i, o, name=name)`.")
+    require(all(isinstance(name, str) for name in got),
+            "The keys should be the names of layers, as `named_modules` has them: yours are not strings.")
     require("inner.0" in got, "Layers inside layers are missing: `named_modules` finds them at every depth.")
     require("" not in got and "inner" not in got, "Containers are among your layers: leave out what has `children()`.")
     require(set(got) == set(right), f"The names should be {list(right)}; yours are {list(got)}.")

@@ -93,7 +93,9 @@ mistakes = {
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "min(p[name] for p in passes[1:])",
          "the fastest passes"),
         ("range(1 + repeat)", "range(repeat)", "ran the model 5 times"),
-        ("for name in names.values()}", "for m, name in names.items()}", "yours are not strings"),
+        ("return {name: sorted(p[name] for p in passes[1:])[repeat // 2] for name in names.values()}",
+         "return {m: sorted(p[name] for p in passes[1:])[repeat // 2] for m, name in names.items()}",
+         "yours are not strings"),
         ("    passes, began, handles", "    model.eval()\n    passes, began, handles", "leave its mode as it is"),
         ("def layer_times(model, x, clock, repeat):\n    times, handles = {}, []\n"
          "    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
