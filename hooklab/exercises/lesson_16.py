@@ -85,6 +85,16 @@ def _answered(answer, model, layer, *args):
                      "own must return a tuple again.") from None
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #89749380
+def _padded_first(answer, model, inputs):
+    "Some tokenizers put the padding first."
+    inputs = _Inputs({key: t.flip(1) for key, t in inputs.items()})
+    mask = inputs["attention_mask"][..., None]
+    right = (_returned(model, model.mlp, inputs) * mask).sum(1) / mask.sum(1)
+    got = one_tensor(answer(model, model.mlp, inputs))
+    require(got.shape == right.shape and torch.allclose(got, right, atol=1e-5),
+            "Your vectors are right when the padding comes last, but some tokenizers put it first: select the tokens "
+            "by the mask, not by their number.")
+
 @exercise("16a")
 def _sentence_vectors(answer):
     model, inputs = _model(), _sentences(6, 3, 4)
@@ -131,6 +141,7 @@ def _sentence_vectors(answer):
         require(is_(right),
                 "The shape is right, but the numbers are not: the mean of the layer's output where the mask is 1?")
         _survives(answer, model, inputs, layer, inputs)
+    _padded_first(answer, model, inputs)
     return "a vector for each sentence, from any layer, with no padding in it"
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #1cf641d3
