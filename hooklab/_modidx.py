@@ -2064,8 +2064,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                           'hooklab/exercises/lesson_16.py'),
                                              'hooklab.exercises.lesson_16._model': ( 'lib/exercises/lesson-16.html#_model',
                                                                                      'hooklab/exercises/lesson_16.py'),
-                                             'hooklab.exercises.lesson_16._padded_first': ( 'lib/exercises/lesson-16.html#_padded_first',
-                                                                                            'hooklab/exercises/lesson_16.py'),
                                              'hooklab.exercises.lesson_16._returned': ( 'lib/exercises/lesson-16.html#_returned',
                                                                                         'hooklab/exercises/lesson_16.py'),
                                              'hooklab.exercises.lesson_16._sentence_vectors': ( 'lib/exercises/lesson-16.html#_sentence_vectors',

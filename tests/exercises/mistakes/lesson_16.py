@@ -16,7 +16,7 @@ mistakes = {
          "index with `mask.bool()`"),
         ('    mask = inputs["attention_mask"][..., None]\n    return (found * mask).sum(1) / mask.sum(1)',
          "    return torch.stack([tokens[:real.sum()].mean(0) for tokens, real in zip(found, inputs.attention_mask)])",
-         "some tokenizers put it first"),
+         "Padding may come first or last"),
         ("[..., None]", "", "must match the size of tensor"),
         ("model(**inputs)", "model(inputs['input_ids'])", "`model(**inputs)` passes on everything"),
         ("    if isinstance(found, tuple): found = found[0]\n", "", "where the layer returns a tuple"),
