@@ -156,7 +156,7 @@ def _which_gradients(got, model, x, loss, dtype):
             "Your gradients include those that were there before: call `model.zero_grad()` before `backward`.")
     require(not is_(whole), "These are the parameters: return their gradients.")
     require(not is_(rounding(lambda t: True)),
-            "These are the gradients of an ordinary step: is `model(x)` in the `with`, and does `pack` change the dtype?")
+            "These are gradients of an ordinary step: is `model(x)` in the `with`, and does `pack` change the dtype?")
     require(not is_(rounding(whole_number)),
             "The parameters and `x` are rounded as well. They are in memory anyway, so `pack` should return them as "
             "they are: recognise their storage, `t.untyped_storage().data_ptr()`.")
