@@ -29,6 +29,11 @@ _MEANINGS = {
         "hook instead, and call `o.register_hook` in it.",
     "has no attribute 'backward'":
         "`loss` is a function that runs the model and returns the loss: `loss().backward()`.",
+    "which layers of this":
+        "This model is no `nn.Sequential`, so you must say which layers: `hl.hook_outputs(model, grad=True, names=[…])`, "
+        "with a list of names.",
+    "'tuple' object has no attribute":
+        "A hook gets gradients in a tuple, since a layer may return several tensors. Take `[0]`, then `norm()`.",
     "has no attribute '(weight|bias)'":
         "You ask for a parameter of a layer that has none. What is asked is the gradient of the layer's output, "
         "`hl.hook_output(layer, grad=True)`.",
@@ -131,6 +136,15 @@ def _gradient_norms(answer):
     def rounded(norms): return {name: round(norm, 4) for name, norm in norms.items()}
     require(all(same(name, value) for name, value in right.items()),
             f"It should be about {rounded(right)}; your function returns {rounded(got)}.")
+    other = nn.Sequential(nn.Linear(6, 5), nn.Sequential(nn.Tanh(), nn.Linear(5, 3)))
+    names = "0", "1.0", "1.1"
+    try: got = answer(other, partial(_loss, other, x, y))
+    except NotYet as error:
+        raise NotYet(f"Right for one model, but with layers named {', '.join(names)} your function stops. Take the names "
+                     "from `model.named_modules()`.") from error
+    require(isinstance(got, dict) and sorted(got) == sorted(names),
+            f"Right for one model, but in another the names should be {', '.join(names)}. Take them from "
+            "`model.named_modules()`.")
     return "the gradient of every layer, even of one whose output is overwritten in place"
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #d8007427
@@ -147,24 +161,26 @@ class _Skip(nn.Module):
 def _gradients(model, x, y):
     model.zero_grad()
     _loss(model, x, y).backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters()}
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
 
 
-def _gated(model, x, y, limit, spoiled=False, behind=False):
-    "The right gradients; `spoiled`: if the other path is clipped too; `behind`: if that of the input is."
+def _gated(model, x, y, limit, spoiled=False, behind=False, swapped=False):
+    """The right gradients; `spoiled`: if the other path is clipped too; `behind`: if that of the input is;
+    `swapped`: if the clipped gradient of the output takes the place of that of the input."""
     h = model.first(x)
     inner = model.inner(h)
     both = (inner + h).detach().requires_grad_()
     g, = torch.autograd.grad(F.cross_entropy(model.head(both), y), both)
     gate = g.clamp(-limit, limit)
-    share = (g @ model.inner.weight).clamp(-limit, limit) if behind else gate @ model.inner.weight
+    share = gate if swapped else gate @ model.inner.weight
+    if behind: share = (g @ model.inner.weight).clamp(-limit, limit)
     weight, = torch.autograd.grad(h, model.first.weight, share + (gate if spoiled else g), retain_graph=True)
     return weight, torch.autograd.grad(inner, model.inner.weight, g if behind else gate)[0]
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #3886b643
 @exercise("08c")
 def _clip_at(answer):
-    model, x, y, limit = _Skip(), torch.randn(8, 6), torch.arange(8) % 3, 0.01
+    model, x, y, limit = _Skip(), torch.randn(8, 6), torch.arange(8) % 3, 0.013
     free, out = _gradients(model, x, y), model(x)
     handle = answer(model.inner, limit)
     require(not isinstance(handle, nn.Module),
@@ -184,11 +200,13 @@ def _clip_at(answer):
         in_tuples = " Backward hooks get gradients in a tuple, and return them in one: `(go[0].clamp(…),)`."
         raise NotYet(said + in_tuples if "invalid number of grad_" in said else said) from error
     first, inner = got["first.weight"], got["inner.weight"]
-    right, spoiled, behind = (_gated(model, x, y, limit, **how) for how in ({}, {"spoiled": True}, {"behind": True}))
+    kinds = {}, {"spoiled": True}, {"behind": True}, {"swapped": True}
+    right, spoiled, behind, swapped = (_gated(model, x, y, limit, **how) for how in kinds)
     untouched = _close(first, free["first.weight"])
     require(not (untouched and _close(inner, free["inner.weight"])),
             "Nothing is clipped. Is your hook still on when your function is done? And `clamp` makes a new tensor, "
-            "which the tensor hook must return: is the `return` missing?")
+            "which the tensor hook must return: is the `return` missing? (`hl.Hook` keeps what its function returns, "
+            "and changes nothing.)")
     require(not untouched,
             "The layer's own parameters are clipped, but earlier layers see the gradient as it was: put the tensor "
             "hook on the layer's output, `o`.")
@@ -197,6 +215,9 @@ def _clip_at(answer):
             "Return `g.clamp(…)`, a new one.")
     require(not _close(first, behind[0]),
             "You clip the gradient of the layer's input. Clip that of its output, so that its own weights feel it too.")
+    require(not _close(first, swapped[0]),
+            "What a backward hook returns replaces the gradient of the layer's input, and you return that of its "
+            "output. Clip on the output: a forward hook that calls `o.register_hook`.")
     require(_close(first, right[0]) and _close(inner, right[1]),
             "The gradient is changed, but not as it should be: clamp each of its numbers to the "
             "range from `-limit` to `limit`.")
@@ -206,6 +227,12 @@ def _clip_at(answer):
         require(False,
                 "Right in training. But under `no_grad` the model stops: there a tensor accepts no hook. "
                 "Check `o.requires_grad` first.")
+    model.eval().inner.requires_grad_(False)
+    model.eval()
+    require(_close(_gradients(model, x, y)["first.weight"], right[0]),
+            "Right, but not when the layer's own parameters are frozen, or the model is in `eval` mode: the layers "
+            "before may be trained all the same. Ask the output whether it needs a gradient, `o.requires_grad`.")
+    model.train().inner.requires_grad_(True)
     handle.remove()
     frozen = _Skip()
     frozen.first.requires_grad_(False)
