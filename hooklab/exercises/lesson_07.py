@@ -116,6 +116,30 @@ def _divided(before, biases):
                 "The biases are not divided by the same numbers as the weights. Only divide them: do not subtract "
                 "a mean.")
 
+# %% ../../nbs/lib/exercises/lesson-07.ipynb #9d64c846
+_MEANINGS = {
+    "too many indices for tensor of dimension 0":
+        "`o.std()` is one number for the whole layer. Each unit needs its own: `o.std(0)`.",
+    "size of tensor a":
+        "The sizes do not fit. `o.std(0)` goes over the images and has one number for each unit. A unit is a row of "
+        "the weight: divide by `std[:, None]`, a column with a number for each row.",
+    "'NoneType' object has no attribute '(div|data|mul|copy|detach)|for /=?: 'NoneType'":
+        "One layer has no bias: its `m.bias` is None. Ask before you divide it.",
+    "as parameter":
+        "A tensor cannot take the place of a parameter. Change the parameter in place, with `m.weight.div_(…)`.",
+    "leaf Variable":
+        "Autograd does not let you change a weight in place while it records: use `m.weight.data /= std`, or do "
+        "everything under `torch.no_grad()`.",
+}
+
+
+def _answered(answer, *args):
+    try: return answer(*args)
+    except NotYet as error:
+        means = [text for pattern, text in _MEANINGS.items() if re.search(pattern, str(error))]
+        if not means: raise
+        raise NotYet(means[0]) from error
+
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #d7fe0a28
 @exercise("07c")
 def _set_deviations(answer):
@@ -124,21 +148,7 @@ def _set_deviations(answer):
     before = {m: m.weight.detach().clone() for m in linears}
     biases = {m: m.bias.detach().clone() for m in linears[:-1]}
     parameters = list(model.parameters())
-    try: result = answer(model, nn.Linear, x)
-    except NotYet as error:
-        if "too many indices for tensor of dimension 0" in str(error):
-            raise NotYet("`o.std()` is one number for the whole layer. Each unit needs its own: `o.std(0)`.") from error
-        if "size of tensor a" in str(error):
-            raise NotYet("The sizes do not fit. `o.std(0)` goes over the images and has one number for each unit. A unit "
-                         "is a row of the weight: divide by `std[:, None]`, a column with a number for each row.") from error
-        if re.search("'NoneType' object has no attribute '(div|data|mul|copy|detach)|for /=?: 'NoneType'", str(error)):
-            raise NotYet("One layer has no bias: its `m.bias` is None. Ask before you divide it.") from error
-        if "as parameter" in str(error):
-            raise NotYet("A tensor cannot take the place of a parameter. Change the parameter in place, with "
-                         "`m.weight.div_(…)`.") from error
-        if "leaf Variable" not in str(error): raise
-        raise NotYet("Autograd does not let you change a weight in place while it records: use `m.weight.data /= std`, "
-                     "or do everything under `torch.no_grad()`.") from error
+    result = _answered(answer, model, nn.Linear, x)
     require(isinstance(result, nn.Module), f"The answer should be the model, not {type(result).__name__}.")
     require(result is model, "You return another model: change the one that you are given.")
     require(not answer.leaves_hooks(),

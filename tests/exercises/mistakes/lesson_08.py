@@ -93,10 +93,10 @@ mistakes = {
          "You clip the gradient of the layer's input"),
         ("def clip_at(layer, limit):\n"
          "    return layer.register_full_backward_hook(lambda m, gi, go: (go[0].clamp(-limit, limit),))",
-         "and you return that of its output"),
+         "not that of its output"),
         ("def clip_at(layer, limit):\n"
          "    return hl.Hook(layer, lambda m, go: go[0].clamp(-limit, limit), kind='backward_pre')",
-         "`hl.Hook` keeps what its function returns"),
+         "`hl.Hook` only listens"),
         ("g.clamp(-limit, limit)", "g.clamp(-0.01, 0.01)", "not as it should be"),
         ("if o.requires_grad: o", "if o.requires_grad and m.training: o", "or the model is in `eval` mode"),
         ("if o.requires_grad: o", "if o.requires_grad and m.weight.requires_grad: o", "may be trained all the same"),
