@@ -211,8 +211,8 @@ def _clip_at(answer):
             "Return the handle of the forward hook, with which the clipping can be removed.")
     try: same_output = torch.equal(model(x), out)
     except Exception as error:
-        raise NotYet(f"With your hook the model no longer runs: {str(error).splitlines()[0]} What a hook returns replaces "
-                     "the layer's output, and `o.register_hook` returns a handle; let the hook return nothing.") from error
+        raise NotYet(f"With your hook the model stops: {str(error).splitlines()[0]} What a hook returns replaces the "
+                     "layer's output, and `o.register_hook` gives a handle; let the hook return nothing.") from error
     require(same_output, "With your hook the model returns something else: change only gradients.")
     try: got = _gradients(model, x, y)
     except Exception as error:
