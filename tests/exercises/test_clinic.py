@@ -261,6 +261,8 @@ def test_a_scheduler_may_be_taken_away(capsys):
 
 def test_wrong_answers_lead_on():
     p = patients.patient(of("dead units").seed)
+    for _ in range(3):
+        with not_yet("No disease has the name 'flu'.*lists all.$"): p.check("flu")  # this is no try
     with not_yet("It is not “wrong sign”.*would have looked at the outputs of the layers"): p.check("wrong sign")
     with not_yet("That is the disease. In which layer?"): p.check("dead units")
     with not_yet(r"not in 'head'.*share of zeros.*\n\nTry 3.*patient.answer"): p.check("dead units", "head")
