@@ -874,7 +874,8 @@ def test_a_run_without_numbers_says_so(tmp_path):
 
 # In compiled code
 
-@pytest.mark.parametrize("backend", ["aot_eager", *(pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "inductor"))])
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", *(pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "inductor"))])
 @pytest.mark.parametrize("options", [{}, {"with_hist": True}, {"with_hist": True, "hist_sample": 100}])
 def test_compiled(backend, options):
     from torch._dynamo.utils import counters
