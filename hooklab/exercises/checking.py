@@ -25,7 +25,7 @@ from torch import nn
 from .folder import lesson_files
 from .notebooks import lesson_exercises
 from ..hooks.attached import hooks_on
-from ..hooks.tree import shape_text
+from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/exercises/checking.ipynb #72e1a513
 class NotYet(AssertionError):
@@ -132,8 +132,10 @@ def what_it_is(value: Any) -> str:
     if isinstance(value, (int, float)): return f"the number {value:.5g}"
     if isinstance(value, torch.Tensor): return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, (list, tuple, dict, set)):
-        shapes = shape_text(value)
-        return f"a {kind} of {len(value)}" + (f": {shapes}" if shapes != "no tensor" and len(shapes) < 60 else "")
+        shapes = [str(tuple(tensor.shape)) for tensor in tensors(value)]
+        parts = "1 part" if len(value) == 1 else f"{len(value)} parts"
+        return f"a {kind} of {parts}" + (f", with tensors of shape {', '.join(shapes)}" if 0 < len(shapes) < 4 else "")
+    if kind == "ndarray": return f"a NumPy array of shape {value.shape}"
     return f"{'an' if kind[:1] in 'AEIOUaeiou' else 'a'} {kind}"
 
 # %% ../../nbs/lib/exercises/checking.ipynb #57f0e013

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #21a5adb1
 import math
+import re
 
 import torch
 from torch import nn
@@ -44,7 +45,9 @@ def _saturated(answer):
     got = [one_number(v, "Each entry of the list") for v in got]
 
     def close(values): return all(math.isclose(a, b, abs_tol=1e-3) for a, b in zip(got, values, strict=True))
-    require(max(got) <= 1, "These are counts: divide by the number of values, or take the mean.")
+    require(max(got) <= 1,
+            "These are not fractions: they go beyond 1. Counts are divided by the number of all values, images times "
+            "units; the mean of the comparison does that, and 1 stands for all.")
     require(not close(fractions(lambda o: o > .97)),
             "You count only the upper end, but a tanh saturates at -1 as well: `o.abs()`.")
     require(not close(fractions(lambda o: o.abs() < .97)),
@@ -52,8 +55,9 @@ def _saturated(answer):
     require(not close([(i.abs() > .97).float().mean().item() for i in ins]),
             "Those are the inputs of the tanhs, that is, the outputs of the layers before them: a tanh's output is the "
             "third argument of its hook.")
-    require(not close(fractions(lambda o: o.mean(0).abs() > .97)),
-            "You took the mean over images first. Compare first, then take the mean.")
+    means = [lambda o: o.mean(0).abs(), lambda o: o.abs().mean(0), lambda o: o.abs().mean(1), lambda o: o.abs().mean()]
+    require(not any(close(fractions(lambda o, mean=mean: mean(o) > .97)) for mean in means),
+            "You took the mean first. Compare each number first, then take the mean.")
     alone, y = [], x
     for _ in range(4): alone.append(y := y.tanh())
     require(not close([(o.abs() > .97).float().mean().item() for o in alone]),
@@ -75,7 +79,7 @@ def _gain_of(answer):
     z = z/z.square().mean().sqrt()
 
     def size(act, g): return act(g*z).square().mean().sqrt().item()
-    for act in nn.ReLU(), nn.GELU(), nn.SiLU(), nn.LeakyReLU(.5):
+    for act in nn.ReLU(), nn.GELU(), nn.SiLU(), nn.LeakyReLU(.5), nn.Hardtanh(0, 1.6), nn.ELU(4.):
         g, name = answer(act, z), type(act).__name__
         require(not isinstance(g, torch.Tensor) or g.numel() == 1,
                 "You return the output of the activation. The answer is one number, the gain `g`.")
@@ -92,6 +96,9 @@ def _gain_of(answer):
         require(name != "GELU" or not math.isclose(g, once, rel_tol=.005),
                 "Right for ReLU, where `act(2*z)` is `2*act(z)`. For GELU that does not hold: search for the `g` for "
                 "which `act(g*z)` has size 1.")
+        require(not any(math.isclose(g, end, rel_tol=1e-3) for end in (.1, 10)),
+                f"For {name} your search ends at {g:.3g}, an end of the interval. While the output is too small, keep "
+                "the upper half, `low = middle`. And is it its size that you compare, or the mean of the squares?")
         require(math.isclose(size(act, g), 1, rel_tol=.02),
                 f"With your gain of {g:.3g}, {name} turns numbers of size 1 into numbers of size {size(act, g):.3g}.")
     return "that is the gain of ReLU, of GELU, and of any other"
@@ -109,6 +116,30 @@ def _divided(before, biases):
                 "The biases are not divided by the same numbers as the weights. Only divide them: do not subtract "
                 "a mean.")
 
+# %% ../../nbs/lib/exercises/lesson-07.ipynb #9d64c846
+_MEANINGS = {
+    "too many indices for tensor of dimension 0":
+        "`o.std()` is one number for the whole layer. Each unit needs its own: `o.std(0)`.",
+    "size of tensor a":
+        "The sizes do not fit. `o.std(0)` goes over the images and has one number for each unit. A unit is a row of "
+        "the weight: divide by `std[:, None]`, a column with a number for each row.",
+    "'NoneType' object has no attribute '(div|data|mul|copy|detach)|for /=?: 'NoneType'":
+        "One layer has no bias: its `m.bias` is None. Ask before you divide it.",
+    "as parameter":
+        "A tensor cannot take the place of a parameter. Change the parameter in place, with `m.weight.div_(…)`.",
+    "leaf Variable":
+        "Autograd does not let you change a weight in place while it records: use `m.weight.data /= std`, or do "
+        "everything under `torch.no_grad()`.",
+}
+
+
+def _answered(answer, *args):
+    try: return answer(*args)
+    except NotYet as error:
+        means = [text for pattern, text in _MEANINGS.items() if re.search(pattern, str(error))]
+        if not means: raise
+        raise NotYet(means[0]) from error
+
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #d7fe0a28
 @exercise("07c")
 def _set_deviations(answer):
@@ -117,13 +148,7 @@ def _set_deviations(answer):
     before = {m: m.weight.detach().clone() for m in linears}
     biases = {m: m.bias.detach().clone() for m in linears[:-1]}
     parameters = list(model.parameters())
-    try: result = answer(model, nn.Linear, x)
-    except NotYet as error:
-        if "too many indices for tensor of dimension 0" in str(error):
-            raise NotYet("`o.std()` is one number for the whole layer. Each unit needs its own: `o.std(0)`.") from error
-        if "leaf Variable" not in str(error): raise
-        raise NotYet("Autograd does not let you change a weight in place while it records: use `m.weight.data /= std`, "
-                     "or do everything under `torch.no_grad()`.") from error
+    result = _answered(answer, model, nn.Linear, x)
     require(isinstance(result, nn.Module), f"The answer should be the model, not {type(result).__name__}.")
     require(result is model, "You return another model: change the one that you are given.")
     require(not answer.leaves_hooks(),

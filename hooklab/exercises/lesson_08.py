@@ -29,6 +29,10 @@ _MEANINGS = {
         "hook instead, and call `o.register_hook` in it.",
     "has no attribute 'backward'":
         "`loss` is a function that runs the model and returns the loss: `loss().backward()`.",
+    "which layers of this":
+        "This model is no `nn.Sequential`: say which layers, `hl.hook_outputs(model, grad=True, names=[…])`.",
+    "'tuple' object has no attribute":
+        "A hook gets gradients in a tuple, since a layer may return several tensors. Take `[0]`, then `norm()`.",
     "has no attribute '(weight|bias)'":
         "You ask for a parameter of a layer that has none. What is asked is the gradient of the layer's output, "
         "`hl.hook_output(layer, grad=True)`.",
@@ -85,6 +89,19 @@ class _InPlace(nn.Module):
     def forward(self, x): return self.head(self.block(x))
 
 
+def _named(answer, x, y):
+    "Whether the names are those of the model, in a model with other names too."
+    other = nn.Sequential(nn.Linear(6, 5), nn.Sequential(nn.Tanh(), nn.Linear(5, 3)))
+    names = "0", "1.0", "1.1"
+    try: got = answer(other, partial(_loss, other, x, y))
+    except NotYet as error:
+        raise NotYet(f"Right for one model, but with layers named {', '.join(names)} your function stops. Take the "
+                     "names from `model.named_modules()`.") from error
+    require(isinstance(got, dict) and sorted(got) == sorted(names),
+            f"Right for one model, but in another the names should be {', '.join(names)}. Take them from "
+            "`model.named_modules()`.")
+
+# %% ../../nbs/lib/exercises/lesson-08.ipynb #fc7f82ea
 @exercise("08b")
 def _gradient_norms(answer):
     x, y, plain, model = torch.randn(16, 6), torch.arange(16) % 3, _InPlace(False), _InPlace(True)
@@ -131,6 +148,7 @@ def _gradient_norms(answer):
     def rounded(norms): return {name: round(norm, 4) for name, norm in norms.items()}
     require(all(same(name, value) for name, value in right.items()),
             f"It should be about {rounded(right)}; your function returns {rounded(got)}.")
+    _named(answer, x, y)
     return "the gradient of every layer, even of one whose output is overwritten in place"
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #d8007427
@@ -147,24 +165,43 @@ class _Skip(nn.Module):
 def _gradients(model, x, y):
     model.zero_grad()
     _loss(model, x, y).backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters()}
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
 
 
-def _gated(model, x, y, limit, spoiled=False, behind=False):
-    "The right gradients; `spoiled`: if the other path is clipped too; `behind`: if that of the input is."
+def _gated(model, x, y, limit, how="right"):
+    """The gradients, right, or `spoiled`: the other path is clipped too; `behind`: that of the input is clipped;
+    `swapped`: that of the output, clipped, takes the place of that of the input."""
     h = model.first(x)
     inner = model.inner(h)
     both = (inner + h).detach().requires_grad_()
     g, = torch.autograd.grad(F.cross_entropy(model.head(both), y), both)
     gate = g.clamp(-limit, limit)
-    share = (g @ model.inner.weight).clamp(-limit, limit) if behind else gate @ model.inner.weight
-    weight, = torch.autograd.grad(h, model.first.weight, share + (gate if spoiled else g), retain_graph=True)
-    return weight, torch.autograd.grad(inner, model.inner.weight, g if behind else gate)[0]
+    share = gate if how == "swapped" else gate @ model.inner.weight
+    if how == "behind": share = (g @ model.inner.weight).clamp(-limit, limit)
+    weight, = torch.autograd.grad(h, model.first.weight, share + (gate if how == "spoiled" else g), retain_graph=True)
+    return weight, torch.autograd.grad(inner, model.inner.weight, g if how == "behind" else gate)[0]
+
+# %% ../../nbs/lib/exercises/lesson-08.ipynb #42f54d29
+def _frozen(answer, model, x, y, limit, right):
+    "Whether the gradient is clipped with the layer itself frozen, in `eval` mode, and a frozen first layer still runs."
+    model.eval().inner.requires_grad_(False)
+    require(_close(_gradients(model, x, y)["first.weight"], right),
+            "Right, but not when the layer's own parameters are frozen, or the model is in `eval` mode: the layers "
+            "before may be trained all the same. Ask the output whether it needs a gradient, `o.requires_grad`.")
+    model.train().inner.requires_grad_(True)
+    frozen = _Skip()
+    frozen.first.requires_grad_(False)
+    handles = [answer(frozen.first, limit)]
+    try: frozen(x)
+    except RuntimeError as error:
+        raise NotYet("Right, unless the layer is frozen: then its output needs no gradient and accepts no hook. Check "
+                     "`o.requires_grad` first, rather than whether gradients are recorded at all.") from error
+    finally: handles[0].remove()
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #3886b643
 @exercise("08c")
 def _clip_at(answer):
-    model, x, y, limit = _Skip(), torch.randn(8, 6), torch.arange(8) % 3, 0.01
+    model, x, y, limit = _Skip(), torch.randn(8, 6), torch.arange(8) % 3, 0.013
     free, out = _gradients(model, x, y), model(x)
     handle = answer(model.inner, limit)
     require(not isinstance(handle, nn.Module),
@@ -174,9 +211,8 @@ def _clip_at(answer):
             "Return the handle of the forward hook, with which the clipping can be removed.")
     try: same_output = torch.equal(model(x), out)
     except Exception as error:
-        require(False,
-                f"With your hook the model no longer runs: {str(error).splitlines()[0]} What a forward hook returns "
-                "replaces the layer's output, and `o.register_hook` returns a handle; so let the hook return nothing.")
+        raise NotYet(f"With your hook the model stops: {str(error).splitlines()[0]} What a hook returns replaces the "
+                     "layer's output, and `o.register_hook` gives a handle; let the hook return nothing.") from error
     require(same_output, "With your hook the model returns something else: change only gradients.")
     try: got = _gradients(model, x, y)
     except Exception as error:
@@ -184,11 +220,11 @@ def _clip_at(answer):
         in_tuples = " Backward hooks get gradients in a tuple, and return them in one: `(go[0].clamp(…),)`."
         raise NotYet(said + in_tuples if "invalid number of grad_" in said else said) from error
     first, inner = got["first.weight"], got["inner.weight"]
-    right, spoiled, behind = (_gated(model, x, y, limit, **how) for how in ({}, {"spoiled": True}, {"behind": True}))
+    right, spoiled, behind, swapped = (_gated(model, x, y, limit, k) for k in "right spoiled behind swapped".split())
     untouched = _close(first, free["first.weight"])
     require(not (untouched and _close(inner, free["inner.weight"])),
             "Nothing is clipped. Is your hook still on when your function is done? And `clamp` makes a new tensor, "
-            "which the tensor hook must return: is the `return` missing?")
+            "which the tensor hook must return: is the `return` missing? (`hl.Hook` only listens.)")
     require(not untouched,
             "The layer's own parameters are clipped, but earlier layers see the gradient as it was: put the tensor "
             "hook on the layer's output, `o`.")
@@ -197,25 +233,18 @@ def _clip_at(answer):
             "Return `g.clamp(…)`, a new one.")
     require(not _close(first, behind[0]),
             "You clip the gradient of the layer's input. Clip that of its output, so that its own weights feel it too.")
+    require(not _close(first, swapped[0]),
+            "What a backward hook returns replaces the gradient of the layer's input, not that of its output. Let a "
+            "forward hook call `o.register_hook`.")
     require(_close(first, right[0]) and _close(inner, right[1]),
-            "The gradient is changed, but not as it should be: clamp each of its numbers to the "
-            "range from `-limit` to `limit`.")
+            "The gradient is changed, but not as it should be: clamp each number to `-limit` … `limit`.")
     try:
         with torch.no_grad(): model(x)
-    except RuntimeError:
-        require(False,
-                "Right in training. But under `no_grad` the model stops: there a tensor accepts no hook. "
-                "Check `o.requires_grad` first.")
+    except RuntimeError as error:
+        raise NotYet("Right in training. But under `no_grad` the model stops: there a tensor accepts no hook. "
+                     "Check `o.requires_grad` first.") from error
+    _frozen(answer, model, x, y, limit, right[0])
     handle.remove()
-    frozen = _Skip()
-    frozen.first.requires_grad_(False)
-    handles = [answer(frozen.first, limit)]
-    try: frozen(x)
-    except RuntimeError:
-        require(False,
-                "Right, unless the layer is frozen: then its output needs no gradient and accepts no hook, and the "
-                "model stops. Check `o.requires_grad` first, rather than whether gradients are recorded at all.")
-    finally: handles[0].remove()
     require(all(torch.equal(g, free[name]) for name, g in _gradients(model, x, y).items()),
             "After `handle.remove()` gradients are still clipped.")
     return "the gradient is clipped, other paths are free, and the hook can be removed"

@@ -12,7 +12,7 @@ from itertools import cycle
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, one_number, require, survives, what_it_is
+from .checking import NotYet, Planted, exercise, one_number, one_tensor, require, survives, what_it_is
 from ..hooks.occasions import saved_tensors
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #2f9c05e9
@@ -37,18 +37,20 @@ def _kept_bytes(answer):
         got = one_number(got, "The number of bytes")
         right = x.element_size() * (n * wide + n * wide + n * 2)  # bytes of exponentials, squares and sines
         _which_bytes(got, right, model, x)
+        _same_mode(model)
     return "all that is kept, each piece once"
+
+def _same_mode(model):
+    require(model.training, "The model was in train mode, and is in eval mode now: leave its mode as it is.")
 
 def _explains(error):
     said = str(error)
     require(not isinstance(error.__cause__, UnboundLocalError),
-            "A function inside another cannot do `total += …`: keep the numbers in a "
-            "list or a dict, and `sum` them.")
+            "A function inside another cannot do `total += …`: keep the numbers in a list or a dict, and `sum` them.")
     require("Boolean value of Tensor" not in said and "must match the size" not in said,
             "`in` compares the numbers in tensors: recognise memory by its `data_ptr()`.")
     require("which layers of" not in said,
-            "You look at the outputs of layers, but autograd keeps others, and not all of those. "
-            "`hl.saved_tensors(look)` shows what it keeps.")
+            "You look at the outputs of layers, but autograd keeps others: `hl.saved_tensors(look)` shows them.")
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #d04d2cee
 def _which_bytes(got, right, model, x):
@@ -61,14 +63,12 @@ def _which_bytes(got, right, model, x):
     outputs = len(x) * model.lin.out_features * x.element_size()
     require(got != 0, "Nothing was seen: is `model(x)` inside the `with`?")
     require(got not in (outputs, outputs + out.nbytes),
-            "That is the memory of outputs of layers, but autograd keeps others: `hl.saved_tensors(look)` shows what "
-            "it keeps.")
+            "That is the memory of outputs of layers, but autograd keeps others: `hl.saved_tensors(look)` shows them.")
     require(got not in (len(saved), len(own)), "That is how many tensors were saved: return their bytes.")
     counted_twice = [sum(size(t) for t in tensors) for tensors in (own, saved)
                      for size in (lambda t: t.nbytes, lambda t: t.untyped_storage().nbytes())]
     require(got not in counted_twice,
-            "You count the same memory twice: operations keep what they need, and two may keep the same tensor. "
-            "Recognise its memory by `data_ptr()`.")
+            "You count the same memory twice: two operations may keep one tensor. Recognise it by its `data_ptr()`.")
     require(got != sum(views.values()),
             "A slice holds the whole memory behind it: count `t.untyped_storage().nbytes()`, not `t.nbytes`.")
     require(got != right + of_x, "You also count `x`, which is in memory anyway.")
@@ -115,12 +115,12 @@ def _slim_gradients(answer):
         require(all(torch.equal(p, whole[name]) for name, p in model.named_parameters()),
                 "The parameters have other values now: only return gradients.")
         _which_gradients(got, model, x, loss, dtype)
+        _same_mode(model)
     return "few bits, and the right dtype in the backward pass"
 
 def _explains_dtype(error):
     said = str(error.__cause__)
-    require("positional argument" not in said,
-            "`unpack` gets one argument, what `pack` returned: a pair is one tuple.")
+    require("positional argument" not in said, "`unpack` gets one argument from `pack`: a pair is one tuple.")
     signs = "must match", "same dtype", "expected m1", "scalar type", "expected to have dtype", "invalid gradient"
     require(not any(sign in said for sign in signs), "A tensor came back in another dtype than it had: let `pack` "
             "return a pair of tensor and dtype, and `unpack` convert the tensor back to this dtype.")
@@ -144,7 +144,8 @@ def _which_gradients(got, model, x, loss, dtype):
             f"The answer should be a dict from names to gradients, and yours is {what_it_is(got)}.")
     require(set(got) == set(whole),
             f"The keys should be the names of the parameters, {[*whole]}; yours are {list(got)}.")
-    require(all(isinstance(g, torch.Tensor) for g in got.values()), "A gradient is missing: was `backward` called?")
+    require(all(g is not None for g in got.values()), "A gradient is missing: was `backward` called?")
+    for name, g in got.items(): one_tensor(g, f"The gradient of {name}")
     right = rounding(usual)
     require(all(got[name].shape == right[name].shape for name in right),
             "Gradients have the shapes of their parameters: do you return something else?")
@@ -155,8 +156,7 @@ def _which_gradients(got, model, x, loss, dtype):
             "Your gradients include those that were there before: call `model.zero_grad()` before `backward`.")
     require(not is_(whole), "These are the parameters: return their gradients.")
     require(not is_(rounding(lambda t: True)),
-            "These are the gradients of an ordinary step: is `model(x)` inside the `with`, "
-            "and does `pack` change the dtype?")
+            "These are gradients of an ordinary step: is `model(x)` in the `with`, and does `pack` change the dtype?")
     require(not is_(rounding(whole_number)),
             "The parameters and `x` are rounded as well. They are in memory anyway, so `pack` should return them as "
             "they are: recognise their storage, `t.untyped_storage().data_ptr()`.")
@@ -170,8 +170,7 @@ def _which_gradients(got, model, x, loss, dtype):
             "`t.untyped_storage().data_ptr()`.")
     require(not is_(rounding(is_given)) and not is_(rounding(lambda t: False)),
             "You also convert whole numbers: the positions that max-pooling saves are rounded to others.")
-    require(not is_(rounding(usual, of_loss=True)),
-            "The loss is also inside the `with`: only `model(x)` should keep less.")
+    require(not is_(rounding(usual, of_loss=True)), "The loss is also inside the `with`: leave only `model(x)`.")
     require(False, "These are not the gradients that result when `model(x)` keeps what it saves as `dtype`, except for "
                    "whole numbers, parameters and `x`.")
 
@@ -210,6 +209,7 @@ def _layer_times(answer):
         clock = _Clock()
         model = _Day(clock, slower)
         _right_times(answer(model, torch.zeros(1), clock, 5), model, slower)
+        _same_mode(model)
     model.inner[0].fails = True
     survives(answer, lambda: answer(model, torch.zeros(1), clock, 5))
     return "the median, warmed up, layer by layer"
@@ -218,6 +218,7 @@ def _right_times(got, model, slower):
     right = {"first": 6, "twice": 10, "inner.0": 14}
     require(isinstance(got, dict), f"The answer should be a dict from names to times, and yours is {what_it_is(got)}.")
     require(len(got) > 1, "All hooks write to one name: each has to keep its own, `def after(m, i, o, name=name)`.")
+    require(all(isinstance(name, str) for name in got), "The keys should be names of layers: yours are not strings.")
     require("inner.0" in got, "Layers inside layers are missing: `named_modules` finds them at every depth.")
     require("" not in got and "inner" not in got, "Containers are among your layers: leave out what has `children()`.")
     require(set(got) == set(right), f"The names should be {list(right)}; yours are {list(got)}.")
@@ -232,8 +233,7 @@ def _right_times(got, model, slower):
     counted, in_order = slower[1:], sorted(slower)
     require(not is_(times(sum(counted) / 5)), "These are means: one slow pass spoils them. Take the median.")
     require(not is_(times(sum(slower) / 6)), "These are means, and include the first pass: take the median, without.")
-    require(not is_(times(sum(counted))) and not is_(times(sum(slower))),
-            "These are sums of all passes: take the median.")
+    require(not any(is_(times(sum(t))) for t in (counted, slower)), "These are sums of all passes: take the median.")
     require(not is_(times(min(counted))),
             "These are the fastest passes: take the median, which is moved neither by a slow pass nor by a fast one.")
     require(not is_(times(slower[0])), "These are the times of the first pass, which only warms up.")

@@ -87,9 +87,10 @@ def _answered(answer, model, layer, *args):
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #89749380
 @exercise("16a")
 def _sentence_vectors(answer):
-    model, inputs = _model(), _sentences(6, 3, 4)
-    mask = inputs["attention_mask"][..., None]
-    for layer in (model.mlp, model.norm, model.attention):
+    model, after = _model(), _sentences(6, 3, 4)
+    before = _Inputs({key: t.flip(1) for key, t in after.items()})  # some tokenizers put the padding first
+    for layer, inputs in ((model.mlp, after), (model.norm, before), (model.attention, after)):
+        mask = inputs["attention_mask"][..., None]
         found = _first(_returned(model, layer, inputs))
         unmasked = _first(_returned(model, layer, {"input_ids": inputs["input_ids"]}))
         right = (found * mask).sum(1) / mask.sum(1)
@@ -101,8 +102,7 @@ def _sentence_vectors(answer):
         require(got.shape != (6, 4),
                 "You return one row for each token, the mean over sentences. Over the tokens it is `sum(1)`. Or did "
                 "you take `[0]` of a tensor, which is its first sentence?")
-        require(got.shape != (3, 6, 4),
-                "You return one vector for each token: take the mean over the tokens of each sentence.")
+        require(got.shape != (3, 6, 4), "You return one vector for each token: take the mean of each sentence.")
         require(got.shape != (4,),
                 "You return one vector in all, but each sentence has its own. Take `[0]` only of a tuple.")
         require(got.shape == (3, 4),
@@ -115,8 +115,7 @@ def _sentence_vectors(answer):
                 "Your mean includes padding: multiply by the mask, and divide by the number of real tokens.")
         require(not is_((found * mask).mean(1)),
                 "You add up the real tokens, but divide by the number of all: divide by `mask.sum(1)`.")
-        require(not is_((found * mask).sum(1)),
-                "That is the sum over the tokens: divide it by the number of real ones, `mask.sum(1)`.")
+        require(not is_((found * mask).sum(1)), "That is the sum over the tokens: divide it by `mask.sum(1)`.")
         require(not is_(found.sum(1) / mask.sum(1)),
                 "You divide by the number of real tokens, but add up all of them: multiply by the mask first.")
         picked = torch.stack([tokens[real] for tokens, real in zip(found, inputs["attention_mask"])])
@@ -129,7 +128,7 @@ def _sentence_vectors(answer):
         require(layer is model.norm or not is_((ends * mask).sum(1) / mask.sum(1)),
                 "That comes from the output of the whole model: use the output of `layer`.")
         require(is_(right),
-                "The shape is right, but the numbers are not: the mean of the layer's output where the mask is 1?")
+                "This is not the mean of the layer's output where the mask is 1. Padding may come first or last.")
         _survives(answer, model, inputs, layer, inputs)
     return "a vector for each sentence, from any layer, with no padding in it"
 

@@ -104,7 +104,8 @@ class Patient(Examined):
         layer: str | nn.Module | None = None, # Where it is; None for a fault of the whole run
     ) -> None:
         "Say whether this is the disease, and whether it is there; or what a good doctor would have looked at."
-        try: said = self._checked(disease, layer)
+        what, layer = disease_named(disease), self._layer_named(layer)  # a slip of the pen is no try
+        try: said = what_is_said(self._plan.disease, self._layers, self._tries, what, layer)
         except NotYet as error:
             self._tries += 1
             if self._tries < 3: raise
@@ -129,24 +130,28 @@ class Patient(Examined):
     def _what_and_where(self) -> str:
         return f"{self._plan.disease.what} in {self._layers[0]}" if self._layers else self._plan.disease.what
 
-    def _checked(self, name, layer) -> str:
+    def _layer_named(self, layer) -> str | None:
         layer = next((n for n, module in self.model.named_modules() if module is layer), layer)
         if str(layer) in dict(self.model.named_parameters()): layer = str(layer).rpartition(".")[0]
         known = [n for n, _ in self.model.named_modules() if n]
         if self._layers and layer is not None and str(layer) not in known: raise NotYet(
             f"This patient has no layer {str(layer)!r}. Its layers are {', '.join(known)}.")
-        return what_is_said(self._plan.disease, self._layers, self._tries, name, layer)
+        return None if layer is None else str(layer)
 
 # %% ../../nbs/lib/exercises/patients.ipynb #725d6727
 def ended(text: str) -> str: return text if text.endswith("?") else f"{text}."
 
 
-def what_is_said(disease: Disease, layers: list[str], tries: int, name: str, layer: str | None) -> str:
-    "What is right about this name and this layer, or a `NotYet`."
-    what = named(name)
-    close = similar(name)
+def disease_named(name: str) -> str:
+    "The id of the disease with this name, or a `NotYet`."
+    what, close = named(name), similar(name)
     require(what, f"No disease has the name {name!r}. " + (f"Did you mean {', '.join(close)}? " if close else "") +
                   "`patient.diseases()` lists all.")
+    return what
+
+
+def what_is_said(disease: Disease, layers: list[str], tries: int, what: str, layer: str | None) -> str:
+    "What is right about this name and this layer, or a `NotYet`."
     looks = ended(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
     if what not in (disease.what, *disease.also):
         other = DISEASES.get(what)
@@ -155,7 +160,7 @@ def what_is_said(disease: Disease, layers: list[str], tries: int, name: str, lay
         raise NotYet(f"{wrong}{differs} {looks}")
     if layer is None and layers and len(layers) < 4:
         raise NotYet(f"That is the disease. In which layer? `patient.check({disease.what!r}, layer)`. {looks}")
-    if layer is not None and layers and str(layer) not in layers:
+    if layer is not None and layers and layer not in layers:
         raise NotYet(f"That is the disease, and it is not in {layer!r}. {looks}")
     place = f" in {first_few(layers, 4)}" if layers else ", and it is a matter of the whole run, not of one layer"
     return f"{disease.what}{place}. What shows it: {ended(disease.look)}"

@@ -112,12 +112,13 @@ def written(losses) -> str: return ", ".join(f"{loss:.2f}" if math.isfinite(loss
 
 def what_is_wrong(own: Outcome, untreated: float) -> str:
     "What the loss says about a treatment that does not cure its patient."
-    if own.old_loss <= CURED*own.twin: return (
+    if own.old_loss <= CURED*own.twin and own.ratio > NEARLY: return (
         "On the stored data it does well. New data go through `patient.prepare` and the model in eval mode, and not "
         "through `patient.batch`: what is different for them?")
     if not math.isfinite(own.loss): return "That is not finite: look where the first such number is made."
     if own.loss >= .97*untreated or min(own.loss, untreated) >= .9*GUESS:
         return "That is as bad as without a treatment: the disease is still there, or what you changed is not used."
+    if own.ratio <= NEARLY: return "That is nearly cured. Does something slow it down, such as the learning rate?"
     return "That is better than without a treatment. Something still holds it back."
 
 

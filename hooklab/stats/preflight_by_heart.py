@@ -28,7 +28,9 @@ class Lesson:
     def __init__(self, losses: list[float], moved: float, floor: float):
         self.losses, self.moved = losses, moved # `moved`: how far one step moves parameters, of their length
         self.floor = floor # The least that the loss can be
-        self.start, self.end = losses[0], _middle(losses[-10:])
+        self.start = losses[0]
+        # The lower one: a likelihood of which the variance is learned leaps for some steps now and then.
+        self.end = min(_middle(losses[-10:]), _middle(losses[-max(10, len(losses)//4):]))
 
     @property
     def halved(self) -> bool: return self.fallen > .5

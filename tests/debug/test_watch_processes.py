@@ -126,7 +126,8 @@ def _stops(rank, world, folder, way, direction, bad):
 
 
 def stop_all(folder, world, way, direction, bad, limit=90):
-    context = mp.spawn(_stops, (world, folder, way, direction, bad), nprocs=world, join=False)
+    args = world, folder, way, direction, bad
+    context = mp.start_processes(_stops, args, nprocs=world, join=False, start_method="fork")
     until = time.monotonic() + limit
     try:
         for p in context.processes: p.join(max(0, until - time.monotonic()))

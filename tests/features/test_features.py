@@ -444,7 +444,8 @@ def test_repr(net):
 
 # Compiled and wrapped models
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "backend", ["eager", *(pytest.param(name, marks=pytest.mark.slow) for name in ("aot_eager", "inductor"))])
 @pytest.mark.parametrize("where", ["before", "after", "in place", "extractor"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled(x, backend, where):

@@ -360,8 +360,12 @@ def looked(make, loss, data, optimizer, options, seed=0, **more):
         return hl.preflight(model, loss, batches, optimizer(model), **options, **more)
 
 
-@pytest.mark.parametrize("seed", seeds)
-@pytest.mark.parametrize("name", healthy)
+QUICK = {("regression of mean and variance", 2)}  # its loss leaps in the last ten steps
+
+
+@pytest.mark.parametrize("name, seed", [
+    pytest.param(name, seed, marks=() if seed == 0 or (name, seed) in QUICK else pytest.mark.slow)
+    for name in healthy for seed in range(3)])
 def test_healthy_models_are_left_alone(name, seed):
     found = looked(*healthy[name], seed)
     assert not found, f"\n{found!r}"

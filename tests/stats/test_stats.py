@@ -248,11 +248,13 @@ class Stubborn(list):
     def __iter__(self): raise LookupError("not for you")
 
 
-every_option = pytest.mark.parametrize("options", [{}, {"with_hist": True, "grads": True}, {"counts": True}, {"with_hist": True, "hist_sample": 20, "grads": True}])
+OPTIONS = [{}, {"with_hist": True, "grads": True}, {"counts": True}, {"with_hist": True, "hist_sample": 20, "grads": True}]
+every_option = pytest.mark.parametrize("options", OPTIONS)
 
 
-@every_option
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled, options", [
+    *((False, options) for options in OPTIONS), (True, OPTIONS[-1]),
+    *(pytest.param(True, options, marks=pytest.mark.slow) for options in OPTIONS[:-1])])
 def test_subclasses_of_tensor(options, compiled):
     torch._dynamo.reset()
     found = []
@@ -872,7 +874,8 @@ def test_a_run_without_numbers_says_so(tmp_path):
 
 # In compiled code
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", *(pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "inductor"))])
 @pytest.mark.parametrize("options", [{}, {"with_hist": True}, {"with_hist": True, "hist_sample": 100}])
 def test_compiled(backend, options):
     from torch._dynamo.utils import counters

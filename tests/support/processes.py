@@ -7,9 +7,10 @@ import torch.multiprocessing as mp
 
 
 def failures_in(n, checks, folder, prepare=None, backend="gloo") -> dict[str, str]:
-    """What failed in `n` processes, by the name of the check and the process. They are started once, for it takes them
-    seconds to import torch; each calls `prepare` first."""
-    try: mp.spawn(_work, (n, folder, checks, prepare, backend), nprocs=n)
+    """What failed in `n` processes, by the name of the check and the process; each calls `prepare` first. They are
+    forked, for it takes a new one seconds to import torch; but a fork cannot use a GPU that its parent has used."""
+    start = "spawn" if torch.cuda.is_initialized() or backend == "nccl" else "fork"
+    try: mp.start_processes(_work, (n, folder, checks, prepare, backend), nprocs=n, start_method=start)
     except mp.ProcessExitedException:  # torch now and then aborts a process that has done its work and ends
         if len(list(folder.glob("done*"))) < n: raise
     assert len(list(folder.glob("done*"))) == n

@@ -212,13 +212,30 @@ def names_in_two_rooms(tree: Path) -> Found:
         for file, node in found[1:]: yield name_in(tree, file), node.lineno, f"{name} is also in {first}"
 
 
-def written(tree: Path) -> Iterator[tuple[str, int, ast.Module, bool]]:
-    "(file, line or number of the cell, code, whether it is a cell) of all code: library, tests, tools, notebooks."
-    folders = [file for folder in ("hooklab", "tests", "tools") for file in (tree/folder).rglob("*.py")]
-    for file in [*folders, tree/"setup.py"]:
-        if file.exists(): yield name_in(tree, file), 0, parsed(file), False
-    for notebook, number, code in cells(tree):
-        if "eval: false" not in code: yield notebook, number, marked(ast.parse(code)), True
+class Written(NamedTuple):
+    "A file, or a cell of a notebook (`cell` is its number, and 0 of a file), with its products and its expressions."
+    file: str
+    cell: int
+    products: list[ast.BinOp]
+    statements: list[ast.Expr]
+
+
+@cache
+def written(tree: Path) -> list[Written]:
+    "All code: library, tests, tools, notebooks. Their trees are large: each is made and walked once, and not kept."
+    folders = [file for folder in ("hooklab", "tests", "tools") for file in sorted((tree/folder).rglob("*.py"))]
+    files = [file for file in [*folders, tree/"setup.py"] if file.exists()]
+    sources = [(name_in(tree, file), 0, file.read_text(encoding="utf-8")) for file in files]
+    sources += [cell for cell in cells(tree) if "eval: false" not in cell[2]]
+    return [looked_over(*source) for source in sources]
+
+
+def looked_over(file: str, cell: int, code: str) -> Written:
+    tree = ast.parse(code)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp | ast.Expr)]
+    products = [node for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)]
+    shown = tree.body[-1] if cell and tree.body else None  # at the end of a cell stands a value to look at
+    return Written(file, cell, products, [node for node in nodes if isinstance(node, ast.Expr) and node is not shown])
 
 
 QUESTIONS = {"bool", "isinstance", "any", "all", "hasattr", "startswith", "endswith", "callable", "is_tensor"}
@@ -239,21 +256,19 @@ def is_text(node: ast.AST) -> bool:
 
 def text_times_question(tree: Path) -> Found:
     '10. No text or list is multiplied by a condition, as in `"s"*(n != 1)`.'
-    for file, line, code, _ in written(tree):
-        for node in ast.walk(code):
-            if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)): continue
+    for code in written(tree):
+        for node in code.products:
             a, b = node.left, node.right
             if (is_text(a) and is_question(b)) or (is_text(b) and is_question(a)):
-                yield file, line or node.lineno, f"write a condition: {ast.unparse(node)[:60]}"
+                yield code.file, code.cell or node.lineno, f"write a condition: {ast.unparse(node)[:60]}"
 
 
 def tuples_as_statements(tree: Path) -> Found:
     "11. No statement is a tuple, as in `a(), b()`; at the end of a cell it is a value to look at."
-    for file, line, code, is_cell in written(tree):
-        shown = code.body[-1] if is_cell and code.body else None
-        for node in ast.walk(code):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Tuple) and node is not shown:
-                yield file, line or node.lineno, f"write a line for each: {ast.unparse(node)[:60]}"
+    for code in written(tree):
+        for node in code.statements:
+            if isinstance(node.value, ast.Tuple):
+                yield code.file, code.cell or node.lineno, f"write a line for each: {ast.unparse(node)[:60]}"
 
 
 CLAUSES = [against_the_floors, circles, private_names, torch_hooks, matplotlib_at_once, long_rooms, long_cells,

@@ -49,11 +49,11 @@ def run_notebook(tree: Path, notebook: Path, timeout: float = 900) -> tuple[bool
 # ---- the server
 
 def import_what_notebooks_need():
-    "What most notebooks import, without hooklab."
+    "What most notebooks import, without hooklab. The first step of an optimizer imports torch._dynamo."
     import matplotlib.pyplot  # noqa: F401
     import nbdev.test  # noqa: F401
     import torch
-    for optional in ("torchvision", "sklearn.datasets"):
+    for optional in ("torchvision", "sklearn.datasets", "torch._dynamo"):
         with contextlib.suppress(ImportError): __import__(optional)
     torch.set_num_threads(1)
     if ours := [name for name in sys.modules if name.partition(".")[0] == "hooklab"]:

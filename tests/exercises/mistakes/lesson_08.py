@@ -34,6 +34,11 @@ mistakes = {
         ("g[0].norm().item()", "g[0]", "Each value should be a number, the norm"),
         (" if not list(m.children())", " if name", "without layers inside"),
         ("names=leaves", "names='*'", "without layers inside"),
+        (", names=leaves", "", "This model is no `nn.Sequential`"),
+        ("g[0].norm().item()", "g.norm()", "A hook gets gradients in a tuple"),
+        ("names=leaves", "names=['block.linear', 'block.act', 'head']", "Take the names from"),
+        ("hooks.by_name.items()}", "hooks.by_name.items() if name in ('block.linear', 'block.act', 'head')}",
+         "Take them from"),
         ("def gradient_norms(model, loss):\n    norms, handles = {}, []\n"
          "    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
          "        handles.append(m.register_full_backward_hook(lambda m, gi, go, name=name: "
@@ -86,6 +91,15 @@ mistakes = {
         ("def clip_at(layer, limit):\n"
          "    return layer.register_full_backward_hook(lambda m, gi, go: (gi[0].clamp(-limit, limit),))",
          "You clip the gradient of the layer's input"),
+        ("def clip_at(layer, limit):\n"
+         "    return layer.register_full_backward_hook(lambda m, gi, go: (go[0].clamp(-limit, limit),))",
+         "not that of its output"),
+        ("def clip_at(layer, limit):\n"
+         "    return hl.Hook(layer, lambda m, go: go[0].clamp(-limit, limit), kind='backward_pre')",
+         "`hl.Hook` only listens"),
+        ("g.clamp(-limit, limit)", "g.clamp(-0.01, 0.01)", "not as it should be"),
+        ("if o.requires_grad: o", "if o.requires_grad and m.training: o", "or the model is in `eval` mode"),
+        ("if o.requires_grad: o", "if o.requires_grad and m.weight.requires_grad: o", "may be trained all the same"),
         ("def clip_at(layer, limit):\n"
          "    return layer.register_forward_hook(lambda m, i, o: o.clamp(-limit, limit))",
          "returns something else"),

@@ -4,6 +4,8 @@ mistakes = {
     "15a": [
         ("for t in [x, *model.parameters()]", "for t in [*model.parameters()]", "You also count `x`, which"),
         ("for t in [x, *model.parameters()]", "for t in [x]", "You also count parameters"),
+        ("with hl.saved_tensors(look): model(x)", "with hl.saved_tensors(look): model.eval()(x)",
+         "leave its mode as it is"),
         ("def kept_bytes(model, x):\n    with hl.hook_outputs(model) as hooks: model(x)\n"
          "    return sum(o.nbytes for o in hooks.stored)", "You look at the outputs of layers"),
         ("def kept_bytes(model, x):\n    with hl.hook_outputs(model, names='*') as hooks: model(x)\n"
@@ -49,6 +51,8 @@ mistakes = {
         ("{name: p.grad for name, p in model.named_parameters()}", "[p.grad for p in model.parameters()]",
          "and yours is a list"),
         ("    loss(output).backward()\n", "", "was `backward` called"),
+        ("name: p.grad for", "name: p.grad.numpy() for", "should be a tensor, and yours is"),
+        ("    model.zero_grad()\n", "    model.zero_grad()\n    model.eval()\n", "leave its mode as it is"),
         ("def unpack(packed): return packed[0].to(packed[1])", "def unpack(t, kind): return t.to(kind)",
          "a pair is one tuple"),
         ("output = model(x)\n    model.zero_grad()\n    loss(output).backward()",
@@ -89,6 +93,10 @@ mistakes = {
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "min(p[name] for p in passes[1:])",
          "the fastest passes"),
         ("range(1 + repeat)", "range(repeat)", "ran the model 5 times"),
+        ("return {name: sorted(p[name] for p in passes[1:])[repeat // 2] for name in names.values()}",
+         "return {m: sorted(p[name] for p in passes[1:])[repeat // 2] for m, name in names.items()}",
+         "yours are not strings"),
+        ("    passes, began, handles", "    model.eval()\n    passes, began, handles", "leave its mode as it is"),
         ("def layer_times(model, x, clock, repeat):\n    times, handles = {}, []\n"
          "    for name, m in model.named_modules():\n        if list(m.children()): continue\n"
          "        def before(m, i): m.began = clock()\n"
