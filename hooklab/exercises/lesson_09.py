@@ -153,8 +153,8 @@ def _says_none_for_zeros(name, ratios):
                 f"{what_it_is(ratios[0])}. Look at the copy from before the step.")
         ratios = ratios[1:]
     require(all(r is not None for r in ratios),
-            f"`{name}` has a None where it was not all zeros just before the step. Keep a new copy before each step, and "
-            "ask whether any of its numbers is not zero: `old.any()`.")
+            f"`{name}` has a None where it was not all zeros just before the step. Keep a new copy before each step, "
+            "and ask whether any of its numbers is not zero: `old.any()`.")
 
 
 def _are_ratios(got, states):

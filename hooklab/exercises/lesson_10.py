@@ -216,8 +216,8 @@ def _gradient_maker(answer):
     model.root = nn.Sequential(_SafeRoot())
     name = _blamed(answer, model, lambda: model(x).sum())
     require(name == "root.0",
-            f"In another model `root.0` makes a NaN, not an Inf; your function returns {name!r}. Look for everything that "
-            "is not finite, with `isfinite`.")
+            f"In another model `root.0` makes a NaN, not an Inf; your function returns {name!r}. Look for everything "
+            "that is not finite, with `isfinite`.")
     model = _Slope(1.)
     name = _blamed(answer, model, lambda: _spoiled(model, x))
     require(not name,
