@@ -118,8 +118,7 @@ def _all_ratios(answer):
     got = _ratios(answer, model, opt, train)
     require(isinstance(got, dict), f"The answer should be a dict from name to list, not {type(got).__name__}.")
     require(all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters())),
-            "The model is not where `train()` alone would have moved it: call `train()` "
-            "once, and take no step of your own.")
+            "The model is not where `train()` alone would have moved it: call `train()` once, and take no step.")
     require(set(got) != {*states[0], "2.bias"},
             "You list `2.bias`, which the optimizer does not have: `opt.param_groups` says what it has.")
     require(got.keys() == states[0].keys(),
@@ -130,8 +129,7 @@ def _all_ratios(answer):
             "All changes are zero. Keep a copy before each step, `p.detach().clone()`, and compare after it.")
     for name, ratios in got.items(): _says_none_for_zeros(name, ratios)
     _are_ratios(got, states)
-    require(not _n_step_hooks(opt),
-            "Right, but a hook stays on the optimizer. Call `remove()` on its handle, or use `with`.")
+    require(not _n_step_hooks(opt), "Right, but a hook stays on the optimizer. Call `remove()`, or use `with`.")
     _after_an_error(answer)
     return "every step of every parameter is measured, and the optimizer is free again"
 
@@ -172,10 +170,9 @@ def _are_ratios(got, states):
     require(not any(map(close, mixed)),
             "The numbers are right, but stand under the wrong names: the optimizer has the parameters in another order "
             "than the model. To find out which is which, compare `id(p)`.")
-    require(not close(table(lambda a, b: _ratio(a, b))),
-            "You divide by the norm after the step: divide by the norm before it.")
-    require(not close(table(lambda a, b: (b - a).norm().item())),
-            "These are the sizes of the changes: divide each by the norm before the step.")
+    if close(table(_ratio)): raise NotYet("You divide by the norm after the step: divide by the norm before it.")
+    if close(table(lambda a, b: (b - a).norm().item())):
+        raise NotYet("These are the sizes of the changes: divide each by the norm before the step.")
     raise NotYet("The numbers are not right: divide the norm of the change by the norm of the parameter before it.")
 
 
@@ -185,14 +182,10 @@ def _after_an_error(answer):
     opt = _momentum(model)
     def train(): raise Planted("out of memory")
     try: answer(model, opt, train)
-    except Planted: swallowed = False
-    else: swallowed = True
-    require(not swallowed,
-            "Right, but when `train()` raises an error, your function swallows it, and nobody learns why training "
-            "stopped. Use `with`, or `try` and `finally` without `except`.")
-    require(not _n_step_hooks(opt),
-            "Right, but when `train()` raises an error, your hooks stay on the optimizer. Use `with`, or `try` and "
-            "`finally`.")
+    except Planted: pass
+    else: raise NotYet("Right, but when `train()` raises an error, your function swallows it: leave out `except`.")
+    require(not _n_step_hooks(opt), "Right, but when `train()` raises an error, your hooks stay on the optimizer. "
+                                    "Use `with`, or `try` and `finally`.")
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #bce00159
 class _Stuck(nn.Module):
@@ -211,8 +204,7 @@ def _reasons(answer, *args):
     try: return answer(*args)
     except NotYet as error:
         if "'NoneType'" in str(error):
-            raise NotYet("The gradient of a parameter that gets none is None, "
-                         "not zero: check `p.grad is None`.") from None
+            raise NotYet("Where there is no gradient, `p.grad` is None, not zero: check `p.grad is None`.") from None
         if "'function' object" in str(error):
             raise NotYet("`loss` is a function that runs the model: `loss().backward()`.") from None
         if not any(hint in str(error) for hint in ("Boolean value of Tensor", "must match the size")): raise
@@ -249,11 +241,10 @@ def _stuck(answer):
             "The optimizer does have `body`, `spare` and `silent`: parameters can be in several groups, so go "
             "through all of `opt.param_groups`.")
     require("spare.weight" in got,
-            "`spare` never runs, but it is not in your dict. It still had old gradients: "
-            "call `model.zero_grad()` first.")
+            "`spare` never runs, but it is not in your dict. It still had old gradients: `model.zero_grad()` first.")
     require("head.weight" in got, "The new head gets a gradient, but the optimizer has the old head. Check both.")
     require(got["head.weight"] != "gradient", "The new head does get a gradient; what it lacks is the optimizer.")
     require(got.get("lost.weight") != "gradient",
-            "`lost` never runs, and the optimizer lacks it too: then the reason is \"optimizer\". Ask that first.")
+            "`lost` never runs, and the optimizer lacks it too: the reason is \"optimizer\". Ask that first.")
     require(got == right, f"It should be {right}; your function returns {got}.")
     return "the parameters that will not move are found, with the reason"
