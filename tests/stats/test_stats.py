@@ -248,13 +248,12 @@ class Stubborn(list):
     def __iter__(self): raise LookupError("not for you")
 
 
-OPTIONS = [{}, {"with_hist": True, "grads": True}, {"counts": True}, {"with_hist": True, "hist_sample": 20, "grads": True}]
-every_option = pytest.mark.parametrize("options", OPTIONS)
+every_option = pytest.mark.parametrize("options", [{}, {"with_hist": True, "grads": True}, {"counts": True}, {"with_hist": True, "hist_sample": 20, "grads": True}])
 
 
-@pytest.mark.parametrize("compiled, options", [
-    *((False, options) for options in OPTIONS), (True, OPTIONS[-1]),
-    *(pytest.param(True, options, marks=pytest.mark.slow) for options in OPTIONS[:-1])])
+@every_option
+# not in the slow part: once fastai is imported, its `as_subclass` never ends in compiled code
+@pytest.mark.parametrize("compiled", [False, True])
 def test_subclasses_of_tensor(options, compiled):
     torch._dynamo.reset()
     found = []
