@@ -127,9 +127,8 @@
       }
       return found;
     });
-    const errorsIn = (word) => word.length < 4 ? 0 : word.length < 8 ? 1 : 2;
-    const nearest = (word, most) => {   // the known word that differs by typing errors, at most so many
-      let least = most, found = [];
+    const nearest = (word) => {   // the known word that differs by the fewest typing errors, and how many
+      let least = word.length < 4 ? 0 : word.length < 8 ? 1 : 2, found = [];
       if (least) for (const w of typed) {
         if (w.length < 3) continue;
         const d = distance(word, w, least);
@@ -137,7 +136,7 @@
         else if (d === least) found.push(w);
       }
       const good = (w) => (w[0] === word[0])*1e6 + places(w).length;   // the first letter is rarely wrong
-      return found.reduce((best, w) => best === undefined || good(w) > good(best) ? w : best, undefined);
+      return [found.reduce((best, w) => best === undefined || good(w) > good(best) ? w : best, undefined), least];
     };
 
     // What was typed, as known words: a name in parts, two words written as one, a typing error mended.
@@ -149,11 +148,9 @@
         if (typed.has(w) || typedStems.has(stem(w))) { spoken.push(w); continue; }
         if (pieces.length) { spoken.push(...pieces); continue; }
         if (all.some((known) => known.startsWith(w))) { spoken.push(w); continue; }   // not yet typed to its end
-        const slip = nearest(w, Math.min(1, errorsIn(w)));   // first: "gradeint" has "grade" and "int" in it
-        if (slip) { changed.push([w, slip]); spoken.push(slip); continue; }
-        const cut = [...w].findIndex((_, i) => i > 2 && w.length - i > 2 && at.has(w.slice(0, i)) && at.has(w.slice(i)));
+        const [near, errors] = nearest(w), slip = near && errors < 2;   // "gradeint" is one, though it has "grade" and "int" in it
+        const cut = slip ? 0 : [...w].findIndex((_, i) => i > 2 && w.length - i > 2 && at.has(w.slice(0, i)) && at.has(w.slice(i)));
         if (cut > 0) { spoken.push(w.slice(0, cut), w.slice(cut)); continue; }
-        const near = nearest(w, errorsIn(w));
         if (near) changed.push([w, near]);
         spoken.push(near || w);
       }

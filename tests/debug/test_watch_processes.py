@@ -7,13 +7,12 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor.debug import CommDebugMode
 
 import hooklab as hl
 from support.planting import MICROBATCHES, STEPS, WAYS, plant_in, plant_in_stage, rows_of
-from support.processes import failures_in
+from support.processes import failures_in, started
 from support.sharded import BLOCKS, llama, loss_of
 from support.traces import ours
 
@@ -126,8 +125,7 @@ def _stops(rank, world, folder, way, direction, bad):
 
 
 def stop_all(folder, world, way, direction, bad, limit=90):
-    args = world, folder, way, direction, bad
-    context = mp.start_processes(_stops, args, nprocs=world, join=False, start_method="fork")
+    context = started(_stops, (world, folder, way, direction, bad), world, join=False)
     until = time.monotonic() + limit
     try:
         for p in context.processes: p.join(max(0, until - time.monotonic()))

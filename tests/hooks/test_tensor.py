@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
 from hooklab import HookWarning
+from support.processes import started
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
 
@@ -1010,4 +1011,4 @@ def in_a_process(rank, store):
 
 @pytest.mark.slow
 def test_data_parallel_and_sharded_models(tmp_path):
-    torch.multiprocessing.spawn(in_a_process, (tmp_path/"store",), nprocs=2)
+    started(in_a_process, (tmp_path/"store",), 2)

@@ -7,14 +7,19 @@ import torch.multiprocessing as mp
 
 
 def failures_in(n, checks, folder, prepare=None, backend="gloo") -> dict[str, str]:
-    """What failed in `n` processes, by the name of the check and the process; each calls `prepare` first. They are
-    forked, for it takes a new one seconds to import torch; but a fork cannot use a GPU that its parent has used."""
-    start = "spawn" if torch.cuda.is_initialized() or backend == "nccl" else "fork"
-    try: mp.start_processes(_work, (n, folder, checks, prepare, backend), nprocs=n, start_method=start)
+    """What failed in `n` processes, by the name of the check and the process; each calls `prepare` first."""
+    try: started(_work, (n, folder, checks, prepare, backend), n, gpu=backend == "nccl")
     except mp.ProcessExitedException:  # torch now and then aborts a process that has done its work and ends
         if len(list(folder.glob("done*"))) < n: raise
     assert len(list(folder.glob("done*"))) == n
     return {file.stem: file.read_text() for file in folder.glob("*.txt")}
+
+
+def started(work, args, n, join=True, gpu=False):
+    """`work(rank, *args)` in `n` processes. They are forked, for it takes a new one seconds to import torch; but a fork
+    cannot use a GPU that its parent has used."""
+    way = "spawn" if gpu or torch.cuda.is_initialized() else "fork"
+    return mp.start_processes(work, args, nprocs=n, join=join, start_method=way)
 
 
 def failures_in_two(checks, folder, prepare=None): return failures_in(2, checks, folder, prepare)
