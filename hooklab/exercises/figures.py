@@ -63,14 +63,17 @@ def as_svg(fig: Any) -> str:
     settings = {"svg.fonttype": "none", "svg.hashsalt": "hooklab", "path.simplify_threshold": .5}
     def shown():
         "What is to be seen, also beside the axes."
-        fig.canvas.draw()  # which lays it out
+        fig.draw_without_rendering()  # which lays it out
         return Bbox.union([fig.bbox_inches, fig.get_tightbbox()])
 
     with plt.rc_context(settings):
+        box = shown()
         for _ in range(3):  # what stands beside the axes moves when the figure becomes narrower
-            if (beyond := shown().width - INCHES) > .01: fig.set_figwidth(fig.get_figwidth() - beyond)
+            if (beyond := box.width - INCHES) <= .01: break
+            fig.set_figwidth(fig.get_figwidth() - beyond)
+            box = shown()
         undated = {"Date": None, "Creator": None}
-        fig.savefig(file := BytesIO(), format="svg", dpi=144, bbox_inches=shown(), metadata=undated)
+        fig.savefig(file := BytesIO(), format="svg", dpi=144, bbox_inches=box, metadata=undated)
     text = file.getvalue().decode()
     text = re.sub(r'"[^"<>]*"', lambda value: value[0].replace("\n", ""), text[text.index("<svg"):])
     def rounded(tag): return re.sub(r"(\.\d{3})\d+", r"\1", tag[0])  # a thousandth of a point is enough
@@ -79,10 +82,13 @@ def as_svg(fig: Any) -> str:
 
 def show_as_svg(shell: Any):
     "Have this notebook show figures as `as_svg` draws them."
+    import matplotlib.pyplot as plt
     from IPython.core.pylabtools import select_figure_formats
     from matplotlib.figure import Figure
     select_figure_formats(shell, set())
     shell.display_formatter.formatters["image/svg+xml"].for_type(Figure, as_svg)
+    plt.get_backend()  # chosen now, for the choice turns on what the next line turns off
+    plt.uninstall_repl_displayhook()  # what draws each figure after a cell, as pixels that nobody sees
 
 
 # %% ../../nbs/lib/exercises/figures.ipynb #6c03050f
