@@ -2,6 +2,7 @@
 # PYTHON=/path/to/python3 chooses another Python; TORCH=2.12 (or 2.12.1, oldest, newest) another torch.
 export OMP_NUM_THREADS ?= 1
 unexport VIRTUAL_ENV  # of another environment that is active in the shell, which would make IPython warn
+unexport PYTHONDONTWRITEBYTECODE  # many a Python is started here, and reads what the first one has compiled
 run = .venv/bin
 pytest = $(run)/python -m pytest -n 2 --dist loadfile  # two at a time, the longest first: tests/support/sharing.py
 

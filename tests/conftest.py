@@ -37,7 +37,10 @@ def same_random_numbers():
     "A test has the same random numbers whichever tests ran before it, so that what fails fails again."
     random.seed(0)
     if "numpy" in sys.modules: sys.modules["numpy"].random.seed(0)
-    if "torch" in sys.modules: sys.modules["torch"].manual_seed(0)
+    if "torch" not in sys.modules: return
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized(): torch.manual_seed(0)
+    else: torch.default_generator.manual_seed(0)  # the other one notes for each device from where it was called
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,6 +74,11 @@ def pytest_xdist_make_scheduler(config, log):
     if config.getvalue("dist") != "loadfile": return None
     from support.sharing import LongestFirst
     return LongestFirst(config, log)
+
+
+def pytest_unconfigure():
+    "The garbage that pytest collects at the end, five times, is that of the tests, and not all that was imported."
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

@@ -124,6 +124,8 @@ def build():
     from site_notebooks import process_notebooks
     from site_pages import finish_site  # only now: to be up to date should take no time
     from site_source import source_pages, write_source_pages
+    from site_symbols import symbols
+    symbols()  # reads the package once, for all processes
     # a changed library or builder changes any page
     try: process_notebooks(everything=not built.startswith(code))
     except Exception as error:  # such as code that cannot be read, or a symbol that was not exported

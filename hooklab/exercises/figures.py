@@ -13,7 +13,7 @@ from typing import Any
 
 # %% ../../nbs/lib/exercises/figures.ipynb #a7dbf67a
 INCHES = 6  # the largest width of a figure
-ON_A_PHONE, LETTER = 358, 9  # pixels: the width of a figure, and the height of its letters
+ON_A_PHONE, LETTER = 358, 9  # pixels: the largest width of a figure, and the least height of its letters
 MANY = 500  # marks, which are drawn as one image
 
 
@@ -21,7 +21,7 @@ def fit_to_phone(fig: Any):
     "Make the figure no wider, and its text no smaller, than a phone can show."
     from matplotlib.text import Text
     if fig.get_figwidth() > INCHES: fig.set_figwidth(INCHES)
-    smallest = LETTER/ON_A_PHONE*72*INCHES  # in points
+    smallest = LETTER*72/min(96, ON_A_PHONE/fig.get_figwidth())  # in points; where there is room an inch has 96 pixels
     for text in fig.findobj(Text): text.set_fontsize(max(smallest, text.get_fontsize()))
     for axis in (axis for ax in fig.axes for axis in (ax.xaxis, ax.yaxis)):
         for which in ("major", "minor"):  # ticks that are made later
@@ -70,10 +70,16 @@ def as_svg(fig: Any) -> str:
         box = shown()
         for _ in range(3):  # what stands beside the axes moves when the figure becomes narrower
             if (beyond := box.width - INCHES) <= .01: break
-            fig.set_figwidth(fig.get_figwidth() - beyond)
+            width, before = fig.get_figwidth(), box
+            fig.set_figwidth(width - beyond)
+            if (box := shown()).width < before.width - .8*beyond: continue
+            fig.set_figwidth(width)  # a long title stays as wide, and only the axes would shrink
             box = shown()
-        undated = {"Date": None, "Creator": None}
+            break
+        undated, layout = {"Date": None, "Creator": None}, fig.get_layout_engine()
+        fig.set_layout_engine("none")  # it is laid out, which takes longer than drawing
         fig.savefig(file := BytesIO(), format="svg", dpi=144, bbox_inches=box, metadata=undated)
+        fig.set_layout_engine(layout)
     text = file.getvalue().decode()
     text = re.sub(r'"[^"<>]*"', lambda value: value[0].replace("\n", ""), text[text.index("<svg"):])
     def rounded(tag): return re.sub(r"(\.\d{3})\d+", r"\1", tag[0])  # a thousandth of a point is enough

@@ -83,7 +83,7 @@ class AttentionHistory(AttentionTables):
         names = self._picked(calls)
         shares = self._relative_entropy()
         series = shares, self.values("largest_logit"), self.values("first_share")
-        titles = "how widely a head looks", "largest logit", "weight on the first key"
+        titles = "how widely\na head looks", "largest\nlogit", "weight on\nthe first key"
         labels = "entropy, as a share of the possible", "logit", "share"
         for ax, lines, title, label in zip(axes, series, titles, labels):
             for name, colour in zip(names, line_colours(ax, len(names))):

@@ -3,8 +3,6 @@ import copy
 import gc
 import io
 import pickle
-import subprocess
-import sys
 import weakref
 from collections import OrderedDict
 
@@ -15,6 +13,7 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.hooks.books import Book, register
+from support.forks import forked_without
 
 DICTIONARIES = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_kwargs", "_always_called"))]
 KINDS = "forward", "forward_pre", "backward", "backward_pre"
@@ -176,8 +175,8 @@ def test_a_hooked_model_can_be_sent_to_another_process(tmp_path):
     model = small()
     ours = all_of_ours(model)
     torch.save(model, tmp_path/"model.pt")
-    code = "import sys, torch; sys.modules['hooklab'] = None; print(len(list(torch.load(sys.argv[1], weights_only=False).parameters())))"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path/"model.pt")], capture_output=True, text=True)
+    def load(): print(len(list(torch.load(tmp_path/"model.pt", weights_only=False).parameters())))
+    done = forked_without("hooklab", load)
     assert done.stdout.strip() == "4", done.stderr
     for one in ours: one.remove()
 

@@ -1,10 +1,10 @@
 """Hooks where torch does something unusual: transforms, other modes and devices, copies, threads, scripted and exported models."""
 import copy
 import pickle
-import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 import hooklab as hl
+from support.forks import forked_without
 from support.traces import difference, ours, run, same
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated:FutureWarning")
@@ -142,16 +143,14 @@ def test_pickled_model_needs_no_hooklab(model, x, tmp_path):
     torch.save(model.state_dict(), tmp_path/"state.pt")
     with open(tmp_path/"model.pkl", "wb") as file: pickle.dump(model, file)
     torch.save((x, model(x).detach()), tmp_path/"x.pt")
-    code = """
-import pickle, sys, torch
-sys.modules["hooklab"] = None
-x, y = torch.load("x.pt")
-for model in (torch.load("model.pt", weights_only=False), pickle.load(open("model.pkl", "rb"))):
-    assert torch.equal(model(x), y)
-    model(x).sum().backward()
-    model.load_state_dict(torch.load("state.pt"))
-"""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    def load():
+        x, y = torch.load("x.pt")
+        for model in (torch.load("model.pt", weights_only=False), pickle.loads(Path("model.pkl").read_bytes())):
+            assert torch.equal(model(x), y)
+            model(x).sum().backward()
+            model.load_state_dict(torch.load("state.pt"))
+
+    done = forked_without("hooklab", load, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for group in hooks: group.remove()
 

@@ -273,14 +273,17 @@ QUICK = {"resultTypes": ["violations"], "selectors": False, "elementRef": False,
 ALL = QUICK | {"rules": {"target-size": {"enabled": True}}}
 CONTRAST = QUICK | {"runOnly": ["color-contrast"]}  # nothing else is different in the dark
 BUT_CONTRAST = QUICK | {"rules": ALL["rules"] | {"color-contrast": {"enabled": False}}}
-# Colours of code and figures do not depend on the width, and take most of the time.
-BUT_CODE = {"exclude": ["pre", "svg"]}
-DESKTOP_WAYS = [(DESKTOP, "light", None, ALL), (DESKTOP, "dark", None, CONTRAST)]
-FOUR_WAYS = [
-    *DESKTOP_WAYS,
-    (PHONE, "light", None, BUT_CONTRAST), (PHONE, "light", BUT_CODE, CONTRAST), (PHONE, "dark", BUT_CODE, CONTRAST),
+# Colours take most of the time: those of code and figures do not depend on the width, those of code not on the page.
+BUT_CODE, BUT_CODE_AND_FIGURES = {"exclude": ["pre"]}, {"exclude": ["pre", "svg"]}
+ON_A_PHONE = [
+    (PHONE, "light", None, BUT_CONTRAST),
+    (PHONE, "light", BUT_CODE_AND_FIGURES, CONTRAST), (PHONE, "dark", BUT_CODE_AND_FIGURES, CONTRAST),
 ]
-THREE_WAYS = [*DESKTOP_WAYS, (PHONE, "light", None, BUT_CONTRAST)]
+EVERY_WAY = [(DESKTOP, "light", None, ALL), (DESKTOP, "dark", None, CONTRAST), *ON_A_PHONE]
+OF_EVERY_PAGE = [
+    (DESKTOP, "light", None, BUT_CONTRAST),
+    *((DESKTOP, theme, BUT_CODE, CONTRAST) for theme in ("light", "dark")), *ON_A_PHONE,
+]
 
 
 def violations(browser, part, rules):
@@ -308,13 +311,13 @@ def seen(browser, files, ways):
 def test_one_page_of_each_kind_is_accessible(visit, browser, site):
     visit()
     others = site/"lib/profiling/summaries.html", site/"explain/which-hook.html"
-    seen(browser, [*kinds(site).values(), *others], FOUR_WAYS)
+    seen(browser, [*kinds(site).values(), *others], EVERY_WAY)
 
 
 @pytest.mark.slow
 def test_every_page_is_accessible(visit, browser, site):
     visit()
-    seen(browser, [file for file in sorted(site.rglob("*.html")) if site/"source" not in file.parents], THREE_WAYS)
+    seen(browser, [file for file in sorted(site.rglob("*.html")) if site/"source" not in file.parents], OF_EVERY_PAGE)
 
 
 # ---- nothing that is needed was pruned away

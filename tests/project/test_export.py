@@ -86,14 +86,35 @@ def test_the_list_of_public_names_is_what_the_modules_export(repo):
     if wrong: pytest.fail("\n".join([*wrong, "Then run `make export`."]), pytrace=False)
 
 
-def test_names_of_the_package_are_those_of_the_list():
-    listed = importlib.import_module("hooklab.all").__all__
-    program = """import hooklab
-assert "torch" not in __import__("sys").modules, "import hooklab imports torch"
+# Importing all that there is, where no optional library is installed.
+IMPORTED = """
+import sys
+from importlib.abc import MetaPathFinder
+class NotInstalled(MetaPathFinder):
+    packages = "accelerate", "fastai", "fastcore", "lightning", "matplotlib", "pytorch_lightning", "ray", "transformers"
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in self.packages: raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, NotInstalled())
+import hooklab
+assert "torch" not in sys.modules, "import hooklab imports torch"
 print(*dir(hooklab))
 from hooklab import *
-assert all(globals()[name] is getattr(hooklab, name) for name in dir(hooklab))"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+assert all(globals()[name] is getattr(hooklab, name) for name in dir(hooklab))
+from hooklab.fastai import *
+import torch
+hooklab.BatchExtractor(torch.nn.Linear(1, 1), "", "x")
+try: import fastai
+except ModuleNotFoundError: pass
+else: raise AssertionError(f"hooklab.fastai is taken for fastai: {fastai}")
+slow = "IPython", "PIL", "pandas", "scipy", "sklearn", "torch._dynamo", "torch.utils.flop_counter", "torchvision"
+assert not {*slow} & {*sys.modules}, "it imports what is slow to import"
+"""
+
+
+def test_names_of_the_package_are_those_of_the_list():
+    "They are had without what is optional, or slow to import."
+    listed = importlib.import_module("hooklab.all").__all__
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True)
     assert (done.stderr, done.stdout.split()) == ("", sorted(listed))
 
 

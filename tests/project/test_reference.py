@@ -17,18 +17,21 @@ import site_reference  # noqa: E402
 import site_symbols  # noqa: E402
 from site_code import only_checks  # noqa: E402
 
-PUBLIC = [site_symbols.symbol(name) for name in hooklab.all.__all__]
-CLASSES = [s for s in PUBLIC if s.is_class]
+CLASSES = [name for name in hooklab.all.__all__ if inspect.isclass(getattr(hooklab.all, name))]
 
 
 @pytest.fixture(scope="module")
-def shown(site) -> dict[str, BeautifulSoup]:
+def public() -> list[site_symbols.Symbol]: return [site_symbols.symbol(name) for name in hooklab.all.__all__]
+
+
+@pytest.fixture(scope="module")
+def shown(site, public) -> dict[str, BeautifulSoup]:
     "{name: what its page says of it} of each public name."
-    texts = {page: (site/f"{page}.html").read_text(encoding="utf-8") for page in {s.module.page for s in PUBLIC}}
+    texts = {page: (site/f"{page}.html").read_text(encoding="utf-8") for page in {s.module.page for s in public}}
     # without the sidebar, which is most of a page
     pages = {page: BeautifulSoup(text[text.index("<main"):], "html.parser") for page, text in texts.items()}
     found = {}
-    for s in PUBLIC:
+    for s in public:
         heading = next(h for h in pages[s.module.page].find_all("h3") if h.get_text(strip=True) == s.name)
         found[s.name] = heading.find_next(class_="reference")
     return found
@@ -43,12 +46,12 @@ def members_of(kind: type) -> set[str]:
     return documented | {name for name in found if name in vars(kind)}
 
 
-def test_a_class_is_shown_as_one(shown):
-    for s in PUBLIC: assert shown[s.name].find(class_="signature").get_text().startswith(
+def test_a_class_is_shown_as_one(shown, public):
+    for s in public: assert shown[s.name].find(class_="signature").get_text().startswith(
         f"class {s.name}" if s.is_class else f"def {s.name}("), s.name
 
 
-@pytest.mark.parametrize("kind", [s.name for s in CLASSES])
+@pytest.mark.parametrize("kind", CLASSES)
 def test_each_member_has_an_address_and_a_line(shown, kind):
     entries = {tag["id"]: tag.find_parent("div") for tag in shown[kind].select("dl.members [id]")}
     for name in members_of(getattr(hl, kind)):
@@ -84,9 +87,9 @@ def test_the_address_of_a_base_stands_above_what_comes_from_it(shown):
     assert stored.find_previous_sibling("p").get_text() == "from Results"
 
 
-def test_each_comment_beside_a_parameter_is_in_the_table(shown):
+def test_each_comment_beside_a_parameter_is_in_the_table(shown, public):
     tables = 0
-    for s in PUBLIC:
+    for s in public:
         given = [p for p in (*s.parameters, s.returned) if p and p.text]
         if not given or s.is_class and s.is_record: continue
         table = shown[s.name].find("table", class_="parameters")
@@ -100,9 +103,9 @@ def test_each_comment_beside_a_parameter_is_in_the_table(shown):
     assert tables > 40
 
 
-def test_the_tables_say_what_python_knows(shown):
+def test_the_tables_say_what_python_knows(shown, public):
     "Names and defaults are read from the source; here they are compared with the imported functions."
-    for s in PUBLIC:
+    for s in public:
         try: known = inspect.signature(getattr(hl, s.name)).parameters
         except ValueError: continue  # an exception of its own
         if not s.parameters: continue

@@ -492,13 +492,6 @@ def test_a_library_that_is_broken_says_so_itself(monkeypatch, tmp_path):
     with pytest.raises(ModuleNotFoundError, match="something_it_needs"): hooklab.stats.trainers.library("broken_trainer", install="nothing")
 
 
-def test_neither_library_is_imported_unless_asked():
-    code = """if True:
-        import sys, hooklab.all, hooklab.stats.trainers
-        sys.exit(any(name.split('.')[0] in ('lightning', 'pytorch_lightning', 'transformers', 'accelerate') for name in sys.modules))"""
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
 def test_a_learner_or_layers_in_the_first_place_are_an_error():
     "fastai v1 had the learner there; a histogram of everything would be a strange answer."
     for given in (nn.Linear(1, 1), "0.*", [nn.Linear(1, 1)], object()):

@@ -19,6 +19,15 @@ def forked(main: Callable, *argv: str, cwd=None, env=None, timeout: int = 120) -
     return subprocess.CompletedProcess(argv, os.waitstatus_to_exitcode(status), *said)
 
 
+def forked_without(package: str, main: Callable, **kwargs) -> subprocess.CompletedProcess:
+    "The same in a process that has not imported a package and cannot import it."
+    def work():
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]: del sys.modules[name]
+        sys.modules[package] = None
+        main()
+    return forked(work, package, **kwargs)
+
+
 def _work(main, argv, cwd, env, out, err, timeout):
     "What the fork does. It does not return."
     import signal
