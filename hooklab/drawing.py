@@ -172,5 +172,7 @@ def in_jupyter() -> bool:
 
 def as_png(fig: Any, dpi: int) -> bytes:
     "A figure as the content of a PNG file."
-    fig.savefig(file := BytesIO(), format="png", dpi=dpi)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    fig.set_dpi(dpi)
+    FigureCanvasAgg(fig).print_png(file := BytesIO())  # `savefig` would lay it out and draw it twice
     return file.getvalue()

@@ -1,4 +1,5 @@
 """Fixtures that every test may ask for, and who runs where."""
+import atexit
 import fcntl
 import gc
 import random
@@ -79,6 +80,7 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_unconfigure():
     "The garbage that pytest collects at the end, five times, is that of the tests, and not all that was imported."
     gc.freeze()
+    atexit.register(gc.unfreeze)  # else some libraries speak of leaks then
 
 
 def pytest_collection_modifyitems(items):

@@ -80,12 +80,17 @@ def kinds(site):
 def press(browser, *keys): webdriver.ActionChains(browser).send_keys(*keys).perform()
 
 
+def wait(browser, until, otherwise=""):
+    "What `until(browser)` gives, as soon as it is true."
+    return WebDriverWait(browser, 5, poll_frequency=.02).until(until, otherwise)
+
+
 def shows(browser, fragment):
-    WebDriverWait(browser, 5).until(lambda b: fragment in b.current_url, f"still at {browser.current_url}")
+    wait(browser, lambda b: fragment in b.current_url, f"still at {browser.current_url}")
 
 
 def hits(browser):
-    return WebDriverWait(browser, 5).until(lambda b: b.find_elements(By.CSS_SELECTOR, "dialog.search li a"), "nothing found")
+    return wait(browser, lambda b: b.find_elements(By.CSS_SELECTOR, "dialog.search li a"), "nothing found")
 
 
 def background(browser): return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
@@ -123,7 +128,7 @@ def test_search_says_when_there_is_nothing(visit):
     browser = visit()
     press(browser, "/")
     press(browser, "xyzzyx <qqwwxx>")
-    WebDriverWait(browser, 5).until(lambda b: b.find_element(By.CSS_SELECTOR, "dialog.search [role=status]").text == "Nothing found")
+    wait(browser, lambda b: b.find_element(By.CSS_SELECTOR, "dialog.search [role=status]").text == "Nothing found")
 
 
 def test_the_theme_follows_the_system_until_the_reader_chooses(visit, site):
@@ -173,11 +178,11 @@ def test_the_menu_of_a_narrow_window(visit, site, size):
     button, menu = browser.find_element(By.CSS_SELECTOR, ".menu-toggle"), browser.find_element(By.ID, "quarto-sidebar")
     assert not menu.is_displayed() and button.get_attribute("aria-expanded") == "false" and button.accessible_name
     button.click()
-    WebDriverWait(browser, 5).until(lambda b: button.get_attribute("aria-expanded") == "true")
+    wait(browser, lambda b: button.get_attribute("aria-expanded") == "true")
     current = menu.find_element(By.CSS_SELECTOR, "[aria-current=page]")
     assert current.is_displayed() and current.rect["x"] >= 0 and current.rect["x"] + current.rect["width"] <= size[0]
     press(browser, Keys.ESCAPE)
-    WebDriverWait(browser, 5).until(lambda b: button.get_attribute("aria-expanded") == "false")
+    wait(browser, lambda b: button.get_attribute("aria-expanded") == "false")
     assert not menu.is_displayed() and browser.switch_to.active_element == button
 
 
@@ -214,8 +219,9 @@ def test_the_current_page_is_in_sight_in_the_sidebar(visit, site):
 def test_what_scrolls_sideways_can_be_reached_and_has_a_name(visit, size):
     browser = visit("lib/profiling/summaries.html", size=size)
     scroll = "return [...document.querySelectorAll('main *')].filter((e) => e.checkVisibility() && /auto|scroll/.test(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1)"
-    boxes = WebDriverWait(browser, 5).until(lambda b: b.execute_script(scroll))
-    WebDriverWait(browser, 5).until(
+    boxes = wait(browser, lambda b: b.execute_script(scroll))
+    wait(
+        browser,
         lambda b: all(box.get_attribute("tabindex") == "0" and box.get_attribute("role") == "region" for box in boxes)
     )
     names = [box.get_attribute("aria-label") for box in boxes]
@@ -365,7 +371,7 @@ def test_code_can_be_copied(visit, browser, repo):
     button = browser.find_element(By.CSS_SELECTOR, "#before-the-layer-runs .code-copy-button")
     code = browser.execute_script("return arguments[0].parentElement.querySelector('code').textContent", button)
     button.click()
-    copied = WebDriverWait(browser, 5).until(lambda b: b.execute_async_script("navigator.clipboard.readText().then(arguments[0])")).strip()
+    copied = wait(browser, lambda b: b.execute_async_script("navigator.clipboard.readText().then(arguments[0])")).strip()
     assert copied == code.strip() and copied in (repo/"hooklab/hooks/gradient.py").read_text(encoding="utf-8"), "what is copied is not what was written"
 
 
@@ -489,11 +495,11 @@ def test_gallery_leads_to_the_cell_that_draws(visit, size):
     link = browser.find_elements(By.CSS_SELECTOR, "#gallery a:has(img)")[20]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)
     picture = link.find_element(By.TAG_NAME, "img")
-    WebDriverWait(browser, 5).until(lambda b: b.execute_script("return arguments[0].complete && arguments[0].naturalWidth", picture))
+    wait(browser, lambda b: b.execute_script("return arguments[0].complete && arguments[0].naturalWidth", picture))
     alt = picture.get_attribute("alt")
     link.click()
     place = browser.find_element(By.CSS_SELECTOR, ".cell:target")
     assert place.find_element(By.CSS_SELECTOR, "figure svg").get_attribute("aria-label") == alt
     covered = browser.execute_script("return document.querySelector('#quarto-header').getBoundingClientRect().bottom")
     def top(b): return b.execute_script("return arguments[0].getBoundingClientRect().top", place)
-    WebDriverWait(browser, 5).until(lambda b: covered <= top(b) < 200)
+    wait(browser, lambda b: covered <= top(b) < 200)

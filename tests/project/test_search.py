@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.wait import WebDriverWait
-from test_browser import browser, press, visit  # noqa: F401
+from test_browser import browser, press, visit, wait  # noqa: F401
 
 from support.checks import REPO
 
@@ -37,7 +36,7 @@ def ask(visit):  # noqa: F811
     "Asks the program of search, and gives {query: addresses of the pages found, best first}."
     chrome = visit("lessons/05-stats.html")
     chrome.execute_script("siteSearch()")
-    WebDriverWait(chrome, 5).until(lambda b: b.execute_script("return !!(window.siteIndex && window.searchEngine)"))
+    wait(chrome, lambda b: b.execute_script("return !!(window.siteIndex && window.searchEngine)"))
     return lambda *queries: chrome.execute_script(ASK, queries)
 
 
@@ -169,7 +168,7 @@ def test_the_window_says_what_it_understood(visit):  # noqa: F811
     press(chrome, "gradeint clipping")
     said = (By.CSS_SELECTOR, "dialog.search [role=status]")
     def corrected(b): return "“gradient”" in b.find_element(*said).text
-    WebDriverWait(chrome, 5).until(corrected)
+    wait(chrome, corrected)
     assert "“gradeint”" in chrome.find_element(*said).text
     best = chrome.find_element(By.CSS_SELECTOR, "dialog.search li a")
     assert best.get_attribute("href").partition("#")[0].endswith("lib/edit/clip.html")
@@ -182,6 +181,6 @@ def test_the_window_says_what_it_understood(visit):  # noqa: F811
 def test_where_nothing_is_found_there_is_a_way_on(visit):  # noqa: F811
     chrome = visit("lessons/05-stats.html")
     chrome.execute_script("siteSearch('xyzzyxq')")
-    links = WebDriverWait(chrome, 5).until(lambda b: b.find_elements(By.CSS_SELECTOR, "dialog.search li a"))
+    links = wait(chrome, lambda b: b.find_elements(By.CSS_SELECTOR, "dialog.search li a"))
     for link in links: assert Path(link.get_attribute("href").removeprefix("file://")).exists()
     chrome.execute_script("document.querySelector('dialog.search').close()")

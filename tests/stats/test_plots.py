@@ -70,7 +70,6 @@ def marks(name): return [pytest.mark.slow] if "," in name and name not in QUICK 
 each_run = pytest.mark.parametrize("h", [pytest.param(h, id=name, marks=marks(name)) for name, h in runs.items()])
 single = {"plot": lambda h, ax: h.plot("std", ax=ax), "mean": lambda h, ax: h.plot("mean", ax=ax), "n": lambda h, ax: h.plot("n", ax=ax), "dead_chart": lambda h, ax: h.dead_chart(ax=ax),
           "plot_flow": lambda h, ax: h.plot_flow(ax=ax), "color_dim": lambda h, ax: h.color_dim(0, ax=ax), "plot_hist": lambda h, ax: h.plot_hist(0, ax=ax)}
-each_single = pytest.mark.parametrize("name", single)
 
 
 @pytest.fixture(autouse=True)
@@ -94,15 +93,18 @@ def words(ax): return [t.get_text() for t in ax.texts if t.get_text()]
 
 
 @each_run
-@each_single
-def test_draws_on_given_axes(h, name):
-    if name in ("color_dim", "plot_hist") and not (h.has_hist and h.names): pytest.skip("it has no histogram")
-    fig, ax = plt.subplots()
-    assert single[name](h, ax) is ax
+def test_draws_on_given_axes(h):
+    "All of them in one figure, which is drawn once."
+    names = [name for name in single if h.has_hist and h.names or name not in ("color_dim", "plot_hist")]
+    fig, axes = plt.subplots(1, len(names))
+    for name, ax in zip(names, axes):
+        known = [*fig.axes]
+        assert single[name](h, ax) is ax
+        scale = [other.get_ylabel() for other in fig.axes if other not in known]
+        if ax.has_data(): assert ax.get_xlabel() and (ax.get_ylabel() or scale[0]), name
+        else: assert words(ax), f"{name}: nothing is drawn and nothing said"
     drawn(fig)
     assert plt.get_fignums() == [fig.number]
-    if ax.has_data(): assert ax.get_xlabel() and (ax.get_ylabel() or fig.axes[1].get_ylabel())
-    else: assert words(ax), "nothing is drawn and nothing said"
 
 
 @each_run

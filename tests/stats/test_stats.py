@@ -252,9 +252,15 @@ every_option = pytest.mark.parametrize("options", [{}, {"with_hist": True, "grad
 
 
 @every_option
+def test_subclasses_of_tensor(options): check_subclasses(options, compiled=False)
+
+
 # not in the slow part: once fastai is imported, its `as_subclass` never ends in compiled code
-@pytest.mark.parametrize("compiled", [False, True])
-def test_subclasses_of_tensor(options, compiled):
+@pytest.mark.parametrize("options", [{}, {"with_hist": True, "hist_sample": 20, "grads": True, "counts": True}])
+def test_subclasses_of_tensor_in_compiled_code(options): check_subclasses(options, compiled=True)
+
+
+def check_subclasses(options, compiled):
     torch._dynamo.reset()
     found = []
     for kind in (torch.Tensor, Picky):

@@ -4,6 +4,7 @@ Importing them takes seconds, and a notebook often less than one. So a server im
 forks for each notebook. It never imports hooklab: the notebook imports the copy that is under test."""
 import atexit
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -63,6 +64,7 @@ def import_what_notebooks_need():
 def serve(answers):
     "Reads what to run, a line of JSON for each notebook, and answers with a line for each."
     import_what_notebooks_need()
+    gc.freeze()  # what is imported is no garbage, so no fork has to look through it
     for line in sys.stdin:
         tree, notebook, timeout = json.loads(line)
         with tempfile.TemporaryFile() as said:
@@ -71,6 +73,7 @@ def serve(answers):
             succeeded = wait(child, timeout)
             said.seek(0)
             print(json.dumps([succeeded, said.read().decode(errors="replace")]), file=answers, flush=True)
+    gc.unfreeze()  # else some libraries speak of leaks at the end
 
 
 def work(tree, notebook, said):
