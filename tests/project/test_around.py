@@ -187,6 +187,7 @@ def test_a_page_in_another_language_says_so_and_leads_to_its_twin(tmp_path):
 
 # ---- the book
 
+@pytest.mark.slow
 def test_the_book_has_every_lesson_and_its_links_lead_somewhere(site):
     facts = {"name": "hooklab", "description": "d", "version": "1"}
     soup = BeautifulSoup(book.bound(site, facts), "html.parser")

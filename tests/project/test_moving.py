@@ -42,6 +42,7 @@ def measured(name):
     return data, moving.module(name)
 
 
+@pytest.mark.slow  # what they are measured with is watched by the test above
 def test_the_runs_of_learning_rates_come_out_again():
     data, measure = measured("learning-rate")
     rate = data["rates"].index(0.003)
@@ -65,6 +66,7 @@ def test_the_first_weights_come_out_again():
         for what in ("outputs", "gradients"): assert again[what] == pytest.approx(data[what][case], abs=3)
 
 
+@pytest.mark.slow
 def test_patches_come_out_again():
     data, measure = measured("patching")
     of_eights, place = measure.lesson().of_eights, measure.PLACES[0]
@@ -79,6 +81,7 @@ def test_layers_are_still_named_so():
     assert moving.module("layer-names").measure()["picked"] == moving.read("layer-names")["picked"]
 
 
+@pytest.mark.slow
 def test_networks_on_pages_come_out_again():
     kept, measure = measured("digit")
     now = measure.measure()
