@@ -75,6 +75,7 @@ def torchrun(tmp_path):
     return start
 
 
+@pytest.mark.slow
 def test_torchrun(torchrun, direct, tmp_path):
     out, _ = torchrun(tmp_path/"shared").communicate(timeout=300)
     assert out.count("rows: 57 False") == 2, out  # both return when all is there, and the group that extract began is gone

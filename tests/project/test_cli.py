@@ -94,7 +94,8 @@ def test_installed_command_tells_its_version():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"hooklab {__version__}\n", "")
 
 
-@pytest.mark.parametrize("args", [["lessons", "notes"], ["summary", "torch.nn:ReLU"], []], ids=str)
+@pytest.mark.parametrize("args", [
+    ["lessons", "notes"], [], pytest.param(["summary", "torch.nn:ReLU"], marks=pytest.mark.slow)], ids=str)
 def test_tests_run_the_command_as_it_is_installed(args, tmp_path):
     (tmp_path/"notes").touch()
     one, other = installed(*args, cwd=tmp_path), shell(*args, cwd=tmp_path)

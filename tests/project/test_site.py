@@ -46,6 +46,11 @@ class Pages(Mapping):
         text = self.files[name].read_text(encoding="utf-8")
         return BeautifulSoup(text[:text.index("</header>", text.index("<main"))], "html.parser")
 
+    def bottom(self, name: str) -> BeautifulSoup:
+        "A page from the links to its neighbours on."
+        text = self.files[name].read_text(encoding="utf-8")
+        return BeautifulSoup(text[max(text.find('<nav class="page-navigation"'), 0):], "html.parser")
+
     def texts(self) -> dict[str, str]:
         return {name: file.read_text(encoding="utf-8") for name, file in self.files.items()}
 
@@ -185,7 +190,7 @@ def test_names_in_the_sidebar_are_short(pages, sections):
     for section, entries in sections.items():
         for entry in entries:
             name = entry if isinstance(entry, str) else (entry[2] or [entry[1]])[0]
-            for a in pages[name].select("#quarto-sidebar a"):
+            for a in pages.top(name).select("#quarto-sidebar a"):
                 assert len(a.get_text()) <= 26, f"{section}: {a.get_text()}: `- short: …` below the title"
 
 
@@ -193,7 +198,8 @@ def test_previous_and_next_follow_the_section(pages, sections):
     orders = {section: [name for name, where, _ in places(sections) if where == section] for section in sections}
     for order in orders.values():
         for before, name, after in zip([None, *order], order, [*order[1:], None]):
-            links = {rel: leads(name, a["href"]) for a in pages[name].select(".page-navigation a") for rel in a["rel"]}
+            found = pages.bottom(name).select(".page-navigation a")
+            links = {rel: leads(name, a["href"]) for a in found for rel in a["rel"]}
             assert links == {rel: page for rel, page in (("prev", before), ("next", after)) if page}, name
 
 
@@ -302,7 +308,7 @@ def test_llms_txt_lists_every_page_as_markdown(site, pages):
 
 
 def test_each_lesson_offers_its_notebook(site, pages):
-    lessons = [name for name in pages if pages[name].body["data-kind"] == "lesson"]
+    lessons = [name for name in pages if pages.top(name).body["data-kind"] == "lesson"]
     assert lessons
     for name in lessons:
         link = pages[name].select_one(".download a[download]")

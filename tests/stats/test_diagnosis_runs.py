@@ -18,7 +18,7 @@ from tests.bench.diagnose_healthy import healthy
 pytestmark = pytest.mark.usefixtures("one_thread")
 judged = cache(judge)
 in_reach = [case for case in faults() if case.reach]
-EVERY = 9  # one healthy run in so many is run here, and all with the slow tests
+EVERY = 18  # one healthy run in so many is run here, and all with the slow tests
 OTHER_SEED = 1  # the rules were developed with seed 0
 
 

@@ -62,9 +62,12 @@ runs["uneven"].steps[4:] = [step + 50 for step in runs["uneven"].steps[4:]]
 runs["sample"].sampled = 4096
 runs["long names"].names = ["model.text_encoder.encoder.layers.11.self_attention.output_projection"]*10
 QUICK = {f"{spoil.__name__}, 3 layers" for spoil in (one_never_ran, nan_at_the_end, inf, all_zero)}
+LIKE_OTHERS = {"one layer", "two steps", "gradients", "sample"}
 
 
-def marks(name): return [pytest.mark.slow] if "," in name and name not in QUICK else []  # most of what is spoilt
+def marks(name):
+    "Most of what is spoilt, and what looks like another run, is for the slow tests."
+    return [pytest.mark.slow] if "," in name and name not in QUICK or name in LIKE_OTHERS else []
 
 
 each_run = pytest.mark.parametrize("h", [pytest.param(h, id=name, marks=marks(name)) for name, h in runs.items()])
