@@ -31,8 +31,8 @@ class Links:
 
 
 def attributes(text: str) -> Iterator[tuple[str, str, str]]:
-    "(tag, attribute, value) of all elements of a page."
-    for tag, inside in TAG.findall(HIDDEN.sub("", text)):
+    "(tag, attribute, value) of all elements of a page; elements that are alike, such as those of code, come once."
+    for tag, inside in dict.fromkeys(TAG.findall(HIDDEN.sub("", text))):
         yield tag, "", ""
         for name, double, single in ATTRIBUTE.findall(inside): yield tag, name, (double or single).replace("&amp;", "&")
 

@@ -1,7 +1,8 @@
-"""Runs notebooks, each in a process of its own that starts with torch, matplotlib and nbdev's test imported.
+"""Runs notebooks, each in a process of its own that starts with torch, matplotlib, nbdev's test and hooklab imported.
 
 Importing them takes seconds, and a notebook often less than one. So a server imports them once, on one thread, and
-forks for each notebook. It never imports hooklab: the notebook imports the copy that is under test."""
+forks for each notebook. It imports the hooklab of the first tree that it is given; the notebook of another tree imports
+its own."""
 import atexit
 import contextlib
 import gc
@@ -57,26 +58,44 @@ def import_what_notebooks_need():
     for optional in ("torchvision", "sklearn.datasets", "torch._dynamo"):
         with contextlib.suppress(ImportError): __import__(optional)
     torch.set_num_threads(1)
-    if ours := [name for name in sys.modules if name.partition(".")[0] == "hooklab"]:
-        sys.exit(f"the server has imported {ours[0]}, and not that of the tree under test")
+    if found := ours(): sys.exit(f"the server has imported {found[0]}, and not that of the tree under test")
+
+
+def ours(): return [name for name in sys.modules if name.partition(".")[0] == "hooklab"]
+
+
+def forget_hooklab():
+    for name in ours(): del sys.modules[name]
+
+
+def import_hooklab(tree: str):
+    "Import all of the hooklab of a tree, unless it is too broken for that: then its notebooks will say so."
+    path = [*sys.path]
+    sys.path.insert(0, tree)
+    try: import hooklab.all  # noqa: F401
+    except Exception: forget_hooklab()
+    sys.path[:] = path
 
 
 def serve(answers):
     "Reads what to run, a line of JSON for each notebook, and answers with a line for each."
     import_what_notebooks_need()
-    gc.freeze()  # what is imported is no garbage, so no fork has to look through it
+    imported = None
     for line in sys.stdin:
         tree, notebook, timeout = json.loads(line)
+        if imported is None:
+            import_hooklab(imported := tree)
+            gc.freeze()  # what is imported is no garbage, so no fork has to look through it
         with tempfile.TemporaryFile() as said:
             child = os.fork()
-            if not child: work(tree, notebook, said)
+            if not child: work(tree, notebook, said, is_imported=tree == imported)
             succeeded = wait(child, timeout)
             said.seek(0)
             print(json.dumps([succeeded, said.read().decode(errors="replace")]), file=answers, flush=True)
     gc.unfreeze()  # else some libraries speak of leaks at the end
 
 
-def work(tree, notebook, said):
+def work(tree, notebook, said, is_imported):
     "What the fork does: all that `nbdev-test NOTEBOOK --save` does at the top of the tree. It does not return."
     code = 1
     try:
@@ -84,6 +103,7 @@ def work(tree, notebook, said):
         for stream in (1, 2): os.dup2(said.fileno(), stream)
         with open(os.devnull) as nothing: os.dup2(nothing.fileno(), 0)
         os.chdir(tree)
+        if not is_imported: forget_hooklab()
         os.environ["PYTHONPATH"] = tree
         sys.path[:] = [tree, *(path for path in sys.path if path != str(Path(__file__).parent))]
         sys.argv[:] = ["nbdev-test", notebook, "--save"]
