@@ -6,6 +6,7 @@ its own."""
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import signal
@@ -72,7 +73,7 @@ def import_hooklab(tree: str):
     "Import all of the hooklab of a tree, unless it is too broken for that: then its notebooks will say so."
     path = [*sys.path]
     sys.path.insert(0, tree)
-    try: import hooklab.all  # noqa: F401
+    try: importlib.import_module("hooklab.all")
     except Exception: forget_hooklab()
     sys.path[:] = path
 
