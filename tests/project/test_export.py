@@ -93,7 +93,10 @@ from importlib.abc import MetaPathFinder
 class NotInstalled(MetaPathFinder):
     packages = "accelerate", "fastai", "fastcore", "lightning", "matplotlib", "pytorch_lightning", "ray", "transformers"
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in self.packages: raise ModuleNotFoundError(name)
+        if name.split(".")[0] not in self.packages: return
+        asked.append(name)
+        raise ModuleNotFoundError(name)
+asked = []
 sys.meta_path.insert(0, NotInstalled())
 import hooklab
 assert "torch" not in sys.modules, "import hooklab imports torch"
@@ -103,6 +106,7 @@ assert all(globals()[name] is getattr(hooklab, name) for name in dir(hooklab))
 from hooklab.fastai import *
 import torch
 hooklab.BatchExtractor(torch.nn.Linear(1, 1), "", "x")
+assert not asked, f"it tries to import what is optional: {asked}"
 try: import fastai
 except ModuleNotFoundError: pass
 else: raise AssertionError(f"hooklab.fastai is taken for fastai: {fastai}")
