@@ -4,9 +4,8 @@ import json
 import os
 import re
 from concurrent.futures import ProcessPoolExecutor
-from copy import copy
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from html import escape
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,7 +13,6 @@ from urllib.parse import urlsplit
 
 import moving
 from bs4 import BeautifulSoup, Tag
-from bs4.element import PreformattedString
 from latex2mathml.converter import convert
 from nbdev.doclinks import NbdevLookup
 from site_around import (
@@ -29,38 +27,14 @@ from site_frame import CLASS, LESSON, Navigation, around, head, toc_short
 from site_problems import Links, all_problems, links_of, page_problems, target
 from site_search import entries, write_index
 from site_symbols import public_names
+from site_trees import Code, Finished, fragment, read
 from site_weight import lighten, vocabulary
 from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_words, read_glossary
 
-# What the renderers write and nobody sees: operators have the colour of the text, and assets/site.css draws icons.
-UNSEEN = re.compile(r'<span class="op">([^<]*)</span>|<i class="bi[^"]*"></i>')
-AS_BEFORE = re.compile(r'(<span class="(\w\w)">[^<]*)</span><span class="\2">')  # a token of the same colour follows
-
-
-def read(file: Path) -> BeautifulSoup:
-    "A page as a tree, without what nobody sees: a tree of fewer elements is read and written faster."
-    text = AS_BEFORE.sub(r"\1", UNSEEN.sub(lambda found: found[1] or "", file.read_text(encoding="utf-8")))
-    return BeautifulSoup(text, "html.parser")
-
-
-@cache
-def parsed(text: str) -> Tag:
-    "The first element of a piece of HTML, to be copied."
-    return BeautifulSoup(text, "html.parser").find()
-
-
-def fragment(text: str) -> Tag:
-    "The first element of a piece of HTML, read once however often it is needed."
-    return copy(parsed(text))
-
+LINES = re.compile(r"(<code\b[^>]*>)(.*)(?=</code>)", re.S)  # of code that can be copied
 
 COPIED = '<span><code>{0}</code><button type="button" class="code-copy-button"></button></span>'
 RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} or {COPIED.format("hooklab lessons --open")}</span>'
-
-
-class Finished(PreformattedString):
-    "HTML that is written as it is, and not read again."
-    PREFIX = SUFFIX = ""
 
 
 @dataclass(frozen=True)
@@ -141,13 +115,13 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     moving.place(soup, name)
     soup.head.append(Finished(cards))
     say_language(soup, docs, name)
-    faults, text = page_problems(soup), str(soup)
+    text = str(soup)
     file.write_text(text, encoding="utf-8")
     if twin(file).exists():
         markdown = moving.unmarked(twin(file).read_text(encoding="utf-8"))
         markdown = re.sub(r"\]\(/source/(\S+?)\.html", rf"]({top}source/\1.llms.md", markdown)
         twin(file).write_text(markdown, encoding="utf-8")
-    return Report(links_of(text), vocabulary(text), faults, search, figured, title)
+    return Report(links_of(text), vocabulary(text), page_problems(soup, text), search, figured, title)
 
 
 def explain(soup: BeautifulSoup, name: str, kind: str, known: Known, top: str):
@@ -309,7 +283,8 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
         span.clear()
         span.append(fragment(convert(tex, display="block" if display else "inline")))
     for block in main.find_all(class_="code-copy-outer-scaffold"):
-        for code in block.find_all("code"): wrap_code(code)
+        for pre in block.find_all("pre"):
+            pre.string = Code(LINES.sub(lambda code: code[1] + boxes_of_lines(code[2]), pre.contents[0]))
     for table in main.find_all("table"):
         if table.find_parent(class_="table-scroll") is None:
             table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
@@ -321,7 +296,7 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
     for svg in main.find_all("svg"):
         if alt := svg.attrs.pop("alt", None): svg.attrs |= {"role": "img", "aria-label": alt}
     for output in main.select(".cell-output > pre"):
-        if "\n" not in output.get_text().strip():
+        if "\n" not in output.contents[0].plain.strip():
             output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
     header = main.find(id="title-block-header")
     if header and nav.kind(page) == "lesson":
@@ -356,16 +331,14 @@ def as_cards(table: Tag):
             if column and cell.get_text(strip=True): cell["data-label"] = column
 
 
-def wrap_code(code: Tag):
+def boxes_of_lines(code: str) -> str:
     "Makes a box of each line, so that what does not fit goes on below, further in than the line began."
     one_line_each = re.sub(
         r"(<span[^>]*>)([^<]*)</span>",
         lambda token: token[1] + token[2].replace("\n", f"</span>\n{token[1]}") + "</span>",
-        code.decode_contents(),
+        code,
     )
-    boxes = "\n".join(
+    return "\n".join(
         f'<span class="code-line" style="--indent: {len(line) - len(line.lstrip(" "))}ch">{line}</span>'
         for line in one_line_each.splitlines()
     )
-    code.clear()
-    code.append(Finished(boxes))

@@ -1,12 +1,12 @@
 """Finds what is wrong with finished pages: dead links, pictures without a text, anything loaded from another host."""
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup
 
 REMOTE = re.compile(r"\s*(https?:)?//", re.I)
 CSS_REMOTE = re.compile(r"""(?:url\(\s*|@import\s+)["']?\s*((?:https?:)?//[^\s"')]+)""", re.I)
@@ -19,6 +19,7 @@ LOADS = {"script": ["src"], "img": ["src", "srcset"], "link": ["href"], "iframe"
          "image": ["href", "xlink:href"], "use": ["href", "xlink:href"], "input": ["src"], "form": ["action"]}
 # The tags of a page, without reading it as a tree: text and code hold no bare `<`.
 HIDDEN = re.compile(r"<!--.*?-->|(?<=>)[^<]*(?=</script>)|(?<=<script>).*?(?=</script>)", re.S)
+INSIDE = re.compile(r"<(style|script)\b[^>]*>(.*?)</\1>", re.S)
 TAG = re.compile(r"""<([a-zA-Z][\w-]*)((?:\s+[^\s<>=/"']+(?:\s*=\s*(?:"[^"]*"|'[^']*'))?)*)\s*/?>""")
 ATTRIBUTE = re.compile(r"""\s([^\s<>=/"']+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'))?""")
 
@@ -30,16 +31,20 @@ class Links:
     ids: frozenset[str]
 
 
-def attributes(text: str) -> Iterator[tuple[str, str, str]]:
+@lru_cache(maxsize=1)  # a page is asked for several times in a row
+def attributes(text: str) -> list[tuple[str, str, str]]:
     "(tag, attribute, value) of all elements of a page; elements that are alike, such as those of code, come once."
+    found = []
     for tag, inside in dict.fromkeys(TAG.findall(HIDDEN.sub("", text))):
-        yield tag, "", ""
-        for name, double, single in ATTRIBUTE.findall(inside): yield tag, name, (double or single).replace("&amp;", "&")
+        found.append((tag, "", ""))
+        for name, double, single in ATTRIBUTE.findall(inside):
+            found.append((tag, name, (double or single).replace("&amp;", "&")))
+    return found
 
 
 def links_of(text: str) -> Links:
     "The links and the places of a page."
-    every = [*attributes(text)]
+    every = attributes(text)
     hrefs = dict.fromkeys(value for tag, name, value in every if name in ("href", "src") and tag != "use")
     hrefs |= dict.fromkeys(part.split()[0] for _, name, value in every if name == "srcset" for part in value.split(","))
     return Links(tuple(hrefs), frozenset(value for _, name, value in every if name == "id"))
@@ -48,7 +53,7 @@ def links_of(text: str) -> Links:
 def problems(docs: Path) -> list[str]:
     "One line for each fault of the pages, stylesheets and scripts of a folder."
     texts = {file: file.read_text(encoding="utf-8") for file in sorted(docs.rglob("*.html"))}
-    found = {file: page_problems(BeautifulSoup(text, "html.parser")) for file, text in texts.items()}
+    found = {file: page_problems(BeautifulSoup(text, "html.parser"), text) for file, text in texts.items()}
     return all_problems(docs, {file: links_of(text) for file, text in texts.items()}, found)
 
 
@@ -88,14 +93,9 @@ def dead_links(file: Path, links: dict[Path, Links]) -> list[str]:
     return found
 
 
-def page_problems(soup: BeautifulSoup) -> list[str]:
+def page_problems(soup: BeautifulSoup, text: str) -> list[str]:
     "What can be seen on a page alone."
-    return [*raw_links(soup), *unlabelled_pictures(soup), *remote_loads(soup)]
-
-
-def tags(top: Tag) -> Iterator[Tag]:
-    "All elements below one, which `find_all` finds several times more slowly."
-    return (part for part in top.descendants if isinstance(part, Tag))
+    return [*raw_links(soup), *unlabelled_pictures(soup), *remote_loads(text)]
 
 
 def raw_links(soup: BeautifulSoup) -> list[str]:
@@ -115,11 +115,11 @@ def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:
             for n, p in enumerate(pictures, 1) if not (p.get("alt") or p.get("aria-label") or "").strip()]
 
 
-def remote_loads(soup: BeautifulSoup) -> list[str]:
+def remote_loads(text: str) -> list[str]:
     "What the page would load from another host. A link that the reader may follow is not loaded."
-    every = [*tags(soup)]
-    urls = [tag[a] for tag in every for a in LOADS.get(tag.name, ()) if REMOTE.match(tag.get(a, ""))]
-    for tag in every:
-        if tag.name == "style" or "style" in tag.attrs: urls += CSS_REMOTE.findall(tag.get("style") or tag.get_text())
-        if tag.name == "script" and "src" not in tag.attrs: urls += JS_REMOTE.findall(tag.get_text())
+    urls = []
+    for tag, name, value in attributes(text):
+        if name in LOADS.get(tag, ()) and REMOTE.match(value): urls.append(value)
+        if name == "style": urls += CSS_REMOTE.findall(value)
+    for tag, inside in INSIDE.findall(text): urls += (CSS_REMOTE if tag == "style" else JS_REMOTE).findall(inside)
     return [f"loads {url} from the network: keep a copy in nbs/assets, or do without" for url in urls]

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from bs4 import BeautifulSoup, Comment, Tag
+from site_trees import Code
 
 NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg",
                 "toc-short", "offer", "source-link", "code-fold", "read-more"}
@@ -40,7 +41,7 @@ def page_sections(soup: BeautifulSoup) -> list[dict]:
         for child in node.children:
             if isinstance(child, Comment): continue
             if not isinstance(child, Tag):
-                found[-1]["text"].append(str(child))
+                found[-1]["text"].append(child.plain if isinstance(child, Code) else str(child))
                 if prose: found[-1]["prose"].append(str(child))
             elif re.fullmatch("h[2-6]", child.name) and (anchor := child.get("id") or child.get("data-anchor-id")):
                 found.append({"anchor": anchor, "heading": child.get_text(" ", strip=True), "text": [], "prose": []})

@@ -321,7 +321,7 @@ def seen(browser, files, ways):
 def test_one_page_of_each_kind_is_accessible(visit, browser, site):
     visit()
     seen(browser, kinds(site).values(), EVERY_WAY)
-    for page, part in (("lib/profiling/summaries.html", ".hl-layers"), ("explain/which-hook.html", "main table")):
+    for page, part in (("howto/ten-minutes.html", ".hl-layers"), ("explain/which-hook.html", "main table")):
         ways = [(size, theme, part, rules) for size, theme, _, rules in EVERY_WAY]
         seen(browser, [site/page], ways)
 

@@ -12,7 +12,6 @@ import hooklab.all
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
-import site_pages  # noqa: E402
 import site_reference  # noqa: E402
 import site_symbols  # noqa: E402
 from site_code import only_checks  # noqa: E402
@@ -29,12 +28,16 @@ def shown(site, public) -> dict[str, BeautifulSoup]:
     "{name: what its page says of it} of each public name."
     texts = {page: (site/f"{page}.html").read_text(encoding="utf-8") for page in {s.module.page for s in public}}
     # without the sidebar, which is most of a page
-    pages = {page: BeautifulSoup(text[text.index("<main"):], "html.parser") for page, text in texts.items()}
+    pages = {page: BeautifulSoup(without_code(text[text.index("<main"):]), "html.parser") for page, text in texts.items()}
+    headings = {page: {h.get_text(strip=True): h for h in tree.find_all("h3")} for page, tree in pages.items()}
     found = {}
     for s in public:
-        heading = next(h for h in pages[s.module.page].find_all("h3") if h.get_text(strip=True) == s.name)
+        heading = headings[s.module.page][s.name]
         found[s.name] = heading.find_next(class_="reference")
     return found
+
+
+def without_code(text: str) -> str: return re.sub(r"(<pre\b[^>]*>).*?(?=</pre>)", r"\1", text, flags=re.S)
 
 
 def members_of(kind: type) -> set[str]:
@@ -127,7 +130,7 @@ def test_members_are_no_headings(shown):
 
 
 def test_imports_and_checks_are_folded(site):
-    page = site_pages.read(site/"lib/hooks/hook.html")
+    page = BeautifulSoup((site/"lib/hooks/hook.html").read_text(encoding="utf-8"), "html.parser")
     folded = {fold.summary.get_text(strip=True): fold.code.get_text() for fold in page.select("details.code-fold")}
     assert folded["Imports"].startswith("import warnings")
     assert folded["Check"].startswith("assert not layer._forward_hooks")

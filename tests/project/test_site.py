@@ -27,15 +27,18 @@ import site_problems  # noqa: E402
 from site_problems import problems  # noqa: E402
 
 
+COLOURS = re.compile(r'<span class="\w\w">([^<]*)</span>')  # of code: half of all elements
+
+
 class Pages(Mapping):
-    "Every page by its name, read as a tree when it is asked for, and once."
+    "Every page by its name, read as a tree when it is asked for, and once; the colours of code are left out."
     def __init__(self, site):
         self.files = {file.relative_to(site).as_posix(): file for file in sorted(site.rglob("*.html"))}
         self.trees = {}
 
     def __getitem__(self, name: str) -> BeautifulSoup:
         if name not in self.trees:
-            self.trees[name] = BeautifulSoup(self.files[name].read_text(encoding="utf-8"), "html.parser")
+            self.trees[name] = BeautifulSoup(COLOURS.sub(r"\1", self.files[name].read_text(encoding="utf-8")), "html.parser")
         return self.trees[name]
 
     def __iter__(self): return iter(self.files)
