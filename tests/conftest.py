@@ -40,8 +40,15 @@ def same_random_numbers():
     if "numpy" in sys.modules: sys.modules["numpy"].random.seed(0)
     if "torch" not in sys.modules: return
     torch = sys.modules["torch"]
-    if torch.cuda.is_initialized(): torch.manual_seed(0)
-    else: torch.default_generator.manual_seed(0)  # the other one notes for each device from where it was called
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_seeds_for_devices_that_are_not_there():
+    "Else `torch.manual_seed` notes for each kind of device from where it was called, which takes longer than a test."
+    for name in ("cuda", "xpu", "mtia") if "torch" in sys.modules else ():
+        device = getattr(sys.modules["torch"], name, None)
+        if device and not device.is_available(): device.manual_seed_all = lambda seed: None
 
 
 @pytest.fixture(scope="module", autouse=True)
