@@ -26,7 +26,6 @@ import site_pages  # noqa: E402
 import site_problems  # noqa: E402
 from site_problems import problems  # noqa: E402
 
-
 COLOURS = re.compile(r'<span class="\w\w">([^<]*)</span>')  # of code: half of all elements
 
 
@@ -38,7 +37,8 @@ class Pages(Mapping):
 
     def __getitem__(self, name: str) -> BeautifulSoup:
         if name not in self.trees:
-            self.trees[name] = BeautifulSoup(COLOURS.sub(r"\1", self.files[name].read_text(encoding="utf-8")), "html.parser")
+            text = self.files[name].read_text(encoding="utf-8")
+            self.trees[name] = BeautifulSoup(COLOURS.sub(r"\1", text), "html.parser")
         return self.trees[name]
 
     def __iter__(self): return iter(self.files)

@@ -6,6 +6,7 @@ import pickle
 import threading
 import weakref
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 import torch
@@ -288,12 +289,19 @@ def left_on(loop):
     return found
 
 
+@cache
+def watched_run(make):
+    "A loop, what it returned, and its record."
+    loop, stats = make(), hl.ActivationStats.for_diagnosis()
+    with stats.on(loop.outer, optimizer=loop.optimizers, scaler=loop.scaler): result = loop.run(stats)
+    return loop, result, stats
+
+
 @pytest.mark.parametrize("make", LOOPS, ids=lambda make: make.__name__)
 def test_looking_changes_nothing_and_leaves_nothing(make):
     if make in (Compiled, CompiledInPlace): torch._dynamo.reset()
-    plain, watched = make().run(), None
-    loop, stats = make(), hl.ActivationStats.for_diagnosis()
-    with stats.on(loop.outer, optimizer=loop.optimizers, scaler=loop.scaler): watched = loop.run(stats)
+    plain = make().run()
+    loop, watched, stats = watched_run(make)
     assert len(plain) == len(watched)
     for a, b in zip(plain, watched):
         if a.is_sparse: a, b = a.to_dense(), b.to_dense()
@@ -308,9 +316,7 @@ def test_looking_changes_nothing_and_leaves_nothing(make):
     [Loop, Adam, InPlace, LBFGS, Closure, Accumulates, Gan, Scaled, Reentrant, NotReentrant, WholeCheckpoint, Compiled],
 )
 def test_no_false_alarm_about_the_loop(make):
-    if make is Compiled: torch._dynamo.reset()
-    loop, stats = make(), hl.ActivationStats.for_diagnosis()
-    with stats.on(loop.outer, optimizer=loop.optimizers, scaler=loop.scaler): loop.run(stats)
+    _, _, stats = watched_run(make)
     wrong = {
         "no zero_grad",
         "step before backward",

@@ -70,7 +70,12 @@ def marks(name):
     return [pytest.mark.slow] if "," in name and name not in QUICK or name in LIKE_OTHERS else []
 
 
-each_run = pytest.mark.parametrize("h", [pytest.param(h, id=name, marks=marks(name)) for name, h in runs.items()])
+def each(marks): return pytest.mark.parametrize("h", [pytest.param(h, id=name, marks=marks(name)) for name, h in runs.items()])
+
+
+each_run = each(marks)
+# what the page draws is drawn for the tests of figures too
+each_page = each(lambda name: [] if name in ("usual", "no layers", "no steps", "no histogram", "inf, 3 layers") else [pytest.mark.slow])
 single = {"plot": lambda h, ax: h.plot("std", ax=ax), "mean": lambda h, ax: h.plot("mean", ax=ax), "n": lambda h, ax: h.plot("n", ax=ax), "dead_chart": lambda h, ax: h.dead_chart(ax=ax),
           "plot_flow": lambda h, ax: h.plot_flow(ax=ax), "color_dim": lambda h, ax: h.color_dim(0, ax=ax), "plot_hist": lambda h, ax: h.plot_hist(0, ax=ax)}
 
@@ -389,7 +394,7 @@ def test_page_escapes_names(tmp_path):
     assert not page.wrong and "script" not in dict(page.tags)
 
 
-@each_run
+@each_page
 def test_page_of_any_run(h, tmp_path):
     s = hl.ActivationStats(with_hist=h.has_hist)
     s.history = h

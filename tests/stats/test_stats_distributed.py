@@ -1,7 +1,7 @@
 "Statistics in gloo processes: none waits in a step, and `combine` gives what one process would have seen."
 import copy
 import warnings
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -52,6 +52,7 @@ def recorded(model, batches, s, opt=None, loss=torch.Tensor.sum):
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
+    in_one_process()  # once, for both processes
     return failures_in_two(CHECKS, folder, partial(prepare, folder))
 
 
@@ -94,6 +95,12 @@ def sharded(rank):
     assert s.names == ["0", "2"] and s.updates.values("update").isfinite().all() and not [h for h in hl.hooks_on(model) if h.ours]
 
 
+@cache
+def in_one_process():
+    "The run that others are held beside."
+    return part_of_run(llama())
+
+
 def check_numbers(s, rank, **options):
     "The record of one process says so; that of all has the numbers of the run in one process."
     world = dist.get_world_size()
@@ -102,7 +109,7 @@ def check_numbers(s, rank, **options):
     with warnings.catch_warnings(action="error"): s.combine()
     assert f"of all {world} processes together" in repr(s) and not s.history.whose
     assert not any("rank" in text for text in hl.diagnose(s).unknown)
-    wrong = differences(s, part_of_run(llama()), **options)
+    wrong = differences(s, in_one_process(), **options)
     assert not wrong, wrong
 
 
@@ -231,7 +238,7 @@ def pipeline(rank):
     from torch.distributed.pipelining import ScheduleGPipe
     for schedule in None, ScheduleGPipe:
         s = in_a_pipeline(rank, schedule).combine()
-        wrong = differences(s, part_of_run(llama()))
+        wrong = differences(s, in_one_process())
         assert not wrong, wrong
         assert {f"blocks.{i}.norm1" for i in range(2)} <= set(s.facts["layers"])
 
@@ -242,7 +249,7 @@ def pipeline_with_the_same_names(rank):
         model.blocks = torch.nn.ModuleDict({"0": next(iter(model.blocks.values()))})
         return model
     s = in_a_pipeline(rank, cut=cut).combine()
-    whole = part_of_run(llama())
+    whole = in_one_process()
     for stage, name in (0, "blocks.0"), (1, "blocks.1"):
         a, b = s.history.index(f"stage{stage}.blocks.0.attention.q"), whole.history.index(f"{name}.attention.q")
         torch.testing.assert_close(s.history.values("std")[a], whole.history.values("std")[b])
