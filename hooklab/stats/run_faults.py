@@ -34,14 +34,18 @@ def large_from_the_start(run: Run) -> Iterator[Seen]:
 # %% ../../nbs/lib/stats/run-faults.ipynb #4cbab172
 def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the first third of its numbers to the last
     "How sizes change with depth, where they do so steadily; 0 where they do not."
-    def of(column):
-        column = column[column.isfinite()]
-        if len(column) < 4: return torch.nan
-        third = len(column)//3
-        places = torch.stack([column.argsort().argsort().double(), torch.arange(len(column)).double()])
-        change = (column[-third:].mean() - column[:third].mean()).item()
-        return change if places.corrcoef()[0, 1].abs() >= .8 else 0.
-    return torch.tensor([of(column) for column in sizes.log10().T], dtype=torch.double)
+    logs = sizes.log10()
+    known, found = logs.isfinite(), torch.full(sizes.shape[1:], torch.nan, dtype=torch.double)
+    for layers in known.T.unique(dim=0) if len(logs) > 3 and len(found) else []:  # once for steps alike
+        columns = (known == layers[:, None]).all(0)
+        values = logs[layers][:, columns]
+        n, third = len(values), len(values)//3
+        if n < 4: continue
+        moved = values.argsort(0).argsort(0) - torch.arange(n)[:, None]
+        in_order = 1 - 6*moved.square().sum(0).double()/(n*(n**2 - 1))  # correlation of ranks
+        change = values[-third:].mean(0) - values[:third].mean(0)
+        found[columns] = torch.where(in_order.abs() >= .8, change.double(), 0.)
+    return found
 
 
 def through_depth(series: Series, sizes: Tensor, sign: int, backward: bool) -> Iterator[Seen]:

@@ -8,6 +8,7 @@ import hooklab as hl
 from hooklab.stats.causes import explains
 from hooklab.stats.loop_watch import CLOSELY, Looks, of_several
 from hooklab.stats.loss_kind import cross_entropy
+from hooklab.stats.run_faults import trend
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -118,3 +119,14 @@ def test_nan_does_not_explain_large_numbers():
     def finding(what, sure): return Finding(what, [], (0, 9), sure, "", "")
     nan, large = finding("NaN or Inf", "certain"), finding("activations explode", "likely")
     assert explains(large, nan) and not explains(nan, large)
+
+
+def test_a_trend_is_steady_in_both_directions_and_of_what_is_known():
+    "Five layers of which two pairs have changed places are just in order: their ranks correlate by .8."
+    sizes = 10.**torch.tensor([[0, 1, 3, 2, 4], [1, 0, 3, 2, 4], [4, 2, 3, 0, 1], [2, 0, 3, 1, 4], [0, 0, 0, 0, 0]]).T.double()
+    sizes[2, 4] = torch.nan
+    found = trend(sizes)
+    assert found.tolist() == pytest.approx([4, 3, -3, 0, 0])
+    sizes[:2] = torch.nan  # three are too few
+    assert trend(sizes).isnan().all() and trend(sizes[:3]).isnan().all()
+    assert trend(sizes[:, :0]).shape == (0,) and trend(sizes[:0]).shape == (5,)
