@@ -79,8 +79,8 @@ def in_eager(model, kind):
 
 
 @pytest.mark.parametrize("backend,when,kind,rooted", slow_unless(
-    lambda backend, when, kind, rooted: backend == "eager" and when != WHEN[-1] and rooted == (when == "before" or kind == "forward")
-    or (backend, when, kind, rooted) == ("aot_eager", WHEN[-1], "forward", True),
+    lambda backend, when, kind, rooted: backend == "eager" and when != WHEN[-1]
+    and rooted == (when == "before" or kind == "forward") or (backend, when, kind, rooted) == ("aot_eager", WHEN[-1], "forward", True),
     BACKENDS, WHEN, ["forward", "forward_pre"], [True, False]))
 def test_forward_hooks_are_in_the_graph(backend, when, kind, rooted):
     "The same values as in eager code, without a graph break, without a graph more in later steps; and off again."
@@ -112,7 +112,7 @@ def close_calls(a, b, exact) -> bool:
 
 
 @pytest.mark.parametrize("backend,when,kind", slow_unless(
-    lambda backend, when, kind: (backend, when, kind) in (("eager", "before", "backward_pre"), ("aot_eager", "after", "backward")),
+    lambda *way: way in (("eager", "before", "backward_pre"), ("aot_eager", "after", "backward")),
     BACKENDS, WHEN, ["backward", "backward_pre"]))
 def test_gradient_hooks_break_the_graph_and_say_so(backend, when, kind):
     _, expected = in_eager(net(), kind)

@@ -281,8 +281,8 @@ QUICK = {"resultTypes": ["violations"], "selectors": False, "elementRef": False,
 ALL = QUICK | {"rules": {"target-size": {"enabled": True}}}
 CONTRAST = QUICK | {"runOnly": ["color-contrast"]}  # nothing else is different in the dark
 ALL_FOUR = [(DESKTOP, "light", ALL), (DESKTOP, "dark", CONTRAST), (PHONE, "dark", CONTRAST), (PHONE, "light", ALL)]
-# Colours take most of the time. Those of figures and of the tokens of code do not depend on the width, and those of tokens
-# and of what stands around the text not on the page.
+# Colours take most of the time. Those of figures and of the tokens of code do not depend on the width, and those of
+# tokens and of what stands around the text not on the page.
 EVERYWHERE, IN_THE_TEXT = {DESKTOP: "*", PHONE: ":not(text)"}, {DESKTOP: "main *", PHONE: "main :not(text)"}
 WITHOUT_TOKENS = "document.querySelectorAll('pre code').forEach((code) => code.textContent = code.textContent)"
 

@@ -28,7 +28,8 @@ def shown(site, public) -> dict[str, BeautifulSoup]:
     "{name: what its page says of it} of each public name."
     texts = {page: (site/f"{page}.html").read_text(encoding="utf-8") for page in {s.module.page for s in public}}
     # without the sidebar, which is most of a page
-    pages = {page: BeautifulSoup(without_code(text[text.index("<main"):]), "html.parser") for page, text in texts.items()}
+    mains = {page: without_code(text[text.index("<main"):]) for page, text in texts.items()}
+    pages = {page: BeautifulSoup(main, "html.parser") for page, main in mains.items()}
     headings = {page: {h.get_text(strip=True): h for h in tree.find_all("h3")} for page, tree in pages.items()}
     found = {}
     for s in public:

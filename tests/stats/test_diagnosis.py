@@ -158,7 +158,8 @@ def pushed_down(act, wired=False, to=-15., **options):
 def dead(s): return [(f.sure, f.evidence) for f in diagnose(s) if f.what == "dead units"]
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param({"grads": True}, marks=pytest.mark.slow), pytest.param({"with_hist": True}, marks=pytest.mark.slow), {"with_hist": True, "grads": True}])
+@pytest.mark.parametrize("options", [{}, {"with_hist": True, "grads": True}, *(
+    pytest.param(options, marks=pytest.mark.slow) for options in ({"grads": True}, {"with_hist": True}))])
 @pytest.mark.parametrize("act", [partial(nn.LeakyReLU, .2), partial(nn.LeakyReLU, .3), nn.ELU, nn.Tanh, nn.Identity, lambda: nn.Sequential(nn.Dropout(.1), nn.LayerNorm(64), nn.ReLU())],
                          ids=["LeakyReLU", "LeakyReLU .3", "ELU", "Tanh", "Identity", "LayerNorm"])
 def test_no_dead_units_where_no_relu_follows(act, options):

@@ -123,7 +123,8 @@ def test_nan_does_not_explain_large_numbers():
 
 def test_a_trend_is_steady_in_both_directions_and_of_what_is_known():
     "Five layers of which two pairs have changed places are just in order: their ranks correlate by .8."
-    sizes = 10.**torch.tensor([[0, 1, 3, 2, 4], [1, 0, 3, 2, 4], [4, 2, 3, 0, 1], [2, 0, 3, 1, 4], [0, 0, 0, 0, 0]]).T.double()
+    powers = [[0, 1, 3, 2, 4], [1, 0, 3, 2, 4], [4, 2, 3, 0, 1], [2, 0, 3, 1, 4], [0, 0, 0, 0, 0]]
+    sizes = 10.**torch.tensor(powers).T.double()
     sizes[2, 4] = torch.nan
     found = trend(sizes)
     assert found.tolist() == pytest.approx([4, 3, -3, 0, 0])

@@ -70,12 +70,14 @@ def marks(name):
     return [pytest.mark.slow] if "," in name and name not in QUICK or name in LIKE_OTHERS else []
 
 
-def each(marks): return pytest.mark.parametrize("h", [pytest.param(h, id=name, marks=marks(name)) for name, h in runs.items()])
+def each(marks):
+    return pytest.mark.parametrize("h", [pytest.param(h, id=name, marks=marks(name)) for name, h in runs.items()])
 
 
 each_run = each(marks)
 # what the page draws is drawn for the tests of figures too
-each_page = each(lambda name: [] if name in ("usual", "no layers", "no steps", "no histogram", "inf, 3 layers") else [pytest.mark.slow])
+PAGES = "usual", "no layers", "no steps", "no histogram", "inf, 3 layers"
+each_page = each(lambda name: [] if name in PAGES else [pytest.mark.slow])
 single = {"plot": lambda h, ax: h.plot("std", ax=ax), "mean": lambda h, ax: h.plot("mean", ax=ax), "n": lambda h, ax: h.plot("n", ax=ax), "dead_chart": lambda h, ax: h.dead_chart(ax=ax),
           "plot_flow": lambda h, ax: h.plot_flow(ax=ax), "color_dim": lambda h, ax: h.color_dim(0, ax=ax), "plot_hist": lambda h, ax: h.plot_hist(0, ax=ax)}
 
