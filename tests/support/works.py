@@ -428,7 +428,59 @@ def fsdp_alone():
     with group_of_one(): yield fsdp()
 
 
-IN_TWO = {"DDP": ddp, "FSDP2": fsdp}  # rows that are tried in two processes as well
+def of_this_process(net: nn.Module, x: Tensor, factor: float = 1.) -> dict[str, Tensor]:
+    "The same as `by_hand` where the first two layers return a part in each process."
+    n, rank = dist.get_world_size(), dist.get_rank()
+    firsts = [*net.first.forward(x).chunk(n, -1)]
+    acts = [*map(F.relu, firsts)]
+    act = torch.cat(acts, -1)
+    share = act/act.sum(-1, keepdim=True)
+    return {"first": firsts[rank], "act": acts[rank], "share": share, "last": net.last.forward(share)*factor}
+
+
+class Awaited(Run):
+    "Of tensors that may still be on their way from other processes."
+    def equal(self, a, b): super().equal(*(t.wait() if hasattr(t, "wait") else t for t in (a, b)))
+
+
+def tensor_parallel():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        parallelize_module,
+    )
+    net, whole = Net(), {"input_layouts": Shard(-1), "desired_input_layouts": Replicate(), "use_local_output": True}
+    net.act.inplace = False  # torch forbids it behind a divided layer
+    plan = {"first": ColwiseParallel(), "share": PrepareModuleInput(**whole),
+            "last": RowwiseParallel(input_layouts=Replicate())}
+    model = parallelize_module(net, init_device_mesh("cpu", (dist.get_world_size(),)), plan)
+    return Awaited(model, truth=of_this_process, tolerance=1e-6)
+
+
+def pipelined():
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    def schedule(f, **options): return ScheduleGPipe(PipelineStage(f, 0, 1, torch.device("cpu")), 1, **options)
+    def call(f, x): return schedule(f).step(x)
+    def step(f, x): return schedule(f, loss_fn=lambda y, target: loss_of(y)).step(x, target=x)
+    return Run(Net(), call=call, step=step)
+
+
+@a_run("tensor parallelism")
+@contextmanager
+def tensor_parallel_alone():
+    with group_of_one(): yield tensor_parallel()
+@a_run("pipeline")
+@contextmanager
+def pipelined_alone():
+    with group_of_one(): yield pipelined()
+
+
+# rows that are tried in two processes as well
+IN_TWO = {"DDP": ddp, "FSDP2": fsdp, "tensor parallelism": tensor_parallel}
 
 
 @a_run("offloaded", "peers")
