@@ -19,7 +19,7 @@ RECORDERS = {"defaults": lambda model, optimizer: hl.ActivationStats().on(model)
              "with gradients": lambda model, optimizer: hl.ActivationStats(grads=True).on(model),
              "for a diagnosis": lambda model, optimizer: hl.ActivationStats.for_diagnosis().on(model, optimizer)}
 WAYS = {"FSDP2": sharded.fully_sharded, "tensor parallelism": sharded.tensor_parallel}
-ROUNDS, RECORDED, ROWS = 15, 500, 8
+ROUNDS, AT_ONCE, FIRST, RECORDED, ROWS = 15, 4, 100, 500, 8
 
 
 def stepping(divide, record=None):
@@ -37,26 +37,34 @@ def stepping(divide, record=None):
     return step
 
 
-def seconds(step) -> float:
+def seconds(step, times=1) -> float:
     dist.barrier()  # both processes begin together
     start = perf_counter()
-    step()
+    for _ in range(times): step()
     return perf_counter() - start
 
 
 def ratios(plain, variants) -> dict[str, list[float]]:
-    """Median and quartiles of a step, to the mean of the plain steps before and after it. It is the wall time of rank
-    0, for processes also wait for each other."""
+    """Median and quartiles of four steps, to the mean of the plain ones before and after them. It is the wall time of
+    rank 0, for processes also wait for each other."""
     work = {"plain": plain, **variants}
     for step in work.values(): step()
     found = {name: [] for name in work}
     for turn in range(ROUNDS):
-        before = seconds(plain)
+        before = seconds(plain, AT_ONCE)
         for name in [*work][::-1 if turn % 2 else 1]:
-            took, after = seconds(work[name]), seconds(plain)
+            took, after = seconds(work[name], AT_ONCE), seconds(plain, AT_ONCE)
             found[name].append(2*took/(before + after))
             before = after
     return {name: spread(r) for name, r in found.items()}
+
+
+def in_turns(plain, step, first: list[float]) -> dict[str, list[float]]:
+    "The price of a record for the diagnosis from step 100 on, and that of a run of 500 steps."
+    while len(step.stats.history) < FIRST: step()
+    later = ratios(plain, {"later": step})["later"]
+    whole = [round((FIRST*a + (RECORDED - FIRST)*b)/RECORDED, 3) for a, b in zip(first, later)]
+    return {f"for a diagnosis, from step {FIRST} on": later, f"for a diagnosis, in {RECORDED} steps": whole}
 
 
 def spread(numbers) -> list[float]: return [round(x, 3) for x in (median(numbers), *quantiles(numbers, n=4)[::2])]
@@ -92,8 +100,10 @@ def work(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     found = {}
     for way, divide in WAYS.items():
-        variants = {name: stepping(divide, record) for name, record in RECORDERS.items()}
-        found[f"A step under {way} with statistics, to the step without"] = ratios(stepping(divide), variants)
+        plain, variants = stepping(divide), {name: stepping(divide, record) for name, record in RECORDERS.items()}
+        prices = ratios(plain, variants)
+        prices |= in_turns(plain, variants["for a diagnosis"], prices["for a diagnosis"])
+        found[f"A step under {way} with statistics, to the step without"] = prices
         rows = []
         for name, step in variants.items():
             step.stats.remove()

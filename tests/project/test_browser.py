@@ -423,7 +423,9 @@ def test_the_longest_pages_fit_and_ask_nobody_for_anything(visit, browser, site)
 
 @pytest.mark.slow
 def test_every_page_fits_and_asks_nobody_for_anything(visit, browser, site):
-    fit_and_ask_nobody(visit, browser, site, sorted(site.rglob("*.html")))
+    "Of the pages of the code, which one function makes, every fourth."
+    source = sorted((site/"source").rglob("*.html"))
+    fit_and_ask_nobody(visit, browser, site, sorted({*site.rglob("*.html")} - {*source} | {*source[::4]}))
 
 
 @pytest.mark.parametrize("paper", [{"paperWidth": 8.27, "paperHeight": 11.69}, {"paperWidth": 8.5, "paperHeight": 11}], ids=["A4", "Letter"])
