@@ -29,6 +29,7 @@ from hooklab.features.dataset import extract, load_features
 from hooklab.features.extractor import FeatureExtractor
 from hooklab.hooks.attached import hooks_on
 from hooklab.hooks.copies import HookWarning
+from support.portions import one_in
 
 torch.set_num_threads(1)
 fork = multiprocessing.get_context("fork")
@@ -406,7 +407,7 @@ def there(folder): return {path: path.read_bytes() for path in folder.glob("*")}
 
 
 @pytest.mark.parametrize("owner, step", [(dataset_features.Path, "mkdir"), (dataset_features, "save"), (os, "fsync"), (os, "replace")])
-@pytest.mark.parametrize("when", ["before", "half way", "after"])
+@pytest.mark.parametrize("when", one_in(3, ["half way", "before", "after"]))
 def test_killed_at_each_step(net, data, folder, tmp_path, monkeypatch, owner, step, when):
     "The same, where it hurts: at each thing that is done to the disk, again and again."
     real, log = getattr(owner, step), Logged(data, tmp_path/"log")

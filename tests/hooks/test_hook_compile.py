@@ -138,7 +138,7 @@ def blocks(n): return nn.Sequential(*[Block() for _ in range(n)])
 
 
 @pytest.mark.parametrize("kind,late", slow_unless(
-    lambda kind, late: late == (kind == "backward"), ["forward", "backward"], [False, True]))
+    lambda kind, late: (kind, late) == ("backward", True), ["forward", "backward"], [False, True]))
 @pytest.mark.parametrize("build,compile", [
     (Shared, lambda m: m.compile(backend="eager")), (lambda: blocks(12), lambda m: [block.compile(backend="eager") for block in m]),
     (lambda: blocks(3), lambda m: [m._modules.__setitem__(name, torch.compile(block, backend="eager")) for name, block in list(m._modules.items())]),

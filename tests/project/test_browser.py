@@ -413,12 +413,9 @@ def fit_and_ask_nobody(visit, browser, site, files):
 
 
 def test_the_longest_pages_fit_and_ask_nobody_for_anything(visit, browser, site):
-    "The two longest of each folder for readers, and one of each folder of the reference and of the code."
-    by_size = sorted(site.rglob("*.html"), key=lambda file: file.stat().st_size)
-    longest = {file.parent: file for file in by_size}
-    for_readers = [file for file in by_size if not {site/"source", site/"lib"} & {*file.parents}]
-    second = {file.parent: file for file in for_readers if file not in longest.values()}
-    fit_and_ask_nobody(visit, browser, site, sorted({*longest.values(), *second.values()}))
+    "One of each folder."
+    longest = {file.parent: file for file in sorted(site.rglob("*.html"), key=lambda file: file.stat().st_size)}
+    fit_and_ask_nobody(visit, browser, site, sorted(longest.values()))
 
 
 @pytest.mark.slow

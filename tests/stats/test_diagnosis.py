@@ -12,6 +12,7 @@ from hooklab.stats.activation_stats import ActivationStats
 from hooklab.stats.diagnosis import FAULTS, Diagnosis, diagnose
 from hooklab.stats.history import History, WeightHistory
 from hooklab.stats.moments import row_names
+from support.portions import one_in
 from support.runs import adam, broken, full, healthy, mlp, sgd, shallow, steps, train, usual
 from tests.bench.diagnose_faults import faults
 
@@ -29,13 +30,13 @@ def found(diagnosis): return [f.what for f in diagnosis]
 # Faults
 
 @pytest.mark.parametrize("seed", seeds)
-@pytest.mark.parametrize("name", broken)
+@pytest.mark.parametrize("name", one_in(2, broken))
 def test_fault_is_found(name, seed):
     assert broken[name][0] in diagnose(full(name, seed))
 
 
 @pytest.mark.parametrize("seed", seeds)
-@pytest.mark.parametrize("name", [name for name in broken if name not in needs_more])
+@pytest.mark.parametrize("name", one_in(2, [name for name in broken if name not in needs_more]))
 def test_fault_is_found_in_the_usual_record(name, seed):
     assert broken[name][0] in diagnose(usual(name, seed))
 
@@ -59,7 +60,7 @@ def test_how_sure():
     assert next(f for f in diagnose(usual("SGD, rate 1e-6", 0)) if f.what == "learning rate too small").sure == "possible"
 
 
-@pytest.mark.parametrize("name", broken)
+@pytest.mark.parametrize("name", one_in(2, broken))
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_short_runs_say_no_more_than_long_ones(name, n):
     assert found(diagnose(full(name, 0, 0))) == ["nothing recorded"]
@@ -69,7 +70,7 @@ def test_short_runs_say_no_more_than_long_ones(name, n):
 # Health
 
 @pytest.mark.parametrize("seed", seeds)
-@pytest.mark.parametrize("name", healthy)
+@pytest.mark.parametrize("name", one_in(2, healthy))
 def test_healthy_run_is_left_alone(name, seed):
     for look in full, usual:
         for n in (1, 2, 3, 5, 8, 13, 21, steps): assert not (d := diagnose(look(name, seed, n))), d

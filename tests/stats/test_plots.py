@@ -75,9 +75,9 @@ def each(marks):
 
 
 each_run = each(marks)
-# what the page draws is drawn for the tests of figures too
-PAGES = "usual", "no layers", "no steps", "no histogram", "inf, 3 layers"
-each_page = each(lambda name: [] if name in PAGES else [pytest.mark.slow])
+# what a page and given axes show is drawn in figures of their own too
+IN_PART = "usual", "no layers", "no steps", "no histogram", "inf, 3 layers"
+each_run_in_part = each(lambda name: [] if name in IN_PART else [pytest.mark.slow])
 single = {"plot": lambda h, ax: h.plot("std", ax=ax), "mean": lambda h, ax: h.plot("mean", ax=ax), "n": lambda h, ax: h.plot("n", ax=ax), "dead_chart": lambda h, ax: h.dead_chart(ax=ax),
           "plot_flow": lambda h, ax: h.plot_flow(ax=ax), "color_dim": lambda h, ax: h.color_dim(0, ax=ax), "plot_hist": lambda h, ax: h.plot_hist(0, ax=ax)}
 
@@ -102,7 +102,7 @@ def drawn(fig):
 def words(ax): return [t.get_text() for t in ax.texts if t.get_text()]
 
 
-@each_run
+@each_run_in_part
 def test_draws_on_given_axes(h):
     "All of them in one figure, which is drawn once."
     names = [name for name in single if h.has_hist and h.names or name not in ("color_dim", "plot_hist")]
@@ -396,7 +396,7 @@ def test_page_escapes_names(tmp_path):
     assert not page.wrong and "script" not in dict(page.tags)
 
 
-@each_page
+@each_run_in_part
 def test_page_of_any_run(h, tmp_path):
     s = hl.ActivationStats(with_hist=h.has_hist)
     s.history = h

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import hooklab as hl
 from hooklab.stats.preflight_restore import fresh_copy
 from hooklab.stats.preflight_result import PREFLIGHT_ADVICE, SURE
+from support.portions import one_in
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 seeds = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
@@ -505,7 +506,7 @@ def large(gpt):
 
 
 @pytest.mark.parametrize("seed", seeds)
-@pytest.mark.parametrize("name", planted)
+@pytest.mark.parametrize("name", one_in(2, planted))
 def test_what_is_planted_is_named(name, seed):
     what, given = planted[name]
     found = looked(*given, seed)

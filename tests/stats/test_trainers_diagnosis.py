@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
 from hooklab.training.callback import Callback
+from support.portions import one_in
 
 torch.set_num_threads(1)
 n_batches, bs, n_epochs = 10, 16, 6
@@ -258,7 +259,7 @@ def for_trainers(test):
 
 
 @for_trainers
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", one_in(2, CASES))
 def test_the_same_is_found(run, name):
     ours, losses, plain = found_in(in_plain_loop, CASES[name])
     theirs, their_losses, stats = found_in(run, CASES[name])
