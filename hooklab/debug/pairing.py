@@ -155,8 +155,11 @@ def _by_name_and_weights(a: Features, b: Features) -> list[tuple[int, int]]:
     places = {call.place: j for j, call in enumerate(b.calls)}
     once = [call.place in places and not call.number and (call.name, 1) not in places for call in a.calls]
     found = [(i, places[call.place]) for i, call in enumerate(a.calls) if call.name and once[i]]
-    return [(i, j) for i, j in found if a.has_weights[i] and a.kind[i] == b.kind[j] and a.sizes[i] == b.sizes[j]
+    sure = [(i, j) for i, j in found if a.has_weights[i] and a.kind[i] == b.kind[j] and a.sizes[i] == b.sizes[j]
             and abs(a.norm[i] - b.norm[j]) <= max(a.spread, b.spread, 1e-3)/100*a.norm[i]]
+    within = {(a.calls[i], b.calls[j]) for i, j in sure}  # in such a call, an activation has that of the same name
+    return sure + [(i, j) for i, j in found if not (a.has_weights[i] or b.has_weights[j]) and a.kind[i] == b.kind[j]
+                   and (a.calls[i].parent, b.calls[j].parent) in within]
 
 # %% ../../nbs/lib/debug/pairing.ipynb #d1e86da8
 def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
@@ -166,8 +169,7 @@ def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
     score[score < LEAST_FIT] = 0
     sure = _by_name_and_weights(a, b)
     for i, j in sure:
-        value = score[i, j]
-        score[i], score[:, j] = 0, 0
+        value, score[i], score[:, j] = score[i, j], 0, 0
         score[i, j] = value
     pairs = best_alignment(score)
     pairs += _out_of_order(score, pairs)

@@ -1,5 +1,6 @@
 """Which call of one model is which call of the other."""
 import copy
+import random
 
 import pytest
 import torch
@@ -104,3 +105,34 @@ def test_pairs_as_a_dict_and_as_a_function():
 def test_errors(pairs, kind, text):
     a = net()
     with pytest.raises(kind, match=text): pairs_of(a, Renamed(a), pairs)
+
+
+class Abreast(nn.Module):
+    "Three blocks for the same input."
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8), nn.Identity())
+            for _ in range(3))
+
+    def forward(self, x): return sum(block(x) for block in self.blocks)
+
+
+def as_threads_run(calls, chance):
+    "The calls of the blocks, each block's in its order, and mixed by chance."
+    *calls, whole = calls
+    queues = [[c for c in calls if c.name.split(".")[1] == block] for block in "012"]
+    return [chance.choice([queue for queue in queues if queue]).pop(0) for _ in calls] + [whole]
+
+
+def test_what_has_no_parameters_is_known_by_the_block_that_it_is_in():
+    "Blocks in threads overtake each other, in another way in each pass."
+    torch.manual_seed(0)
+    chance, model, x = random.Random(0), Abreast(), torch.randn(2, 8)
+    other = copy.deepcopy(model)
+    with torch.no_grad(): other.blocks[1][1].weight[0, 0] += .01
+    with Shelf() as shelf:
+        for _ in range(20):
+            a, b = (run_pass(m, ((x,), {}), shelf) for m in (model, other))
+            for seen in a, b: seen.calls[:] = as_threads_run(seen.calls, chance)
+            assert all(pair.a.name == pair.b.name for pair in paired(a, b))
