@@ -53,7 +53,8 @@ def links_of(text: str) -> Links:
 def problems(docs: Path) -> list[str]:
     "One line for each fault of the pages, stylesheets and scripts of a folder."
     texts = {file: file.read_text(encoding="utf-8") for file in sorted(docs.rglob("*.html"))}
-    found = {file: page_problems(BeautifulSoup(text, "html.parser"), text) for file, text in texts.items()}
+    trees = {file: BeautifulSoup(text, "html.parser") for file, text in texts.items()}
+    found = {file: page_problems(tree, str(tree)) for file, tree in trees.items()}  # written in one way
     return all_problems(docs, {file: links_of(text) for file, text in texts.items()}, found)
 
 
