@@ -79,8 +79,19 @@ def measured(
     found = [torch.full_like(mean, n), mean, m2, count(x <= NEAR)]
     if with_counts or with_hist:
         found += [count(x.isnan()), count(x.isinf()), count(x < LOW), count(x > HIGH), count(x.abs() <= NEAR)]
-    if not with_hist: return torch.stack(found)
-    return torch.cat([torch.stack(found), torch.stack([row.histc(BINS, LOW, HIGH) for row in x], 1)])
+    if not with_hist: return stacked(found)
+    return torch.cat([stacked(found), torch.stack([row.histc(BINS, LOW, HIGH) for row in x], 1)])
+
+
+def stacked(tensors: list[Tensor]) -> Tensor:
+    """`torch.stack`, said for the compiler in a way that it can join with what stands around it. Behind what it cannot
+    join, such as `cat`, it keeps for the backward pass what it would compute again otherwise, such as the mask of a
+    ReLU; to write that took longer than all the measuring."""
+    if not torch.compiler.is_compiling(): return torch.stack(tensors)
+    first, *rest = torch.broadcast_tensors(*tensors)
+    number, table = torch.arange(len(tensors), device=first.device).view(-1, *[1]*first.dim()), first[None]
+    for i, other in enumerate(rest, 1): table = torch.where(number == i, other, table)
+    return table
 
 # %% ../../nbs/lib/stats/moments.ipynb #a4057599
 class Scratch:
@@ -163,11 +174,11 @@ def merged(
 ) -> Tensor: # One table
     "The numbers of everything measured in `tables`, together."
     n, mean, m2 = tables[:, 0], tables[:, 1], tables[:, 2]
-    total = n.sum(0)
-    share = torch.where(n > 0, n/total, 0)
+    share = torch.where(n > 0, n/n.sum(0), 0)
     middle = torch.where(n > 0, mean*share, 0).sum(0)
     spread = torch.where(n > 0, m2 + n*(mean - middle).square(), 0).sum(0)
-    return torch.cat([torch.stack([total, middle, spread]), tables[:, 3:].sum(0)])
+    row = torch.arange(tables.shape[1], device=tables.device)[:, None]
+    return torch.where(row == 1, middle, torch.where(row == 2, spread, tables.sum(0)))  # no `cat`: see `stacked`
 
 # %% ../../nbs/lib/stats/moments.ipynb #282c4a3d
 ROW_LENGTH = 2048  # numbers; a longer tensor takes several rows

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..hooks.copies import is_wrapper, stands_for_many
 from ..hooks.select import unwrap
+from .moments import stacked
 
 # %% ../../nbs/lib/stats/sample-parts.ipynb #1e36a680
 CHANNELS = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LocalResponseNorm,
@@ -101,4 +102,4 @@ def rows_told(
     least, most = rows.aminmax(dim=1)
     sums = (least >= 0) & ((rows.sum(1) - 1).abs() < 1e-3)
     n = sums.sum()
-    return torch.stack([n/len(rows), (sums & (most > .99)).sum()/n, (sums & (most - least < 1e-3/length)).sum()/n])
+    return stacked([n/len(rows), (sums & (most > .99)).sum()/n, (sums & (most - least < 1e-3/length)).sum()/n])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..hooks.calls import LayerHook
 from .moments import SAMPLE_ROWS
-from .sample_parts import MOST, OutputLayout, can_be_told, part_of, rows_told
+from .sample_parts import MOST, TRACED, OutputLayout, can_be_told, part_of, rows_told
 
 # %% ../../nbs/lib/stats/samples.ipynb #b3233951
 class Slot:
@@ -156,8 +156,12 @@ class TracedParts(KeptParts):
         layout = self.slots[meter.index].layout
         part = part_of(x, layout)
         part = part.reshape(len(part), -1, part.shape[-1])
-        meter.part[:part.numel()].copy_(part.reshape(-1))
-        if layout.whole_rows is not None: meter.part[-3:].copy_(rows_told(x, layout.whole_rows))
+        number = torch.arange(TRACED, device=x.device)
+        noted = part.reshape(-1)[number.clamp(max=part.numel() - 1)]  # not copied to a slice: see `stacked`
+        if layout.whole_rows is not None:
+            told = rows_told(x, layout.whole_rows)
+            noted = torch.where(number < TRACED - 3, noted, told[(number - TRACED + 3).clamp(min=0)])
+        meter.part.copy_(noted)
         meter.part_of = tuple(part.shape)
 
     def gather_traced(self, meters: list[LayerHook]):

@@ -9,7 +9,7 @@ __all__ = []
 import torch
 from torch import Tensor
 
-from .moments import Batch, measured
+from .moments import Batch
 
 # %% ../../nbs/lib/stats/stacks.ipynb #c9de50b0
 SMALL = {"cpu": 65_536}  # tensors of at most this many numbers are copied, and measured later
@@ -82,15 +82,6 @@ class Thin:
 
     def scale(self, factor: float | Tensor):
         for t in (self.sum, self.sample): t.mul_(factor)
-
-
-def thinly_measured(x: Tensor, with_counts: bool, with_hist: bool) -> Tensor: # One column
-    "The numbers of a large `x`, in compiled code, where the mean is that of the sample too."
-    n, (step, first) = x.numel(), blocks_of(x.numel())
-    sample = x.reshape(-1)[first:first + step*(BLOCKS - 1) + BLOCK].unfold(0, BLOCK, step).float()
-    found = measured(sample[None], with_counts, with_hist)
-    scale = n/(BLOCKS*BLOCK)
-    return torch.cat([found[:1]*scale, found[1:2], found[2:]*scale])
 
 
 class ThinStack(Stack):

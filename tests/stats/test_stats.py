@@ -902,6 +902,38 @@ def test_compiled(backend, options):
     if options == {"with_hist": True} and backend != "inductor": assert torch.equal(s.history.values("hist"), plain.history.values("hist"))
 
 
+def images_kept_for_backward(model, x, monkeypatch):
+    "Shapes and types of what the compiler keeps of a batch from the forward pass, but for a few numbers by channel."
+    from torch._inductor import compile_fx
+    class FoundOut(Exception): pass
+    divide, kept = compile_fx.min_cut_rematerialization_partition, []
+    def divided(*args, **options):
+        results = divide(*args, **options)[0].graph.output_node().args[0]
+        values = [node.meta["val"] for node in results if hasattr(node, "meta")]
+        kept.extend((tuple(t.shape), t.dtype) for t in values if t.dim() == 4 and len(t) == len(x))
+        raise FoundOut
+    monkeypatch.setattr(compile_fx, "min_cut_rematerialization_partition", divided)
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(fx_graph_cache=False), pytest.raises(Exception, match="FoundOut"):
+        torch.compile(model, fullgraph=True)(x)
+    monkeypatch.undo()
+    return sorted(kept, key=str)
+
+
+def test_compiled_code_keeps_no_more_for_the_backward_pass(monkeypatch):
+    "It would keep the mask of each ReLU, whose writing takes longer than the statistics."
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3),
+        nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4),
+    )
+    x = torch.randn(4, 3, 32, 32)
+    plain = images_kept_for_backward(model, x, monkeypatch)
+    assert plain
+    for options in {}, {"samples": True, "include_paramless": True, "counts": True}:
+        with hl.ActivationStats(**options).on(model): kept = images_kept_for_backward(model, x, monkeypatch)
+        assert kept == plain, options
+
+
 def test_compiled_before_it_was_watched():
     torch._dynamo.reset()
     torch.manual_seed(0)
