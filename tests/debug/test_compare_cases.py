@@ -8,7 +8,7 @@ import torch
 
 import hooklab as hl
 from tests.bench.compare_equals import equals
-from tests.bench.compare_faults import faults
+from tests.bench.compare_faults import Rewritten, faults
 from tests.bench.compare_nets import nets
 
 BY_HAND = ("encoder", "lstm", "gru", "seq2seq", "mixer", "vit_own", "cnn", "shared", "unet", "transformer")
@@ -44,11 +44,16 @@ def test_a_fault_of_each_kind_is_found(fault):
 def test_all_faults():
     "As in the benchmark: the right layer first in 95 %. Here no figure may fall by more than a case or two."
     pytest.importorskip("transformers")
-    wrong = []
+    wrong, elsewhere = [], []
     for fault in faults():
-        c, answer = verdict_on(fault)
+        try: c, answer = verdict_on(fault)
+        except Rewritten as e:
+            elsewhere.append((fault.kind, fault.name, str(e)))
+            continue
         if c.same or first_name(c) not in answer: wrong.append((fault.kind, fault.name, c.same or first_name(c)))
     assert len(wrong) <= .02*len(faults()), wrong
+    # A new release of a library has other lines, which says nothing of `compare`; but the faults must not melt away.
+    assert len(elsewhere) <= .05*len(faults()), elsewhere
 
 
 @pytest.mark.slow
