@@ -17,6 +17,7 @@ from .moments import BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, 
 from .sample_parts import TRACED, layouts
 from .samples import Samples
 from .stacks import SMALL, SMALL_ELSEWHERE, THIN_FROM, Place, Stack, ThinStack, is_dense, stride_for
+from .stacks import thinly_measured
 from .switched import SwitchedGroup
 
 # %% ../../nbs/lib/stats/meter-groups.ipynb #e61f644f
@@ -35,7 +36,7 @@ class KindOfMeters(SwitchedGroup):
         scaler: torch.amp.GradScaler | None = None, # Its scale is divided out of gradients
         scratch: Scratch | None = None, # Memory to work in, which groups may share
         sampled: bool = False, # Compute `SAMPLE_ROWS` too
-        is_thin: bool = False, # Of large tensors, compute all but the mean of a sample, but not in compiled code
+        is_thin: bool = False, # Of large tensors, compute all but the mean of a sample
         parts: Parts | None = None, # In a run of several processes, tells what this one has of an output
         share: float = 1., # Gradients are multiplied with it
     ):
@@ -151,7 +152,8 @@ class MeasuringGroup(MeterTables):
         if self.parts is not None and is_dtensor(x): x = x.to_local()
         if x.is_complex(): x = x.abs()
         if self.samples is not None and x.dim() and x.numel(): self.samples.trace(meter, x)
-        column = self._traced(torch.atleast_1d(x.float())[None])  # in its own shape: flattening may mean copying
+        if self.is_thin and x.numel() > THIN_FROM: column = thinly_measured(x, self.with_counts, self.with_hist)
+        else: column = self._traced(torch.atleast_1d(x.float())[None])  # in its own shape: flattening may mean copying
         meter.own.copy_(merged(stacked([meter.own, column])))
 
     def _traced(self, x):

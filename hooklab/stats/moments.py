@@ -68,17 +68,22 @@ def measured(
     "The numbers of each row of `x`."
     n = x.numel()//len(x)
     if not n: return x.new_zeros(len(row_names(with_counts, with_hist)), len(x))
-    rest = tuple(range(1, x.dim()))
-    if torch.compiler.is_compiling():  # the compiler turns this into few loops, and `var_mean` into slow ones
-        mean = x.sum(rest)/n
-        m2 = (x - mean.view(-1, *[1]*len(rest))).square().sum(rest)
+    rest, by_parts = tuple(range(1, x.dim())), torch.compiler.is_compiling()
+    part = tuple(range(min(3, x.dim() - 1), x.dim()))  # an image of one channel, a row
+    def total(t):
+        if by_parts: t = t.sum(part, dtype=torch.float32).reshape(len(x), -1)
+        return t.sum(tuple(range(1, t.dim())), dtype=torch.float32)
+    if by_parts:  # the compiler then reads a part once, together with what makes it; `var_mean` becomes slow loops
+        middle = x.mean(part, keepdim=True)
+        mean = middle.mean(rest)
+        m2 = (middle - mean.view(-1, *[1]*len(rest))).square().mean(rest)*n
+        m2 = m2 + total((x - middle).square())
     else:
         var, mean = torch.var_mean(x, rest, correction=0)
         m2 = var*n
-    def count(where): return where.sum(rest, dtype=torch.float32)
-    found = [torch.full_like(mean, n), mean, m2, count(x <= NEAR)]
+    found = [torch.full_like(mean, n), mean, m2, total(x <= NEAR)]
     if with_counts or with_hist:
-        found += [count(x.isnan()), count(x.isinf()), count(x < LOW), count(x > HIGH), count(x.abs() <= NEAR)]
+        found += [total(x.isnan()), total(x.isinf()), total(x < LOW), total(x > HIGH), total(x.abs() <= NEAR)]
     if not with_hist: return stacked(found)
     return torch.cat([stacked(found), torch.stack([row.histc(BINS, LOW, HIGH) for row in x], 1)])
 

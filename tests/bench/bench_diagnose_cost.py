@@ -1,4 +1,4 @@
-"""What the record for a diagnosis adds to ten training loops over 500 steps, and statistics to compiled code."""
+"""What the record for a diagnosis adds to ten training loops over 500 steps."""
 import gc
 from statistics import median, quantiles
 from time import process_time
@@ -6,9 +6,7 @@ from time import process_time
 import torch
 
 import hooklab as hl
-from tests.bench.bench_stats import Training, residual as small_residual
 from tests.bench.cost_workloads import WORKLOADS
-from tests.bench.measure import ratios
 
 FIRST, LAST, PERIOD = 100, 400, 36  # steps that measure all layers, steps in turns, and after which turns repeat
 SECONDS = 60  # for a workload
@@ -83,51 +81,7 @@ def in_loops(workloads=WORKLOADS):
     return first, rest, whole
 
 
-class Block(torch.nn.Module):
-    def __init__(self, n, heads):
-        super().__init__()
-        self.heads, self.ln1, self.ln2 = heads, torch.nn.LayerNorm(n), torch.nn.LayerNorm(n)
-        self.qkv, self.out = torch.nn.Linear(n, 3*n), torch.nn.Linear(n, n)
-        self.mlp = torch.nn.Sequential(torch.nn.Linear(n, 4*n), torch.nn.GELU(), torch.nn.Linear(4*n, n))
-
-    def forward(self, x):
-        q, k, v = self.qkv(self.ln1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).flatten(2))
-        return x + self.mlp(self.ln2(x))
-
-
-class GPT(torch.nn.Module):
-    def __init__(self, n=192, layers=6, heads=6, vocabulary=256):
-        super().__init__()
-        self.embedding, self.position = torch.nn.Embedding(vocabulary, n), torch.nn.Parameter(.02*torch.randn(64, n))
-        self.blocks = torch.nn.Sequential(*(Block(n, heads) for _ in range(layers)))
-        self.norm, self.head = torch.nn.LayerNorm(n), torch.nn.Linear(n, vocabulary)
-
-    def forward(self, x): return self.head(self.norm(self.blocks(self.embedding(x) + self.position)))[:, -1]
-
-
-def gpt(): return GPT(), (16, 64), 1
-
-
-class TrainingOnTokens(Training):
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.x = torch.randint(0, 256, self.x.shape)
-
-
-def compiled():
-    "Outputs and samples in one graph, without gradients, whose hooks split it."
-    def attach(model): return hl.ActivationStats(include_paramless=True, samples=True).on(model).step
-    found = {}
-    for name, build, make in (("resnet18", small_residual, Training), ("GPT of 6 layers", gpt, TrainingOnTokens)):
-        plain, recorded = make(build, compiled=True), make(build, attach, compiled=True)
-        recorded.called = torch.compile(recorded.model, fullgraph=True)
-        found[name] = ratios(plain, {"hooklab": recorded}, 15)["hooklab"]
-    return found
-
-
 def measure():
     first, rest, whole = in_loops()
     return {"record for a diagnosis, 500 steps": whole, "the first 100 steps, which measure all layers": first,
-            "the steps after that, in turns": rest, "outputs and samples in compiled code, without a break": compiled()}
+            "the steps after that, in turns": rest}

@@ -25,12 +25,12 @@ def residual(): return resnet18(num_classes=10), (16, 3, 64, 64), 1
 
 class Training:
     "Some steps of training, with something that is called after each."
-    def __init__(self, build, attach=None, compiled=False, steps=None):
+    def __init__(self, build, attach=None, steps=None):
         torch.manual_seed(0)
         self.model, shape, usual = build()
         self.steps, self.x, self.y = steps or usual, torch.randn(shape), torch.randint(0, 10, shape[:1])
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=.01)
-        self.called = torch.compile(self.model) if compiled else self.model
+        self.called = self.model
         self.after = attach(self.model) if attach else lambda: None
 
     def __call__(self):
@@ -83,10 +83,6 @@ def steps(build, rounds):
     return {**found, **{name: r for name, r in ratios(Training(build, steps=10), rare, rounds).items() if name != "plain"}}
 
 
-def compiled(rounds):
-    return ratios(Training(residual, compiled=True), {"hooklab": Training(residual, with_hooklab, compiled=True)}, rounds)
-
-
 record = """
 import os, sys, time, torch
 from hooklab.stats.history import History
@@ -115,6 +111,5 @@ def measure():
         "training step of a small CNN, to one without statistics": steps(small_cnn, 11),
         "training step of an MLP of 11 layers, to one without statistics": steps(mlp, 11),
         "training step of resnet18, to one without statistics": steps(residual, 5),
-        "training step of resnet18 in compiled code, to one without statistics": compiled(9),
         "a record of 100,000 steps of 50 layers with histograms": long_record(),
     }

@@ -902,6 +902,26 @@ def test_compiled(backend, options):
     if options == {"with_hist": True} and backend != "inductor": assert torch.equal(s.history.values("hist"), plain.history.values("hist"))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_sample_of_large_outputs_in_compiled_code(dtype):
+    "It is the sample of the plain run, and a number that is not finite is seen wherever it stands."
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 300), nn.GELU(), nn.Unflatten(1, (3, 10, 10))).to(dtype)
+    compiled = torch.compile(copy.deepcopy(model), backend="aot_eager", fullgraph=True)
+    inputs = batches(4, 400).view(4, 200, 16).to(dtype)
+    inputs[3, 77] = float("nan")
+    found = []
+    for called in model, compiled:
+        with hl.ActivationStats(samples=True, counts=True, include_paramless=True).on(called) as s:
+            train(called, inputs, s, lr=0.)
+        found.append(s)
+    plain, traced = found
+    def later(s): return s.stats_tensor[..., 1:]  # the plain run measures the first step whole
+    torch.testing.assert_close(later(traced), later(plain), rtol=1e-3, atol=1e-4, equal_nan=True)
+    assert later(traced)[0, :, 2].isnan().all() and later(traced)[..., :2].isfinite().all()
+
+
 def images_kept_for_backward(model, x, monkeypatch):
     "Shapes and types of what the compiler keeps of a batch from the forward pass, but for a few numbers by channel."
     from torch._inductor import compile_fx
