@@ -39,6 +39,7 @@ def browser(tmp_path_factory):
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
     try: chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     except WebDriverException as error: missing(f"Chromium does not start: {error.msg.splitlines()[0]}")
+    chrome.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # as in the window in front
     yield chrome
     chrome.quit()
 

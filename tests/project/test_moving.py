@@ -139,6 +139,7 @@ def browser():
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     try: chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     except WebDriverException as error: pytest.skip(f"Chromium does not start: {error.msg.splitlines()[0]}")
+    chrome.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # as in the window in front
     yield chrome
     chrome.quit()
 
