@@ -23,7 +23,8 @@ from site_around import (
     write_full_text,
     write_sitemap,
 )
-from site_frame import CLASS, LESSON, Navigation, around, head, toc_short
+from site_frame import CLASS, Navigation, around, head, toc_short
+from site_gallery import cell_of, figures, figures_of, hang_gallery
 from site_problems import Links, all_problems, links_of, page_problems, target
 from site_search import entries, write_index
 from site_symbols import public_names
@@ -103,13 +104,15 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     name, top = address.removesuffix(".html"), "../"*address.count("/")
     kind = soup.body["data-kind"] = nav.kind(name)
     finish_figures(soup, file)
-    if lessons: hang_gallery(soup, docs, lessons)
+    if lessons:
+        shown = {page: report for page, report in lessons.items() if page.parent.name == "lessons"}
+        hang_gallery(soup, docs, {page: (report.title, report.figures) for page, report in shown.items()})
     link_to_source(soup, file, docs, anchors)
     search = entries(soup, address)
     explain(soup, name, kind, known, top)
     if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
     finish_main(soup, name, nav)
-    title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup, file)
+    title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup, file, name)
     cards = cards_of(soup, name, nav)
     finish_frame(soup, name, top, file, nav)
     moving.place(soup, name)
@@ -144,7 +147,7 @@ def twin(file: Path) -> Path:
 
 def finish_figures(soup: BeautifulSoup, file: Path):
     "Gives each cell that draws a name to link to, and each picture a file: a page that holds pictures is slow to load."
-    for number, figure in enumerate(figures(soup), 1): cell(figure).attrs.setdefault("id", f"figure-{number}")
+    for number, figure in enumerate(figures(soup), 1): cell_of(figure).attrs.setdefault("id", f"figure-{number}")
     known = {picture.read_bytes(): picture for picture in file.with_name(f"{file.stem}_files").rglob("*.png")}
     for image in soup.main.find_all("img"):
         if image["src"].startswith("data:image/png;base64,") and (
@@ -155,49 +158,6 @@ def finish_figures(soup: BeautifulSoup, file: Path):
         width, height = (str(int.from_bytes(picture.read_bytes()[i:i+4])) for i in (16, 20))
         image.attrs |= {"width": width, "height": height}  # so that its place is kept until it is there
         if not image.find_parent("a"): image.wrap(soup.new_tag("a", href=image["src"], title="Full size"))
-
-
-def figures(soup: BeautifulSoup) -> list[Tag]:
-    return [figure for figure in soup.main.find_all("figure") if (figure.img or figure.svg) and figure.figcaption]
-
-
-def cell(figure: Tag) -> Tag: return figure.find_parent(class_="cell") or figure
-
-
-def figures_of(soup: BeautifulSoup, file: Path) -> list[dict]:
-    "What the gallery shows of the figures of a page."
-    return [{"id": cell(figure)["id"], "image": picture_of(figure, file),
-             "caption": figure.figcaption.get_text(" ", strip=True)} for figure in figures(soup)]
-
-
-def picture_of(figure: Tag, file: Path) -> dict[str, str]:
-    "The attributes of an `img` that shows the picture of a figure on the page `file`, seen from its folder."
-    if figure.img: return dict(figure.img.attrs)
-    number = f'data-figure="{figure.svg["data-figure"]}"'
-    files = file.with_name(f"{file.stem}_files").glob("*.svg")
-    saved = next(path for path in files if number in path.read_text(encoding="utf-8"))
-    return {"src": saved.relative_to(file.parent).as_posix(), "loading": "lazy", "alt": figure.svg["aria-label"],
-            "width": figure.svg["width"], "height": figure.svg["height"]}
-
-
-def hang_gallery(soup: BeautifulSoup, docs: Path, reports: dict[Path, Report]):
-    "Shows every figure of the lessons on one page, each a link to the place where it is made."
-    gallery, new = soup.find(id="gallery"), soup.new_tag
-    for file, report in reports.items():
-        if file.parent.name != "lessons" or not report.figures: continue
-        page = file.relative_to(docs).as_posix()
-        heading, row = new("h2", id=file.stem), new("div", attrs={"class": "gallery-row"})
-        heading.append(link := new("a", href=page))
-        lesson = LESSON.search(page)
-        link.string = (f"{lesson[1]} · " if lesson else "") + report.title
-        for figure in report.figures:
-            row.append(place := new("a", href=f"{page}#{figure['id']}"))
-            place.append(
-                new("img", attrs=figure["image"] | {"src": f"{file.parent.name}/{figure['image']['src']}", "class": []})
-            )
-            place.append(caption := new("span"))
-            caption.string = figure["caption"]
-        gallery.extend([heading, row])
 
 
 def link_to_source(soup: BeautifulSoup, file: Path, docs: Path, anchors: dict[Path, set[str]]):

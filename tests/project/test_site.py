@@ -328,12 +328,26 @@ def test_gallery_shows_every_figure_of_the_lessons(site, pages, repo):
              for path in sorted((repo/"nbs/lessons").glob("*.ipynb")) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
              if "#| fig-cap" in "".join(cell["source"])]
     shown = []
-    for link in pages["gallery.html"].select("#gallery a:has(img)"):
+    for link in pages["gallery.html"].select(".gallery-row a:has(img)"):
         page, _, place = link["href"].partition("#")
         assert pages[page].find(id=place).find("svg", attrs={"aria-label": link.img["alt"]}), link["href"]
         assert (site/link.img["src"]).exists() and link.span.get_text()
         shown.append((page.removeprefix("lessons/").removesuffix(".html"), link.img["alt"]))
-    assert shown == drawn and len(drawn) > 80
+    assert sorted(shown) == sorted(drawn) and len(drawn) > 80
+
+
+def test_gallery_gathers_figures_by_symptom(pages, repo):
+    said = {}
+    for path in sorted((repo/"nbs/lessons").glob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if not (symptom := re.search(r"^#\| symptom: (\S+)$", source := "".join(cell["source"]), re.M)): continue
+            said.setdefault(symptom[1], []).append(re.search(r'^#\| fig-alt: "(.+)"$', source, re.M)[1])
+    blocks = pages["gallery.html"].select("[id^=shows-]")
+    shown = {block["id"].removeprefix("shows-"): [image["alt"] for image in block.find_all("img")] for block in blocks}
+    assert shown == said and all(shown.values())
+    tops = [heading["id"] for heading in pages["gallery.html"].select("main section[id]:has(> h2)")]
+    jumps = [link["href"] for link in pages["gallery.html"].select("main p a[href^='#']")]
+    assert jumps == [f"#{top}" for top in tops], "the links at the top do not name each section"
 
 
 def test_pictures_have_a_known_size(pages):

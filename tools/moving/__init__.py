@@ -23,7 +23,7 @@ ASSETS = NBS/"assets"/"moving"
 # which module measures the data of a figure
 DATA = {"learning-rate": "learning_rate", "six-hooks": "six_hooks", "first-weights": "first_weights",
         "patching": "patching", "digit": "digit", "units": "units", "layer-names": "layer_names"}
-DIRECTIVE, COMMENT = re.compile(r"^#\| moving: (\S+)$", re.M), re.compile(r"^\s*moving: (\S+)\s*$")
+COMMENT = re.compile(r"^\s*moving: (\S+)\s*$")
 
 
 def data_file(name: str) -> Path: return ASSETS/f"{name}-data.js"
@@ -54,11 +54,11 @@ def read(name: str) -> dict:
 
 
 @cache
-def wanted(notebook: Path) -> dict[str, str]:
-    "The caption of each static figure of a notebook that has a moving one, and the moving one's name."
+def marked(notebook: Path, word: str) -> dict[str, str]:
+    "The caption of each figure of a notebook whose cell says `#| word: value`, and the value."
     cells = ("".join(cell["source"]) for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"])
     return {plain(yaml.safe_load(re.search(r"^#\| fig-cap: (.+)$", cell, re.M)[1])): found[1]
-            for cell in cells if (found := DIRECTIVE.search(cell))}
+            for cell in cells if (found := re.search(rf"^#\| {word}: (\S+)$", cell, re.M))}
 
 
 def plain(text: str) -> str: return " ".join(re.sub("[`*_]", "", text).split())
@@ -73,11 +73,12 @@ def place(soup: BeautifulSoup, page: str):
     "Marks the static figures of a page that a moving one replaces, and loads what draws it."
     notebook = (NBS/page).with_suffix(".ipynb")
     if not notebook.exists(): return
+    wanted = marked(notebook, "moving")
     found = {name: figure for figure in soup.main.find_all("figure") if figure.figcaption
-             and (name := wanted(notebook).get(plain(figure.figcaption.get_text(" ", strip=True))))}
+             and (name := wanted.get(plain(figure.figcaption.get_text(" ", strip=True))))}
     for comment in soup.main.find_all(string=lambda text: isinstance(text, Comment)):
         if name := COMMENT.match(comment): found[name[1]] = picture_below(comment)
-    if missing := set(wanted(notebook).values()) - found.keys():
+    if missing := set(wanted.values()) - found.keys():
         raise ValueError(f"{page} has no figure for {', '.join(missing)}: its cell needs `#| fig-cap:` too")
     assets = "../"*page.count("/") + "assets/"
     for name, figure in found.items():

@@ -1,0 +1,66 @@
+"""The gallery: every figure of the lessons on one page, those that show a symptom under its name."""
+from collections import defaultdict
+from pathlib import Path
+
+import moving
+from bs4 import BeautifulSoup, Tag
+from site_frame import LESSON
+
+
+def figures(soup: BeautifulSoup) -> list[Tag]:
+    return [figure for figure in soup.main.find_all("figure") if (figure.img or figure.svg) and figure.figcaption]
+
+
+def cell_of(figure: Tag) -> Tag: return figure.find_parent(class_="cell") or figure
+
+
+def figures_of(soup: BeautifulSoup, file: Path, page: str) -> list[dict]:
+    "What the gallery shows of the figures of a page. A cell that says `#| symptom: zeros` shows what zeros look like."
+    notebook = (moving.NBS/page).with_suffix(".ipynb")
+    symptoms = moving.marked(notebook, "symptom") if notebook.exists() else {}
+    captions = [figure.figcaption.get_text(" ", strip=True) for figure in figures(soup)]
+    return [{"id": cell_of(figure)["id"], "image": picture_of(figure, file), "caption": caption,
+             "symptom": symptoms.get(moving.plain(caption))} for figure, caption in zip(figures(soup), captions)]
+
+
+def picture_of(figure: Tag, file: Path) -> dict[str, str]:
+    "The attributes of an `img` that shows the picture of a figure on the page `file`, seen from its folder."
+    if figure.img: return dict(figure.img.attrs)
+    number = f'data-figure="{figure.svg["data-figure"]}"'
+    files = file.with_name(f"{file.stem}_files").glob("*.svg")
+    saved = next(path for path in files if number in path.read_text(encoding="utf-8"))
+    return {"src": saved.relative_to(file.parent).as_posix(), "loading": "lazy", "alt": figure.svg["aria-label"],
+            "width": figure.svg["width"], "height": figure.svg["height"]}
+
+
+def hang_gallery(soup: BeautifulSoup, docs: Path, lessons: dict[Path, tuple[str, list[dict]]]):
+    """Shows every figure of the lessons once, each a link to the place where it is made: those that show a symptom
+    where the page asks for it with an empty block of that id, `::: {#shows-zeros}`, the others below, by lesson."""
+    symptoms, new = defaultdict(list), soup.new_tag
+    for file, (title, shown) in lessons.items():
+        page = file.relative_to(docs).as_posix()
+        lesson = LESSON.search(page)
+        others = new("div", attrs={"class": "gallery-row"})
+        for figure in shown:
+            if figure["symptom"]: symptoms[figure["symptom"]].append(hung(figure, page, lesson[1] if lesson else title))
+            else: others.append(hung(figure, page))
+        if not others.contents: continue
+        heading = new("h3", id=file.stem)
+        heading.append(link := new("a", href=page))
+        link.string = (f"{lesson[1]} · " if lesson else "") + title
+        soup.find(id="gallery").extend([heading, others])
+    for symptom, links in symptoms.items():
+        block = soup.find(id=f"shows-{symptom}")
+        if block is None: raise ValueError(f"The gallery has no block {{#shows-{symptom}}} for the figures of it")
+        block["class"] = "gallery-row"
+        block.extend(links)
+
+
+def hung(figure: dict, page: str, lesson: str = "") -> Tag:
+    "The picture of a figure with its caption, and the lesson where that is not said above it."
+    place, caption = Tag(name="a", attrs={"href": f"{page}#{figure['id']}"}), Tag(name="span")
+    source = f"{page.rpartition('/')[0]}/{figure['image']['src']}"
+    place.append(Tag(name="img", attrs=figure["image"] | {"src": source, "class": []}, can_be_empty_element=True))
+    caption.string = (f"{lesson} · " if lesson else "") + figure["caption"]
+    place.append(caption)
+    return place
