@@ -1,10 +1,14 @@
 """The gallery: every figure of the lessons on one page, those that show a symptom under its name."""
 from collections import defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import moving
 from bs4 import BeautifulSoup, Tag
 from site_frame import LESSON
+
+if TYPE_CHECKING:
+    from site_pages import Report
 
 
 def figures(soup: BeautifulSoup) -> list[Tag]:
@@ -18,9 +22,9 @@ def figures_of(soup: BeautifulSoup, file: Path, page: str) -> list[dict]:
     "What the gallery shows of the figures of a page. A cell that says `#| symptom: zeros` shows what zeros look like."
     notebook = (moving.NBS/page).with_suffix(".ipynb")
     symptoms = moving.marked(notebook, "symptom") if notebook.exists() else {}
-    captions = [figure.figcaption.get_text(" ", strip=True) for figure in figures(soup)]
-    return [{"id": cell_of(figure)["id"], "image": picture_of(figure, file), "caption": caption,
-             "symptom": symptoms.get(moving.plain(caption))} for figure, caption in zip(figures(soup), captions)]
+    return [{"id": cell_of(figure)["id"], "image": picture_of(figure, file),
+             "caption": (caption := figure.figcaption.get_text(" ", strip=True)),
+             "symptom": symptoms.get(moving.plain(caption))} for figure in figures(soup)]
 
 
 def picture_of(figure: Tag, file: Path) -> dict[str, str]:
@@ -33,25 +37,26 @@ def picture_of(figure: Tag, file: Path) -> dict[str, str]:
             "width": figure.svg["width"], "height": figure.svg["height"]}
 
 
-def hang_gallery(soup: BeautifulSoup, docs: Path, lessons: dict[Path, tuple[str, list[dict]]]):
+def hang_gallery(soup: BeautifulSoup, docs: Path, lessons: dict[Path, "Report"]):
     """Shows every figure of the lessons once, each a link to the place where it is made: those that show a symptom
     where the page asks for it with an empty block of that id, `::: {#shows-zeros}`, the others below, by lesson."""
     symptoms, new = defaultdict(list), soup.new_tag
-    for file, (title, shown) in lessons.items():
+    for file, report in lessons.items():
         page = file.relative_to(docs).as_posix()
         lesson = LESSON.search(page)
         others = new("div", attrs={"class": "gallery-row"})
-        for figure in shown:
-            if figure["symptom"]: symptoms[figure["symptom"]].append(hung(figure, page, lesson[1] if lesson else title))
+        for figure in report.figures:
+            said = lesson[1] if lesson else report.title
+            if figure["symptom"]: symptoms[figure["symptom"]].append(hung(figure, page, said))
             else: others.append(hung(figure, page))
         if not others.contents: continue
         heading = new("h3", id=file.stem)
         heading.append(link := new("a", href=page))
-        link.string = (f"{lesson[1]} · " if lesson else "") + title
+        link.string = (f"{lesson[1]} · " if lesson else "") + report.title
         soup.find(id="gallery").extend([heading, others])
     for symptom, links in symptoms.items():
         block = soup.find(id=f"shows-{symptom}")
-        if block is None: raise ValueError(f"The gallery has no block {{#shows-{symptom}}} for the figures of it")
+        if block is None: raise ValueError(f"A figure asks for {{#shows-{symptom}}}, which the gallery lacks")
         block["class"] = "gallery-row"
         block.extend(links)
 

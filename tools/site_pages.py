@@ -72,7 +72,7 @@ def finish_site(docs: Path, nav: Navigation) -> list[str]:
         source = pool.map(report_of, sources := sorted(docs.glob("source/**/*.html")), chunksize=20)
         first = [file for file in files if file not in gallery]
         reports = dict(zip(first, pool.map(work, first, chunksize=2))) | dict(zip(sources, source))
-    lessons = {file: reports[file] for file in sorted(reports)}
+    lessons = {file: reports[file] for file in sorted(reports) if file.parent.name == "lessons"}
     for file in gallery: reports[file] = finish_page(file, docs, nav, anchors, known, lessons)
     # before the index, whose words are no classes
     lighten(docs, set().union(*(report.vocabulary for report in reports.values())))
@@ -104,9 +104,7 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     name, top = address.removesuffix(".html"), "../"*address.count("/")
     kind = soup.body["data-kind"] = nav.kind(name)
     finish_figures(soup, file)
-    if lessons:
-        shown = {page: report for page, report in lessons.items() if page.parent.name == "lessons"}
-        hang_gallery(soup, docs, {page: (report.title, report.figures) for page, report in shown.items()})
+    if lessons: hang_gallery(soup, docs, lessons)
     link_to_source(soup, file, docs, anchors)
     search = entries(soup, address)
     explain(soup, name, kind, known, top)

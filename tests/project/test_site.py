@@ -334,6 +334,8 @@ def test_gallery_shows_every_figure_of_the_lessons(site, pages, repo):
         assert (site/link.img["src"]).exists() and link.span.get_text()
         shown.append((page.removeprefix("lessons/").removesuffix(".html"), link.img["alt"]))
     assert sorted(shown) == sorted(drawn) and len(drawn) > 80
+    below = [image["alt"] for image in pages["gallery.html"].select("#gallery img")]
+    assert below == [alt for _, alt in drawn if alt in below], "the others do not stand in the order of the lessons"
 
 
 def test_gallery_gathers_figures_by_symptom(pages, repo):

@@ -54,11 +54,14 @@ def read(name: str) -> dict:
 
 
 @cache
+def cells(notebook: Path) -> list[str]:
+    return ["".join(cell["source"]) for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]]
+
+
 def marked(notebook: Path, word: str) -> dict[str, str]:
     "The caption of each figure of a notebook whose cell says `#| word: value`, and the value."
-    cells = ("".join(cell["source"]) for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"])
     return {plain(yaml.safe_load(re.search(r"^#\| fig-cap: (.+)$", cell, re.M)[1])): found[1]
-            for cell in cells if (found := re.search(rf"^#\| {word}: (\S+)$", cell, re.M))}
+            for cell in cells(notebook) if (found := re.search(rf"^#\| {word}: (\S+)$", cell, re.M))}
 
 
 def plain(text: str) -> str: return " ".join(re.sub("[`*_]", "", text).split())
