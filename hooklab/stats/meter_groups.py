@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..hooks.calls import listen
 from ..hooks.copies import stands_for_many
 from ..hooks.parts import Parts, is_dtensor
+from .large import LargeRows
 from .meters import Meter
 from .moments import BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names, stacked
 from .sample_parts import TRACED, layouts
@@ -49,7 +50,8 @@ class KindOfMeters(SwitchedGroup):
         self.rows, self.scratch = row_names(with_counts, with_hist, sampled), scratch or Scratch()
         self.is_thin, self.shares = is_thin and not hist_sample, 1
         self.n_measured = len(row_names(with_counts, with_hist))
-        self.tables, self.stacks = [], []  # a table for each first, second … call of the layers in a step
+        self.tables = []  # for each first, second … call of the layers in a step
+        self.stacks, self.large = [], LargeRows(self.scratch)
         self.n_meters, self.traced, self.new_places, self.carried = 0, False, False, None
         # A guess, until the first output shows where the model computes: parameters may be kept elsewhere.
         self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
@@ -111,36 +113,34 @@ class MeasuringGroup(MeterTables):
     "How meters measure: at once, in a sample, in compiled code."
     def measure_now(self, place: Place, x: Tensor):
         "Measure `x`, which is large, or new here."
-        row = in_a_row(x)[None]
-        if (factor := self.factor) is not None: row = row*factor
-        if not self.hist_sample or row.shape[1] <= self.hist_sample:
-            place.column.copy_(self._measured(row, self.with_counts, self.with_hist))
-        else:
-            place.column[:len(BASICS)].copy_(self._measured(row, False, False))
-            self._measure_sample(place, row[:, ::stride_for(row.shape[1], self.hist_sample)], x.shape)
+        row, factor = in_a_row(x), self.factor
+        is_large = row.is_cpu and len(row) > SMALL["cpu"] and not self.hist_sample and self.n_measured == len(BASICS)
+        if is_large: self.large.measure(place, row, factor)
+        else: self._measure_row(place, row if factor is None else row*factor, x.shape)
         plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized or stands_for_many(x))
-        if place.shape is None and plain: place.shape, place.dtype, place.strides = x.shape, x.dtype, x.stride()
+        if place.shape is None and plain: place.expect(x, is_large and not self.is_thin and self.samples is None)
         if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
 
     def measure_thinly(self, place: Place, x: Tensor):
         "Take the sum of `x`, and a sample of its numbers."
-        place.thin.copy(x)
-        if (factor := self.factor) is not None: place.thin.scale(factor)
+        place.thin.copy(x, self.factor)
         place.full = True
         if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
 
-    def _measure_sample(self, place, sample, shape):
-        if place.sample is not None and place.shape == shape:
-            place.sample.copy_(sample[0])
-            place.full = True
-        else:
-            found = self._measured(sample.contiguous(), self.with_counts, self.with_hist)
-            place.column[len(BASICS):].copy_(found[len(BASICS):])
+    def _measure_row(self, place, row, shape):
+        if not self.hist_sample or len(row) <= self.hist_sample:
+            return place.column.copy_(self._measured(row, self.with_counts, self.with_hist))
+        place.column[:len(BASICS)].copy_(self._measured(row, False, False))
+        sample = row[::stride_for(len(row), self.hist_sample)]
+        place.full = place.sample is not None and place.shape == shape
+        if place.full: place.sample.copy_(sample)
+        else: place.column[len(BASICS):].copy_(self._measured(sample, self.with_counts, self.with_hist)[len(BASICS):])
 
-    def _measured(self, x, with_counts, with_hist):
-        if not x.is_cpu or not x.shape[1]: return measured(x, with_counts, with_hist)
-        out, work = torch.empty(len(row_names(with_counts, with_hist)), len(x)), self.scratch.like(x)
-        measure(x, out, work, RowSizes([x.shape[1]], work))
+    def _measured(self, row, with_counts, with_hist):
+        x = row[None].contiguous()
+        if not x.is_cpu or not len(row): return measured(x, with_counts, with_hist)
+        out, work = torch.empty(len(row_names(with_counts, with_hist)), 1), self.scratch.like(x)
+        measure(x, out, work, RowSizes([len(row)], work))
         return out
 
     def trace(self, meter: Meter, value):
@@ -184,7 +184,8 @@ class StackingGroup(MeasuringGroup):
 
     def _stack_call(self, new):
         limit = THIN_FROM if self.is_thin else SMALL.get(self.device.type, SMALL_ELSEWHERE)
-        rows = [p for p in new if 0 < p.shape.numel() <= limit and not p.dtype.is_complex]
+        real = [p for p in new if not p.dtype.is_complex]
+        rows = [p for p in real if 0 < p.shape.numel() <= limit]
         counted = {"with_counts": self.with_counts, "with_hist": self.with_hist}
         if rows:
             sizes = [p.shape.numel() for p in rows]
@@ -192,8 +193,7 @@ class StackingGroup(MeasuringGroup):
             self.stacks.append(stack)
             for place, t in zip(rows, stack.batch.tensors): place.row = t.view(place.shape)
         if self.is_thin:
-            large = [p for p in new if p.shape.numel() > limit and not p.dtype.is_complex]
-            large = [p for p in large if is_dense(p.shape, p.strides)]
+            large = [p for p in real if p.shape.numel() > limit and is_dense(p.shape, p.strides)]
             if large: self.stacks.append(ThinStack(large, device=self.device, **counted))
         if not self.hist_sample: return
         sampled = rows + [p for p in new if p not in rows and p.shape.numel() > self.hist_sample]
@@ -226,13 +226,13 @@ class MeterGroup(StackingGroup):
 
     def _merged(self):
         used = max(h.n_calls for h in self.hooks)
+        self.large.write(self.tables)
         for stack in self.stacks: stack.measure(self.tables[stack.call])
         tables = self.tables[:used]
         if self.traced: tables.append(torch.cat([h.own for h in self.hooks], 1))
         if self.carried is not None: tables.append(self.carried)
         self.carried = None
-        taken = None
-        if tables: taken = merged(torch.stack(tables)) if len(tables) > 1 else tables[0].clone()
+        taken = merged(torch.stack(tables)) if len(tables) > 1 else tables[0].clone() if tables else None
         for t in self.tables[:used]: t.zero_()
         if self.traced: torch._foreach_zero_([h.own for h in self.hooks])
         if self.traced and self.parts is not None and self.parts.same.along:  # compiled code shows no graph

@@ -105,6 +105,7 @@ class Meter(PartMeter):
                 place.row.copy_(x.detach())
                 if (factor := g.factor) is not None: place.row.mul_(factor)
                 place.full = True
+            elif same and place.is_large and x.is_contiguous(): g.large.measure(place, x.detach().view(-1), g.factor)
             elif same and place.thin is not None and x.stride() == place.strides: g.measure_thinly(place, x.detach())
             else: g.measure_now(place, x)
         except Exception as e: self._leave_out(value, call, e)

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/moments.ipynb #e93d1bc6
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -101,11 +102,16 @@ def stacked(tensors: list[Tensor]) -> Tensor:
 # %% ../../nbs/lib/stats/moments.ipynb #a4057599
 class Scratch:
     "Memory for intermediate steps, used again and again. It is as large as the largest tensor measured so far."
-    def __init__(self): self.floats = torch.empty(0)
+    def __init__(self): self.floats, self.bools = torch.empty(0), np.empty(0, dtype=bool)
 
     def like(self, x: Tensor) -> Tensor:
-        if self.floats.numel() < x.numel(): self.floats = torch.empty(x.numel(), device=x.device)
+        if self.floats.numel() < x.numel():
+            with torch.inference_mode(False): self.floats = torch.empty(x.numel(), device=x.device)
         return self.floats[:x.numel()].view(x.shape)
+
+    def answers(self, n: int) -> np.ndarray:
+        if len(self.bools) < n: self.bools = np.empty(n, dtype=bool)
+        return self.bools[:n]
 
 
 class RowSizes:

@@ -18,12 +18,18 @@ SMALL_ELSEWHERE = 1_048_576  # small calls keep a GPU waiting even more
 
 class Place:
     "Where the numbers of one call of one layer go."
-    __slots__ = "column", "index", "call", "shape", "dtype", "strides", "row", "sample", "thin", "full"
+    __slots__ = "column", "index", "call", "shape", "dtype", "strides", "row", "sample", "thin", "is_large", "full"
     def __init__(self, column: Tensor, index: int, call: int):
         self.column, self.index, self.call = column, index, call
         self.shape = self.dtype = self.strides = None
         self.row = self.sample = self.thin = None  # where to copy the tensor, or a sample of it
+        self.is_large = False  # may it be measured as it is, by `LargeRows`?
         self.full = False  # was anything copied in this step?
+
+    def expect(self, x: Tensor, is_large: bool):
+        "Note what comes here from now on: tensors like `x`."
+        self.shape, self.dtype, self.strides = x.shape, x.dtype, x.stride()
+        self.is_large = is_large and x.dtype == torch.float32
 
 
 class Stack:
@@ -76,11 +82,10 @@ class Thin:
         self.dims, self.steps, self.sum = tuple(range(len(shape))), (step, 1), total
         self.sample = sample.view(BLOCKS, BLOCK)
 
-    def copy(self, x: Tensor):
+    def copy(self, x: Tensor, factor: float | Tensor | None = None):
         torch.sum(x, self.dims, dtype=torch.float32, out=self.sum)
         self.sample.copy_(x.as_strided((BLOCKS, BLOCK), self.steps, x.storage_offset() + self.offset))
-
-    def scale(self, factor: float | Tensor):
+        if factor is None: return
         for t in (self.sum, self.sample): t.mul_(factor)
 
 

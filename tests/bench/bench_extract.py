@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import median, quantiles
 
-FEW, MANY, BATCH = 128, 768, 32
+FEW, MANY, BATCH = 128, 2048, 32
 WAYS = {"extract": [], "torchrun, 2 processes": "-m torch.distributed.run --standalone --nproc-per-node=2".split(),
         "Ray, 2 workers": []}
 

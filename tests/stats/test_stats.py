@@ -152,6 +152,60 @@ def test_many_numbers(n):
     assert (out[2]/n).item() == pytest.approx(x.double().var(correction=0).item(), rel=1e-4)
 
 
+LARGE = {
+    "in a row": lambda x: x,
+    "channels last": lambda x: x.unflatten(1, (-1, 10, 10)).to(memory_format=torch.channels_last),
+    "transposed": lambda x: x.T, "expanded": lambda x: x[:, :1].expand(-1, 3000), "every second": lambda x: x[:, ::2],
+    "half": lambda x: x.half(), "far from zero": lambda x: x + 1000, "all the same": lambda x: x*0 + 3,
+    "of a prime number": lambda x: x.flatten()[:99_991], "negated": lambda x: torch._neg_view(x),
+    "one is infinite": lambda x: x.index_fill(1, torch.tensor(7), -torch.inf),
+    "one is NaN": lambda x: x.index_fill(1, torch.tensor(7), torch.nan)}
+
+
+def first_layer(history): return torch.cat([history.stats_tensor[:, 0], history.values("near_zero")[:1]])
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_large_outputs(what):
+    "Too large to be copied: measured as they are, in the first step and when their shape is known."
+    model, x = nn.Sequential(Returns(LARGE[what])), torch.randn(60, 3000)
+    right = LARGE[what](x).double()
+    with warnings.catch_warnings(action="error"), hl.ActivationStats().on(model) as s:
+        for _ in range(3):
+            model(x)
+            s.step()
+    n, near = right.numel(), (right <= .05).double().mean()
+    assert s.history.values("n").tolist() == [[n]*3]
+    found, close = first_layer(s.history), dict(rtol=1e-5, atol=1e-5, equal_nan=True)
+    deviation = right.std() if right.isfinite().all() else torch.tensor(torch.nan).double()
+    expected = torch.stack([right.mean(), deviation, near])[:, None].expand(3, 3).float()
+    torch.testing.assert_close(found, expected, **close)
+
+
+@pytest.mark.parametrize("width", [8, 3000])
+def test_a_step_in_inference_mode(width):
+    "The memory to work in is used again, and what is made in that mode cannot be written afterwards."
+    model, x = nn.Sequential(nn.Linear(8, width)), torch.randn(60, 8)
+    with warnings.catch_warnings(action="error"), hl.ActivationStats(with_hist=width == 8).on(model) as s:
+        for inference in True, False, True, False:
+            with torch.inference_mode(inference): right = model(x).std().item()
+            s.step()
+    assert s.layer_stats(0)[1] == pytest.approx([right]*4)
+
+
+@pytest.mark.parametrize("scale", [2.**10, 3., 2.**100, 2.**126])
+def test_large_gradients_are_unscaled(scale):
+    "Also where their squares would be too large."
+    model, scaler = nn.Sequential(nn.Linear(8, 3000)), torch.amp.GradScaler("cpu", init_scale=scale)
+    x, g = torch.randn(60, 8), torch.rand(60, 3000)
+    with warnings.catch_warnings(action="error"), hl.ActivationStats(grads=True).on(model, scaler=scaler) as s:
+        for _ in range(2):
+            scaler.scale((model(x)*g).sum()).backward()
+            s.step()
+    found = torch.stack([g.mean(), g.std(), (g <= .05).float().mean()])[:, None].expand(3, 2)
+    torch.testing.assert_close(first_layer(s.gradients), found)
+
+
 def bin_edges():
     edges = torch.arange(0, 10.01, .25)
     x = [edges]
