@@ -60,7 +60,6 @@ export:
 refresh:
 	@tools/venv.sh dev
 	@$(run)/python tests/support/refresh.py
-	@$(run)/nbdev-clean
 	@$(run)/nbdev-export
 	@$(run)/python tools/readme.py
 	@echo "All notebooks have run and their outputs are saved. Look at: git diff --stat; then: make test"

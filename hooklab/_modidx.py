@@ -4078,6 +4078,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                           'hooklab/stats/attention_stats.py'),
                                                'hooklab.stats.attention_stats.AttentionStats._switch': ( 'lib/stats/attention-stats.html#attentionstats._switch',
                                                                                                          'hooklab/stats/attention_stats.py'),
+                                               'hooklab.stats.attention_stats.AttentionStats.attention': ( 'lib/stats/attention-stats.html#attentionstats.attention',
+                                                                                                           'hooklab/stats/attention_stats.py'),
                                                'hooklab.stats.attention_stats.AttentionStats.on': ( 'lib/stats/attention-stats.html#attentionstats.on',
                                                                                                     'hooklab/stats/attention_stats.py'),
                                                'hooklab.stats.attention_stats.AttentionStats.remove': ( 'lib/stats/attention-stats.html#attentionstats.remove',

@@ -18,6 +18,7 @@ from ..hooks.function_group import FunctionGroup
 from ..hooks.function_mode import call_name, own_work
 from ..hooks.parts import local_part, parts_for
 from ..hooks.running import compiled_parts
+from ..hooks.stages import running_microbatch
 from ..hooks.tree import map_tensors
 
 # %% ../../nbs/lib/stats/attention-meter.ipynb #df05e92b
@@ -75,6 +76,7 @@ def can_be_metered(model: nn.Module) -> bool:
 
 class AttentionMeter(FunctionGroup):
     "Measures the calls of attention while a model trains, in the steps that are due."
+    stage = None  # of a pipeline
     def __init__(
         self,
         model: nn.Module, # The model
@@ -106,8 +108,9 @@ class AttentionMeter(FunctionGroup):
         return output
 
     def note_part(self, name: str, args: tuple):
-        "Once, note which heads these are."
-        if name not in self.told and args: self.told[name] = self.parts.part(args[0], self.now.running[-1].module)
+        if name in self.told or not args: return  # once
+        self.told[name] = self.parts.part(args[0], self.now.running[-1].module)
+        if (microbatch := running_microbatch()) is not None: self.stage = (microbatch.stage,)
 
     def take(self) -> dict[str, Tensor]: # By the name of the call, a row for each of `NUMBERS`
         "What was measured since the last time; of several passes the mean, and the largest of all logits."

@@ -10,13 +10,17 @@ from typing import Any, Self
 
 from torch import nn
 
+from ..hooks.processes import place_of
 from ..hooks.select import not_a_model
 from .attention_history import AttentionHistory
 from .attention_meter import AttentionMeter
+from .together import OneOfSeveral
 
 # %% ../../nbs/lib/stats/attention-stats.ipynb #774d450c
-class AttentionStats(AttentionHistory):
+class AttentionStats(OneOfSeveral, AttentionHistory):
     "Records what each head of attention does while a model trains."
+    histories, log, facts = {}, None, {}  # what a record of everything has besides
+
     def __init__(
         self,
         names: Any = "*", # In which layers: names, patterns, types or functions as in `layers`
@@ -28,7 +32,7 @@ class AttentionStats(AttentionHistory):
         if sample is not None and sample < 1: raise ValueError(f"sample={sample}: a sample has at least one query")
         if every < 1: raise ValueError(f"every={every}: one in so many steps is measured, so it is at least 1")
         super().__init__(max_rows)
-        self.picked, self.sample, self.every, self.meter, self.next_step = names, sample, every, None, 0
+        self.picked, self.sample, self.every, self.watch, self.next_step = names, sample, every, None, 0
 
     def on(
         self,
@@ -36,34 +40,38 @@ class AttentionStats(AttentionHistory):
     ) -> Self: # Itself, for a `with`
         "Start recording. Call `step()` at the end of each step."
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-        if self.meter is not None: self.remove()
-        self.meter = AttentionMeter(model, self.picked, self.sample)
+        if self.watch is not None: self.remove()
+        self.watch = AttentionMeter(model, self.picked, self.sample)
+        self.parts, self.process, self.combined = self.watch.told, place_of(model), False
         self._switch()
         return self
 
     def step(self):
         "End a step: what was measured since the last one becomes a row."
-        if self.meter is None: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
-        found = self.meter.take()
+        if self.watch is None: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
+        found, self.stage = self.watch.take(), self.watch.stage
         if self.next_step % self.every == 0: self.add(found, self.next_step)
         self.next_step += 1
         self._switch()
 
-    def _switch(self): self.meter.measures = self.next_step % self.every == 0 and self.wants_next
+    def _switch(self): self.watch.measures = self.next_step % self.every == 0 and self.wants_next
 
     def remove(self):
         "Remove everything from the model. What was recorded stays."
-        if self.meter is not None: self.meter.remove()
-        self.meter = None
+        if self.watch is not None: self.watch.remove()
+        self.watch = None
+
+    @property
+    def attention(self) -> Self: return self
 
     def __enter__(self) -> Self: return self
 
     def __exit__(self, exc_type, *_):
-        if self.meter is not None: self.meter.close(report=exc_type is None, in_context=True)
-        self.meter = None
+        if self.watch is not None: self.watch.close(report=exc_type is None, in_context=True)
+        self.watch = None
 
-    def __getstate__(self): return vars(self) | {"meter": None}
+    def __getstate__(self): return vars(self) | {"watch": None}
 
     def __repr__(self):
-        recording = ", recording" if self.meter is not None else ""
-        return super().__repr__() + recording
+        recording = ", recording" if self.watch is not None else ""
+        return super().__repr__() + self.from_where + recording

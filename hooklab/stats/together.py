@@ -43,7 +43,8 @@ def why_not(told: list[dict]) -> str: # Empty if nothing stands against it
     if twice: return f"two processes have the record of rank {twice[0]}"
     for r, t in enumerate(told):
         if [*t["kinds"]] != [*told[0]["kinds"]]:
-            return f"rank 0 recorded {', '.join(told[0]['kinds'])}, and rank {r} {', '.join(t['kinds'])}"
+            recorded = [", ".join(u["kinds"]) or "attention alone" for u in (told[0], t)]
+            return f"rank 0 recorded {recorded[0]}, and rank {r} {recorded[1]}"
         for kind, of in t["kinds"].items():
             if of["rows"] != told[0]["kinds"][kind]["rows"]:
                 return f"rank {r} recorded other numbers of {kind} than rank 0; give all the same options"
@@ -51,6 +52,8 @@ def why_not(told: list[dict]) -> str: # Empty if nothing stands against it
                 return f"rank {r} recorded none of the steps of rank 0"
             same = next(u for u in told if u["stage"] == t["stage"])["kinds"][kind]["names"]
             if of["names"] != same: return f"rank {r} recorded different layers: {some_difference(of['names'], same)}"
+        if not t["kinds"] and not set(t["heads"]["steps"]) & set(told[0]["heads"]["steps"]):
+            return f"rank {r} recorded none of the steps of rank 0"
     return ""
 
 
@@ -120,7 +123,7 @@ class OneOfSeveral:
         "Of a run of several processes: whose numbers these are."
         if self.process is None: return ""
         if self.combined: return f"all {self.process.world} processes together"
-        n, cut = len(self.names), len(self.history.cut)
+        n, cut = len(self.names), len(self.history.cut) if self.histories else 0
         return f"{self.process} alone" + (f", with a part of {cut} of {n} layers" if cut else "")
 
     @property

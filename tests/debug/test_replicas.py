@@ -430,7 +430,7 @@ def pipeline(rank):
             warnings.simplefilter("ignore", hl.HookWarning)
             for i in range(4):
                 x = sharded.words(i)
-                if stage == 0: run.step(x[:, :-1])
+                if stage == 0: run.step(x[:, :-1].contiguous())
                 else: run.step(target=x[:, 1:], losses=[])
                 if i == 2 and rank == 3:
                     with torch.no_grad(): model.head.weight[1, 1] += .5
@@ -456,7 +456,8 @@ def test_in_two_processes(failures, check):
     if found: pytest.fail("\n".join(found), pytrace=False)
 
 
-IN_FOUR = replicated_shards, both_at_once, tensor_and_data_parallel, outvoted, parts_of_a_run, pipeline, compiled
+IN_FOUR = [replicated_shards, both_at_once, tensor_and_data_parallel, outvoted, parts_of_a_run, compiled]
+if not sharded.PIPELINES_ABORT: IN_FOUR.append(pipeline)
 
 
 @pytest.fixture(scope="module")

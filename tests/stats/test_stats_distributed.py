@@ -15,6 +15,8 @@ import hooklab as hl
 from support.merged import differences, part_of_run
 from support.processes import failures_in, failures_in_two
 from support.sharded import (
+    ADDS_GRADIENTS,
+    PIPELINES_ABORT,
     fully_sharded,
     llama,
     loss_of,
@@ -224,7 +226,8 @@ def in_a_pipeline(rank, schedule_class=None, cut=lambda model: model):
         for step in range(3):
             optimizer.zero_grad()
             x, losses = words(step), []
-            schedule.step(*([x[:, :-1]] if rank == 0 else []), target=x[:, 1:] if rank else None, losses=losses)
+            given = [x[:, :-1].contiguous()] if rank == 0 else []
+            schedule.step(*given, target=x[:, 1:] if rank else None, losses=losses)
             optimizer.step()
             s.step(torch.stack(losses).mean() if losses else None)
     assert s.stage == (rank,)
@@ -256,6 +259,29 @@ def pipeline_with_the_same_names(rank):
     assert len(s.attention.names) == 2
 
 
+def of_heads(model, part=0, parts=1):
+    with hl.AttentionStats(sample=None).on(model) as a:
+        for step in range(3):
+            loss_of(model, words(step).chunk(parts)[part]).backward()
+            a.step()
+    return a
+
+
+def heads_alone(rank):
+    "A record of attention by itself: copies are averaged, and divided heads stand side by side."
+    whole = of_heads(llama())
+    whole.process = None
+    for a in (of_heads(DistributedDataParallel(llama()), rank, 2), of_heads(tensor_parallel(llama(), mesh_of(tp=2)))):
+        assert f"of rank {rank} of 2" in repr(a) and a.combine() is a and "of all 2 processes together" in repr(a)
+        for what in "entropy", "largest_logit", "first_share", "query_norm":
+            torch.testing.assert_close(a.values(what), whole.values(what))
+        with pytest.raises(ValueError, match="merged already"): a.combine()
+    with whole.on(llama()), pytest.raises(RuntimeError, match="still records"): whole.combine()
+    late = of_heads(llama())
+    late.steps = [step + 10*rank for step in late.steps]
+    with pytest.raises(ValueError, match="none of the steps"): late.combine()
+
+
 FOLDER = ""  # set in each process
 
 
@@ -266,7 +292,10 @@ def prepare(folder):
 
 CHECKS = (data_parallel, gradients, no_step_waits, other_layers, sharded, llama_in_data_parallel, llama_fully_sharded,
           llama_in_tensor_parallel, llama_in_sequence_parallel, no_collective_more, files_and_copies,
-          what_cannot_be_merged, who_does_not_come, summands, pipeline, pipeline_with_the_same_names)
+          what_cannot_be_merged, who_does_not_come, summands, heads_alone, pipeline,
+          pipeline_with_the_same_names)
+CHECKS = [check for check in CHECKS if not (ADDS_GRADIENTS and check is llama_fully_sharded)
+          and not (PIPELINES_ABORT and check in (pipeline, pipeline_with_the_same_names))]
 
 
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
@@ -312,6 +341,7 @@ def in_compiled_blocks(rank):
 
 IN_FOUR = (llama_in_data_parallel, llama_in_tensor_parallel, llama_in_sequence_parallel, hybrid_sharded,
            sharded_and_tensor_parallel, sharded_and_sequence_parallel, in_half_precision, in_compiled_blocks)
+if ADDS_GRADIENTS: IN_FOUR = llama_in_data_parallel, llama_in_tensor_parallel, llama_in_sequence_parallel
 
 
 @pytest.fixture(scope="module")

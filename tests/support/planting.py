@@ -99,4 +99,5 @@ def plant_in_stage(make, rank, stages, layer, direction, bad_rank, microbatch, s
             now.append(i)
             model.zero_grad()
             x = words(i)
-            schedule.step(*([x[:, :-1]] if rank == 0 else []), target=x[:, 1:] if rank == stages - 1 else None)
+            given = [x[:, :-1].contiguous()] if rank == 0 else []
+            schedule.step(*given, target=x[:, 1:] if rank == stages - 1 else None)

@@ -15,10 +15,11 @@ from support.checks import REPO, command, copy_tree, failure, notebooks, run_ski
 
 
 def refresh(pages: list[Path]) -> list[str]:
-    "Run notebooks of the tree and save their outputs; what went wrong."
+    "Run notebooks of the tree, save their outputs and clean them; what went wrong."
     def one(page):
         problems = failure(REPO, page)
         print("\n".join(problems) or page, flush=True)
+        command(REPO, "nbdev-clean", "--fname", page)
         return problems
     with ThreadPoolExecutor(max_workers=2) as pool:
         return [problem for found in pool.map(one, pages) for problem in found]
