@@ -1,10 +1,10 @@
 """The features of pictures of 64 by 64, from resnet18 on two CPUs: `extract`, the same under torchrun, and Ray.
 
     python -m tests.bench extract --rounds 5
-    python -m tests.bench.bench_extract extract 512 folder      one way and number of pictures, as each is started
+    python -m tests.bench.bench_extract extract folder      one way, as each is started
 
-Each way runs as a program of its own, with few and with many pictures, on one thread in each process. From both times
-come what one more picture takes, and what passes before the first."""
+Each way runs as a program of its own, on one thread in each process. The times of the files that it writes tell how
+long it takes to the first picture, and what each further one takes."""
 import os
 import subprocess
 import sys
@@ -13,19 +13,19 @@ import time
 from pathlib import Path
 from statistics import median, quantiles
 
-FEW, MANY, BATCH = 128, 2048, 32
+PICTURES, BATCH = 2048, 32
 WAYS = {"extract": [], "torchrun, 2 processes": "-m torch.distributed.run --standalone --nproc-per-node=2".split(),
         "Ray, 2 workers": []}
 
 
-def features(way: str, n: int, folder: Path):
-    "The program itself: write the features of `n` pictures."
+def features(way: str, folder: Path):
+    "The program itself: write the features of all pictures."
     import torch
     from torchvision.models import resnet18
 
     import hooklab as hl
     torch.manual_seed(0)
-    model, x = resnet18(), torch.randn(MANY, 3, 64, 64)[:n]
+    model, x = resnet18(), torch.randn(PICTURES, 3, 64, 64)
     if way.startswith("Ray"):
         import ray
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
@@ -36,21 +36,23 @@ def features(way: str, n: int, folder: Path):
     else:
         loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=BATCH)
         hl.extract(model, loader, "avgpool", folder, shard_size=BATCH, progress=False)
-    assert len(hl.load_features(folder, "avgpool")) == n
+    assert len(hl.load_features(folder, "avgpool")) == PICTURES
 
 
 def rows(ray, x):
     "The pictures as a data set of Ray, with some batches in a block."
-    return ray.data.from_items([{"x": row.numpy()} for row in x], override_num_blocks=max(2, len(x)//128))
+    return ray.data.from_items([{"x": row.numpy()} for row in x], override_num_blocks=len(x)//128)
 
 
-def seconds(way: str, n: int) -> float:
+def times(way: str) -> tuple[float, float]: # Milliseconds for a picture, seconds before the first
     one_thread = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(Path(__file__).parents[2])}
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, *WAYS[way], "-m", "tests.bench.bench_extract", way, str(n), folder], check=True,
+        start = time.time()
+        subprocess.run([sys.executable, *WAYS[way], "-m", "tests.bench.bench_extract", way, folder], check=True,
                        env=os.environ | one_thread, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return time.perf_counter() - start
+        written = sorted(path.stat().st_mtime for path in Path(folder).rglob("*.safetensors"))
+    each = (written[-1] - written[0])/(PICTURES - BATCH)
+    return 1000*each, written[0] - start - BATCH*each
 
 
 def spread(values: list[float]) -> list[float]:
@@ -59,14 +61,12 @@ def spread(values: list[float]) -> list[float]:
 
 def measure(*options):
     rounds = int(options[1]) if options else 5
-    each, before = {way: [] for way in WAYS}, {way: [] for way in WAYS}
+    found = {way: [] for way in WAYS}
     for turn in range(rounds):
-        for way in list(WAYS)[::-1 if turn % 2 else 1]:
-            few, many = seconds(way, FEW), seconds(way, MANY)
-            each[way].append(1000*(many - few)/(MANY - FEW))
-            before[way].append(few - FEW*(many - few)/(MANY - FEW))
-    return {"milliseconds for one more picture": {way: spread(values) for way, values in each.items()},
-            "seconds before the first picture": {way: spread(values) for way, values in before.items()}}
+        for way in list(WAYS)[::-1 if turn % 2 else 1]: found[way].append(times(way))
+    titles = "milliseconds for one more picture", "seconds before the first picture"
+    return {title: {way: spread([pair[i] for pair in pairs]) for way, pairs in found.items()}
+            for i, title in enumerate(titles)}
 
 
-if __name__ == "__main__": features(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+if __name__ == "__main__": features(sys.argv[1], Path(sys.argv[2]))

@@ -15,56 +15,82 @@ from hooklab.stats import together
 from tests.support import sharded
 
 SIZES = {"WORDS": 512, "WIDTH": 256, "HEADS": 8, "HIDDEN": 512, "BLOCKS": 4, "LENGTH": 64}
+ROUNDS, AT_ONCE, WARM_UP, FIRST, RECORDED, ROWS = 11, 4, 4, 100, 500, 8
+LATER = f"for a diagnosis, from step {FIRST} on"
+
+
+def for_diagnosis(model, optimizer): return hl.ActivationStats.for_diagnosis().on(model, optimizer)
+
+
+def of_long_run(model, optimizer):
+    "Layers soon have their turns, as after the first steps."
+    stats = for_diagnosis(model, optimizer)
+    stats.turn.ended = FIRST - WARM_UP
+    return stats
+
+
 RECORDERS = {"defaults": lambda model, optimizer: hl.ActivationStats().on(model),
              "with gradients": lambda model, optimizer: hl.ActivationStats(grads=True).on(model),
-             "for a diagnosis": lambda model, optimizer: hl.ActivationStats.for_diagnosis().on(model, optimizer)}
-WAYS = {"FSDP2": sharded.fully_sharded, "tensor parallelism": sharded.tensor_parallel}
-ROUNDS, AT_ONCE, FIRST, RECORDED, ROWS = 15, 4, 100, 500, 8
+             "for a diagnosis": for_diagnosis, LATER: of_long_run}
+WAYS = {  # how to divide the model, and what differs from the sizes above
+    "FSDP2": (sharded.fully_sharded, {}), "tensor parallelism": (sharded.tensor_parallel, {}),
+    "FSDP2, two blocks twice as wide": (sharded.fully_sharded, {"WIDTH": 512, "HIDDEN": 1024, "BLOCKS": 2})}
 
 
-def stepping(divide, record=None):
-    "A training step of the divided model. `step.stats` is what records it."
-    model = divide(sharded.llama(), sharded.mesh_of(processes=2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=.01)
-    x = sharded.words(0, ROWS)
-    def step():
-        loss = sharded.loss_of(model, x)
+class Training:
+    "Steps of the divided model. All that is compared runs on the same parameters: a copy would find them elsewhere."
+    def __init__(self, divide, sizes):
+        for name, size in (SIZES | sizes).items(): setattr(sharded, name, size)
+        self.model = divide(sharded.llama(), sharded.mesh_of(processes=2))
+        self.optimizer, self.x = torch.optim.SGD(self.model.parameters(), lr=.01), sharded.words(0, ROWS)
+
+    def recorder(self, name):
+        "A record that has seen some steps, so that the sizes of outputs are known, and the first turn is over."
+        stats = RECORDERS[name](self.model, self.optimizer)
+        for _ in range(2*WARM_UP if name == LATER else WARM_UP): self.step(stats)
+        return stats
+
+    def step(self, stats=None):
+        loss = sharded.loss_of(self.model, self.x)
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if step.stats is not None: step.stats.step(loss)
-    step.stats = record and record(model, optimizer)
-    return step
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if stats is not None: stats.step(loss)
+
+    def steps(self, stats=None):
+        for _ in range(AT_ONCE): self.step(stats)
 
 
-def seconds(step, times=1) -> float:
+def seconds(work, *args) -> float:
+    "The wall time of rank 0, for processes also wait for each other."
     dist.barrier()  # both processes begin together
     start = perf_counter()
-    for _ in range(times): step()
+    work(*args)
     return perf_counter() - start
 
 
-def ratios(plain, variants) -> dict[str, list[float]]:
-    """Median and quartiles of four steps, to the mean of the plain ones before and after them. It is the wall time of
-    rank 0, for processes also wait for each other."""
-    work = {"plain": plain, **variants}
-    for step in work.values(): step()
-    found = {name: [] for name in work}
+def prices(training) -> dict[str, list[float]]:
+    "Median and quartiles of some steps, to the mean of the plain ones before and after them."
+    found = {name: [] for name in ("plain", *RECORDERS)}
+    def plain():
+        for _ in range(2): training.step()  # the memory of a record that was removed is found again
+        return seconds(training.steps)
     for turn in range(ROUNDS):
-        before = seconds(plain, AT_ONCE)
-        for name in [*work][::-1 if turn % 2 else 1]:
-            took, after = seconds(work[name], AT_ONCE), seconds(plain, AT_ONCE)
+        before = plain()
+        for name in [*found][::-1 if turn % 2 else 1]:
+            stats = training.recorder(name) if name in RECORDERS else None
+            took = seconds(training.steps, stats)
+            if stats: stats.remove()
+            after = plain()
             found[name].append(2*took/(before + after))
             before = after
     return {name: spread(r) for name, r in found.items()}
 
 
-def in_turns(plain, step, first: list[float]) -> dict[str, list[float]]:
-    "The price of a record for the diagnosis from step 100 on, and that of a run of 500 steps."
-    while len(step.stats.history) < FIRST: step()
-    later = ratios(plain, {"later": step})["later"]
-    whole = [round((FIRST*a + (RECORDED - FIRST)*b)/RECORDED, 3) for a, b in zip(first, later)]
-    return {f"for a diagnosis, from step {FIRST} on": later, f"for a diagnosis, in {RECORDED} steps": whole}
+def in_500(found) -> list[float]:
+    "The price of a run, in the first steps of which all layers are measured."
+    pairs = zip(found["for a diagnosis"], found[LATER])
+    return [round((FIRST*first + (RECORDED - FIRST)*later)/RECORDED, 3) for first, later in pairs]
 
 
 def spread(numbers) -> list[float]: return [round(x, 3) for x in (median(numbers), *quantiles(numbers, n=4)[::2])]
@@ -96,19 +122,20 @@ def merging(stats) -> dict[str, float]:
 
 def work(rank, folder):
     torch.set_num_threads(1)
-    for name, size in SIZES.items(): setattr(sharded, name, size)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     found = {}
-    for way, divide in WAYS.items():
-        plain, variants = stepping(divide), {name: stepping(divide, record) for name, record in RECORDERS.items()}
-        prices = ratios(plain, variants)
-        prices |= in_turns(plain, variants["for a diagnosis"], prices["for a diagnosis"])
-        found[f"A step under {way} with statistics, to the step without"] = prices
+    for way, how in WAYS.items():
+        training = Training(*how)
+        of_way = prices(training)
+        of_way[f"for a diagnosis, in {RECORDED} steps"] = in_500(of_way)
+        found[f"{way}: a step with statistics, to the step without"] = of_way
         rows = []
-        for name, step in variants.items():
-            step.stats.remove()
-            rows.append({"record": name} | merging(step.stats))
-        found[f"combine() after {RECORDED} steps under {way}"] = rows
+        for name in RECORDERS:
+            if name == LATER: continue
+            stats = training.recorder(name)
+            stats.remove()
+            rows.append({"record": name} | merging(stats))
+        found[f"{way}: combine() after {RECORDED} steps"] = rows
     if rank == 0: Path(folder, "found").write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
