@@ -20,6 +20,9 @@ from ..hooks.processes import from_all, meet, ranks_of, ranks_text, sending_devi
 def steps_text(n: int) -> str: return f"{n} step" if n == 1 else f"{n} steps"
 
 # %% ../../nbs/lib/debug/replica-checks.ipynb #8a83c8f2
+_IN_BITS = ", of which none differs by an amount (-0 for 0, NaN for Inf, or the last digits of large integers)"
+
+
 class Drift(NamedTuple):
     "A tensor whose replicas are not equal."
     step: int # How many steps had been made when this was seen
@@ -39,7 +42,7 @@ class Drift(NamedTuple):
 
     def _who(self) -> str:
         if self.has: return ", ".join(f"{has} on {ranks_text(ranks)}" for has, ranks in zip(self.has, self.groups))
-        by = f", by up to {self.difference:.2g}" if self.difference is not None else ""
+        by = "" if self.difference is None else f", by up to {self.difference:.2g}" if self.difference else _IN_BITS
         if not self.odd or len(self.groups) > 2:
             alone = all(len(ranks) == 1 for ranks in self.groups)
             groups = [sum(self.groups, [])] if alone else self.groups

@@ -244,6 +244,7 @@ def kinds_of_tensors(rank):
     watch.remove()
     left = hl.replicas(other, leave_out=[name for name in changes if name != "zero"] + ["weight"], buffers=None)
     assert [(row.name, row.difference) for row in left.found] == [("zero", 0.)]
+    assert "ranks 0 and 1 have different numbers, of which none differs by an amount (-0 for 0" in str(left.found[0])
     assert left.left_out["weight"] == "leave_out names it"
     left.remove()
 
