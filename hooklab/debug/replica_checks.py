@@ -91,9 +91,9 @@ class Exchange:
             hashes = [parts_hash(parts) for parts in own.values()]
             if len({h.device for h in hashes}) > 1: hashes = [h.to(device) for h in hashes]
             row[N_FACTS:N_FACTS + len(hashes)] = torch.stack(hashes).to(device)
-        table = row.new_empty(len(layout.ranks)*len(row))
-        torch.distributed.all_gather_into_tensor(table, row, group=self.group)
-        return table.view(-1, len(row)).cpu()
+        table = row.new_empty(len(layout.ranks), len(row))
+        torch.distributed.all_gather([*table], row, group=self.group)
+        return table.cpu()
 
     def difference(self, key: tuple, own: dict[Copy, list[Tensor]]) -> float | None:
         "How far replicas are apart at most. All processes have to ask, also those without one."

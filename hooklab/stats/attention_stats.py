@@ -62,7 +62,9 @@ class AttentionStats(OneOfSeveral, AttentionHistory):
         self.watch = None
 
     @property
-    def attention(self) -> Self: return self
+    def attention(self) -> Self:
+        "Itself; an `ActivationStats` has its record of attention under this name, too."
+        return self
 
     def __enter__(self) -> Self: return self
 
