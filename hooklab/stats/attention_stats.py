@@ -20,7 +20,6 @@ from .together import OneOfSeveral
 class AttentionStats(OneOfSeveral, AttentionHistory):
     "Records what each head of attention does while a model trains."
     histories, log, facts = {}, None, {}  # what a record of everything has besides
-
     def __init__(
         self,
         names: Any = "*", # In which layers: names, patterns, types or functions as in `layers`
@@ -75,5 +74,4 @@ class AttentionStats(OneOfSeveral, AttentionHistory):
     def __getstate__(self): return vars(self) | {"watch": None}
 
     def __repr__(self):
-        recording = ", recording" if self.watch is not None else ""
-        return super().__repr__() + self.from_where + recording
+        return super().__repr__() + self.from_where + (", recording" if self.watch is not None else "")
