@@ -51,7 +51,8 @@ def why_not(told: list[dict]) -> str: # Empty if nothing stands against it
             if not set(of["steps"]) & set(told[0]["kinds"][kind]["steps"]):
                 return f"rank {r} recorded none of the steps of rank 0"
             same = next(u for u in told if u["stage"] == t["stage"])["kinds"][kind]["names"]
-            if of["names"] != same: return f"rank {r} recorded different layers: {some_difference(of['names'], same)}"
+            others = "parameters" if kind == "updates" else "layers"
+            if of["names"] != same: return f"rank {r} recorded different {others}: {some_difference(of['names'], same)}"
         if not t["kinds"] and not set(t["heads"]["steps"]) & set(told[0]["heads"]["steps"]):
             return f"rank {r} recorded none of the steps of rank 0"
     return ""

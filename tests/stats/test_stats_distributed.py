@@ -8,11 +8,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
 
 import hooklab as hl
-from support.merged import differences, part_of_run
+from support.merged import differences, part_of_run, sgd
 from support.processes import failures_in, failures_in_two
 from support.sharded import (
     ADDS_GRADIENTS,
@@ -193,6 +194,23 @@ def what_cannot_be_merged(rank):
     with record(counts=True).on(llama()) as s, pytest.raises(RuntimeError, match="still records"): s.combine()
 
 
+def optimizers(rank):
+    "A state that is divided among the processes changes no number. What no record can be made of is told."
+    def run(model, make): return part_of_run(model, rank, 2, make_optimizer=make)
+    def divided(parameters): return ZeroRedundancyOptimizer(parameters, torch.optim.SGD, lr=.1)
+    check_numbers(run(DistributedDataParallel(llama()), divided), rank)
+
+    own = run(DistributedDataParallel(llama()), lambda p: sgd([*p][rank::2]))
+    before = own.updates.tables().clone()
+    with pytest.raises(ValueError, match="rank 1 recorded different parameters"): own.combine()
+    assert torch.equal(own.updates.tables(), before)
+
+    model = llama()
+    optimizer = sgd(model.parameters())
+    whole = run(fully_sharded(model), lambda p: optimizer).combine()
+    assert "other parameters in the optimizer" in str(hl.diagnose(whole))
+
+
 def who_does_not_come(rank):
     "Rank 1 does something else for a while: rank 0 is told, has lost nothing, and can try again."
     s = part_of_run(llama())
@@ -292,7 +310,7 @@ def prepare(folder):
 
 CHECKS = (data_parallel, gradients, no_step_waits, other_layers, sharded, llama_in_data_parallel, llama_fully_sharded,
           llama_in_tensor_parallel, llama_in_sequence_parallel, no_collective_more, files_and_copies,
-          what_cannot_be_merged, who_does_not_come, summands, heads_alone, pipeline,
+          what_cannot_be_merged, optimizers, who_does_not_come, summands, heads_alone, pipeline,
           pipeline_with_the_same_names)
 CHECKS = [check for check in CHECKS if not (ADDS_GRADIENTS and check is llama_fully_sharded)
           and not (PIPELINES_ABORT and check in (pipeline, pipeline_with_the_same_names))]

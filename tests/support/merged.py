@@ -7,8 +7,11 @@ from support.sharded import loss_of, words
 STEPS = 3
 
 
-def recorded(model, batches, **options):
-    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+def sgd(parameters): return torch.optim.SGD(parameters, lr=.1)
+
+
+def recorded(model, batches, make_optimizer=sgd, **options):
+    optimizer = make_optimizer(model.parameters())
     s = hl.ActivationStats(**{"include_paramless": True, "grads": True, "with_hist": True} | options)
     s.attention_too = True
     with s.on(model, optimizer):
