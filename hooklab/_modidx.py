@@ -5603,6 +5603,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                               'hooklab/stats/together.py'),
                                         'hooklab.stats.together.OneOfSeveral.whence': ( 'lib/stats/together.html#oneofseveral.whence',
                                                                                         'hooklab/stats/together.py'),
+                                        'hooklab.stats.together.apart': ('lib/stats/together.html#apart', 'hooklab/stats/together.py'),
                                         'hooklab.stats.together.merge_records': ( 'lib/stats/together.html#merge_records',
                                                                                   'hooklab/stats/together.py'),
                                         'hooklab.stats.together.merged_facts': ( 'lib/stats/together.html#merged_facts',

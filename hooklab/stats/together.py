@@ -48,14 +48,18 @@ def why_not(told: list[dict]) -> str: # Empty if nothing stands against it
         for kind, of in t["kinds"].items():
             if of["rows"] != told[0]["kinds"][kind]["rows"]:
                 return f"rank {r} recorded other numbers of {kind} than rank 0; give all the same options"
-            if not set(of["steps"]) & set(told[0]["kinds"][kind]["steps"]):
-                return f"rank {r} recorded none of the steps of rank 0"
+            if why := apart(r, of["steps"], told[0]["kinds"][kind]["steps"]): return why
             same = next(u for u in told if u["stage"] == t["stage"])["kinds"][kind]["names"]
             others = "parameters" if kind == "updates" else "layers"
             if of["names"] != same: return f"rank {r} recorded different {others}: {some_difference(of['names'], same)}"
-        if not t["kinds"] and not set(t["heads"]["steps"]) & set(told[0]["heads"]["steps"]):
-            return f"rank {r} recorded none of the steps of rank 0"
+        if not t["kinds"] and (why := apart(r, t["heads"]["steps"], told[0]["heads"]["steps"])): return why
     return ""
+
+
+def apart(rank: int, steps: list[int], first: list[int]) -> str:
+    "Why what `rank` recorded in these steps has nothing in common with that of rank 0."
+    if not first: return "rank 0 recorded no step"
+    return "" if set(steps) & set(first) else f"rank {rank} recorded none of the steps of rank 0"
 
 
 def some_difference(names: list[str], others: list[str]) -> str:

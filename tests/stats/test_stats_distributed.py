@@ -298,6 +298,8 @@ def heads_alone(rank):
     late = of_heads(llama())
     late.steps = [step + 10*rank for step in late.steps]
     with pytest.raises(ValueError, match="none of the steps"): late.combine()
+    with warnings.catch_warnings(action="ignore"), hl.AttentionStats().on(llama()) as nothing: pass
+    with pytest.raises(ValueError, match="rank 0 recorded no step"): nothing.combine()
 
 
 FOLDER = ""  # set in each process

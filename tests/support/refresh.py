@@ -19,10 +19,11 @@ def refresh(pages: list[Path]) -> list[str]:
     def one(page):
         problems = failure(REPO, page)
         print("\n".join(problems) or page, flush=True)
-        command(REPO, "nbdev-clean", "--fname", page)
         return problems
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return [problem for found in pool.map(one, pages) for problem in found]
+        problems = [problem for found in pool.map(one, pages) for problem in found]
+    command(REPO, "nbdev-clean")  # all of them, also those that are not run
+    return problems
 
 
 def refresh_more(page: Path):
