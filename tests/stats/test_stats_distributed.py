@@ -240,7 +240,7 @@ def in_a_pipeline(rank, schedule_class=None, cut=lambda model: model):
     optimizer = torch.optim.SGD(model.parameters(), lr=.1)
     s = hl.ActivationStats(include_paramless=True, grads=True, with_hist=True)
     s.attention_too = True
-    with s.on(model, optimizer):
+    with s.on(model, optimizer), hl.AttentionStats(sample=None).on(model) as heads:
         for step in range(3):
             optimizer.zero_grad()
             x, losses = words(step), []
@@ -248,8 +248,9 @@ def in_a_pipeline(rank, schedule_class=None, cut=lambda model: model):
             schedule.step(*given, target=x[:, 1:] if rank else None, losses=losses)
             optimizer.step()
             s.step(torch.stack(losses).mean() if losses else None)
-    assert s.stage == (rank,)
-    return s
+            heads.step()
+    assert s.stage == heads.stage == (rank,)
+    return s, heads
 
 
 def loss_of_stage(y, target): return torch.nn.functional.cross_entropy(y.flatten(0, 1), target.flatten())
@@ -258,7 +259,8 @@ def loss_of_stage(y, target): return torch.nn.functional.cross_entropy(y.flatten
 def pipeline(rank):
     from torch.distributed.pipelining import ScheduleGPipe
     for schedule in None, ScheduleGPipe:
-        s = in_a_pipeline(rank, schedule).combine()
+        s, heads = [record.combine() for record in in_a_pipeline(rank, schedule)]
+        for what in "entropy", "largest_logit": torch.testing.assert_close(heads.values(what), s.attention.values(what))
         wrong = differences(s, in_one_process())
         assert not wrong, wrong
         assert {f"blocks.{i}.norm1" for i in range(2)} <= set(s.facts["layers"])
@@ -269,12 +271,12 @@ def pipeline_with_the_same_names(rank):
     def cut(model):
         model.blocks = torch.nn.ModuleDict({"0": next(iter(model.blocks.values()))})
         return model
-    s = in_a_pipeline(rank, cut=cut).combine()
+    s, heads = [record.combine() for record in in_a_pipeline(rank, cut=cut)]
     whole = in_one_process()
     for stage, name in (0, "blocks.0"), (1, "blocks.1"):
         a, b = s.history.index(f"stage{stage}.blocks.0.attention.q"), whole.history.index(f"{name}.attention.q")
         torch.testing.assert_close(s.history.values("std")[a], whole.history.values("std")[b])
-    assert len(s.attention.names) == 2
+    assert len(s.attention.names) == 2 and heads.names == s.attention.names
 
 
 def of_heads(model, part=0, parts=1):
