@@ -135,7 +135,8 @@ def levels(text: str) -> float:
 
 def existing(text: str) -> Path:
     "A file that is there."
-    if (path := Path(text)).is_file(): return path
+    path = Path(text)
+    if path.is_file(): return path
     what = "is a folder, and no file" if path.is_dir() else "does not exist"
     raise ArgumentTypeError(f"{text} {what}")
 

@@ -91,7 +91,8 @@ class ForcingGradients(Forcing):
         "Go backward from every place where the graph was cut, with the gradients of the reference."
         ends, seeds = [], []
         for place, t in self.ends.items():
-            if (g := given.at(place)) is None or not t.requires_grad: continue
+            g = given.at(place)
+            if g is None or not t.requires_grad: continue
             ends.append(t)
             if side == "b": g = place.part.for_b(g)
             seeds.append(g.to(t.dtype).reshape(t.shape))
@@ -138,9 +139,9 @@ class GradientShare:
         if self.whole.most: return as_shares(self.own, self.noise, self.whole)
         return math.inf if self.own.most else 0., 0.
 
-# %% ../../nbs/lib/debug/backward.ipynb #062b0f11
-class GradientShares:
-    "The gradients that every layer makes of the reference's, in both models."
+# %% ../../nbs/lib/debug/backward.ipynb #fbdfb5e3
+class BackwardTrial:
+    "From the gradients of two models to rows."
     def __init__(self, trial: Trial, backward: Callable[[Any], Tensor]):
         self.trial, self.limit, self.owned = trial, FAULT, {}
         self.a, self.b = (Given(*noted_gradients(seen.model, trial.inputs, trial.named[side], backward, trial.call))
@@ -186,9 +187,6 @@ class GradientShares:
         noise = rounding_noise(lost, whole, *self.trial.precision.of(owner))
         self.owned.setdefault(owner, []).append(GradientShare(of, own, noise, whole, expected, found))
 
-# %% ../../nbs/lib/debug/backward.ipynb #fbdfb5e3
-class BackwardTrial(GradientShares):
-    "From the gradients of two models to rows."
     def rows(self, guilty: set[Stop]) -> list[ComparedRow]:
         "From the loss on; `guilty` are at fault in the forward pass."
         found, wrong, usual = [], bool(guilty), 0.
@@ -220,7 +218,7 @@ class BackwardTrial(GradientShares):
             found.append(size_of(difference(one, other)).share_of(size_of(one)))
         return found
 
-
+# %% ../../nbs/lib/debug/backward.ipynb #29ce33fd
 def _words(stop: Stop, shares: list[GradientShare]) -> str:
     "What kind of fault it is: parameters that only one model trains, and the two gradients that are furthest apart."
     found = []

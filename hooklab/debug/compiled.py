@@ -48,7 +48,8 @@ def compiled_row(
         args, kwargs = copied(inputs)
         with torch.compiler.set_stance("default"): result = call(m) if call else m(*args, **kwargs)
         for path, t in named_tensors(result):
-            if (v := plain.get(path)) is None or v.shape != tuple(t.shape): continue
+            v = plain.get(path)
+            if v is None or v.shape != tuple(t.shape): continue
             apart, whole = size_of(difference(shelf.get(v.key), t)), size_of(shelf.get(v.key))
             noise = rounding_noise(lost[v], whole, EPS[v.dtype], EPS[v.dtype]) if v in lost else whole
             found.append((apart.over(noise), apart.rms/(whole.rms or 1.), noise.rms/(whole.rms or 1.)))

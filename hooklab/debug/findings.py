@@ -20,9 +20,37 @@ from .places import Stop, TensorPlace, with_containers
 from .symptoms import dtype_in_words, in_numbers, in_padding, in_parameters, in_settings, shape_in_words
 from ..hooks.tree import tensors
 
-# %% ../../nbs/lib/debug/findings.ipynb #5cb2ad94
-class PairNumbers:
-    "Error, own share and noise of each pair of calls."
+# %% ../../nbs/lib/debug/findings.ipynb #f5f986a7
+UNEXPLAINED = 1e5 # In last bits: no rounding adds up to this
+
+
+def root_of(trial: Trial) -> Stop | None:
+    "The call of the model itself."
+    return next((stop for stop in trial.stops if stop.pair.is_root), None)
+
+
+def _within(call: LayerCall, other: LayerCall) -> bool:
+    while (call := call.parent) is not None:
+        if call is other: return True
+    return False
+
+
+def _other_shapes_given(stop: Stop) -> bool:
+    a, b = ({v.path: v.shape for v in call.inputs} for call in (stop.pair.a, stop.pair.b))
+    return any(a[path] != b[path] for path in a if path in b)
+
+
+def n_outputs(call: LayerCall) -> int | None:
+    "How many tensors the tuple or list that a call returned has; None for anything else."
+    x = call.outline
+    return sum(isinstance(part, Tensor) for part in x) if isinstance(x, tuple | list) else None
+
+# %% ../../nbs/lib/debug/findings.ipynb #01e306c4
+STANDS_OUT = 4. # How many times what is usual an inherited error is at least, forward and backward
+
+
+class Verdict:
+    "From a trial to rows."
     def __init__(self, trial: Trial, faults: dict[Stop, TensorPlace | None]):
         self.trial, self.faults = trial, faults
         self.stops = {stop.pair: stop for stop in trial.stops}
@@ -55,12 +83,6 @@ class PairNumbers:
         if mine is None or (stop in self.faults and share.ratio <= FAULT): mine = share.plain
         return as_shares(mine, share.noise, whole)
 
-# %% ../../nbs/lib/debug/findings.ipynb #f5f986a7
-UNEXPLAINED = 1e5 # In last bits: no rounding adds up to this
-
-
-class Blame(PairNumbers):
-    "Also finds the faults that were not measured."
     def blame_what_was_not_measured(self):
         "Other shapes, another number of outputs, and what nothing explains."
         self.add_shapes()
@@ -88,34 +110,6 @@ class Blame(PairNumbers):
         if self.faults or root is None: return
         if self.sizes(root.pair)[0] > UNEXPLAINED*max(self.trial.precision.of(root)): self.faults[root] = None
 
-
-def root_of(trial: Trial) -> Stop | None:
-    "The call of the model itself."
-    return next((stop for stop in trial.stops if stop.pair.is_root), None)
-
-
-def _within(call: LayerCall, other: LayerCall) -> bool:
-    while (call := call.parent) is not None:
-        if call is other: return True
-    return False
-
-
-def _other_shapes_given(stop: Stop) -> bool:
-    a, b = ({v.path: v.shape for v in call.inputs} for call in (stop.pair.a, stop.pair.b))
-    return any(a[path] != b[path] for path in a if path in b)
-
-
-def n_outputs(call: LayerCall) -> int | None:
-    "How many tensors the tuple or list that a call returned has; None for anything else."
-    x = call.outline
-    return sum(isinstance(part, Tensor) for part in x) if isinstance(x, tuple | list) else None
-
-# %% ../../nbs/lib/debug/findings.ipynb #01e306c4
-STANDS_OUT = 4. # How many times what is usual an inherited error is at least, forward and backward
-
-
-class Verdict(Blame):
-    "From a trial to rows."
     def rows(self) -> list[ComparedRow]:
         found, usual = [], 0.  # `usual`: the greatest error before the first fault
         for pair in self.trial.pairs:
@@ -143,7 +137,7 @@ class Verdict(Blame):
             if self.order[pair.b] >= self.order[at]: return True
         return False
 
-
+# %% ../../nbs/lib/debug/findings.ipynb #e9deb400
 def _rows_without_numbers(pair: Pair, faulty: bool) -> list[ComparedRow]:
     "Rows of calls that have no partner, or one of another shape."
     a, b = pair.a, pair.b
@@ -235,7 +229,8 @@ def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
 
 def proof(trial: Trial, faults: list[Stop], before: float) -> list[str]:
     "A sentence that says whether the faults explain all that differs."
-    if (after := with_reference_in_place(trial, faults)) is None: return []
+    after = with_reference_in_place(trial, faults)
+    if after is None: return []
     result = "result in its" if len(faults) == 1 else "results in their"
     start = f"With the reference's {result} place, the models' outputs"
     if not after: return [f"{start} agree bit for bit."]

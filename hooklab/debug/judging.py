@@ -139,9 +139,14 @@ class Share:
         if self.own is None: return self.ratio > ROUGH
         return self.ratio > FAULT or self.plain.over(self.noise) > ROUGH
 
-# %% ../../nbs/lib/debug/judging.ipynb #d3f6faa1
-class ForcedRuns:
-    "Two passes and their pairs, and runs of either model with the reference's numbers."
+# %% ../../nbs/lib/debug/judging.ipynb #73158d36
+def _was_equal(stop: Stop) -> bool:
+    "Were all numbers that went in and out equal, bit for bit, before anything was forced?"
+    return all(part.a.key == part.b.key for part in [*stop.entry, *stop.exit])
+
+# %% ../../nbs/lib/debug/judging.ipynb #eb3bfaec
+class Trial:
+    "What the forced runs say about two passes: whose numbers are their own fault."
     def __init__(self, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any, named: dict[str, dict],
                  call: Callable | None):
         self.a, self.b, self.pairs, self.inputs, self.named, self.call = a, b, pairs, inputs, named, call
@@ -171,9 +176,6 @@ class ForcedRuns:
         whole = size_of(self.a.shelf.get(place.part.a.key))
         return rounding_noise(loss, whole, *self.precision.of(place.owner))
 
-# %% ../../nbs/lib/debug/judging.ipynb #73158d36
-class PlainTrial(ForcedRuns):
-    "Where the candidate differs when each of its layers is given the reference's numbers."
     def compare_plainly(self):
         "Run the candidate forced, and note every place where its numbers are not the reference's, bit for bit."
         self.shares = {}
@@ -203,27 +205,21 @@ class PlainTrial(ForcedRuns):
         apart = difference(part.for_b(self.a.shelf.get(part.a.key)), self.b.shelf.get(part.b.key))
         return Share(size_of(apart), noise=self.noise(place, Size()))
 
-
-def _was_equal(stop: Stop) -> bool:
-    "Were all numbers that went in and out equal, bit for bit, before anything was forced?"
-    return all(part.a.key == part.b.key for part in [*stop.entry, *stop.exit])
-
-# %% ../../nbs/lib/debug/judging.ipynb #eb3bfaec
-class Trial(PlainTrial):
-    "What the forced runs say about two passes: whose numbers are their own fault."
     def measure(self):
         "What is left of the differences in float64, and what rounding explains."
         if self.problems: return
         shelf, skip = self.a.shelf, self.unequal()
 
         def at_reference(place, part, t):
-            if (share := self.shares.get(place)) is None: return
+            share = self.shares.get(place)
+            if share is None: return
             lost = difference(widened(shelf.get(part.a.key)), t)
             share.loss, share.lost = size_of(lost), shelf.put(lost.float())
             share.noise = self.noise(place, share.loss)
 
         def at_candidate(place, part, t):
-            if (share := self.shares.get(place)) is None or share.lost is None: return
+            share = self.shares.get(place)
+            if share is None or share.lost is None: return
             share.own = size_of(difference(part.for_b(self.expected(place)), t))
             share.arrived = t.float() if share.own.over(share.noise) > FAULT else None
 

@@ -24,9 +24,9 @@ from .second_look import clear_by_flags, clear_in_blocks, clear_near_noise, seco
 from .side_by_side import LiveSide, SideBySide
 from ..hooks.float64 import widened
 
-# %% ../../nbs/lib/debug/record-trial.ipynb #a6e264e1
-class RecordTrial(Trial):
-    "A record and a pass of a model, and what the model does when it is given the recorded numbers."
+# %% ../../nbs/lib/debug/record-trial.ipynb #a4462a5d
+class MeasuredTrial(Trial):
+    "A trial of a record and a pass of a model, with the losses that were recorded."
     def __init__(self, record: Record, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any,
                  named: dict[str, nn.Module], call: Any):
         super().__init__(a, b, pairs, inputs, {"b": named}, call)
@@ -61,9 +61,6 @@ class RecordTrial(Trial):
         if side == "a": raise RuntimeError("the reference was recorded, and cannot run again")
         super().run(side, *args, **options)
 
-# %% ../../nbs/lib/debug/record-trial.ipynb #a4462a5d
-class MeasuredTrial(RecordTrial):
-    "As above, with the losses that were recorded."
     def compare_plainly(self):
         super().compare_plainly()
         self.shares = {place: share for place, share in self.shares.items() if place.owner not in self.open}

@@ -93,7 +93,8 @@ def among_samples(trial: MeasuredTrial, faults: dict[Stop, Any]) -> dict[Stop, T
     "The layer at which the samples part first, if it could not be judged by forcing, and no fault comes before it."
     if not any(trial.sampled.values()): return {}
     trial.beside = beside(trial)
-    if (found := blamed(trial.beside)) is None: return {}
+    found = blamed(trial.beside)
+    if found is None: return {}
     other, place = found
     stop = next(stop for stop in trial.stops if stop.pair is other.pair)
     was_judged = stop not in trial.open and not trial.sampled[stop]
@@ -141,7 +142,8 @@ def compare_two_records(one: Any, other: Any, *, pairs: Any, names: Any) -> Comp
         trial = SideBySide(a, b, found)
         trial.compare_all()
         verdict = SideVerdict(trial, {})
-        if fault := blamed(trial): verdict.faults = dict([fault])
+        fault = blamed(trial)
+        if fault: verdict.faults = dict([fault])
         verdict.blame_what_was_not_measured()
         put_in_words(verdict, lambda stop, place: [words_of_records(trial, stop, place)])
         rows = verdict.rows()

@@ -80,7 +80,8 @@ class SpillFile:
         self.file.seek(start)
         left = memoryview(content.numpy())
         while len(left):
-            if not (taken := self.file.readinto(left)): raise OSError("a temporary file was cut off by somebody")
+            taken = self.file.readinto(left)
+            if not taken: raise OSError("a temporary file was cut off by somebody")
             left = left[taken:]
         return content
 
@@ -99,7 +100,8 @@ class Unchanged:
 
     def remember(self, t: Tensor, key: int):
         by_id, i = self.by_id, id(t)
-        if (now := _state(t)) is not None: by_id[i] = weakref.ref(t, lambda _: by_id.pop(i, None)), now, key
+        now = _state(t)
+        if now is not None: by_id[i] = weakref.ref(t, lambda _: by_id.pop(i, None)), now, key
 
     def find(self, t: Tensor) -> int | None:
         "The key under which `t` is remembered, if it is."

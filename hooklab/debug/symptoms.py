@@ -157,8 +157,10 @@ def in_numbers(a: Tensor, b: Tensor, names: tuple = OF_OUTPUTS) -> Iterator[str]
     apart = b - a
     if not bool(apart.any()): return
     for pattern in (_rounded, _scaled, _shifted, _transposed, _permuted):
-        if text := pattern(a, b, apart): yield text
-    if text := _in_places(a, b, apart, names): yield text
+        text = pattern(a, b, apart)
+        if text: yield text
+    text = _in_places(a, b, apart, names)
+    if text: yield text
 
 # %% ../../nbs/lib/debug/symptoms.ipynb #3fa61b22
 def in_parameters(a: nn.Module, b: nn.Module) -> Iterator[str]:

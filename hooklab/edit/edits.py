@@ -114,7 +114,7 @@ class Edit(MemberHook):
         if self.removed: return None  # by another hook on this layer, while torch was calling them all
         if rerun and g.call is not None:
             raise RuntimeError("call= does not go with checkpointing, which runs calls again without saying which")
-        if not rerun: self.n_calls = 1 if compiling and not g.rooted else number + 1  # see Results.add
+        if not rerun: self.n_calls = 1 if compiling and not g.rooted else number + 1  # see Hook.add
         if g.call is not None and g.call != number: return None
         self.fired = True
         if compiling: return g.new(m, given)

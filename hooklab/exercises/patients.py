@@ -54,9 +54,11 @@ def admitted(plan: Plan, seed: int) -> Training:
     plant(p, plan)
     return p
 
-# %% ../../nbs/lib/exercises/patients.ipynb #6f513817
-class Examined(Training):
-    "A training with a planted disease, and what may be known of it."
+# %% ../../nbs/lib/exercises/patients.ipynb #2e0eb070
+class Patient(Training):
+    """A model, its data and its training loop with one planted disease. Examine `model`, `optimizer`, `loss`, `x`, `y`,
+    `prepare`, `rows`, `batch` and `step`, with hooks, before, while and after `train()` runs. A patient is the same
+    each time: `hl.patient(7)` is one before its first step."""
     def __init__(self, seed: int, difficulty: int | None = None):
         self._plan, self._asked = plan_of(seed, difficulty), difficulty
         super().__init__(self._plan.kind, seed)
@@ -93,11 +95,6 @@ class Examined(Training):
                 "Examine it with hooks while train() runs, name it with check(disease, layer), and treat it with "
                 "treat(f).")
 
-# %% ../../nbs/lib/exercises/patients.ipynb #2e0eb070
-class Patient(Examined):
-    """A model, its data and its training loop with one planted disease. Examine `model`, `optimizer`, `loss`, `x`, `y`,
-    `prepare`, `rows`, `batch` and `step`, with hooks, before, while and after `train()` runs. A patient is the same
-    each time: `hl.patient(7)` is one before its first step."""
     def check(
         self,
         disease: str, # Its name: the id of a finding, or what people call it

@@ -24,13 +24,13 @@ N_STEPS, BATCH = 150, 32
 GUESS = math.log(CLASSES)  # the loss of an answer that ignores the input
 
 
-def usual_batch(p: "Setup", i: int) -> tuple[Tensor, Tensor]:
+def usual_batch(p: "Training", i: int) -> tuple[Tensor, Tensor]:
     "Inputs and labels for a step."
     rows = p.rows[i]
     return p.prepare(p.x[rows]), p.y[rows]
 
 
-def usual_step(p: "Setup", x: Tensor, y: Tensor) -> Tensor:
+def usual_step(p: "Training", x: Tensor, y: Tensor) -> Tensor:
     "A step of training; returns the loss."
     p.model.train()
     loss = p.loss(p.model(x), y)
@@ -48,9 +48,9 @@ def standardized(x: Tensor) -> Callable[[Tensor], Tensor]:
 
 def as_it_is(x: Tensor) -> Tensor: return x
 
-# %% ../../nbs/lib/exercises/twins.ipynb #06613d1c
-class Setup:
-    "A model, its data, and what trains it."
+# %% ../../nbs/lib/exercises/twins.ipynb #f5e7979f
+class Training:
+    "A model, its data and its training loop."
     def __init__(
         self,
         kind: str, # Which network: `relu`, `tanh`, `cnn` or `rnn`
@@ -81,9 +81,6 @@ class Setup:
         raise NotYet("The model may be changed in place, and not be replaced: set a layer, a weight or a bias of "
                      "`patient.model`.")
 
-# %% ../../nbs/lib/exercises/twins.ipynb #f5e7979f
-class Training(Setup):
-    "A model, its data and its training loop."
     def train(
         self,
         steps: int = N_STEPS, # How many; a second call goes on where the first has stopped

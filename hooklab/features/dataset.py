@@ -99,7 +99,8 @@ class StoredFeatures(Dataset):
         "Rows from `start` to before `end`: of each file, which is mapped into memory, just those."
         parts = []
         for i in range(bisect_right(self.starts, start) - 1, len(self.files)):
-            if (begin := self.starts[i]) >= end: break
+            begin = self.starts[i]
+            if begin >= end: break
             with open_shard(self.files[i]) as f:
                 parts.append(f.get_slice(self.name)[max(start - begin, 0):end - begin])
         return parts[0] if len(parts) == 1 else torch.cat(parts)

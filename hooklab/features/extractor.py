@@ -21,26 +21,8 @@ from ..hooks.select import is_sharded, named_layers, unwrap
 from ..hooks.copies import HookWarning, Live, current_level, versions
 from ..hooks.tree import map_tensors
 
-# %% ../../nbs/lib/features/extractor.ipynb #8e860625
-class Complete(nn.Module):
-    "An extractor that checks whether everything it was asked for has come."
-    def _check_complete(self, taking, takers):
-        "Nothing that did not run goes unnoticed."
-        calls = {h.name: h for h in takers}
-        for key in self.wanted.must_come:
-            if self.wanted.key(key) in taking.found: continue
-            h = calls[key if key in calls else key.rsplit("#", 1)[0]]
-            why = h.why_silent()
-            times = "once" if h.n_ran == 1 else f"{h.n_ran} times"
-            if h.fired: why = f"{h.name} ran {times}, and calls are counted from 0"
-            raise RuntimeError(f"{key} was asked for and did not run in this pass: {why}")
-        silent = [h for h in takers if not h.fired]
-        if not silent or self._said: return
-        self._said = True
-        warnings.warn(f"{', '.join(h.name for h in silent)}: {silent[0].why_silent()}", HookWarning, stacklevel=5)
-
 # %% ../../nbs/lib/features/extractor.ipynb #e87f4657
-class FeatureExtractor(Complete):
+class FeatureExtractor(nn.Module):
     "Call a model, and get what the layers asked for returned."
     __call__: Callable[..., dict[str, Any]]  # what a call gives, for type checkers: a plain `nn.Module` says Any
 
@@ -62,6 +44,21 @@ class FeatureExtractor(Complete):
             raise ValueError(f"to={self.dtype} would cut features to integers")
         self.model, self.detach, self.stop = model, detach, stop
         self.training, self._said, self._uncopied = model.training, False, False
+
+    def _check_complete(self, taking, takers):
+        "Nothing that did not run goes unnoticed."
+        calls = {h.name: h for h in takers}
+        for key in self.wanted.must_come:
+            if self.wanted.key(key) in taking.found: continue
+            h = calls[key if key in calls else key.rsplit("#", 1)[0]]
+            why = h.why_silent()
+            times = "once" if h.n_ran == 1 else f"{h.n_ran} times"
+            if h.fired: why = f"{h.name} ran {times}, and calls are counted from 0"
+            raise RuntimeError(f"{key} was asked for and did not run in this pass: {why}")
+        silent = [h for h in takers if not h.fired]
+        if not silent or self._said: return
+        self._said = True
+        warnings.warn(f"{', '.join(h.name for h in silent)}: {silent[0].why_silent()}", HookWarning, stacklevel=5)
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         "Call the model with what is given. The features come in the order in which the calls finished."
@@ -154,4 +151,5 @@ class Taker(LayerHook):
         # another thread may run the same model, and checkpointing runs layers again: these are not calls of this pass
         if self.group.ended or not compiling and self.group.place not in (None, place()): return
         number, self.n_ran, self.fired = self.n_ran, self.n_ran + 1, True
-        if keys := self.group.wanted.keys(self.name, number): self.group.take(keys, given[-1])
+        keys = self.group.wanted.keys(self.name, number)
+        if keys: self.group.take(keys, given[-1])

@@ -34,7 +34,8 @@ class StandIn:
     def __call__(self, *args, **kwargs): return self.f(*args, **kwargs)
 
     def __del__(self):
-        if (book := self.book()) is not None: book.pop(self.number, None)
+        book = self.book()
+        if book is not None: book.pop(self.number, None)
 
 # %% ../../nbs/lib/hooks/books.ipynb #824e283c
 def entered(state: dict, name: str, number: int, f: Any) -> Book:

@@ -164,7 +164,8 @@ class GradientHook(LayerHook):
 
 def _arrived(hook: weakref.ref, call, *given):
     "Pass on the gradients of a call. The graph holds the hook only weakly, so it may be gone."
-    if (h := hook()) is not None: h.gradients(call, *given)
+    h = hook()
+    if h is not None: h.gradients(call, *given)
 
 # %% ../../nbs/lib/hooks/calls.ipynb #4478b781
 def listen(

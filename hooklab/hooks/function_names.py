@@ -60,7 +60,8 @@ def wanted_functions(
     "The functions that were asked for; an error for what torch does not call a function of its own."
     found = {}
     for function in asked if isinstance(asked, list | tuple | set) else [asked]:
-        if (operation := getattr(function, "_opoverload", None)) is not None: function = operation  # a custom operation
+        operation = getattr(function, "_opoverload", None)
+        if operation is not None: function = operation  # a custom operation
         if not _is_torchs(function): raise TypeError(_no_function(function))
         found[function_name(function)] = function
     if not found: raise ValueError("no function was asked for: the list is empty")

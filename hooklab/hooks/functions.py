@@ -146,7 +146,8 @@ NO_GRADIENT = ("called, but no gradient of its output came (was backward called 
 
 def _gradient_arrived(group: weakref.ref, call, order, thread, _, *given):
     "Keep a call whose gradient has arrived. The graph holds the group only weakly, so it may be gone."
-    if (g := group()) is None or g.closed: return
+    g = group()
+    if g is None or g.closed: return
     gradients = map_tensors(own_copy, given[-1])
     is_one = len(gradients) == 1 and isinstance(call.output, Tensor)
     call.gradient = gradients[0] if is_one else gradients

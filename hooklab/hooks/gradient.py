@@ -127,9 +127,45 @@ class _Changes:
 
     def __bool__(self): return self.counter._version != self.before
 
-# %% ../../nbs/lib/hooks/gradient.ipynb #90d799c7
-class Collected:
-    "Collects the gradients of one call as they pass, and hands them over once all have arrived."
+# %% ../../nbs/lib/hooks/gradient.ipynb #ee5d0e73
+class GradientCall:
+    "Finds the nodes where the gradients of one call of a layer pass, and collects the gradients there."
+    def __init__(
+        self,
+        out: Any, # What the layer returned
+        done: Callable, # Called as `done(self, gradients of what the entrance was given…, gradients of the output)`
+        entrance: Entrance | None = None, # Where the inputs are attached; without it, only gradients of the output
+    ):
+        outputs = tensors(out)
+        self.done, self.outlines, self.out_outline = done, entrance.outlines if entrance else (), _outline(out)
+        self.n_out, self.n_in = len(outputs), len(entrance.inputs) if entrance else 0
+        self.task, self.missing, self.expected, self.either, self.leaves = None, 0, 0, [], []
+        exits, views, returned, inputs = {}, {}, set(), entrance.inputs if entrance else []
+        for number, t in enumerate(outputs):
+            if not t.requires_grad: continue
+            node, output_nr = edge = _edge(t)
+            same = [i for i, e in enumerate(inputs) if e == edge]  # an input that is returned as it is
+            returned.add(edge)
+            if _is_whole_view(t): views[node] = self._listen_at_view(t, (number, output_nr, same), entrance)
+            else: exits.setdefault(node, []).append((number, output_nr, same))
+        computed = {t.grad_fn for t in outputs}
+        for node, places in exits.items():
+            handle = self._listen(node.register_prehook, self.at_output, places)
+            if node not in computed: self.leaves.append((node, handle))
+        if not entrance: return
+        readers = _readers(outputs, entrance, returned)
+        for node, places in readers.items():
+            if node in views: self._listen(node.register_hook, self.at_input, places, views[node][0], False)
+            else: self._listen(node.register_hook, self.at_input, places)
+        if readers: return
+        # no gradient of an input will arrive: wait until the hooks that see only the outputs have been called
+        for node in exits:
+            handle = self._listen(node.register_hook, self.at_end, ())
+            if node not in computed: self.leaves.append((node, handle))
+        for node, (changed, base) in views.items():
+            self._listen(node.register_hook, self.at_end, (), changed, False)
+            self._listen(base.register_hook, self.at_end, (), changed, True)
+
     def if_so(self, changed, if_changed, f, places, *given):
         if bool(changed) == if_changed: f(places, *given)
 
@@ -185,45 +221,6 @@ class Collected:
         grad_in, grad_out = iter(self.grad_in), iter(self.grad_out)
         self.grad_in = self.grad_out = None
         self.done(self, *[_filled(outline, grad_in) for outline in self.outlines], _filled(self.out_outline, grad_out))
-
-# %% ../../nbs/lib/hooks/gradient.ipynb #ee5d0e73
-class GradientCall(Collected):
-    "Finds the nodes where the gradients of one call of a layer pass, and collects the gradients there."
-    def __init__(
-        self,
-        out: Any, # What the layer returned
-        done: Callable, # Called as `done(self, gradients of what the entrance was given…, gradients of the output)`
-        entrance: Entrance | None = None, # Where the inputs are attached; without it, only gradients of the output
-    ):
-        outputs = tensors(out)
-        self.done, self.outlines, self.out_outline = done, entrance.outlines if entrance else (), _outline(out)
-        self.n_out, self.n_in = len(outputs), len(entrance.inputs) if entrance else 0
-        self.task, self.missing, self.expected, self.either, self.leaves = None, 0, 0, [], []
-        exits, views, returned, inputs = {}, {}, set(), entrance.inputs if entrance else []
-        for number, t in enumerate(outputs):
-            if not t.requires_grad: continue
-            node, output_nr = edge = _edge(t)
-            same = [i for i, e in enumerate(inputs) if e == edge]  # an input that is returned as it is
-            returned.add(edge)
-            if _is_whole_view(t): views[node] = self._listen_at_view(t, (number, output_nr, same), entrance)
-            else: exits.setdefault(node, []).append((number, output_nr, same))
-        computed = {t.grad_fn for t in outputs}
-        for node, places in exits.items():
-            handle = self._listen(node.register_prehook, self.at_output, places)
-            if node not in computed: self.leaves.append((node, handle))
-        if not entrance: return
-        readers = _readers(outputs, entrance, returned)
-        for node, places in readers.items():
-            if node in views: self._listen(node.register_hook, self.at_input, places, views[node][0], False)
-            else: self._listen(node.register_hook, self.at_input, places)
-        if readers: return
-        # no gradient of an input will arrive: wait until the hooks that see only the outputs have been called
-        for node in exits:
-            handle = self._listen(node.register_hook, self.at_end, ())
-            if node not in computed: self.leaves.append((node, handle))
-        for node, (changed, base) in views.items():
-            self._listen(node.register_hook, self.at_end, (), changed, False)
-            self._listen(base.register_hook, self.at_end, (), changed, True)
 
     def _listen(self, register, f, places, changed=None, if_changed=False):
         # Hooks on nodes go with the graph, so there is nothing to remove. The exception is the node of a tensor that

@@ -98,10 +98,17 @@ class End(Port):
     __slots__ = ()
     def __call__(self, m, *given): self.hook.running = False
 
-# %% ../../nbs/lib/hooks/group.ipynb #d1531dd9
-class RootPasses:
-    "Knows when a pass of the root begins and ends."
-    def __init__(self, root: nn.Module | None):
+# %% ../../nbs/lib/hooks/group.ipynb #18f80406
+class Group:
+    "The life of hooks that were attached together, and of a pass of their root."
+    port = None  # the port of all its hooks; None if the class of each hook says it
+    due = False  # whether a hook that never fires is worth a warning
+    keep = None  # how many calls each hook keeps; None for those of the pass, or the last one without a root
+    said = False  # whether the warning about split compiled code has been given
+
+    def __init__(self, kind, f=None, root=None, *, with_kwargs=False, prepend=False, always_call=False):
+        if f is not None and not callable(f):
+            raise TypeError(f"what {kind} calls must be a function, not a {type(f).__name__}")
         if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
         if root is not None: refuse_opaque(root)
         self.root, self.rooted = root, root is not None  # compiled code must not touch the model, so it asks `rooted`
@@ -109,6 +116,21 @@ class RootPasses:
         self.running = self.began = False  # `running`: the root is being called now
         self.trial = False  # whether it is only to learn the shapes in a pipeline
         self.microbatch = None  # of a pipeline, what the root is called with
+        self.kind, self.f = kind, f
+        asked = {"with_kwargs": with_kwargs, "prepend": prepend, "always_call": always_call}
+        self.options = {name: True for name, wanted in asked.items() if wanted}
+        self.closed = False
+
+    def attach(self, hooks: list):
+        "Called with the hooks of the group: attaches all of them, or none."
+        _let_compiled_code_see_hooks()
+        self.hooks = hooks
+        try:
+            for h in hooks: h.handles = h.register()
+            self.attach_root()
+        except BaseException:
+            self.close(report=False)
+            raise
 
     def attach_root(self):
         if self.root is None: return
@@ -135,34 +157,6 @@ class RootPasses:
 
     def clear(self):
         for h in self.hooks: h.clear()
-
-# %% ../../nbs/lib/hooks/group.ipynb #18f80406
-class Group(RootPasses):
-    "The life of hooks that were attached together."
-    port = None  # the port of all its hooks; None if the class of each hook says it
-    due = False  # whether a hook that never fires is worth a warning
-    keep = None  # how many calls each hook keeps; None for those of the pass, or the last one without a root
-    said = False  # whether the warning about split compiled code has been given
-
-    def __init__(self, kind, f=None, root=None, *, with_kwargs=False, prepend=False, always_call=False):
-        if f is not None and not callable(f):
-            raise TypeError(f"what {kind} calls must be a function, not a {type(f).__name__}")
-        super().__init__(root)
-        self.kind, self.f = kind, f
-        asked = {"with_kwargs": with_kwargs, "prepend": prepend, "always_call": always_call}
-        self.options = {name: True for name, wanted in asked.items() if wanted}
-        self.closed = False
-
-    def attach(self, hooks: list):
-        "Called with the hooks of the group: attaches all of them, or none."
-        _let_compiled_code_see_hooks()
-        self.hooks = hooks
-        try:
-            for h in hooks: h.handles = h.register()
-            self.attach_root()
-        except BaseException:
-            self.close(report=False)
-            raise
 
     def close(self, report, in_context=False):
         "Remove everything, and warn about hooks that should have fired and did not."

@@ -6,24 +6,28 @@
 __all__ = ['Hook', 'hook_output', 'Hooks', 'hook_outputs']
 
 # %% ../../nbs/lib/hooks/hook.ipynb #b0880cde
+import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self, overload
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from .calls import check_layers
+from .calls import GradientHook, check_layers
+from .copies import HookWarning, Live, own_copy, versions
 from .group import Group
-from .keeping import HookGroup, KeepingHook, last_given
+from .keeping import HookGroup, last_given
 from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, runs
-from .tree import shape_text
+from .tree import map_tensors, shape_text
 
 # %% ../../nbs/lib/hooks/hook.ipynb #25f8470b
 Layers = nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module]  # the layers to hook
 
 # %% ../../nbs/lib/hooks/hook.ipynb #5d4ad7aa
-class Hook(KeepingHook):
+class Hook(GradientHook):
     "Call `hook_func` whenever `m` runs, and keep what it returns in `stored`."
-    __slots__ = ()
+    __slots__ = "n_calls", "_calls", "_order"
 
     def __init__(
         self,
@@ -41,9 +45,100 @@ class Hook(KeepingHook):
         **options: bool, # `with_kwargs`, `prepend` and `always_call`, as in torch
     ):
         group = HookGroup(hook_func, is_forward, detach, cpu, gather, kind=kind, root=root, keep=keep, **options)
-        super().__init__(name or type(m).__name__, m, group)
+        self._join(name or type(m).__name__, m, group)
         check_layers([(self.name, m)])
         group.attach([self])
+
+    def _join(self, name: str, m: Any, group: Group):
+        "Become a hook of `group`, which attaches it."
+        GradientHook.__init__(self, name, m, group)
+        self.n_calls: int = 0 # How often the layer was called in this pass
+        self._calls = ()
+        self._order = None  # the numbers of the calls, for gradients, which arrive in reverse
+
+    @property
+    def calls(self) -> list:
+        "What `hook_func` returned in each kept call of this pass, in the order of the calls."
+        return [c.read(self.name) if type(c) is Live else c for c in self._calls]
+
+    @property
+    def stored(self) -> Any:
+        "What `hook_func` returned last; None if the layer has not run in this pass."
+        if not self._calls: return None
+        return c.read(self.name) if type(c := self._calls[-1]) is Live else c
+
+    @property
+    def state(self) -> str:
+        "Whether it is removed, or else how often it was called, in words."
+        if self.removed: return "removed"
+        return "1 call" if self.n_calls == 1 else f"{self.n_calls} calls"
+
+    def clear(self):
+        "Forget what was stored; called when a pass begins."
+        self._calls, self._order, self.n_calls = (), None, 0
+
+    def add(self, value, number=None, in_pass=None, compiling=False):
+        "For subclasses: keep `value`; for gradients, `number` says of which call."
+        self.fired = True
+        if self.removed: return  # its own function removed it
+        g = self.group
+        if in_pass is None: in_pass = g.running
+        limit = g.keep or (None if in_pass else 1)
+        if number is not None: self._insert(value, number)
+        elif limit == 1 or not self._calls: self._calls = [value]
+        else: self._calls.append(value)
+        if limit and len(self._calls) > limit: self._forget_first(limit)
+        # Compiled code is compiled again for each value of a counter. A root restarts the counter in each pass; without
+        # a root the counter only says "once".
+        self.n_calls = 1 if compiling and not g.rooted else self.n_calls + 1
+
+    def _insert(self, value, number):
+        "Gradients of the last call arrive first; they are kept in the order of the calls."
+        if self._order is None: self._order, self._calls = [], []
+        i = bisect_left(self._order, number)
+        if i < len(self._order) and self._order[i] == number: self._calls[i] = value  # a second backward pass
+        else:
+            self._calls.insert(i, value)
+            self._order.insert(i, number)
+
+    def _forget_first(self, limit):
+        del self._calls[:-limit]
+        if self._order: del self._order[:-limit]
+
+    def saw(self, layer, given, compiling):
+        output = given[-1]
+        if compiling or not self.group.plain_store or not isinstance(output, Tensor): value = self.kept(layer, *given)
+        else:  # a shortcut for what `kept` does
+            try: value = own_copy(output)
+            except Exception as e: value = self.left_alone(e)
+        self.add(value, compiling=compiling)
+
+    def gradients(self, call, *given):
+        if not self.removed: self.add(self.kept(self._module, *given), call.number, call.in_pass)
+
+    def kept(self, module, *given):
+        "For subclasses: what `hook_func` returns for `given`, with copies of what belongs to the layer."
+        g = self.group
+        # another hook on this layer may have removed it during this call
+        if self.removed or g.trial: return None
+        self.fired = True
+        if g.f is last_given: given = given[-1:]
+        if torch.compiler.is_compiling():  # not `g.show`: before torch 2.9, `Tensor.detach` itself cannot be compiled
+            return g.own(g.f(module, *map_tensors(g.shown, given)), given)
+        try: shown, before = map_tensors(g.show, given), versions(given)
+        except Exception as e: return self.left_alone(e)
+        value = g.f(module, *shown)
+        if before != versions(given):
+            warnings.warn(f"the hook function of {self.name} changed a tensor in place although it was only to look at "
+                          "it, and the model goes on with the changed tensor; work on a copy, or use edit_output",
+                          HookWarning, stacklevel=4)
+        if self.removed: return None  # its own function removed it
+        try: return g.own(value, given)
+        except Exception as e: return self.left_alone(e)
+
+    def left_alone(self, error):
+        if self.group.gather: raise error  # the other processes wait for this one
+        super().left_alone(error)
 
     @property
     def hook(self) -> Any: return self.handles[0] if self.handles else None # Its handle, as in fastai, while it is on
@@ -73,13 +168,13 @@ class Hook(KeepingHook):
 class MemberHook(Hook):
     "A hook in an existing group, which attaches it."
     __slots__ = ()
-    def __init__(self, name: str, m: Any, group: Group): KeepingHook.__init__(self, name, m, group)
+    def __init__(self, name: str, m: Any, group: Group): self._join(name, m, group)
 
 
 def _joining(name: str, m: nn.Module | None, group: Group) -> Hook:
     "A plain `Hook` in an existing group. Its own constructor would make a group, and take longer."
     h = Hook.__new__(Hook)
-    KeepingHook.__init__(h, name, m, group)
+    h._join(name, m, group)
     return h
 
 

@@ -6,15 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/lib/hooks/keeping.ipynb #52948c31
-import warnings
-from bisect import bisect_left
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from .calls import GradientHook
-from .copies import HookWarning, Live, gathered, own_copy, shares_memory, stands_for_many, versions
+from .copies import Live, gathered, own_copy, shares_memory, stands_for_many
 from .group import Group
 from .tree import map_tensors, tensors
 
@@ -71,103 +66,3 @@ class HookGroup(Group):
     def let_go(self):
         super().let_go()
         self.show = None
-
-# %% ../../nbs/lib/hooks/keeping.ipynb #984efa3a
-class Results(GradientHook):
-    "Keeps a result for each call of the pass."
-    __slots__ = "n_calls", "_calls", "_order"
-
-    def __init__(self, name, module, group):
-        super().__init__(name, module, group)
-        self.n_calls: int = 0 # How often the layer was called in this pass
-        self._calls = ()
-        self._order = None  # the numbers of the calls, for gradients, which arrive in reverse
-
-    @property
-    def calls(self) -> list:
-        "What `hook_func` returned in each kept call of this pass, in the order of the calls."
-        return [c.read(self.name) if type(c) is Live else c for c in self._calls]
-
-    @property
-    def stored(self) -> Any:
-        "What `hook_func` returned last; None if the layer has not run in this pass."
-        if not self._calls: return None
-        return c.read(self.name) if type(c := self._calls[-1]) is Live else c
-
-    @property
-    def state(self) -> str:
-        "Whether it is removed, or else how often it was called, in words."
-        if self.removed: return "removed"
-        return "1 call" if self.n_calls == 1 else f"{self.n_calls} calls"
-
-    def clear(self):
-        "Forget what was stored; called when a pass begins."
-        self._calls, self._order, self.n_calls = (), None, 0
-
-    def add(self, value, number=None, in_pass=None, compiling=False):
-        "For subclasses: keep `value`; for gradients, `number` says of which call."
-        self.fired = True
-        if self.removed: return  # its own function removed it
-        g = self.group
-        if in_pass is None: in_pass = g.running
-        limit = g.keep or (None if in_pass else 1)
-        if number is not None: self._insert(value, number)
-        elif limit == 1 or not self._calls: self._calls = [value]
-        else: self._calls.append(value)
-        if limit and len(self._calls) > limit: self._forget_first(limit)
-        # Compiled code is compiled again for each value of a counter. A root restarts the counter in each pass; without
-        # a root the counter only says "once".
-        self.n_calls = 1 if compiling and not g.rooted else self.n_calls + 1
-
-    def _insert(self, value, number):
-        "Gradients of the last call arrive first; they are kept in the order of the calls."
-        if self._order is None: self._order, self._calls = [], []
-        i = bisect_left(self._order, number)
-        if i < len(self._order) and self._order[i] == number: self._calls[i] = value  # a second backward pass
-        else:
-            self._calls.insert(i, value)
-            self._order.insert(i, number)
-
-    def _forget_first(self, limit):
-        del self._calls[:-limit]
-        if self._order: del self._order[:-limit]
-
-# %% ../../nbs/lib/hooks/keeping.ipynb #31c1c542
-class KeepingHook(Results):
-    "Calls the function of its group, and keeps what it returns."
-    __slots__ = ()
-
-    def saw(self, layer, given, compiling):
-        output = given[-1]
-        if compiling or not self.group.plain_store or not isinstance(output, Tensor): value = self.kept(layer, *given)
-        else:  # a shortcut for what `kept` does
-            try: value = own_copy(output)
-            except Exception as e: value = self.left_alone(e)
-        self.add(value, compiling=compiling)
-
-    def gradients(self, call, *given):
-        if not self.removed: self.add(self.kept(self._module, *given), call.number, call.in_pass)
-
-    def kept(self, module, *given):
-        "For subclasses: what `hook_func` returns for `given`, with copies of what belongs to the layer."
-        g = self.group
-        # another hook on this layer may have removed it during this call
-        if self.removed or g.trial: return None
-        self.fired = True
-        if g.f is last_given: given = given[-1:]
-        if torch.compiler.is_compiling():  # not `g.show`: before torch 2.9, `Tensor.detach` itself cannot be compiled
-            return g.own(g.f(module, *map_tensors(g.shown, given)), given)
-        try: shown, before = map_tensors(g.show, given), versions(given)
-        except Exception as e: return self.left_alone(e)
-        value = g.f(module, *shown)
-        if before != versions(given):
-            warnings.warn(f"the hook function of {self.name} changed a tensor in place although it was only to look at "
-                          "it, and the model goes on with the changed tensor; work on a copy, or use edit_output",
-                          HookWarning, stacklevel=4)
-        if self.removed: return None  # its own function removed it
-        try: return g.own(value, given)
-        except Exception as e: return self.left_alone(e)
-
-    def left_alone(self, error):
-        if self.group.gather: raise error  # the other processes wait for this one
-        super().left_alone(error)

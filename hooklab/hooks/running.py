@@ -120,7 +120,8 @@ class CompiledLayer(LayerHook):
     eager_only = True
 
     def register(self) -> list:
-        if (code := vars(self._module).get("_compiled_call_impl")) is None: return super().register()
+        code = vars(self._module).get("_compiled_call_impl")
+        if code is None: return super().register()
         self.code = vars(self._module)["_compiled_call_impl"] = QuietCall(code, self.group)
         return []
 
@@ -140,44 +141,13 @@ def compiled_parts(model: nn.Module) -> dict[str, nn.Module]:
     return {".".join(part for part in name.split(".") if part != "_orig_mod"): m
             for name, m in model.named_modules() if is_it(m)}
 
-# %% ../../nbs/lib/hooks/running.ipynb #046ca837
-class ModeGroup(Group):
-    "Has a function mode on while a layer runs that can be looked into."
-    def __init__(self, kind: str, f: Callable | None, root: nn.Module | None):
-        super().__init__(kind, f, root)
-        self.now, self.mode = Now(), FunctionMode(self)
-
-    def begin_pass(self):
-        self.stop()  # Ctrl-C leaves the last pass unfinished
-        self.now.count_again()
-        super().begin_pass()
-
-    def goes_on(self):
-        self.now.count_again()
-        super().goes_on()
-
-    def switch(self):
-        "Have torch ask the mode in this thread while a layer runs that can be looked into."
-        if (on := self.now.can_look and not self.trial) == self.now.on: return
-        self.now.on = on
-        if on: _push_mode(self.mode)
-        else: take_off(self.mode)
-
-    def stop(self):
-        "End what runs in this thread."
-        take_off(self.mode)
-        self.now.__init__()
-
-    def let_go(self):
-        super().let_go()
-        self.stop()
-
 # %% ../../nbs/lib/hooks/running.ipynb #471ae229
-class PlaceGroup(ModeGroup):
+class PlaceGroup(Group):
     "Knows which layer of a model runs, and has a function mode on while one does."
     listener = RunningLayer  # what it puts on each layer
     def __init__(self, kind: str, model: nn.Module, f: Callable | None = None):
         super().__init__(kind, f, model if runs(unwrap(model)) else None)
+        self.now, self.mode = Now(), FunctionMode(self)
         named = {"": unwrap(model), **layers(model)} if self.rooted else layers(model)  # which refuses an opaque model
         check_layers(list(named.items()))
         self.fast, self.compiled = {}, compiled_parts(model)  # by name, the layers that cannot be looked into
@@ -189,8 +159,14 @@ class PlaceGroup(ModeGroup):
     def part_begins(self, name: str): "Called when a layer begins that was called, and not by the model."
 
     def begin_pass(self):
+        self.stop()  # Ctrl-C leaves the last pass unfinished
+        self.now.count_again()
         super().begin_pass()
         self.pass_begins()
+
+    def goes_on(self):
+        self.now.count_again()
+        super().goes_on()
 
     def layer_begins(self, hook: RunningLayer):
         if not self.now.running and hook.name:
@@ -213,6 +189,20 @@ class PlaceGroup(ModeGroup):
         if self.now.compiled: self.now.compiled.pop()
         self.switch()
 
+    def switch(self):
+        "Have torch ask the mode in this thread while a layer runs that can be looked into."
+        on = self.now.can_look and not self.trial
+        if on == self.now.on: return
+        self.now.on = on
+        if on: _push_mode(self.mode)
+        else: take_off(self.mode)
+
+    def stop(self):
+        "End what runs in this thread."
+        take_off(self.mode)
+        self.now.__init__()
+
     def let_go(self):
         super().let_go()
+        self.stop()
         self.compiled, self.fast = {}, {}

@@ -90,7 +90,8 @@ def tell_turns(
     "Let the nodes of a graph tell when their turn comes."
     numbers, leaves, seen, todo = [n for n, _ in turns.marks], [], set(), [t.grad_fn for t in ends]
     while todo:
-        if (node := todo.pop()) is None or node in seen: continue
+        node = todo.pop()
+        if node is None or node in seen: continue
         seen.add(node)
         todo += [following for following, _ in node.next_functions]
         if hasattr(node, "variable"): leaves.append(node.variable)

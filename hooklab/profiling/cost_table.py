@@ -66,9 +66,9 @@ def by_layer(amounts: dict[tuple, float], join: Callable) -> tuple[dict, dict]:
         for name in set(path): whole[direction, name].append(amount)
     return tuple({key: join(found) for key, found in sums.items()} for sums in (own, whole))
 
-# %% ../../nbs/lib/profiling/cost-table.ipynb #5396cf1f
-class CostTable:
-    "Costs of layers as a table."
+# %% ../../nbs/lib/profiling/cost-table.ipynb #6c7996cc
+class Costs:
+    "What `cost` returns: a row for each layer, parents before children."
     def __init__(
         self,
         rows: list[LayerCost], # One for each layer
@@ -97,9 +97,6 @@ class CostTable:
             table.append("  ".join([label.ljust(first), *map(str.rjust, numbers, widths)]).rstrip())
         return "\n".join(table + [f"({note})" for note in self.notes])
 
-# %% ../../nbs/lib/profiling/cost-table.ipynb #6c7996cc
-class Costs(CostTable):
-    "What `cost` returns: a row for each layer, parents before children."
     def plot(
         self,
         what: str = "time", # Or `memory`, what is kept for the backward pass; or `peak`, what is in use at most

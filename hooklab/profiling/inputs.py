@@ -147,5 +147,6 @@ def learner_inputs(
         batch = first_batch(learn.dls.train)
         if isinstance(batch, Tensor): batch = (batch,)
         n = getattr(learn.dls, "n_inp", max(len(batch) - 1, 1))
-    if state := own_tensors(learn.model.modules()): batch = map_tensors(lambda t: t.to(state[0].device), batch)
+    state = own_tensors(learn.model.modules())
+    if state: batch = map_tensors(lambda t: t.to(state[0].device), batch)
     return ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch[:n]), {})

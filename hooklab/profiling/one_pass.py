@@ -30,7 +30,8 @@ def add_up_containers(rows: list[Row], of_layer: dict[nn.Module, Row]):
         parent = by_name.get(row.name.rpartition(".")[0])
         if not row.name or parent.name not in idle: continue
         for what in "multiply_adds", "memory":
-            if (value := getattr(row, what)) is not None: setattr(parent, what, (getattr(parent, what) or 0) + value)
+            value = getattr(row, what)
+            if value is not None: setattr(parent, what, (getattr(parent, what) or 0) + value)
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #39740731
 def add_notes(of_layer: dict[nn.Module, Row], lazy: list[Row]):
@@ -53,7 +54,8 @@ def packed_weights(of_layer: dict[nn.Module, Row]) -> list[str]:
     "A line about what quantised layers hold in place of parameters; no line if there are none."
     by_name, total, names = {row.name: row for row in of_layer.values()}, 0, {}
     for m, row in of_layer.items():
-        if (n := packed_numbers(m)) is None: continue
+        n = packed_numbers(m)
+        if n is None: continue
         total, name = total + n, row.name
         while name and not by_name[name].calls: name = name.rpartition(".")[0]  # the layer that uses it
         names[name or row.name] = True

@@ -62,7 +62,8 @@ def in_channels(
                          "and no channels")
     for name in ("in_channels", "in_features", "in1_features", "input_size", "embed_dim"):
         if not hasattr(first, name): continue
-        if n := getattr(first, name): return n
+        n = getattr(first, name)
+        if n: return n
         raise ValueError(f"{type(first).__name__} is lazy: it takes any number of channels, and keeps to that of its "
                          "first input")
 

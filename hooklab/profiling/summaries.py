@@ -58,7 +58,8 @@ def summary(
         except Exception as error:
             first_error = first_error or error
             if not getattr(error, "nothing_ran", False): raise
-    if hint := meant_as_size(model, args): raise TypeError(hint) from first_error
+    hint = meant_as_size(model, args)
+    if hint: raise TypeError(hint) from first_error
     raise first_error
 
 # %% ../../nbs/lib/profiling/summaries.ipynb #eb53400b

@@ -176,7 +176,8 @@ class Summary(Totals):
             activations = f"{with_prefix(self.memory, 'B')} of activations"
             counted = "multiply_adds" in self.columns
             lines.append(f"{with_prefix(self.multiply_adds)} multiply-adds, {activations}" if counted else activations)
-        if names := self.not_called(): lines.append(f"not called: {first_few(names)}")
+        names = self.not_called()
+        if names: lines.append(f"not called: {first_few(names)}")
         return lines + self.more
 
     def text(

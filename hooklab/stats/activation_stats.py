@@ -32,9 +32,9 @@ class Loop:
     def __init__(self, model): self.model = model
     def remove_cb(self, cb): cb.remove()
 
-
-class InLoop(StepRecorder):
-    "Records in a loop of your own, in which you say when a step has ended."
+# %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8081
+class ActivationStats(StepRecorder):
+    "Records statistics of the outputs of layers while a model trains, and of gradients on request."
     def on(
         self,
         model: nn.Module, # The model; if it is compiled or distributed, as you call it
@@ -79,9 +79,6 @@ class InLoop(StepRecorder):
         self._end_step(loop.train_iter, due, loss)
         self._go_on_at(loop.train_iter + 1)
 
-# %% ../../nbs/lib/stats/activation-stats.ipynb #2e8029b6
-class Explains(InLoop):
-    "Ends the recording, and says why if nothing was recorded."
     def remove(self):
         "Remove everything from the model. What was recorded stays; if there is nothing, a warning says why."
         self._close(report=sys.exc_info()[0] is None)
@@ -125,9 +122,6 @@ class Explains(InLoop):
         return ("the model was in eval mode whenever it was called, and only train mode is recorded. "
                 "Call model.train() before the loop.")
 
-# %% ../../nbs/lib/stats/activation-stats.ipynb #648dffb1
-class InTrainers(Explains):
-    "Records in the trainers of Lightning and Hugging Face."
     def lightning(
         self,
         updates: bool = False, # Record too how far the optimizer moves the parameters
@@ -142,9 +136,6 @@ class InTrainers(Explains):
         "A callback that has this follow a `Trainer` of Hugging Face."
         return transformers_callback(self, updates)
 
-# %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8081
-class ActivationStats(InTrainers):
-    "Records statistics of the outputs of layers while a model trains, and of gradients on request."
     def live(
         self,
         every_seconds: float = 5., # The shortest time between two pictures

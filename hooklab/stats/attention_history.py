@@ -17,9 +17,9 @@ from ..hooks.select import first_few, nearest
 from .attention_meter import NUMBERS
 from .history import KeptSteps
 
-# %% ../../nbs/lib/stats/attention-history.ipynb #6013ea30
-class AttentionTables(KeptSteps):
-    "The numbers of all heads for each step; `names` are those of the calls."
+# %% ../../nbs/lib/stats/attention-history.ipynb #473de35a
+class AttentionHistory(KeptSteps):
+    "What each head of attention did in each recorded step."
     def __init__(self, max_rows: int = 4096):
         super().__init__([], max_rows)
         self.rows, self.sample = [], None
@@ -53,9 +53,6 @@ class AttentionTables(KeptSteps):
         self.rows = [{name: table[place, :, :heads[name]] for place, name in enumerate(self.names)
                       if not table[place, :, :heads[name]].isnan().all()} for table in tables]
 
-# %% ../../nbs/lib/stats/attention-history.ipynb #473de35a
-class AttentionHistory(AttentionTables):
-    "What each head of attention did in each recorded step."
     def values(
         self,
         what: str, # One of `entropy`, `possible`, `largest_logit`, `first_share`, `query_norm`, `key_norm`

@@ -110,7 +110,8 @@ class AttentionMeter(FunctionGroup):
     def note_part(self, name: str, args: tuple):
         if name in self.told or not args: return  # once
         self.told[name] = self.parts.part(args[0], self.now.running[-1].module)
-        if (microbatch := running_microbatch()) is not None: self.stage = (microbatch.stage,)
+        microbatch = running_microbatch()
+        if microbatch is not None: self.stage = (microbatch.stage,)
 
     def take(self) -> dict[str, Tensor]: # By the name of the call, a row for each of `NUMBERS`
         "What was measured since the last time; of several passes the mean, and the largest of all logits."

@@ -24,9 +24,36 @@ from .run_differences import Differences, differences
 from .run_noise import EXACT, Noise, Spread, finite, noise_of, typical
 from .run_verdict import RunRow, cause_of, rows_of, rows_without_partner
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #5389598a
-class ComparedRuns:
-    "What is known about two training runs."
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #4bc0ee91
+VISIBLE = .01  # where rounding is larger, small faults are not seen
+
+
+def counted_as(n: int, noun: str) -> str: return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+def exactly(x: float) -> str: return f"{x:.4g}"
+
+
+def short_text(x: float) -> str:
+    if x == float("inf"): return "∞"
+    return in_digits(x) if x == x else "NaN"
+
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #f86b0a7e
+TITLES = ["step", "what", "layer", "number", "a", "b", "error", "noise", "kind"]
+
+
+def cells_of(row: RunRow) -> list[str]:
+    alone = row.kind.startswith("only in")
+    numbers = [""]*4 if alone else [exactly(row.a), exactly(row.b), short_text(row.error), short_text(row.noise)]
+    return ["" if row.step is None else f"{row.step}", row.what, row.layer, row.number, *numbers, row.kind]
+
+
+def aligned(table: list[list[str]]) -> list[str]:
+    "Lines of a table for a terminal."
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in table]
+
+# %% ../../nbs/lib/stats/comparing-runs.ipynb #94072163
+class RunComparison:
+    "Where two training runs part, as `compare_runs` has found it. It prints a verdict, then the rows that tell most."
     def __init__(
         self,
         found: dict[str, Differences], # By what was compared
@@ -62,21 +89,6 @@ class ComparedRuns:
         rows.sort(key=lambda row: (row.kind != "fault", row.step, order.index(row.what)))
         return [self.first, *rows] if self.first else []
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #4bc0ee91
-VISIBLE = .01  # where rounding is larger, small faults are not seen
-
-
-def counted_as(n: int, noun: str) -> str: return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-def exactly(x: float) -> str: return f"{x:.4g}"
-
-
-def short_text(x: float) -> str:
-    if x == float("inf"): return "∞"
-    return in_digits(x) if x == x else "NaN"
-
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #79f33436
-class InWords(ComparedRuns):
-    "What is known about two training runs, in words."
     @property
     def verdict(self) -> str:
         "The answer."
@@ -130,25 +142,6 @@ class InWords(ComparedRuns):
             yield (f"From step {late[0]} on rounding has driven them apart by {VISIBLE:.0%}, so small faults would not "
                    "be seen; give others=[…].")
 
-
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #f86b0a7e
-TITLES = ["step", "what", "layer", "number", "a", "b", "error", "noise", "kind"]
-
-
-def cells_of(row: RunRow) -> list[str]:
-    alone = row.kind.startswith("only in")
-    numbers = [""]*4 if alone else [exactly(row.a), exactly(row.b), short_text(row.error), short_text(row.noise)]
-    return ["" if row.step is None else f"{row.step}", row.what, row.layer, row.number, *numbers, row.kind]
-
-
-def aligned(table: list[list[str]]) -> list[str]:
-    "Lines of a table for a terminal."
-    widths = [max(map(len, column)) for column in zip(*table)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in table]
-
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #fc659ab4
-class Printed(InWords):
-    "What is known about two training runs, as text and as HTML."
     def _shown(self) -> tuple[list[RunRow], str]:
         "The rows to print, and what to say about the rest."
         rows = self.parted or sorted((row for row in self.rows if row.error == row.error), key=lambda row: -row.error)
@@ -167,9 +160,6 @@ class Printed(InWords):
         body = line(TITLES, "th") + "".join(line(cells_of(row), "td") for row in rows)
         return f"<p><b>{escape(self.verdict)}</b></p><table>{body}</table><p>{rest}</p>"
 
-# %% ../../nbs/lib/stats/comparing-runs.ipynb #94072163
-class RunComparison(Printed):
-    "Where two training runs part, as `compare_runs` has found it. It prints a verdict, then the rows that tell most."
     def plot(
         self,
         ax: Any = None, # Where to draw
@@ -201,7 +191,8 @@ def read_run(run: Recorded | str | Path, name: str) -> Recorded:
     if not isinstance(run, Recorded):
         raise TypeError(f"{name} is a {type(run).__name__}; compare_runs reads what an ActivationStats has recorded, "
                         "or the file that its save() wrote")
-    if why := run._why_nothing_to_read(): raise ValueError(f"{name} has nothing to compare: {why}")
+    why = run._why_nothing_to_read()
+    if why: raise ValueError(f"{name} has nothing to compare: {why}")
     if any(isinstance(history, HookHistory) for history in run.histories.values()):
         raise TypeError(f"{name} was recorded by a hook of your own; compare_runs needs what ActivationStats measures")
     return run

@@ -58,9 +58,9 @@ CHUNK = 256  # the number of tables that memory is allocated for at a time
 NO_NUMBERS = ("the model ran on the meta device, where tensors have shapes and no numbers, so there is nothing to "
               "read; move it to a device, model.to_empty(device=…) or from_pretrained(…), and record again.")
 
-
-class Tables(KeptSteps):
-    "A table of numbers for each recorded step."
+# %% ../../nbs/lib/stats/history.ipynb #f7cb0840
+class Recording(KeptSteps):
+    "Tables that can be read by the name of a number, and merged with those of other processes."
     def __init__(
         self,
         names: list[str], # What the columns belong to: layers, or parameters
@@ -105,9 +105,6 @@ class Tables(KeptSteps):
         "Replace what was recorded with these tables."
         self.steps, self.chunks = list(steps), list(tables.contiguous().split(CHUNK))
 
-# %% ../../nbs/lib/stats/history.ipynb #f7cb0840
-class Recording(Tables):
-    "Tables that can be read by the name of a number, and merged with those of other processes."
     def values(
         self,
         what: str, # `n`, `mean`, `std`, `near_zero`; also one of `COUNTS` or `SAMPLE_ROWS`, or `hist`, if recorded
@@ -137,10 +134,13 @@ class Recording(Tables):
     def __repr__(self):
         return f"Recording: {len(self)} steps of {len(self.names)} columns with {len(self.rows)} numbers each"
 
-# %% ../../nbs/lib/stats/history.ipynb #2676779d
-class ByLayer(Recording):
-    "A recording whose layers can be asked for by number or by name."
+# %% ../../nbs/lib/stats/history.ipynb #ecff2e8b
+class History(Plots, InParts, Recording):
+    "What was recorded, and ways to read it and to look at it. Layers are asked for by number or by name."
     cpu, kind = True, "activations" # Are values moved to the CPU when they are read? What was measured?
+    trainable = None # The layers that had trainable parameters when recording began, if that is known
+    sampled = None # The size of the sample of each output that was counted, if not all of it was
+    turns = None # In so many steps all was measured, later a few layers at a time: where `n` is 0, nothing is known
 
     def index(
         self,
@@ -174,13 +174,7 @@ class ByLayer(Recording):
 
     def _placed(self, values): return values.cpu() if self.cpu else values
 
-# %% ../../nbs/lib/stats/history.ipynb #ecff2e8b
-class History(Plots, InParts, ByLayer):
-    "What was recorded, and ways to read it and to look at it. Layers are asked for by number or by name."
-    trainable = None # The layers that had trainable parameters when recording began, if that is known
     followed = {} # The class of the layer that follows, where a `Sequential` tells
-    sampled = None # The size of the sample of each output that was counted, if not all of it was
-    turns = None # In so many steps all was measured, later a few layers at a time: where `n` is 0, nothing is known
 
     @property
     def stats(self) -> list[list[dict]]:

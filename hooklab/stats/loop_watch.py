@@ -194,7 +194,8 @@ class LoopWatch(PassWatch):
         self.steps, self.listening = [], None
         try:
             self.follow_steps()
-            if called := called_by_loops(model): self.listening = listen(RootWatch, called, WatchGroup(self))
+            called = called_by_loops(model)
+            if called: self.listening = listen(RootWatch, called, WatchGroup(self))
         except BaseException:
             self.remove()
             raise

@@ -21,9 +21,9 @@ from .stacks import SMALL, SMALL_ELSEWHERE, THIN_FROM, Place, Stack, ThinStack, 
 from .stacks import thinly_measured
 from .switched import SwitchedGroup
 
-# %% ../../nbs/lib/stats/meter-groups.ipynb #e61f644f
-class KindOfMeters(SwitchedGroup):
-    "Meters of one kind on a model."
+# %% ../../nbs/lib/stats/meter-groups.ipynb #8304733e
+class MeterGroup(SwitchedGroup):
+    "The meters of one kind on a model, and the numbers of the current step."
     due = True
 
     def __init__(
@@ -74,9 +74,6 @@ class KindOfMeters(SwitchedGroup):
         self.stage, divided = self.microbatch.stage, self.microbatch.of if self.microbatch.divides else 1
         self.share_now = self.share/divided if self.scales else self.share
 
-# %% ../../nbs/lib/stats/meter-groups.ipynb #92592f1b
-class MeterTables(KindOfMeters):
-    "Where the numbers of meters go."
     @property
     def pending(self) -> bool:
         "Has anything been measured in the step that has not ended yet?"
@@ -108,9 +105,6 @@ class MeterTables(KindOfMeters):
         for h in self.hooks: h.own = h.own.new_zeros(h.own.shape, device=device)
         if self.samples is not None: self.samples.device = device
 
-# %% ../../nbs/lib/stats/meter-groups.ipynb #121f8fe0
-class MeasuringGroup(MeterTables):
-    "How meters measure: at once, in a sample, in compiled code."
     def measure_now(self, place: Place, x: Tensor):
         "Measure `x`, which is large, or new here."
         row, factor = in_a_row(x), self.factor
@@ -162,9 +156,6 @@ class MeasuringGroup(MeterTables):
             return torch.cat([measured(x), measured(sample, self.with_counts, self.with_hist)[len(BASICS):]])
         return measured(x, self.with_counts, self.with_hist)
 
-# %% ../../nbs/lib/stats/meter-groups.ipynb #7196a769
-class StackingGroup(MeasuringGroup):
-    "Makes stacks for the small outputs, and for samples of large ones."
     def _stack(self):
         "Make stacks for the small outputs, and the samples, of new places."
         self.new_places = False
@@ -208,9 +199,6 @@ class StackingGroup(MeasuringGroup):
             if place.row is None: place.sample = t
             else: stack.copies.append((t, place.row.view(-1)[::stride]))
 
-# %% ../../nbs/lib/stats/meter-groups.ipynb #8304733e
-class MeterGroup(StackingGroup):
-    "The meters of one kind on a model, and the numbers of the current step."
     def take(self) -> Tensor | None: # A column for each layer; None if no layer has run
         "End the step, return its numbers, and begin a new one."
         if self.samples is not None: self._gather()

@@ -31,10 +31,19 @@ def why_left_out(name: str, value: Any, error: Exception, gradient: bool) -> str
     return (f"{name}: {what}, a {type(found).__name__}, cannot be measured and is left out of the statistics "
             f"({type(error).__name__}: {reason})")
 
-# %% ../../nbs/lib/stats/meters.ipynb #304b3871
-class PartMeter(GradientHook):
-    "Measures what this process has of an output."
+# %% ../../nbs/lib/stats/meters.ipynb #a5511947
+class Meter(GradientHook):
+    "Keeps the numbers of an output or a gradient of its layer, instead of the tensor."
     left_out = False
+    n_calls, on_turn = 0, True
+
+    def __init__(self, name, module, group):
+        super().__init__(name, module, group)
+        self.index, self.places = group.n_meters, []
+        self.own = torch.zeros(group.n_measured, 1, device=group.device)
+        self.part, self.part_of = group.nothing_traced(), None  # in compiled code: of the last output, and its shape
+        group.n_meters += 1
+
     def local(self, x: Tensor) -> Tensor:
         "The part of `x` on this process."
         self.note_part(x)
@@ -61,18 +70,6 @@ class PartMeter(GradientHook):
         gradient = "backward" in self.group.kind
         warnings.warn(why_left_out(self.name, value, error, gradient), HookWarning, stacklevel=2)
 
-# %% ../../nbs/lib/stats/meters.ipynb #a5511947
-class Meter(PartMeter):
-    "Keeps the numbers of an output or a gradient of its layer, instead of the tensor."
-    n_calls, on_turn = 0, True
-
-    def __init__(self, name, module, group):
-        super().__init__(name, module, group)
-        self.index, self.places = group.n_meters, []
-        self.own = torch.zeros(group.n_measured, 1, device=group.device)
-        self.part, self.part_of = group.nothing_traced(), None  # in compiled code: of the last output, and its shape
-        group.n_meters += 1
-
     def saw(self, m, given, compiling):
         self.fired, g = True, self.group
         if compiling: g.trace(self, given[-1])
@@ -95,7 +92,8 @@ class Meter(PartMeter):
         try:
             x = value if type(value) is Tensor else main_tensor(value)
             if x is None:
-                if error := unreadable(value): raise error
+                error = unreadable(value)
+                if error: raise error
                 return
             self.n_calls = call + 1
             if g.parts is not None: x = self.local(x)
@@ -103,7 +101,8 @@ class Meter(PartMeter):
             same = x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x)
             if same and place.row is not None:
                 place.row.copy_(x.detach())
-                if (factor := g.factor) is not None: place.row.mul_(factor)
+                factor = g.factor
+                if factor is not None: place.row.mul_(factor)
                 place.full = True
             elif same and place.is_large and x.is_contiguous(): g.large.measure(place, x.detach().view(-1), g.factor)
             elif same and place.thin is not None and x.stride() == place.strides: g.measure_thinly(place, x.detach())

@@ -91,9 +91,9 @@ def named_parts(given: Any) -> Mapping: return given if isinstance(given, Mappin
 def is_number(x: Any) -> bool:
     return isinstance(x, int | float) or (isinstance(x, Tensor) and x.numel() == 1 and not x.is_complex())
 
-
-class HookRows(History):
-    "A row for each step: what a hook of your own returned for each layer, None for one that did not run."
+# %% ../../nbs/lib/stats/own-hook.ipynb #587931e1
+class HookHistory(History):
+    "What a hook of your own returned: `stats` has it as it is, and its numbers can be asked for by name."
     def __init__(
         self,
         names: list[str], # The layers
@@ -127,9 +127,6 @@ class HookRows(History):
         return [{"step": step, "layer": name} | numbers(given)
                 for step, row in zip(self.steps, self.kept) for name, given in zip(self.names, row)]
 
-# %% ../../nbs/lib/stats/own-hook.ipynb #587931e1
-class HookHistory(HookRows):
-    "What a hook of your own returned: `stats` has it as it is, and its numbers can be asked for by name."
     def values(
         self,
         what: str, # A name that the hook has given to a number, or `hist`

@@ -145,9 +145,9 @@ def draw_band(ax: Any, steps: np.ndarray, middle: np.ndarray, spread: np.ndarray
     lower, upper = (middle - spread)[::every], (middle + spread)[::every]
     ax.fill_between(steps[::every], lower, upper, color=colour, alpha=.25, lw=0)
 
-# %% ../../nbs/lib/stats/plots.ipynb #fc99b175
-class SmallPlots(Pictured):
-    "A picture of a `History` with a small one for each layer."
+# %% ../../nbs/lib/stats/plots.ipynb #ab3e18f1
+class Plots(OverTime, HistogramPlots, FlowPlots, Pictured):
+    "All pictures of a `History`. Each draws on the given axes, or in a new figure, and returns the axes."
     def plot_all(
         self,
         fig: Any = None, # A figure to draw in
@@ -201,11 +201,7 @@ class SmallPlots(Pictured):
                 ax.set_yticks([])
                 ax.set_yticks([], minor=True)
 
-# %% ../../nbs/lib/stats/plots.ipynb #ab3e18f1
-class Plots(OverTime, HistogramPlots, FlowPlots, SmallPlots):
-    "All pictures of a `History`. Each draws on the given axes, or in a new figure, and returns the axes."
-
-
+# %% ../../nbs/lib/stats/plots.ipynb #b4d88848
 def overview(
     histories: dict[str, Plots], # As in `ActivationStats.histories`
     fig: Any = None, # A figure to draw in

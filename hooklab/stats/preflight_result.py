@@ -115,14 +115,16 @@ class Preflight:
         lines = [self.title]
         for f in self.findings: lines += ["", told_of(f), f"  {f.evidence}", f.more]
         for state in ("fine", "not looked at"):
-            if some := self._claims(state): lines += ["", f"{state.capitalize()}:", *(f"  {text}" for text in some)]
+            some = self._claims(state)
+            if some: lines += ["", f"{state.capitalize()}:", *(f"  {text}" for text in some)]
         return "\n".join(lines)
 
     def _repr_html_(self):
         found = [f"<b>{escape(told_of(f))}</b><br>{escape(f.evidence)}<br>{more_as_html(f)}" for f in self.findings]
         parts = [f"<p><b>{escape(self.title)}</b></p>", listed(found)]
         for state in ("fine", "not looked at"):
-            if some := self._claims(state): parts += [f"<p>{state.capitalize()}:</p>", listed(map(escape, some))]
+            some = self._claims(state)
+            if some: parts += [f"<p>{state.capitalize()}:</p>", listed(map(escape, some))]
         return "".join(parts)
 
 # %% ../../nbs/lib/stats/preflight-result.ipynb #e840c87e

@@ -51,10 +51,12 @@ def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, 
 def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple[int, list[int], dict]]:
     "A sample, the others whose output it changes, and the inputs with which it does."
     for i in sorted({0, batch.n//2, batch.n - 1}):
-        if not (new := changed_sample(flight, batch, i)): continue
+        new = changed_sample(flight, batch, i)
+        if not new: continue
         after = flight.asked(batch.put(new))
         for (_, a), (_, b) in zip(base.floats, after.floats):
-            if others := others_changed(a, b, batch.n, i): yield i, others, new
+            others = others_changed(a, b, batch.n, i)
+            if others: yield i, others, new
 
 # %% ../../nbs/lib/stats/preflight-samples.ipynb #6fab0ef3
 def is_graph(flight: TestFlight) -> bool:

@@ -60,9 +60,21 @@ def note_followers(
     if isinstance(m, PASSES_ON): return then
     return type(m).__name__ if not inner and type(m).__module__.startswith("torch.nn.modules.") else None
 
-# %% ../../nbs/lib/stats/recorder.ipynb #6a87e9ad
-class Measures(Recorded, HookCallback):
-    "The settings: what to record, and how one output is measured."
+# %% ../../nbs/lib/stats/recorder.ipynb #16a692d4
+LOOKS_FOR_ATTENTION = 3  # so many steps without a call of attention, and no more are looked for
+
+# %% ../../nbs/lib/stats/recorder.ipynb #991c7df0
+class StepRecorder(Recorded, HookCallback):
+    "Records a row for each step of a learner that is due."
+    live_plot = None # The `LivePlot`, if one is wanted
+    end = None # The `StepEnd` that ends each step, if that is wanted
+    heads = None # The `AttentionMeter`, where one is wanted
+    attention_too = False # Record what heads of attention do, if there are any
+    attention_hidden = False # True if attention exists but compiled code hides it
+    wrapped = None # What data parallel training has made of the model, where the loop gives the model itself
+    updates_too = False # In a learner or trainer, record how far its optimizer moves the parameters
+    order = -20
+
     def __init__(
         self,
         with_hist: bool = False, # Record histograms too: 40 bins from 0 to 10
@@ -94,18 +106,16 @@ class Measures(Recorded, HookCallback):
         o: Any, # Its output, or the gradients of it
     ) -> dict[str, Any] | None: # `mean`, `std`, `near_zero`, maybe `hist`; None if there is no tensor in `o`
         "The numbers of one output. Write your own in a subclass, or pass `hook=f`: `stats` has what it returns."
-        if (x := main_tensor(o)) is None: return None
+        x = main_tensor(o)
+        if x is None: return None
         history = History([""], row_names(False, self.with_hist))
         history.add(measured(in_a_row(x)[None], with_hist=self.with_hist), 0)
         wanted = "mean", "std", "near_zero", "hist"
         return {what: number for what, number in history.stats[0][0].items() if what in wanted}
 
     @property
-    def _has_own_hook(self) -> bool: return getattr(self.hook, "__func__", None) is not Measures.hook
+    def _has_own_hook(self) -> bool: return getattr(self.hook, "__func__", None) is not StepRecorder.hook
 
-# %% ../../nbs/lib/stats/recorder.ipynb #6bce3497
-class MakesMeters(Measures):
-    "Makes meters for some layers, and the histories of what they measure."
     def _attach(self, layers, model):
         "Attach the user's own hook, or else meters: one group for outputs, one for gradients."
         if self._has_own_hook: return self._attach_own(layers, model)
@@ -136,20 +146,6 @@ class MakesMeters(Measures):
             history.parts = meters.told
         history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
         return history
-
-# %% ../../nbs/lib/stats/recorder.ipynb #16a692d4
-LOOKS_FOR_ATTENTION = 3  # so many steps without a call of attention, and no more are looked for
-
-
-class Attaches(MakesMeters):
-    "Attaches meters to a model, and removes them."
-    live_plot = None # The `LivePlot`, if one is wanted
-    end = None # The `StepEnd` that ends each step, if that is wanted
-    heads = None # The `AttentionMeter`, where one is wanted
-    attention_too = False # Record what heads of attention do, if there are any
-    attention_hidden = False # Would they have been looked at, had compiled code not hidden them?
-    wrapped = None # What data parallel training has made of the model, where the loop gives the model itself
-    updates_too = False # In a learner or trainer, record how far its optimizer moves the parameters
 
     def _register(self):
         "Attach meters to the layers and start new records."
@@ -197,11 +193,6 @@ class Attaches(MakesMeters):
             if part is not None: part.remove()
         self.meters, self.weights, self.end, self.watch, self.heads = {}, None, None, None, None
         if was_on and self.live_plot: self.live_plot.close()
-
-# %% ../../nbs/lib/stats/recorder.ipynb #991c7df0
-class StepRecorder(Attaches):
-    "Records a row for each step of a learner that is due."
-    order = -20
 
     def before_fit(self): self._register()
 

@@ -31,9 +31,9 @@ def of_history(name: str) -> Callable:
     def method(self, *args, **kwargs): return getattr(self.history, name)(*args, **kwargs)
     return method
 
-# %% ../../nbs/lib/stats/records.ipynb #5eeafe68
-class Readable(OneOfSeveral):
-    "What was recorded of a run, as numbers."
+# %% ../../nbs/lib/stats/records.ipynb #759aa460
+class Recorded(OneOfSeveral):
+    "What was recorded of a run: to read, to look at, to merge and to save."
     history: History # Of activations, or of gradients if only they were recorded
     gradients: History | None = None # Of the gradients of outputs
     updates: WeightHistory | None = None # Of how far each step moves the parameters
@@ -42,6 +42,8 @@ class Readable(OneOfSeveral):
     watch = None # What notes the events of the loop, while it runs
     attention: AttentionHistory | None = None # What heads of attention did
     _facts = None # What is known apart from numbers of steps
+    unrecorded = "nothing has been watched yet; begin with stats.on(model), or give it to a learner."
+
     @property
     def facts(self) -> dict[str, Any]:
         "What is known of the run apart from its series: layers, parameters, optimizers, inputs and outputs."
@@ -91,12 +93,8 @@ class Readable(OneOfSeveral):
         bad = (~self.gradients.values("mean").isfinite() & (self.gradients.values("n") > 0)).any(0)
         return [step for step, is_bad in zip(self.gradients.steps, bad.tolist()) if is_bad]
 
-# %% ../../nbs/lib/stats/records.ipynb #759aa460
-class Recorded(Readable):
-    "What was recorded of a run: to read, to look at, to merge and to save."
     hist_sample: int | None = None # Size of the sample of each output that is counted, if not all of it is
     # Why there are no rows:
-    unrecorded = "nothing has been watched yet; begin with stats.on(model), or give it to a learner."
 
     def plot(
         self,

@@ -77,9 +77,9 @@ class Noise:
 # %% ../../nbs/lib/stats/run-noise.ipynb #9ce9b755
 TIMES_OTHERS = 10
 
-
-class Errors(Noise):
-    "How large errors may be, told from the two runs themselves and, if there are any, from others that began equal."
+# %% ../../nbs/lib/stats/run-noise.ipynb #0f05286c
+class Rounding(Noise):
+    "Tells where runs part that began equal: by more than rounding explains."
     def distance(self, what: str) -> Tensor: return self.found[what].error
 
     def limit(self, what: str, t: int) -> Tensor: return self.noise(what, t)[:, None]
@@ -101,9 +101,6 @@ class Errors(Noise):
         pairs = so_far(d.among_others.amax(0))[:, :t + 2]  # others may drift a step later
         return torch.maximum(noise, TIMES_OTHERS*torch.maximum(pairs[:, -1], typical(pairs)[-1]))
 
-# %% ../../nbs/lib/stats/run-noise.ipynb #0f05286c
-class Rounding(Errors):
-    "Tells where runs part that began equal: by more than rounding explains."
     @property
     def has_gaps(self) -> bool: return len(self.steps) > 1 and self.steps[1] > self.steps[0] + 1
 

@@ -93,9 +93,12 @@ def ended_in(x: Tensor, f: Factors) -> Tensor: # A share for each layer
     found[f.bounded] = (ended.sum(1)/f.units[f.bounded]).masked_fill_(beyond, torch.nan)
     return found
 
-# %% ../../nbs/lib/stats/samples.ipynb #afbf7c2d
-class KeptParts:
-    "Parts of the outputs of all layers in a step."
+# %% ../../nbs/lib/stats/samples.ipynb #057c5bab
+SILENT_FOR = 20  # measured steps: a unit without a number above zero in so many is dead
+
+
+class Samples:
+    "The numbers of the parts of all layers in a step."
     def __init__(self, layouts: list[OutputLayout], device: torch.device):
         self.slots, self.device, self.room, self.factors = [Slot(layout) for layout in layouts], device, None, {}
         self.fitted = False  # is the room as large as the parts are?
@@ -148,9 +151,6 @@ class KeptParts:
         self.silent = torch.zeros(len(self.slots), 0, device=self.device)  # for how many steps each unit has been so
         self.rows = torch.full((3, len(self.slots)), torch.nan, device=self.device)
 
-# %% ../../nbs/lib/stats/samples.ipynb #582593b5
-class TracedParts(KeptParts):
-    "Parts that compiled code has noted too."
     def trace(self, meter: LayerHook, x: Tensor):
         "Note a part of what the layer has returned, in compiled code. Of several calls, the last one stays."
         layout = self.slots[meter.index].layout
@@ -175,12 +175,6 @@ class TracedParts(KeptParts):
             if slot.layout.whole_rows is not None: self.rows[:, index] = h.part[-3:]
         self._copy(copies)
 
-# %% ../../nbs/lib/stats/samples.ipynb #057c5bab
-SILENT_FOR = 20  # measured steps: a unit without a number above zero in so many is dead
-
-
-class Samples(TracedParts):
-    "The numbers of the parts of all layers in a step."
     def take(self, turn: slice = slice(None)) -> Tensor: # As many rows as `SAMPLE_ROWS`, a column for each layer
         "End the step: its numbers, times the number of samples, so that those of several processes can be added."
         slots, table = self.slots[turn], torch.zeros(len(SAMPLE_ROWS), len(self.slots), device=self.device)

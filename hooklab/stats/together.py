@@ -48,7 +48,8 @@ def why_not(told: list[dict]) -> str: # Empty if nothing stands against it
         for kind, of in t["kinds"].items():
             if of["rows"] != told[0]["kinds"][kind]["rows"]:
                 return f"rank {r} recorded other numbers of {kind} than rank 0; give all the same options"
-            if why := apart(r, of["steps"], told[0]["kinds"][kind]["steps"]): return why
+            why = apart(r, of["steps"], told[0]["kinds"][kind]["steps"])
+            if why: return why
             same = next(u for u in told if u["stage"] == t["stage"])["kinds"][kind]["names"]
             others = "parameters" if kind == "updates" else "layers"
             if of["names"] != same: return f"rank {r} recorded different {others}: {some_difference(of['names'], same)}"
@@ -105,7 +106,8 @@ def merge_records(
 ) -> dict[str, Any]: # The facts of the whole run
     "Replace what a process has recorded with what all of them have."
     told, mine = from_all(what_is_told(stats), "combine()", timeout), torch.distributed.get_rank()
-    if why := why_not(told): raise ValueError(f"combine(): {why}. Nothing was changed")
+    why = why_not(told)
+    if why: raise ValueError(f"combine(): {why}. Nothing was changed")
     name_stages_apart(told)
     for kind, history in stats.histories.items(): merge_history(history, [t["kinds"][kind] for t in told], mine)
     alone = stats.stage is not None and [t["stage"] for t in told].count(stats.stage) == 1

@@ -176,16 +176,31 @@ class OnLayers(Callback):
         raise ValueError(f"no layer of this {type(model).__name__} has parameters; include_paramless=True takes those "
                          "without too")
 
-# %% ../../nbs/lib/training/callback.ipynb #87e40bdc
-class OnLayersInFits(OnLayers):
-    "Attaches something to layers when it is due in a fit, and removes it."
+# %% ../../nbs/lib/training/callback.ipynb #31fa7c91
+class HookCallback(OnLayers):
+    "Hooks on layers while a learner trains. Write a method `hook(self, m, i, o)`, or pass a function."
+    hook = None
     hooks = None # What is attached, once a fit has begun
 
-    def __init__(self, modules, every, remove_end, include_paramless):
+    def __init__(
+        self,
+        modules: nn.Module | type | str | Callable | Iterable | None = None, # Which layers; else those with parameters
+        every: int | None = None, # Only in training batches whose number is divisible by it
+        remove_end: bool = True, # Remove the hooks when the fit ends, however it ends
+        is_forward: bool = True, # False for gradients
+        detach: bool = True, # Show detached tensors and store copies; False keeps the graph
+        cpu: bool = True, # Show and store tensors on the CPU
+        include_paramless: bool = False, # By default, take layers without parameters too
+        *,
+        hook: Callable | None = None, # `f(layer, inputs, output)`, instead of a method
+        do_remove: bool | None = None, # What `remove_end` was called in fastai v1
+    ):
         super().__init__(modules, include_paramless)
         if every is not None and (not isinstance(every, int) or every < 1):
             raise ValueError(f"every={every!r}: hooks can be on in every batch, every=1, or less often")
-        self.every, self.remove_end = every, remove_end
+        self.every, self.remove_end = every, remove_end if do_remove is None else do_remove
+        self.is_forward, self.detach, self.cpu = is_forward, detach, cpu
+        if hook is not None: self.hook = hook
 
     def before_fit(self):
         self._remove()  # what an earlier fit left on
@@ -211,37 +226,12 @@ class OnLayersInFits(OnLayers):
         return self.every is None or (self.training and self.train_iter % self.every == 0)
 
     def _register(self):
-        "Attach what is to be attached, and keep it as `self.hooks`."
-        raise NotImplementedError
+        "For subclasses: attach what is to be attached, and keep it as `self.hooks`."
+        self.hooks = Hooks(self.layers(), self._called(), self.is_forward, self.detach, self.cpu, root=self.learn.model)
 
     def _remove(self):
         "Remove what `_register` attached; it does not matter if it is removed already."
         if self.hooks is not None: self.hooks.remove()
-
-# %% ../../nbs/lib/training/callback.ipynb #31fa7c91
-class HookCallback(OnLayersInFits):
-    "Hooks on layers while a learner trains. Write a method `hook(self, m, i, o)`, or pass a function."
-    hook = None
-
-    def __init__(
-        self,
-        modules: nn.Module | type | str | Callable | Iterable | None = None, # Which layers; else those with parameters
-        every: int | None = None, # Only in training batches whose number is divisible by it
-        remove_end: bool = True, # Remove the hooks when the fit ends, however it ends
-        is_forward: bool = True, # False for gradients
-        detach: bool = True, # Show detached tensors and store copies; False keeps the graph
-        cpu: bool = True, # Show and store tensors on the CPU
-        include_paramless: bool = False, # By default, take layers without parameters too
-        *,
-        hook: Callable | None = None, # `f(layer, inputs, output)`, instead of a method
-        do_remove: bool | None = None, # What `remove_end` was called in fastai v1
-    ):
-        super().__init__(modules, every, remove_end if do_remove is None else do_remove, include_paramless)
-        self.is_forward, self.detach, self.cpu = is_forward, detach, cpu
-        if hook is not None: self.hook = hook
-
-    def _register(self):
-        self.hooks = Hooks(self.layers(), self._called(), self.is_forward, self.detach, self.cpu, root=self.learn.model)
 
     def _called(self) -> Callable:
         "The hook, whose cancel exceptions become those of the learner."

@@ -27,9 +27,20 @@ def as_list(x: Any) -> list:
     if x is None: return []
     return [x] if callable(x) or not isinstance(x, Iterable) else list(x)
 
+# %% ../../nbs/lib/training/loop.ipynb #ccfcf6a6
+def end_all(cbs: list[Callback], error: BaseException | None = None):
+    "Have all callbacks end. The first error is raised, and a note under it names the others."
+    first_error = error
+    for end in [*(partial(cb, "after_fit") for cb in cbs), *(cb.clean_up for cb in cbs)]:
+        try: end()
+        except BaseException as e:
+            if first_error is None: first_error = e
+            else: first_error.add_note(f"When the fit was ended after that, there was another error: {e!r}")
+    if first_error is not error: raise first_error
 
-class Caller:
-    "Keeps callbacks, and calls them at events."
+# %% ../../nbs/lib/training/loop.ipynb #51d9830d
+class Fits:
+    "Trains, and validates after each epoch."
     def __init__(self):
         self.cbs: list[Callback] = [] # The callbacks, in the order in which they came
 
@@ -80,20 +91,6 @@ class Caller:
         if event not in EVENTS: raise ValueError(f"there is no event {event!r}; there are {', '.join(EVENTS)}")
         for cb in self.ordered_cbs(): cb(event)
 
-# %% ../../nbs/lib/training/loop.ipynb #ccfcf6a6
-def end_all(cbs: list[Callback], error: BaseException | None = None):
-    "Have all callbacks end. The first error is raised, and a note under it names the others."
-    first_error = error
-    for end in [*(partial(cb, "after_fit") for cb in cbs), *(cb.clean_up for cb in cbs)]:
-        try: end()
-        except BaseException as e:
-            if first_error is None: first_error = e
-            else: first_error.add_note(f"When the fit was ended after that, there was another error: {e!r}")
-    if first_error is not error: raise first_error
-
-# %% ../../nbs/lib/training/loop.ipynb #88236447
-class BatchSteps(Caller):
-    "What is done with one batch: predict, compute the loss, go backward, step."
     @property
     def x(self) -> Any: return self.xb[0] if len(self.xb) == 1 else self.xb # The input, if there is one
 
@@ -149,9 +146,6 @@ class BatchSteps(Caller):
         "A copy or a pickle has no batch, because torch does not copy tensors that are still in the graph."
         return vars(self) | {"xb": (), "yb": (), "pred": None, "loss": None, "loss_grad": None}
 
-# %% ../../nbs/lib/training/loop.ipynb #82f69b96
-class Passes(BatchSteps):
-    "Goes through all batches of a loader."
     def _go_through(self, dl: Iterable, part: str, cancel: type[BaseException]):
         self.dl, self.n_iter = dl, length_hint(dl) or None  # a stream does not know its length
         self._with_events(part, self._all_batches, cancel)
@@ -190,9 +184,6 @@ class Passes(BatchSteps):
             try: yield
             finally: vars(self).update(place)
 
-# %% ../../nbs/lib/training/loop.ipynb #51d9830d
-class Fits(Passes):
-    "Trains, and validates after each epoch."
     def fit(
         self,
         n_epoch: int, # How often to go through the training data
