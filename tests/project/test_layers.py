@@ -108,14 +108,16 @@ PLANTS = {  # clause: files that break it once
     "circles for type checkers": {
         "hooklab/edit/a.py": "from .b import x\n" + LONG, "hooklab/edit/c.py": "from .a import x\n" + LONG,
         "hooklab/edit/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .c import x\n" + LONG},
-    "circles_of_packages": {"hooklab/edit/one/a.py": "from ..b import x\n", "hooklab/edit/one/c.py": LONG,
-                            "hooklab/edit/b.py": "from .one.c import x\n" + LONG},
+    "circles_of_packages": {
+        "hooklab/edit/one/a.py": "from ..b import x\n", "hooklab/edit/one/c.py": LONG,
+        "hooklab/edit/b.py": "from .one.c import x\n" + LONG},
     "long_rooms": {ROOM: "x = 1\n"*401},
     "small_rooms": {"hooklab/edit/a.py": "x = 1\n"*59, "hooklab/edit/b.py": "from .a import x\n" + "y = 1\n"*60},
     "long_cells": {"nbs/lib/hooks/tree.ipynb": "#| export\ndef f():\n" + "    x = 1\n"*59},
     "long_cells of a class": {"nbs/lib/hooks/tree.ipynb": "#| export\nclass A:\n" + "    x = 1\n"*199},
     "long_cells with many methods": {
-        "nbs/lib/hooks/tree.ipynb": "#| export\nclass A:\n" + "".join(f"    def f{i}(self): pass\n" for i in range(21))},
+        "nbs/lib/hooks/tree.ipynb":
+            "#| export\nclass A:\n" + "".join(f"    def f{i}(self): pass\n" for i in range(21))},
     "long_cells with more than a class": {
         "nbs/lib/hooks/tree.ipynb": "#| export\nclass A:\n" + "    x = 1\n"*58 + "def f(): pass\n"},
     "long_lines": {ROOM: f"x = '{'a'*120}'\n"},
@@ -188,7 +190,8 @@ ALLOWED = {
                                               [("Group", "A"), ("A", "B"), ("B", "C"), ("C", "D")])},
     "a small room with two importers": {"hooklab/edit/a.py": "x = 1\n", "hooklab/edit/b.py": "from .a import x\n"*60,
                                         "hooklab/edit/c.py": "from .a import x\n"*60},
-    "the same name in two packages": {"hooklab/edit/one/a.py": "def f(): pass\n", "hooklab/edit/two/a.py": "def f(): pass\n"},
+    "the same name in two packages": {"hooklab/edit/one/a.py": "def f(): pass\n",
+                                      "hooklab/edit/two/a.py": "def f(): pass\n"},
     "a walrus with a body of its own": {ROOM: "if (x := input()):\n    print(x)\n"},
     "copies in hooks/": {ROOM: "def f(kind): return kind.__new__(kind)\n"},
     "a bar of a length": {ROOM: "def bar(n): return '#'*n + '-'*(10 - n)\n"},

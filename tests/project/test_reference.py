@@ -87,8 +87,8 @@ def test_what_only_a_subclass_needs_is_folded(shown):
 
 
 def test_the_address_of_a_base_stands_above_what_comes_from_it(shown):
-    stored = shown["Hook"].find(id="hook.stored").find_parent("dl")
-    assert stored.find_previous_sibling("p").get_text() == "from Results"
+    inherited = shown["Hook"].find(id="hook.remove").find_parent("dl")
+    assert inherited.find_previous_sibling("p").get_text() == "from LayerHook"
 
 
 def test_each_comment_beside_a_parameter_is_in_the_table(shown, public):
@@ -155,7 +155,7 @@ def test_members_in_prose_lead_to_their_addresses():
 
 def test_the_copy_in_markdown_has_no_html(site):
     text = (site/"lib/hooks/hook.llms.md").read_text(encoding="utf-8")
-    assert "class Hook(KeepingHook):\n    def __init__(\n" in text and "- `Hook.stored`: `Any`. What" in text
+    assert "class Hook(GradientHook):\n    def __init__(\n" in text and "- `Hook.stored`: `Any`. What" in text
     assert not re.search(r"<(dl|table|div|p|span)\b", text) and ":::" not in text
 
 
