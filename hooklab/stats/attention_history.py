@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..drawing import axes_for, in_percent, line_colours, say_instead, shortened, thinned
 from ..hooks.select import first_few, nearest
-from .attention_meter import NUMBERS
+from .moments import HEAD_ROWS
 from .history import KeptSteps
 
 # %% ../../nbs/lib/stats/attention-history.ipynb #473de35a
@@ -40,7 +40,7 @@ class AttentionHistory(KeptSteps):
         "All numbers as one tensor, on the CPU."
         heads = self.heads
         most = max(heads.values(), default=0)
-        found = torch.full((len(self.rows), len(self.names), len(NUMBERS), most), math.nan)
+        found = torch.full((len(self.rows), len(self.names), len(HEAD_ROWS), most), math.nan)
         for place, name in enumerate(self.names):
             there = [i for i, row in enumerate(self.rows) if name in row and row[name].size(-1) == heads[name]]
             rows = torch.stack([self.rows[i][name] for i in there]).float().cpu()  # fetched together
@@ -58,14 +58,14 @@ class AttentionHistory(KeptSteps):
         what: str, # One of `entropy`, `possible`, `largest_logit`, `first_share`, `query_norm`, `key_norm`
     ) -> dict[str, Tensor]: # By call, a row for each head and a column for each step
         "The history of one number of all heads."
-        if what not in NUMBERS: raise LookupError(f"{what!r} is not recorded of heads; there are {', '.join(NUMBERS)}")
-        tables = self.tables()[:, :, list(NUMBERS).index(what)]
+        if what not in HEAD_ROWS: raise LookupError(f"{what!r} is not recorded of heads; there are {', '.join(HEAD_ROWS)}")
+        tables = self.tables()[:, :, list(HEAD_ROWS).index(what)]
         return {name: tables[:, place, :n].T for place, (name, n) in enumerate(self.heads.items())}
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each head of each call in each recorded step: what `pandas.DataFrame` takes."
         tables, heads = self.tables().tolist(), self.heads
-        return [{"step": step, "call": name, "head": head} | {what: of[head] for what, of in zip(NUMBERS, numbers)}
+        return [{"step": step, "call": name, "head": head} | {what: of[head] for what, of in zip(HEAD_ROWS, numbers)}
                 for step, calls in zip(self.steps, tables) for (name, n), numbers in zip(heads.items(), calls)
                 for head in range(n)]
 

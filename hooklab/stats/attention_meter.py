@@ -20,16 +20,9 @@ from ..hooks.parts import local_part, parts_for
 from ..hooks.running import compiled_parts
 from ..hooks.stages import running_microbatch
 from ..hooks.tree import map_tensors
+from .moments import HEAD_ROWS
 
 # %% ../../nbs/lib/stats/attention-meter.ipynb #df05e92b
-NUMBERS = {
-    "entropy": "how widely a head looks, in nats: the mean of its rows; 0 is one key, `possible` all keys alike",
-    "possible": "the largest entropy that was possible, with the keys that the mask leaves",
-    "largest_logit": "the largest number that the softmax got",
-    "first_share": "the share of the weight on the first key",
-    "query_norm": "the mean length of the queries", "key_norm": "the mean length of the keys"}
-
-
 def possible_entropy(n_queries: int, n_keys: int, is_causal: bool, sample: int | None) -> float:
     "The entropy of a head that looks at all keys alike, without a mask."
     rows = range(n_queries) if sample is None else evenly_spread(n_queries, sample)
@@ -47,7 +40,7 @@ def possible_under(mask: Tensor, query: Tensor, key: Tensor, sample: int | None)
 
 
 def numbers_of_call(query, key, value, attn_mask=None, dropout_p=0., is_causal=False, scale=None, enable_gqa=False, *,
-                    sample: int | None = None) -> Tensor: # A row for each of `NUMBERS`, a column for each head
+                    sample: int | None = None) -> Tensor: # A row for each of `HEAD_ROWS`, a column for each head
     "The numbers of the heads of one call of `scaled_dot_product_attention`, from at most `sample` queries."
     found = head_numbers(query, key, None, attn_mask, 0., is_causal, scale, enable_gqa, sample=sample)
     if attn_mask is None: possible = possible_entropy(query.size(-2), key.size(-2), is_causal, sample)
@@ -113,7 +106,7 @@ class AttentionMeter(FunctionGroup):
         microbatch = running_microbatch()
         if microbatch is not None: self.stage = (microbatch.stage,)
 
-    def take(self) -> dict[str, Tensor]: # By the name of the call, a row for each of `NUMBERS`
+    def take(self) -> dict[str, Tensor]: # By the name of the call, a row for each of `HEAD_ROWS`
         "What was measured since the last time; of several passes the mean, and the largest of all logits."
         found, self.found = self.found, {}
         return {name: _joined(numbers) for name, numbers in found.items()}
@@ -127,5 +120,5 @@ def _joined(numbers: list[Tensor]) -> Tensor:
     if len(numbers) == 1: return numbers[0]
     together = torch.stack(numbers)
     mean = together.mean(0)
-    mean[list(NUMBERS).index("largest_logit")] = together[:, list(NUMBERS).index("largest_logit")].amax(0)
+    mean[list(HEAD_ROWS).index("largest_logit")] = together[:, list(HEAD_ROWS).index("largest_logit")].amax(0)
     return mean

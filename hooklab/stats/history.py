@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from .layer_parts import InParts
-from .moments import BINS, COUNTS, SAMPLE_ROWS
+from .moments import BINS, COUNTS, NOT_MEASURED, SAMPLE_ROWS
 from .plots import Plots
-from .updates import NOT_MEASURED
 
 # %% ../../nbs/lib/stats/history.ipynb #c755dcf1
 class KeptSteps:

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from ..hooks.processes import sending_device
-from .attention_meter import NUMBERS
 from .history import History, WeightHistory
+from .moments import HEAD_ROWS, NOT_MEASURED
 from .run_log import LOGGED, RunLog
-from .updates import NOT_MEASURED
 
 # %% ../../nbs/lib/stats/merging.ipynb #7fa47d82
 class Columns:
@@ -129,14 +128,14 @@ def merge_heads(history: Any, told: list[dict[str, Any]], mine: int):
         first[name, number], heads[name] = heads.get(name, 0), heads.get(name, 0) + n
     heads = {name: heads[name] for name in dict.fromkeys(name for t in told for name in t["heads"])}
     own = history.tables()[[history.steps.index(step) for step in common]].double() if history.names else None
-    placed = torch.full((len(common), len(heads), len(NUMBERS), max(heads.values(), default=0)), math.nan).double()
+    placed = torch.full((len(common), len(heads), len(HEAD_ROWS), max(heads.values(), default=0)), math.nan).double()
     for i, (name, n) in enumerate(told[mine]["heads"].items()):
         part = told[mine]["parts"].get(name)
         start = first[name, part.number if part else ()]
         placed[:, [*heads].index(name), :, start:start + n] = own[:, i, :, :n]
     known = ~placed.isnan()
     mean = sum_of_all(torch.where(known, placed, 0))/sum_of_all(known.double())
-    logit = list(NUMBERS).index("largest_logit")
+    logit = list(HEAD_ROWS).index("largest_logit")
     top = most_of_all(torch.where(known, placed, -math.inf))[:, :, logit]
     mean[:, :, logit] = torch.where(top == -math.inf, math.nan, top)
     history.parts = {}

@@ -22,6 +22,13 @@ NEAR, BINS, LOW, HIGH = .05, 40, 0., 10.  # what is near zero; the histogram's b
 # of a part of each output, see `samples`
 SAMPLE_ROWS = ("n_samples", "sample_mean", "sample_square", "var_samples", "var_units", "silent_units", "dead_units",
                "ended_units", "sums_to_one", "peaked", "even")
+HEAD_ROWS = {
+    "entropy": "how widely a head looks, in nats: the mean of its rows; 0 is one key, `possible` all keys alike",
+    "possible": "the largest entropy that was possible, with the keys that the mask leaves",
+    "largest_logit": "the largest number that the softmax got",
+    "first_share": "the share of the weight on the first key",
+    "query_norm": "the mean length of the queries", "key_norm": "the mean length of the keys"}
+NOT_MEASURED = -1.  # in place of the length of an update
 
 
 def row_names(with_counts: bool, with_hist: bool, with_samples: bool = False) -> list[str]:

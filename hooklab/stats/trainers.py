@@ -12,14 +12,12 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from .run_facts import torch_optimizer
-
-if TYPE_CHECKING: from hooklab.stats.activation_stats import ActivationStats
 
 # %% ../../nbs/lib/stats/trainers.ipynb #c80c8bf6
 class Follower:
@@ -63,7 +61,7 @@ def library(*names: str, install: str) -> ModuleType:
 
 # %% ../../nbs/lib/stats/trainers.ipynb #2baade23
 def lightning_callback(
-    stats: "ActivationStats", # What records
+    stats: Any, # The `ActivationStats` that records
     updates: bool = False, # Record too how far the optimizer moves the parameters
 ) -> Any: # A `lightning.pytorch.Callback`, or one of `pytorch_lightning` if that is what you use
     "Has `stats` follow a Lightning `Trainer`."
@@ -125,7 +123,7 @@ def losses_noted(trainer) -> Iterator[None]: # While it trains
 
 # %% ../../nbs/lib/stats/trainers.ipynb #98f4f46f
 def transformers_callback(
-    stats: "ActivationStats", # What records
+    stats: Any, # The `ActivationStats` that records
     updates: bool = False, # Record too how far the optimizer moves the parameters
 ) -> Any: # A `transformers.TrainerCallback`
     "Has `stats` follow a `Trainer` of Hugging Face."

@@ -13,15 +13,13 @@ from torch import Tensor, nn
 
 from ..hooks.parts import local_part, parts_for
 from ..hooks.select import unwrap
+from .moments import NOT_MEASURED
 from .run_facts import torch_optimizer
 from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense
 from .step_end import on_step
 from .turns import share
 
 # %% ../../nbs/lib/stats/updates.ipynb #1a417dd9
-NOT_MEASURED = -1.  # in place of a length
-
-
 def is_large(p: Tensor) -> bool: return p.numel() > THIN_FROM and is_dense(p.shape, p.stride())
 
 

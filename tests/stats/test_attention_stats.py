@@ -12,7 +12,8 @@ from torch import nn
 import hooklab as hl
 from hooklab.stats.attention_faults import dead_heads
 from hooklab.stats.attention_history import AttentionHistory
-from hooklab.stats.attention_meter import NUMBERS, numbers_of_call, numbers_of_logits
+from hooklab.stats.attention_meter import numbers_of_call, numbers_of_logits
+from hooklab.stats.moments import HEAD_ROWS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -75,7 +76,7 @@ def test_numbers_are_those_of_the_weights(masked):
     if masked == "boolean": seen = (torch.rand(2, 1, 7, 7) < .7) | torch.eye(7, dtype=torch.bool)
     added = torch.zeros(2, 4 if masked == "added by head" else 1, 7, 7).masked_fill(~seen, -math.inf)
     given = {None: {}, "causal": {"is_causal": True}, "boolean": {"attn_mask": seen}}.get(masked, {"attn_mask": added})
-    found = dict(zip(NUMBERS, numbers_of_call(q, k, v, **given)))
+    found = dict(zip(HEAD_ROWS, numbers_of_call(q, k, v, **given)))
     expected = by_hand(q, k, None if masked is None else seen)
     for name, number in expected.items():
         torch.testing.assert_close(found[name], number.expand(4), rtol=1e-4, atol=1e-5)
@@ -99,9 +100,9 @@ def test_a_record_has_every_head_and_step():
     a = recorded(model, steps=10)
     names = [f"blocks.{i}/scaled_dot_product_attention#0" for i in range(2)]
     assert a.names == names and a.steps == list(range(10)) and not hl.hooks_on(model)
-    for what in NUMBERS: assert a.values(what)[names[0]].shape == (2, 10) and a.values(what)[names[1]].isfinite().all()
+    for what in HEAD_ROWS: assert a.values(what)[names[0]].shape == (2, 10) and a.values(what)[names[1]].isfinite().all()
     assert (a.values("entropy")[names[0]] <= a.values("possible")[names[0]] + 1e-5).all()
-    assert len(a.table()) == 40 and set(a.table()[0]) == {"step", "call", "head", *NUMBERS}
+    assert len(a.table()) == 40 and set(a.table()[0]) == {"step", "call", "head", *HEAD_ROWS}
     assert "a sample of 16 queries" in repr(a)
     with pytest.raises(LookupError, match="largest_logit"): a.values("logits")
     with pytest.raises(LookupError, match=r"blocks\.0"): a.plot("blocks.9")
@@ -117,7 +118,7 @@ def test_a_sample_is_near_and_all_is_exact():
         found[sample] = a.tables()[0, 0]
     with hl.hook_calls(model, F.scaled_dot_product_attention) as h: model(x)
     expected = by_hand(*h[0].inputs[:2], torch.ones(12, 12, dtype=torch.bool).tril())
-    for row, name in zip(found[None], NUMBERS):
+    for row, name in zip(found[None], HEAD_ROWS):
         torch.testing.assert_close(row, expected[name].expand(2), rtol=1e-4, atol=1e-5)
     assert not torch.equal(found[4], found[None]) and (found[4][:2] - found[None][:2]).abs().max() < .5
 
