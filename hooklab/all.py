@@ -68,13 +68,13 @@ _all_ = [
 
 # %% ../nbs/lib/all.ipynb #b59f0660
 from .features.extractor import *
-from .features.by_token import *
+from .features.tokens import *
 from .features.dataset import *
 from .features.batch_extractor import *
 from .features.on_ray import *
-from .features.attention import *
-from .features.attention_weights import *
-from .features.head_numbers import *
+from .features.heads.attending import *
+from .features.heads.weights import *
+from .features.heads.numbers import *
 
 _all_ = [
     "by_token", "ByToken",
@@ -89,11 +89,11 @@ from .debug.timeline import *
 from .debug.call_timeline import *
 from .debug.nan_blame import *
 from .debug.nan_watch import *
-from .debug.replica_checks import *
-from .debug.replicas import *
-from .debug.comparing import *
-from .debug.comparison import *
-from .debug.recording import *
+from .debug.drift.checks import *
+from .debug.drift.watch import *
+from .debug.comparing.comparing import *
+from .debug.comparing.comparison import *
+from .debug.comparing.recording import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients",
@@ -116,17 +116,17 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #cf7b8820
-from .stats.history import *
+from .stats.records.history import *
 from .stats.live import *
 from .stats.activation_stats import *
 from .stats.attention_stats import *
-from .stats.attention_history import *
-from .stats.diagnosis import *
-from .stats.findings import *
-from .stats.preflight import *
-from .stats.preflight_result import *
-from .stats.run_verdict import *
-from .stats.comparing_runs import *
+from .stats.records.attention_history import *
+from .stats.diagnosing.diagnosis import *
+from .stats.diagnosing.findings import *
+from .stats.checking.checklist import *
+from .stats.checking.result import *
+from .stats.runs.run_verdict import *
+from .stats.runs.comparing_runs import *
 
 _all_ = [
     "ActivationStats", "AttentionStats", "AttentionHistory", "History", "WeightHistory", "LivePlot",

@@ -85,8 +85,8 @@ def run_summary(args: Namespace) -> None:
 def run_compare(args: Namespace) -> None:
     "`hooklab compare`"
     try:
-        import_module("hooklab.stats.comparing_runs")  # has `compare` take the files of ActivationStats too
-        from hooklab.debug.comparing import compare
+        import_module("hooklab.stats.runs.comparing_runs")  # has `compare` take the files of ActivationStats too
+        from hooklab.debug.comparing.comparing import compare
         found = compare(args.reference, args.candidate)
         same, verdict = found.same, str(found)
     except Exception as e: args.parser.exit(2, f"hooklab: {in_one_line(e)}\n")
@@ -97,7 +97,7 @@ def run_compare(args: Namespace) -> None:
 def run_diagnose(args: Namespace) -> None:
     "`hooklab diagnose`"
     try:
-        from hooklab.stats.sarif import as_rows, diagnosis_of, sarif, with_page
+        from hooklab.stats.diagnosing.sarif import as_rows, diagnosis_of, sarif, with_page
         found = diagnosis_of(args.run_file)
         told = json.dumps(as_rows(found), indent=2) if args.json else with_page(found)
         log = json.dumps(sarif(found, args.run_file.as_posix()), indent=2)

@@ -11,15 +11,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .training.callback import HookCallback
 from .hooks.hook import Hook, Hooks, hook_output, hook_outputs
-from .profiling.shapes import dummy_eval, has_params, model_sizes, num_features_model, total_params
-from .stats.activation_stats import ActivationStats
-from .profiling.summaries import module_summary as summary_of_learner
 from .hooks.select import leaves
 from .hooks.tree import map_tensors
 from .hooks.undisturbed import undisturbed
 from .profiling.inputs import learner_inputs
+from .profiling.shapes import dummy_eval, has_params, model_sizes, num_features_model, total_params
+from .profiling.summaries import module_summary as summary_of_learner
+from .stats.activation_stats import ActivationStats
+from .training.callback import HookCallback
 
 # %% ../nbs/lib/fastai.ipynb #fa57a1d5
 _all_ = ["Hook", "hook_output", "Hooks", "hook_outputs", "dummy_eval", "model_sizes", "num_features_model",

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from hooklab.exercises.induction import CopyModel, repeated_tokens
-from hooklab.features.attention import attention
+from hooklab.features.heads.attending import attention
 
 FILE = Path(__file__).resolve().parents[1]/"hooklab"/"exercises"/"induction.safetensors"
 SETTINGS = {"seeds": [0, 1, 2], "n_tokens": 32, "dim": 48, "heads": 2, "depth": 2, "longest": 40, "shortest_period": 6,

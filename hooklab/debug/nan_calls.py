@@ -16,7 +16,7 @@ from .call_timeline import EveryCall
 from .nan_blame import Call, NonFiniteError
 from .nan_numbers import FINE, MASK, NAN, LeftOut, numbers_of, read, version_of, worst
 from .nan_reasons import reason
-from .passes import all_plain
+from .comparing.passes import all_plain
 from ..hooks.function_mode import own_work
 from ..hooks.functions import may_change_inputs
 from ..hooks.select import has_children

@@ -24,10 +24,10 @@ from .nan_gradients import BackwardPass, OwnGradients
 from .nan_numbers import LeftOut, norm, numbers_of, read, worst
 from .nan_processes import first_sign
 from .nan_talk import other_processes
+from ..hooks.copies import HookWarning
 from ..hooks.gradient import Entrance, GradientCall
 from ..hooks.group import Group
-from ..hooks.calls import LayerHook
-from ..hooks.copies import HookWarning
+from ..hooks.layer_hook import LayerHook
 from ..hooks.select import named_layers
 from ..hooks.stages import running_microbatch
 from ..hooks.tree import tensors

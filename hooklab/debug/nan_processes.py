@@ -13,8 +13,8 @@ from torch import nn
 
 from .nan_blame import Call, NonFiniteError
 from .nan_numbers import MASK, worst
-from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
+from ..hooks.layer_hook import LayerHook, listen
 from ..hooks.parts import is_dtensor
 from ..hooks.processes import ranks_text
 from ..hooks.select import layers, runs

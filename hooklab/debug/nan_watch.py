@@ -19,9 +19,9 @@ from .nan_blame import NonFiniteError, verdict, word
 from .nan_numbers import closer, worst
 from .nan_passes import CallWatch, WatchedLayer
 from .nan_processes import unjoined_outputs
-from ..hooks.calls import listen
 from ..hooks.copies import HookWarning
 from ..hooks.group import none_ran
+from ..hooks.layer_hook import listen
 from ..hooks.select import layers, runs, unwrap
 
 # %% ../../nbs/lib/debug/nan-watch.ipynb #3cd5966f

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from ..drawing import axes_for, ink
-from ..hooks.calls import GradientHook, listen
 from ..hooks.copies import HookWarning
 from ..hooks.gradient import GradientCall
 from ..hooks.group import Group, none_ran
+from ..hooks.layer_hook import GradientHook, listen
 from ..hooks.parameters import parameter_hooks
 from ..hooks.select import layers, runs, unwrap
 from ..hooks.tree import shape_text, tensors

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ..hooks.copies import HookWarning
 from ..hooks.group import none_ran
 from ..hooks.hook import Hooks
 from ..hooks.parameters import parameter_hooks, refuse_sharded
 from ..hooks.select import layers, outermost
-from ..hooks.undisturbed import run_undisturbed
-from ..hooks.copies import HookWarning
 from ..hooks.tree import named_tensors
+from ..hooks.undisturbed import run_undisturbed
 
 # %% ../../nbs/lib/debug/trace.ipynb #fc4420a8
 def refuse_lazy(model: nn.Module):

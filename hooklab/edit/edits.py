@@ -12,12 +12,12 @@ from typing import Any
 
 from torch import nn
 
-from ..hooks.calls import check_layers
+from .changes import Change
 from ..hooks.group import Group, takes
 from ..hooks.hook import Hooks, MemberHook
+from ..hooks.layer_hook import check_layers
 from ..hooks.select import layers
 from ..hooks.tree import named_tensors, shape_text
-from .changes import Change
 
 # %% ../../nbs/lib/edit/edits.ipynb #84b3a390
 def edit_output(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from random import Random
 
-from hooklab.stats.finding_pages import ABOUT
 from hooklab.exercises.twins import Training
+from hooklab.stats.diagnosing.finding_pages import ABOUT
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #3e4cb95c
 NOT, SLOW, NEW = "It does not learn", "It learns too slowly", "It is worse on new data than it should be"

@@ -11,8 +11,8 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from .checking import NotYet, exercise, require, what_it_is
 from ..debug.timeline import Timeline
+from .checking import NotYet, exercise, require, what_it_is
 
 # %% ../../nbs/lib/exercises/lesson-02.ipynb #e3ecd644
 @exercise("02a")

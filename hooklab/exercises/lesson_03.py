@@ -11,10 +11,10 @@ import warnings
 import torch
 from torch import nn
 
+from .checking import NotYet, Planted, exercise, require, what_it_is
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 from ..hooks.hook import Hook
-from .checking import NotYet, Planted, exercise, require, what_it_is
 
 # %% ../../nbs/lib/exercises/lesson-03.ipynb #aba09141
 def _require_removed(answer, model, f, error, otherwise):

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .checking import NotYet, exercise, one_number, require, unpacked, what_it_is
 from ..hooks.attached import hooks_on
 from ..training.callback import Callback
-from .checking import NotYet, exercise, one_number, require, unpacked, what_it_is
 from ..training.learner import Learner
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #35f1bbfa

@@ -11,8 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .checking import (NotYet, Planted, exercise, one_number, one_tensor, require, survives,
-                                        unpacked)
+from .checking import NotYet, Planted, exercise, one_number, one_tensor, require, survives, unpacked
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #bcf8f977
 class _Net(nn.Module):

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .checking import Planted, exercise, one_number, one_tensor, require, what_it_is
-from ..features.attention import attention
+from ..features.heads.attending import attention
 from ..hooks.attached import hooks_on
 
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #5e2eefdd

@@ -22,8 +22,8 @@ from .treatment import treatment
 from .twins import BATCH, N_STEPS, Training, loss_of_twin
 from ..hooks.select import first_few
 from ..stats.activation_stats import ActivationStats
-from ..stats.diagnosis import diagnose
-from ..stats.findings import Diagnosis
+from ..stats.diagnosing.diagnosis import diagnose
+from ..stats.diagnosing.findings import Diagnosis
 
 # %% ../../nbs/lib/exercises/patients.ipynb #d8d0c56b
 class Plan(NamedTuple):

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hooklab.exercises.diseases import GRADIENTS, INPUTS, MODEL_AND_OPTIMIZER, OLD_AND_NEW, OUTPUT, STEPS_OF
-from hooklab.exercises.diseases import NEW, NOT, SLOW, disease, one_of
+from hooklab.exercises.diseases import (
+    GRADIENTS, INPUTS, MODEL_AND_OPTIMIZER, NEW, NOT, OLD_AND_NEW, OUTPUT, SLOW, STEPS_OF, disease, one_of)
 from hooklab.exercises.patterns import CLASSES, NETWORKS
 from hooklab.exercises.twins import usual_batch, usual_step
 

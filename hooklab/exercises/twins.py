@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hooklab.hooks.select import not_a_model
 from hooklab.exercises.checking import NotYet, own_settings
 from hooklab.exercises.patterns import CLASSES, NETWORKS, patterns
+from hooklab.hooks.select import not_a_model
 
 # %% ../../nbs/lib/exercises/twins.ipynb #96022264
 N_TRAIN, N_NEW = 2048, 1024  # samples

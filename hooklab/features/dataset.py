@@ -21,11 +21,11 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from .extractor import FeatureExtractor
-from ..hooks.files import CutOff, tensors_hash, write_file
-from ..hooks.select import is_sharded, nearest, not_a_model, unwrap
 from .shards import (
     GO_ON, Alone, Together, in_all, in_shards, open_folder, open_shard, read_index, refuse_other_settings, sample_plan,
     shard_file, started_together, what_is_in)
+from ..hooks.files import CutOff, tensors_hash, write_file
+from ..hooks.select import is_sharded, nearest, not_a_model, unwrap
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import modes_kept
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from .wanted import Wanted, layer_at
-from ..hooks.calls import LayerHook
+from ..hooks.copies import HookWarning, Live, current_level, versions
 from ..hooks.group import place
 from ..hooks.keeping import HookGroup, last_given
+from ..hooks.layer_hook import LayerHook
 from ..hooks.select import is_sharded, named_layers, unwrap
-from ..hooks.copies import HookWarning, Live, current_level, versions
 from ..hooks.tree import map_tensors
 
 # %% ../../nbs/lib/features/extractor.ipynb #e87f4657

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from hooklab.hooks.calls import check_layers
+from hooklab.hooks.layer_hook import check_layers
 from hooklab.hooks.select import layers, named_layers, not_a_model, unwrap
 
 # %% ../../nbs/lib/features/wanted.ipynb #3b18efdb

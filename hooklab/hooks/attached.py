@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules.module import _WrappedHook  # wraps hooks that run before a state dict is loaded
 
 from .group import Begin, End, Enter, Port
-from .calls import LayerHook
+from .layer_hook import LayerHook
 from .select import named_layers, not_a_model, unwrap
 
 # %% ../../nbs/lib/hooks/attached.ipynb #47d4ded6

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
 from .copies import is_wrapper
-from .tree import is_one_of, parts_of, map_tensors, tensors
+from .tree import is_one_of, map_tensors, parts_of, tensors
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #bffb0bfc
 class Entrance:

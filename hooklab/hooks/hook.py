@@ -14,10 +14,10 @@ from typing import Any, Self, overload
 import torch
 from torch import Tensor, nn
 
-from .calls import GradientHook, check_layers
 from .copies import HookWarning, Live, own_copy, versions
 from .group import Group
 from .keeping import HookGroup, last_given
+from .layer_hook import GradientHook, check_layers
 from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, runs
 from .tree import map_tensors, shape_text
 

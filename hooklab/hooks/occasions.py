@@ -20,12 +20,12 @@ from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
 from .books import in_books
+from .copies import versions
 from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, Port, has_compiled
 from .hook import Hook, MemberHook
 from .keeping import HookGroup
 from .select import not_a_model
-from .copies import versions
 from .tree import shape_text, tensors
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #3dc78b29

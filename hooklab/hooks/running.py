@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.overrides import _push_mode
 
-from .calls import LayerHook, check_layers
 from .function_mode import FunctionMode, take_off
 from .group import Group
+from .layer_hook import LayerHook, check_layers
 from .select import layers, runs, unwrap
 
 # %% ../../nbs/lib/hooks/running.ipynb #bd39c217

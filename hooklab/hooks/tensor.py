@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .copies import HookWarning, own_copy
 from .group import Group, Port
 from .hook import Hooks, MemberHook
-from .copies import HookWarning, own_copy
 from .tree import shape_text
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #c992ae17

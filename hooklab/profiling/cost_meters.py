@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
-from ..hooks.undisturbed import put_aside
+from ..hooks.layer_hook import LayerHook, listen
 from ..hooks.tree import map_tensors, shape_text, tensors
+from ..hooks.undisturbed import put_aside
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #768466c4
 class Turn(LayerHook):

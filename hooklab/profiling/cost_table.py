@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from .cost_meters import Memory
 from ..drawing import axes_for, say_instead, shortened
-from .columns import with_prefix
 from ..hooks.select import nearest
+from .columns import with_prefix
+from .cost_meters import Memory
 
 # %% ../../nbs/lib/profiling/cost-table.ipynb #82c6bbcf
 @dataclass(frozen=True)

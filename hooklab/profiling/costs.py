@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .cost_meters import Memory, Step, StepClock, Turns, means
-from .cost_table import Costs, layer_costs
 from ..hooks.group import has_compiled
 from ..hooks.running import compiled_parts
 from ..hooks.select import layers, not_a_model, refuse_opaque, unwrap
 from ..hooks.tree import tensors
+from .cost_meters import Memory, Step, StepClock, Turns, means
+from .cost_table import Costs, layer_costs
 
 # %% ../../nbs/lib/profiling/costs.ipynb #6c9c73f1
 def cost(

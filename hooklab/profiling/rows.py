@@ -15,12 +15,12 @@ from torch import ScriptObject, Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
-from ..hooks.calls import LayerHook, listen
 from ..hooks.group import Group
-from .columns import Row, Shapes
-from .multiply_adds import packed_tensors
+from ..hooks.layer_hook import LayerHook, listen
 from ..hooks.select import named_layers, runs
 from ..hooks.tree import named_tensors, tensors
+from .columns import Row, Shapes
+from .multiply_adds import packed_tensors
 
 # %% ../../nbs/lib/profiling/rows.ipynb #a1f6da30
 def layer_rows(model: nn.Module) -> tuple[list[Row], dict[nn.Module, Row]]:

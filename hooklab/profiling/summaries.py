@@ -15,16 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hooks.group import takes
-from .one_pass import of_one_pass, without_input
-from .columns import Shapes, chosen
-from .table import Summary
-from .inputs import Inputs, comes_later, learner_inputs, made_inputs, meant_as_size, needs_input, ways_to_call
 from ..hooks.attached import name_of
+from ..hooks.group import takes
 from ..hooks.select import has_children, leaves, not_a_model, refuse_opaque, unwrap
-from ..hooks.undisturbed import own_tensors, run_undisturbed
-from .shapes import dummy_batch
 from ..hooks.tree import map_tensors, tensors
+from ..hooks.undisturbed import own_tensors, run_undisturbed
+from .columns import Shapes, chosen
+from .inputs import (
+    Inputs, comes_later, learner_inputs, made_inputs, meant_as_size, needs_input, ways_to_call)
+from .one_pass import of_one_pass, without_input
+from .shapes import dummy_batch
+from .table import Summary
 
 # %% ../../nbs/lib/profiling/summaries.ipynb #6bca6101
 def summary(

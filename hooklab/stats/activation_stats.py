@@ -18,10 +18,10 @@ from ..hooks.copies import HookWarning
 from ..hooks.occasions import innermost
 from ..hooks.select import not_a_model
 from .live import LivePlot
+from .measure.recorder import StepRecorder
+from .measure.step_end import StepEnd, several
 from .page import write_page
-from .recorder import StepRecorder
-from .records import Records, read_records
-from .step_end import StepEnd, several
+from .records.recorded import Records, read_records
 from .trainers import lightning_callback, transformers_callback
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #90229ce8

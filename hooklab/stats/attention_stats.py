@@ -12,9 +12,9 @@ from torch import nn
 
 from ..hooks.processes import place_of
 from ..hooks.select import not_a_model
-from .attention_history import AttentionHistory
-from .attention_meter import AttentionMeter
-from .together import OneOfSeveral
+from .measure.attention_meter import AttentionMeter
+from .records.attention_history import AttentionHistory
+from .records.together import OneOfSeveral
 
 # %% ../../nbs/lib/stats/attention-stats.ipynb #774d450c
 class AttentionStats(OneOfSeveral, AttentionHistory):

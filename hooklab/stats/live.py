@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 from ..drawing import as_png, in_jupyter
-from .plots import overview
+from .records.plots import overview
 
 # %% ../../nbs/lib/stats/live.ipynb #ede03eba
 class LivePlot:

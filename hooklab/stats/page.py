@@ -15,10 +15,10 @@ from platform import python_version
 import torch
 
 from .. import __version__
-from .diagnosis import Diagnosis, diagnose
-from .findings import Finding, as_html
+from .diagnosing.diagnosis import Diagnosis, diagnose
+from .diagnosing.findings import Finding, as_html
 from .page_parts import drawn, pictures_of, table_of
-from .records import Recorded
+from .records.recorded import Recorded
 
 # %% ../../nbs/lib/stats/page.ipynb #67113fe0
 LOOK = """

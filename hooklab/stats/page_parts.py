@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..drawing import as_png, height_for, thinned
-from .history import History
-from .moments import BINS
-from .over_time import label_of
+from .records.history import History
+from .records.moments import BINS
+from .records.over_time import label_of
 
 # %% ../../nbs/lib/stats/page-parts.ipynb #69e4de71
 CAPTIONS = {

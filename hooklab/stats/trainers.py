@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .run_facts import torch_optimizer
+from .measure.run_facts import torch_optimizer
 
 # %% ../../nbs/lib/stats/trainers.ipynb #c80c8bf6
 class Follower:

@@ -11,9 +11,9 @@ import sys
 import torch
 from tqdm import tqdm
 
-from .callback import Callback
 from ..hooks.attached import name_of
 from ..hooks.tree import tensors
+from .callback import Callback
 
 # %% ../../nbs/lib/training/progress.ipynb #538e0ee5
 class Recorder(Callback):

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import hooklab as hl
-from hooklab.stats import together
+from hooklab.stats.records import together
 from tests.support import sharded
 
 SIZES = {"WORDS": 512, "WIDTH": 256, "HEADS": 8, "HIDDEN": 512, "BLOCKS": 4, "LENGTH": 64}

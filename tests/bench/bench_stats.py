@@ -85,8 +85,8 @@ def steps(build, rounds):
 
 record = """
 import os, sys, time, torch
-from hooklab.stats.history import History
-from hooklab.stats.moments import row_names
+from hooklab.stats.records.history import History
+from hooklab.stats.records.moments import row_names
 steps, layers = map(int, sys.argv[1:])
 table = torch.rand(len(row_names(False, True)), layers)
 history = History([f"layer {i}" for i in range(layers)], row_names(False, True))

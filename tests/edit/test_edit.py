@@ -21,7 +21,7 @@ import hooklab as hl
 from hooklab import HookWarning
 from hooklab.edit.changes import Change, ablate, patch, scale, steer
 from hooklab.edit.edits import edit_input, edit_output
-from hooklab.hooks import books, calls
+from hooklab.hooks import books, layer_hook as calls
 from support.nets import Net, Returns, all_equal, step
 from support.portions import one_in
 

@@ -13,7 +13,7 @@ import hooklab as hl
 from hooklab.exercises import patients, treatment, twins
 from hooklab.exercises.checking import NotYet
 from hooklab.exercises.diseases import DISEASES, NEW, NOT, named
-from hooklab.stats.fault_table import FAULTS
+from hooklab.stats.diagnosing.fault_table import FAULTS
 
 patients.patient(0)  # the diseases are entered
 EACH = [(d.what, kind) for d in DISEASES.values() for kind in d.kinds]

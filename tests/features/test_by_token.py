@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hooklab.features.by_token import by_token
+from hooklab.features.tokens import by_token
 from hooklab.hooks.attached import hooks_on
 from hooklab.hooks.copies import HookWarning
 from hooklab.hooks.functions import hook_calls

@@ -12,10 +12,10 @@ from torch import nn
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
 from hooklab.stats.activation_stats import ActivationStats, Loop
-from hooklab.stats.history import History, Recording, WeightHistory
 from hooklab.stats.live import LivePlot
-from hooklab.stats.moments import row_names
-from hooklab.stats.own_hook import HookHistory
+from hooklab.stats.measure.own_hook import HookHistory
+from hooklab.stats.records.history import History, Recording, WeightHistory
+from hooklab.stats.records.moments import row_names
 from hooklab.training.callback import Callback, HookCallback
 from hooklab.training.learner import Learner, TrainEvalCallback, synth_learner
 from hooklab.training.progress import ProgressCallback, Recorder

@@ -207,7 +207,7 @@ def test_the_tab_key_never_leaves_the_window(visit, site, size):
 
 def test_the_current_page_is_in_sight_in_the_sidebar(visit, site):
     for page in (
-        "lib/stats/preflight-result.html",
+        "lib/stats/checking/result.html",
         "lessons/appendix-traps.html",
         "source/stats/run_verdict.html",
         "lib/exercises/lesson-16.html",

@@ -371,7 +371,7 @@ def compared(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("before.safetensors", "after it.safetensors"): Path(name).write_bytes(b"a run")
     def call(compare, *files):
-        monkeypatch.setitem(sys.modules, "hooklab.debug.comparing", SimpleNamespace(compare=compare))
+        monkeypatch.setitem(sys.modules, "hooklab.debug.comparing.comparing", SimpleNamespace(compare=compare))
         code = 0
         try: cli.main(["compare", *(files or ["before.safetensors", "after it.safetensors"])])
         except SystemExit as stopped: code = stopped.code

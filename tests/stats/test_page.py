@@ -2,7 +2,7 @@
 import re
 
 import hooklab as hl
-from hooklab.stats.findings import Diagnosis, Finding
+from hooklab.stats.diagnosing.findings import Diagnosis, Finding
 from hooklab.stats.page import top_of_page
 
 

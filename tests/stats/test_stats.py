@@ -13,8 +13,9 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 
 import hooklab as hl
-from hooklab.stats import meter_groups, meters, moments
-from hooklab.stats.history import Recording
+from hooklab.stats.measure import meter_groups, meters
+from hooklab.stats.records import moments
+from hooklab.stats.records.history import Recording
 from support.portions import one_in
 
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import hooklab as hl
 from hooklab.hooks.parts import CUT, EQUAL
 from hooklab.hooks.processes import ProcessPlace
-from hooklab.stats import together
+from hooklab.stats.records import together
 from support import sharded
 
 WORLD, RANK, DP, TP, STEPS = 128, 77, 16, 8, 3

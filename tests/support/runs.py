@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from hooklab.hooks.select import leaves
 from hooklab.stats.activation_stats import ActivationStats
-from hooklab.stats.diagnosis import FAULTS, diagnose
-from hooklab.stats.history import History
-from hooklab.stats.moments import row_names
+from hooklab.stats.diagnosing.diagnosis import FAULTS, diagnose
+from hooklab.stats.records.history import History
+from hooklab.stats.records.moments import row_names
 from hooklab.training.data import digits
 
 steps = 40

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from hooklab.debug.comparing import compare
+from hooklab.debug.comparing.comparing import compare
 
 
 class Block(nn.Module):

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import hooklab as hl
-from hooklab.debug.comparing import compare
+from hooklab.debug.comparing.comparing import compare
 from support.faults import at_fault
 
 # What a model is, and its copy with one fault

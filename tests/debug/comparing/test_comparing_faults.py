@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hooklab.debug.comparing import compare
+from hooklab.debug.comparing.comparing import compare
 from support.faults import at_fault, percent, seeded, spoil
 
 # What is not right yet, by test

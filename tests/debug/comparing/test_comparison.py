@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hooklab.debug.comparison import ComparedRow, Comparison
+from hooklab.debug.comparing.comparison import ComparedRow, Comparison
 
 
 def row(a, kind="equal", error=0., own=0., b="", **more):

@@ -3,11 +3,11 @@ import pytest
 import torch
 from torch import nn
 
-from hooklab.debug.pairing import paired
-from hooklab.debug.passes import Value
-from hooklab.debug.places import Part, TensorPlace, is_mask, parts_of_values, stops_of
-from hooklab.debug.spill import Shelf
-from hooklab.debug.watching import run_pass
+from hooklab.debug.comparing.pairing import paired
+from hooklab.debug.comparing.passes import Value
+from hooklab.debug.comparing.places import Part, TensorPlace, is_mask, parts_of_values, stops_of
+from hooklab.debug.comparing.spill import Shelf
+from hooklab.debug.comparing.watching import run_pass
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from hooklab.debug.spill import Shelf
+from hooklab.debug.comparing.spill import Shelf
 from hooklab.hooks.files import bytes_of, open_tensors, write_tensors
 
 fork = multiprocessing.get_context("fork")
@@ -210,7 +210,7 @@ def test_the_budget_is_kept():
 
 PEAK = """
 import sys, torch
-from hooklab.debug.spill import Shelf
+from hooklab.debug.comparing.spill import Shelf
 def peak(): return next(int(line.split()[1])/1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
 def tensor(i): return torch.full((5, 1000, 1000), float(i))
 with Shelf(50*10**6) as shelf:

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from hooklab.debug.comparing import compare
-from hooklab.debug.symptoms import in_numbers, in_padding, in_parameters, in_settings
+from hooklab.debug.comparing.comparing import compare
+from hooklab.debug.comparing.symptoms import in_numbers, in_padding, in_parameters, in_settings
 
 
 def numbers(*shape):

@@ -10,10 +10,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hooklab.features import attention_logits as room
-from hooklab.features.attention_logits import chosen_positions
-from hooklab.features.attention_weights import attention_weights
-from hooklab.features.head_numbers import head_numbers
+from hooklab.features.heads import logits as room
+from hooklab.features.heads.logits import chosen_positions
+from hooklab.features.heads.numbers import head_numbers
+from hooklab.features.heads.weights import attention_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 close = torch.testing.assert_close

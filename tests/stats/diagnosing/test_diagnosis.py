@@ -9,9 +9,9 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.stats.activation_stats import ActivationStats
-from hooklab.stats.diagnosis import FAULTS, Diagnosis, diagnose
-from hooklab.stats.history import History, WeightHistory
-from hooklab.stats.moments import row_names
+from hooklab.stats.diagnosing.diagnosis import FAULTS, Diagnosis, diagnose
+from hooklab.stats.records.history import History, WeightHistory
+from hooklab.stats.records.moments import row_names
 from support.portions import one_in
 from support.runs import adam, broken, full, healthy, mlp, sgd, shallow, steps, train, usual
 from tests.bench.diagnose_faults import faults

@@ -5,10 +5,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.causes import explains
-from hooklab.stats.loop_watch import CLOSELY, Looks, of_several
-from hooklab.stats.loss_kind import cross_entropy
-from hooklab.stats.run_faults import trend
+from hooklab.stats.diagnosing.causes import explains
+from hooklab.stats.diagnosing.run_faults import trend
+from hooklab.stats.measure.loop_watch import CLOSELY, Looks, of_several
+from hooklab.stats.measure.loss_kind import cross_entropy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -115,7 +115,7 @@ def test_a_short_run_is_looked_at_in_its_last_third(n):
 
 
 def test_nan_does_not_explain_large_numbers():
-    from hooklab.stats.findings import Finding
+    from hooklab.stats.diagnosing.findings import Finding
     def finding(what, sure): return Finding(what, [], (0, 9), sure, "", "")
     nan, large = finding("NaN or Inf", "certain"), finding("activations explode", "likely")
     assert explains(large, nan) and not explains(nan, large)

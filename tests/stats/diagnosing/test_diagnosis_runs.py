@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats import data_faults, fault_table, layer_faults, loop_faults, loss_faults, run_faults
+from hooklab.stats.diagnosing import data_faults, fault_table, layer_faults, loop_faults, loss_faults, run_faults
 from support.runs import broken, full, usual
 from tests.bench.bench_diagnose import judge
 from tests.bench.diagnose_faults import faults

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from hooklab.stats.fault_table import FAULTS, usual_advice
-from hooklab.stats.finding_pages import ABOUT, PAGES, PREFLIGHT, address_of, anchor, page_of
-from hooklab.stats.findings import Diagnosis, Finding
-from hooklab.stats.preflight_result import PREFLIGHT_ADVICE, Preflight
+from hooklab.stats.checking.result import PREFLIGHT_ADVICE, Preflight
+from hooklab.stats.diagnosing.fault_table import FAULTS, usual_advice
+from hooklab.stats.diagnosing.finding_pages import ABOUT, PAGES, PREFLIGHT, address_of, anchor, page_of
+from hooklab.stats.diagnosing.findings import Diagnosis, Finding
 
 LARGEST = 300_000  # bytes of a page as a notebook, with its figures
 ALL_PAGES = {**PAGES, "preflight": PREFLIGHT}

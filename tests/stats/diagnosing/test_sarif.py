@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 import hooklab as hl
-from hooklab.stats.fault_table import FAULTS
-from hooklab.stats.finding_pages import page_of
-from hooklab.stats.findings import Diagnosis, Finding
-from hooklab.stats.sarif import as_rows, diagnosis_of, sarif, with_page
+from hooklab.stats.diagnosing.fault_table import FAULTS
+from hooklab.stats.diagnosing.finding_pages import page_of
+from hooklab.stats.diagnosing.findings import Diagnosis, Finding
+from hooklab.stats.diagnosing.sarif import as_rows, diagnosis_of, sarif, with_page
 
 CAUSE = Finding("inputs not scaled", [], (0, 9), "likely", "The input goes to 255.", "Divide by 255.")
 EFFECT = Finding("saturated", ["body.1", "body.3"], (2, 9), "certain", "Units at the ends.", "Smaller weights.",

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
-from hooklab.stats.run_log import as_number
+from hooklab.stats.records.run_log import as_number
 
 torch.set_num_threads(1)
 n_steps = 30
@@ -368,7 +368,7 @@ def test_a_model_that_raises_in_a_step(error):
 
 
 def test_an_error_while_it_is_attached_leaves_nothing(monkeypatch):
-    import hooklab.stats.loop_watch as room
+    import hooklab.stats.measure.loop_watch as room
     def fail(*args): raise Error
     loop = Gan()
     monkeypatch.setattr(room, "listen", fail)

@@ -15,9 +15,9 @@ import matplotlib.pyplot as plt
 import hooklab as hl
 import hooklab.stats.live
 from hooklab.drawing import label_ends, thinned
-from hooklab.stats.history import WeightHistory
-from hooklab.stats.moments import row_names
 from hooklab.stats.page import top_of_page
+from hooklab.stats.records.history import WeightHistory
+from hooklab.stats.records.moments import row_names
 
 
 def history(layers=3, steps=10, kind="activations", with_hist=True, first=0, every=1, spoil=None):

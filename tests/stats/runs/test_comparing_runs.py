@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.comparing_runs import compare_runs
-from hooklab.stats.records import Records
+from hooklab.stats.records.recorded import Records
+from hooklab.stats.runs.comparing_runs import compare_runs
 from support.runs import Transformer, adam, cnn, mlp, sgd
 
 pytestmark = pytest.mark.usefixtures("one_thread")
