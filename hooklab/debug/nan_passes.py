@@ -25,11 +25,11 @@ from .nan_numbers import LeftOut, norm, numbers_of, read, worst
 from .nan_processes import first_sign
 from .nan_talk import other_processes
 from ..hooks.copies import HookWarning
+from ..hooks.distributed import running_microbatch
 from ..hooks.gradient import Entrance, GradientCall
 from ..hooks.group import Group
 from ..hooks.layer_hook import LayerHook
 from ..hooks.select import named_layers
-from ..hooks.stages import running_microbatch
 from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/debug/nan-passes.ipynb #198f41a6

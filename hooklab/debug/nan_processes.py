@@ -13,10 +13,9 @@ from torch import nn
 
 from .nan_blame import Call, NonFiniteError
 from .nan_numbers import MASK, worst
+from ..hooks.distributed import is_dtensor, ranks_text
 from ..hooks.group import Group
 from ..hooks.layer_hook import LayerHook, listen
-from ..hooks.parts import is_dtensor
-from ..hooks.processes import ranks_text
 from ..hooks.select import layers, runs
 
 # %% ../../nbs/lib/debug/nan-processes.ipynb #30ad8289

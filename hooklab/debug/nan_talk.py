@@ -18,8 +18,7 @@ from torch import nn
 
 from .nan_blame import NonFiniteError
 from .nan_processes import Find, error_of, one_verdict
-from ..hooks.processes import in_processes, place_of
-from ..hooks.stages import Microbatch
+from ..hooks.distributed import Microbatch, in_processes, place_of
 
 # %% ../../nbs/lib/debug/nan-talk.ipynb #1608ff14
 class SharedNotes:

@@ -13,8 +13,7 @@ from typing import Any
 from torch import nn
 
 from .copies import HookWarning
-from .function_mode import call_name
-from .function_names import wanted_functions
+from .function_mode import call_name, wanted_functions
 from .running import PlaceGroup, RunningLayer
 from .select import first_few, layers, nearest
 

@@ -7,20 +7,21 @@ __all__ = ['FunctionCall']
 
 # %% ../../nbs/lib/hooks/function-mode.ipynb #415200ad
 import builtins
+import operator
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
-from functools import partial
-from types import FunctionType
+from functools import cache, partial
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.overrides import (TorchFunctionMode, _get_current_function_mode_stack, _len_torch_function_stack, _pop_mode,
-                             _push_mode)
+from torch import Tensor, nn
+from torch.overrides import (
+    TorchFunctionMode, _get_current_function_mode_stack, _len_torch_function_stack, _pop_mode, _push_mode,
+    get_overridable_functions)
 
 from .copies import Live
-from .function_names import function_name
 from .select import nearest
 from .tree import shape_text
 
@@ -194,3 +195,84 @@ def take_off(mode: TorchFunctionMode):
         top = _pop_mode()
         if top is not mode: above.append(top)
     for other in reversed(above): _push_mode(other)
+
+# %% ../../nbs/lib/hooks/function-mode.ipynb #8a3cc377
+# What Python calls its operators, without underscores; what is not here has torch's name already.
+OPERATORS = {
+    "truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "invert": "bitwise_not", "inv": "bitwise_not",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift", "radd": "add", "rmul": "mul", "rand": "bitwise_and", "ror": "bitwise_or",
+    "rxor": "bitwise_xor", "concat": "cat"}
+IN_PLACE = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+OPERATORS |= {f"i{name}": f"{OPERATORS.get(name, name)}_" for name in IN_PLACE} | {"idiv": "div_"}
+
+# What torch documents as another name of a function, and the name that stands for both.
+ALIASES = {
+    "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
+    "arctan2": "atan2", "arctanh": "atanh", "clip": "clamp", "concat": "cat", "concatenate": "cat", "divide": "div",
+    "fix": "trunc", "ger": "outer", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
+    "moveaxis": "movedim", "multiply": "mul", "negative": "neg", "not_equal": "ne", "row_stack": "vstack",
+    "subtract": "sub", "swapaxes": "transpose", "swapdims": "transpose", "trapz": "trapezoid", "true_divide": "div",
+    "linalg_det": "det", "linalg_diagonal": "diagonal", "linalg_inv": "inverse", "linalg_matmul": "matmul",
+    "linalg_matrix_exp": "matrix_exp", "linalg_matrix_power": "matrix_power", "linalg_pinv": "pinverse",
+    "linalg_slogdet": "slogdet", "linalg_householder_product": "orgqr", "special_expit": "sigmoid",
+    "special_gammainc": "igamma", "special_gammaincc": "igammac", "special_multigammaln": "mvlgamma",
+    "special_psi": "digamma"}
+
+# %% ../../nbs/lib/hooks/function-mode.ipynb #3b601f14
+def function_name(
+    function: Any, # A function as torch passes it on: of a module, a method, an operator, an operation of `torch.ops`
+) -> str: # Such as `softmax`; `T` for the attribute `x.T`
+    "The name that all spellings of a function share."
+    name = getattr(function, "__name__", None) or type(function).__name__
+    if name in ("__get__", "__set__"): return function.__self__.__name__
+    if type(function).__module__ == "torch._ops": return name.split(".")[0]  # `add.Tensor` is an overload of `add`
+    if name.startswith("__") or function is getattr(operator, name, None):
+        name = name.strip("_")
+        return OPERATORS.get(name, name)
+    stem = name.rstrip("_")
+    stem = ALIASES.get(stem) or stem.removeprefix("special_")
+    return f"{stem}_" if name.endswith("_") else stem
+
+# %% ../../nbs/lib/hooks/function-mode.ipynb #51996ccc
+def wanted_functions(
+    asked: Any, # A function of torch, or a list of them
+) -> dict[str, Any]: # What was asked for, by the name of the function
+    "The functions that were asked for; an error for what torch does not call a function of its own."
+    found = {}
+    for function in asked if isinstance(asked, list | tuple | set) else [asked]:
+        operation = getattr(function, "_opoverload", None)
+        if operation is not None: function = operation  # a custom operation
+        if not _is_torchs(function): raise TypeError(_no_function(function))
+        found[function_name(function)] = function
+    if not found: raise ValueError("no function was asked for: the list is empty")
+    return found
+
+
+@cache
+def _torchs_functions() -> set: return {f for functions in get_overridable_functions().values() for f in functions}
+
+
+def _is_torchs(function) -> bool:
+    "Does torch tell a function mode about the calls of this function?"
+    if type(function).__module__ == "torch._ops": return True
+    name = getattr(function, "__name__", "")
+    homes = (operator, torch.Tensor, torch) if name.endswith("_") else (operator, torch.Tensor)
+    if name and any(function is getattr(home, name, None) for home in homes): return True
+    try: return function in _torchs_functions()
+    except TypeError: return False  # it has no hash
+
+
+def _no_function(x) -> str:
+    "The error message for something that is no function of torch."
+    if isinstance(x, nn.Module) or isinstance(x, type) and issubclass(x, nn.Module):
+        kind = x if isinstance(x, type) else type(x)
+        return f"{kind.__name__} is a kind of layer, not a function; what layers return is kept by hl.hook_outputs"
+    if isinstance(x, str): return f"{x!r} is a text: pass the function itself, such as torch.softmax or F.{x}"
+    if isinstance(getattr(x, "__self__", None), torch.Tensor):
+        return f"this {x.__name__} belongs to one tensor: pass torch.Tensor.{x.__name__}"
+    shown = getattr(x, "__name__", None) or repr(x)
+    if isinstance(x, FunctionType | MethodType):
+        return (f"{shown} is a Python function that is not torch's, so its calls cannot be seen; hook the functions of "
+                "torch that it calls")
+    return f"{shown} is no function of torch"

@@ -17,8 +17,8 @@ from torch import nn
 
 from .books import register
 from .copies import HookWarning
+from .distributed import running_microbatch
 from .select import first_few, not_a_model, refuse_opaque
-from .stages import running_microbatch
 
 # %% ../../nbs/lib/hooks/group.ipynb #0b60546d
 _nothing = nullcontext().__exit__  # takes any arguments, returns None, and can be pickled

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from torch import nn
 
-from ..hooks.processes import place_of
+from ..hooks.distributed import place_of
 from ..hooks.select import not_a_model
 from .measure.attention_meter import AttentionMeter
 from .records.attention_history import AttentionHistory

@@ -6,18 +6,26 @@
 __all__ = []
 
 # %% ../../nbs/lib/stats/page.ipynb #0ea79b90
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from html import escape
+from io import BytesIO
 from pathlib import Path
 from platform import python_version
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from .. import __version__
+from ..drawing import as_png, height_for, thinned
 from .diagnosing.diagnosis import Diagnosis, diagnose
 from .diagnosing.findings import Finding, as_html
-from .page_parts import drawn, pictures_of, table_of
+from .records.history import History
+from .records.moments import BINS
+from .records.over_time import label_of
 from .records.recorded import Recorded
 
 # %% ../../nbs/lib/stats/page.ipynb #67113fe0
@@ -145,3 +153,128 @@ def top_of_page(diagnosis: Diagnosis) -> str:
     items += map(as_html, waiting)  # what follows from something that was not found
     notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in diagnosis.unknown]
     return f"<p><b>{escape(diagnosis.title)}</b></p><ul>{''.join(items)}</ul>{''.join(notes)}"
+
+# %% ../../nbs/lib/stats/page.ipynb #69e4de71
+CAPTIONS = {
+    "std": "Deviation of the outputs. Healthy layers stay within a factor of ten of each other; a fan that opens from "
+           "layer to layer is a start that does not suit the depth.",
+    "mean": "Mean of the outputs. It may drift; a mean many times the deviation leaves little for the next layer to "
+            "tell inputs apart by.",
+    "near_zero": "Share of outputs at most 0.05. After a ReLU, half is usual, and a share near 100 % that stays is "
+                 "a dead layer.",
+    "flow": "Gradients from layer to layer. They flow from right to left, and should arrive at the left about as large "
+            "as they began.",
+    "gradients": "Deviation of the gradients over time.",
+    "ratio": "How far a step moves each parameter, in relation to its length. About one in a thousand is usual; "
+             "far more is a learning rate that is too high."}
+
+
+class Picture(NamedTuple):
+    "Something to draw on the page."
+    draw: Callable # Draws on the axes it is given as `ax`
+    size: tuple[float, float] # Of the figure, in inches
+    caption: str # How to read it
+    words: str # The alternative text
+
+
+def pictures_of(histories: dict[str, History]) -> Iterator[Picture]:
+    for kind, history in histories.items():
+        over_time = 6.4, min(height_for(len(history.names)), 6.4)
+        if kind == "activations":
+            for what in ("std", "mean", "near_zero"):
+                yield Picture(partial(history.plot, what), over_time, CAPTIONS[what], in_words(history, what))
+        if kind == "gradients":
+            words = in_words(history, "std")
+            yield Picture(history.plot_flow, (6.4, 4), CAPTIONS["flow"], words)
+            yield Picture(partial(history.plot, "std"), over_time, CAPTIONS["gradients"], words)
+        if kind == "updates": yield Picture(history.plot, over_time, CAPTIONS["ratio"], in_words(history, "ratio"))
+
+
+def in_words(history: History, what: str) -> str:
+    "The alternative text of a picture of one number over time."
+    values, broken = history._numbers(what)
+    text = f"{label_of(history, what)}, {len(history.names)} lines or rows"
+    if history.steps: text += f", steps {history.steps[0]} to {history.steps[-1]}"
+    last = np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values])
+    if np.isfinite(last).any():
+        least, most = np.nanargmin(last), np.nanargmax(last)
+        text += (f". In the end the lowest is {last[least]:.3g} in {history.names[least]}, "
+                 f"the highest {last[most]:.3g} in {history.names[most]}")
+    return f"{text}. {broken.any(1).sum()} with numbers that are not finite."
+
+# %% ../../nbs/lib/stats/page.ipynb #93df5715
+def drawn(picture: Picture) -> str: # HTML, with the picture embedded in it
+    "A picture as a PNG on white, with its caption."
+    from matplotlib import style
+    from matplotlib.figure import Figure
+    from PIL import Image
+    with style.context(["default", {"font.size": 11, "axes.labelsize": 10}]):
+        fig = Figure(figsize=picture.size, layout="constrained")
+        picture.draw(ax=fig.add_subplot())
+        png = as_png(fig, dpi=115)
+    # much smaller, and looks the same
+    image = Image.open(BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    return (f'<figure><img src="{as_address(image)}" alt="{escape(picture.words)}">'
+            f'<figcaption>{escape(picture.caption)}</figcaption></figure>')
+
+
+def as_address(image: Any) -> str:
+    image.save(file := BytesIO(), "png", optimize=True)
+    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
+
+# %% ../../nbs/lib/stats/page.ipynb #8135cb99
+def sparkline(steps: list[int], series: np.ndarray, bottom: float, top: float) -> str:
+    "A line without axes, interrupted where there is no number."
+    x, y = thinned(np.asarray(steps, float), series, 50)
+    left, width, tall = steps[0], (steps[-1] - steps[0]) or 1, (top - bottom) or 1
+    def point(a, b): return f"{(a - left)/width*196 + 2:.0f},{44 - (b - bottom)/tall*40:.0f}"
+    points = [point(a, b) if np.isfinite(b) else "" for a, b in zip(x, y)]
+    path = "".join(f"{'L' if before else 'M'}{now}" for before, now in zip(["", *points], points) if now)
+    return f'<svg viewBox="0 0 200 48" aria-hidden="true"><path d="{path}"/></svg>' if path else ""
+
+
+def small_histogram(name: str, counts: np.ndarray) -> str:
+    "A small picture of the colourful dimension of a layer."
+    from matplotlib import colormaps
+    from PIL import Image
+    columns = np.linspace(0, counts.shape[1] - 1, min(counts.shape[1], 100)).astype(int)
+    counts = np.log1p(counts[::-1, columns])
+    image = Image.fromarray((counts/(counts.max() or 1)*31).astype(np.uint8))
+    image.putpalette((colormaps["viridis"](np.linspace(0, 1, 32))[:, :3]*255).astype(np.uint8).tobytes())
+    return f'<img class="small" src="{as_address(image)}" alt="Histogram of {escape(name)} over time" height="{BINS}">'
+
+
+def number_cells(history: History, what: str) -> Iterator[str]:
+    "A cell for each layer: the number at the beginning and at the end, and a line for what lies between."
+    values, broken = history._numbers(what)
+    for series, bad in zip(values, broken):
+        there = series[np.isfinite(series)]
+        if not there.size: yield "<td>not finite</td>" if bad.any() else "<td>did not run</td>"
+        else:
+            is_share = what == "near_zero"
+            first, last = (f"{number:.0%}" if is_share else f"{number:.3g}" for number in (there[0], there[-1]))
+            span = (0, 1) if is_share else (there.min(), there.max())
+            alarm = f"<br><b>not finite</b> at step {history.steps[bad.argmax()]}" if bad.any() else ""
+            yield f"<td>{first} → {last}{sparkline(history.steps, series, *span)}{alarm}</td>"
+
+# %% ../../nbs/lib/stats/page.ipynb #0eb94b51
+def table_of(histories: dict[str, History]) -> str:
+    "A row for each layer."
+    wanted = {"activations": ("mean", "std", "near_zero"), "gradients": ("std",)}
+    columns = [(history, what) for kind, history in histories.items() for what in wanted.get(kind, ())]
+    if not columns or not columns[0][0].steps: return "<p>Nothing was recorded.</p>"
+    main, head = columns[0][0], [label_of(*column).capitalize() for column in columns]
+    cells = {name: [] for name in main.names}
+    for history, what in columns:
+        for name, cell in zip(history.names, number_cells(history, what)): cells[name].append(cell)
+    if main.has_hist and main.kind == "activations":
+        head.append("Histogram, 0 to 10")
+        for name, counts in zip(main.names, main.values("hist").cpu().numpy()):
+            cells[name].append(f"<td>{small_histogram(name, counts)}</td>")
+    heads = "".join(f'<th scope="col">{escape(title)}</th>' for title in ["Layer", *head])
+    rows = [f'<tr><th scope="row">{breakable(name)}</th>{"".join(cells[name])}</tr>' for name in main.names]
+    return (f'<div class="wide" tabindex="0" role="region" aria-label="Table of layers"><table>'
+            f'<thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>')
+
+
+def breakable(name: str) -> str: return escape(name).replace(".", ".<wbr>")

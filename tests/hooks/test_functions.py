@@ -16,8 +16,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack,
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.hooks.function_mode import body_of
-from hooklab.hooks.function_names import function_name, wanted_functions
+from hooklab.hooks.function_mode import body_of, function_name, wanted_functions
 
 SDPA = F.scaled_dot_product_attention
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,7 +9,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.hooks.stages import Microbatch, running_microbatch
+from hooklab.hooks.distributed import Microbatch, running_microbatch
 from support.processes import failures_in
 from support.sharded import PIPELINES_ABORT, llama, stage_from, words
 from support.traces import ours

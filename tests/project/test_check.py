@@ -10,7 +10,8 @@ from support.checks import REPO
 
 TREE = {
     "hooklab/edit/clip.py": "", "hooklab/stats/page.py": "from ..edit.clip import x\n",
-    "nbs/lib/edit/clip.ipynb": "", "nbs/lib/stats/page.ipynb": "",
+    "hooklab/stats/records/plots.py": "", "nbs/lib/edit/clip.ipynb": "", "nbs/lib/stats/page.ipynb": "",
+    "nbs/lib/stats/records/plots.ipynb": "", "tests/stats/records/test_history.py": "",
     "nbs/lessons/01-one.ipynb": "", "nbs/lessons/02-more.ipynb": "\n- skip_exec: true",
     "tests/edit/test_clip.py": "", "tests/edit/test_other.py": "", "tests/exercises/test_exercises.py": "",
     "tests/stats/test_page.py": "from hooklab.stats import page\n",
@@ -39,6 +40,8 @@ def tree(tmp_path):
 @pytest.mark.parametrize("names, pages, tests", [
     (["hooklab/edit/clip.py"], ["lib/edit/clip"], {"edit/test_clip": 1, "edit/test_other": 2, "stats/test_page": 3}),
     (["nbs/lib/stats/page.ipynb"], ["lib/stats/page"], {"stats/test_page": 1}),
+    (["hooklab/stats/records/plots.py"], ["lib/stats/records/plots"],
+     {"stats/records/test_history": 2, "stats/test_page": 3}),
     (["nbs/lessons/01-one.ipynb"], ["lessons/01-one"], {"exercises/test_exercises": 2}),
     (["nbs/lessons/02-more.ipynb"], [], {"exercises/test_exercises": 2}),
     (["tests/support/nets.py"], [], {"hooks/test_hook": 3}),

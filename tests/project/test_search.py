@@ -75,7 +75,8 @@ def test_the_index_holds_no_solution(index):
 
 def test_a_page_for_contributors_is_known_as_such(index):
     kinds = {page: kind for page, _, kind, _ in index["pages"]}
-    assert kinds["lib/stats/records/moments.html"] == "inside" and kinds["lib/stats/diagnosing/diagnosis.html"] == "reference"
+    assert kinds["lib/stats/records/moments.html"] == "inside"
+    assert kinds["lib/stats/diagnosing/diagnosis.html"] == "reference"
     assert kinds["lessons/05-stats.html"] == "lesson"
     assert kinds["howto/ddp.html"] == "howto"
     assert kinds["index.html"] == "home"

@@ -280,25 +280,21 @@ def test_the_list_of_a_section_names_every_page_and_what_it_is_about(pages, sect
     assert {"Hook", "layers", "ActivationStats", "FeatureExtractor", "diagnose"} <= names and len(names) > 80
 
 
-def test_the_page_of_a_wing_lists_its_rooms_in_their_order(repo, sections):
-    groups = [entry for entry in sections["Reference"] if not isinstance(entry, str) and entry[1]]
-    assert {group[1] for group in groups} == {
-        f"lib/{path.parent.name}/index.html" for path in repo.glob("nbs/lib/*/index.ipynb")
-    }
-    inside = [entry[2] for entry in sections["Inside"] if not isinstance(entry, str)]
-    for _, index, rooms in groups:
-        cells = json.loads((repo/"nbs"/index.replace(".html", ".ipynb")).read_text(encoding="utf-8"))["cells"]
-        table = next(text for text in ("".join(cell["source"]) for cell in cells) if "| room | what it is for |" in text)
-        listed = [
-            f"{Path(index).parent}/{name}.html" for name in re.findall(r"^\| \[\w+\]\(([\w-]+)\.ipynb\)", table, re.M)
-        ]
-        wing = [
-            name
-            for name in (*rooms, *(name for group in inside for name in group))
-            if Path(name).parent == Path(index).parent
-        ]
-        assert sorted(listed) == sorted(wing), index
-        assert [name for name in listed if name in rooms] == rooms, index
+def test_the_page_of_a_wing_or_package_lists_its_rooms_and_packages(repo, sections):
+    pages = {name for section in ("Reference", "Inside") for entry in sections[section]
+             for name in ([entry] if isinstance(entry, str) else entry[2])}
+    indexes = {path.relative_to(repo/"nbs"): path for path in (repo/"nbs/lib").glob("*/**/index.ipynb")}
+    in_sidebar = {entry[1] for section in ("Reference", "Inside") for entry in sections[section]
+                  if not isinstance(entry, str) and entry[1]}
+    assert in_sidebar == {index.with_suffix(".html").as_posix() for index in indexes}
+    for index, path in indexes.items():
+        text = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+        assert "| room | what it is for |" in text
+        rooms = re.findall(r"^\| \[\w+\]\(([\w-]+)\.ipynb\)", text, re.M)
+        packages = re.findall(r"^\| \[\w+\]\(([\w-]+)/index\.ipynb\)", text, re.M)
+        assert sorted(f"{index.parent}/{name}.html" for name in rooms) == sorted(
+            name for name in pages if Path(name).parent == index.parent), index
+        assert sorted(packages) == sorted(other.parent.name for other in indexes if other.parent.parent == index.parent)
 
 
 def test_no_page_shows_where_it_was_made(site, repo):

@@ -100,7 +100,8 @@ def test_a_record_has_every_head_and_step():
     a = recorded(model, steps=10)
     names = [f"blocks.{i}/scaled_dot_product_attention#0" for i in range(2)]
     assert a.names == names and a.steps == list(range(10)) and not hl.hooks_on(model)
-    for what in HEAD_ROWS: assert a.values(what)[names[0]].shape == (2, 10) and a.values(what)[names[1]].isfinite().all()
+    for what in HEAD_ROWS:
+        assert a.values(what)[names[0]].shape == (2, 10) and a.values(what)[names[1]].isfinite().all()
     assert (a.values("entropy")[names[0]] <= a.values("possible")[names[0]] + 1e-5).all()
     assert len(a.table()) == 40 and set(a.table()[0]) == {"step", "call", "head", *HEAD_ROWS}
     assert "a sample of 16 queries" in repr(a)

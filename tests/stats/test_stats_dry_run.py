@@ -7,8 +7,7 @@ import torch
 import torch.distributed as dist
 
 import hooklab as hl
-from hooklab.hooks.parts import CUT, EQUAL
-from hooklab.hooks.processes import ProcessPlace
+from hooklab.hooks.distributed import CUT, EQUAL, ProcessPlace
 from hooklab.stats.records import together
 from support import sharded
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.checks import REPO, copy_tree, failure, notebooks, outdated_outputs, skipped, stale_exports, unclean
-from support.rules import imports, rooms
+from support.rules import imports, package, rooms
 
 SECONDS = 50  # for what is chosen: the rest takes about ten
 COSTS = json.loads(Path(__file__).with_name("costs.json").read_text(encoding="utf-8"))
@@ -60,12 +60,14 @@ def touched_notebooks(tree: Path, names: list[str], changed: set[str]) -> list[P
 def touched_tests(tree: Path, names: list[str], changed: set[str]) -> dict[str, int]:
     """Files of tests that have to do with what has changed, and how closely.
 
-    They have changed (0), are named after a changed room or import it (1), lie in the folder of its wing (2), or import
-    a changed helper or a room that imports the changed one (3)."""
+    They have changed (0), are named after a changed room or import it (1), lie in the folder of its package or, where it
+    is in none, of its wing (2), or lie in the folder of the wing around its package, import a changed helper, or import
+    a room that imports the changed one (3)."""
     users = {one.room for one in imports(tree) if one.target in changed}
     helpers = {f"support.{Path(name).stem}" for name in names if name.startswith("tests/support/")}
-    wings = {room.partition(".")[0] for room in changed}
-    if any(name.startswith("nbs/lessons/") for name in names): wings.add("exercises")
+    folders = {package(room).replace(".", "/") for room in changed}
+    if any(name.startswith("nbs/lessons/") for name in names): folders.add("exercises")
+    around = {folder.partition("/")[0] for folder in folders}
     found = {}
     for file in sorted((tree/"tests").rglob("test_*.py")):
         name = file.relative_to(tree).as_posix()
@@ -74,8 +76,8 @@ def touched_tests(tree: Path, names: list[str], changed: set[str]) -> dict[str, 
         stem = file.stem.removeprefix("test_")
         if name in names: found[name] = 0
         elif any(stem == room.rpartition(".")[2] or f"hooklab.{room}" in imported for room in changed): found[name] = 1
-        elif file.parent.name in wings: found[name] = 2
-        elif imported & {f"hooklab.{room}" for room in users} or imported & helpers: found[name] = 3
+        elif (folder := file.parent.relative_to(tree/"tests").as_posix()) in folders: found[name] = 2
+        elif folder in around or imported & ({f"hooklab.{room}" for room in users} | helpers): found[name] = 3
     return found
 
 

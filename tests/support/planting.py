@@ -84,7 +84,7 @@ def pipeline_loss(out, target): return F.cross_entropy(out.flatten(0, 1), target
 
 def plant_in_stage(make, rank, stages, layer, direction, bad_rank, microbatch, step, on_find):
     "The same in a pipeline."
-    from hooklab.hooks.stages import running_microbatch
+    from hooklab.hooks.distributed import running_microbatch
     model, now = stage_from(llama(), rank, stages), []
     schedule = make(PipelineStage(model, rank, stages, torch.device("cpu")), MICROBATCHES, loss_fn=pipeline_loss)
 

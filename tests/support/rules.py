@@ -268,8 +268,18 @@ def only_children(tree: Path) -> Found:
 def is_used(tree: Path, name: str, child: ast.ClassDef) -> bool:
     "Is there a use of this name in the library, other than in the child and in what is imported for it?"
     inside = {id(node) for node in ast.walk(child)}
-    return any(getattr(node, "id", getattr(node, "attr", None)) == name and id(node) not in inside
-               for file in rooms(tree).values() for node in ast.walk(parsed(file)))
+    return any(node not in inside for node in uses(tree).get(name, ()))
+
+
+@cache
+def uses(tree: Path) -> dict[str, set[int]]:
+    "Where each name is used in the library: the ids of the nodes."
+    found = {}
+    for file in rooms(tree).values():
+        for node in ast.walk(parsed(file)):
+            name = getattr(node, "id", getattr(node, "attr", None))
+            if name: found.setdefault(name, set()).add(id(node))
+    return found
 
 
 def long_chains(tree: Path) -> Found:

@@ -9,13 +9,14 @@ __all__ = ['compare']
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from .backward import BackwardTrial
 from .comparison import ComparedRow, Comparison
-from .compiled import compiled_row, is_compiled
 from .findings import Verdict, put_in_words, root_of, rows_and_proof, words
-from .judging import Trial
+from .judging import EPS, Trial, difference, rounding_noise, size_of
+from .losses import losses
 from .pairing import Pairs, paired
 from .passes import ModelPass
 from .records import is_record
@@ -23,8 +24,11 @@ from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
 from .symptoms import shape_in_words
-from .watching import layers_watched, layers_watched_or_all, run_pass
+from .watching import as_it_was, copied, layers_watched, layers_watched_or_all, run_pass
+from ...hooks.running import compiled_parts
 from ...hooks.select import first_few, not_a_model
+from ...hooks.tree import named_tensors
+from ...hooks.undisturbed import run_undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #e770e565
 def compare(
@@ -126,3 +130,42 @@ def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Compar
     if backward is not None: rows += BackwardTrial(trial, backward).rows(set(verdict.faults))
     rows += rows_of_compiled(trial)
     return Comparison(rows, lines=lines, notes=[*outputs_alone(trial), *trial.problems])
+
+# %% ../../../nbs/lib/debug/comparing/comparing.ipynb #117bdffc
+FACTOR = 30. # How many times the usual noise counts as noise: compiled code joins operations, and rounds elsewhere
+
+
+def is_compiled(model: nn.Module) -> bool:
+    "Is this model, or a layer in it, compiled by torch?"
+    return bool(compiled_parts(model))
+
+
+def compiled_row(
+    whose: str, # `reference` or `candidate`
+    seen: ModelPass, # Its pass, in plain Python
+    inputs: tuple[tuple, dict], # What it is called with
+    named: dict[str, nn.Module], # Its layers that are looked at
+    call: Callable[[nn.Module], Any] | None, # Runs the model
+) -> ComparedRow | None: # A fault, if there is one
+    "Compare what compiled code returns with what the same model returns in plain Python."
+    root, shelf = seen.calls[-1], seen.shelf
+    plain = {v.path: v for v in root.output if v.is_float}
+    lost = losses(seen, inputs, named, call=call)
+    found = []
+
+    def run(m, inputs):
+        found.clear()
+        args, kwargs = copied(inputs)
+        with torch.compiler.set_stance("default"): result = call(m) if call else m(*args, **kwargs)
+        for path, t in named_tensors(result):
+            v = plain.get(path)
+            if v is None or v.shape != tuple(t.shape): continue
+            apart, whole = size_of(difference(shelf.get(v.key), t)), size_of(shelf.get(v.key))
+            noise = rounding_noise(lost[v], whole, EPS[v.dtype], EPS[v.dtype]) if v in lost else whole
+            found.append((apart.over(noise), apart.rms/(whole.rms or 1.), noise.rms/(whole.rms or 1.)))
+
+    with as_it_was(seen.model): run_undisturbed(seen.model, inputs, run, train=None)
+    ratio, error, noise = max(found, default=(0., 0., 0.))
+    if ratio <= FACTOR: return None
+    what = f"the compiled code of the {whose} does not return what the same model returns in plain Python"
+    return ComparedRow("", "", 0, error, error, noise, "fault", what, root.kind)

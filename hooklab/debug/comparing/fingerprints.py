@@ -8,16 +8,78 @@ __all__ = []
 # %% ../../../nbs/lib/debug/comparing/fingerprints.ipynb #7f6e70d6
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from .judging import eps, size_of
 from .passes import PLAIN
 from .spill import is_plain
 from .symptoms import dtype_in_words, shape_in_words
+from ...hooks.distributed import is_dtensor, local_part
 from ...hooks.files import tensors_hash
+
+# %% ../../../nbs/lib/debug/comparing/fingerprints.ipynb #bc468912
+ROW = 2**16
+_integers = {1: torch.uint8, 2: torch.int16}  # wider numbers are read as several of 32 bits
+
+
+@cache
+def _factors(device: torch.device) -> Tensor:
+    "An odd random number for each position of a row."
+    drawn = torch.randint(-2**63, 2**63 - 1, (ROW,), generator=torch.Generator().manual_seed(0), device="cpu")
+    return (drawn | 1).to(device)
+
+
+def _row_sums(integers: Tensor) -> Tensor:
+    at_once = ROW if integers.device.type == "cpu" else 256*ROW  # on the CPU what stays in its cache, elsewhere 128 MiB
+    factors, sums = _factors(integers.device), []
+    for block in integers.split(at_once):
+        n_whole = len(block)//ROW*ROW
+        if n_whole: sums.append((block[:n_whole].view(-1, ROW)*factors).sum(1))
+        if n_whole < len(block): sums.append((block[n_whole:]*factors[:len(block) - n_whole]).sum().view(1))
+    return torch.cat(sums)
+
+
+def bits_hash(t: Tensor) -> Tensor: # One number of 64 bits, on the device of `t`
+    "The hash of a plain tensor. It depends on the order of the numbers, not on shape or strides."
+    flat = t.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    if not len(flat): return torch.zeros((), dtype=torch.int64, device=flat.device)
+    sums = _row_sums(flat.view(_integers.get(flat.element_size(), torch.int32)))
+    while len(sums) > 1: sums = _row_sums(sums.view(torch.int32))
+    return sums[0]
+
+
+# %% ../../../nbs/lib/debug/comparing/fingerprints.ipynb #a920be1d
+def plain_parts(t: Tensor) -> list[Tensor] | None: # None if it has no numbers
+    "The plain tensors that hold the numbers of `t` on this process."
+    if is_lazy(t) or t.is_meta: return None
+    if is_dtensor(t): return plain_parts(local_part(t))
+    t = t.detach()
+    if t.is_quantized: return [t.int_repr(), *_scales(t)]
+    if t.layout == torch.sparse_coo: return [(t := t.coalesce()).indices(), t.values()]
+    if t.layout in (torch.sparse_csr, torch.sparse_bsr): return [t.crow_indices(), t.col_indices(), t.values()]
+    if t.layout in (torch.sparse_csc, torch.sparse_bsc): return [t.ccol_indices(), t.row_indices(), t.values()]
+    if hasattr(t, "__tensor_flatten__"):
+        parts = [plain_parts(getattr(t, name)) for name in t.__tensor_flatten__()[0]]
+        return None if None in parts else [part for several in parts for part in several]
+    return [t.as_subclass(Tensor)]
+
+
+def _scales(t: Tensor) -> list[Tensor]:
+    if t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return [torch.tensor([t.q_scale(), t.q_zero_point()], dtype=torch.float64)]
+    return [t.q_per_channel_scales(), t.q_per_channel_zero_points()]
+
+
+def parts_hash(parts: list[Tensor]) -> Tensor:
+    "One hash for all of them."
+    if len(parts) == 1: return bits_hash(parts[0])
+    return bits_hash(torch.stack([bits_hash(part) for part in parts]))
+
 
 # %% ../../../nbs/lib/debug/comparing/fingerprints.ipynb #99dd2d5c
 def parameter_facts(t: Tensor, is_buffer: bool) -> dict[str, Any]:

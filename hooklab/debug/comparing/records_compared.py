@@ -6,6 +6,8 @@
 __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #029bd276
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,15 +18,156 @@ from torch import nn
 
 from .comparison import Comparison
 from .findings import Verdict, put_in_words, rows_and_proof, words
-from .fingerprints import in_fingerprints
-from .losses import seeded
+from .fingerprints import in_fingerprints, parameter_facts_of
+from .judging import FAULT, Size, Trial, difference, size_of
+from .losses import losses, seeded
 from .pairing import Pair, paired
-from .places import Part, Stop, TensorPlace
-from .record_trial import MeasuredTrial, beside, second_look_at_record
+from .passes import ModelPass
+from .places import Part, Stop, TensorPlace, with_containers
 from .records import Record, RecordShelf, inputs_of, is_record, only
+from .second_look import clear_by_flags, clear_in_blocks, clear_near_noise, second_look
 from .side_by_side import LiveSide, SideBySide, SideVerdict, blamed, shares_at, words_of_records
 from .watching import layers_watched_or_all, run_pass
+from ...hooks.float64 import widened
 from ...hooks.select import first_few, not_a_model
+
+# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #a4462a5d
+class MeasuredTrial(Trial):
+    "A trial of a record and a pass of a model, with the losses that were recorded."
+    def __init__(self, record: Record, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any,
+                 named: dict[str, nn.Module], call: Any):
+        super().__init__(a, b, pairs, inputs, {"b": named}, call)
+        self.record, self.sampled, self.open = record, {}, set()
+        for stop in self.stops: self._leave_samples(stop)
+        self.alone = self._losses_without_partner()
+
+    def _leave_samples(self, stop: Stop):
+        "Where a tensor was only sampled, nothing is forced, and what follows from it is not judged."
+        def is_whole(part): return self.record.kept(part.a) is None
+        self.sampled[stop] = [part for part in stop.exit if not is_whole(part)]
+        if self.sampled[stop]: self.open.add(stop.parent)
+        if not all(map(is_whole, stop.entry)): self.open.add(stop)
+        stop.entry, stop.exit = ([part for part in parts if is_whole(part)] for parts in (stop.entry, stop.exit))
+        sampled = {v.path for v in stop.pair.a.inputs if self.record.kept(v) is not None}
+        stop.flags = [name for name in stop.flags if name not in sampled]
+
+    def _losses_without_partner(self) -> dict[Any, float]:
+        "What the calls without a partner lose, as a share, by the innermost call around them that has one."
+        paired = {stop.pair.a for stop in self.stops}
+        found = defaultdict(float)
+        for call in self.a.calls:
+            if call in paired: continue
+            around = call.parent
+            while around is not None and around not in paired: around = around.parent
+            for v in call.output:
+                whole = size_of(self.a.shelf.get(v.key)).rms if v in self.record.alone else 0.
+                if whole and math.isfinite(whole): found[around] += self.record.alone[v][0].rms/whole
+        return found
+
+    def run(self, side: str, *args: Any, **options: Any):
+        if side == "a": raise RuntimeError("the reference was recorded, and cannot run again")
+        super().run(side, *args, **options)
+
+    def compare_plainly(self):
+        super().compare_plainly()
+        self.shares = {place: share for place, share in self.shares.items() if place.owner not in self.open}
+
+    def measure(self):
+        nothing = self.a.shelf.put(torch.zeros((), device=self.record.shelf.device))
+        for place, share in self.shares.items():
+            loss, key = self.record.alone.get(place.part.a, (None, None))
+            if loss is not None: share.loss, share.lost = loss, nothing if key is None else key
+            more, whole = self.alone.get(place.owner.pair.a, 0.), size_of(self.a.shelf.get(place.part.a.key))
+            share.noise = Size(*(x + more*y for x, y in zip(self.noise(place, share.loss), whole)))
+        try: self.widely(self._note)
+        except Exception as error: self.problems.append(f"no run in float64 ({type(error).__name__}: {error})")
+
+    def _note(self, place: TensorPlace, part: Part, t: torch.Tensor):
+        share = self.shares[place]
+        if share.lost is None: return
+        own = size_of(difference(part.for_b(self.expected(place)), t))
+        share.own, share.arrived = own, t.float() if own.over(share.noise) > FAULT else None
+
+    def widely(self, told: Any, **options: Any):
+        "Run the model in float64, and tell what arrives where it differs."
+        exits = {place.stop for place in self.shares if place.where == "exit"}
+        def arrived(place, part, t):
+            if place in self.shares: told(place, part, t)
+        self.run("b", arrived, wide=True, skip=lambda stop: stop not in exits, **options)
+
+# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #c2ff4684
+def _same_hashes(stop: Stop) -> bool:
+    "Do both layers have the same parameters, in whatever order and under whatever names?"
+    one, other = ([about.get("hash") for m in call.module.modules() for about in parameter_facts_of(m).values()]
+                  for call in (stop.pair.a, stop.pair.b))
+    return Counter(one) == Counter(other)
+
+
+def clear_by_rounding(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
+    "The faults, without those that rounding of merged or narrower weights explains; the candidate is pushed."
+    def may_be_merged(stop): return not _same_hashes(stop) and not _only_numbers_differ(stop)
+
+    def push(near, told):
+        before = {}
+        def note(place, part, t):
+            if place.owner in near: before[place] = t.clone()
+        def compare(place, part, t):
+            if place in before: told(place, difference(before[place], t))
+        trial.widely(note)
+        for seed in range(2): trial.widely(compare, push=seed + 1)
+
+    return clear_near_noise(trial, faults, may_be_merged, push)
+
+
+def _only_numbers_differ(stop: Stop) -> bool:
+    "Have two leaves parameters of the same names, shapes and 16-bit dtype? Then nothing was merged."
+    one, other = ({name: (about["dtype"], about["shape"]) for name, about in parameter_facts_of(call.module).items()}
+                  for call in (stop.pair.a, stop.pair.b))
+    return one == other and not stop.pair.a.inner and all("16" in dtype for dtype, _ in one.values())
+
+# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #6089c814
+def clear_by_whole_block(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
+    "The faults, without those in a block that as a whole does the same; only the candidate runs."
+    def was_kept(block): return not trial.sampled[block] and block not in trial.open
+    def same_results(blocks): return [block for block in blocks if _same_result(trial, block)]
+    return clear_in_blocks(faults, was_kept, same_results)
+
+
+def _same_result(trial: MeasuredTrial, block: Stop) -> bool:
+    "Does a block return the same when only what goes into it, and what is around it, is forced?"
+    stops = [s for s in trial.stops if s is block or block not in with_containers(s)]
+    returned = {}
+
+    def arrived(place, part, t):
+        if place.stop is block and place.where == "exit": returned.setdefault(place, []).append(t.clone())
+
+    try:
+        trial.run("b", arrived, stops)
+        trial.run("b", arrived, stops, wide=True)
+    except Exception: return False
+    for place, (own, wide) in returned.items():
+        recorded = place.part.for_b(trial.a.shelf.get(place.part.a.key))
+        lost = size_of(difference(wide, widened(own)))
+        noise = trial.noise(place, lost)
+        if size_of(difference(widened(recorded), wide)).over(noise) > FAULT: return False
+    return bool(returned)
+
+
+def second_look_at_record(trial: MeasuredTrial) -> dict[Stop, TensorPlace]:
+    "The layers at fault."
+    return second_look(trial, (clear_by_flags, clear_by_rounding, clear_by_whole_block))
+
+# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #b21e13a9
+def beside(trial: MeasuredTrial) -> SideBySide:
+    "The record and the pass of the model, as two passes that cannot run again."
+    options = {"inputs": trial.inputs, "named": trial.named["b"], "call": trial.call}
+    try: lost, pushed = losses(trial.b, **options), losses(trial.b, **options, push=1)
+    except Exception as error:
+        lost = pushed = {}
+        trial.problems.append(f"no run in float64 ({type(error).__name__}: {error})")
+    found = SideBySide(trial.record, LiveSide(trial.b, lost, pushed), trial.pairs, trial.inputs)
+    found.compare_all()
+    return found
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #b842cc8f
 def notes_on(*records: Record) -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..comparing.quick_hash import parts_hash
+from ..comparing.fingerprints import parts_hash
 from .layout import Copy, ReplicaLayout
-from ...hooks.processes import from_all, meet, ranks_of, ranks_text, sending_device
+from ...hooks.distributed import from_all, meet, ranks_of, ranks_text, sending_device
 
 
 # %% ../../../nbs/lib/debug/drift/checks.ipynb #392d2dc1

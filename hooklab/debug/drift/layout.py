@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..comparing.quick_hash import plain_parts
+from ..comparing.fingerprints import plain_parts
 from ..comparing.symptoms import dtype_in_words, shape_in_words
-from ...hooks.parts import EQUAL, dimensions, is_dtensor, part_of_dtensor
+from ...hooks.distributed import EQUAL, dimensions, is_dtensor, part_of_dtensor
 from ...hooks.select import named_layers, unwrap
 
 

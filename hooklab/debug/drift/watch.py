@@ -20,7 +20,7 @@ from ...hooks.copies import HookWarning
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.occasions import step_hook
-from ...hooks.processes import in_processes, meshes, ranks_of
+from ...hooks.distributed import in_processes, meshes, ranks_of
 from ...hooks.select import not_a_model, refuse_scripted, unwrap
 
 

@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...drawing import axes_for, name_ticks, size_in_inches
-from .flex_weights import flex_weights
 from .logits import chosen_positions, taken
-from .weights import attention_weights
+from .weights import attention_weights, flex_weights
 from ...hooks.function_group import FunctionGroup, layers_within
 from ...hooks.function_mode import call_name
 from ...hooks.select import first_few, nearest, not_a_model

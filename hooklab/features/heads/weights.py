@@ -6,10 +6,13 @@
 __all__ = ['attention_weights']
 
 # %% ../../../nbs/lib/features/heads/weights.ipynb #157ec083
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from .logits import Logits, set_aside
+from .logits import Logits, chosen_positions, set_aside
 
 # %% ../../../nbs/lib/features/heads/weights.ipynb #14a87836
 def attention_weights(
@@ -48,3 +51,26 @@ def _parts(query: Tensor, key: Tensor, mask: Tensor | None) -> list[tuple[Tensor
     "Query and key of each sequence in nested tensors."
     if query.is_nested and key.is_nested and mask is None: return list(zip(query.unbind(), key.unbind()))
     raise TypeError("of nested tensors, the weights are worked out where both query and key are nested, without a mask")
+
+# %% ../../../nbs/lib/features/heads/weights.ipynb #86b928fd
+def flex_weights(
+    query: Tensor, # (batch, heads, queries, size); these arguments are those of torch's operation
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable,
+    block_mask: tuple, # As the operation gets it: the function of the mask is its last part
+    scale: float,
+    *_,
+    heads=None, # Only these heads of the query, as in `attention_weights`
+    queries=None, # Only these queries
+) -> Tensor: # (batch, heads, queries, keys)
+    "The weights with which `flex_attention` mixes the values."
+    with set_aside(query, key, detach=True) as (q, k):
+        logits = Logits(q, k, None, False, scale, True, heads, queries)
+        at = [range(logits.q.size(0)), chosen_positions(heads, q.size(-3), "heads"), logits.rows, range(logits.n_keys)]
+        at = [torch.tensor(list(numbers), device=q.device).view([-1 if i == dim else 1 for i in range(4)])
+              for dim, numbers in enumerate(at)]  # of the sample, head, query and key, so that they broadcast
+        for _, values in logits.blocks(whole=True):  # a single block
+            changed, seen = score_mod(values, *at), block_mask[-1](*at)
+            return torch.ops.aten._safe_softmax(torch.where(seen, changed, -math.inf), -1)
+        return q.new_zeros(*logits.q.shape[:-1], logits.n_keys)  # of no query

@@ -17,9 +17,8 @@ from torch.nn import functional as F
 
 from ...debug.comparing.losses import seeded
 from .loss import FirstStep, classified
-from .restore import fresh_copy
 from .training import in_optimizers
-from .trial import Check, NotLookedAt, Suspect, TestFlight
+from .trial import Check, NotLookedAt, Suspect, TestFlight, fresh_copy
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #7e76ffb4

@@ -19,13 +19,12 @@ from .batch import TARGET_NAMES, batch_of, two_batches
 from .by_heart import learns_by_heart
 from .data import batch_norm_fine, inputs_fine, last_batch_size, targets_fine
 from .loss import activation_fits, first_step, loss_of_a_guess, sign_right
-from .probes import input_used, labels_used
-from .restore import check_model, optimizers_in, restored, where_the_model_is
+from .probes import input_used, labels_used, mask_obeyed, samples_apart
 from .result import Checklist, Preflight
-from .samples import mask_obeyed, samples_apart
 from .training import gradients_arrive, optimizer_has_all
 from .trial import (
-    Check, Suspect, TestFlight, check_loss, check_number, check_quiet, layer_outputs)
+    Check, Suspect, TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, optimizers_in,
+    restored, where_the_model_is)
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #f9fb1dda
 def loss_finite(flight: TestFlight, loss: float) -> Check:

@@ -7,17 +7,19 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #e4076390
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...debug.comparing.losses import seeded
 from ...hooks.select import first_few
 from ...hooks.tree import map_tensors, shape_text, tensors
-from .batch import BatchPart, given_by, looks_like_mask, other_sample, swapped, with_sample
+from .batch import (
+    BatchPart, SampleBatch, given_by, looks_like_mask, masked_by, other_sample, swapped, with_sample)
 from .trial import (
-    Check, Flown, NotLookedAt, Suspect, TestFlight, base_of, differs, layer_outputs, roused, same)
+    Check, Flown, NotLookedAt, Suspect, TestFlight, base_of, differs, first_layer_where, layer_outputs, roused, same)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6738
 def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
@@ -140,3 +142,140 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
     yield Suspect("labels broadcast", "certain" if broadcast else "note" if flight.call else "possible",
                   "The loss is the same when labels are shuffled: each of them reaches all samples. "
                   f"The output is {shape_text(base.output)}, the target {shape_text(targets[0].tensor)}.")
+
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #40b42904
+def by_sample(t: Tensor, n: int) -> list[Tensor]:
+    "The ways to read a tensor as `n` rows, one for each sample."
+    found = [t.transpose(0, d).reshape(n, -1) for d in range(min(t.dim(), 2)) if t.size(d) == n]
+    if not found and t.dim() and t.size(0) % n == 0:
+        found = [t.reshape(n, -1), t.reshape(t.size(0)//n, n, -1).transpose(0, 1).reshape(n, -1)]
+    return found
+
+
+def others_changed(before: Tensor, after: Tensor, n: int, i: int) -> list[int]:
+    "Which other samples have another output, however samples are read; those of the first reading."
+    if before.shape != after.shape: return []
+    found = [differs(a, b).any(1).nonzero().flatten().tolist()
+             for a, b in zip(by_sample(before, n), by_sample(after, n))]
+    others = [[j for j in rows if j != i] for rows in found]
+    return others[0] if others and all(others) else []
+
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #ef773ca0
+def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, Tensor]:
+    "The inputs with another sample in place of sample `i`."
+    new = {}
+    for p in batch.inputs:
+        if p.dim is None: continue
+        theirs, own = partner(flight, p), p.tensor.select(p.dim, i)
+        other = None if theirs is None or theirs.shape != p.tensor.shape else theirs.select(p.dim, i)
+        if other is None or torch.equal(other, own): other = other_sample(p.tensor, p.dim, i)
+        if other is not None: new[p.number] = with_sample(p.tensor, p.dim, i, other)
+    return new
+
+
+def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple[int, list[int], dict]]:
+    "A sample, the others whose output it changes, and the inputs with which it does."
+    for i in sorted({0, batch.n//2, batch.n - 1}):
+        new = changed_sample(flight, batch, i)
+        if not new: continue
+        after = flight.asked(batch.put(new))
+        for (_, a), (_, b) in zip(base.floats, after.floats):
+            others = others_changed(a, b, batch.n, i)
+            if others: yield i, others, new
+
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #6fab0ef3
+def is_graph(flight: TestFlight) -> bool:
+    "Are samples the nodes of a graph, as an adjacency matrix or a list of edges tells?"
+    n = flight.batch.n
+    held = [t for m in flight.model.modules() for t in [*m.buffers(recurse=False), *vars(m).values()]
+            if isinstance(t, Tensor)]
+    def joins(t): return t.layout != torch.strided or t.shape == (n, n) or (
+        t.dim() == 2 and t.size(0) == 2 != n and not t.is_floating_point())
+    return any(map(joins, [*(p.tensor for p in flight.batch.inputs[1:]), *held]))
+
+
+def time_may_be_first(flight: TestFlight, base: Flown) -> bool:
+    "Are the samples apart along the second dimension, which targets have as well?"
+    x, ys = flight.batch.inputs[0].tensor, [p.tensor for p in flight.batch.targets]
+    if x.dim() < 2 or not ys or x.shape[:2] != ys[0].shape[:2] or min(x.shape[:2]) < 2: return False
+    parts = [replace(p, dim=1 if p.tensor.shape[:2] == x.shape[:2] else None) for p in flight.batch.parts]
+    turned = replace(flight.batch, parts=parts, n=x.size(1))
+    return not any(leaks(flight, turned, base))
+
+
+def samples_apart(flight: TestFlight) -> Check:
+    "Does a sample change the outputs of others?"
+    batch = flight.batch
+    if batch.n is None: raise NotLookedAt(batch.said)
+    if batch.n < 2: raise NotLookedAt("the batch has one sample")
+    if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
+    base = base_of(flight)
+    if flight.quiet == "train" and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in flight.model.modules()):
+        raise NotLookedAt("the model does not run in eval mode, and in train mode batch norm mixes samples")
+    if not any(by_sample(t, batch.n) for _, t in base.floats): raise NotLookedAt("no output has a part for each sample")
+    leak = next(leaks(flight, batch, base), None)
+    if leak is None: return ""
+    i, others, new = leak
+    told = (f"Another sample {i} changes the outputs of samples {first_few(list(map(str, others)), 6)} "
+            f"in {flight.quiet} mode")
+    if time_may_be_first(flight, base):
+        yield Suspect("samples leak", "note", f"{told}; along the second dimension they stay apart, so this is right "
+                      "if time comes first.")
+        return ""
+    def leaking(a, b): return bool(others_changed(a, b, batch.n, i))
+    layer = first_layer_where(flight, batch.raw, batch.put(new), leaking)
+    kind = dict(flight.model.named_modules()).get(layer)
+    by_design = isinstance(kind, nn.modules.batchnorm._BatchNorm) and not kind.track_running_stats
+    yield Suspect("samples leak", "note" if by_design else "likely",
+                  f"{told}" + (f", and first in what {layer} ({type(kind).__name__}) returns." if layer else "."),
+                  [layer] if layer else [])
+    return ""
+
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #2e1248e3
+def other_numbers(t: Tensor) -> Tensor:
+    "Other numbers everywhere; of tokens, other ones that occur."
+    if t.is_floating_point():
+        noise = torch.randn(t.shape, generator=torch.Generator().manual_seed(0)).to(t)
+        return t + noise*(t.std(correction=0) + .1)
+    known = t.unique()
+    return known[(torch.searchsorted(known, t) + 1) % len(known)]
+
+
+def mask_obeyed(flight: TestFlight) -> Check:
+    "Does what a mask hides reach the output?"
+    masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
+    if not masks: raise NotLookedAt("no input looks like a mask of positions")
+    base_of(flight)
+    for p in masks:
+        x = masked_by(p, flight.batch)[0]
+        mask = p.tensor.clone()
+        on = (mask == 0) if mask.is_floating_point() and (mask < 0).any() else mask.bool()
+        constant = bool((on == on[:, :1]).all())
+        if constant:  # nothing is hidden, so the second half is
+            half = max(mask.size(1)//2, 1)
+            if half == mask.size(1): continue
+            mask[:, half:] = _opposite(mask)
+            on = on.clone()
+            on[:, half:] = ~on[:, :1]
+        sides = [on != on[:, :1]] if constant else [~on, on]
+        if all(reaches(flight, {p.number: mask}, x, hidden) for hidden in sides):
+            yield Suspect("mask ignored", "likely" if "mask" in p.name.lower() or p.tensor.dtype == torch.bool else
+                          "possible", f"What {p.name} hides in {x.name} changes the output, and so does what it shows.",
+                          [p.name])
+    return ""
+
+
+def _opposite(mask: Tensor) -> Tensor:
+    if mask.is_floating_point() and (mask < 0).any(): return torch.zeros_like(mask[:, :1])
+    if mask.is_floating_point() and not mask.any(): return torch.ones_like(mask[:, :1])
+    return (~mask.bool()).to(mask.dtype)[:, :1]
+
+
+def reaches(flight: TestFlight, masked: dict[int, Tensor], x: BatchPart, hidden: Tensor) -> bool:
+    "Do other numbers at the hidden positions change the output at the others?"
+    new = torch.where(hidden.view(*hidden.shape, *[1]*(x.tensor.dim() - 2)), other_numbers(x.tensor), x.tensor)
+    runs = [flight.asked(flight.batch.put(change)) for change in (masked, {**masked, x.number: new})]
+    def seen(a, b):
+        changed = differs(a, b)
+        return changed[~hidden] if changed.shape[:2] == hidden.shape else changed
+    return any(seen(a, b).any() for (_, a), (_, b) in zip(runs[0].floats, runs[1].floats))

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from ...hooks.select import first_few
 from .trial import Check, NotLookedAt, Suspect
-from ..diagnosing.causes import SURE
 from ..diagnosing.evidence import in_digits
-from ..diagnosing.findings import Finding, more_as_html
+from ..diagnosing.findings import SURE, Finding, more_as_html
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #44d4de8a
 PREFLIGHT_ADVICE = {

@@ -7,20 +7,24 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #4df16097
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ...debug.comparing.losses import seeded
+from ...debug.comparing.watching import as_it_was
 from ...edit.edits import edit_output
 from ...hooks.copies import HookWarning
 from ...hooks.group import takes
 from ...hooks.hook import Hooks
-from ...hooks.select import leaves, unwrap
-from ...hooks.tree import named_tensors, tensors
+from ...hooks.occasions import innermost
+from ...hooks.select import leaves, not_a_model, refuse_opaque, unwrap
+from ...hooks.tree import map_tensors, named_tensors, tensors
+from ...hooks.undisturbed import undisturbed
 from .batch import SampleBatch, given_by
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #cb9cf5be
@@ -199,3 +203,69 @@ def roused(flight: TestFlight) -> Iterator[None]:
         yield
     finally:
         for p, data in zip(flat, before): p.data = data
+
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #73b5f762
+@contextmanager
+def lent_numbers(parameters: Iterable[Tensor]) -> Iterator[None]:
+    "Let parameters work on copies of their numbers."
+    parameters, copies = list({id(p): p for p in parameters}.values()), {}
+    kept = [(p, p.data, p.requires_grad) for p in parameters]
+    try:
+        for p, data, _ in kept:
+            place = data.data_ptr(), data.shape, data.stride(), data.dtype
+            if not data.numel() or place not in copies: copies[place] = data.clone(memory_format=torch.preserve_format)
+            p.data = copies[place]
+        yield
+    finally:
+        for p, data, required in kept:
+            p.data = data
+            p.requires_grad_(required)
+
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #fbc14b9e
+def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
+    "The optimizers that were given: none, one or several, maybe inside wrappers."
+    if given is None: return []
+    return [innermost(one) for one in (given if isinstance(given, list | tuple) else [given])]
+
+
+def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    "A new optimizer of the same class, with the same parameters and settings, that has made no step."
+    groups = [{**group, "params": list(group["params"])} for group in optimizer.param_groups]
+    for group in groups:
+        most = group.pop("initial_lr", group["lr"])
+        if group["lr"] < most: group["lr"] = most.clone() if isinstance(most, Tensor) else most
+        group.pop("param_names", None)
+    return type(optimizer)(groups, lr=groups[0]["lr"])
+
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #0c2d41ae
+@contextmanager
+def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) -> Iterator[None]:
+    "Afterwards everything is as it was: parameters, buffers, gradients, modes, attributes and random numbers."
+    refuse_opaque(model)
+    both = nn.ModuleList([model, *([loss_fn] if isinstance(loss_fn, nn.Module) else [])])
+    theirs = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    if any(map(is_lazy, [*both.parameters(), *both.buffers()])):
+        raise ValueError(f"{type(unwrap(model)).__name__} has lazy layers, whose shapes the first run decides: "
+                         "run the model once before")
+    grads = [(p, p.grad) for p in theirs]
+    with ExitStack() as stack:
+        stack.callback(lambda: [setattr(p, "grad", grad) for p, grad in grads])
+        stack.enter_context(as_it_was(both))
+        stack.enter_context(lent_numbers([*both.parameters(), *theirs]))
+        stack.enter_context(undisturbed(both, batches, train=None, gradients=True))
+        for p in theirs: p.grad = None
+        yield
+
+
+def check_model(model: Any):
+    "Raise an error for what cannot be run."
+    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    if any(t.is_meta for t in [*model.parameters(), *model.buffers()]):
+        raise ValueError("the model has parameters on the meta device, which have no numbers")
+
+
+def where_the_model_is(model: nn.Module, batch: Any) -> Any:
+    "The batch on the model's device."
+    devices = {t.device for t in model.parameters()}
+    if len(devices) != 1 or all(t.device in devices for t in tensors(batch)): return batch
+    return map_tensors(lambda t: t.to(next(iter(devices))), batch)

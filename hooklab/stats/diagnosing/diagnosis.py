@@ -9,11 +9,10 @@ __all__ = ['diagnose']
 from dataclasses import replace
 
 from .attention_faults import dead_heads
-from .causes import id_of_cause, roots_first
 from .data_faults import any_attention
 from .evidence import LASTS, SOON, Run
 from .fault_table import FAULTS, LOOP_FAULTS, NOTHING, advice_on
-from .findings import Diagnosis, Finding
+from .findings import Diagnosis, Finding, id_of_cause, roots_first
 from ..records.attention_history import AttentionHistory
 from ..records.recorded import Recorded
 

@@ -6,11 +6,70 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #8d70c6c9
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
+import torch
+
 from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits
-from hooklab.stats.diagnosing.loss_course import loss_course, mean_of, of_kind
+
+# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #1860f703
+def of_kind(run: Run, *kinds: str) -> list[dict]: # The looks at outputs whose loss is one of these
+    return [look for look in run.looks if look.get("kind") in kinds]
+
+
+def mean_of(numbers: list[float]) -> float: return sum(numbers)/len(numbers) if numbers else math.nan
+
+
+def single_pass(run: Run) -> bool:
+    "Does the model run once in a step? Where it runs several times, each pass may have a loss of its own."
+    return (run.logged("trained").nan_to_num() <= 1).double().mean() > MOSTLY if len(run.log_steps) else False
+
+
+def guess_of(looks: list[dict]) -> float:
+    "The loss of the best answer that ignores the input: of classes, by how often each label occurred."
+    if not looks[0]["labels"]: return mean_of([look["guess"] for look in looks])
+    width = max(len(look["labels"]) for look in looks)
+    counts = torch.zeros(width, dtype=torch.double)
+    for look in looks: counts[:len(look["labels"])] += torch.tensor(look["labels"], dtype=torch.double)
+    share = counts[counts > 0]/counts.sum()
+    return -(share*share.log()).sum().item()
+
+# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #cabf81ef
+@dataclass
+class LossCourse:
+    "The losses of the steps that were looked at."
+    kind: str # As `loss_kind` tells it
+    guess: float # The loss of the best answer that ignores the input
+    losses: list[float]
+    late_losses: list[float] # Those of the last third of the run
+
+    @property
+    def is_short(self) -> bool: return len(self.losses) < LASTS
+
+    @property
+    def early(self) -> float:
+        "The mean of the first three."
+        return mean_of(self.losses[:3])
+
+    @property
+    def late(self) -> float:
+        "The mean of the last third; NaN if none of its steps was looked at."
+        return mean_of(self.late_losses)
+
+
+def loss_course(run: Run) -> LossCourse | None: # None if too few of its losses are of one known kind
+    "How the loss went, read from what the outputs and their gradients tell."
+    kinds = [look["kind"] for look in run.looks if "kind" in look]
+    if not kinds or not single_pass(run): return None
+    kind = max(set(kinds), key=kinds.count)
+    looks = of_kind(run, kind)
+    if len(looks) < MOSTLY*len({look["step"] for look in run.looks}): return None
+    late_from = run.log_steps[0] + (run.log_steps[-1] - run.log_steps[0])*2/3
+    late = [look["loss"] for look in looks if look["step"] >= late_from]
+    return LossCourse(kind, guess_of(looks), [look["loss"] for look in looks], late)
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #5c576808
 AS_A_GUESS = .97  # of the loss of a guess: what is above has learned next to nothing

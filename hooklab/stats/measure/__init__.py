@@ -1,1 +1,16 @@
-""""""
+"""Measures a run while it trains: layers, optimizer and loop, at almost no cost.
+
+    recorder         what is measured, on which layers, and when a row is complete
+    meter_groups     the hooks that measure, and where the numbers of a step come together
+    turns            which layers are measured in which step, and hooks that are off for a while
+    stacks           small outputs measured together at the end of a step, and large ones where they are
+    samples          a few numbers of each output, by sample and by unit
+    updates          how far each step moves each parameter
+    own_hook         statistics of your own
+    step_end         where a step ends if the loop does not say so
+    loop_watch       what happens in a training loop, noted while it runs
+    step_watch       what the gradients are when the optimizer makes its step
+    run_facts        layers and their settings, the optimizer's parameters, what goes into the model
+    loss_kind        which loss is used, told from an output and its gradient
+    attention_meter  works out the numbers of heads beside each call
+"""

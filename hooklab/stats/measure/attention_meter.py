@@ -14,11 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...features.heads.numbers import evenly_spread, head_numbers
+from ...hooks.distributed import local_part, parts_for, running_microbatch
 from ...hooks.function_group import FunctionGroup
 from ...hooks.function_mode import call_name, own_work
-from ...hooks.parts import local_part, parts_for
 from ...hooks.running import compiled_parts
-from ...hooks.stages import running_microbatch
 from ...hooks.tree import map_tensors
 from ..records.moments import HEAD_ROWS
 

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.copies import is_wrapper, stands_for_many
+from hooklab.hooks.distributed import parts_for
 from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import GradientHook, listen
-from hooklab.hooks.parts import parts_for
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
-from hooklab.stats.measure.input_facts import facts_of_arguments
 from hooklab.stats.measure.loss_kind import look_at_output, read_look
-from hooklab.stats.measure.run_facts import MemberFacts, facts_of_layers
+from hooklab.stats.measure.run_facts import MemberFacts, facts_of_arguments, facts_of_layers
 from hooklab.stats.measure.step_watch import StepWatch
 from hooklab.stats.records.run_log import RunLog, as_number
 

@@ -6,21 +6,118 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #1810f09f
+import warnings
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from ...hooks.copies import stands_for_many
-from ...hooks.layer_hook import listen
-from ...hooks.parts import Parts, is_dtensor
-from .large import LargeRows
-from .meters import Meter
-from .sample_parts import TRACED, layouts
-from .samples import Samples
+from ...hooks.copies import HookWarning, stands_for_many
+from ...hooks.distributed import Parts, is_dtensor, local_part
+from ...hooks.layer_hook import GradientHook, listen
+from ...hooks.tree import tensors, unreadable
+from .samples import TRACED, Samples, layouts
 from .stacks import (
-    SMALL, SMALL_ELSEWHERE, THIN_FROM, Place, Stack, ThinStack, is_dense, stride_for, thinly_measured)
-from .switched import SwitchedGroup
+    SMALL, SMALL_ELSEWHERE, THIN_FROM, LargeRows, Place, Stack, ThinStack, is_dense, stride_for, thinly_measured)
+from .turns import SwitchedGroup
 from ..records.moments import (
     BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names, stacked)
+
+# %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #32c2b420
+MOST_CALLS = 64  # of a layer in a step, before they are merged
+
+
+def why_left_out(name: str, value: Any, error: Exception, gradient: bool) -> str:
+    "What to say when the output of a layer, or the gradient of it, cannot be measured."
+    try: found = next(iter(tensors(value)), value)
+    except Exception: found = value
+    what = "the gradient of its output" if gradient else "its output"
+    reason = (str(error) or "no reason given").splitlines()[0]
+    return (f"{name}: {what}, a {type(found).__name__}, cannot be measured and is left out of the statistics "
+            f"({type(error).__name__}: {reason})")
+
+# %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #a5511947
+class Meter(GradientHook):
+    "Keeps the numbers of an output or a gradient of its layer, instead of the tensor."
+    left_out = False
+    n_calls, on_turn = 0, True
+
+    def __init__(self, name, module, group):
+        super().__init__(name, module, group)
+        self.index, self.places = group.n_meters, []
+        self.own = torch.zeros(group.n_measured, 1, device=group.device)
+        self.part, self.part_of = group.nothing_traced(), None  # in compiled code: of the last output, and its shape
+        group.n_meters += 1
+
+    def local(self, x: Tensor) -> Tensor:
+        "The part of `x` on this process."
+        self.note_part(x)
+        told = self.group.told[self.name]
+        if told.is_summand or (is_dtensor(x) and any(p.is_partial() for p in x.placements)):
+            raise TypeError("each process has a summand of it, whose numbers are not those of the sum; where the "
+                            "model is divided before the recording begins, the sum is measured")
+        return local_part(x)
+
+    def note_part(self, output: Any):
+        "Once, note what this process has of the output."
+        told = self.group.told
+        if self.name in told or (x := main_tensor(output)) is None: return
+        told[self.name] = self.group.parts.part(x, self.module)
+
+    def _leave_out(self, value, call, error):
+        "The model goes on, whatever a layer returns. What cannot be measured is no call, and is reported once."
+        self.n_calls = call
+        for place in self.places[call:call + 1]:
+            place.column.zero_()
+            place.full = False
+        if self.left_out: return
+        self.left_out = True
+        gradient = "backward" in self.group.kind
+        warnings.warn(why_left_out(self.name, value, error, gradient), HookWarning, stacklevel=2)
+
+    def saw(self, m, given, compiling):
+        self.fired, g = True, self.group
+        if compiling: g.trace(self, given[-1])
+        elif g.on and self.on_turn and not (self.removed or g.trial) and g.root.training: self.measure(given[-1])
+
+    def left(self, output, rerun):
+        self.fired, g = True, self.group
+        if not g.on or not self.on_turn or self.removed or not g.root.training: return
+        if g.parts is not None: self.note_part(output)  # the gradient will not know it
+        super().left(output, rerun)
+
+    def gradients(self, call, *given):
+        if not self.removed: self.measure(given[-1])
+
+    def measure(self, value):
+        "Take the numbers of `value`, now or at the end of the step. What cannot be measured is left out."
+        g = self.group
+        if self.n_calls == MOST_CALLS: g.carry()
+        call = self.n_calls
+        try:
+            x = value if type(value) is Tensor else main_tensor(value)
+            if x is None:
+                error = unreadable(value)
+                if error: raise error
+                return
+            self.n_calls = call + 1
+            if g.parts is not None: x = self.local(x)
+            place = self.places[call] if call < len(self.places) else g.place(self, x.device)
+            same = x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x)
+            if same and place.row is not None:
+                place.row.copy_(x.detach())
+                factor = g.factor
+                if factor is not None: place.row.mul_(factor)
+                place.full = True
+            elif same and place.is_large and x.is_contiguous(): g.large.measure(place, x.detach().view(-1), g.factor)
+            elif same and place.thin is not None and x.stride() == place.strides: g.measure_thinly(place, x.detach())
+            else: g.measure_now(place, x)
+        except Exception as e: self._leave_out(value, call, e)
+
+    def clear(self): self.n_calls = 0
+
+    def __repr__(self):
+        return f"Meter {self.name}: {self.layer_type}, {self.group.kind}{', removed' if self.removed else ''}"
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #8304733e
 class MeterGroup(SwitchedGroup):

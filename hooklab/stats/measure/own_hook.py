@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ...hooks.hook import MemberHook
 from ...hooks.keeping import HookGroup
 from ...hooks.layer_hook import check_layers
-from .switched import SwitchedGroup
+from .turns import SwitchedGroup
 from ..records.history import History
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5d6

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...hooks.distributed import averaged_over, parts_for, place_of
 from ...hooks.hook import Hooks
-from ...hooks.parts import averaged_over, parts_for
-from ...hooks.processes import place_of
 from ...hooks.select import unwrap
 from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch

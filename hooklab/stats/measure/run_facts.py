@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hooklab.hooks.copies import is_wrapper, stands_for_many
 from hooklab.hooks.occasions import innermost
 from hooklab.hooks.select import named_layers, unwrap
+from hooklab.hooks.tree import named_tensors
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #c89100da
 LAYER_SETTINGS = (  # worth keeping
@@ -114,3 +116,51 @@ def plain_number(x: Any) -> Any:
 def version(p: Tensor) -> int:
     "How often somebody has written into a tensor; 0 where torch does not count."
     return 0 if torch.is_inference(p) else p._version
+
+# %% ../../../nbs/lib/stats/measure/run-facts.ipynb #12074ef4
+MOST_NUMBERS = 1 << 18  # numbers to look at: of a larger tensor, some samples
+
+
+def facts_of_input(x: Tensor) -> dict[str, Tensor | float]: # Numbers, of which some may still be on a GPU
+    "Size, spread and range of one argument, and how far its samples and its features are apart."
+    x = x.detach()
+    n_samples = len(x) if x.dim() else 1
+    whole = x.is_floating_point()
+    if x.dim() and x.numel() > MOST_NUMBERS: x = x[:max(2, MOST_NUMBERS//max(x[0].numel(), 1))]
+    x = x.float()
+    finite = x.isfinite()
+    clean = torch.where(finite, x, 0.)
+    found = {"n_samples": n_samples, "n": x.numel(), "floating": whole, "bad": (~finite).float().mean(),
+             "mean": clean.mean(), "std": clean.std(correction=0), "low": clean.min(), "high": clean.max()}
+    if x.dim() and len(x) > 1:
+        found["samples_apart"] = (clean - clean[:1]).abs().max()
+    if x.dim() > 1 and whole: found.update(facts_of_features(clean))
+    return found
+
+
+def facts_of_features(x: Tensor) -> dict[str, Tensor]:
+    "The largest and the smallest deviation of a feature, and the largest mean relative to its deviation."
+    columns = x.movedim(1 if x.dim() in (2, 4) else -1, -1).flatten(0, -2)
+    std, mean = columns.std(0, correction=0), columns.mean(0).abs()
+    varied = std > 0
+    smallest = torch.where(varied, std, torch.inf).min()
+    return {"features": columns.shape[1], "widest": std.max(), "narrowest": smallest, "farthest": mean.max(),
+            "varied": varied.float().mean()}
+
+# %% ../../../nbs/lib/stats/measure/run-facts.ipynb #056d14d9
+TARGETS = ("labels", "label", "label_ids", "next_sentence_label", "start_positions", "end_positions", "target",
+           "targets")  # names of arguments from which a model computes its loss itself
+
+
+def facts_of_arguments(
+    args: tuple, # The positional arguments of a pass
+    kwargs: dict[str, Any], # The others
+) -> dict[str, dict]: # By the place in the arguments
+    "The facts about each tensor that goes into the model, at most six."
+    found = {}
+    given = {**{str(i): x for i, x in enumerate(args)}, **kwargs}
+    for where, x in list(named_tensors(given))[:6]:
+        odd = is_wrapper(x) or stands_for_many(x) or x.is_meta or x.layout != torch.strided or x.is_nested
+        if odd or x.is_complex() or not x.numel(): continue
+        found[where] = {**facts_of_input(x), "target": where.split(".")[-1] in TARGETS}
+    return found

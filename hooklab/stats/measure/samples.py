@@ -7,13 +7,104 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #20898e8f
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ...hooks.copies import is_wrapper, stands_for_many
 from ...hooks.layer_hook import LayerHook
-from .sample_parts import MOST, TRACED, OutputLayout, can_be_told, part_of, rows_told
-from ..records.moments import SAMPLE_ROWS
+from ...hooks.select import unwrap
+from ..records.moments import SAMPLE_ROWS, stacked
+
+# %% ../../../nbs/lib/stats/measure/samples.ipynb #1e36a680
+CHANNELS = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LocalResponseNorm,
+            nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd,
+            nn.modules.pooling._AdaptiveAvgPoolNd, nn.Dropout2d, nn.Dropout3d, nn.Upsample, nn.PixelShuffle)
+UNITS_LAST = nn.Linear, nn.Bilinear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention
+TANH = nn.Tanh, nn.Hardtanh, nn.RNNBase, nn.RNNCellBase
+SIGMOID = nn.Sigmoid, nn.Hardsigmoid
+SOFTMAX = nn.Softmax, nn.Softmin, nn.Softmax2d
+
+
+class OutputLayout(NamedTuple):
+    "What is known of the output of a layer before it runs."
+    batch: int = 0 # The dimension of the samples
+    has_channels: bool = False # Units are dimension 1, and not the last
+    ends: tuple[float, float] | None = None # Below and above them, a tanh or sigmoid is flat
+    is_sure: bool = True # False: numbers lie between such ends only if none lies beyond -1 and 1
+    whole_rows: int | None = None # The dimension along which numbers may be probabilities
+
+
+def layouts(layers: dict[str, nn.Module], model: nn.Module) -> list[OutputLayout]:
+    "The layout of each layer's output."
+    batch = int(any(getattr(m, "batch_first", True) is False for m in model.modules()))
+    found, has_channels = [], False
+    for m in map(unwrap, layers.values()):
+        if isinstance(m, CHANNELS): has_channels = True
+        elif isinstance(m, UNITS_LAST): has_channels = False
+        found.append(OutputLayout(0 if has_channels else batch, has_channels, *kind_of_numbers(m)))
+    return found
+
+
+def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows` of `OutputLayout`
+    "Is this a tanh, a sigmoid, a softmax? Only its numbers say what a layer that is not torch's returns."
+    if isinstance(m, TANH): return (-.98, .98), True, None
+    if isinstance(m, SIGMOID): return (.02, .98), True, None
+    if isinstance(m, SOFTMAX): return None, True, -3 if isinstance(m, nn.Softmax2d) else -1 if m.dim is None else m.dim
+    if type(m).__module__.startswith("torch.nn."): return None, True, None
+    return (-.98, .98), False, -1
+
+# %% ../../../nbs/lib/stats/measure/samples.ipynb #bf7d4c33
+MOST = 16, 4, 32  # samples, positions and units of each output
+TRACED = 16*4*32 + 3  # numbers that compiled code notes: a part, and what `rows_told` says
+
+
+def part_of(
+    x: Tensor, # What a layer has returned
+    layout: OutputLayout, # Which dimensions are samples and units
+    most: tuple[int, int, int] = MOST, # How many samples, positions and units at most
+) -> Tensor: # A view: samples, the dimensions of positions, units
+    "Evenly evenly numbers of `x`."
+    if x.dim() == 1: x = x[:, None]
+    few = x.dim() < 3
+    x = x.movedim((0 if few else layout.batch, 1 if layout.has_channels else -1), (0, -1))
+    counts, left = [min(x.shape[0], most[0]), *[1]*(x.dim() - 2), min(x.shape[-1], most[2])], most[1]
+    largest = sorted(range(1, x.dim() - 1), key=lambda d: -x.shape[d])[:2]
+    for d in largest:
+        counts[d] = min(x.shape[d], left if len(largest) == 1 else 2, left)
+        left //= counts[d]
+    return x[tuple(spread_over(size, count) for size, count in zip(x.shape, counts))]
+
+
+def spread_over(size: int, count: int) -> slice:
+    step = size//count
+    return slice(step//2, step//2 + step*(count - 1) + 1, step)
+
+
+def can_be_told(x: Tensor) -> bool:
+    "Does `x` have numbers that lie in memory one by one?"
+    if x.layout != torch.strided or x.is_nested or x.is_quantized or stands_for_many(x) or is_wrapper(x): return False
+    return x.dim() > 0 and x.numel() > 0
+
+# %% ../../../nbs/lib/stats/measure/samples.ipynb #b9869ac6
+LONGEST = 2048  # numbers in a row; and the most numbers of an output that are looked at
+
+
+def rows_told(
+    x: Tensor, # What a layer has returned
+    dim: int, # Along which its numbers may be probabilities
+) -> Tensor: # Three shares
+    "Rows that sum to one; among them, those with one number above 0.99, and those whose numbers are all the same."
+    if not 1 < x.shape[dim] <= LONGEST: return x.new_full((3,), torch.nan, dtype=torch.float32)
+    rows = x.movedim(dim, -1)
+    length = rows.shape[-1]
+    rows = rows.reshape(-1, length)
+    rows = rows[spread_over(len(rows), min(len(rows), LONGEST//length))].float()
+    least, most = rows.aminmax(dim=1)
+    sums = (least >= 0) & ((rows.sum(1) - 1).abs() < 1e-3)
+    n = sums.sum()
+    return stacked([n/len(rows), (sums & (most > .99)).sum()/n, (sums & (most - least < 1e-3/length)).sum()/n])
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #b3233951
 class Slot:

@@ -6,10 +6,13 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #19f0b7b1
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..records.moments import Batch, measured
+from ..records.moments import BASICS, NEAR, Batch, Scratch, measured
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #c9de50b0
 SMALL = {"cpu": 65_536}  # tensors of at most this many numbers are copied, and measured later
@@ -112,3 +115,52 @@ class ThinStack(Stack):
         found[2:].mul_(self.n/(BLOCKS*BLOCK))
         found[0], found[1] = self.n, self.sums/self.n
         return found
+
+# %% ../../../nbs/lib/stats/measure/stacks.ipynb #5b0e9a14
+PIECE = 4096  # numbers: the squares of so few are added without losing digits
+
+
+def sum_of_squares(x: Tensor) -> float:
+    "Of the numbers in a row."
+    n = len(x) - len(x) % PIECE
+    lengths = torch.linalg.vector_norm(x[:n].view(-1, PIECE), dim=1).tolist() if n else []
+    if n < len(x): lengths.append(torch.linalg.vector_norm(x[n:]).item())
+    return sum([length*length for length in lengths])
+
+
+def measured_row(
+    x: Tensor, # On the CPU, float32, of one dimension and not empty
+    scratch: Scratch, # Memory to work in
+    factor: float = 1., # Measure `x` times this, which is above zero: the results are multiplied, and `x` is not copied
+) -> tuple[float, float, float, int]: # `n`, `mean`, `m2`, `near_zero`
+    "What `measured` gives first, for one row."
+    n, total, squares = len(x), x.sum().item(), sum_of_squares(x)
+    mean = total/n
+    m2 = squares - mean*total
+    if factor != 1 and not math.isfinite(m2): return measured_row(x*factor, scratch)  # was it too large for a square?
+    if m2 < squares/2: m2 = sum_of_squares(torch.sub(x, mean, out=scratch.like(x)))
+    limit = np.float32(min(NEAR/factor, torch.finfo(torch.float32).max))
+    near = np.less_equal(x.numpy(force=True), limit, out=scratch.answers(n))
+    return n, factor*mean, factor*factor*m2, np.count_nonzero(near)
+
+# %% ../../../nbs/lib/stats/measure/stacks.ipynb #d81f2a60
+class LargeRows:
+    "The first four numbers of what was measured by itself in a step."
+    def __init__(self, scratch: Scratch): self.scratch, self.found = scratch, {}  # by call and layer
+
+    def measure(
+        self,
+        place: Place, # Where the numbers go
+        x: Tensor, # The tensor, as for `measured_row`
+        factor: float | Tensor | None, # As there, or None
+    ):
+        numbers = measured_row(x, self.scratch, 1. if factor is None else float(factor))
+        self.found.setdefault(place.call, {})[place.index] = numbers
+
+    def write(self, tables: list[Tensor]):
+        "Write everything into the tables, one for each call, and begin again."
+        taken, self.found = self.found, {}  # threads may be measuring
+        for call, found in taken.items():
+            layers, numbers = zip(*[*found.items()])
+            table = tables[call]
+            table[:len(BASICS), list(layers)] = torch.tensor(numbers, dtype=table.dtype, device=table.device).T

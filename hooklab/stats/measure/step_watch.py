@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.copies import is_wrapper
-from hooklab.hooks.parts import Parts, is_dtensor, local_part
+from hooklab.hooks.distributed import Parts, is_dtensor, local_part
 from hooklab.hooks.tensor import post_accumulate, tensor_hook
 from hooklab.stats.measure.step_end import on_step
 

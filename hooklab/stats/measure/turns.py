@@ -5,6 +5,9 @@
 # %% auto #0
 __all__ = []
 
+# %% ../../../nbs/lib/stats/measure/turns.ipynb #edbbc61d
+from ...hooks.group import Group, has_compiled
+
 # %% ../../../nbs/lib/stats/measure/turns.ipynb #f492973c
 EVERY = 4  # after the first steps, one in so many is measured
 SHARES = 9  # of the layers; odd, because a long record drops every second row, and would drop the same layers always
@@ -31,3 +34,37 @@ def share(turn: int, n: int) -> slice:
     if turn < 0: return slice(None) if turn == EVERYBODY else slice(0, 0)
     shares = max(3, min(SHARES, n | 1))
     return slice(turn % shares, None, shares)
+
+# %% ../../../nbs/lib/stats/measure/turns.ipynb #2d772fc9
+class SwitchedGroup(Group):
+    "Hooks that can be off for a while."
+    on = True
+    turn = slice(None)  # which of the hooks listen while it is on
+    trained = False  # has the model run in train mode?
+
+    def switch(self, on: bool, turn: slice = slice(None)):
+        "Listen or not. Even an idle hook costs time, so it is removed, unless that would trigger recompilation."
+        if (on, turn) == (self.on, self.turn): return
+        self.on, self.turn = on, turn
+        chosen = self.hooks[turn] if on else []
+        for h in self.hooks: h.on_turn = False
+        for h in chosen: h.on_turn = True
+        if not has_compiled(): self._take_off()
+        self._put_on([h for h in chosen if not h.handles])
+
+    def _take_off(self):
+        for h in self.hooks:
+            for handle in h.handles: handle.remove()
+            h.handles = ()
+        self.detach_root()
+
+    def _put_on(self, hooks):
+        "Attach those of the hooks that are off. If that fails, the group is closed."
+        everything = self.hooks
+        if not hooks: return
+        self.detach_root()
+        try: self.attach(hooks)
+        except BaseException:
+            for h in everything: h.detach()
+            raise
+        self.hooks = everything

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...hooks.parts import local_part, parts_for
+from ...hooks.distributed import local_part, parts_for
 from ...hooks.select import unwrap
 from .run_facts import torch_optimizer
 from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense

@@ -58,7 +58,8 @@ class AttentionHistory(KeptSteps):
         what: str, # One of `entropy`, `possible`, `largest_logit`, `first_share`, `query_norm`, `key_norm`
     ) -> dict[str, Tensor]: # By call, a row for each head and a column for each step
         "The history of one number of all heads."
-        if what not in HEAD_ROWS: raise LookupError(f"{what!r} is not recorded of heads; there are {', '.join(HEAD_ROWS)}")
+        if what not in HEAD_ROWS:
+            raise LookupError(f"{what!r} is not recorded of heads; there are {', '.join(HEAD_ROWS)}")
         tables = self.tables()[:, :, list(HEAD_ROWS).index(what)]
         return {name: tables[:, place, :n].T for place, (name, n) in enumerate(self.heads.items())}
 

@@ -6,12 +6,13 @@
 __all__ = ['History', 'WeightHistory']
 
 # %% ../../../nbs/lib/stats/records/history.ipynb #3bdf84a3
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from .layer_parts import InParts
+from ...hooks.distributed import TensorPart
 from .moments import BINS, COUNTS, NOT_MEASURED, SAMPLE_ROWS
 from .plots import Plots
 
@@ -134,9 +135,12 @@ class Recording(KeptSteps):
         return f"Recording: {len(self)} steps of {len(self.names)} columns with {len(self.rows)} numbers each"
 
 # %% ../../../nbs/lib/stats/records/history.ipynb #ecff2e8b
-class History(Plots, InParts, Recording):
+class History(Plots, Recording):
     "What was recorded, and ways to read it and to look at it. Layers are asked for by number or by name."
     cpu, kind = True, "activations" # Are values moved to the CPU when they are read? What was measured?
+    parts: dict[str, TensorPart] = {} # What this process has of an output or of a parameter, by name
+    whose = "" # What the labels of pictures say of the process
+    followed = {} # The class of the layer that follows, where a `Sequential` tells
     trainable = None # The layers that had trainable parameters when recording began, if that is known
     sampled = None # The size of the sample of each output that was counted, if not all of it was
     turns = None # In so many steps all was measured, later a few layers at a time: where `n` is 0, nothing is known
@@ -173,8 +177,6 @@ class History(Plots, InParts, Recording):
 
     def _placed(self, values): return values.cpu() if self.cpu else values
 
-    followed = {} # The class of the layer that follows, where a `Sequential` tells
-
     @property
     def stats(self) -> list[list[dict]]:
         "One row for each recorded step, and in it a dict for each layer."
@@ -210,6 +212,23 @@ class History(Plots, InParts, Recording):
         def numbers(given): return {what: number for what, number in given.items() if what != "hist"}
         return [{"step": step, "layer": name} | numbers(given)
                 for step, row in zip(self.steps, self.stats) for name, given in zip(self.names, row)]
+
+    @property
+    def cut(self) -> dict[str, str]:
+        "The layers or parameters of which this process has a part, and which part."
+        return {name: part.text for name, part in self.parts.items() if part.text}
+
+    def whole(self) -> Self:
+        "This, without what the process has only a part of."
+        if not self.cut: return self
+        kept = [i for i, name in enumerate(self.names) if name not in self.cut]
+        found = copy(self)
+        found.names, found.parts = [self.names[i] for i in kept], {}
+        found.fill(self.steps, self.tables()[:, :, kept])
+        return found
+
+    def check_mergeable(self):
+        "For subclasses: raise an error if this cannot be merged with the histories of other processes."
 
     def __repr__(self):
         span = f"steps {self.steps[0]} to {self.steps[-1]}" if self.steps else "nothing yet"

@@ -16,8 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ...hooks.parts import TensorPart
-from ...hooks.processes import ProcessPlace
+from ...hooks.distributed import ProcessPlace, TensorPart
 from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
 from .plots import overview

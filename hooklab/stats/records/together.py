@@ -6,14 +6,141 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #aea2d428
+import math
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
-from ...hooks.processes import ProcessPlace, from_all, in_processes
-from ...hooks.stages import names_apart
+from ...hooks.distributed import ProcessPlace, from_all, in_processes, names_apart, sending_device
 from .attention_history import AttentionHistory
-from .merging import merge_heads, merge_history, merge_log
+from .history import History, WeightHistory
+from .moments import HEAD_ROWS, NOT_MEASURED
+from .run_log import LOGGED, RunLog
+
+# %% ../../../nbs/lib/stats/records/together.ipynb #7fa47d82
+class Columns:
+    "Where the columns of this process are among those of all, and which of them count."
+    def __init__(self, told: list[dict[str, Any]], mine: int, of_parameters: bool):
+        by_stage = sorted(told, key=lambda t: t["stage"] or ())
+        self.names = list(dict.fromkeys(name for t in by_stage for name in t["names"]))
+        self.place = {name: i for i, name in enumerate(self.names)}
+        own = told[mine]
+        self.where = torch.tensor([self.place[name] for name in own["names"]], dtype=torch.long)
+        self.steps = sorted(set.intersection(*(set(t["steps"]) for t in told)))
+        self.rows = [own["steps"].index(step) for step in self.steps]
+        first, n_parts = {}, [0]*len(self.names)
+        for r, t in enumerate(told):
+            for name in t["names"]:
+                part = t["parts"].get(name)
+                if not of_parameters: n_parts[self.place[name]] += part is None or part.counts
+                elif first.setdefault((name, part and part.number), r) == r: n_parts[self.place[name]] += 1
+        def counts(name, part):
+            return first[name, part and part.number] == mine if of_parameters else part is None or part.counts
+        self.counts = torch.tensor([counts(name, own["parts"].get(name)) for name in own["names"]], dtype=torch.bool)
+        self.n_parts = torch.tensor(n_parts)
+
+    def spread(self, own: Tensor) -> Tensor:
+        "Numbers of the own columns, in the places of all; zero where another process counts."
+        found = own.new_zeros(*own.shape[:-1], len(self.names))
+        found[..., self.where[self.counts]] = own[..., self.counts]
+        return found
+
+# %% ../../../nbs/lib/stats/records/together.ipynb #fe06f010
+STEPS_SENT = 256  # steps that are sent together
+
+
+def sum_of_all(x: Tensor) -> Tensor:
+    "The sum over all processes."
+    sent = x.to(sending_device())
+    torch.distributed.all_reduce(sent)
+    return sent.to(x.device)
+
+
+def most_of_all(x: Tensor) -> Tensor:
+    "The largest over all processes."
+    sent = x.to(sending_device())
+    torch.distributed.all_reduce(sent, torch.distributed.ReduceOp.MAX)
+    return sent.to(x.device)
+
+
+def merged_moments(own: Tensor, columns: Columns) -> Tensor: # step, number, column
+    n, mean, m2 = own[:, 0], own[:, 1], own[:, 2]
+    ran = n > 0
+    sums = torch.cat([torch.stack([n, torch.where(ran, n*mean, 0)], 1), own[:, 3:]], 1)
+    sums = sum_of_all(columns.spread(sums))
+    total = sums[:, 0]
+    middle = torch.where(total > 0, sums[:, 1]/total, 0)
+    apart = torch.where(ran, m2 + n*(mean - middle[:, columns.where]).square(), 0)
+    spread = sum_of_all(columns.spread(apart))
+    return torch.cat([torch.stack([total, middle, spread], 1), sums[:, 2:]], 1)
+
+
+def merged_lengths(own: Tensor, columns: Columns) -> Tensor: # step, number, column
+    "The lengths of parameters and of their steps: the squares of the parts are added."
+    measured = own != NOT_MEASURED
+    squares, n = sum_of_all(columns.spread(torch.stack([own.square()*measured, measured.double()])))
+    return torch.where(n == columns.n_parts, squares.sqrt(), NOT_MEASURED)
+
+
+def merge_history(history: History, told: list[dict[str, Any]], mine: int):
+    "Replace a history with that of all processes."
+    of_parameters = isinstance(history, WeightHistory)
+    columns, merge = Columns(told, mine, of_parameters), merged_lengths if of_parameters else merged_moments
+    blocks = [merge(own.double(), columns) for own in history.tables()[columns.rows].cpu().split(STEPS_SENT)]
+    doubtful = {name: part for t in told for name, part in t["parts"].items() if not part.known}
+    history.names, history.parts = columns.names, doubtful
+    if history.trainable is not None: history.trainable = [*dict.fromkeys(sum((t["trainable"] for t in told), []))]
+    history.followed = {name: after for t in told for name, after in t["followed"].items()}
+    history.fill(columns.steps, torch.cat(blocks).float())
+
+# %% ../../../nbs/lib/stats/records/together.ipynb #bdc3eaf3
+HOW = {"loss": "mean", "given": "max", "output": "sum", "trained": "max", "evaluated": "max", "updates": "max",
+       "rate": "max", "kept": "max", "no_gradients": "min", "gradient": "length", "clipped": "mean", "own": "length"}
+
+
+def merge_log(log: RunLog, steps: list[list[int]], alone: bool):
+    "Replace a log with that of all processes. `alone`: this is a stage of a pipeline, and the only copy of it."
+    common = sorted(set.intersection(*map(set, steps)))
+    table = log.table()[[log.steps.index(step) for step in common]]
+    column = {name: table[:, i] for i, name in enumerate(LOGGED)}
+    if not alone: column["gradient"] = column["own"]
+    known = {name: ~x.isnan() for name, x in column.items()}
+    known["loss"] = column["given"] == 1  # a loss may be NaN
+    add = {name: x.square() if HOW[name] == "length" else x for name, x in column.items()}
+    sums = sum_of_all(torch.stack([torch.where(known[name], x, 0) for name, x in add.items()]))
+    n = sum_of_all(torch.stack([*known.values()]).double())
+    most = most_of_all(torch.stack([torch.where(known[name], x if HOW[name] != "min" else -x, -math.inf)
+                                for name, x in column.items()]))
+    found = []
+    for name, total, count, top in zip(column, sums, n, most):
+        x = {"mean": total/count, "sum": total, "length": total.sqrt(), "max": top, "min": -top}[HOW[name]]
+        found.append(torch.where(count > 0, x, math.nan))
+    log.fill(common, torch.stack(found, 1))
+
+
+def merge_heads(history: Any, told: list[dict[str, Any]], mine: int):
+    "Replace what heads of attention did with that of all processes: divided heads stand side by side."
+    common = sorted(set.intersection(*(set(t["steps"]) for t in told)))
+    numbers = {(name, t["parts"][name].number if name in t["parts"] else ()): n
+               for t in told for name, n in t["heads"].items()}
+    heads, first = {}, {}
+    for (name, number), n in sorted(numbers.items(), key=lambda item: item[0][1]):
+        first[name, number], heads[name] = heads.get(name, 0), heads.get(name, 0) + n
+    heads = {name: heads[name] for name in dict.fromkeys(name for t in told for name in t["heads"])}
+    own = history.tables()[[history.steps.index(step) for step in common]].double() if history.names else None
+    placed = torch.full((len(common), len(heads), len(HEAD_ROWS), max(heads.values(), default=0)), math.nan).double()
+    for i, (name, n) in enumerate(told[mine]["heads"].items()):
+        part = told[mine]["parts"].get(name)
+        start = first[name, part.number if part else ()]
+        placed[:, [*heads].index(name), :, start:start + n] = own[:, i, :, :n]
+    known = ~placed.isnan()
+    mean = sum_of_all(torch.where(known, placed, 0))/sum_of_all(known.double())
+    logit = list(HEAD_ROWS).index("largest_logit")
+    top = most_of_all(torch.where(known, placed, -math.inf))[:, :, logit]
+    mean[:, :, logit] = torch.where(top == -math.inf, math.nan, top)
+    history.parts = {}
+    history.fill(common, heads, mean.float())
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e1fcf766
 def what_is_told(stats: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import hooklab as hl
-from hooklab.stats.checking.restore import fresh_copy
 from hooklab.stats.checking.result import PREFLIGHT_ADVICE, SURE
+from hooklab.stats.checking.trial import fresh_copy
 from support.portions import one_in
 
 pytestmark = pytest.mark.usefixtures("one_thread")

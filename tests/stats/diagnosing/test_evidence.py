@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import hooklab as hl
 from hooklab.stats.diagnosing import data_faults, diagnosis, fault_table, loop_faults, loss_faults, run_faults
 from hooklab.stats.diagnosing.evidence import Run
-from hooklab.stats.diagnosing.loss_course import loss_course
+from hooklab.stats.diagnosing.loss_faults import loss_course
 
 
 class Fixed(nn.Module):

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import hooklab as hl
-from hooklab.stats.measure.sample_parts import OutputLayout, layouts, part_of, rows_told
-from hooklab.stats.measure.samples import SILENT_FOR, Samples
+from hooklab.stats.measure.samples import SILENT_FOR, OutputLayout, Samples, layouts, part_of, rows_told
 from hooklab.stats.records.moments import SAMPLE_ROWS, merged, row_names
 
 
