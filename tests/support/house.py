@@ -1,0 +1,265 @@
+"""How the code is laid out, in numbers, so that a redesign can be compared before and after.
+
+    python tests/support/house.py [TREE] [--json FILE] [--no-uses]
+
+prints the numbers of a tree: of this repository, or of another checkout. They are
+
+1. Size: rooms (modules of hooklab without `__init__` and `_modidx`), lines, classes, functions (each `def`, methods and
+   local ones too), and how many modules and packages are side by side in each wing and in each package.
+2. Ladders: bases with exactly one subclass, and chains. A chain is a class of ours, a base of it that is ours, a base
+   of that, and so on; its length counts the class itself. Chains are given twice: whole, and below the engine's bases,
+   where these and what they derive from do not count.
+3. Circles: rooms that import each other, directly or through others, once with the imports that only type checkers read
+   and once without. What functions import counts in both.
+4. Density: tokens by line, by wing. Tokens are those of Python's `tokenize`, with the one that ends a statement, but
+   without comments, docstrings, indentation, and the ends of lines that end no statement. They are divided by all lines
+   that are not blank, and again by those of code alone, without the lines of docstrings and of comments.
+5. Uses: how many files and functions of hooklab are entered by ten typical uses (house_uses.py), and how often the
+   deepest stack of calls moves from one file to another (entered.py). The number of functions depends on Python's
+   version: since 3.12, a comprehension is no function of its own."""
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from support.rules import parsed, rooms, wing
+
+TESTS = Path(__file__).resolve().parents[1]
+REPO = TESTS.parent
+ENGINE = {"Group", "LayerHook", "Callback"}
+DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Class = tuple[str, str]  # the room, and the name with what it is inside of, as in `Outer.Inner`
+
+
+# ---- 1. size
+
+def modules(tree: Path) -> dict[str, Path]:
+    "The rooms without the `__init__` of wings and packages."
+    return {room: file for room, file in rooms(tree).items() if file.name != "__init__.py"}
+
+
+def size(tree: Path) -> dict[str, int]:
+    nodes = Counter(type(node) for file in modules(tree).values() for node in ast.walk(parsed(file)))
+    lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in modules(tree).values())
+    return {"rooms": len(modules(tree)), "lines": lines, "classes": nodes[ast.ClassDef],
+            "functions": nodes[ast.FunctionDef] + nodes[ast.AsyncFunctionDef]}
+
+
+def entries(tree: Path) -> dict[str, int]:
+    "{wing or package: how many modules and packages are directly inside}; the library itself is `hooklab`."
+    inside = defaultdict(set)
+    for room in modules(tree):
+        parts = room.split(".")
+        for n, part in enumerate(parts): inside[".".join(parts[:n]) or "hooklab"].add(part)
+    return {place: len(names) for place, names in sorted(inside.items())}
+
+
+# ---- 2. ladders
+
+class Link(NamedTuple):
+    "An import: in `room`, `name` is the `there` of the room `target`, or this room itself where `there` is empty."
+    room: str
+    name: str
+    target: str
+    there: str
+    for_types: bool
+
+
+@cache
+def links(tree: Path) -> dict[str, list[Link]]:
+    "What each room imports from ours. `rules.imports` has neither the names in `as` nor all imports for types."
+    known, found = rooms(tree), {room: [] for room in rooms(tree)}
+    for room, file in known.items():
+        package = f"hooklab.{room}".split(".")
+        if file.name != "__init__.py": package.pop()
+        for node in ast.walk(parsed(file)):
+            if not isinstance(node, ast.Import | ast.ImportFrom): continue
+            start = package[:len(package) - node.level + 1] if getattr(node, "level", 0) else []
+            source = ".".join([*start, node.module or ""]).strip(".") if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                whole, name = f"{source}.{alias.name}".strip("."), alias.asname or alias.name
+                if whole.partition(".")[0] != "hooklab": continue
+                target, _, there = whole.partition(".")[2].rpartition(".")
+                if f"{target}.{there}".strip(".") in known: target, there = f"{target}.{there}".strip("."), ""
+                found[room].append(Link(room, name, target, there, node.for_types))
+    return found
+
+
+def defined(node: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.ClassDef]]:
+    for part in ast.iter_child_nodes(node):
+        path = f"{inside}{part.name}." if isinstance(part, DEFINITIONS) else inside
+        if isinstance(part, ast.ClassDef): yield path[:-1], part
+        yield from defined(part, path)
+
+
+@cache
+def classes(tree: Path) -> dict[Class, ast.ClassDef]:
+    return {(room, path): node for room, file in modules(tree).items() for path, node in defined(parsed(file))}
+
+
+def looked_up(tree: Path, room: str, name: str, inside: str = "", asked: frozenset = frozenset()) -> Class | None:
+    "The class of ours that `name` is in a room, below `inside`; imports are followed as far as they go."
+    if room not in links(tree) or (room, name) in asked: return None
+    for n in range(inside.count("."), -1, -1):  # from the innermost scope to that of the room
+        own = (room, ".".join([*inside.split(".")[:n], name]))
+        if own in classes(tree) and own != (room, inside): return own
+    for link in links(tree)[room]:
+        if link.name == "*": rest = name
+        elif name == link.name or name.startswith(f"{link.name}."): rest = link.there + name[len(link.name):]
+        else: continue
+        found = looked_up(tree, link.target, rest.strip("."), "", asked | {(room, name)})
+        if found: return found
+    return None
+
+
+@cache
+def bases(tree: Path) -> dict[Class, list[Class]]:
+    "{class of ours: its bases that are ours}."
+    def named(base): return ast.unparse(base.value if isinstance(base, ast.Subscript) else base)
+    found = {one: [looked_up(tree, one[0], named(base), one[1]) for base in node.bases]
+             for one, node in classes(tree).items()}
+    return {one: [base for base in of if base] for one, of in found.items()}
+
+
+def ancestors(tree: Path, one: Class) -> set[Class]:
+    return {above for base in bases(tree)[one] for above in (base, *ancestors(tree, base))}
+
+
+def chain(tree: Path, one: Class, left_out: frozenset = frozenset()) -> list[Class]:
+    "The longest way up from a class, itself first."
+    above = [chain(tree, base, left_out) for base in bases(tree)[one] if base not in left_out]
+    return [one, *max(above, key=len, default=[])]
+
+
+def chains(tree: Path, left_out: frozenset = frozenset()) -> dict:
+    "The longest chain, in how many rooms it is, and how many classes are in one of more than two."
+    found = [chain(tree, one, left_out) for one in classes(tree) if one not in left_out]
+    longest = max(found, key=len, default=[])
+    return {"longest": len(longest), "rooms": len({room for room, _ in longest}), "classes": [*map(".".join, longest)],
+            "in more than two": sum(len(one) > 2 for one in found)}
+
+
+def ladders(tree: Path) -> dict:
+    below = defaultdict(list)
+    for one, above in bases(tree).items():
+        for base in above: below[base].append(one)
+    alone = {".".join(base): ".".join(of[0]) for base, of in sorted(below.items()) if len(of) == 1}
+    engine = {one for one in classes(tree) if one[1] in ENGINE}
+    engine |= {above for one in engine for above in ancestors(tree, one)}
+    return {"bases with one subclass": alone,
+            "most ancestors": max((len(ancestors(tree, one)) for one in classes(tree)), default=0),
+            "whole chains": chains(tree), "chains below the engine": chains(tree, frozenset(engine))}
+
+
+# ---- 3. circles
+
+def circles(tree: Path, for_types: bool) -> list[list[str]]:
+    "The groups of rooms of which each leads to each other, with or without the imports for types."
+    leads = {room: {one.target for one in of if for_types or not one.for_types} & links(tree).keys()
+             for room, of in links(tree).items()}
+    reached = {}
+    for room in leads:
+        found, todo = set(), [room]
+        while todo:
+            new = leads[todo.pop()] - found
+            found |= new
+            todo += new
+        reached[room] = found
+    groups = {tuple(sorted({room, *(other for other in found if room in reached[other])}))
+              for room, found in reached.items()}
+    return [list(group) for group in sorted(groups) if len(group) > 1]
+
+
+# ---- 4. density
+
+LEFT_OUT = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+def counted(file: Path) -> Counter:
+    "The tokens of a file, its lines that are not blank, and those of code."
+    texts = [node.body[0] for node in ast.walk(parsed(file))
+             if isinstance(node, DEFINITIONS | ast.Module) and ast.get_docstring(node) is not None]
+    docstrings = {(text.lineno, text.col_offset) for text in texts}
+    with tokenize.open(file) as opened: found = list(tokenize.generate_tokens(opened.readline))
+    kept, in_docstring = [], False
+    for token in found:
+        in_docstring = in_docstring or token.start in docstrings
+        if not in_docstring and token.type not in LEFT_OUT: kept.append(token)
+        if token.type == tokenize.NEWLINE: in_docstring = False
+    lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+    written = {number for number, line in lines if line.strip()}
+    code = {number for token in kept for number in range(token.start[0], token.end[0] + 1)}
+    return Counter(tokens=len(kept), written=len(written), code=len(written & code))
+
+
+def density(tree: Path) -> dict[str, dict[str, float]]:
+    "{wing: tokens by line}; the library itself is `hooklab`, as `all` is a room."
+    sums = defaultdict(Counter)
+    for room, file in modules(tree).items():
+        for where in ("hooklab", wing(room)): sums[where] += counted(file)
+    return {where: {"by line": round(n["tokens"]/n["written"], 2), "by line of code": round(n["tokens"]/n["code"], 2)}
+            for where, n in sorted(sums.items()) if n["code"]}
+
+
+# ---- 5. uses
+
+def uses(tree: Path, *names: str) -> dict[str, dict]:
+    "{use: what it enters}, measured in a process that imports the hooklab of the tree; all uses where none is named."
+    python = [sys.executable, "-P", "-W", "ignore", "-m", "support.house_uses", tree.resolve(), *names]
+    there = os.environ | {"PYTHONPATH": f"{tree.resolve()}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(python, env=there, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# ---- all of it
+
+def measured(tree: Path, with_uses: bool = True) -> dict:
+    found = {"size": size(tree), "entries": entries(tree), "ladders": ladders(tree),
+             "circles": {"for types too": circles(tree, True), "without": circles(tree, False)},
+             "density": density(tree)}
+    return {**found, "uses": uses(tree)} if with_uses else found
+
+
+def shown(found: dict) -> Iterator[str]:
+    yield ", ".join(f"{n:,} {what}" for what, n in found["size"].items())
+    yield "side by side: " + ", ".join(f"{place} {n}" for place, n in found["entries"].items())
+    alone = found["ladders"]["bases with one subclass"]
+    yield f"\n{len(alone)} bases with one subclass"
+    for base, child in alone.items(): yield f"    {base} < {child}"
+    yield f"most ancestors of a class: {found['ladders']['most ancestors']}"
+    for what in ("whole chains", "chains below the engine"):
+        n = found["ladders"][what]
+        yield f"{what}: {n['in more than two']} classes in one of more than two"
+        yield f"    the longest is {n['longest']}, in {n['rooms']} rooms: {' < '.join(n['classes'])}"
+    for what, groups in found["circles"].items():
+        yield f"\n{len(groups)} circles, imports for types {'counted' if what == 'for types too' else 'left out'}"
+        for group in groups: yield f"    {len(group)} rooms: {', '.join(group)}"
+    yield "\ntokens         by line   by line of code"
+    for where, n in found["density"].items(): yield f"{where:14}{n['by line']:8.2f}{n['by line of code']:18.2f}"
+    if "uses" not in found: return
+    yield "\none use enters                files  functions  moves between files"
+    for name, n in found["uses"].items(): yield f"{name:28}{len(n['files']):7}{n['functions']:11}{n['moves']:21}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tree", nargs="?", type=Path, default=REPO)
+    parser.add_argument("--json", type=Path, help="a file for the same numbers")
+    parser.add_argument("--no-uses", dest="uses", action="store_false", help="read the code, and run nothing")
+    asked = parser.parse_args()
+    if not (asked.tree/"hooklab").is_dir(): parser.error(f"there is no hooklab in {asked.tree}")
+    found = measured(asked.tree, asked.uses)
+    print(*shown(found), sep="\n")
+    if asked.json: asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__": main()
