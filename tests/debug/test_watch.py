@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.debug.nan_watch import NonFiniteError, find_nan
+from hooklab.debug.nan.watch import NonFiniteError, find_nan
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
 nan, inf = float("nan"), float("inf")
@@ -706,7 +706,7 @@ def test_a_plain_tensor_that_could_not_be_looked_at_once_is_looked_at_again(x, m
         else: return total_norm(found, *args)
         raise RuntimeError("busy")
     total_norm = torch.nn.utils.get_total_norm
-    monkeypatch.setattr("hooklab.debug.nan_numbers.get_total_norm", fails_once)
+    monkeypatch.setattr("hooklab.debug.nan.numbers.get_total_norm", fails_once)
     model[0].weight.data[0, 0] = nan
     assert names(fault(model, x))[:2] == ("parameters", "0") and failed
 

@@ -1,0 +1,1 @@
+"""The first NaN or Inf of a run, and who made it."""
