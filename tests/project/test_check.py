@@ -13,6 +13,7 @@ TREE = {
     "nbs/lib/edit/clip.ipynb": "", "nbs/lib/stats/page.ipynb": "",
     "nbs/lessons/01-one.ipynb": "", "nbs/lessons/02-more.ipynb": "\n- skip_exec: true",
     "tests/edit/test_clip.py": "", "tests/edit/test_other.py": "", "tests/exercises/test_exercises.py": "",
+    "tests/edit/deep/test_deep.py": "",
     "tests/stats/test_page.py": "from hooklab.stats import page\n",
     "tests/hooks/test_hook.py": "from support.nets import Net\n", "tests/support/nets.py": "",
     "tests/project/test_site.py": "", "tools/site.py": "",
@@ -37,7 +38,8 @@ def tree(tmp_path):
 
 
 @pytest.mark.parametrize("names, pages, tests", [
-    (["hooklab/edit/clip.py"], ["lib/edit/clip"], {"edit/test_clip": 1, "edit/test_other": 2, "stats/test_page": 3}),
+    (["hooklab/edit/clip.py"], ["lib/edit/clip"],
+     {"edit/deep/test_deep": 2, "edit/test_clip": 1, "edit/test_other": 2, "stats/test_page": 3}),
     (["nbs/lib/stats/page.ipynb"], ["lib/stats/page"], {"stats/test_page": 1}),
     (["nbs/lessons/01-one.ipynb"], ["lessons/01-one"], {"exercises/test_exercises": 2}),
     (["nbs/lessons/02-more.ipynb"], [], {"exercises/test_exercises": 2}),

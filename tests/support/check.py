@@ -74,7 +74,7 @@ def touched_tests(tree: Path, names: list[str], changed: set[str]) -> dict[str, 
         stem = file.stem.removeprefix("test_")
         if name in names: found[name] = 0
         elif any(stem == room.rpartition(".")[2] or f"hooklab.{room}" in imported for room in changed): found[name] = 1
-        elif file.parent.name in wings: found[name] = 2
+        elif file.relative_to(tree/"tests").parts[0] in wings: found[name] = 2
         elif imported & {f"hooklab.{room}" for room in users} or imported & helpers: found[name] = 3
     return found
 
