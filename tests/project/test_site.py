@@ -283,7 +283,7 @@ def test_the_list_of_a_section_names_every_page_and_what_it_is_about(pages, sect
 def test_the_page_of_a_wing_lists_its_rooms_in_their_order(repo, sections):
     groups = [entry for entry in sections["Reference"] if not isinstance(entry, str) and entry[1]]
     assert {group[1] for group in groups} == {
-        f"lib/{path.parent.name}/index.html" for path in repo.glob("nbs/lib/*/index.ipynb")
+        path.relative_to(repo/"nbs").with_suffix(".html").as_posix() for path in repo.glob("nbs/lib/*/**/index.ipynb")
     }
     inside = [entry[2] for entry in sections["Inside"] if not isinstance(entry, str)]
     for _, index, rooms in groups:

@@ -7,12 +7,10 @@ __all__ = ['NonFiniteError']
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #4920cf45
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .numbers import FINE, INF, MASK, NAN, LeftOut, Numbers, closer, described, worst
+from .numbers import FINE, INF, MASK, NAN, Numbers, Sight, described, worst
 from ...hooks.select import first_few
-
-if TYPE_CHECKING: from hooklab.debug.nan.watch import NanWatch
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #3d828aa3
 class Call:
@@ -107,20 +105,20 @@ def verdict(
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #5d430058
 def blame_maker(
+    sight: Sight, # How the model is looked at
     maker: Call, # The call that made it
     made: list[Numbers], # What is bad
     direction: str, # `forward` or `backward`
     calls: list[Call], # All calls of the pass
     carriers: list[Call], # Those that passed it on
     gradients: dict[str, list[Numbers]], # Of the maker, for the backward pass
-    left_out: LeftOut, # What cannot be looked at
 ) -> NonFiniteError:
     "The verdict on a call that made something bad."
     module, kind, how = maker.hook.module, "layer", f"made by {maker.layer}"
     if any(maker in c.around() for c in calls):
         kind, how = "between layers", f"made by {maker.layer} itself, between its layers,"
     held = {**module._parameters, **module._buffers}
-    held = {name: closer(t, left_out) for name, t in held.items() if t is not None}
+    held = {name: sight.closer(t) for name, t in held.items() if t is not None}
     if direction == "forward":
         poisoned = [name for name, numbers in held.items() if worst(numbers, inf=False)]
         if poisoned: kind, how = "parameters", f"made by {maker.layer}, whose {first_few(poisoned, 8)} holds NaN,"
@@ -132,69 +130,69 @@ def blame_maker(
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #8916429d
 def blame_forward(
-    watch: "NanWatch", # The watch
+    sight: Sight, # How the model is looked at
     calls: list[Call], # The calls of the pass, the outermost one last
     weights: list[Numbers], # Of all parameters together, when the pass began
 ) -> NonFiniteError | None:
     "Whom to blame for a forward pass."
-    def state(numbers): return worst(numbers, watch.inf)
+    state = sight.worst
     makers, carriers = judge(calls, lambda c: state(c.inputs), lambda c: state(c.outputs), inf_excuses=False)
-    bad = [c for c in calls if c in makers or c in carriers]
-    if state(weights) and (spoiled := bad_parameters(watch)): return blame_parameters(watch, spoiled, bad)
+    bad, n_pass = [c for c in calls if c in makers or c in carriers], calls[-1].n_pass
+    if state(weights) and (spoiled := bad_parameters(sight)): return blame_parameters(spoiled, bad, n_pass)
     data, before = state(calls[-1].inputs), bad[:bad.index(makers[0])] if makers else bad
     spread = before and max(data, *(state(c.outputs) for c in before)) > MASK
     mask_became_nan = before and makers and state(makers[0].inputs) == MASK
     # a mask that was only passed on is no fault
-    if data and (spread or mask_became_nan): return blame_data(watch, calls[-1].inputs, bad)
-    if makers: return blame_maker(makers[0], makers[0].outputs, "forward", calls, carriers, {}, watch.left_out)
+    if data and (spread or mask_became_nan): return blame_data(sight, calls[-1].inputs, bad, n_pass)
+    if makers: return blame_maker(sight, makers[0], makers[0].outputs, "forward", calls, carriers, {})
 
 
-def bad_parameters(watch: "NanWatch") -> dict[str, list[Numbers]]:
+def bad_parameters(sight: Sight) -> dict[str, list[Numbers]]:
     "The parameters that are not finite. A frozen one may be a mask, so only NaN counts there."
-    looks = {name: (closer(p, watch.left_out), watch.inf and p.requires_grad) for name, p in watch.parameters()}
+    looks = {name: (sight.closer(p), sight.inf and p.requires_grad) for name, p in sight.parameters()}
     return {name: numbers for name, (numbers, inf) in looks.items() if worst(numbers, inf)}
 
 
-def blame_parameters(watch: "NanWatch", spoiled: dict[str, list[Numbers]], bad: list[Call]) -> NonFiniteError:
+def blame_parameters(spoiled: dict[str, list[Numbers]], bad: list[Call], n_pass: int) -> NonFiniteError:
     "The verdict on parameters that were bad before the pass began."
     first = next(iter(spoiled))
     since = "from the start"
-    if watch.n_pass > 1: since = f"finite when pass {watch.n_pass - 1} began: the step in between did it"
-    head = f"{word(spoiled[first])} in parameters when pass {watch.n_pass} began ({since}): "
+    if n_pass > 1: since = f"finite when pass {n_pass - 1} began: the step in between did it"
+    head = f"{word(spoiled[first])} in parameters when pass {n_pass} began ({since}): "
     head += first_few(list(spoiled), 4)
     layer = first.rpartition(".")[0] or "(model)"
-    return verdict(head, dict(list(spoiled.items())[:4]), bad, kind="parameters", layer=layer, n_pass=watch.n_pass)
+    return verdict(head, dict(list(spoiled.items())[:4]), bad, kind="parameters", layer=layer, n_pass=n_pass)
 
 
-def blame_data(watch: "NanWatch", data: list[Numbers], bad: list[Call]) -> NonFiniteError:
+def blame_data(sight: Sight, data: list[Numbers], bad: list[Call], n_pass: int) -> NonFiniteError:
     "The verdict on an input of the model."
-    head = f"{word(data)} in the data (pass {watch.n_pass})"
-    turned = next((c for c in bad if worst(c.outputs, watch.inf) == NAN), None)
-    if turned and worst(data, watch.inf) < NAN: head += f", which became NaN in {turned.layer}"
-    return verdict(head, {"input": described(data)}, bad, kind="data", n_pass=watch.n_pass)
+    head = f"{word(data)} in the data (pass {n_pass})"
+    turned = next((c for c in bad if sight.worst(c.outputs) == NAN), None)
+    if turned and sight.worst(data) < NAN: head += f", which became NaN in {turned.layer}"
+    return verdict(head, {"input": described(data)}, bad, kind="data", n_pass=n_pass)
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #e48740ca
 def blame_backward(
-    watch: "NanWatch", # The watch
+    sight: Sight, # How the model is looked at
     calls: list[Call], # The calls that gradients reached, in this order
     bad: dict[str, list[Numbers]], # Gradients of parameters that this pass made bad, by name
 ) -> NonFiniteError | None:
     "Whom to blame for a backward pass."
-    reached = {c: worst(c.grad_out, watch.inf) for c in calls}
-    own = gradients_by_layer(watch, reached, bad)
+    reached = {c: sight.worst(c.grad_out) for c in calls}
+    own = gradients_by_layer(sight, reached, bad)
 
     def leaving(call):  # a first layer has no gradient to pass on
         return sum(own.get(call.hook.name, {}).values(), call.grad_in or call.grad_out)
 
     innermost_first = sorted(calls, key=lambda c: -c.depth)
-    makers, carriers = judge(innermost_first, reached.get, lambda c: worst(leaving(c), watch.inf), inf_excuses=True)
+    makers, carriers = judge(innermost_first, reached.get, lambda c: sight.worst(leaving(c)), inf_excuses=True)
     first = min(makers, key=calls.index, default=None)
     from_loss = [c for c in calls if reached[c] and not c.parent]
     if from_loss and (not first or first.top in from_loss): return blame_loss(from_loss[0], makers + carriers)
     if not first: return None
     gradients = {"gradient of output": first.grad_out, "gradient of input": first.grad_in}
     gradients |= own.get(first.hook.name, {})
-    return blame_maker(first, leaving(first), "backward", calls, carriers, gradients, watch.left_out)
+    return blame_maker(sight, first, leaving(first), "backward", calls, carriers, gradients)
 
 
 def blame_loss(call: Call, carriers: list[Call]) -> NonFiniteError:
@@ -206,14 +204,14 @@ def blame_loss(call: Call, carriers: list[Call]) -> NonFiniteError:
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #f7fa3e77
 def gradients_by_layer(
-    watch: "NanWatch", # The watch
+    sight: Sight, # How the model is looked at
     reached: dict[Call, int], # How bad the gradient is that reached each call
     bad: dict[str, list[Numbers]], # The bad gradients of parameters, by name
 ) -> dict[str, dict[str, list[Numbers]]]: # Rows of a report, by layer
     "The bad gradients of parameters, but for those of layers that a bad gradient reached: that explains them."
     called, users, own = {c.hook.name for c in reached}, {}, {}
     excused = {c.hook.name for c, state in reached.items() if state}
-    for name, p in watch.parameters():
+    for name, p in sight.parameters():
         layer = name.rpartition(".")[0]
         while layer and layer not in called: layer = layer.rpartition(".")[0]  # some layers only lend their weights
         users.setdefault(p, {})[layer or "(model)"] = name

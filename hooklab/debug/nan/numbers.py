@@ -7,16 +7,18 @@ __all__ = []
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #77337bba
 import math
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import Parameter, is_lazy
 from torch.nn.utils import get_total_norm
 
-from ...hooks.copies import stands_for_many
+from ...hooks.copies import HookWarning, stands_for_many
+from ...hooks.select import named_layers
 from ...hooks.tree import tensors
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #83fb1765
@@ -80,17 +82,28 @@ class Numbers:
 
     def __repr__(self):
         shape = "×".join(map(str, self.shape)) or "scalar"
-        if self.text: said = self.text
-        elif math.isnan(self.low): said = "NaN"
-        elif self.shape.numel() == 1: said = f"{self.low:.4g}"
-        else: said = f"min {self.low:.4g}, max {self.high:.4g}"
+        if self.text: text = self.text
+        elif math.isnan(self.low): text = "NaN"
+        elif self.shape.numel() == 1: text = f"{self.low:.4g}"
+        else: text = f"min {self.low:.4g}, max {self.high:.4g}"
         end = f" (float16 ends at {torch.finfo(self.dtype).max:.0f})" if self.dtype == torch.float16 else ""
-        return f"{shape}, {said}{end}"
+        return f"{shape}, {text}{end}"
+
+# %% ../../../nbs/lib/debug/nan/numbers.ipynb #a68c46f8
+def worst(numbers: list[Numbers], inf: bool) -> int:
+    "How bad the worst of them is."
+    return max((n.state(inf) for n in numbers), default=FINE)
+
+
+def described(numbers: list[Numbers]) -> list[Numbers]:
+    "The same numbers, after a closer look at each tensor that is still there."
+    for n in numbers: n.describe()
+    return numbers
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #a8729ef0
 class LeftOut(dict):
     "The kinds of tensors that cannot be looked at, because their class or their device lacks an operation; and why."
-    said = False
+    reported = False  # whether the warning has been given
     def __contains__(self, t: Tensor):
         return len(self) > 0 and super().__contains__(_kind(t)) and type(t) not in (Tensor, Parameter)
 
@@ -115,70 +128,72 @@ class LeftOut(dict):
 def _kind(t: Tensor) -> tuple: return type(t), t.dtype, t.device.type
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #b37a98e7
-def numbers_of(x: Any, known: dict[int, Numbers], left_out: LeftOut) -> list[Numbers]:
-    "The numbers of each tensor in `x`; those in `known` were looked at before."
-    found = []
-    for t in tensors(x):
-        n = known.get(id(t))
-        try:
-            if n is None or n.seen() is not t or n.version != version_of(t):
-                if t in left_out or (plain := plain_numbers(t)) is None: continue
-                n = known[id(t)] = Numbers(t, plain)
-        except Exception as error: left_out.add(t, error)
-        else: found.append(n)
-    return found
+class Sight:
+    "How a model is looked at: whether an Inf is a fault, and which kinds of tensors torch cannot look at."
+    def __init__(self, inf: bool, model: nn.Module | None = None):
+        self.inf, self.model, self.left_out = inf, model, LeftOut()
 
-# %% ../../../nbs/lib/debug/nan/numbers.ipynb #70848895
-def read(numbers: list[Numbers], left_out: LeftOut):
-    "Fetch what the device has computed, with one wait for each device and number format."
-    waiting = {}
-    for n in numbers:
-        if not isinstance(n.low, Tensor): continue
-        if n.low.is_cpu:
-            try: n.low, n.high = n.low.item(), n.high.item()
-            except Exception as error:
-                left_out.add(n.low if n.tensor is None else n.tensor, error)
-                n.low = n.high = 0.
-        else: waiting.setdefault((n.low.device, n.low.dtype), []).append(n)
-    for group in waiting.values():
-        ends = torch.stack([end for n in group for end in (n.low, n.high)]).tolist()
-        for n, low, high in zip(group, ends[::2], ends[1::2]): n.low, n.high = low, high
+    def numbers_of(self, x: Any, known: dict[int, Numbers]) -> list[Numbers]:
+        "The numbers of each tensor in `x`; those in `known` were looked at before."
+        found = []
+        for t in tensors(x):
+            n = known.get(id(t))
+            try:
+                if n is None or n.seen() is not t or n.version != version_of(t):
+                    if t in self.left_out or (plain := plain_numbers(t)) is None: continue
+                    n = known[id(t)] = Numbers(t, plain)
+            except Exception as error: self.left_out.add(t, error)
+            else: found.append(n)
+        return found
 
+    def read(self, numbers: list[Numbers]):
+        "Fetch what the device has computed, with one wait for each device and number format."
+        waiting = {}
+        for n in numbers:
+            if not isinstance(n.low, Tensor): continue
+            if n.low.is_cpu:
+                try: n.low, n.high = n.low.item(), n.high.item()
+                except Exception as error:
+                    self.left_out.add(n.low if n.tensor is None else n.tensor, error)
+                    n.low = n.high = 0.
+            else: waiting.setdefault((n.low.device, n.low.dtype), []).append(n)
+        for group in waiting.values():
+            ends = torch.stack([end for n in group for end in (n.low, n.high)]).tolist()
+            for n, low, high in zip(group, ends[::2], ends[1::2]): n.low, n.high = low, high
 
-def worst(numbers: list[Numbers], inf: bool) -> int:
-    "How bad the worst of them is."
-    return max((n.state(inf) for n in numbers), default=FINE)
+    def worst(self, numbers: list[Numbers]) -> int:
+        "How bad the worst of them is."
+        return max((n.state(self.inf) for n in numbers), default=FINE)  # written out: it runs for each gradient
 
-# %% ../../../nbs/lib/debug/nan/numbers.ipynb #a68c46f8
-def described(numbers: list[Numbers]) -> list[Numbers]:
-    for n in numbers: n.describe()
-    return numbers
+    def closer(self, x: Any) -> list[Numbers]:
+        "All that can be said about each tensor in `x` right now. This waits for the device."
+        numbers = self.numbers_of([t for t in tensors(x) if not is_lazy(t)], {})
+        self.read(numbers)
+        return described(numbers)
 
+    def norm(self, found: list[Tensor]) -> list[Numbers]:
+        "One number that shows at a glance whether any of `found` is not finite; nothing if none can be looked at."
+        readable = [t for t in found if not is_lazy(t) and t not in self.left_out]
+        plain = [p for t in readable if (p := self._tried(plain_numbers, t)) is not None]
+        try: total = get_total_norm(plain)
+        except Exception:
+            plain = [t for t in plain if self._tried(lambda t: get_total_norm([t]), t) is not None]
+            total = get_total_norm(plain)
+        return self.numbers_of(total, {}) if plain else []
 
-def closer(x: Any, left_out: LeftOut | None = None) -> list[Numbers]:
-    "All that can be said of each tensor in `x` right now. This waits for the device."
-    left_out = LeftOut() if left_out is None else left_out
-    numbers = numbers_of([t for t in tensors(x) if not is_lazy(t)], {}, left_out)
-    read(numbers, left_out)
-    return described(numbers)
+    def _tried(self, look: Callable, t: Tensor) -> Any:
+        "What `look` returns for `t`. If it raises an error: None, and `t` is left out."
+        try: return look(t)
+        except Exception as error: self.left_out.add(t, error)
 
-# %% ../../../nbs/lib/debug/nan/numbers.ipynb #02d995b5
-def norm(found: list[Tensor], left_out: LeftOut) -> list[Numbers]:
-    """One number that shows at a glance whether any of `found` is not finite. It may itself be too large for its
-    format, so a closer look has the last word."""
-    readable = [t for t in found if not is_lazy(t) and t not in left_out]
-    plain = [p for t in readable if (p := _tried(plain_numbers, t, left_out)) is not None]
-    try: total = get_total_norm(plain)
-    except Exception:
-        plain = [t for t in plain if _tried(_norm_of_one, t, left_out) is not None]
-        total = get_total_norm(plain)
-    return numbers_of(total, {}, left_out) if plain else []
+    def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        "Pairs of a name and a parameter; a shared one appears under each of its names."
+        for name, m in [("", self.model), *named_layers(self.model)]:
+            for own, p in m._parameters.items():
+                if p is not None and not is_lazy(p): yield f"{name}.{own}".lstrip("."), p
 
-
-def _norm_of_one(t: Tensor) -> Tensor: return get_total_norm([t])
-
-
-def _tried(look: Callable, t: Tensor, left_out: LeftOut) -> Any:
-    "What `look` returns for `t`. If it raises: None, and `t` is left out."
-    try: return look(t)
-    except Exception as error: left_out.add(t, error)
+    def warn_of_left_out(self):
+        "Warn, once, if anything is left out."
+        if not self.left_out or self.left_out.reported: return
+        self.left_out.reported = True
+        warnings.warn(f"find_nan: {self.left_out}", HookWarning, stacklevel=2)

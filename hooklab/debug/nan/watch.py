@@ -10,31 +10,286 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
+from copy import copy
+from functools import partial
+from threading import get_ident
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from .blame import NonFiniteError, verdict, word
-from .numbers import closer, worst
-from .passes import CallWatch, WatchedLayer
-from .processes import unjoined_outputs
-from ...hooks.calls import listen
+from .blame import Call, NonFiniteError, blame_backward, blame_exchange, blame_forward, verdict, word
+from .numbers import Numbers, Sight, described
+from .processes import Peers, UnjoinedGradients, first_sign, peers_of, unjoined_outputs
+from .second_look import add_call, culprit_in
+from ...hooks.calls import LayerHook, listen
 from ...hooks.copies import HookWarning
-from ...hooks.group import none_ran
+from ...hooks.gradient import Entrance, GradientCall
+from ...hooks.group import Group, none_ran
 from ...hooks.select import layers, runs, unwrap
+from ...hooks.stages import Microbatch, running_microbatch
+from ...hooks.tree import tensors
+
+# %% ../../../nbs/lib/debug/nan/watch.ipynb #198f41a6
+class NanReporter:
+    "Reports a fault once: raises it, adds it to what the model raised, or calls `on_find`."
+    def __init__(self, sight: Sight, on_find: Callable | None, peers: Peers | None):
+        self.sight, self.on_find, self.peers, self.reported = sight, on_find, peers, set()
+
+    def is_new(self, error: NonFiniteError) -> bool:
+        "False if `on_find` was called with the same fault in an earlier step."
+        return self.on_find is None or (error.direction, error.kind, error.layer) not in self.reported
+
+    def report(self, error: NonFiniteError, part: Microbatch | None = None, calls: list[Call] = (),
+               raised: BaseException | None = None):
+        "Report a fault that was found in these calls; `raised` is an error of the model itself."
+        if not self.is_new(error): return
+        self.reported.add((error.direction, error.kind, error.layer))
+        if self.peers:
+            error = self.peers.agreed(error, part, first_sign(error, calls, self.sight))
+            if self.on_find is None: self.peers.stop(error)
+        if self.on_find is not None: self._call(error)
+        elif raised: raised.add_note(str(error))
+        else: raise error
+
+    def _call(self, error: NonFiniteError):
+        "Call `on_find`, unless other processes found the same in another way, and it was reported with that."
+        key = error.n_pass, error.direction, error.kind, error.layer, error.rank
+        if self.peers and key in self.reported: return
+        self.reported.add(key)
+        self.on_find(error)
+
+# %% ../../../nbs/lib/debug/nan/watch.ipynb #74ef4294
+class ForwardPass:
+    "Collects the calls of a forward pass, and judges them when the outermost one has ended."
+    def __init__(self, sight: Sight, part: Microbatch | None):
+        self.sight, self.part, self.calls = sight, part, []
+        self.known = {}  # by id, the numbers of tensors that were looked at
+        self.given = {}  # what each call was given, for a second look
+        ran_before = part is not None and not part.begins_step  # a step in a pipeline has one set of weights
+        self.weights = [] if ran_before else sight.norm([p for _, p in sight.parameters()])
+
+    def judged(self, top: Call, output: Any) -> tuple[NonFiniteError | None, list[Call], dict[Call, Any]]:
+        "The verdict, with the calls and what they were given, of which the pass lets go."
+        sight, calls, given = self.sight, self.calls, self.given
+        self.calls, self.known, self.given = [], {}, {}
+        if not top.outputs: sight.left_out.add_meta(output)
+        numbers = [*self.weights, *(n for c in calls for n in c.inputs + c.unjoined + c.outputs)]
+        sight.read(numbers)
+        sight.warn_of_left_out()
+        found = blame_forward(sight, calls, self.weights) if sight.worst(numbers) else None
+        for n in numbers: n.tensor = None
+        return found, calls, given
+
+# %% ../../../nbs/lib/debug/nan/watch.ipynb #18c9f1ab
+class BackwardPass:
+    "Collects the gradients of calls, and judges them when the backward pass is over."
+    def __init__(self, sight: Sight, ended: Callable):
+        self.sight, self.part, self.calls, self.known = sight, None, [], {}
+        self.unjoined = {}  # by name, gradients of parameters before they are joined with those of other processes
+        self.bad = {}  # by name, gradients of parameters that were found to be bad
+        queue = torch.autograd.Variable._execution_engine.queue_callback
+        queue(partial(queue, partial(ended, self)))  # behind what others queue until the pass is over
+
+    def add(self, call: Call, grad_in: list, grad_out: Any):
+        "The gradients of a call are there."
+        call.grad_in = self.sight.numbers_of(grad_in, self.known)
+        call.grad_out = self.sight.numbers_of(grad_out, self.known)
+        self._look([n for n in call.grad_in + call.grad_out if n.tensor is not None])
+        self.calls.append(call)
+        self.part = call.part
+
+    def add_unjoined(self, name: str, gradients: list):
+        "The gradient of a parameter is there, as this process computed it."
+        self.unjoined[name] = self.sight.numbers_of(gradients, {})
+        self._look(self.unjoined[name])
+
+    def _look(self, new: list[Numbers]):
+        "Read what is on the CPU, and let go of the tensors."
+        if all(n.tensor.is_cpu for n in new):  # nothing to wait for
+            self.sight.read(new)
+            if self.sight.worst(new): described(new)
+        for n in new: n.tensor = None
+
+    def judged(self, spoiled: set[str], n_pass: int, alone: bool) -> NonFiniteError | None:
+        "The verdict of a process that works alone, or of one of several; `spoiled` are gradients that were bad before."
+        sight = self.sight
+        gradients = {name: p.grad for name, p in sight.parameters() if p.grad is not None}
+        if not self._is_bad(gradients): return None
+        looks = {name: sight.closer(g) for name, g in gradients.items()}
+        self.bad = {name: numbers for name, numbers in looks.items() if sight.worst(numbers)}
+        if any(c.top.bad for c in self.calls): return None  # the forward pass was reported
+        # a gradient that is already NaN stays NaN whatever is added
+        new = {name: numbers for name, numbers in self.bad.items() if name not in spoiled}
+        here = new if alone else {name: own for name, own in self.unjoined.items() if sight.worst(own)}
+        found = blame_backward(sight, self.calls, here)
+        return blame_exchange(n_pass, new) if not found and new and not alone else found
+
+    def _is_bad(self, gradients: dict[str, Tensor]) -> bool:
+        "Is any number bad that was collected, or, as their norm shows, any of these gradients of parameters?"
+        numbers = self.sight.norm(list(gradients.values()))
+        numbers += [n for c in self.calls for n in c.grad_in + c.grad_out]
+        numbers += [n for own in self.unjoined.values() for n in own]
+        self.sight.read(numbers)
+        self.sight.warn_of_left_out()
+        return self.sight.worst(numbers) > 0
+
+# %% ../../../nbs/lib/debug/nan/watch.ipynb #4d029aa3
+class WatchedLayer(LayerHook):
+    "Tells the watch when a call of its layer begins and ends."
+    last, recorded = None, None  # the last call, and whether it recorded a graph
+    n_calls = 0
+
+    def clear(self): self.n_calls = 0
+
+    def enters(self, given, rerun):
+        if not (self.removed or self.group.looking_again): self.group._call_begins(self, given, rerun)
+
+    def left(self, output, rerun):
+        if not self.group.looking_again: self.group._call_ends(self, output, rerun)
 
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #3cd5966f
-class NanWatch(CallWatch):
+class NanWatch(Group):
     "What `find_nan` returns."
     def __init__(self, model: nn.Module, on_find: Callable | None, inf: bool, gradients: bool):
-        named = layers(model)
-        super().__init__(unwrap(model), on_find, inf, gradients)
-        self.model_type, self.uncompiled = type(self.model).__name__, ExitStack()
-        if runs(self.model): named = {"(model)": self.model} | named
+        named, model = layers(model), unwrap(model)
+        super().__init__("watch", on_find or NonFiniteError, with_kwargs=True)
+        self.sight, self.model_type, self.gradients = Sight(inf, model), type(model).__name__, gradients
+        self.peers = peers_of(model)
+        self.reporter = NanReporter(self.sight, on_find, self.peers)
+        self.n_pass, self.part = 0, None  # which pass it is, and in a pipeline which microbatch
+        self.forward = self.backward = None  # the passes
+        self.open = {}  # by thread, the calls that have not ended
+        self.top = None  # the outermost call that ended last
+        self.layers_ran = None  # whether layers in the model ran; None before a pass has ended without an error
+        self.looking_again = False  # whether a layer runs for a second look, which is no call of the model
+        self.spoiled = set()  # parameters whose gradients were bad after the last backward pass
+        self.unjoined_gradients = UnjoinedGradients(self._unjoined_gradient_came) if gradients and self.peers else None
+        self.unjoined_outputs, self.uncompiled = None, ExitStack()
+        if runs(model): named = {"(model)": model} | named
         listen(WatchedLayer, named, self)
-        self.unjoined = unjoined_outputs(self.model, self.unjoined_came) if self.others else None
+        if self.peers: self.unjoined_outputs = unjoined_outputs(model, self._unjoined_output_came)
         if "torch._dynamo" in sys.modules: self.uncompiled.enter_context(torch.compiler.set_stance("force_eager"))
+
+    # ---- the calls of layers
+
+    def _call_begins(self, hook: WatchedLayer, given: Any, rerun: bool):
+        stack = self.open.setdefault(get_ident(), [])
+        if not rerun:
+            if hook is self.hooks[0]: stack.clear()  # Ctrl-C leaves calls that never end
+            if not (stack[-1] if stack else self._pass_begins()): return stack.append(None)  # a trial of a pipeline
+        around = stack[-1] if stack else None
+        call = copy(hook.last) if rerun and hook.last else Call(hook, around, self.n_pass, self.part)
+        call.entrance = None
+        try: call.entrance = Entrance(*given) if self.gradients and torch.is_grad_enabled() else None
+        except Exception as e: hook.left_alone(e)
+        if not rerun:
+            if self.unjoined_gradients and torch.is_grad_enabled(): self.unjoined_gradients.wait_for(hook)
+            call.inputs = self.sight.numbers_of(given, self.forward.known)
+            self.forward.given[call] = given
+        stack.append(call)
+
+    def _unjoined_output_came(self, layer: nn.Module, output: Any):
+        "A layer of tensor parallelism has its output, and has not yet joined it with those of other processes."
+        call = stack[-1] if (stack := self.open.get(get_ident())) else None
+        if call is not None and call.hook.module is layer:
+            call.unjoined = self.sight.numbers_of(output, self.forward.known)
+
+    def _call_ends(self, hook: WatchedLayer, output: Any, rerun: bool):
+        if not (stack := self.open.get(get_ident())): return
+        call, forward, recorded = stack.pop(), self.forward, torch.is_grad_enabled()
+        if call is None: return
+        try:
+            if call.entrance and not (rerun and hook.recorded) and any(t.requires_grad for t in tensors(output)):
+                GradientCall(output, partial(self._gradients_came, call), call.entrance)
+        except Exception as e: hook.left_alone(e)
+        call.entrance = None
+        if rerun: return
+        raised = sys.exc_info()[1] if output is None else None
+        # a layer that raised because of its input passed on what was in it
+        call.outputs = call.inputs if raised else self.sight.numbers_of(output, forward.known)
+        hook.last, hook.recorded = call, recorded
+        forward.calls.append(call)
+        if stack: return
+        self.top = call
+        if not raised: self.layers_ran = self.layers_ran or call.hook.name != "(model)" or len(forward.calls) > 1
+        self._forward_ends(forward, call, output, raised)
+
+    # ---- the passes
+
+    def _pass_begins(self) -> bool: # False for what is no pass of the training
+        part = running_microbatch()
+        if part is not None and part.trial: return False
+        self.part = part
+        if part is None or part.begins_step: self.n_pass += 1
+        self.clear()
+        if self.unjoined_gradients: self.unjoined_gradients.let_go()
+        if self.peers:
+            self.peers.raise_if_stopped()
+            self.peers.pass_begins(self.n_pass, part)
+        self.forward, self.backward = ForwardPass(self.sight, part), None  # a pass that broke may have left its own
+        return True
+
+    def _forward_ends(self, forward: ForwardPass, top: Call, output: Any, raised: BaseException | None):
+        found, calls, given = forward.judged(top, output)
+        if found:
+            if self.reporter.is_new(found): self._look_again(found, calls, given)
+            top.bad = True
+            self.reporter.report(found, forward.part, calls, raised)
+        self._pass_is_judged(forward.part, "forward")
+
+    def _look_again(self, found: NonFiniteError, calls: list[Call], given: dict[Call, Any]):
+        self.looking_again = True
+        try: culprit = culprit_in(found, calls, given, self.sight.inf)
+        finally: self.looking_again = False
+        if culprit: add_call(found, *culprit)
+
+    def _gradients_came(self, call: Call, _, *gradients):
+        if call.hook.removed: return
+        *grad_in, grad_out = gradients
+        self._in_backward().add(call, grad_in, grad_out)
+
+    def _unjoined_gradient_came(self, name: str, _, gradients: list):
+        if not self.closed: self._in_backward().add_unjoined(name, gradients)
+
+    def _in_backward(self) -> BackwardPass:
+        if self.backward is None: self.backward = BackwardPass(self.sight, self._backward_ends)
+        return self.backward
+
+    def _backward_ends(self, backward: BackwardPass):
+        if self.backward is not backward: return  # a forward pass has begun since, or the watch is off
+        self.backward = None
+        found = backward.judged(self.spoiled, self.n_pass, alone=not self.peers)
+        self.spoiled = set(backward.bad)
+        if found: self.reporter.report(found, backward.part, backward.calls)
+        self._pass_is_judged(backward.part, "backward")
+
+    def _pass_is_judged(self, part: Microbatch | None, direction: str):
+        if not self.peers: return
+        self.peers.pass_is_judged(self.n_pass, part, direction)
+        self.peers.raise_if_stopped()
+
+    # ---- what users call
+
+    def check(
+        self,
+        loss: Tensor, # What was computed from the output of the model
+    ) -> Tensor: # The same
+        "Report a loss that is NaN or Inf although nothing in the model was. This waits for the device."
+        numbers = self.sight.closer(loss)
+        if self.sight.worst(numbers) and not (self.top and self.top.bad):
+            head = f"{word(numbers)} in the loss (pass {self.n_pass}): no layer made it"
+            rows = {"loss": numbers, "output of the model": self.top.outputs if self.top else []}
+            self.reporter.report(verdict(head, rows, kind="loss", n_pass=self.n_pass), self.part)
+        return loss
+
+    def __enter__(self) -> Self: return self
+    def __exit__(self, exc_type, error, _):
+        stop_error = self.peers.stop_error if self.peers else None
+        self.close(report=exc_type is None, in_context=True)
+        if error is None or isinstance(error, NonFiniteError): return
+        if own := next((e for e in behind(error) if isinstance(e, NonFiniteError)), None): raise own from None
+        if stop_error is not None: raise stop_error from error
 
     def close(self, report, in_context=False):
         "Take everything off."
@@ -42,37 +297,17 @@ class NanWatch(CallWatch):
         for h in self.hooks: h.last = None
         super().close(report=False)  # a layer that did not run has made no NaN
         self.uncompiled.close()
-        if self.own: self.own.let_go()
-        if self.unjoined: self.unjoined.close(report=False)
-        if self.others: self.others.close()
-        self.own = self.others = self.unjoined = None
-        self.model = self.top = self.forward = self.backward = None
+        if self.unjoined_gradients: self.unjoined_gradients.let_go()
+        if self.unjoined_outputs: self.unjoined_outputs.close(report=False)
+        if self.peers: self.peers.close()
+        self.peers = self.reporter.peers = self.unjoined_gradients = self.unjoined_outputs = None
+        self.sight.model = self.top = self.forward = self.backward = None
         self.open = {}
         if in_context and report and not self.n_pass:
             warnings.warn("the model that was watched for NaN never ran; was a copy of it trained?", HookWarning,
                           stacklevel=3)
         if report and names and self.layers_ran is False:
             warnings.warn(f"find_nan: {none_ran(names)}", HookWarning, stacklevel=3)
-
-    def check(
-        self,
-        loss: Tensor, # What was computed from the output of the model
-    ) -> Tensor: # The same
-        "Report a loss that is NaN or Inf although nothing in the model was. This waits for the device."
-        numbers = closer(loss, self.left_out)
-        if worst(numbers, self.inf) and not (self.top and self.top.bad):
-            head = f"{word(numbers)} in the loss (pass {self.n_pass}): no layer made it"
-            rows = {"loss": numbers, "output of the model": self.top.outputs if self.top else []}
-            self.tell(verdict(head, rows, kind="loss", n_pass=self.n_pass), part=self.part)
-        return loss
-
-    def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, error, _):
-        told = self.others.told if self.others else None
-        self.close(report=exc_type is None, in_context=True)
-        if error is None or isinstance(error, NonFiniteError): return
-        if own := next((e for e in behind(error) if isinstance(e, NonFiniteError)), None): raise own from None
-        if told is not None: raise told from error
 
     def __repr__(self):
         state = ", removed" if self.closed else ""
@@ -93,6 +328,6 @@ def find_nan(
     *,
     inf: bool = True, # Is an Inf that a layer makes from finite numbers a fault, too?
     gradients: bool = True, # Watch the backward pass as well
-) -> "NanWatch": # On until its `with` ends, or until `remove()`
+) -> NanWatch: # On until its `with` ends, or until `remove()`
     "Find the layer that makes the first NaN or Inf, in any loop."
     return NanWatch(model, on_find, inf, gradients)

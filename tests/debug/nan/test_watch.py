@@ -779,6 +779,17 @@ def test_the_copy_of_a_watch_watches_nothing(copied):
         assert hooks and all(h.removed for h in hooks) and not any(h.removed for h in watch.hooks)
 
 
+def test_a_watch_that_cannot_be_attached_says_why_and_leaves_nothing(monkeypatch):
+    def fails_at_the_second(hook, *args):
+        if hook.name == "0": raise RuntimeError("no hooks here")
+        return put_ports(hook, *args)
+    put_ports = hl.hooks.calls.put_ports
+    monkeypatch.setattr("hooklab.hooks.calls.put_ports", fails_at_the_second)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    with pytest.raises(RuntimeError, match="no hooks here"): find_nan(model)
+    assert not hl.hooks_on(model)
+
+
 # the call inside the layer
 
 CALLS = {
