@@ -87,8 +87,8 @@ _all_ = [
 from .debug.trace import *
 from .debug.timeline import *
 from .debug.call_timeline import *
-from .debug.nan_blame import *
-from .debug.nan_watch import *
+from .debug.nan.blame import *
+from .debug.nan.watch import *
 from .debug.drift.checks import *
 from .debug.drift.watch import *
 from .debug.comparing.comparing import *

@@ -14,6 +14,7 @@ TREE = {
     "nbs/lib/stats/records/plots.ipynb": "", "tests/stats/records/test_history.py": "",
     "nbs/lessons/01-one.ipynb": "", "nbs/lessons/02-more.ipynb": "\n- skip_exec: true",
     "tests/edit/test_clip.py": "", "tests/edit/test_other.py": "", "tests/exercises/test_exercises.py": "",
+    "tests/edit/deep/test_deep.py": "",
     "tests/stats/test_page.py": "from hooklab.stats import page\n",
     "tests/hooks/test_hook.py": "from support.nets import Net\n", "tests/support/nets.py": "",
     "tests/project/test_site.py": "", "tools/site.py": "",
@@ -38,7 +39,8 @@ def tree(tmp_path):
 
 
 @pytest.mark.parametrize("names, pages, tests", [
-    (["hooklab/edit/clip.py"], ["lib/edit/clip"], {"edit/test_clip": 1, "edit/test_other": 2, "stats/test_page": 3}),
+    (["hooklab/edit/clip.py"], ["lib/edit/clip"],
+     {"edit/test_clip": 1, "edit/test_other": 2, "stats/test_page": 3}),
     (["nbs/lib/stats/page.ipynb"], ["lib/stats/page"], {"stats/test_page": 1}),
     (["hooklab/stats/records/plots.py"], ["lib/stats/records/plots"],
      {"stats/records/test_history": 2, "stats/test_page": 3}),

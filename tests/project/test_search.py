@@ -147,7 +147,7 @@ def test_other_ways_to_type_it_find_the_same(ask, typed, same):
     ("hook_outputs", "lib/hooks/hook.html#hook_outputs"), ("hook outputs", "lib/hooks/hook.html#hook_outputs"),
     ("FeatureExtractor", "lib/features/extractor.html#featureextractor"),
     ("featureextractr", "lib/features/extractor.html"),
-    ("find_nan", "lib/debug/nan-watch.html#find_nan"), ("layers", "lib/hooks/select.html#layers")])
+    ("find_nan", "lib/debug/nan/watch.html#find_nan"), ("layers", "lib/hooks/select.html#layers")])
 def test_a_name_leads_to_its_place_in_the_reference(ask, name, place):
     first = ask(name)[name]["hits"][0]
     assert first.startswith(place), first

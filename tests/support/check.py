@@ -60,9 +60,9 @@ def touched_notebooks(tree: Path, names: list[str], changed: set[str]) -> list[P
 def touched_tests(tree: Path, names: list[str], changed: set[str]) -> dict[str, int]:
     """Files of tests that have to do with what has changed, and how closely.
 
-    They have changed (0), are named after a changed room or import it (1), lie in the folder of its package or, where it
-    is in none, of its wing (2), or lie in the folder of the wing around its package, import a changed helper, or import
-    a room that imports the changed one (3)."""
+    They have changed (0), are named after a changed room or import it (1), lie in the folder of its package or, where
+    it is in none, of its wing (2), or lie in the folder of the wing around its package, import a changed helper, or
+    import a room that imports the changed one (3)."""
     users = {one.room for one in imports(tree) if one.target in changed}
     helpers = {f"support.{Path(name).stem}" for name in names if name.startswith("tests/support/")}
     folders = {package(room).replace(".", "/") for room in changed}

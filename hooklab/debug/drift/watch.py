@@ -17,10 +17,10 @@ from torch import nn
 from .checks import Drift, DriftError, Exchange, drifts_in, steps_text
 from .layout import Choice
 from ...hooks.copies import HookWarning
+from ...hooks.distributed import in_processes, meshes, ranks_of
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.occasions import step_hook
-from ...hooks.distributed import in_processes, meshes, ranks_of
 from ...hooks.select import not_a_model, refuse_scripted, unwrap
 
 

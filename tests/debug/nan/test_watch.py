@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.debug.nan_watch import NonFiniteError, find_nan
+from hooklab.debug.nan.watch import NonFiniteError, find_nan
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
 nan, inf = float("nan"), float("inf")
@@ -706,7 +706,7 @@ def test_a_plain_tensor_that_could_not_be_looked_at_once_is_looked_at_again(x, m
         else: return total_norm(found, *args)
         raise RuntimeError("busy")
     total_norm = torch.nn.utils.get_total_norm
-    monkeypatch.setattr("hooklab.debug.nan_numbers.get_total_norm", fails_once)
+    monkeypatch.setattr("hooklab.debug.nan.numbers.get_total_norm", fails_once)
     model[0].weight.data[0, 0] = nan
     assert names(fault(model, x))[:2] == ("parameters", "0") and failed
 
@@ -777,6 +777,17 @@ def test_the_copy_of_a_watch_watches_nothing(copied):
         hooks = copied(watch).hooks
         model(torch.ones(2, 3))
         assert hooks and all(h.removed for h in hooks) and not any(h.removed for h in watch.hooks)
+
+
+def test_a_watch_that_cannot_be_attached_says_why_and_leaves_nothing(monkeypatch):
+    def fails_at_the_second(hook, *args):
+        if hook.name == "0": raise RuntimeError("no hooks here")
+        return put_ports(hook, *args)
+    put_ports = hl.hooks.layer_hook.put_ports
+    monkeypatch.setattr("hooklab.hooks.layer_hook.put_ports", fails_at_the_second)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    with pytest.raises(RuntimeError, match="no hooks here"): find_nan(model)
+    assert not hl.hooks_on(model)
 
 
 # the call inside the layer
