@@ -5,6 +5,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 from selenium.common.exceptions import NoSuchElementException
@@ -18,43 +22,64 @@ BUSY = REPO/"tests/support/busy.py"
 
 # ---- pages
 
-SLOW = """<title>{name}</title><script>for (const end = Date.now() + 200; Date.now() < end;);</script>
-<p id="place"><a href="{other}.html#place" onclick="setTimeout(() => location = this.href, 300); return false">next</a>
-<script>addEventListener("load", () => document.body.append("{name} is there"))</script>"""
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    "One that never waits for a page by itself."
+    chrome = browsing.start(tmp_path_factory.mktemp("profile"), waits="none")
+    yield chrome
+    chrome.quit()
+
+
+SLOW = """<title>{name}</title><p id="place">
+<a href="{other}.html#place" onclick="setTimeout(() => location = this.href, 300); return false">next</a>
+<script>addEventListener("load", () => document.body.append("{name} is there"))</script>
+<script src="late.js"></script>"""
+
+
+class Slow(SimpleHTTPRequestHandler):
+    "Serves a folder, and takes its time for scripts."
+    def log_message(self, *args): pass
+    def do_GET(self):
+        if self.path.endswith(".js"): time.sleep(.3)
+        super().do_GET()
 
 
 @pytest.fixture
 def pages(tmp_path):
-    "Two pages that take their time, and lead to each other a moment after the click."
+    "Where two pages are that take their time, and lead to each other a moment after the click."
+    (tmp_path/"late.js").touch()
     for name, other in (("one", "two"), ("two", "one")):
         (tmp_path/f"{name}.html").write_text(SLOW.format(name=name, other=other))
-    return tmp_path
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Slow, directory=tmp_path)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def text_of(browser): return browser.execute_script("return document.body.innerText")
 
 
 def test_a_page_that_is_opened_is_there(browser, pages, monkeypatch):
-    browsing.open_page(browser, (pages/"two.html").as_uri())
+    browsing.open_page(browser, f"{pages}/two.html")
     def get(address): browser.execute_script("setTimeout(() => location = arguments[0], 300)", address)
     monkeypatch.setattr(browser, "get", get)  # returns too early, while the page before is there
     for name in ("one", "two", "two", "one"):  # one of them again, at the same address
-        address = (pages/f"{name}.html").as_uri()
+        address = f"{pages}/{name}.html"
         browsing.open_page(browser, address)
         assert browser.current_url == address and text_of(browser).endswith(f"{name} is there")
         browser.execute_script("document.body.append(', and is seen')")
 
 
 def test_a_link_leads_to_a_page_that_is_there(browser, pages):
-    browsing.open_page(browser, (pages/"one.html").as_uri())
+    browsing.open_page(browser, f"{pages}/one.html")
     browser.find_element(By.TAG_NAME, "a").click()
     browsing.shows(browser, "two.html#place")
     assert text_of(browser).endswith("two is there")
 
 
-def test_what_is_not_there_is_missed(browser, pages, monkeypatch):
+def test_what_is_not_there_is_missed(browser, pages, tmp_path, monkeypatch):
     monkeypatch.setattr(browsing, "PATIENCE", 0.5)
-    browsing.open_page(browser, (pages/"one.html").as_uri())
+    browsing.open_page(browser, f"{pages}/one.html")
     elsewhere = r"elsewhere\.html is not there: the browser is at .*one\.html \(complete\)"
     with pytest.raises(AssertionError, match=elsewhere): browsing.shows(browser, "elsewhere.html")
     with pytest.raises(AssertionError, match="no table"):
@@ -64,11 +89,11 @@ def test_what_is_not_there_is_missed(browser, pages, monkeypatch):
     with pytest.raises(AssertionError, match="one"): browsing.becomes("two", lambda: browser.title)
     with pytest.raises(AssertionError, match="width: 20px"): browsing.matches(browser, width="20px")
     with pytest.raises(AssertionError, match=r"nowhere\.html is not there: the browser is at chrome-error"):
-        browsing.open_page(browser, (pages/"nowhere.html").as_uri())
+        browsing.open_page(browser, (tmp_path/"nowhere.html").as_uri())
 
 
 def test_a_size_is_there_when_it_was_asked_for(browser, pages):
-    browsing.open_page(browser, (pages/"one.html").as_uri())
+    browsing.open_page(browser, f"{pages}/one.html")
     browser.execute_script("window.seen = []; new ResizeObserver(() => seen.push(innerWidth)).observe(document.body)")
     for size in (browsing.HALF, browsing.DESKTOP):
         browsing.resize(browser, size)

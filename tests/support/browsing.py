@@ -41,12 +41,14 @@ def programs() -> tuple[str | None, str | None]:
         os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
 
 
-def start(profile: Path) -> webdriver.Chrome:
-    "Headless Chromium with a profile of its own, which writes down what it asks for."
+def start(profile: Path, waits: str = "normal") -> webdriver.Chrome:
+    """Headless Chromium with a profile of its own, which writes down what it asks for.
+
+    With `waits="none"`, the driver by itself never waits for a page."""
     program, driver = programs()
     if not (program and driver): missing("needs Chromium and its driver: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
-    options.binary_location = program
+    options.binary_location, options.page_load_strategy = program, waits
     for flag in (*FLAGS, f"user-data-dir={profile}"): options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
     try: browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
