@@ -48,8 +48,8 @@ test-all:
 
 lab:
 	@tools/venv.sh lessons
-	@echo "JupyterLab opens in the browser. Ctrl-C here ends it; then, if you changed a notebook: make refresh"
-	@$(run)/jupyter lab nbs/lessons
+	@echo "JupyterLab opens on the lessons. Ctrl-C here ends it; then, if you changed a notebook: make refresh"
+	@$(run)/python -c "from hooklab.exercises.folder import open_in_jupyterlab; open_in_jupyterlab('nbs/lessons')"
 
 export:
 	@tools/venv.sh dev

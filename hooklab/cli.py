@@ -38,7 +38,7 @@ def run_report(args: Namespace) -> None:
 
 def run_lessons(args: Namespace) -> None:
     "`hooklab lessons`"
-    from hooklab.exercises.folder import lesson_files, missing_for_lessons, write_lesson
+    from hooklab.exercises.folder import lesson_files, missing_for_lessons, open_in_jupyterlab, write_lesson
     from hooklab.exercises.notebooks import learner_notebook
     if args.open and (missing := missing_for_lessons()): sys.exit(missing)
     files, folder = lesson_files(), args.folder
@@ -55,14 +55,8 @@ def run_lessons(args: Namespace) -> None:
     except OSError as e:
         at = str(e.filename or folder).removesuffix(".part")
         sys.exit(f"hooklab: cannot write {at}: {e.strerror}. Change that, or {other}")
-    if args.open: _open_in_jupyterlab(folder)
+    if args.open: open_in_jupyterlab(folder)
     else: print("Next:", called(), shlex.join(["lessons", str(folder), "--open"]))
-
-
-def _open_in_jupyterlab(folder: Path):
-    "In this process: its kernel is the Python that has hooklab, and Ctrl-C ends it."
-    from jupyterlab.labapp import main as jupyterlab
-    jupyterlab([str(folder.resolve())])
 
 # %% ../nbs/lib/cli.ipynb #06f28408
 def run_summary(args: Namespace) -> None:

@@ -104,6 +104,7 @@ def stylesheets(docs: Path) -> list[str]:
 def printed(page: Path) -> bytes:
     "A page as Chromium prints it."
     from selenium import webdriver
+    from selenium.webdriver.support.wait import WebDriverWait
     program = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
     driver = shutil.which("chromedriver")
     if not (program and driver): sys.exit("The book is printed by a browser: apt-get install chromium chromium-driver")
@@ -115,6 +116,9 @@ def printed(page: Path) -> bytes:
     chrome.command_executor.client_config.timeout = 600  # a book takes longer than a page
     try:
         chrome.get(page.as_uri())
+        # `get` may return before the document is there
+        there = "return location.href === new URL(arguments[0]).href && document.readyState === 'complete'"
+        WebDriverWait(chrome, 60).until(lambda _: chrome.execute_script(there, page.as_uri()), f"{page} is not there")
         chrome.execute_async_script("""Promise.all([...document.images].map((image) => image.decode().catch(() => 0)))
             .then(arguments[0])""")
         paper = {"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": False, "printBackground": True,

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/exercises/folder.ipynb #c38b4d56
 import json
+import os
 import shlex
 import sys
 from hashlib import sha256
@@ -67,3 +68,29 @@ def missing_for_lessons() -> str | None:
     install = f'{shlex.quote(sys.executable)} -m pip install "hooklab[lessons]"'
     return f"hooklab: the lessons need {', '.join(missing)}: not installed. Run: {install}"
 
+
+# %% ../../nbs/lib/exercises/folder.ipynb #9b2d4f61
+def is_root() -> bool: return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def has_display() -> bool:
+    "Whether a browser has a screen to open on. Only on Linux may there be none."
+    return sys.platform != "linux" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+
+
+AS_ROOT = "As root, JupyterLab starts with --allow-root, and only this machine can reach it, at 127.0.0.1."
+NO_DISPLAY = "There is no display for a browser: open the address with ?token= that JupyterLab prints below."
+
+
+def jupyterlab_options(root: bool, display: bool) -> dict[str, list[str]]:
+    "The lines to say, each with the options of JupyterLab that it is about."
+    needed = (root, AS_ROOT, ["--allow-root", "--ip=127.0.0.1"]), (not display, NO_DISPLAY, ["--no-browser"])
+    return {line: options for need, line, options in needed if need}
+
+
+def open_in_jupyterlab(folder: Path):
+    "Start JupyterLab in this process: its kernel is the Python that has hooklab, and Ctrl-C ends it."
+    from jupyterlab.labapp import main as jupyterlab
+    needed = jupyterlab_options(is_root(), has_display())
+    for line in needed: print(line, flush=True)
+    jupyterlab([str(Path(folder).resolve()), *sum(needed.values(), [])])

@@ -5,8 +5,8 @@ import sys
 import pytest
 from bs4 import BeautifulSoup
 from selenium.webdriver.common.keys import Keys
-from test_browser import browser, press, visit  # noqa: F401
 
+from support.browsing import CLIPBOARD, becomes, eventually, press, wait
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
@@ -105,29 +105,34 @@ def test_every_word_of_the_glossary_has_an_address_and_pages_lead_to_it(of, site
     assert used <= set(ids) and len(used) > 20
 
 
-def test_a_meaning_is_shown_by_keyboard_and_pointer_and_taken_away(visit):  # noqa: F811
+def test_a_meaning_is_shown_by_keyboard_and_pointer_and_taken_away(visit):
     chrome = visit("lessons/05-stats.html")
     term = chrome.find_element("css selector", "a.term")
     meaning = term.get_attribute("data-meaning")
     chrome.execute_script("arguments[0].scrollIntoView({block: 'center'}); arguments[0].focus()", term)
-    tip = chrome.find_element("id", "meaning")
-    assert tip.is_displayed() and tip.text == meaning and term.get_attribute("aria-describedby") == "meaning"
+    tip = wait(chrome, lambda b: b.find_element("id", "meaning"))
+    becomes((True, meaning), lambda: (tip.is_displayed(), tip.text))
+    assert term.get_attribute("aria-describedby") == "meaning"
     assert tip.rect["x"] >= 0 and tip.rect["x"] + tip.rect["width"] <= 1280
     press(chrome, Keys.ESCAPE)
-    assert not tip.is_displayed() and not term.get_attribute("aria-describedby")
+    wait(chrome, lambda b: not tip.is_displayed() and not term.get_attribute("aria-describedby"), "the meaning stays")
 
 
 # ---- Markdown
 
-def test_a_page_is_copied_as_markdown(visit, browser):  # noqa: F811
+def test_a_page_is_copied_as_markdown(visit, browser):
     chrome = visit("howto/my-loss-is-nan.html")
     allowed = ["clipboardReadWrite", "clipboardSanitizedWrite"]
     chrome.execute_cdp_cmd("Browser.grantPermissions", {"permissions": allowed})
     button = chrome.find_element("css selector", ".copy-page")
     chrome.execute_script("arguments[0].scrollIntoView({block: 'center'}); arguments[0].click()", button)
-    text = chrome.execute_async_script("setTimeout(() => navigator.clipboard.readText().then(arguments[0]), 200)")
+    def copied():
+        text = chrome.execute_async_script(CLIPBOARD)
+        assert text.startswith("# My loss is NaN\n")
+        return text
+    text = eventually(copied)
     lines = text.splitlines()
-    assert lines[0] == "# My loss is NaN" and "## Find the layer" in lines and "import hooklab as hl" in lines
+    assert "## Find the layer" in lines and "import hooklab as hl" in lines
     assert text.count("```") % 2 == 0 and "](" in text and "<" not in re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.S)
     assert "Copy" not in lines[-1]
     chrome = visit("explain/contributing.html")

@@ -1,71 +1,21 @@
 """The site in a real browser, opened from the disk: theme, keyboard, phone, access, and no request to anybody."""
 import base64
 import json
-import os
 import re
-import shutil
 from itertools import cycle
 from pathlib import Path
 
 import pytest
 import selenium_axe_python
-from selenium import webdriver
-from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.wait import WebDriverWait
 
-DESKTOP, HALF, PHONE = (1280, 900), (900, 800), (375, 800)
+from support.browsing import CLIPBOARD, DESKTOP, HALF, PHONE, becomes, eventually, open_page, press, resize, shows, wait
+
 # The first thing that reaches beyond the window and is not in a box that scrolls by itself.
 CUT_OFF = """const scrolls = (e) => e.tagName !== "BODY" && (["auto", "scroll"].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
     if (document.documentElement.scrollWidth > innerWidth) return "the page scrolls sideways";
     return [...document.querySelectorAll("main *")].find((e) => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e))?.outerHTML"""
-
-
-def missing(reason):
-    "On CI, where a skipped test is easily overlooked, a browser test that cannot run fails."
-    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    "Headless Chromium with a profile of its own, which writes down what it asks for."
-    program, driver = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome"), shutil.which("chromedriver")
-    if not (program and driver): missing("needs Chromium and its driver: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "disable-background-networking", "disable-component-update",
-                 "disable-sync", "no-first-run", f"user-data-dir={tmp_path_factory.mktemp('profile')}"): options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
-    try: chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    except WebDriverException as error: missing(f"Chromium does not start: {error.msg.splitlines()[0]}")
-    chrome.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # as in the window in front
-    yield chrome
-    chrome.quit()
-
-
-@pytest.fixture
-def visit(browser, site):
-    "Opens a page of the site from the disk, at a width and in the theme that the system prefers."
-    def visit(page="index.html", size=DESKTOP, prefers="light"):
-        resize(browser, size, mobile=size == PHONE)
-        wishes = {
-            "prefers-color-scheme": prefers,
-            "prefers-reduced-motion": "reduce",
-        }  # what moves is measured on its way
-        browser.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia",
-            {"features": [{"name": name, "value": value} for name, value in wishes.items()]},
-        )
-        browser.get((site/page).as_uri())
-        return browser
-    yield visit
-    browser.execute_script("localStorage.clear()")
-
-
-def resize(browser, size, mobile=False):
-    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": mobile}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 def first(site, folder): return min((site/folder).glob("[!i]*.html")).relative_to(site).as_posix()
@@ -80,18 +30,6 @@ def kinds(site):
     return {kind: file for kind, file in found.items() if kind not in ("inside", "check")}
 
 
-def press(browser, *keys): webdriver.ActionChains(browser).send_keys(*keys).perform()
-
-
-def wait(browser, until, otherwise=""):
-    "What `until(browser)` gives, as soon as it is true."
-    return WebDriverWait(browser, 5, poll_frequency=.02).until(until, otherwise)
-
-
-def shows(browser, fragment):
-    wait(browser, lambda b: fragment in b.current_url, f"still at {browser.current_url}")
-
-
 def hits(browser):
     return wait(browser, lambda b: b.find_elements(By.CSS_SELECTOR, "dialog.search li a"), "nothing found")
 
@@ -104,24 +42,25 @@ def test_a_word_is_found_and_leads_to_its_section(visit, size):
     browser = visit(size=size)
     browser.find_element(By.CSS_SELECTOR, ".search-open").click()
     press(browser, "layers pattern")
-    link = next(a for a in hits(browser) if "lib/hooks/select.html#" in a.get_attribute("href"))
+    def found(b): return [a for a in hits(b) if "lib/hooks/select.html#" in a.get_attribute("href")]
+    link = wait(browser, found, "the section is not found")[0]
     place = link.get_attribute("href").partition("#")[2]
     link.click()
     shows(browser, f"lib/hooks/select.html#{place}")
-    top = browser.execute_script("return document.getElementById(arguments[0]).getBoundingClientRect().top", place)
-    assert 0 <= top < size[1]/2, "the section is not what one sees first"
+    top = "return document.getElementById(arguments[0]).getBoundingClientRect().top"
+    wait(browser, lambda b: 0 <= b.execute_script(top, place) < size[1]/2, "the section is not what one sees first")
 
 
 def test_search_by_keyboard_alone(visit, site):
     browser = visit(first(site, "lessons"))
     press(browser, "/")
     press(browser, "layers")
-    best = hits(browser)[0].get_attribute("href")
-    assert best.endswith("lib/hooks/select.html#layers"), f"the symbol of that name is not the first hit, but {best}"
+    def best(): return hits(browser)[0].get_attribute("href").rpartition("/lib/")[2]
+    becomes("hooks/select.html#layers", best)  # the symbol of that name is the first hit
     press(browser, Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_UP)
-    assert browser.switch_to.active_element.get_attribute("href") == best
+    wait(browser, lambda b: b.switch_to.active_element == hits(b)[0], "the keys do not lead to the first hit")
     press(browser, Keys.ESCAPE)
-    assert not browser.find_element(By.CSS_SELECTOR, "dialog.search").is_displayed()
+    wait(browser, lambda b: not b.find_element(By.CSS_SELECTOR, "dialog.search").is_displayed(), "search stays open")
     press(browser, "/")
     press(browser, Keys.ENTER)  # the word is still there
     shows(browser, "lib/hooks/select.html#layers")
@@ -139,10 +78,10 @@ def test_the_theme_follows_the_system_until_the_reader_chooses(visit, site):
     browser = visit(prefers="dark")
     wait(browser, lambda b: background(b) != light, "dark is not wanted")
     browser.find_element(By.CSS_SELECTOR, ".theme-toggle").click()
-    wait(browser, lambda b: background(b) == light, "the button changes nothing")
+    becomes(light, background, browser)
     # Pages may have processes of their own, and what one stores reaches the next a moment later.
     def on_the_next_page(browser): return background(visit(first(site, "lessons"), prefers="dark"))
-    wait(browser, lambda b: on_the_next_page(b) == light, "the choice is forgotten on the next page")
+    becomes(light, on_the_next_page, browser)
 
 
 def test_a_source_link_leads_to_the_line(visit, site):
@@ -151,29 +90,29 @@ def test_a_source_link_leads_to_the_line(visit, site):
     symbol = browser.execute_script("return document.evaluate('following::h3[1]', arguments[0], null, 9).singleNodeValue.closest('[id]').id", link)
     link.click()
     shows(browser, "source/hooks/select.html#L")
-    line = browser.find_element(By.CSS_SELECTOR, "#L span:target")
+    line = wait(browser, lambda b: b.find_element(By.CSS_SELECTOR, "#L span:target"))
     assert f"def {symbol}(" in line.text.lower() or f"class {symbol}" in line.text.lower()
-    assert 0 <= line.rect["y"] - browser.execute_script("return scrollY") < DESKTOP[1]
     header = browser.find_element(By.ID, "quarto-header").rect["height"]
-    assert line.rect["y"] - browser.execute_script("return scrollY") >= header, "the line is hidden under the bar at the top"
+    def top(b): return b.execute_script("return arguments[0].getBoundingClientRect().top", line)
+    wait(browser, lambda b: header <= top(b) < DESKTOP[1], "the line is out of sight, or hidden under the bar at the top")
 
 
 def test_the_skip_link_is_first_and_leads_to_the_text(visit, site):
     browser = visit(first(site, "lessons"))
     press(browser, Keys.TAB)
-    link = browser.switch_to.active_element
-    assert "skip-link" in link.get_attribute("class") and link.rect["y"] >= 0, "the skip link is not seen when it has the focus"
+    def is_seen(link): return "skip-link" in link.get_attribute("class") and link.rect["y"] >= 0
+    wait(browser, lambda b: is_seen(b.switch_to.active_element), "the skip link is not seen when it has the focus")
     press(browser, Keys.ENTER)
-    assert browser.switch_to.active_element.tag_name == "main"
+    becomes("main", lambda: browser.switch_to.active_element.tag_name)
 
 
 def test_focus_is_visible_wherever_the_keyboard_leads(visit, site):
     browser = visit(first(site, "lessons"))
     for _ in range(25):
         press(browser, Keys.TAB)
-        seen = browser.execute_script("""const e = document.activeElement, s = getComputedStyle(e);
-            return e === document.body || (s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0)""")
-        assert seen, browser.switch_to.active_element.get_attribute("outerHTML")[:200]
+        wait(browser, lambda b: b.execute_script("""const e = document.activeElement, s = getComputedStyle(e);
+            return e === document.body || (s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0)"""),
+            lambda: browser.switch_to.active_element.get_attribute("outerHTML")[:200])
 
 
 @pytest.mark.parametrize("size", [HALF, PHONE])
@@ -184,10 +123,11 @@ def test_the_menu_of_a_narrow_window(visit, site, size):
     button.click()
     wait(browser, lambda b: button.get_attribute("aria-expanded") == "true")
     current = menu.find_element(By.CSS_SELECTOR, "[aria-current=page]")
-    assert current.is_displayed() and current.rect["x"] >= 0 and current.rect["x"] + current.rect["width"] <= size[0]
+    def is_whole(link): return link.is_displayed() and 0 <= link.rect["x"] <= size[0] - link.rect["width"]
+    wait(browser, lambda b: is_whole(current), "the current page is not in sight in the menu")
     press(browser, Keys.ESCAPE)
     wait(browser, lambda b: button.get_attribute("aria-expanded") == "false")
-    assert not menu.is_displayed() and browser.switch_to.active_element == button
+    wait(browser, lambda b: not menu.is_displayed() and b.switch_to.active_element == button)
 
 
 @pytest.mark.parametrize("size", [DESKTOP, HALF, PHONE])
@@ -196,11 +136,14 @@ def test_the_tab_key_never_leaves_the_window(visit, site, size):
     browser, before = visit("lib/hooks/select.html", size=size), 0
     for stop in range(200):
         press(browser, Keys.TAB)
-        fault = browser.execute_script("""const e = document.activeElement, r = e.getBoundingClientRect();
+        def where(): return browser.execute_script("""const e = document.activeElement, r = e.getBoundingClientRect();
             if (e === document.body) return "end";
             return r.width && r.right > 0 && r.left < innerWidth && r.bottom > 0 && r.top < innerHeight && e.checkVisibility({visibilityProperty: true}) ? "" : e.outerHTML""")
-        if fault == "end": break
-        assert not fault, f"stop {stop} is out of sight: {fault[:200]}"
+        def is_seen(stop=stop):
+            at = where()
+            assert at in ("", "end"), f"stop {stop} is out of sight: {at[:200]}"
+            return at
+        if eventually(is_seen) == "end": break
         if not before and browser.execute_script("return !!document.activeElement.closest('main')"): before = stop
     assert stop > 20 and before <= (40 if size == DESKTOP else 9), f"{before} stops before the text"
 
@@ -214,9 +157,11 @@ def test_the_current_page_is_in_sight_in_the_sidebar(visit, site):
     ):
         browser = visit(page)
         current = browser.find_element(By.CSS_SELECTOR, "#quarto-sidebar [aria-current]")
-        top, bottom, seen = browser.execute_script("""const r = arguments[0].getBoundingClientRect();
-            return [r.top, r.bottom, getComputedStyle(arguments[0]).fontWeight]""", current)
-        assert 50 < top and bottom <= DESKTOP[1] and int(seen) >= 600, page
+        def is_seen(b, current=current):
+            top, bottom, weight = b.execute_script("""const r = arguments[0].getBoundingClientRect();
+                return [r.top, r.bottom, getComputedStyle(arguments[0]).fontWeight]""", current)
+            return 50 < top and bottom <= DESKTOP[1] and int(weight) >= 600
+        wait(browser, is_seen, page)
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
@@ -302,7 +247,7 @@ def seen(browser, files, coloured=EVERYWHERE, part=None):
     "The pages at two widths, in light and dark; the stylesheet has no other place where these matter."
     found = []
     for file in files:
-        browser.get(file.as_uri())
+        open_page(browser, file.as_uri())
         browser.execute_script(AXE)
         for size, theme, rules in ALL_FOUR:
             resize(browser, size)
@@ -374,8 +319,9 @@ def test_code_can_be_copied(visit, browser, repo):
     button = browser.find_element(By.CSS_SELECTOR, "#before-the-layer-runs .code-copy-button")
     code = browser.execute_script("return arguments[0].parentElement.querySelector('code').textContent", button)
     button.click()
-    copied = wait(browser, lambda b: b.execute_async_script("navigator.clipboard.readText().then(arguments[0])")).strip()
-    assert copied == code.strip() and copied in (repo/"hooklab/hooks/gradient.py").read_text(encoding="utf-8"), "what is copied is not what was written"
+    becomes(code.strip(), lambda: browser.execute_async_script(CLIPBOARD).strip())
+    written = (repo/"hooklab/hooks/gradient.py").read_text(encoding="utf-8")
+    assert code.strip() in written, "what is copied is not what was written"
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
@@ -399,17 +345,24 @@ def fit_and_ask_nobody(visit, browser, site, files):
     visit()
     browser.get_log("performance")
     for file in files:
-        browser.get(file.as_uri())
-        if folders[file.parent] == file: press(browser, "/")  # loads what search reads, by a path of the folder's
+        open_page(browser, file.as_uri())
+        if folders[file.parent] == file:
+            press(browser, "/")  # loads what search reads, by a path of the folder's
+            wait(browser, lambda b: b.execute_script("return !!window.siteIndex"), f"{file.name}: search reads nothing")
         for size in (before, after):
             if size == after: resize(browser, size)
             if cut := browser.execute_script(CUT_OFF): wide.append((file.name, size[0], cut[:200]))
         before, after = after, before  # a change of width takes as long as a page, so the next page keeps this one
     assert not wide, "pages that are too wide: at which width, and what"
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    urls = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
-    assert {file.as_uri() for file in files} <= set(urls), "the log does not show what the pages load"
-    assert sum(url.endswith("search-index.js") for url in urls) == len(folders), "the log does not show what search loads"
+    urls = []
+    def asked():  # the log comes a moment later
+        events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+        sent = [event for event in events if event["method"] == "Network.requestWillBeSent"]
+        urls.extend(event["params"]["request"]["url"] for event in sent)
+        assert {file.as_uri() for file in files} <= {*urls}, "the log does not show what the pages load"
+        searched = sum(url.endswith("search-index.js") for url in urls)
+        assert searched == len(folders), "the log does not show what search loads"
+    eventually(asked)
     assert not [url for url in urls if not url.startswith(("file:", "data:", "blob:", "chrome:"))]
     assert not [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
@@ -448,36 +401,41 @@ def test_table_of_layers_opens_and_closes(visit, size):
     assert closed[:2] == ["layer", "ResNet"] and not any("BasicBlock" in row for row in closed)
     layer1 = next(s for s in table.find_elements(By.TAG_NAME, "summary") if s.text.startswith("layer1"))
     layer1.click()
-    opened = shown()
-    assert [row for row in opened if row not in closed] == ["0: BasicBlock", "1: BasicBlock"]
+    becomes(["0: BasicBlock", "1: BasicBlock"], lambda: [row for row in shown() if row not in closed])
     rights = browser.execute_script(f"return {seen}.map((row) => row.children[2].getBoundingClientRect().right)", table)
     assert max(rights) - min(rights) < 1, "columns are not aligned"
     layer1.click()
-    assert shown() == closed
+    becomes(closed, shown)
 
 
 def test_lessons_that_were_worked_through_are_ticked(visit, site):
     page = first(site, "lessons")
-    def ticked(browser, where): return [a.get_attribute("href").rpartition("/")[2] for a in browser.find_elements(By.CSS_SELECTOR, f"{where} a.worked-through")]
-    browser = visit(page)
-    assert not ticked(browser, "#quarto-sidebar")
-    box = browser.find_element(By.CSS_SELECTOR, "label.tick-lesson input")
+    def ticked(where):
+        links = browser.find_elements(By.CSS_SELECTOR, f"{where} a.worked-through")
+        return [link.get_attribute("href").rpartition("/")[2] for link in links]
+    def later(page, *places):  # what one page stores may reach the next, in another process, a moment later
+        visit(page)
+        return [ticked(where) for where in places]
+    def box(): return browser.find_element(By.CSS_SELECTOR, "label.tick-lesson input")
+    def is_ticked():
+        visit(page)
+        return box().is_selected()
+    browser, this = visit(page), [page.rpartition("/")[2]]
+    assert not ticked("#quarto-sidebar")
     browser.find_element(By.CSS_SELECTOR, "label.tick-lesson").click()
-    assert box.is_selected() and ticked(browser, "#quarto-sidebar") == [page.rpartition("/")[2]]
-    browser = visit("lessons/index.html")
-    assert ticked(browser, ".page-list") == ticked(browser, "#quarto-sidebar") == [page.rpartition("/")[2]]
-    browser = visit("index.html")
-    assert ticked(browser, "main table") == [page.rpartition("/")[2]]
+    becomes(this, ticked, "#quarto-sidebar")
+    assert box().is_selected()
+    becomes([this, this], later, "lessons/index.html", ".page-list", "#quarto-sidebar")
+    becomes([this], later, "index.html", "main table")
     n_lessons = len([*(site/"lessons").glob("[0-9]*.html")])
     said = f"You have worked through 1 of {n_lessons} lessons."
     assert browser.find_element(By.CSS_SELECTOR, ".progress").text == said
-    shown = browser.execute_script("return getComputedStyle(document.querySelector('main table a.worked-through'), '::after').content")
-    assert "✓" in shown
-    browser = visit(page)
-    box = browser.find_element(By.CSS_SELECTOR, "label.tick-lesson input")
-    assert box.is_selected()
-    box.click()
-    assert not ticked(browser, "#quarto-sidebar") and not ticked(visit("index.html"), "main table")
+    after = "return getComputedStyle(document.querySelector('main table a.worked-through'), '::after').content"
+    assert "✓" in browser.execute_script(after)
+    becomes(True, is_ticked)
+    box().click()
+    becomes([], ticked, "#quarto-sidebar")
+    becomes([[]], later, "index.html", "main table")
 
 
 def test_the_first_figure_of_a_lesson_stands_within_the_first_screen(visit, site):
@@ -504,8 +462,10 @@ def test_gallery_leads_to_the_cell_that_draws(visit, size):
     picture = link.find_element(By.TAG_NAME, "img")
     wait(browser, lambda b: b.execute_script("return arguments[0].complete && arguments[0].naturalWidth", picture))
     alt = picture.get_attribute("alt")
+    leads_to = link.get_attribute("href").rpartition("/")[2]
     link.click()
-    place = browser.find_element(By.CSS_SELECTOR, ".cell:target")
+    shows(browser, leads_to)
+    place = wait(browser, lambda b: b.find_element(By.CSS_SELECTOR, ".cell:target"))
     assert place.find_element(By.CSS_SELECTOR, "figure svg").get_attribute("aria-label") == alt
     covered = browser.execute_script("return document.querySelector('#quarto-header').getBoundingClientRect().bottom")
     def top(b): return b.execute_script("return arguments[0].getBoundingClientRect().top", place)

@@ -8,10 +8,13 @@ import re
 import subprocess
 import sys
 import sysconfig
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
 
 import pytest
 import torch
@@ -720,14 +723,75 @@ def test_ctrl_c_leaves_no_half_file(originals, monkeypatch):
     assert stopped.value.code == 130 and os.listdir("hooklab-lessons") == []
 
 
-def test_open_starts_jupyterlab_on_the_folder(originals, monkeypatch, tmp_path):
+ROOT, NO_DISPLAY = ["--allow-root", "--ip=127.0.0.1"], ["--no-browser"]
+
+
+@pytest.mark.parametrize("user, platform, environ, options", [
+    (0, "linux", {}, ROOT + NO_DISPLAY), (0, "linux", {"DISPLAY": ":0"}, ROOT), (0, "darwin", {}, ROOT),
+    (1000, "linux", {}, NO_DISPLAY), (1000, "linux", {"WAYLAND_DISPLAY": "wayland-0"}, []),
+    (1000, "linux", {"DISPLAY": ":0"}, []), (1000, "darwin", {}, []), (None, "win32", {}, [])])
+def test_open_starts_jupyterlab_on_the_folder(originals, monkeypatch, capsys, user, platform, environ, options):
     started = []
     top, lab = ModuleType("jupyterlab"), ModuleType("jupyterlab.labapp")
     top.__spec__, lab.main = ModuleSpec("jupyterlab", None), started.append
     monkeypatch.setitem(sys.modules, "jupyterlab", top)
     monkeypatch.setitem(sys.modules, "jupyterlab.labapp", lab)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"): monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items(): monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    if user is None: monkeypatch.delattr(os, "geteuid")  # as on Windows
+    else: monkeypatch.setattr(os, "geteuid", lambda: user)
     cli.main(["lessons", "--open", "--", "-odd name"])
-    assert started == [[str(tmp_path/"cwd"/"-odd name")]] and len(os.listdir("-odd name")) == 2
+    assert started == [[str(Path("-odd name").resolve()), *options]] and len(os.listdir("-odd name")) == 2
+    said = capsys.readouterr().out.splitlines()[3:]  # after the lessons
+    about_root = [line for line in said if "--allow-root" in line and "127.0.0.1" in line]
+    about_browser = [line for line in said if "open the address with ?token=" in line]
+    assert len(about_root) == ("--allow-root" in options) and len(about_browser) == ("--no-browser" in options)
+    assert len(said) == len(about_root) + len(about_browser)
+
+
+def test_make_lab_starts_it_in_the_same_way(tmp_path, repo):
+    (tmp_path/"jupyterlab").mkdir()
+    (tmp_path/"jupyterlab/__init__.py").touch()
+    (tmp_path/"jupyterlab/labapp.py").write_text("def main(args): print('started', args)")
+    here = Path(sys.executable).parent
+    recipe = subprocess.run(["make", "-n", "lab", f"run={here}"], cwd=repo, capture_output=True, text=True, check=True)
+    command = recipe.stdout.splitlines()[-1]
+    environ = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    done = subprocess.run(command, shell=True, cwd=repo, capture_output=True, text=True,
+                          env=environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{repo}"})
+    assert done.returncode == 0, done.stderr
+    options = (ROOT if os.geteuid() == 0 else []) + (NO_DISPLAY if sys.platform == "linux" else [])
+    assert done.stdout.splitlines()[-1] == f"started {[str(repo/'nbs/lessons'), *options]}"
+
+
+def answer_of(address):
+    "What JupyterLab answers: it says its address a moment before it listens there."
+    ask = build_opener(ProxyHandler({})).open  # a proxy is for other machines
+    for _ in range(240):
+        with suppress(ConnectionError, URLError), ask(address, timeout=120) as answer: return json.load(answer)
+        time.sleep(.5)
+    pytest.fail(f"nobody answers at {address}")
+
+
+def test_jupyterlab_starts_and_answers(tmp_path):
+    "Where it is installed: the extra `lessons`."
+    pytest.importorskip("jupyterlab")
+    environ = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    start = "from hooklab.exercises.folder import open_in_jupyterlab as start; start('.')"
+    environ |= {"PYTHONPATH": str(REPO), "HOME": str(tmp_path), "JUPYTER_PREFER_ENV_PATH": "1"}
+    lab = subprocess.Popen([sys.executable, "-c", start], cwd=tmp_path, env=environ, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        said, found = "", None
+        for line in lab.stdout:  # it ends where JupyterLab does
+            said += line
+            if found := re.search(r"(http://(?:127\.0\.0\.1|localhost):\d+)/lab\?(token=\w+)", line): break
+        assert found, said
+        assert "started" in answer_of(f"{found[1]}/api/status?{found[2]}")
+    finally:
+        lab.kill()
+        lab.communicate()
 
 
 def test_open_says_at_once_what_is_missing_and_how_this_python_gets_it(originals, fails, monkeypatch):

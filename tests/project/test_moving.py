@@ -1,21 +1,19 @@
 """Figures that move: they are fresh, small, moved by the keyboard, and where one fails the static figure stays."""
 import base64
 import json
-import os
 import re
-import shutil
 import sys
 
 import pytest
 import torch
 from bs4 import BeautifulSoup
 from selenium import webdriver
-from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from torch import nn
 
 import hooklab as hl
+from support.browsing import becomes, eventually, open_page, press, wait
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
@@ -128,32 +126,26 @@ def test_a_static_figure_stays_for_paper_and_readers_without_scripts(site):
 
 # ---- in a browser
 
-@pytest.fixture(scope="module")
-def browser():
-    program, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if not (program and driver): (pytest.fail if os.environ.get("CI") else pytest.skip)("needs Chromium and its driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    flags = "headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"
-    for flag in flags: options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    try: chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    except WebDriverException as error: pytest.skip(f"Chromium does not start: {error.msg.splitlines()[0]}")
-    chrome.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # as in the window in front
-    yield chrome
-    chrome.quit()
-
-
 class Live:
     "A moving figure in a browser, as a reader with a keyboard meets it."
     def __init__(self, browser, site, name):
-        browser.get((site/f"{PAGES[name]}.html").as_uri())
-        self.browser, self.box = browser, browser.find_element(By.CSS_SELECTOR, f'.moving-live[data-name="{name}"]')
+        open_page(browser, (site/f"{PAGES[name]}.html").as_uri())
+        box = By.CSS_SELECTOR, f'.moving-live[data-name="{name}"]'
+        self.browser, self.box = browser, wait(browser, lambda b: b.find_element(*box))
         self.data = moving.read(name)
 
     def find(self, selector): return self.box.find_elements(By.CSS_SELECTOR, selector)
     def said(self): return self.box.find_element(By.TAG_NAME, "output").text
-    def press(self, *keys): webdriver.ActionChains(self.browser).send_keys(*keys).perform()
+    def press(self, *keys): press(self.browser, *keys)
+
+    def says(self, *parts):
+        "Waits until all these are in the sentence that says what is seen."
+        def check():
+            said = self.said()
+            for part in parts: assert part in said
+        eventually(check)
+
+    def begins(self, text): becomes(text, lambda: self.said()[:len(text)])
 
     def focus(self, control):
         "The control that the Tab key comes to, from the one before it."
@@ -188,16 +180,18 @@ def test_learning_rates_by_keyboard(live):
     rates, right = figure.data["rates"], figure.data["right"]
     near_zero = unpacked(figure.data["near_zero"], 0, 1).view(-1, figure.data["layers"], figure.data["steps"])
     start = rates.index(0.3)
-    assert f"Learning rate 0.3: {right[start]} % of the unseen digits are right" in figure.said()
-    assert "act2, act3 and act4 are near zero" in figure.said(), "the figure makes its point untouched"
+    def draws(run):
+        for k in range(4): assert abs(figure.line(2, k) - 100*near_zero[run, k, -1]) < 1, f"act{k + 1}"
+    figure.says(f"Learning rate 0.3: {right[start]} % of the unseen digits are right")
+    figure.says("act2, act3 and act4 are near zero")  # the figure makes its point untouched
     figure.slide(-3)
-    assert f"Learning rate 0.1: {right[start - 3]} %" in figure.said()
-    for k in range(4): assert abs(figure.line(2, k) - 100*near_zero[start - 3, k, -1]) < 1, f"act{k + 1}"
+    figure.says(f"Learning rate 0.1: {right[start - 3]} %")
+    eventually(draws, start - 3)
     figure.tab()
     figure.press(Keys.SPACE)  # batch norm
     run = len(rates) + start - 3
-    assert f"{right[run]} %" in figure.said()
-    for k in range(4): assert abs(figure.line(2, k) - 100*near_zero[run, k, -1]) < 1, f"act{k + 1}"
+    figure.says(f"{right[run]} %")
+    eventually(draws, run)
     assert figure.find("input[type=range]")[0].get_attribute("aria-valuetext") == "0.1"
 
 
@@ -210,71 +204,76 @@ def test_a_finger_chooses_a_learning_rate_and_a_square(live):
             drawing, round(x - middle[0]), round(y - middle[1])).click().perform()
     figure = live("learning-rate")
     touch(figure, 0, 46, 60)  # the left end of its axis
-    assert figure.said().startswith("Learning rate 0.0001: ")
+    figure.begins("Learning rate 0.0001: ")
     figure = live("patching")
     touch(figure, 0, 2 + 2.5*34, 24 + 3.5*34)
-    assert "at row 4, column 3" in figure.said()
+    figure.says("at row 4, column 3")
 
 
 def test_events_by_keyboard(live):
     figure = live("six-hooks")
     cases = figure.data["cases"]
-    assert "no gradient reaches conv1, act and conv2" in figure.said()
+    figure.says("no gradient reaches conv1, act and conv2")
     names, radios = list(cases), figure.find("input[type=radio]")
     figure.focus(radios[0])
     for name in names[1:]:
         figure.press(Keys.ARROW_RIGHT)
-        count = len(cases[name]["events"])
-        assert figure.find("input[type=range]")[0].get_attribute("aria-valuetext") == f"{count} of {count}", name
-        assert figure.said().startswith(cases[name]["events"][-1][0]), name
+        count, kind = len(cases[name]["events"]), cases[name]["events"][-1][0]
+        becomes(f"{count} of {count}", figure.find("input[type=range]")[0].get_attribute, "aria-valuetext")
+        figure.begins(kind)
     figure.slide(-12)
-    kind, layer, shape = cases["checkpointed"]["events"][-13]
-    assert figure.said().startswith(f"{kind}: ") and layer in figure.said(), (kind, layer, shape, figure.said())
+    kind, layer, _ = cases["checkpointed"]["events"][-13]
+    figure.begins(f"{kind}: ")
+    figure.says(layer)
 
 
 def test_first_weights_by_keyboard(live):
     figure = live("first-weights")
     data = figure.data
-    assert "std 0.01" in figure.said() and f"{data['right'][0]} % are right" in figure.said()
+    figure.says("std 0.01", f"{data['right'][0]} % are right")
     figure.slide(10)
-    assert "std 0.1 " in figure.said() and f"{data['right'][10]} % are right" in figure.said()
+    figure.says("std 0.1 ", f"{data['right'][10]} % are right")
     figure.tab()
     figure.press(Keys.ARROW_RIGHT)  # ReLU
-    assert f"{data['right'][len(data['stds']) + 10]} % are right" in figure.said()
+    figure.says(f"{data['right'][len(data['stds']) + 10]} % are right")
 
 
 def test_patches_by_keyboard(live):
     figure = live("patching")
     data, start = figure.data, figure.data["recovered"][0][0].index(max(figure.data["recovered"][0][0][:17]))
-    def says(source, depth, place):
+    def check(source, depth, place):
         back, digits = (data[what][source][depth][place] for what in ("recovered", "probabilities"))
         said = figure.said().replace("−", "-")
         assert f"recovered {back/1000 + 0.0:.2f}" in said.replace("-0.00", "0.00"), said
         found = re.search(r"An eight: ([\d.]+) % .* a three: ([\d.]+) %", said)
+        assert found, said
         assert [float(text) for text in found.groups()] == pytest.approx([digits[8]/10, digits[3]/10], abs=0.51)
+    def says(*shown): eventually(check, *shown)
+    def draws(): assert abs(figure.line(0 + 1, 0, axis=(0, 1)) - data["recovered"][0][3][start]/1000) < 0.02
     says(0, 0, start)
     figure.slide(2)
     says(0, 2, start)
-    assert abs(figure.line(0 + 1, 0, axis=(0, 1)) - data["recovered"][0][3][start]/1000) < 0.02
+    eventually(draws)
     figure.tab()
     figure.press(Keys.HOME)  # the class token
     says(0, 2, 0)
     figure.tab()
     figure.press(Keys.ARROW_RIGHT)  # from themselves
     says(1, 2, 0)
-    assert "recovered 0.00" in figure.said(), "the control changes something"
+    figure.says("recovered 0.00")  # the control changes nothing
 
 
 def test_a_digit_by_keyboard(live):
     figure = live("digit")
     net, examples = network(figure.data["layers"]), torch.tensor(figure.data["examples"]).view(-1, 1, 8, 8)/16
 
-    def says(image, times=1):
+    def check(image, times=1):
         for p in net.parameters(): p.data *= times
         digit, probability = max(enumerate(net(image[None]).softmax(1)[0].tolist()), key=lambda pair: pair[1])
         for p in net.parameters(): p.data /= times
         found = re.search(r"reads an? (\d), with probability ([\d.]+) %", figure.said())
-        assert int(found[1]) == digit and abs(float(found[2]) - 100*probability) < 0.11, figure.said()
+        assert found and int(found[1]) == digit and abs(float(found[2]) - 100*probability) < 0.11, figure.said()
+    def says(*shown): eventually(check, *shown)
     says(examples[3])
     figure.focus(figure.find("input[type=radio]")[3])
     for digit in (4, 5):
@@ -282,23 +281,25 @@ def test_a_digit_by_keyboard(live):
         says(examples[digit])
     figure.slide(-3)
     says(examples[5], 0.7)
-    assert "times smaller" in figure.said()
+    figure.says("times smaller")
     figure.press(Keys.END)
     figure.tab()
     figure.press(Keys.ENTER)  # draw your own
-    assert "An empty sheet" in figure.said()
-    assert figure.browser.switch_to.active_element.get_attribute("role") == "application"
+    figure.says("An empty sheet")
+    becomes("application", lambda: figure.browser.switch_to.active_element.get_attribute("role"))
     figure.press(*[Keys.ARROW_UP]*3, Keys.SPACE, *[Keys.ARROW_DOWN]*6, Keys.SPACE)
-    assert "reads a 1" in figure.said(), "one stroke down"
+    figure.says("reads a 1")  # one stroke down
 
 
 def test_units_by_keyboard(live):
     figure = live("units")
     data = figure.data
-    def says(layer, way, unit):
+    def check(layer, way, unit):
         fooled, right = data["alone"][layer][way][unit] if unit is not None else data["whole"]
         found = re.search(r"(\d+) are read as 3 \((\d+) .* (\d+) are right \((\d+)\)", figure.said())
+        assert found, figure.said()
         assert [*map(int, found.groups())] == [fooled, data["whole"][0], right, data["whole"][1]], figure.said()
+    def says(*shown): eventually(check, *shown)
     says(0, 1, data["unit"])
     figure.focus(figure.find("input[type=radio]")[3])
     figure.press(Keys.ARROW_LEFT)  # to zero
@@ -310,7 +311,7 @@ def test_units_by_keyboard(live):
     figure.tab()
     figure.press(Keys.SPACE)
     says(0, 0, data["unit"] + 1)
-    assert figure.find("button.moving-unit")[data["unit"] + 1].get_attribute("aria-pressed") == "false"
+    becomes("false", lambda: figure.find("button.moving-unit")[data["unit"] + 1].get_attribute("aria-pressed"))
     figure.tab()
     figure.press(Keys.SPACE)  # two are off now, which the page computes itself
     net = network(data["layers"], pooled=True)
@@ -319,18 +320,19 @@ def test_units_by_keyboard(live):
     stamped[..., :2, :2] = 1
     with hl.edit_output(net[3], hl.ablate([data["unit"] + 1, data["unit"] + 2])):
         fooled, right = (net(stamped).argmax(1) == 3).sum().item(), (net(pictures).argmax(1) == truth).sum().item()
-    assert f" {fooled} are read as 3" in figure.said() and f" {right} are right" in figure.said(), figure.said()
+    figure.says(f" {fooled} are read as 3", f" {right} are right")
 
 
 def test_patterns_by_keyboard(live):
     figure = live("layer-names")
     measure = moving.module("layer-names")
     model = measure.resnet18()
-    def says(pattern):
+    def check(pattern):
         picked = measure.picked(model, pattern)
         lit = [chip.get_attribute("aria-label").removesuffix(", picked") for chip in figure.find("li.picked")]
         assert sorted(lit) == sorted(picked), pattern
         assert (f"picks {len(picked)} of" if picked else "picks no layer") in figure.said(), figure.said()
+    def says(pattern): eventually(check, pattern)
     says(measure.PATTERNS[0])
     field = figure.focus(figure.find("input[type=text]")[0])
     for pattern in (*measure.PATTERNS, "layer[12.conv", "layer1.0", "layer?.?.bn[!1]", "(", "*.[0-9]"):
@@ -349,14 +351,15 @@ def shown(browser):
 
 def test_the_static_figure_is_there_on_paper_and_when_a_script_fails(browser, site):
     page = (site/f"{PAGES['six-hooks']}.html").as_uri()
-    browser.get(page)
-    assert shown(browser) == [[True], [False]]
+    open_page(browser, page)
+    becomes([[True], [False]], shown, browser)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    assert shown(browser) == [[False], [True]]
+    becomes([[False], [True]], shown, browser)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     browser.execute_cdp_cmd("Network.enable", {})
-    for lost in ("*six-hooks-data.js", "*six-hooks.js", "*moving.js"):
-        browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": [lost]})
-        browser.get(page)
-        assert shown(browser) == [[], [True]], f"without {lost}"
-    browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
+    try:
+        for lost in ("*six-hooks-data.js", "*six-hooks.js", "*moving.js"):
+            browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": [lost]})
+            open_page(browser, page)
+            becomes([[], [True]], shown, browser)
+    finally: browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})

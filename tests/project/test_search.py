@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 from selenium.webdriver.common.by import By
-from test_browser import browser, press, visit, wait  # noqa: F401
 
+from support.browsing import press, wait
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
@@ -32,7 +32,7 @@ def index(site):
 
 
 @pytest.fixture
-def ask(visit, browser):  # noqa: F811
+def ask(visit, browser):
     "Asks the program of search, and gives {query: addresses of the pages found, best first}."
     loaded = "return !!(window.siteIndex && window.searchEngine)"
     if not browser.execute_script(loaded):
@@ -164,7 +164,7 @@ def test_a_page_is_one_hit_and_contributors_pages_come_after_lessons(ask, index)
 
 # ---- the window
 
-def test_the_window_says_what_it_understood(visit):  # noqa: F811
+def test_the_window_says_what_it_understood(visit):
     chrome = visit("howto/ddp.html")
     press(chrome, "/")
     press(chrome, "gradeint clipping")
@@ -177,10 +177,10 @@ def test_the_window_says_what_it_understood(visit):  # noqa: F811
     assert best.find_element(By.CSS_SELECTOR, ".kind").text == "Reference"
     assert {mark.text.lower() for mark in best.find_elements(By.TAG_NAME, "mark")} & {"gradient", "gradients"}
     chrome.find_element(By.CSS_SELECTOR, ".search-close").click()
-    assert not chrome.find_element(By.CSS_SELECTOR, "dialog.search").is_displayed()
+    wait(chrome, lambda b: not b.find_element(By.CSS_SELECTOR, "dialog.search").is_displayed(), "search stays open")
 
 
-def test_where_nothing_is_found_there_is_a_way_on(visit):  # noqa: F811
+def test_where_nothing_is_found_there_is_a_way_on(visit):
     chrome = visit("lessons/05-stats.html")
     chrome.execute_script("siteSearch('xyzzyxq')")
     links = wait(chrome, lambda b: b.find_elements(By.CSS_SELECTOR, "dialog.search li a"))
