@@ -1,7 +1,7 @@
 """How often `hl.diagnose` is right: on training runs with a planted fault, and on healthy ones that look odd.
 
     python -m tests.bench diagnose [--seed N] [--sets first second third] [--only PART_OF_NAME …] [--quick] [--show]
-    python -m tests.bench diagnose --plain [--sets …] [--only …]
+    python -m tests.bench.bench_diagnose --plain [--sets …] [--only …]
 
 prints what was said of each run, then the figures. The whole is kept in results/diagnose.json; a part (--sets, --only),
 or a run without torch-audit and without measuring the harm (--quick), is printed only; --again is quick, and is kept
@@ -16,6 +16,7 @@ Notes name causes too, and are no alarms. An alarm is a finding on a healthy run
 does not keep its bound is not healthy, and left out. An exception is a miss, or an alarm."""
 import argparse
 import json
+import sys
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -262,3 +263,8 @@ def figures_of_set(cases: list[Case], asked: argparse.Namespace, harm: dict[str,
               f"{row['first']} of {row['of']}")
     print("wrong things said of a fault", *told["wrong things said of a fault"], sep="\n  ", flush=True)
     return told
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    measure(*sys.argv[1:])
