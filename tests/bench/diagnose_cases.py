@@ -303,6 +303,7 @@ rate("waves LSTM, Adam 3", lstm, adam(3))
 rate("text GPT, AdamW 1", gpt, adamw(1))
 rate("regression, RMSprop 1", regression_rmsprop, rmsprop(1))
 rate("autoencoder, Adam 1", autoencoder, adam(1))
+
 mild = partial(rate, kind="learning rate too large, mild")
 mild("digits tanh MLP, momentum, 1", mlp_tanh, sgd(1, momentum=.9))
 mild("digits CNN, momentum, 0.5", cnn_sgd, sgd(.5, momentum=.9))
@@ -412,10 +413,12 @@ plant("constant init", "tables, all layers 0.02, biases 0", "units alike", equal
 # The order of zero_grad, backward and step
 
 sums = diverged + ", learning rate too large"
-for name, known, options in (("digits MLP, SGD", mlp, {"zero": "never"}), ("digits CNN, momentum",
-        cnn_sgd, {"zero": "never"}), ("waves LSTM, Adam", lstm, {"rest": 10**9, "told": torch.Tensor.item}),
-        ("text GPT, AdamW", gpt, {"zero": "never"}), ("regression, RMSprop", regression_rmsprop,
-        {"rest": 10**9, "told": torch.Tensor.item}), ("digits tanh MLP, once each 25 batches", mlp_tanh, {"rest": 25})):
+for name, known, options in (
+        ("digits MLP, SGD", mlp, {"zero": "never"}), ("digits CNN, momentum", cnn_sgd, {"zero": "never"}),
+        ("waves LSTM, Adam", lstm, {"rest": 10**9, "told": torch.Tensor.item}),
+        ("text GPT, AdamW", gpt, {"zero": "never"}),
+        ("regression, RMSprop", regression_rmsprop, {"rest": 10**9, "told": torch.Tensor.item}),
+        ("digits tanh MLP, once each 25 batches", mlp_tanh, {"rest": 25})):
     plant("no zero_grad", name, "no zero_grad", sums, known, **options)
 # A step that finds no gradient looks the same whether backward comes too late or zero_grad too early.
 nothing = "not trained, loss does not fall, learning rate too small"
@@ -462,9 +465,10 @@ plant("targets not scaled", "regression with tanh, about 5,000", "targets not sc
 
 small_lstm = recipe(nets.waves, lambda: nets.Recurrent(width=12), adam(2e-2), steps=120)
 stays = "loss does not fall, frozen part, not trained"
-for name, net in (("detach in forward", lambda: nets.Cut(torch.detach)), ("made into a list and back",
-        lambda: nets.Cut(lambda h: torch.tensor(h.tolist()))), (".data in forward", lambda: nets.Cut(lambda h: h.data)),
-        ("no_grad in forward", lambda: nets.Unseen(None))):
+for name, net in (
+        ("detach in forward", lambda: nets.Cut(torch.detach)),
+        ("made into a list and back", lambda: nets.Cut(lambda h: torch.tensor(h.tolist()))),
+        (".data in forward", lambda: nets.Cut(lambda h: h.data)), ("no_grad in forward", lambda: nets.Unseen(None))):
     plant("detached", f"digits MLP, {name}", "frozen part, not trained", stays, mlp_narrow, net=net)
 # What is rounded has a gradient, which is zero everywhere.
 plant("detached", "digits MLP, rounded in forward", "frozen part, not trained, gradients vanish", stays, mlp_narrow,
@@ -791,17 +795,19 @@ def train(*parts, **options) -> Run: return recipe(*parts, **options)()
 
 # The ways to train that faults are planted into
 
-for name, run, bound in (("digits MLP, SGD", mlp(), .2), ("digits MLP, momentum", mlp_momentum(), .2),
+for name, run, bound in (
+        ("digits MLP, SGD", mlp(), .2), ("digits MLP, momentum", mlp_momentum(), .2),
         ("digits MLP, Adam", mlp_adam(), .2), ("digits tanh MLP, momentum", mlp_tanh(), .15),
         ("digits MLP with batch norm", mlp_norm(), .15), ("digits CNN, Adam", cnn(), .2),
         ("digits CNN, momentum", cnn_sgd(), .2), ("digits CNN with batch norm", cnn_norm(), .15),
-        ("tables, Adam", tabular(), .25), ("tables, tanh", tabular_tanh(), .35), ("tables, residual net, AdamW",
-        residual(), .35), ("regression, Adam", regression(), .2), ("regression, momentum", regression_sgd(), .2),
-        ("regression with tanh, RMSprop", regression_rmsprop(), .35), ("waves LSTM", lstm(), .3),
-        ("digits GRU", gru(), .2), ("digits RNN", rnn(), .25), ("reviews, mean of embeddings", bag(), .1),
-        ("reviews, MultiheadAttention", reader(), .1), ("reviews, attention of its own", pooling(), .1),
-        ("text GPT, AdamW", gpt(), .25), ("text GPT, sdpa", gpt_fused(), .25), ("recall, one block", copier(), .05),
-        ("recommender", recommender(), .2), ("autoencoder", autoencoder(), .35)):
+        ("tables, Adam", tabular(), .25), ("tables, tanh", tabular_tanh(), .35),
+        ("tables, residual net, AdamW", residual(), .35), ("regression, Adam", regression(), .2),
+        ("regression, momentum", regression_sgd(), .2), ("regression with tanh, RMSprop", regression_rmsprop(), .35),
+        ("waves LSTM", lstm(), .3), ("digits GRU", gru(), .2), ("digits RNN", rnn(), .25),
+        ("reviews, mean of embeddings", bag(), .1), ("reviews, MultiheadAttention", reader(), .1),
+        ("reviews, attention of its own", pooling(), .1), ("text GPT, AdamW", gpt(), .25),
+        ("text GPT, sdpa", gpt_fused(), .25), ("recall, one block", copier(), .05), ("recommender", recommender(), .2),
+        ("autoencoder", autoencoder(), .35)):
     fine("plain", name, run, bound)
 
 
@@ -1377,9 +1383,10 @@ plant("collapse", "VAE, its KL x 1000", "samples alike, constant output", starve
 
 # Healthy runs that look odd
 
-for name, run, bound in (("MNIST CNN", mnist, .1), ("small ResNet", resnet, .1), ("resnet18", resnet_big, .5),
-        ("U-Net", unet, .5), ("letters LSTM", letters_lstm, .25), ("letters transformer", former, .25), ("BERT", berts,
-        .2), ("GCN", gcn, .15), ("siamese net", siamese, .15), ("NT-Xent", contrast, .15), ("seq2seq", seq2seq, .2),
+for name, run, bound in (
+        ("MNIST CNN", mnist, .1), ("small ResNet", resnet, .1), ("resnet18", resnet_big, .5), ("U-Net", unet, .5),
+        ("letters LSTM", letters_lstm, .25), ("letters transformer", former, .25), ("BERT", berts, .2),
+        ("GCN", gcn, .15), ("siamese net", siamese, .15), ("NT-Xent", contrast, .15), ("seq2seq", seq2seq, .2),
         ("multi-label", labels, .2), ("heteroscedastic regression", hetero, .3), ("TCN", tcn, .1), ("VAE", vae, .65),
         ("conv autoencoder", auto, .55), ("mixture density", mdn, .8), ("wide and deep", widedeep, .35),
         ("MLP-Mixer", mixer, .1), ("ViT", vit, .1), ("flow", flow, 2.5), ("two tasks", tasks, .1)):
@@ -1631,12 +1638,13 @@ plant("layers in a list", "sets, three layers that the model does not know", "",
 
 # Healthy runs that look odd
 
-for name, run, bound in (("sets, RAdam", sets_net(), .35), ("points with batch norm", points(), .15),
-        ("films", films_net(), .15), ("sound", heard(), .15), ("states", states(), .15),
-        ("modern blocks", modern(), .3), ("GPT-2", gpt2s(), .3), ("LLaMA", llamas(), .3), ("T5, Adafactor", t5s(), .4),
-        ("differential equation", ode(), .1), ("equilibrium", balance(), .45), ("grades, RAdam", grade(), .45),
-        ("survival", survival(), .3), ("likings, SparseAdam", taste(), .3), ("speech", speech(), .5), ("ordered grades",
-        ordered(), .5), ("diffusion", diffuse(), .6), ("twins", barlow(), .3), ("two towers", towers(), .8),
+for name, run, bound in (
+        ("sets, RAdam", sets_net(), .35), ("points with batch norm", points(), .15), ("films", films_net(), .15),
+        ("sound", heard(), .15), ("states", states(), .15), ("modern blocks", modern(), .3), ("GPT-2", gpt2s(), .3),
+        ("LLaMA", llamas(), .3), ("T5, Adafactor", t5s(), .4), ("differential equation", ode(), .1),
+        ("equilibrium", balance(), .45), ("grades, RAdam", grade(), .45), ("survival", survival(), .3),
+        ("likings, SparseAdam", taste(), .3), ("speech", speech(), .5), ("ordered grades", ordered(), .5),
+        ("diffusion", diffuse(), .6), ("twins", barlow(), .3), ("two towers", towers(), .8),
         ("bags of words", bags(), .2), ("six queries", perceive(), .15), ("rare kind", seldom(), .15)):
     fine("plain", name, run, bound)
 fine("optimizer", "points, Lion with decay", points(optim=lion(5e-4, weight_decay=1.)), .15)
