@@ -43,6 +43,24 @@ def same_random_numbers():
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def net(request):
+    "The `Net` of the file of tests, or that of support/nets.py, with the same numbers in each test."
+    import torch
+
+    from support import nets
+    torch.manual_seed(0)
+    return getattr(request.module, "Net", nets.Net)()
+
+
+@pytest.fixture
+def x():
+    "A batch for it."
+    import torch
+    torch.manual_seed(1)
+    return torch.randn(2, 4, requires_grad=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_seeds_for_devices_that_are_not_there():
     "Else `torch.manual_seed` notes for each kind of device from where it was called, which takes longer than a test."

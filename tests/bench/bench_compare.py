@@ -18,8 +18,7 @@ from statistics import median, quantiles
 import torch
 
 import hooklab as hl
-from tests.bench.compare_equals import equals
-from tests.bench.compare_faults import faults
+from tests.bench.compare_cases import arithmetic, faults, ports
 from tests.bench.compare_peers import peers
 from tests.bench.measure import seconds, share
 
@@ -104,9 +103,8 @@ def judge(case: Case, tool: str, a, b, args, kwargs, plain: float) -> Answer:
 
 
 def cases(only=(), sort=None) -> list[Case]:
-    found = [Case(f.kind, f.name, True, f.make)
-             for f in faults()]*(sort != "equals") + [Case(e.kind, e.name, False, e.make)
-                                                      for e in equals()]*(sort != "faults")
+    found = [] if sort == "equals" else [Case(f.kind, f.name, True, f.make) for f in faults]
+    if sort != "faults": found += [Case(e.kind, e.name, False, e.make) for e in (*arithmetic, *ports)]
     return [c for c in found if not only or any(x.lower() in f"{c.kind}: {c.name}".lower() for x in only)]
 
 

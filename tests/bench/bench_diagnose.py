@@ -1,11 +1,13 @@
 """How often `hl.diagnose` is right: on training runs with a planted fault, and on healthy ones that look odd.
 
     python -m tests.bench diagnose [--seed N] [--sets first second third] [--only PART_OF_NAME …] [--quick] [--show]
+    python -m tests.bench.bench_diagnose --plain [--sets …] [--only …]
 
 prints what was said of each run, then the figures. The whole is kept in results/diagnose.json; a part (--sets, --only),
 or a run without torch-audit and without measuring the harm (--quick), is printed only; --again is quick, and is kept
-with what was measured of these two before. --show prints the findings in full. There are three sets of runs, each with
-other models and data than those before it: see the files diagnose_*.py.
+with what was measured of these two before. --show prints the findings in full. --plain runs all
+without hooklab, and shows each fault beside its twin, and each healthy run beside the bound that it has to keep. The
+runs are in diagnose_cases.py.
 A run with a fault counts as
     cause     if some finding is one of those that lead straight to the line to change,
     relevant  if some finding is that, or a true consequence of the fault,
@@ -14,6 +16,7 @@ Notes name causes too, and are no alarms. An alarm is a finding on a healthy run
 does not keep its bound is not healthy, and left out. An exception is a miss, or an alarm."""
 import argparse
 import json
+import sys
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -24,14 +27,10 @@ import torch
 
 import hooklab as hl
 from tests.bench import diagnose_peers
-from tests.bench.diagnose_faults import faults, harmed
-from tests.bench.diagnose_healthy import healthy
-from tests.bench.diagnose_more import more
-from tests.bench.diagnose_parts import Case, Nothing
-from tests.bench.diagnose_third import third
+from tests.bench.diagnose_cases import Case, sets
+from tests.bench.diagnose_runs import Nothing
 from tests.bench.measure import share
 
-sets = {"first": lambda: [*faults(), *healthy()], "second": more, "third": third}
 harm_seeds = 0, 1
 goals = {"cause": 80, "harmed: cause or symptom": 93, "all: cause or symptom": 90, "first finding": 85,
          "false alarms, certain": 1, "false alarms, any": 3}
@@ -105,14 +104,34 @@ def audited(case: Case, seed: int = 0) -> Verdict:
     return verdict
 
 
-def does_harm(case: Case, known: dict) -> bool:
-    "Whether the run is clearly worse than its twin with each of two seeds, without hooklab; twins run once."
-    def scores(run):
-        parts = (run.func, str(sorted(map(str, run.keywords.items())))) if isinstance(run, partial) else run
-        if parts not in known:
-            with torch.random.fork_rng(devices=[]): known[parts] = [run(Nothing(), seed) for seed in harm_seeds]
-        return known[parts]
-    return harmed(scores(case.run), scores(case.twin))
+def scores(run, known: dict) -> list[float]:
+    "How good a run is without hooklab, with each of two seeds; what is known is not run again."
+    parts = (run.func, str(sorted(map(str, run.keywords.items())))) if isinstance(run, partial) else run
+    if parts not in known:
+        with torch.random.fork_rng(devices=[]): known[parts] = [run(Nothing(), seed) for seed in harm_seeds]
+    return known[parts]
+
+
+def harmed(fault: list[float], twin: list[float]) -> bool:
+    """Whether a run is clearly worse than its twin: with every seed its score is no number, or a quarter and 0.03
+    above that of the twin."""
+    return all(not f < max(1.25*t, t + .03) for f, t in zip(fault, twin))
+
+
+def does_harm(case: Case, known: dict) -> bool: return harmed(scores(case.run, known), scores(case.twin, known))
+
+
+def run_plainly(cases: list[Case]):
+    "Prints a line a case: BAD is a fault without harm, or a healthy run beyond its bound."
+    known = {}
+    for case in cases:
+        start = time.perf_counter()
+        found = scores(case.run, known)
+        took = (time.perf_counter() - start)/len(harm_seeds)
+        if case.twin is None: good, beside = all(s <= case.bound for s in found), f"at most {case.bound}"
+        else: good, beside = does_harm(case, known), f"beside {[round(s, 3) for s in scores(case.twin, known)]}"
+        shown = [round(s, 3) for s in found]
+        print(f"{'   ' if good else 'BAD'} {title(case)}: {shown} {beside} ({took:.2f} s)", flush=True)
 
 
 # Figures
@@ -188,15 +207,18 @@ def measure(*arguments: str) -> dict | None:
     parser.add_argument("--quick", action="store_true", help="the harm as it was measured last, no torch-audit")
     parser.add_argument("--again", action="store_true", help="harm and torch-audit as they were measured last; kept")
     parser.add_argument("--show", action="store_true", help="the findings in full")
+    parser.add_argument("--plain", action="store_true", help="the runs without hooklab, beside their twins and bounds")
     asked = parser.parse_args(arguments)
     asked.quick |= asked.again
     harm, told, last = known_harm() if asked.quick else {}, {}, last_figures()
     for name in asked.sets:
         chosen = [c for c in sets[name]() if not asked.only or any(p.lower() in title(c).lower() for p in asked.only)]
-        if not chosen: continue
+        if asked.plain: run_plainly(chosen)
+        if asked.plain or not chosen: continue
         print(f"\nThe {name} set, seed {asked.seed}")
         found = figures_of_set(chosen, asked, harm)
         told.update(found if name == "first" else {f"{name} set: {what}": rows for what, rows in found.items()})
+    if asked.plain: return None
     if asked.again: told |= {what: rows for what, rows in last.items() if "torch-audit" in what}
     return told if set(asked.sets) == {*sets} and not asked.only and (asked.again or not asked.quick) else None
 
@@ -241,3 +263,8 @@ def figures_of_set(cases: list[Case], asked: argparse.Namespace, harm: dict[str,
               f"{row['first']} of {row['of']}")
     print("wrong things said of a fault", *told["wrong things said of a fault"], sep="\n  ", flush=True)
     return told
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    measure(*sys.argv[1:])

@@ -22,22 +22,10 @@ from hooklab import HookWarning
 from hooklab.edit.changes import Change, ablate, patch, scale, steer
 from hooklab.edit.edits import edit_input, edit_output
 from hooklab.hooks import books, layer_hook as calls
-from support.nets import Net, Returns, all_equal, step
+from support.nets import Net, Returns, Twins, all_equal, step
 from support.portions import one_in
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
-
-
-@pytest.fixture
-def net():
-    torch.manual_seed(0)
-    return Net()
-
-
-@pytest.fixture
-def x():
-    torch.manual_seed(1)
-    return torch.randn(2, 4, requires_grad=True)
 
 
 def times(factor):
@@ -620,10 +608,6 @@ def test_one_of_several_is_removed_during_a_pass(net, x):
 
 
 # Containers that cannot be made again
-
-class Twins(tuple):
-    def __new__(cls, a, b): return super().__new__(cls, (a, b))
-
 
 class Answers(Mapping):
     def __init__(self, **items): self._items = items

@@ -13,6 +13,7 @@ from hooklab.features.batch_extractor import BatchExtractor, as_array
 from hooklab.features.dataset import extract, load_features
 from hooklab.features.extractor import FeatureExtractor
 from hooklab.features.on_ray import map_features, write_features
+from support.nets import Pair
 
 torch.set_num_threads(1)
 
@@ -29,19 +30,6 @@ class Net(nn.Module):
         self.modes.add((self.training, torch.is_grad_enabled()))
         x = self.relu(self.bn(self.a(self.inplace(x)*times + shift)))
         return self.b(self.relu(self.pair(x)["twice"][0] - 1))
-
-
-class Pair(nn.Module):
-    def forward(self, x): return {"twice": (x*2, None), "number": torch.arange(len(x))}
-
-
-@pytest.fixture
-def net():
-    torch.manual_seed(0)
-    net = Net()
-    net(torch.randn(50, 6))  # batch statistics to tell train from eval mode by
-    net.modes.clear()
-    return net
 
 
 @pytest.fixture

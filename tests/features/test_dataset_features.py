@@ -29,6 +29,7 @@ from hooklab.features.dataset import extract, load_features
 from hooklab.features.extractor import FeatureExtractor
 from hooklab.hooks.attached import hooks_on
 from hooklab.hooks.copies import HookWarning
+from support.nets import Pair
 from support.portions import one_in
 
 torch.set_num_threads(1)
@@ -46,19 +47,6 @@ class Net(nn.Module):
         self.modes.add((self.training, torch.is_grad_enabled()))
         x = self.relu(self.bn(self.a(x*times)))
         return self.b(self.relu(self.pair(x)["twice"][0] - 1))
-
-
-class Pair(nn.Module):
-    def forward(self, x): return {"twice": (x*2, None), "number": torch.arange(len(x))}
-
-
-@pytest.fixture
-def net():
-    torch.manual_seed(0)
-    net = Net()
-    net(torch.randn(50, 6))  # batch statistics to tell train from eval mode by
-    net.modes.clear()
-    return net
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from hooklab.hooks.attached import hooks_on
 from hooklab.hooks.copies import HookWarning
 from hooklab.hooks.hook import hook_outputs
 from hooklab.hooks.select import layers
+from support.nets import Checkpointed
 from support.portions import one_in
 
 torch.set_num_threads(1)
@@ -369,10 +370,7 @@ def test_other_hooks_of_ours_work_on(net, x):
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("stop", [False, True])
 def test_checkpointed_layers(net, x, reentrant, stop):
-    class Checkpointed(nn.Module):
-        def __init__(self): super().__init__(); self.net = net
-        def forward(self, x): return checkpoint(self.net, x, use_reentrant=reentrant)
-    model = Checkpointed().eval()
+    model = Checkpointed(net, reentrant).eval()
     out = FeatureExtractor(model, ["net.a", *([] if stop else ["net.relu", ""])], stop=stop)(x.requires_grad_())
     assert list(out) == (["net.a"] if stop else ["net.a", "net.relu", "net.relu#1", ""])
     if not stop: out[""].sum().backward()

@@ -20,21 +20,9 @@ from torch.utils.checkpoint import checkpoint
 import hooklab as hl
 from hooklab import HookWarning
 from hooklab.hooks import books
-from support.nets import Net, Returns, all_equal, step
+from support.nets import Checkpointed, Returns, Twins, all_equal, step
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
-
-
-@pytest.fixture
-def net():
-    torch.manual_seed(0)
-    return Net()
-
-
-@pytest.fixture
-def x():
-    torch.manual_seed(1)
-    return torch.randn(2, 4, requires_grad=True)
 
 
 def n_hooks(net): return sum(len(getattr(m, d)) for m in net.modules() for d in vars(m) if d.endswith("_hooks"))
@@ -317,14 +305,7 @@ def test_two_forwards_before_one_backward(net, x):
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing_is_not_another_call(net, x, reentrant):
-    class Checkpointed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net
-
-        def forward(self, x): return checkpoint(self.net, x, use_reentrant=reentrant)
-
-    model = Checkpointed()
+    model = Checkpointed(net, reentrant)
     before = step(model, x)
     with hl.hook_outputs(model, names="net.*") as forward, hl.hook_outputs(model, names="net.*", grad=True) as backward:
         assert all_equal(step(model, x), before)
@@ -592,10 +573,6 @@ class ReadOnly(Mapping):
 
 class Frozen(dict):
     def __setitem__(self, name, value): raise TypeError("frozen")
-
-
-class Twins(tuple):
-    def __new__(cls, a, b): return super().__new__(cls, (a, b))
 
 
 class Padded(list):

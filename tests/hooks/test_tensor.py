@@ -32,18 +32,6 @@ class Net(nn.Module):
     def forward(self, x): return x + self.b(self.act(self.a(x) + 1))
 
 
-@pytest.fixture
-def net():
-    torch.manual_seed(0)
-    return Net()
-
-
-@pytest.fixture
-def x():
-    torch.manual_seed(1)
-    return torch.randn(2, 4, requires_grad=True)
-
-
 def leaf(*numbers, **options): return torch.tensor(numbers, requires_grad=True, **options)
 
 

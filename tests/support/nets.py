@@ -1,6 +1,7 @@
 """Small networks, and what tests do with them, that more than one file of tests needs."""
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from hooklab.training.callback import Callback
 
@@ -21,6 +22,42 @@ class Returns(nn.Module):
         self.make = make
 
     def forward(self, *args, **kwargs): return self.make(*args, **kwargs)
+
+
+class Makes(nn.Module):
+    "Returns what a function makes of the output of a layer."
+    def __init__(self, make):
+        super().__init__()
+        self.lin, self.make = nn.Linear(4, 4), make
+
+    def forward(self, x): return self.make(self.lin(x))
+
+
+class Skips(nn.Module):
+    "Has a layer that never runs."
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(1, 1), nn.Linear(1, 1)
+
+    def forward(self, x): return self.a(x)
+
+
+class Pair(nn.Module):
+    def forward(self, x): return {"twice": (x*2, None), "number": torch.arange(len(x))}
+
+
+class Checkpointed(nn.Module):
+    "Another network, without keeping what is inside it for the backward pass."
+    def __init__(self, net: nn.Module, reentrant: bool):
+        super().__init__()
+        self.net, self.reentrant = net, reentrant
+
+    def forward(self, x): return checkpoint(self.net, x, use_reentrant=self.reentrant)
+
+
+class Twins(tuple):
+    "A tuple that cannot be made again from one list."
+    def __new__(cls, a, b): return super().__new__(cls, (a, b))
 
 
 def step(net: nn.Module, x: Tensor) -> list[Tensor]:

@@ -28,7 +28,7 @@ from hooklab.training.callback import (
 )
 from hooklab.training.data import synth_data
 from hooklab.training.learner import Learner, RegModel, synth_learner
-from support.nets import Raises
+from support.nets import Raises, Skips
 
 torch.set_num_threads(1)
 
@@ -325,11 +325,6 @@ def test_a_layer_that_runs_in_some_batches_only(ours):
 
 
 def test_a_layer_that_never_runs_is_reported_and_not_on_top_of_an_error(ours):
-    class Skips(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(1, 1), nn.Linear(1, 1)
-        def forward(self, x): return self.a(x)
     with pytest.warns(HookWarning, match="^b: hooked, but never called"): ours(n_trn=2, model=Skips(), cbs=HookCallback(hook=nothing)).fit(1)
     learn = ours(n_trn=2, model=Skips(), cbs=[HookCallback(hook=nothing), Raises("after_batch", KeyboardInterrupt())])
     with pytest.raises(KeyboardInterrupt), warnings.catch_warnings(action="error"):

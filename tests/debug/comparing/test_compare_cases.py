@@ -7,10 +7,10 @@ pytest.importorskip("torchvision")
 import torch
 
 import hooklab as hl
-from tests.bench.compare_equals import equals
-from tests.bench.compare_faults import Rewritten, faults
+from tests.bench.compare_cases import Rewritten, arithmetic, faults, ports
 from tests.bench.compare_nets import nets
 
+equals = [*arithmetic, *ports]
 BY_HAND = ("encoder", "lstm", "gru", "seq2seq", "mixer", "vit_own", "cnn", "shared", "unet", "transformer")
 
 
@@ -33,7 +33,7 @@ def verdict_on(case) -> tuple:
         return hl.compare(a, b, *args, **kwargs), expected
 
 
-@pytest.mark.parametrize("fault", one_of_each(list(filter(is_small, faults()))), ids=lambda f: f"{f.kind}: {f.name}")
+@pytest.mark.parametrize("fault", one_of_each(list(filter(is_small, faults))), ids=lambda f: f"{f.kind}: {f.name}")
 def test_a_fault_of_each_kind_is_found(fault):
     c, answer = verdict_on(fault)
     assert not c.same and first_name(c) in answer, c
@@ -45,15 +45,15 @@ def test_all_faults():
     "As in the benchmark: the right layer first in 95 %. Here no figure may fall by more than a case or two."
     pytest.importorskip("transformers")
     wrong, elsewhere = [], []
-    for fault in faults():
+    for fault in faults:
         try: c, answer = verdict_on(fault)
         except Rewritten as e:
             elsewhere.append((fault.kind, fault.name, str(e)))
             continue
         if c.same or first_name(c) not in answer: wrong.append((fault.kind, fault.name, c.same or first_name(c)))
-    assert len(wrong) <= .02*len(faults()), wrong
+    assert len(wrong) <= .02*len(faults), wrong
     # A new release of a library has other lines, which says nothing of `compare`; but the faults must not melt away.
-    assert len(elsewhere) <= .05*len(faults()), elsewhere
+    assert len(elsewhere) <= .05*len(faults), elsewhere
 
 
 @pytest.mark.slow
@@ -62,14 +62,14 @@ def test_all_equal_pairs():
     "As in the benchmark: 1 % of false alarms, and 90 % of the partners."
     pytest.importorskip("transformers")
     alarms, found, known = [], 0, 0
-    for pair in equals():
+    for pair in equals:
         c, pairing = verdict_on(pair)
         if not c.same: alarms.append((pair.kind, pair.name, first_name(c)))
         partners = {row.a: row.b for row in c.rows if row.a is not None and not row.kind.startswith("backward")}
         known += len(pairing or ())
         found += sum(partners.get(name) in names for name, names in (pairing or {}).items())
         torch.compiler.reset()
-    assert len(alarms) <= .01*len(equals()), alarms
+    assert len(alarms) <= .01*len(equals), alarms
     assert found >= .95*known, (found, known)
 
 

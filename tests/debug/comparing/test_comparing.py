@@ -15,6 +15,7 @@ from torch import nn
 import hooklab as hl
 from hooklab.debug.comparing.comparing import compare
 from support.faults import at_fault
+from support.nets import Makes
 
 # What a model is, and its copy with one fault
 
@@ -499,15 +500,6 @@ def test_no_parameters():
     assert not compare(nn.ReLU(), nn.GELU(), torch.randn(2, 3)).same
     assert compare(nn.Sequential(), nn.Sequential(), torch.randn(2, 3)).same
     assert str(compare(nn.Identity(), nn.Identity(), torch.randn(2, 3)))
-
-
-class Makes(nn.Module):
-    "Returns what a function makes of the output of a layer."
-    def __init__(self, make):
-        super().__init__()
-        self.lin, self.make = nn.Linear(4, 4), make
-
-    def forward(self, x): return self.make(self.lin(x))
 
 
 @dataclasses.dataclass

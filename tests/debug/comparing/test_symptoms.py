@@ -7,6 +7,7 @@ from torch import nn
 
 from hooklab.debug.comparing.comparing import compare
 from hooklab.debug.comparing.symptoms import in_numbers, in_padding, in_parameters, in_settings
+from support.nets import Makes
 
 
 def numbers(*shape):
@@ -121,14 +122,6 @@ def test_settings():
 # In a comparison
 
 def what(a, b, *args, **kwargs): return compare(a, b, *args, **kwargs).first.what
-
-
-class Makes(nn.Module):
-    def __init__(self, make):
-        super().__init__()
-        self.lin, self.make = nn.Linear(4, 4), make
-
-    def forward(self, x): return self.make(self.lin(x))
 
 
 def made(make, other):

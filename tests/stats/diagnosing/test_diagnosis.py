@@ -14,7 +14,7 @@ from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.moments import row_names
 from support.portions import one_in
 from support.runs import adam, broken, full, healthy, mlp, sgd, shallow, steps, train, usual
-from tests.bench.diagnose_faults import faults
+from tests.bench.diagnose_cases import faults
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 seeds = [0, pytest.param(1, marks=pytest.mark.slow)]
@@ -328,7 +328,7 @@ def test_a_learner_is_told_where_its_record_is():
 
 
 def test_each_fault_has_a_run_and_advice():
-    planted = {what for what, *_ in broken.values()} | {what for case in faults() for what in case.causes}
+    planted = {what for what, *_ in broken.values()} | {what for case in faults for what in case.causes}
     assert set(FAULTS) - planted == {"nothing recorded", "loss does not fall", "loss rises"}  # these follow from others
     assert all(callable(advice) or advice.endswith(".") for _, advice in FAULTS.values())
 

@@ -12,12 +12,11 @@ import hooklab as hl
 from hooklab.stats.diagnosing import data_faults, fault_table, layer_faults, loop_faults, loss_faults, run_faults
 from support.runs import broken, full, usual
 from tests.bench.bench_diagnose import judge
-from tests.bench.diagnose_faults import faults
-from tests.bench.diagnose_healthy import healthy
+from tests.bench.diagnose_cases import faults, healthy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 judged = cache(judge)
-in_reach = [case for case in faults() if case.reach]
+in_reach = [case for case in faults if case.reach]
 EVERY = 18  # one healthy run in so many is run here, and all with the slow tests
 
 
@@ -34,7 +33,7 @@ def test_a_fault_is_named(what):
     assert what in judged(first_with(what)).ids
 
 
-@pytest.mark.parametrize("case", healthy()[::EVERY], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", healthy[::EVERY], ids=lambda case: case.name)
 def test_a_healthy_run_is_left_alone(case):
     verdict = judged(case)
     assert not verdict.error and not verdict.alarms
@@ -56,7 +55,7 @@ def test_how_right_it_is():
 
 @pytest.mark.slow
 def test_how_rarely_it_alarms():
-    verdicts = [judged(run, OTHER) for run in healthy()]
+    verdicts = [judged(run, OTHER) for run in healthy]
     certain = [any(alarm.startswith("certain") for alarm in v.alarms) for v in verdicts]
     assert share(certain) <= .01 and share([bool(v.alarms) for v in verdicts]) <= .03
 
@@ -125,7 +124,7 @@ def runs_of_their_own():
 @cache
 def said() -> str:
     "Everything that was said about the runs of the bench, those of the tests, and those above."
-    found = [f for run in (*faults(), *healthy()) for f in judged(run, OTHER).findings]
+    found = [f for run in (*faults, *healthy) for f in judged(run, OTHER).findings]
     found += [f for name in broken for look in (full, usual) for f in hl.diagnose(look(name, 0))]
     return "\n".join(f"{f.evidence}\n{f.advice}" for f in (*found, *runs_of_their_own()))
 

@@ -12,6 +12,7 @@ from hooklab.hooks.attached import hooks_on
 from hooklab.stats.activation_stats import ActivationStats
 from hooklab.training.callback import CancelFitException, HookCallback
 from hooklab.training.learner import synth_learner
+from support.nets import Skips
 
 matplotlib.use("agg")
 torch.set_num_threads(1)
@@ -237,11 +238,6 @@ def test_the_hook_can_cancel():
 
 
 def test_a_layer_that_never_runs_is_told_once():
-    class Skips(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(1, 1), nn.Linear(1, 1)
-        def forward(self, x): return self.a(x)
     model = Skips()
     with pytest.warns(hl.HookWarning, match="^b: hooked, but never called") as told:
         with ActivationStats(every=2, hook=largest).on(model) as s:
