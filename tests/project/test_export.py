@@ -53,6 +53,15 @@ def test_top_level_is_as_designed(repo, tracked):
     assert top == files | folders
 
 
+def test_the_map_of_a_folder_with_packages_and_of_a_package_lists_what_is_in_it(repo):
+    packages = sorted((repo/"hooklab").glob("*/*/__init__.py"))
+    assert packages
+    for file in {*packages, *(package.parents[1]/"__init__.py" for package in packages)}:
+        listed = re.findall(r"^    (\w+) +\S", ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")), clean=False), re.M)
+        here = [path.stem for path in file.parent.iterdir() if path.suffix == ".py" or (path/"__init__.py").exists()]
+        assert sorted(listed) == sorted(name for name in here if name != "__init__"), file
+
+
 def test_a_public_name_is_defined_once(repo):
     "Where another module has a function of the same name, the links of the reference would lead to either."
     public, places = set(), {}

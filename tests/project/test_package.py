@@ -102,3 +102,17 @@ def test_wheel_works_where_nothing_else_is(installed, tmp_path, settings):
     assert (said.returncode, said.stderr) == (0, "") and any((tmp_path/"here").glob("01-*.ipynb"))
     code = "from hooklab.exercises.induction import copy_model; print(len(copy_model().layers))"
     assert subprocess.check_output([installed/"bin"/"python", "-c", code], cwd=tmp_path, text=True) == "2\n"
+
+
+def test_no_module_hides_a_public_name(repo):
+    "Once every module has been imported, `hooklab.compare` and its like are what they were, and no modules."
+    code = """if True:
+        import importlib, pkgutil, types
+        import hooklab as hl
+        for module in pkgutil.walk_packages(hl.__path__, "hooklab."):
+            if module.name != "hooklab.__main__": importlib.import_module(module.name)
+        import hooklab.all
+        modules = [name for name in hooklab.all.__all__ if isinstance(getattr(hl, name), types.ModuleType)]
+        assert not modules and callable(hl.compare) and callable(hl.preflight), modules
+        print(len(hooklab.all.__all__))"""
+    assert int(subprocess.check_output([sys.executable, "-c", code], text=True, cwd=repo)) > 100
