@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.stats import data_faults, fault_table, layer_faults, loop_faults, loss_faults, run_faults
+from support.portions import may_be_wrong, sample, sweep
 from support.runs import broken, full, usual
 from tests.bench.bench_diagnose import judge
 from tests.bench.diagnose_faults import faults
@@ -40,25 +41,29 @@ def test_a_healthy_run_is_left_alone(case):
     assert not verdict.error and not verdict.alarms
 
 
-def share(flags): return sum(flags)/len(flags)
-
-
 OTHER = 1  # the rules were developed with 0
 
 
-@pytest.mark.slow
+def some_faults(): return sample(5, in_reach, name=lambda case: case.name, kind=lambda case: case.kind)
+def some_healthy(): return sample(5, healthy(), name=lambda case: case.name)
+
+
+def few(flags, rate): return sum(flags) <= may_be_wrong(rate, len(flags))
+
+
+@sweep
 def test_how_right_it_is():
-    verdicts = [judged(fault, OTHER) for fault in in_reach]
+    verdicts = [judged(fault, OTHER) for fault in some_faults()]
     firsts = [v.first for v in verdicts if v.first is not None]
-    assert share([v.cause for v in verdicts]) >= .8 and share([v.relevant for v in verdicts]) >= .9
-    assert share(firsts) >= .85
+    assert few([not v.cause for v in verdicts], .2) and few([not v.relevant for v in verdicts], .1)
+    assert few([not first for first in firsts], .15)
 
 
-@pytest.mark.slow
+@sweep
 def test_how_rarely_it_alarms():
-    verdicts = [judged(run, OTHER) for run in healthy()]
+    verdicts = [judged(run, OTHER) for run in some_healthy()]
     certain = [any(alarm.startswith("certain") for alarm in v.alarms) for v in verdicts]
-    assert share(certain) <= .01 and share([bool(v.alarms) for v in verdicts]) <= .03
+    assert few(certain, .01) and few([bool(v.alarms) for v in verdicts], .03)
 
 
 # Sentences
