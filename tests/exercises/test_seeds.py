@@ -25,6 +25,6 @@ def tree(tmp_path_factory): return tree_to_run_in(tmp_path_factory.mktemp("seeds
 
 
 @sweep
-@pytest.mark.parametrize(("lesson", "shift"), itertools.starmap(marked, RUNS))
+@pytest.mark.parametrize(("lesson", "shift"), [marked(*run) for run in RUNS])
 def test_lesson_holds_with_other_seeds(tree: Path, lesson: Path, shift: int):
     if problems := fails_with_other_seeds(tree, lesson, shift): pytest.fail("\n".join(problems), pytrace=False)
