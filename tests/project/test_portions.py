@@ -108,7 +108,7 @@ def names_in(node) -> set[str]: return {part.id for part in ast.walk(node) if is
 
 
 def unmarked(code: str) -> list[str]:
-    "Tests that ask for a sample, themselves or by what their file defines, and have no mark: `make sweeps` misses them."
+    "Tests that ask for a sample, themselves or by what their file defines, without the mark that `make sweeps` needs."
     uses, imported = {}, set()
     for node in ast.parse(code).body:
         if isinstance(node, ast.ImportFrom): imported |= {alias.name for alias in node.names}

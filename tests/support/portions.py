@@ -1,7 +1,7 @@
 """Tests of many cases alike: a part of them is run each time, and all of them in a slower part.
 
 `one_in` leaves a part of the cases to `make test-all`. A sweep is a test whose cases are so alike that a few of them
-find nearly what all of them find: `make test-all` runs a sample, which a seed chooses, and `make sweeps` runs all cases.
+find nearly what all of them find: `make test-all` runs a sample, which a seed chooses, and `make sweeps` runs them all.
 """
 import hashlib
 import math
