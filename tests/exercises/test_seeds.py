@@ -11,13 +11,16 @@ from support.portions import sample, sweep
 lessons = [path.relative_to(REPO) for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))]
 
 
+def name(run): return f"{run[0].stem}-{run[1]}"
+
+
 # each lesson with one of the seeds at least
-RUNS = sample(2, itertools.product(lessons, SHIFTS), name=lambda run: f"{run[0].stem}-{run[1]}", kind=lambda run: run[0])
+RUNS = sample(2, itertools.product(lessons, SHIFTS), name=name, kind=lambda run: run[0])
 
 
 def marked(lesson, shift):
     marks = pytest.mark.peers if skipped(REPO/lesson) else ()
-    return pytest.param(lesson, shift, id=f"{lesson.stem}-{shift}", marks=marks)
+    return pytest.param(lesson, shift, id=name((lesson, shift)), marks=marks)
 
 
 @pytest.fixture(scope="module")
