@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE  # many a Python is started here, and reads wha
 run = .venv/bin
 pytest = $(run)/python -m pytest -n 2 --dist loadfile  # two at a time, the longest first: tests/support/sharing.py
 
-.PHONY: help site serve book check test test-all lab refresh refresh-more figures bench export clean
+.PHONY: help site serve book check test test-all sweeps lab refresh refresh-more figures bench export clean
 
 help:
 	@echo "make site      the site, in _docs"
@@ -14,7 +14,8 @@ help:
 	@echo "make book      the course as one PDF, in dist"
 	@echo "make check     in a minute: lint, export, the rule, and the notebooks and tests that a change touches"
 	@echo "make test      everything that a change can break: notebooks, library, site, browser"
-	@echo "make test-all  what is left out there because it is slow or compares with other libraries"
+	@echo "make test-all  what is left out there because it is slow or compares with other libraries; of sweeps a sample"
+	@echo "make sweeps    sweeps over many alike cases, whole; SEED=3 make test-all takes another sample of them"
 	@echo "make lab       JupyterLab on the lessons"
 	@echo "make export    hooklab/ and README.md, from the notebooks"
 	@echo "make refresh   run every notebook and save its outputs, then export"
@@ -45,6 +46,11 @@ test-all:
 	@tools/venv.sh bench
 	@$(pytest) -m "slow or peers" || [ $$? -eq 5 ]
 	@echo "All is well. If you have not yet: make test"
+
+sweeps:
+	@tools/venv.sh bench
+	@SEED=all $(pytest) -m sweep
+	@echo "All is well, in all cases of the sweeps. The other tests: make test, make test-all"
 
 lab:
 	@tools/venv.sh lessons

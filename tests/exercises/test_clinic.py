@@ -14,6 +14,7 @@ from hooklab.exercises import patients, treatment, twins
 from hooklab.exercises.checking import NotYet
 from hooklab.exercises.diseases import DISEASES, NEW, NOT, named
 from hooklab.stats.diagnosing.fault_table import FAULTS
+from support.portions import sample, sweep
 
 patients.patient(0)  # the diseases are entered
 EACH = [(d.what, kind) for d in DISEASES.values() for kind in d.kinds]
@@ -138,17 +139,20 @@ def do_harm(what, kind, seeds):
 def test_diseases_do_harm(what, kind): do_harm(what, kind, [3])
 
 
-@pytest.mark.slow
+SEEDS = sample(4, range(10))  # the same for all, so that a healthy twin is trained once
+
+
+@sweep
 @pytest.mark.parametrize("what", DISEASES)
 def test_all_diseases_do_harm_on_ten_seeds(what):
     kinds = [kind for other, kind in EACH if other == what]
-    for seed in range(10): do_harm(what, kinds[seed % len(kinds)], [seed])
+    for seed in SEEDS: do_harm(what, kinds[seed % len(kinds)], [seed])
 
 
-@pytest.mark.slow
+@sweep
 @pytest.mark.parametrize("kind", ["relu", "tanh", "cnn", "rnn"])
 def test_healthy_twins_learn(kind):
-    for seed in range(10): assert twins.loss_of_twin(kind, seed) < .4*twins.GUESS
+    for seed in SEEDS: assert twins.loss_of_twin(kind, seed) < .4*twins.GUESS
 
 
 # ---- treatments
@@ -165,18 +169,19 @@ def test_cures(what, kind, capsys): is_cured(capsys, what, kind)
 
 
 SEED = 3  # of all patients of the next two tests, so that their healthy twins are trained once
+SOME = sample(10, EACH, kind=lambda case: case[0])  # each disease, in one kind of network at least
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("what", "kind"), EACH)
+@sweep
+@pytest.mark.parametrize(("what", "kind"), SOME)
 @pytest.mark.filterwarnings("ignore:Detected call of")  # of a scheduler that was left behind
 def test_all_cures(what, kind):
     plan = one_with(what, kind)._plan
     assert treatment.treatment(lambda seed: patients.admitted(plan, seed), SEED, CURES[what]).startswith("cured")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("what", "kind"), EACH)
+@sweep
+@pytest.mark.parametrize(("what", "kind"), SOME)
 def test_a_wrong_treatment_cures_nothing(what, kind):
     wrong = unfreeze if CURES[what] is not unfreeze else plus
     p = patients.admitted(one_with(what, kind)._plan, SEED)

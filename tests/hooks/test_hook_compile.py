@@ -10,6 +10,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 import hooklab as hl
+from support.portions import swept
 from support.traces import difference, ours, run, same
 from support.whole_models import same_calls
 
@@ -18,7 +19,11 @@ BACKENDS = ["eager", "aot_eager", "inductor"]
 WHEN = ["before", "after", "when another one was compiled"]
 
 
-def slow_unless(quick, *ways): return [pytest.param(*way, marks=[] if quick(*way) else pytest.mark.slow) for way in itertools.product(*ways)]
+def slow_unless(quick, *ways):
+    "All ways: the quick ones, and a sample of the others, in which each value of the first parameter is."
+    ways = list(itertools.product(*ways))
+    others = [way for way in ways if not quick(*way)]
+    return [*(way for way in ways if quick(*way)), *swept(3, others, kind=lambda way: way[0])]
 
 
 @pytest.fixture(autouse=True)

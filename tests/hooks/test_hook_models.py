@@ -1,4 +1,5 @@
 """Every layer of many models, hooked forward and backward: nothing changes, nothing is left, and what is seen is right."""
+import re
 import warnings
 from itertools import zip_longest
 
@@ -8,6 +9,7 @@ import torchvision
 
 import hooklab as hl
 from support.architectures import ARCHITECTURES, text_model
+from support.portions import sample, sweep
 from support.traces import buffers, difference, ours
 from support.whole_models import check_gradients, check_untouched, leaves, same_calls, watched
 
@@ -49,14 +51,20 @@ SOME = ["resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "efficientnet_b0
 def test_some_vision_models(name): check_vision_model(name)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in torchvision.models.list_models(module=torchvision.models) if n not in SOME])
+OTHERS = [name for name in torchvision.models.list_models(module=torchvision.models) if name not in SOME]
+
+
+def family(name): return re.match("[a-z]+", name)[0]
+
+
+@sweep
+@pytest.mark.parametrize("name", sample(10, OTHERS, kind=family))
 def test_vision_models(name): check_vision_model(name)
 
 
 # --- transformers
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@sweep
+@pytest.mark.parametrize("name", sample(3, ARCHITECTURES))
 def test_transformers(name):
     model, inputs = text_model(name)
     gradients = check_untouched(model, inputs)

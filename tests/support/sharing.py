@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 from xdist.scheduler import LoadFileScheduling
 
 COSTS = Path(__file__).with_name("costs.json")
-SLOW_COSTS = Path(__file__).with_name("slow_costs.json")  # of what `make test-all` runs
+SLOW_COSTS = Path(__file__).with_name("slow_costs.json")  # of what `make test-all` runs, for `make sweeps` too
 FORGOTTEN = 2  # seconds: a file or notebook that takes less is not listed
 
 
@@ -37,7 +37,7 @@ class LongestFirst(LoadFileScheduling):
     def __init__(self, config, log):
         super().__init__(config, log)
         self.node_of_site = None
-        slow = "slow" in config.option.markexpr.replace("not slow", "")
+        slow = re.search(r"(?<!not )\b(slow|sweep)", config.option.markexpr)
         self.costs = json.loads((SLOW_COSTS if slow else COSTS).read_text(encoding="utf-8"))
 
     def _split_scope(self, nodeid): return unit(*nodeid.split("::", 1))

@@ -7,6 +7,7 @@ pytest.importorskip("torchvision")
 import torch
 
 import hooklab as hl
+from support.portions import may_be_wrong, sample, sweep
 from tests.bench.compare_cases import Rewritten, arithmetic, faults, ports
 from tests.bench.compare_nets import nets
 
@@ -39,38 +40,42 @@ def test_a_fault_of_each_kind_is_found(fault):
     assert not c.same and first_name(c) in answer, c
 
 
-@pytest.mark.slow
+def kind(case) -> str: return case.kind
+def some(cases) -> list: return sample(10, cases, name=lambda case: f"{case.kind}: {case.name}", kind=kind)
+
+
+@sweep
 @pytest.mark.peers
 def test_all_faults():
     "As in the benchmark: the right layer first in 95 %. Here no figure may fall by more than a case or two."
     pytest.importorskip("transformers")
-    wrong, elsewhere = [], []
-    for fault in faults:
+    wrong, elsewhere, cases = [], [], some(faults)
+    for fault in cases:
         try: c, answer = verdict_on(fault)
         except Rewritten as e:
             elsewhere.append((fault.kind, fault.name, str(e)))
             continue
         if c.same or first_name(c) not in answer: wrong.append((fault.kind, fault.name, c.same or first_name(c)))
-    assert len(wrong) <= .02*len(faults), wrong
+    assert len(wrong) <= may_be_wrong(.02, len(cases)), wrong
     # A new release of a library has other lines, which says nothing of `compare`; but the faults must not melt away.
-    assert len(elsewhere) <= .05*len(faults), elsewhere
+    assert len(elsewhere) <= may_be_wrong(.05, len(cases)), elsewhere
 
 
-@pytest.mark.slow
+@sweep
 @pytest.mark.peers
 def test_all_equal_pairs():
     "As in the benchmark: 1 % of false alarms, and 90 % of the partners."
     pytest.importorskip("transformers")
-    alarms, found, known = [], 0, 0
-    for pair in equals:
+    alarms, found, known, pairs = [], 0, 0, some(equals)
+    for pair in pairs:
         c, pairing = verdict_on(pair)
         if not c.same: alarms.append((pair.kind, pair.name, first_name(c)))
         partners = {row.a: row.b for row in c.rows if row.a is not None and not row.kind.startswith("backward")}
         known += len(pairing or ())
         found += sum(partners.get(name) in names for name, names in (pairing or {}).items())
         torch.compiler.reset()
-    assert len(alarms) <= .01*len(equals), alarms
-    assert found >= .95*known, (found, known)
+    assert len(alarms) <= may_be_wrong(.01, len(pairs)), alarms
+    assert known - found <= may_be_wrong(.05, known), (found, known)
 
 
 def test_networks_of_the_benchmark_exist(): assert set(BY_HAND) <= set(nets)

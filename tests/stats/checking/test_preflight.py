@@ -15,10 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import hooklab as hl
 from hooklab.stats.checking.result import PREFLIGHT_ADVICE, SURE
 from hooklab.stats.checking.trial import fresh_copy
-from support.portions import one_in
+from support.portions import swept
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-seeds = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
 adam, sgd = partial(torch.optim.Adam, lr=3e-3), partial(torch.optim.SGD, lr=.05, momentum=.9)
 ce, bce, mse = nn.CrossEntropyLoss(), nn.BCEWithLogitsLoss(), nn.MSELoss()
 
@@ -364,9 +363,15 @@ def looked(make, loss, data, optimizer, options, seed=0, **more):
 QUICK = {("regression of mean and variance", 2)}  # its loss leaps in the last ten steps
 
 
-@pytest.mark.parametrize("name, seed", [
-    pytest.param(name, seed, marks=() if seed == 0 and i % 2 == 0 or (name, seed) in QUICK else pytest.mark.slow)
-    for i, name in enumerate(healthy) for seed in range(3)])
+def slow_unless(quick, names):
+    "Names and seeds, of which every second name has the first seed: those, and each name with another seed or more."
+    pairs = [(name, seed) for name in names for seed in range(3)]
+    at_once = {(name, 0) for name in [*names][::2]} | quick
+    others = [pair for pair in pairs if pair not in at_once]
+    return [*(pair for pair in pairs if pair in at_once), *swept(3, others, kind=lambda pair: pair[0])]
+
+
+@pytest.mark.parametrize("name, seed", slow_unless(QUICK, healthy))
 def test_healthy_models_are_left_alone(name, seed):
     found = looked(*healthy[name], seed)
     assert not found, f"\n{found!r}"
@@ -505,8 +510,7 @@ def large(gpt):
     return gpt
 
 
-@pytest.mark.parametrize("seed", seeds)
-@pytest.mark.parametrize("name", one_in(2, planted))
+@pytest.mark.parametrize("name, seed", slow_unless(set(), planted))
 def test_what_is_planted_is_named(name, seed):
     what, given = planted[name]
     found = looked(*given, seed)

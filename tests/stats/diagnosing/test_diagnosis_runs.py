@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.stats.diagnosing import data_faults, fault_table, layer_faults, loop_faults, loss_faults, run_faults
+from support.portions import may_be_wrong, sample, sweep
 from support.runs import broken, full, usual
 from tests.bench.bench_diagnose import judge
 from tests.bench.diagnose_cases import faults, healthy
@@ -39,25 +40,29 @@ def test_a_healthy_run_is_left_alone(case):
     assert not verdict.error and not verdict.alarms
 
 
-def share(flags): return sum(flags)/len(flags)
-
-
 OTHER = 1  # the rules were developed with 0
 
 
-@pytest.mark.slow
+def some_faults(): return sample(5, in_reach, name=lambda case: case.name, kind=lambda case: case.kind)
+def some_healthy(): return sample(5, healthy, name=lambda case: case.name)
+
+
+def few(flags, rate): return sum(flags) <= may_be_wrong(rate, len(flags))
+
+
+@sweep
 def test_how_right_it_is():
-    verdicts = [judged(fault, OTHER) for fault in in_reach]
+    verdicts = [judged(fault, OTHER) for fault in some_faults()]
     firsts = [v.first for v in verdicts if v.first is not None]
-    assert share([v.cause for v in verdicts]) >= .8 and share([v.relevant for v in verdicts]) >= .9
-    assert share(firsts) >= .85
+    assert few([not v.cause for v in verdicts], .2) and few([not v.relevant for v in verdicts], .1)
+    assert few([not first for first in firsts], .15)
 
 
-@pytest.mark.slow
+@sweep
 def test_how_rarely_it_alarms():
-    verdicts = [judged(run, OTHER) for run in healthy]
+    verdicts = [judged(run, OTHER) for run in some_healthy()]
     certain = [any(alarm.startswith("certain") for alarm in v.alarms) for v in verdicts]
-    assert share(certain) <= .01 and share([bool(v.alarms) for v in verdicts]) <= .03
+    assert few(certain, .01) and few([bool(v.alarms) for v in verdicts], .03)
 
 
 # Sentences
@@ -108,29 +113,74 @@ def far_below_zero(linear): linear.bias.fill_(-10)
 def one(linear): linear.bias.fill_(1)
 
 
-def runs_of_their_own():
-    "What no run of the bench shows."
-    yield from trained([nn.Softmax(dim=1)], F.nll_loss)
-    yield from trained(loss_of=F.nll_loss, lr=1e-3)
-    yield from trained([Times(30), nn.Tanh()], lr=.02)
-    yield from trained(training=False)
-    yield from trained(loss_of=lambda output, y: 0*output.sum() + 3)
-    yield from trained(scores=[Times(0), nn.Softmax(dim=1)])
-    yield from trained(begin=all_alike)
-    yield from trained(scores=[nn.BatchNorm1d(32), nn.ReLU()], begin=one)
-    yield from trained(scores=[nn.GELU()], begin=far_below_zero, record=hl.ActivationStats(include_paramless=True))
-
-
 @cache
-def said() -> str:
-    "Everything that was said about the runs of the bench, those of the tests, and those above."
-    found = [f for run in (*faults, *healthy) for f in judged(run, OTHER).findings]
-    found += [f for name in broken for look in (full, usual) for f in hl.diagnose(look(name, 0))]
-    return "\n".join(f"{f.evidence}\n{f.advice}" for f in (*found, *runs_of_their_own()))
+def runs_of_their_own() -> list:
+    "What no run of the bench shows."
+    return [
+        *trained([nn.Softmax(dim=1)], F.nll_loss),
+        *trained(loss_of=F.nll_loss, lr=1e-3),
+        *trained([Times(30), nn.Tanh()], lr=.02),
+        *trained(training=False),
+        *trained(loss_of=lambda output, y: 0*output.sum() + 3),
+        *trained(scores=[Times(0), nn.Softmax(dim=1)]),
+        *trained(begin=all_alike),
+        *trained(scores=[nn.BatchNorm1d(32), nn.ReLU()], begin=one),
+        *trained(scores=[nn.GELU()], begin=far_below_zero, record=hl.ActivationStats(include_paramless=True))]
+
+
+# Runs of the bench that together say what the runs above do not. They come first, so that the rest need not run.
+TELLING = {
+    "NaN or Inf: a missing value in one row of a hundred",
+    "activation before the loss: F.softmax in forward, digits MLP",
+    "activation before the loss: ReLU as the output of a regression",
+    "activation before the loss: ReLU before cross entropy, digits MLP",
+    "activation before the loss: sigmoid before BCE with logits, digits MLP",
+    "activation before the loss: sigmoid before cross entropy, digits MLP",
+    "batch norm: digits CNN, momentum 1, batches of 4",
+    "clipping too tight: digits MLP, norm 1 before the scale is taken out",
+    "clipping too tight: digits MLP, norm 1e-4",
+    "constant init: digits tanh MLP, 0.05",
+    "data bug: digits, all images are the first",
+    "data bug: reviews, all tokens are padding",
+    "dead attention: recall, queries and keys x 30",
+    "dropout too strong: waves LSTM, 0.97 of the inputs",
+    "embedding: reviews, from_pretrained is frozen, four numbers a word",
+    "eval mode: digits MLP with batch norm, after a validation at step 15",
+    "inputs not scaled: digits MLP, 0 to 255, SGD",
+    "inputs not scaled: tables, one feature about 100,000",
+    "no zero_grad: digits MLP, SGD",
+    "scheduler each batch: digits MLP, StepLR(3)",
+    "step before backward: waves LSTM, Adam",
+    "step or backward missing: no backward, tables",
+    "step or backward missing: no step, digits CNN",
+    "targets not scaled: regression, x 1,000, SGD",
+    "weight decay too strong: digits CNN, Adam with 1",
+    "weight decay too strong: digits MLP, SGD with 2",
+    "wrong optimizer: digits CNN, of a deep copy",
+    "wrong sign: minus squared error, regression",
+    "zero init: digits MLP, all zero"}
+
+
+def findings_of_runs():
+    "What is found in the runs above, those of the tests, and those of the bench, one run after the other."
+    yield runs_of_their_own()
+    for name in broken:
+        for look in full, usual: yield hl.diagnose(look(name, 0))
+    for case in sorted((*faults, *healthy), key=lambda case: f"{case.kind}: {case.name}" not in TELLING):
+        yield judged(case, OTHER).findings
+
+
+def unsaid(texts: list[str]) -> list[str]:
+    "The texts that no run says; as soon as all are said, no further run is asked."
+    for findings in findings_of_runs():
+        said = "\n".join(f"{f.evidence}\n{f.advice}" for f in findings)
+        texts = [text for text in texts if text not in said]
+        if not texts: break
+    return texts
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", [data_faults, layer_faults, loop_faults, loss_faults, run_faults],
                          ids=lambda room: room.__name__.rpartition(".")[2])
 def test_each_sentence_is_said_of_a_run(room):
-    assert not [text for text in sentences(room) if text not in said()]
+    assert not unsaid(sentences(room))

@@ -18,6 +18,7 @@ from hooklab.drawing import label_ends, thinned
 from hooklab.stats.page import top_of_page
 from hooklab.stats.records.history import WeightHistory
 from hooklab.stats.records.moments import row_names
+from support.portions import SWEEP, sample
 
 
 def history(layers=3, steps=10, kind="activations", with_hist=True, first=0, every=1, spoil=None):
@@ -65,19 +66,23 @@ QUICK = {f"{spoil.__name__}, 3 layers" for spoil in (one_never_ran, nan_at_the_e
 LIKE_OTHERS = {"one layer", "two steps", "gradients", "sample"}
 
 
-def marks(name):
+def is_quick(name):
     "Most of what is spoilt, and what looks like another run, is for the slow tests."
-    return [pytest.mark.slow] if "," in name and name not in QUICK or name in LIKE_OTHERS else []
+    return ("," not in name or name in QUICK) and name not in LIKE_OTHERS
 
 
-def each(marks):
-    return pytest.mark.parametrize("h", [pytest.param(h, id=name, marks=marks(name)) for name, h in runs.items()])
+def each(quick):
+    "Of the slow ones a sample, in which each way to spoil a run is."
+    others = sample(3, [name for name in runs if not quick(name)], kind=lambda name: name.partition(",")[0])
+    return pytest.mark.parametrize("h", [
+        *(pytest.param(runs[name], id=name) for name in runs if quick(name)),
+        *(pytest.param(runs[name], id=name, marks=SWEEP) for name in others)])
 
 
-each_run = each(marks)
+each_run = each(is_quick)
 # what a page and given axes show is drawn in figures of their own too
 IN_PART = "usual", "no layers", "no steps", "no histogram", "inf, 3 layers"
-each_run_in_part = each(lambda name: [] if name in IN_PART else [pytest.mark.slow])
+each_run_in_part = each(IN_PART.__contains__)
 single = {"plot": lambda h, ax: h.plot("std", ax=ax), "mean": lambda h, ax: h.plot("mean", ax=ax), "n": lambda h, ax: h.plot("n", ax=ax), "dead_chart": lambda h, ax: h.dead_chart(ax=ax),
           "plot_flow": lambda h, ax: h.plot_flow(ax=ax), "color_dim": lambda h, ax: h.color_dim(0, ax=ax), "plot_hist": lambda h, ax: h.plot_hist(0, ax=ax)}
 
