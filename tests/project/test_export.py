@@ -57,7 +57,8 @@ def test_the_map_of_a_folder_with_packages_and_of_a_package_lists_what_is_in_it(
     packages = sorted((repo/"hooklab").glob("*/*/__init__.py"))
     assert packages
     for file in {*packages, *(package.parents[1]/"__init__.py" for package in packages)}:
-        listed = re.findall(r"^    (\w+) +\S", ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")), clean=False), re.M)
+        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")), clean=False)
+        listed = re.findall(r"^    (\w+) +\S", text, re.M)
         here = [path.stem for path in file.parent.iterdir() if path.suffix == ".py" or (path/"__init__.py").exists()]
         assert sorted(listed) == sorted(name for name in here if name != "__init__"), file
 
