@@ -161,7 +161,7 @@ def test_the_current_page_is_in_sight_in_the_sidebar(visit, site):
     for page in (
         "lib/stats/checking/result.html",
         "lessons/appendix-traps.html",
-        "source/stats/run_verdict.html",
+        "source/stats/runs/run_verdict.html",
         "lib/exercises/lesson-16.html",
     ):
         browser = visit(page)

@@ -755,7 +755,8 @@ def test_make_lab_starts_it_in_the_same_way(tmp_path, repo):
     (tmp_path/"jupyterlab/__init__.py").touch()
     (tmp_path/"jupyterlab/labapp.py").write_text("def main(args): print('started', args)")
     here = Path(sys.executable).parent
-    recipe = subprocess.run(["make", "-n", "lab", f"run={here}"], cwd=repo, capture_output=True, text=True, check=True)
+    make = ["make", "--no-print-directory", "-n", "lab", f"run={here}"]
+    recipe = subprocess.run(make, cwd=repo, capture_output=True, text=True, check=True)
     command = recipe.stdout.splitlines()[-1]
     environ = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
     done = subprocess.run(command, shell=True, cwd=repo, capture_output=True, text=True,

@@ -173,7 +173,7 @@ class History(Plots, Recording):
         return self._placed(super().values(what))
 
     @property
-    def measured(self) -> Tensor: return self._rows(0, 1)[0] > 0  # elsewhere it did not run, or had no turn
+    def measured(self) -> Tensor: return self._rows(0, 1)[0] > 0 # When each layer ran and had its turn
 
     def _placed(self, values): return values.cpu() if self.cpu else values
 

@@ -82,7 +82,7 @@ class RunComparison:
         return not (self.found[what].error[:, 0] > limit).any()
 
     @property
-    def parted(self) -> list[RunRow]:
+    def _parted(self) -> list[RunRow]:
         "The rows that part, the first one on top, then in the order in which they do."
         order = [*self.found]
         rows = [row for row in self.rows if row.step is not None and row is not self.first]
@@ -144,7 +144,7 @@ class RunComparison:
 
     def _shown(self) -> tuple[list[RunRow], str]:
         "The rows to print, and what to say about the rest."
-        rows = self.parted or sorted((row for row in self.rows if row.error == row.error), key=lambda row: -row.error)
+        rows = self._parted or sorted((row for row in self.rows if row.error == row.error), key=lambda row: -row.error)
         rest = len(self.rows) - min(len(rows), 8)
         return rows[:8], f"and {counted_as(rest, 'row')} more in .rows" if rest else ""
 
