@@ -132,6 +132,9 @@ def steer(
     **where: Any, # `part` and `at`, as in `Change`
 ) -> Change:
     "Push activations in a direction."
+    if not isinstance(direction, Tensor):
+        raise TypeError("steer takes a direction, a tensor with one number for each channel, and makes a change for a "
+                        f"layer: edit_output(layer, steer(direction)); it got a {type(direction).__name__}")
     if direction.dim() != 1:
         raise ValueError(f"a direction is one vector, got a tensor of shape {tuple(direction.shape)}")
 

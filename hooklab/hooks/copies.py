@@ -7,6 +7,7 @@ __all__ = ['HookWarning']
 
 # %% ../../nbs/lib/hooks/copies.ipynb #8ef25a37
 import warnings
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -34,6 +35,18 @@ stands_for_many = functorch.is_functorch_wrapped_tensor  # True inside vmap or t
 
 
 def current_level() -> int: return 0 if torch.compiler.is_compiling() else functorch.maybe_current_level() or 0
+
+
+def unwrapped(t: Tensor) -> Tensor:
+    "What a tensor inside `torch.vmap` or `torch.func.grad` stands for."
+    while stands_for_many(t): t = functorch.get_unwrapped(t)
+    return t
+
+
+def outside_transforms() -> AbstractContextManager:
+    "As if no `torch.vmap` or `torch.func.grad` were around: inside, nothing from outside may be written to."
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # slow to import
+    return temporarily_clear_interpreter_stack()
 
 
 def shares_memory(a: Tensor, b: Tensor) -> bool:

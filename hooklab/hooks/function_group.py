@@ -50,7 +50,8 @@ class FunctionGroup(PlaceGroup):
     def passes(self, function: str, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
         "A call of a wanted function; inside another spelling of itself, or in other layers, it is not looked at."
         now, layer = self.now, self.now.layer
-        if function in now.inside or (self.within is not None and layer not in self.within): return run()
+        elsewhere = self.within is not None and layer not in self.within
+        if self.leaving or elsewhere or function in now.inside: return run()
         self.reached.add(function)
         now.inside.append(function)
         try: return self.called((layer, function, now.next_number(layer, function)), args, kwargs, run)

@@ -230,7 +230,7 @@ def function_name(
     if name.startswith("__") or function is getattr(operator, name, None):
         name = name.strip("_")
         return OPERATORS.get(name, name)
-    stem = name.rstrip("_")
+    stem = name.removeprefix("_" if name.startswith("_sparse_") else "").rstrip("_")
     stem = ALIASES.get(stem) or stem.removeprefix("special_")
     return f"{stem}_" if name.endswith("_") else stem
 
@@ -243,6 +243,8 @@ def wanted_functions(
     for function in asked if isinstance(asked, list | tuple | set) else [asked]:
         operation = getattr(function, "_opoverload", None)
         if operation is not None: function = operation  # a custom operation
+        if getattr(function, "__module__", None) == "torch.sparse":  # a Python function around torch's own
+            function = getattr(torch, f"_sparse_{function.__name__}", function)
         if not _is_torchs(function): raise TypeError(_no_function(function))
         found[function_name(function)] = function
     if not found: raise ValueError("no function was asked for: the list is empty")
@@ -258,6 +260,7 @@ def _is_torchs(function) -> bool:
     if type(function).__module__ == "torch._ops": return True
     name = getattr(function, "__name__", "")
     homes = (operator, torch.Tensor, torch) if name.endswith("_") else (operator, torch.Tensor)
+    if name.startswith("_sparse_"): homes = torch, torch._C._sparse
     if name and any(function is getattr(home, name, None) for home in homes): return True
     try: return function in _torchs_functions()
     except TypeError: return False  # it has no hash

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/hooks/running.ipynb #c253a045
+import sys
 import threading
 from collections.abc import Callable
 
@@ -145,6 +146,8 @@ def compiled_parts(model: nn.Module) -> dict[str, nn.Module]:
 class PlaceGroup(Group):
     "Knows which layer of a model runs, and has a function mode on while one does."
     listener = RunningLayer  # what it puts on each layer
+    leaving = None  # how it was asked to close inside a call: it then closes when the layers around that have ended
+
     def __init__(self, kind: str, model: nn.Module, f: Callable | None = None):
         super().__init__(kind, f, model if runs(unwrap(model)) else None)
         self.now, self.mode = Now(), FunctionMode(self)
@@ -159,6 +162,7 @@ class PlaceGroup(Group):
     def part_begins(self, name: str): "Called when a layer begins that was called, and not by the model."
 
     def begin_pass(self):
+        if self.leaving: return super().close(*self.leaving)
         self.stop()  # Ctrl-C leaves the last pass unfinished
         self.now.count_again()
         super().begin_pass()
@@ -179,7 +183,15 @@ class PlaceGroup(Group):
         if not self.now.running: return  # it began before the hooks were on
         self.now.ends()
         self.switch()
-        if not self.now.running: self.pass_ends()
+        if self.now.running: return
+        self.pass_ends()
+        if self.leaving and sys.exc_info()[0] is None: super().close(*self.leaving)
+
+    def close(self, report, in_context=False):
+        """Take everything off. Inside a call that the mode has passed on it is done later, because torch puts the mode
+        back after that call: when the layers have ended or, after an error in one, before the next pass."""
+        if self.now.inside or self.now.bodies: self.leaving = report, in_context
+        else: super().close(report, in_context)
 
     def compiled_begins(self):
         self.now.compiled.append(len(self.now.running))

@@ -279,6 +279,7 @@ def test_steer_and_scale_along_channels():
     with edit_output(m, steer(v)), pytest.raises(ValueError, match="where are the channels"): m(t)
     with edit_output(m, steer(torch.ones(3), dim=-1)), pytest.raises(ValueError, match="3 numbers, but there are 2"): m(t)
     with pytest.raises(ValueError, match="one vector"): steer(torch.ones(2, 2))
+    with pytest.raises(TypeError, match=r"edit_output\(layer, steer\(direction\)\); .* Identity"): steer(m, "0", v)
     assert t.requires_grad is False
 
 

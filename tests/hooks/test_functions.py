@@ -522,3 +522,54 @@ def test_on_a_gpu_nothing_waits():
         try: model(given)
         finally: torch.cuda.set_sync_debug_mode("default")
     assert h[0].output.is_cuda
+
+
+# ---- taken off during a call of their own
+
+@pytest.mark.parametrize("again", [False, True])
+def test_hooks_that_take_themselves_off_during_their_call_leave_no_mode_on(again):
+    model, x, seen = Model().eval(), torch.randn(2, 4, 8), []
+
+    def once(call):
+        seen.append(call.name)
+        first.remove()
+        if again: first.remove()
+
+    first = hl.hook_calls(model, SDPA, f=once)
+    with hl.hook_calls(model, SDPA) as second: found = model(x)
+    assert first.removed and len(seen) == 1 and len(second) == 2 and nothing_left(model)
+    assert torch.equal(model(x), found) and len(seen) == 1
+
+
+def test_edits_that_take_themselves_off_during_their_call_leave_no_mode_on():
+    model, x = Model().eval(), torch.randn(2, 4, 8)
+    plain = model(x)
+    first = hl.edit_calls(model, SDPA, lambda call: first.remove())
+    assert torch.equal(model(x), plain) and first.removed and nothing_left(model)
+    assert torch.equal(model(x), plain)
+
+
+@pytest.mark.parametrize("how", ["the next pass", "once more", "all"])
+def test_after_an_error_hooks_that_took_themselves_off_are_gone_before_the_next_pass(how):
+    def fails(q, k, v):
+        SDPA(q, k, v)
+        raise ValueError("in the model")
+
+    model, q, seen = nn.Sequential(Calls(lambda x: fails(x, x, x))), torch.randn(1, 2, 3, 4), []
+    first = hl.hook_calls(model, SDPA, f=lambda call: (seen.append(call), first.remove()))
+    with pytest.raises(ValueError, match="in the model"): model(q)
+    assert not _get_current_function_mode_stack()
+    if how == "the next pass":
+        with pytest.raises(ValueError, match="in the model"): model(q)
+    elif how == "once more": first.remove()
+    else: hl.remove_hooks(model)
+    assert first.removed and len(seen) == 1 and nothing_left(model)
+
+
+@pytest.mark.parametrize("name", ["mm", "softmax", "log_softmax", "addmm", "sum"])
+def test_functions_of_torch_sparse(name):
+    a, b, function = torch.eye(3).to_sparse(), torch.ones(3, 3), getattr(torch.sparse, name)
+    given = {"mm": (a, b), "addmm": (b, a, b), "sum": (a,)}.get(name, (a, 1))
+    model = nn.Sequential(Calls(lambda x: function(*given)))
+    with hl.hook_calls(model, function) as hooks: model(b)
+    assert names_of(hooks) == [f"0/sparse_{name}#0"]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import hooklab as hl
 from hooklab.stats.measure import meter_groups
@@ -1204,3 +1205,37 @@ def test_real_tensorboard(tmp_path):
     with SummaryWriter(tmp_path) as writer: s.to_tensorboard(writer)
     read = EventAccumulator(str(tmp_path)).Reload()
     assert [e.value for e in read.Scalars("activations/0/mean")] == pytest.approx(s.layer_stats(0)[0]) and len(read.Tags()["scalars"]) == 9
+
+
+# ---- under the transforms of torch.func
+
+def gradients_of_a_sample(m, p, x):
+    return torch.vmap(torch.func.grad(lambda p, one: torch.func.functional_call(m, p, (one,)).sum()), (None, 0))(p, x)
+
+
+TRANSFORMS = {
+    "grad": lambda m, p, x: torch.func.grad(lambda p: torch.func.functional_call(m, p, (x,)).sum())(p),
+    "jvp": lambda m, p, x: torch.func.jvp(lambda x: torch.func.functional_call(m, p, (x,)), (x,), (x.exp(),)),
+    "vmap": lambda m, p, x: torch.vmap(lambda one: torch.func.functional_call(m, p, (one,)))(x),
+    "vmap of grad": gradients_of_a_sample}
+
+
+@pytest.mark.parametrize("options", [{}, {"with_hist": True}, {"grads": True, "samples": True}], ids=str)
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_a_step_under_a_transform_is_recorded_like_another(transform, options):
+    torch.manual_seed(0)
+    m, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), torch.randn(5, 4)
+    p = {name: v.detach() for name, v in m.named_parameters()}
+    alone = TRANSFORMS[transform](m, p, x)
+    with hl.ActivationStats(**options).on(m) as s, warnings.catch_warnings():
+        warnings.simplefilter("ignore", hl.HookWarning)  # of gradients, which are not to be had there
+        for _ in range(3):
+            recorded = TRANSFORMS[transform](m, p, x)
+            s.step()
+    for a, b in zip(tree_leaves(alone), tree_leaves(recorded), strict=True): assert torch.equal(a, b)
+    assert len(s.steps) == 3 and not hl.hooks_on(m)
+    hidden = m[0](x)
+    for i, expected in enumerate([hidden, m[2](hidden.relu())]):
+        for step in range(3):
+            torch.testing.assert_close(s.history.values("mean")[i, step], expected.mean())
+            torch.testing.assert_close(s.history.values("std")[i, step], expected.std())

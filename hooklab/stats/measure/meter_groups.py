@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...hooks.copies import HookWarning, stands_for_many
+from ...hooks.copies import HookWarning, functorch, outside_transforms, stands_for_many, unwrapped
 from ...hooks.distributed import Parts, is_dtensor, local_part
 from ...hooks.layer_hook import GradientHook, listen
-from ...hooks.tree import tensors, unreadable
+from ...hooks.tree import map_tensors, tensors, unreadable
 from .samples import TRACED, Samples, layouts
 from .stacks import (
     SMALL, SMALL_ELSEWHERE, THIN_FROM, LargeRows, Place, Stack, ThinStack, is_dense, stride_for, thinly_measured)
@@ -91,6 +91,8 @@ class Meter(GradientHook):
 
     def measure(self, value):
         "Take the numbers of `value`, now or at the end of the step. What cannot be measured is left out."
+        if functorch.maybe_current_level() is not None:
+            with outside_transforms(): return self.measure(map_tensors(unwrapped, value))
         g = self.group
         if self.n_calls == MOST_CALLS: g.carry()
         call = self.n_calls
