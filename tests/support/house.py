@@ -28,14 +28,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from support.rules import parsed, rooms, wing
+from support.rules import ENGINE, Import, all_imports, parsed, reached, rooms, wing
 
 TESTS = Path(__file__).resolve().parents[1]
 REPO = TESTS.parent
-ENGINE = {"Group", "LayerHook", "Callback"}
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 Class = tuple[str, str]  # the room, and the name with what it is inside of, as in `Outer.Inner`
 
@@ -65,32 +63,11 @@ def entries(tree: Path) -> dict[str, int]:
 
 # ---- 2. ladders
 
-class Link(NamedTuple):
-    "An import: in `room`, `name` is the `there` of the room `target`, or this room itself where `there` is empty."
-    room: str
-    name: str
-    target: str
-    there: str
-    for_types: bool
-
-
 @cache
-def links(tree: Path) -> dict[str, list[Link]]:
-    "What each room imports from ours. `rules.imports` has neither the names in `as` nor all imports for types."
-    known, found = rooms(tree), {room: [] for room in rooms(tree)}
-    for room, file in known.items():
-        package = f"hooklab.{room}".split(".")
-        if file.name != "__init__.py": package.pop()
-        for node in ast.walk(parsed(file)):
-            if not isinstance(node, ast.Import | ast.ImportFrom): continue
-            start = package[:len(package) - node.level + 1] if getattr(node, "level", 0) else []
-            source = ".".join([*start, node.module or ""]).strip(".") if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                whole, name = f"{source}.{alias.name}".strip("."), alias.asname or alias.name
-                if whole.partition(".")[0] != "hooklab": continue
-                target, _, there = whole.partition(".")[2].rpartition(".")
-                if f"{target}.{there}".strip(".") in known: target, there = f"{target}.{there}".strip("."), ""
-                found[room].append(Link(room, name, target, there, node.for_types))
+def links(tree: Path) -> dict[str, list[Import]]:
+    "What each room imports from ours."
+    found = {room: [] for room in rooms(tree)}
+    for one in all_imports(tree): found[one.room].append(one)
     return found
 
 
@@ -114,7 +91,7 @@ def looked_up(tree: Path, room: str, name: str, inside: str = "", asked: frozens
         if own in classes(tree) and own != (room, inside): return own
     for link in links(tree)[room]:
         if link.name == "*": rest = name
-        elif name == link.name or name.startswith(f"{link.name}."): rest = link.there + name[len(link.name):]
+        elif name == link.known_as or name.startswith(f"{link.known_as}."): rest = link.name + name[len(link.known_as):]
         else: continue
         found = looked_up(tree, link.target, rest.strip("."), "", asked | {(room, name)})
         if found: return found
@@ -166,16 +143,8 @@ def circles(tree: Path, for_types: bool) -> list[list[str]]:
     "The groups of rooms of which each leads to each other, with or without the imports for types."
     leads = {room: {one.target for one in of if for_types or not one.for_types} & links(tree).keys()
              for room, of in links(tree).items()}
-    reached = {}
-    for room in leads:
-        found, todo = set(), [room]
-        while todo:
-            new = leads[todo.pop()] - found
-            found |= new
-            todo += new
-        reached[room] = found
-    groups = {tuple(sorted({room, *(other for other in found if room in reached[other])}))
-              for room, found in reached.items()}
+    ways = reached(leads)
+    groups = {tuple(sorted({room, *(other for other in found if room in ways[other])})) for room, found in ways.items()}
     return [list(group) for group in sorted(groups) if len(group) > 1]
 
 

@@ -31,6 +31,7 @@ class Import(NamedTuple):
     line: int
     for_types: bool  # only type checkers read it
     late: bool  # in a function
+    known_as: str  # what it is called in `room`: `name`, or what stands behind `as`
 
 
 @cache
@@ -73,17 +74,18 @@ def all_imports(tree: Path) -> list[Import]:
         if file.name != "__init__.py": package.pop()
         for node in ast.walk(parsed(file)):
             if not isinstance(node, ast.Import | ast.ImportFrom): continue
-            if isinstance(node, ast.Import): named = [(alias.name, "") for alias in node.names]
+            if isinstance(node, ast.Import):
+                named = [(alias.name, "", alias.asname or alias.name) for alias in node.names]
             else:
                 start = package[:len(package) - node.level + 1] if node.level else []
                 source = ".".join([*start, *([node.module] if node.module else [])])
-                named = [(source, alias.name) for alias in node.names]
-            for source, name in named:
+                named = [(source, alias.name, alias.asname or alias.name) for alias in node.names]
+            for source, name, known_as in named:
                 if source.partition(".")[0] != "hooklab": continue
                 target = source.partition(".")[2]
                 inside = f"{target}.{name}".strip(".")
                 target, name = (inside, "") if inside in known else (target, name)
-                found.append(Import(room, target, name, node.lineno, node.for_types, node.inner))
+                found.append(Import(room, target, name, node.lineno, node.for_types, node.inner, known_as))
     return found
 
 
@@ -112,16 +114,22 @@ def against_the_floors(tree: Path) -> Found:
             yield file_of(one.room), one.line, f"{here} stands on no {there or 'hooklab'}: {one.target}"
 
 
-def in_circles(leads: dict[str, set[str]]) -> dict[str, list[str]]:
-    "{node: the nodes it leads to from which a way leads back}, of those that are in a circle."
-    def reached(start):
+def reached(leads: dict[str, set[str]]) -> dict[str, set[str]]:
+    "{node: all nodes to which a way leads from it}."
+    def from_here(start):
         found, todo = set(), [start]
         while todo:
             new = leads.get(todo.pop(), set()) - found
             found |= new
             todo += new
         return found
-    back = {node: sorted(other for other in others if node in reached(other)) for node, others in leads.items()}
+    return {node: from_here(node) for node in leads}
+
+
+def in_circles(leads: dict[str, set[str]]) -> dict[str, list[str]]:
+    "{node: the nodes it leads to from which a way leads back}, of those that are in a circle."
+    ways = reached(leads)
+    back = {node: sorted(other for other in others if node in ways.get(other, ())) for node, others in leads.items()}
     return {node: others for node, others in back.items() if others}
 
 
@@ -245,7 +253,7 @@ def kinds(tree: Path) -> dict[tuple[str, str], Kind]:
     "The classes of the library by room and name, those within others left out."
     made = {(room, node.name): node for room, file in rooms(tree).items()
             for node in parsed(file).body if isinstance(node, ast.ClassDef)}
-    sources = {(one.room, one.name): (one.target, one.name) for one in all_imports(tree)}
+    sources = {(one.room, one.known_as): (one.target, one.name) for one in all_imports(tree)}
     def base(room, node):
         name = ast.unparse(node).partition("[")[0].rpartition(".")[2]
         here = (room, name)
