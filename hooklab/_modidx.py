@@ -2931,8 +2931,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                               'hooklab/hooks/copies.py'),
                                       'hooklab.hooks.copies.gathered': ('lib/hooks/copies.html#gathered', 'hooklab/hooks/copies.py'),
                                       'hooklab.hooks.copies.is_wrapper': ('lib/hooks/copies.html#is_wrapper', 'hooklab/hooks/copies.py'),
-                                      'hooklab.hooks.copies.outside_transforms': ( 'lib/hooks/copies.html#outside_transforms',
-                                                                                   'hooklab/hooks/copies.py'),
                                       'hooklab.hooks.copies.own_copy': ('lib/hooks/copies.html#own_copy', 'hooklab/hooks/copies.py'),
                                       'hooklab.hooks.copies.shares_memory': ( 'lib/hooks/copies.html#shares_memory',
                                                                               'hooklab/hooks/copies.py'),

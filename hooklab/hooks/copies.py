@@ -7,7 +7,6 @@ __all__ = ['HookWarning']
 
 # %% ../../nbs/lib/hooks/copies.ipynb #8ef25a37
 import warnings
-from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -41,12 +40,6 @@ def unwrapped(t: Tensor) -> Tensor:
     "What a tensor inside `torch.vmap` or `torch.func.grad` stands for."
     while stands_for_many(t): t = functorch.get_unwrapped(t)
     return t
-
-
-def outside_transforms() -> AbstractContextManager:
-    "As if no `torch.vmap` or `torch.func.grad` were around: inside, nothing from outside may be written to."
-    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # slow to import
-    return temporarily_clear_interpreter_stack()
 
 
 def shares_memory(a: Tensor, b: Tensor) -> bool:

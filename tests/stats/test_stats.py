@@ -1239,3 +1239,30 @@ def test_a_step_under_a_transform_is_recorded_like_another(transform, options):
         for step in range(3):
             torch.testing.assert_close(s.history.values("mean")[i, step], expected.mean())
             torch.testing.assert_close(s.history.values("std")[i, step], expected.std())
+
+
+class Closed(dict):
+    "A container that lets nobody look into it."
+    def values(self): raise RuntimeError("closed")
+    items = __iter__ = values
+
+
+class Close(nn.Module):
+    def forward(self, x): return Closed(x=x)
+
+
+class Open(nn.Module):
+    def forward(self, closed): return closed["x"]
+
+
+def test_what_cannot_be_looked_at_under_a_transform_is_left_out_and_does_not_stop_the_model():
+    torch.manual_seed(0)
+    m, x = nn.Sequential(nn.Linear(4, 4), Close(), Open()), torch.randn(5, 4)
+    p = {name: v.detach() for name, v in m.named_parameters()}
+    alone = TRANSFORMS["grad"](m, p, x)
+    with hl.ActivationStats(include_paramless=True).on(m) as s, pytest.warns(hl.HookWarning, match="^1: its output"):
+        for _ in range(2):
+            recorded = TRANSFORMS["grad"](m, p, x)
+            s.step()
+    assert all(torch.equal(alone[name], recorded[name]) for name in p)
+    assert s.history.values("n").tolist() == [[20, 20], [0, 0], [20, 20]]

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.nn.parameter import Parameter, is_lazy
 from torch.nn.utils import get_total_norm
 
-from ...hooks.copies import HookWarning, stands_for_many
+from ...hooks.copies import HookWarning, stands_for_many, unwrapped
 from ...hooks.select import named_layers
 from ...hooks.tree import tensors
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #83fb1765
 def plain_numbers(t: Tensor) -> Tensor | None:
     "The numbers of `t`, outside of graphs, transforms and shards; None if there are none that could be NaN."
-    while stands_for_many(t): t = torch._C._functorch.get_unwrapped(t)
+    t = unwrapped(t)
     if hasattr(t, "to_local"):
         with torch.no_grad(): t = t.to_local()  # a copy of a DTensor, even a detached one, may take its mask from it
     t = t.detach()

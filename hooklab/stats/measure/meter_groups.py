@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from ...hooks.copies import HookWarning, functorch, outside_transforms, stands_for_many, unwrapped
+from ...hooks.copies import HookWarning, functorch, stands_for_many, unwrapped
 from ...hooks.distributed import Parts, is_dtensor, local_part
 from ...hooks.layer_hook import GradientHook, listen
-from ...hooks.tree import map_tensors, tensors, unreadable
+from ...hooks.tree import tensors, unreadable
 from .samples import TRACED, Samples, layouts
 from .stacks import (
     SMALL, SMALL_ELSEWHERE, THIN_FROM, LargeRows, Place, Stack, ThinStack, is_dense, stride_for, thinly_measured)
@@ -92,7 +93,7 @@ class Meter(GradientHook):
     def measure(self, value):
         "Take the numbers of `value`, now or at the end of the step. What cannot be measured is left out."
         if functorch.maybe_current_level() is not None:
-            with outside_transforms(): return self.measure(map_tensors(unwrapped, value))
+            with temporarily_clear_interpreter_stack(): return self.measure(value)
         g = self.group
         if self.n_calls == MOST_CALLS: g.carry()
         call = self.n_calls
@@ -103,9 +104,10 @@ class Meter(GradientHook):
                 if error: raise error
                 return
             self.n_calls = call + 1
+            if stands_for_many(x): x = unwrapped(x)
             if g.parts is not None: x = self.local(x)
             place = self.places[call] if call < len(self.places) else g.place(self, x.device)
-            same = x.shape == place.shape and x.dtype == place.dtype and not stands_for_many(x)
+            same = x.shape == place.shape and x.dtype == place.dtype
             if same and place.row is not None:
                 place.row.copy_(x.detach())
                 factor = g.factor
@@ -211,7 +213,7 @@ class MeterGroup(SwitchedGroup):
         is_large = row.is_cpu and len(row) > SMALL["cpu"] and not self.hist_sample and self.n_measured == len(BASICS)
         if is_large: self.large.measure(place, row, factor)
         else: self._measure_row(place, row if factor is None else row*factor, x.shape)
-        plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized or stands_for_many(x))
+        plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized)
         if place.shape is None and plain: place.expect(x, is_large and not self.is_thin and self.samples is None)
         if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
 

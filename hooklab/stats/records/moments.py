@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...hooks.copies import is_wrapper, stands_for_many
+from ...hooks.copies import is_wrapper, unwrapped
 from ...hooks.tree import tensors
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #6bc802d2
@@ -56,7 +56,7 @@ def plain(x: Tensor) -> Tensor:
 
 def in_a_row(x: Tensor) -> Tensor:
     "All numbers of `x` as real ones in one dimension, in any order; without a copy if they lie together in memory."
-    while stands_for_many(x): x = torch._C._functorch.get_unwrapped(x)
+    x = unwrapped(x)
     x = x.detach()
     if x.is_nested: x = x.values() if x.layout == torch.jagged else torch.cat([t.reshape(-1) for t in x.unbind()])
     if x.layout != torch.strided: x = x.to_dense()
