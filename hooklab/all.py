@@ -16,9 +16,9 @@ __all__ = ['layers', 'named_layers', 'outermost', 'has_children', 'forward_sourc
            'DriftError', 'compare', 'Comparison', 'ComparedRow', 'record', 'summary', 'Summary', 'model_summary',
            'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval',
            'model_sizes', 'num_features_model', 'cost', 'Costs', 'LayerCost', 'ActivationStats', 'AttentionStats',
-           'AttentionHistory', 'History', 'WeightHistory', 'LivePlot', 'diagnose', 'Diagnosis', 'Finding', 'preflight',
-           'Preflight', 'compare_runs', 'RunComparison', 'RunRow', 'Learner', 'synth_learner', 'RegModel', 'Callback',
-           'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException',
+           'AttentionHistory', 'History', 'WeightHistory', 'LivePlot', 'Autosave', 'diagnose', 'Diagnosis', 'Finding',
+           'preflight', 'Preflight', 'compare_runs', 'RunComparison', 'RunRow', 'Learner', 'synth_learner', 'RegModel',
+           'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder', 'ProgressCallback', 'CancelBackwardException',
            'CancelStepException', 'CancelBatchException', 'CancelTrainException', 'CancelValidException',
            'CancelEpochException', 'CancelFitException', 'DataLoaders', 'tensor_loaders', 'digits', 'tabular',
            'synth_data', 'sentence_model', 'check', 'solution', 'lesson_style', 'patient', 'Patient', 'report']
@@ -129,7 +129,7 @@ from .stats.runs.run_verdict import *
 from .stats.runs.comparing_runs import *
 
 _all_ = [
-    "ActivationStats", "AttentionStats", "AttentionHistory", "History", "WeightHistory", "LivePlot",
+    "ActivationStats", "AttentionStats", "AttentionHistory", "History", "WeightHistory", "LivePlot", "Autosave",
     "diagnose", "Diagnosis", "Finding", "preflight", "Preflight",
     "compare_runs", "RunComparison", "RunRow",
 ]

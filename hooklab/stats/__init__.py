@@ -4,6 +4,7 @@
     attention_stats   `AttentionStats`: what each head of attention does
     trainers          callbacks for Lightning and Hugging Face
     live              a figure that follows the run
+    autosave          the record in a file while the run goes on
     page              one HTML file about a run
     measure           a package: from a running model to tables of numbers
     records           a package: what was recorded, to read, draw, merge and save

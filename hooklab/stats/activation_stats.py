@@ -17,8 +17,10 @@ from torch import nn
 from ..hooks.copies import HookWarning
 from ..hooks.occasions import innermost
 from ..hooks.select import not_a_model
+from .autosave import Autosave
 from .live import LivePlot
 from .measure.recorder import StepRecorder
+from .measure.resuming import Earlier
 from .measure.step_end import StepEnd, several
 from .page import write_page
 from .records.recorded import Records, read_records
@@ -31,6 +33,10 @@ class Loop:
     ended, was_due = 0, False  # how many steps have ended; was any of them due, according to `every`?
     def __init__(self, model): self.model = model
     def remove_cb(self, cb): cb.remove()
+
+
+def any_began(meters: dict) -> bool: return any(group.began for group in meters.values())
+def any_fired(meters: dict) -> bool: return any(h.fired for group in meters.values() for h in group.hooks)
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8081
 class ActivationStats(StepRecorder):
@@ -53,9 +59,27 @@ class ActivationStats(StepRecorder):
         self.scaled = self.scaler is not None
         self.learn = Loop(model)
         self._register()
+        self.learn.train_iter = self.first_step
         if auto: self.end = StepEnd(optimizer, self.scaler, self._step)
         self._switch(self._is_due())
         return self
+
+    def layers(self) -> dict[str, nn.Module]:
+        "The layers by name; if earlier records go on, theirs."
+        return self.earlier.layers_in(self.learn.model) if self.earlier else super().layers()
+
+    def resume(
+        self,
+        model: nn.Module | None = None, # The same as before, for a loop of your own; a learner or trainer has it
+        optimizer: torch.optim.Optimizer | list | None = None, # This and the others as in `on`
+        scaler: torch.amp.GradScaler | None = None,
+        *,
+        auto: bool = False,
+        step: int | None = None, # The number of the next step, as a checkpoint says it; else the one after the last
+    ) -> Self: # Itself
+        "Go on with this record, for example one that `load` has read. Steps that are made again replace the old ones."
+        if self.steps: self.earlier = Earlier(self, step)
+        return self if model is None else self.on(model, optimizer, scaler, auto=auto)
 
     def _go_on_at(self, step: int):
         "Number the next step `step`, as in a run that is resumed."
@@ -91,7 +115,7 @@ class ActivationStats(StepRecorder):
         in_loop = isinstance(self.learn, Loop)
         if self.meters and not self.steps:
             self.unrecorded = why = self._why_unrecorded()
-            began, fired = self._began(), self._fired()
+            began, fired = any_began(self.meters), any_fired(self.meters)
             if report and in_loop and (fired or not began):  # otherwise each layer is reported
                 warnings.warn(f"Nothing was recorded: {why}", HookWarning, stacklevel=3)
                 report = fired
@@ -99,16 +123,13 @@ class ActivationStats(StepRecorder):
         self._take_off()
         if in_loop: self._learn = self.optimizer = self.scaler = None  # records must not keep a model alive
 
-    def _began(self) -> bool: return any(meters.began for meters in self.meters.values())
-    def _fired(self) -> bool: return any(h.fired for meters in self.meters.values() for h in meters.hooks)
-
     def _why_unrecorded(self) -> str:
         "Why there are no rows."
         if not self.meters: return self.unrecorded
         groups, loop = self.meters.values(), self.learn
         if isinstance(loop, Loop) and loop.ended and not loop.was_due:
             return f"with every={self.every}, none of the {loop.ended} steps was due."
-        if not self._began() and not self._fired():
+        if not any_began(self.meters) and not any_fired(self.meters):
             return "the model was not called. Was a copy of it trained, or another model?"
         if any(meters.pending for meters in groups):
             if not self.end:
@@ -144,6 +165,18 @@ class ActivationStats(StepRecorder):
         self.live_plot = LivePlot(self, every_seconds)
         return self
 
+    def autosave(
+        self,
+        path: str | Path, # As in `save`. Of several processes each has its own, such as run-0-of-4.safetensors
+        seconds: float = 60., # The shortest time between two copies
+    ) -> Self: # Itself
+        "Write what was recorded to a file from time to time, so that a run that is killed keeps its record."
+        if self._has_own_hook:
+            raise TypeError("autosave() keeps the numbers of an ActivationStats without a hook of its own; what yours "
+                            "returns, torch.save(s.stats, path) keeps")
+        self.saver = Autosave(self, path, seconds)
+        return self
+
     def report(
         self,
         path: str | Path, # The file to write, run.html for instance
@@ -168,24 +201,27 @@ class ActivationStats(StepRecorder):
     @classmethod
     def load(
         cls,
-        path: str | Path, # What `save` has written
+        path: str | Path | list, # What `save` or `autosave` has written; a list combines the files of all processes
     ) -> Self: # To read; it records nothing until it is attached again
-        "Read what was recorded from a file."
+        "Read what was recorded from a file, also while the run goes on."
         found: Records = read_records(path)
         histories = found.histories
         new = cls(hist_sample=found.hist_sample, grads="gradients" in histories, is_forward="activations" in histories)
         new.scaled, new.unrecorded, new.log, new._facts = found.scaled, found.unrecorded, found.log, found.facts
         new.attention, new.process = found.attention, found.process
         new.stage, new.combined = found.stage, found.combined
+        new.every, new.next_step = found.every, found.next_step
         new._hold(histories)
         new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows
         new.samples, new.turns = "var_samples" in new.history.rows, new.history.turns
+        new.max_rows, new.updates_too = new.history.max_rows, new.updates is not None
+        new.attention_too = new.attention is not None
         return new
 
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
         attached = {"meters": {}, "weights": None, "end": None, "optimizer": None, "scaler": None, "watch": None,
-                    "heads": None,                    "_facts": self.facts}
+                    "heads": None, "saver": None, "earlier": None, "_facts": self.facts}
         return vars(self) | attached | {"_learn": None if isinstance(self.learn, Loop) else self.learn}
 
     def __repr__(self):

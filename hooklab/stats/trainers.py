@@ -32,9 +32,11 @@ class Follower:
         known = [o for o in optimizers if isinstance(torch_optimizer(o), Optimizer)]
         wanted = optimizers if self.updates else known if self.stats.updates_too else None
         self.loss, self.stats.wrapped = None, wrapped
+        earlier = self.stats.earlier
+        if earlier and step: earlier.step = step  # the trainer resumes the run, too
         self.stats.on(model, wanted or None, scaler)
         self.stats.watch.know(known)
-        self.stats._go_on_at(step)
+        if not earlier: self.stats._go_on_at(step)
 
     def add_loss(self, loss):
         "Note the loss of a batch. Trainers have divided it already where a step takes several."

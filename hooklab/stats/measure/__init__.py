@@ -7,6 +7,7 @@
     samples          a few numbers of each output, by sample and by unit
     updates          how far each step moves each parameter
     own_hook         statistics of your own
+    resuming         the part of a run that is recorded already, to go on with
     step_end         where a step ends if the loop does not say so
     loop_watch       what happens in a training loop, noted while it runs
     step_watch       what the gradients are when the optimizer makes its step

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #b9cc400b
+from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
 from typing import Any
@@ -209,6 +210,10 @@ class LoopWatch(PassWatch):
         self.members.know(optimizers)
         self.follow_steps()
 
+    def go_on(self, log: RunLog):
+        "Add the rows of the next steps to these, which are of the same run."
+        self.log, self.loss_given = log, bool((log.values("given") == 1).any())
+
     def end_step(self, step: int, loss: Any = None):
         "The step ends: what was noted becomes a row."
         row, self.row = self.row, {}
@@ -226,12 +231,21 @@ class LoopWatch(PassWatch):
             watch.measure = self.n < MEASURED or self.n % 10 == 0
             if self.n >= CLOSELY: watch.stop_watching_clipping()
 
+    def note_facts(self) -> Callable[[], dict[str, Any]]:
+        "Take down what is known of the run. What is returned gives it as plain numbers and words, in any thread."
+        known, first = {"layers": facts_of_layers(self.root), **self.members.facts()}, self.first_step
+        inputs, outputs = list(self.looks.inputs), list(self.looks.outputs)
+
+        def numbered(row): return {**row, "step": row["step"] + first}
+
+        def read():  # numbers may still be on a GPU
+            return {**known, "outputs": [numbered(read_look(look)) for look in outputs],
+                    "inputs": [numbered({where: plain_facts(x) for where, x in row.items()}) for row in inputs]}
+        return read
+
     def facts(self) -> dict[str, Any]:
         "What is known of the run, as plain numbers and words."
-        def numbered(row): return {**row, "step": row["step"] + self.first_step}
-        inputs = [numbered({where: plain_facts(x) for where, x in row.items()}) for row in self.looks.inputs]
-        outputs = [numbered(read_look(look)) for look in self.looks.outputs]
-        return {"layers": facts_of_layers(self.root), **self.members.facts(), "inputs": inputs, "outputs": outputs}
+        return self.note_facts()()
 
     def remove(self):
         for watch in self.steps: watch.remove()

@@ -104,6 +104,8 @@ class HookHistory(History):
 
     def _keep(self, row): self.kept.append(row)
     def _keep_every_second(self): self.kept = self.kept[::2]
+    def _keep_first(self, n): del self.kept[n:]
+    def _copy_rows(self, to): to.kept = list(self.kept)
 
     @property
     def stats(self) -> list[list[Any]]:

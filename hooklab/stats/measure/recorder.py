@@ -66,6 +66,9 @@ LOOKS_FOR_ATTENTION = 3  # so many steps without a call of attention, and no mor
 class StepRecorder(Recorded, HookCallback):
     "Records a row for each step of a learner that is due."
     live_plot = None # The `LivePlot`, if one is wanted
+    saver = None # The `Autosave`, if one is wanted
+    earlier = None # The `Earlier` part of the run that the next steps are added to
+    first_step = 0 # What the steps of a learner, which counts from zero, are counted from
     end = None # The `StepEnd` that ends each step, if that is wanted
     heads = None # The `AttentionMeter`, where one is wanted
     attention_too = False # Record what heads of attention do, if there are any
@@ -150,18 +153,34 @@ class StepRecorder(Recorded, HookCallback):
         "Attach meters to the layers and start new records."
         self._remove()
         layers, model, self.turn = self.layers(), unwrap(self.model), Rota(self.turns)
+        earlier = self.earlier
         try:
             self._attach(layers, model)
             optimizers = self._optimizers()
             self.watch = LoopWatch(self.model, optimizers, self.scaled, self.max_rows)
-            if optimizers and (self.optimizer is not None or self.updates_too):
+            if optimizers and self._wants_updates:
                 self.weights = Weights(self.model, *optimizers, is_thin=self.samples)
             self.attention_hidden = self.attention_too and not can_be_metered(self.model)
             if self.attention_too and not self.attention_hidden:
                 self.heads = AttentionMeter(self.model, sample=16, due=False)
+            records, attention = self._new_records(layers, model)
+            if earlier: earlier.check(records, place_of(self.model))
         except BaseException:
             self._remove()
             raise
+        self.earlier, self.earlier_facts, self.first_step, self.combined = None, None, 0, False
+        self.process, self.stage = place_of(self.model), None
+        if earlier: records, attention = earlier.gone_on(records, attention, self)
+        self._hold(records)
+        self.log, self.attention = self.watch.log, attention
+
+    @property
+    def _wants_updates(self) -> bool:
+        if self.earlier: return "updates" in self.earlier.histories
+        return self.optimizer is not None or self.updates_too
+
+    def _new_records(self, layers, model):
+        "Empty records of what is measured: histories by kind, and that of attention if there is one."
         records = {kind: self._new_history(kind, meters) for kind, meters in self.meters.items()}
         trainable = [name for name, m in layers.items() if any(p.requires_grad for p in m.parameters())]
         for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
@@ -169,11 +188,9 @@ class StepRecorder(Recorded, HookCallback):
             records["updates"] = WeightHistory(self.weights.names, self.weights.rows, self.max_rows)
             records["updates"].parts = self.weights.parts
         for history in records.values(): history.turns = self.turns
-        self.process, self.combined = place_of(self.model), False
-        self._hold(records)
-        self.log = self.watch.log
-        self.attention = AttentionHistory(self.max_rows) if self.heads else None
-        if self.heads: self.attention.sample, self.attention.parts = self.heads.sample, self.heads.told
+        attention = AttentionHistory(self.max_rows) if self.heads else None
+        if self.heads: attention.sample, attention.parts = self.heads.sample, self.heads.told
+        return records, attention
 
     def _optimizers(self) -> list:
         "The optimizers that are known: those that were given, or that of the learner."
@@ -192,12 +209,14 @@ class StepRecorder(Recorded, HookCallback):
             if part is not None: part.remove()
         self.meters, self.weights, self.end, self.watch, self.heads = {}, None, None, None, None
         if was_on and self.live_plot: self.live_plot.close()
+        if was_on and self.saver: self.saver.close()
 
     def before_fit(self): self._register()
 
     def after_fit(self):
         super().after_fit()
         if self.remove_end: return
+        if self.saver: self.saver.close()
         for meters in self.meters.values():  # they stay on the model, but measure nothing between fits
             meters.switch(True)
             meters.on = False
@@ -205,7 +224,8 @@ class StepRecorder(Recorded, HookCallback):
     def before_batch(self): self._switch(self.training and self._is_due())
 
     def after_batch(self):
-        if self.training: self._end_step(self.train_iter, self._is_due(), getattr(self.learn, "loss", None))
+        step = self.first_step + self.train_iter
+        if self.training: self._end_step(step, self._is_due(), getattr(self.learn, "loss", None))
 
     def _switch(self, on):
         "Measure the next step, or do not."
@@ -216,6 +236,7 @@ class StepRecorder(Recorded, HookCallback):
 
     def _end_step(self, step, due, loss=None):
         "Move the numbers of the step that just ended to the records."
+        self.next_step = step + 1
         if self.watch is not None: self.watch.end_step(step, loss)
         stages = {meters.stage for meters in self.meters.values() if getattr(meters, "stage", None) is not None}
         if stages: self.stage = tuple(stages)
@@ -228,6 +249,7 @@ class StepRecorder(Recorded, HookCallback):
         if self.weights: self.updates.add(self.weights.take(), step)
         if self.heads: self._end_heads(step)
         if self.live_plot: self.live_plot.update()
+        if self.saver: self.saver.update()
 
     def _end_heads(self, step):
         "Move what the heads of attention did to the records. A model that calls no attention is left alone soon."

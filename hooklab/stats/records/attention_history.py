@@ -30,6 +30,8 @@ class AttentionHistory(KeptSteps):
         self.rows.append(row)
 
     def _keep_every_second(self): self.rows = self.rows[::2]
+    def _keep_first(self, n): del self.rows[n:]
+    def _copy_rows(self, to): to.rows = list(self.rows)
 
     @property
     def heads(self) -> dict[str, int]:
@@ -47,9 +49,10 @@ class AttentionHistory(KeptSteps):
             found[there, place, :, :heads[name]] = rows
         return found
 
-    def fill(self, steps: list[int], heads: dict[str, int], tables: Tensor):
+    def fill(self, steps: list[int], heads: dict[str, int], tables: Tensor, place: list[int] | None = None):
         "Replace what was recorded."
-        self.steps, self.names = list(steps), list(heads)
+        self._fill_steps(steps, place)
+        self.names = list(heads)
         self.rows = [{name: table[place, :, :heads[name]] for place, name in enumerate(self.names)
                       if not table[place, :, :heads[name]].isnan().all()} for table in tables]
 

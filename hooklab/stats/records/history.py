@@ -6,6 +6,7 @@
 __all__ = ['History', 'WeightHistory']
 
 # %% ../../../nbs/lib/stats/records/history.ipynb #3bdf84a3
+from bisect import bisect_left
 from copy import copy
 from typing import Any, Self
 
@@ -46,6 +47,31 @@ class KeptSteps:
             self.steps.append(step)
         self.offered += 1
 
+    def go_on(
+        self,
+        step: int, # The number of the step that comes next
+    ):
+        "Be ready for this step: rows that have its number or a later one are dropped, as they are recorded again."
+        n = bisect_left(self.steps, step)
+        self._keep_first(n)
+        if n < len(self.steps): self.steps, self.offered = self.steps[:n], n*self.stride  # the next row is wanted
+
+    def snapshot(self) -> Self:
+        "A copy that stays as it is while more is recorded. It waits for no GPU."
+        found = copy(self)
+        found.names, found.steps = list(self.names), list(self.steps)
+        self._copy_rows(found)
+        return found
+
+    @property
+    def place(self) -> list[int]:
+        "What a file needs to say so that the next steps can be added: `max_rows`, `stride` and `offered`."
+        return [self.max_rows, self.stride, self.offered]
+
+    def _fill_steps(self, steps, place):
+        self.steps = list(steps)
+        self.max_rows, self.stride, self.offered = place or (self.max_rows, 1, len(steps))
+
     def _thin_out(self):
         self._keep_every_second()
         self.steps = self.steps[::2]
@@ -72,14 +98,28 @@ class Recording(KeptSteps):
 
     def _keep(self, table):
         n = len(self.steps)
+        if self.chunks and self.chunks[0].device != table.device:  # they are from a file
+            self.chunks = [chunk.to(table.device) for chunk in self.chunks]
         if n == len(self.chunks)*CHUNK: self.chunks.append(table.new_empty(min(CHUNK, self.max_rows - n), *table.shape))
         self.chunks[n//CHUNK][n % CHUNK].copy_(table)
 
     def _keep_every_second(self):
         for to, of in enumerate(range(0, len(self.steps), 2)):
             if of: self.chunks[to//CHUNK][to % CHUNK].copy_(self.chunks[of//CHUNK][of % CHUNK])
-        left = -(-len(self.steps)//2)
-        del self.chunks[-(-left//CHUNK):]
+        self._drop_chunks(-(-len(self.steps)//2))
+
+    def _drop_chunks(self, n):
+        "Keep the chunks of the first `n` tables."
+        del self.chunks[-(-n//CHUNK):]
+
+    def _keep_first(self, n):
+        self._drop_chunks(n)
+        if n % CHUNK == 0: return
+        begun = self.chunks[-1][:n % CHUNK]  # one from a file has no room for more
+        self.chunks[-1] = begun.new_empty(CHUNK, *begun.shape[1:])
+        self.chunks[-1][:len(begun)] = begun
+
+    def _copy_rows(self, to): to.chunks = [chunk.clone() for chunk in self.chunks]
 
     def _rows(self, start: int, stop: int) -> Tensor:
         "Some of the numbers, for all columns and steps: number, column, step."
@@ -101,9 +141,11 @@ class Recording(KeptSteps):
         self,
         steps: list[int], # The numbers of the steps
         tables: Tensor, # A table for each step
+        place: list[int] | None = None, # As `place` gives it
     ):
         "Replace what was recorded with these tables."
-        self.steps, self.chunks = list(steps), list(tables.contiguous().split(CHUNK))
+        self._fill_steps(steps, place)
+        self.chunks = list(tables.contiguous().split(CHUNK))
 
     def values(
         self,

@@ -16,12 +16,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ...hooks.distributed import ProcessPlace, TensorPart
+from ...hooks.distributed import ProcessPlace, TensorPart, place_of
 from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
 from .plots import overview
 from .run_log import RunLog
-from .together import OneOfSeveral
+from .together import OneOfSeveral, merge_here
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #ea0570df
 def of_history(name: str) -> Callable:
@@ -40,14 +40,22 @@ class Recorded(OneOfSeveral):
     log: RunLog | None = None # Of the loop: losses, rates, modes
     watch = None # What notes the events of the loop, while it runs
     attention: AttentionHistory | None = None # What heads of attention did
-    _facts = None # What is known apart from numbers of steps
+    _facts = None # What is known apart from numbers of steps; or a function that gives it
+    earlier_facts = None # Of the part of the run that was recorded before, if this goes on with it
+    next_step = 0 # The number of the step that comes after those that are recorded
+    every = None # Only steps whose number is divisible by it were recorded
     unrecorded = "nothing has been watched yet; begin with stats.on(model), or give it to a learner."
 
     @property
     def facts(self) -> dict[str, Any]:
         "What is known of the run apart from its series: layers, parameters, optimizers, inputs and outputs."
-        if self.watch is None: return self._facts or {}
-        return {**self.watch.facts(), "attention_hidden": self.attention_hidden}
+        return self._note_facts()()
+
+    def _note_facts(self) -> Callable[[], dict[str, Any]]:
+        "Take down the facts as they are now. What is returned gives them, and waits for a GPU where that is needed."
+        if self.watch is None: return known if callable(known := self._facts) else lambda: known or {}
+        noted, earlier, hidden = self.watch.note_facts(), self.earlier_facts, self.attention_hidden
+        return lambda: facts_of_both(earlier, {**noted(), "attention_hidden": hidden})
 
     @property
     def histories(self) -> dict[str, History]:
@@ -120,6 +128,16 @@ class Recorded(OneOfSeveral):
         if self.history.is_meta: return NO_NUMBERS
         return "" if self.steps else self._why_unrecorded()
 
+    def snapshot(self) -> "Records":
+        "What was recorded so far, as a copy that stays as it is. It waits for no GPU, and any thread can save it."
+        log, attention, why = self.log, self.attention, self._why_nothing_to_read()
+        found = Records({kind: history.snapshot() for kind, history in self.histories.items()}, self.hist_sample,
+                        self.scaled, why, None if log is None else log.snapshot(),
+                        self._note_facts(), None if attention is None else attention.snapshot())
+        found.process, found.stage, found.combined = self.process, self.stage, self.combined
+        found.every, found.next_step = self.every, self.next_step
+        return found
+
     def save(
         self,
         path: str | Path, # A file, by convention with the suffix .safetensors
@@ -127,13 +145,15 @@ class Recorded(OneOfSeveral):
         "Write what was recorded to a file."
         about = {"facts": {kind: facts_of(history) for kind, history in self.histories.items()}, "scaled": self.scaled,
                  "hist_sample": self.hist_sample, "unrecorded": self._why_nothing_to_read(), "run": self.facts,
-                 "log_steps": self.log.steps if self.log else [],
+                 "log_steps": self.log.steps if self.log else [], "log_place": self.log.place if self.log else None,
+                 "every": self.every, "next_step": self.next_step,
                  "process": self.process, "stage": self.stage, "combined": self.combined}
         tables = {kind: history.tables().cpu().contiguous() for kind, history in self.histories.items()}
         if self.log: tables["log"] = self.log.table()
         if self.attention:
             about["attention"] = {"steps": self.attention.steps, "heads": self.attention.heads,
-                                  "sample": self.attention.sample, "parts": self.attention.parts}
+                                  "sample": self.attention.sample, "parts": self.attention.parts,
+                                  "place": self.attention.place}
             tables["attention"] = self.attention.tables()
         save_file(tables, path, {"hooklab": json.dumps(about)})
 
@@ -142,7 +162,7 @@ def facts_of(history: History) -> dict[str, Any]:
     "What a file needs to say about the tensor of a history."
     return {"names": history.names, "rows": history.rows, "steps": history.steps,
             "trainable": history.trainable, "followed": history.followed, "turns": history.turns,
-            "parts": history.parts}
+            "parts": history.parts, "place": history.place}
 
 
 def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
@@ -151,8 +171,24 @@ def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
     history.kind, history.trainable, history.followed = kind, facts.get("trainable"), facts.get("followed", {})
     history.turns = facts.get("turns")
     history.parts = {name: TensorPart(*part) for name, part in facts.get("parts", {}).items()}
-    history.fill(facts["steps"], tables)
+    history.fill(facts["steps"], tables, facts.get("place"))
     return history
+
+
+MOST_LOOKS = 240  # at inputs, and at outputs: a run may be resumed many times
+
+
+def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+    "The facts of a run that was resumed: what was known before, and what is known since."
+    if not earlier: return now
+    found = dict(now)
+    for what in ("inputs", "outputs"):
+        found[what] = [*earlier.get(what, ()), *now[what]]
+        while len(found[what]) > MOST_LOOKS: found[what] = found[what][::2]
+    found["parameters"] = {name: of | {what: of[what] or before[what] for what in ("trainable", "has", "got", "written")
+                                       if what in (before := earlier.get("parameters", {}).get(name, {}))}
+                           for name, of in now["parameters"].items()}
+    return found
 
 
 class Records(Recorded):
@@ -164,7 +200,7 @@ class Records(Recorded):
         scaled: bool = False, # Was there a `GradScaler`?
         unrecorded: str = "the file has no steps.", # Why there are no rows, if there are none
         log: RunLog | None = None, # Of the loop
-        facts: dict[str, Any] | None = None, # What is known of the run apart from its series
+        facts: dict[str, Any] | Callable | None = None, # What is known of it apart from its series, or what gives that
         attention: AttentionHistory | None = None, # What heads of attention did
     ):
         self._hold(histories)
@@ -175,10 +211,31 @@ class Records(Recorded):
     def __repr__(self): return f"Records: {self.history!r}{self.from_where}"
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #05484493
+def file_of(
+    path: str | Path, # run.safetensors
+    process: ProcessPlace | None, # Which one of several; None where one works alone
+) -> Path: # run-0-of-4.safetensors
+    "The file in which a process keeps its record."
+    path = Path(path)
+    return path if process is None else path.with_stem(f"{path.stem}-{process.rank}-of-{process.world}")
+
+
 def read_records(
+    path: str | Path | list, # What `save` has written; of a run of several processes a list of all their files
+) -> Records:
+    "Read what was recorded from a file, or from the files of all processes together."
+    if isinstance(path, list | tuple):
+        records = sorted(map(read_file, path), key=lambda found: found.process or ())
+        merge_here(records)
+        return records[0]
+    own = file_of(path, place_of())
+    return read_file(own if own.exists() and not Path(path).exists() else path)
+
+
+def read_file(
     path: str | Path, # What `save` has written
 ) -> Records:
-    "Read what was recorded from a file."
+    "Read what was recorded from one file."
     with safe_open(path, "pt") as file:
         about = json.loads((file.metadata() or {}).get("hooklab", "null"))
         if about is None: raise ValueError(f"{path} has no statistics that ActivationStats has saved")
@@ -186,11 +243,11 @@ def read_records(
         log = None
         if about.get("log_steps"):
             log = RunLog()
-            log.fill(about["log_steps"], file.get_tensor("log"))
+            log.fill(about["log_steps"], file.get_tensor("log"), about.get("log_place"))
         attention = None
         if heads := about.get("attention"):
             attention = AttentionHistory()
-            attention.fill(heads["steps"], heads["heads"], file.get_tensor("attention"))
+            attention.fill(heads["steps"], heads["heads"], file.get_tensor("attention"), heads.get("place"))
             attention.sample = heads["sample"]
             attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
     why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
@@ -198,6 +255,7 @@ def read_records(
                     attention=attention, **why)
     found.process = ProcessPlace(*about["process"]) if about.get("process") else None
     found.stage = tuple(about["stage"]) if about.get("stage") else None
-    found.combined = about.get("combined", False)
+    found.combined, found.every = about.get("combined", False), about.get("every")
+    found.next_step = about.get("next_step") or max((h.steps[-1] + 1 for h in histories.values() if h.steps), default=0)
     found.name_process()
     return found

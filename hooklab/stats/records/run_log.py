@@ -49,6 +49,8 @@ class RunLog(KeptSteps):
 
     def _keep(self, row): self.rows.append([row.get(name, math.nan) for name in self.names])
     def _keep_every_second(self): self.rows = self.rows[::2]
+    def _keep_first(self, n): del self.rows[n:]
+    def _copy_rows(self, to): to.rows = [list(row) for row in self.rows]
 
     def table(self) -> Tensor: # A row for each step, a column for each of `LOGGED`
         "All numbers. Those on a GPU are fetched together."
@@ -71,8 +73,10 @@ class RunLog(KeptSteps):
         self,
         steps: list[int], # The numbers of the steps
         table: Tensor, # As `table` gives it
+        place: list[int] | None = None, # As `place` gives it
     ):
         "Replace what was recorded."
-        self.steps, self.rows = list(steps), table.tolist()
+        self._fill_steps(steps, place)
+        self.rows = table.tolist()
 
     def __repr__(self): return f"RunLog: {len(self)} steps"

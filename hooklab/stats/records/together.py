@@ -7,6 +7,8 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #aea2d428
 import math
+from collections.abc import Generator
+from functools import reduce
 from typing import Any, Self
 
 import torch
@@ -47,47 +49,62 @@ class Columns:
         return found
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #fe06f010
-STEPS_SENT = 256  # steps that are sent together
+JOIN = {"SUM": torch.add, "MAX": torch.maximum}
+Merging = Generator[tuple[str, Tensor], Tensor, Any]  # yields what to join with those of all, and gets the result
 
 
-def sum_of_all(x: Tensor) -> Tensor:
-    "The sum over all processes."
-    sent = x.to(sending_device())
-    torch.distributed.all_reduce(sent)
-    return sent.to(x.device)
+def with_processes(merging: Merging) -> Any: # What it returns
+    "Have a record merged with those that the other processes merge now."
+    joined = None
+    while True:
+        try: how, x = merging.send(joined)
+        except StopIteration as end: return end.value
+        sent = x.to(sending_device())
+        torch.distributed.all_reduce(sent, getattr(torch.distributed.ReduceOp, how))
+        joined = sent.to(x.device)
 
 
-def most_of_all(x: Tensor) -> Tensor:
-    "The largest over all processes."
-    sent = x.to(sending_device())
-    torch.distributed.all_reduce(sent, torch.distributed.ReduceOp.MAX)
-    return sent.to(x.device)
+def side_by_side(mergings: list[Merging]) -> list: # What they return
+    "Have records merged that are all here, as if each were in a process of its own."
+    joined = None
+    while True:
+        given, returned = [], []
+        for merging in mergings:
+            try: given.append(merging.send(joined))
+            except StopIteration as end: returned.append(end.value)
+        if returned: return returned
+        joined = reduce(JOIN[given[0][0]], [x for _, x in given])
+
+# %% ../../../nbs/lib/stats/records/together.ipynb #fe06f011
+STEPS_SENT = 256  # steps that are merged together
 
 
-def merged_moments(own: Tensor, columns: Columns) -> Tensor: # step, number, column
+def merged_moments(own: Tensor, columns: Columns) -> Merging: # step, number, column
     n, mean, m2 = own[:, 0], own[:, 1], own[:, 2]
     ran = n > 0
     sums = torch.cat([torch.stack([n, torch.where(ran, n*mean, 0)], 1), own[:, 3:]], 1)
-    sums = sum_of_all(columns.spread(sums))
+    sums = yield "SUM", columns.spread(sums)
     total = sums[:, 0]
     middle = torch.where(total > 0, sums[:, 1]/total, 0)
     apart = torch.where(ran, m2 + n*(mean - middle[:, columns.where]).square(), 0)
-    spread = sum_of_all(columns.spread(apart))
+    spread = yield "SUM", columns.spread(apart)
     return torch.cat([torch.stack([total, middle, spread], 1), sums[:, 2:]], 1)
 
 
-def merged_lengths(own: Tensor, columns: Columns) -> Tensor: # step, number, column
+def merged_lengths(own: Tensor, columns: Columns) -> Merging: # step, number, column
     "The lengths of parameters and of their steps: the squares of the parts are added."
     measured = own != NOT_MEASURED
-    squares, n = sum_of_all(columns.spread(torch.stack([own.square()*measured, measured.double()])))
+    squares, n = yield "SUM", columns.spread(torch.stack([own.square()*measured, measured.double()]))
     return torch.where(n == columns.n_parts, squares.sqrt(), NOT_MEASURED)
 
 
-def merge_history(history: History, told: list[dict[str, Any]], mine: int):
+def merge_history(history: History, told: list[dict[str, Any]], mine: int) -> Merging:
     "Replace a history with that of all processes."
     of_parameters = isinstance(history, WeightHistory)
     columns, merge = Columns(told, mine, of_parameters), merged_lengths if of_parameters else merged_moments
-    blocks = [merge(own.double(), columns) for own in history.tables()[columns.rows].cpu().split(STEPS_SENT)]
+    blocks = []
+    for own in history.tables()[columns.rows].cpu().split(STEPS_SENT):
+        blocks.append((yield from merge(own.double(), columns)))
     doubtful = {name: part for t in told for name, part in t["parts"].items() if not part.known}
     history.names, history.parts = columns.names, doubtful
     if history.trainable is not None: history.trainable = [*dict.fromkeys(sum((t["trainable"] for t in told), []))]
@@ -99,7 +116,7 @@ HOW = {"loss": "mean", "given": "max", "output": "sum", "trained": "max", "evalu
        "rate": "max", "kept": "max", "no_gradients": "min", "gradient": "length", "clipped": "mean", "own": "length"}
 
 
-def merge_log(log: RunLog, steps: list[list[int]], alone: bool):
+def merge_log(log: RunLog, steps: list[list[int]], alone: bool) -> Merging:
     "Replace a log with that of all processes. `alone`: this is a stage of a pipeline, and the only copy of it."
     common = sorted(set.intersection(*map(set, steps)))
     table = log.table()[[log.steps.index(step) for step in common]]
@@ -108,10 +125,10 @@ def merge_log(log: RunLog, steps: list[list[int]], alone: bool):
     known = {name: ~x.isnan() for name, x in column.items()}
     known["loss"] = column["given"] == 1  # a loss may be NaN
     add = {name: x.square() if HOW[name] == "length" else x for name, x in column.items()}
-    sums = sum_of_all(torch.stack([torch.where(known[name], x, 0) for name, x in add.items()]))
-    n = sum_of_all(torch.stack([*known.values()]).double())
-    most = most_of_all(torch.stack([torch.where(known[name], x if HOW[name] != "min" else -x, -math.inf)
-                                for name, x in column.items()]))
+    sums = yield "SUM", torch.stack([torch.where(known[name], x, 0) for name, x in add.items()])
+    n = yield "SUM", torch.stack([*known.values()]).double()
+    most = yield "MAX", torch.stack([torch.where(known[name], x if HOW[name] != "min" else -x, -math.inf)
+                                     for name, x in column.items()])
     found = []
     for name, total, count, top in zip(column, sums, n, most):
         x = {"mean": total/count, "sum": total, "length": total.sqrt(), "max": top, "min": -top}[HOW[name]]
@@ -119,7 +136,7 @@ def merge_log(log: RunLog, steps: list[list[int]], alone: bool):
     log.fill(common, torch.stack(found, 1))
 
 
-def merge_heads(history: Any, told: list[dict[str, Any]], mine: int):
+def merge_heads(history: Any, told: list[dict[str, Any]], mine: int) -> Merging:
     "Replace what heads of attention did with that of all processes: divided heads stand side by side."
     common = sorted(set.intersection(*(set(t["steps"]) for t in told)))
     numbers = {(name, t["parts"][name].number if name in t["parts"] else ()): n
@@ -135,9 +152,10 @@ def merge_heads(history: Any, told: list[dict[str, Any]], mine: int):
         start = first[name, part.number if part else ()]
         placed[:, [*heads].index(name), :, start:start + n] = own[:, i, :, :n]
     known = ~placed.isnan()
-    mean = sum_of_all(torch.where(known, placed, 0))/sum_of_all(known.double())
+    total, n = (yield "SUM", torch.where(known, placed, 0)), (yield "SUM", known.double())
+    mean = total/n
     logit = list(HEAD_ROWS).index("largest_logit")
-    top = most_of_all(torch.where(known, placed, -math.inf))[:, :, logit]
+    top = (yield "MAX", torch.where(known, placed, -math.inf))[:, :, logit]
     mean[:, :, logit] = torch.where(top == -math.inf, math.nan, top)
     history.parts = {}
     history.fill(common, heads, mean.float())
@@ -157,14 +175,14 @@ def what_is_told(stats: Any) -> dict[str, Any]:
             "log": stats.log.steps if stats.log else None, "facts": stats.facts}
 
 
-def why_not(told: list[dict]) -> str: # Empty if nothing stands against it
+def why_not(told: list[dict], given: str = "processes now") -> str: # Empty if nothing stands against it
     "Why these records cannot become one."
     world, known = len(told), [(r, t["process"]) for r, t in enumerate(told) if t["process"] is not None]
     for r, t in enumerate(told):
         if t["combined"]: return f"rank {r} has a record that was merged already"
     for r, process in known:
         if process.world != world:
-            return f"what rank {r} has was recorded as {process}, and there are {world} processes now"
+            return f"what rank {r} has was recorded as {process}, and there are {world} {given}"
     ranks = [process.rank for _, process in known]
     twice = [rank for rank in ranks if ranks.count(rank) > 1]
     if twice: return f"two processes have the record of rank {twice[0]}"
@@ -226,24 +244,42 @@ def name_stages_apart(told: list[dict[str, Any]]):
             for part in {what, "parts", "trainable", "followed"} & of.keys():
                 of[part] = renamed(of[part], new[t["stage"][0]])
 
+# %% ../../../nbs/lib/stats/records/together.ipynb #7053e71c
+def merge_told(stats: Any, told: list[dict[str, Any]], mine: int) -> Merging:
+    "Replace what one process has recorded with what all of them have."
+    for kind, history in stats.histories.items():
+        yield from merge_history(history, [t["kinds"][kind] for t in told], mine)
+    alone = stats.stage is not None and [t["stage"] for t in told].count(stats.stage) == 1
+    if all(t["log"] is not None for t in told): yield from merge_log(stats.log, [t["log"] for t in told], alone)
+    heads = [t["heads"] for t in told]
+    if known := next((of for of in heads if of), None):  # the stages of a pipeline may have none
+        if stats.attention is None: stats.attention = AttentionHistory()
+        yield from merge_heads(stats.attention, [of or {**known, "heads": {}, "parts": {}} for of in heads], mine)
+
 
 def merge_records(
     stats: Any, # A `Recorded`
     timeout: float, # How many seconds to wait for the others
-) -> dict[str, Any]: # The facts of the whole run
-    "Replace what a process has recorded with what all of them have."
+):
+    "Replace what a process has recorded with what all of them have. All call this."
     told, mine = from_all(what_is_told(stats), "combine()", timeout), torch.distributed.get_rank()
     why = why_not(told)
     if why: raise ValueError(f"combine(): {why}. Nothing was changed")
     name_stages_apart(told)
-    for kind, history in stats.histories.items(): merge_history(history, [t["kinds"][kind] for t in told], mine)
-    alone = stats.stage is not None and [t["stage"] for t in told].count(stats.stage) == 1
-    if all(t["log"] is not None for t in told): merge_log(stats.log, [t["log"] for t in told], alone)
-    heads = [t["heads"] for t in told]
-    if known := next((of for of in heads if of), None):  # the stages of a pipeline may have none
-        if stats.attention is None: stats.attention = AttentionHistory()
-        merge_heads(stats.attention, [of or {**known, "heads": {}, "parts": {}} for of in heads], mine)
-    return merged_facts(told)
+    with_processes(merge_told(stats, told, mine))
+    stats.hold_all(told)
+
+
+def merge_here(
+    records: list, # Of each process, a `Recorded`; the first becomes that of all
+):
+    "Replace what the first process has recorded with what all of them have."
+    told = [what_is_told(stats) for stats in records]
+    why = why_not(told, "files")
+    if why: raise ValueError(f"these records cannot be combined: {why}")
+    name_stages_apart(told)
+    side_by_side([merge_told(stats, told, mine) for mine, stats in enumerate(records)])
+    records[0].hold_all(told)
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e8261937
 class OneOfSeveral:
@@ -278,7 +314,13 @@ class OneOfSeveral:
                                "after the with. To look in between, copy.deepcopy(stats).combine() merges a copy")
         for history in self.histories.values(): history.check_mergeable()
         if not in_processes(): return self
-        self._facts = merge_records(self, timeout)
-        self.combined = True
-        self.name_process()
+        merge_records(self, timeout)
         return self
+
+    def hold_all(
+        self,
+        told: list[dict[str, Any]], # What all processes have, as in `what_is_told`
+    ):
+        "For `combine`: note that these are the records of all processes."
+        self._facts, self.combined = merged_facts(told), True
+        self.name_process()
