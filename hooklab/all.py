@@ -118,6 +118,7 @@ _all_ = [
 # %% ../nbs/lib/all.ipynb #cf7b8820
 from .stats.records.history import *
 from .stats.live import *
+from .stats.autosave import *
 from .stats.activation_stats import *
 from .stats.attention_stats import *
 from .stats.records.attention_history import *
