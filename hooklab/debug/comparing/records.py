@@ -19,7 +19,7 @@ from .passes import LayerCall, ModelPass, Value, equal_bits, numbers_in
 from .recording import decoded, kept_places
 from .spill import Shelf
 from .watching import layers_watched
-from ...hooks.files import facts_in, open_tensors
+from ...hooks.opening import facts_in, open_tensors
 from ...hooks.float64 import out_of_float64
 from ...hooks.tree import named_tensors, shape_text, tensors
 
