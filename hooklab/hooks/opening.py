@@ -11,6 +11,8 @@ import json
 import math
 import os
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,13 @@ class OneOf:
     def __init__(self, *kinds: Any): self.kinds = kinds
 
 
+class _Place:
+    "A place in a value, which is put in words only for an error."
+    __slots__ = "around", "name"
+    def __init__(self, around: Any, name: Any): self.around, self.name = around, name
+    def __str__(self): return f"{self.around}[{self.name!r:.60}]"
+
+
 def _in_words(x: Any) -> str:
     if isinstance(x, str | list | dict): return f"{WORDS[type(x)]} of length {len(x)}"
     return "null" if x is None else f"{x!r:.30}"
@@ -47,7 +56,7 @@ def _is(x: Any, kind: Any) -> bool:
 def misfit(
     x: Any, # What JSON may hold
     kind: Any, # What it should be, as in the table above
-    where: str = "it", # What to call `x`
+    where: Any = "it", # What to call `x`
 ) -> str: # Empty if it fits
     "What is wrong with a value from a file, in words."
     if isinstance(kind, OneOf):
@@ -63,7 +72,7 @@ def misfit(
     return kind(x, where)
 
 
-def _misfit_inside(x: Any, kind: Any, where: str) -> str:
+def _misfit_inside(x: Any, kind: Any, where: Any) -> str:
     wanted = dict if isinstance(kind, dict) else list
     if type(x) is not wanted: return f"{where} is {_in_words(x)}, and not {WORDS[wanted]}"
     if wanted is list and isinstance(kind, tuple):
@@ -72,10 +81,10 @@ def _misfit_inside(x: Any, kind: Any, where: str) -> str:
     elif wanted is list: parts = ((i, part, kind[0]) for i, part in enumerate(x))
     elif str in kind: parts = ((name, part, kind[str]) for name, part in x.items())
     else:
-        missing = next((name for name in kind if name[-1] != "?" and name not in x), None)
+        missing = next((name for name in kind if not name.endswith("?") and name not in x), None)
         if missing is not None: return f"{where} has no {missing!r}"
         parts = ((name, x[name], of) for told, of in kind.items() if (name := told.removesuffix("?")) in x)
-    return next((said for name, part, of in parts if (said := misfit(part, of, f"{where}[{name!r:.60}]"))), "")
+    return next((said for name, part, of in parts if (said := misfit(part, of, _Place(where, name)))), "")
 
 # %% ../../nbs/lib/hooks/opening.ipynb #3d85c0fa
 LOOKS = {b"PK\x03\x04": "a zip archive", b"\x80": "a pickle, as torch.save and others write it",
@@ -206,6 +215,17 @@ def open_tensors(
         raise error(f"{path} {said.format(kind)}: {if_cut_off if error is CutOff else if_other}") from e
 
 # %% ../../nbs/lib/hooks/opening.ipynb #d4a07f63
+@dataclass(frozen=True)
+class FileKind:
+    "One kind of hooklab's files of tensors."
+    called: str # Such as `record of a run`
+    facts: Any # What its facts are, as `misfit` takes it
+    mark: Any # The part of that by which it is told from other kinds
+    lacks: str # What another safetensors file has not, such as `record of a run`
+    again: str # What to do if it is damaged or cut off
+    if_other: str # What to do if it is something else
+
+
 def facts_in(f: safe_open) -> Any:
     "What the file says of itself; None if hooklab has not written it. A ValueError if it is no JSON."
     said = (f.metadata() or {}).get(FACTS)
@@ -214,31 +234,23 @@ def facts_in(f: safe_open) -> Any:
 
 class TensorFile:
     "A file of tensors with facts, both checked."
-    def __init__(
-        self,
-        path: str | Path, # The file
-        kind: Any, # What its facts are, as `misfit` takes it
-        called: str, # What it should be, for the text of an error
-        again: str, # What to do if it is damaged or cut off
-        if_other: str = OTHER, # What to do if it is something else
-    ):
-        self.path, self.called, self.again = path, called, again
-        self.file = open_tensors(path, called, again, if_other)
+    def __init__(self, path: str | Path, kind: FileKind):
+        self.path, self.kind = path, kind
+        self.file = open_tensors(path, kind.called, kind.again, kind.if_other)
         try: self.facts = facts_in(self.file)
         except ValueError as e: raise self.damaged(briefly(e)) from e
-        if self.facts is None:
-            raise ValueError(f"{path} is a safetensors file, but no {called}: {if_other}")
-        why = misfit(self.facts, kind, "its facts")
+        if misfit(self.facts, kind.mark): raise ValueError(f"{path} has no {kind.lacks}: {kind.if_other}")
+        why = misfit(self.facts, kind.facts, "what it says")
         if why: raise self.damaged(why)
 
     def damaged(self, why: str) -> ValueError:
         "The error that says so."
-        return ValueError(f"{self.path} is no {self.called}, or it is damaged ({why}): {self.again}")
+        return ValueError(f"{self.path} is a damaged {self.kind.called} ({why}): {self.kind.again}")
 
     def check(
         self,
         name: str, # Of a tensor
-        shape: Any, # What it should be
+        shape: Sequence[int], # What it should be
         *dtypes: torch.dtype, # One of which it should have
     ):
         "An error if there is no such tensor."
@@ -249,7 +261,7 @@ class TensorFile:
         if there.get_dtype() not in map(name_in_files, dtypes):
             raise self.damaged(f"{name!r:.60} holds {there.get_dtype()}, and not {dtypes[0]}")
 
-    def tensor(self, name: str, shape: Any, *dtypes: torch.dtype) -> Tensor:
+    def tensor(self, name: str, shape: Sequence[int], *dtypes: torch.dtype) -> Tensor:
         "A tensor that was checked."
         self.check(name, shape, *dtypes)
         return self.file.get_tensor(name)
