@@ -38,7 +38,8 @@ def run_report(args: Namespace) -> None:
 
 def run_lessons(args: Namespace) -> None:
     "`hooklab lessons`"
-    from hooklab.exercises.folder import lesson_files, missing_for_lessons, open_in_jupyterlab, write_lesson
+    from hooklab.exercises.folder import (
+        lesson_files, missing_for_lessons, open_in_jupyterlab, read_lesson, write_lesson)
     from hooklab.exercises.notebooks import learner_notebook
     if args.open and (missing := missing_for_lessons()): sys.exit(missing)
     files, folder = lesson_files(), args.folder
@@ -50,11 +51,12 @@ def run_lessons(args: Namespace) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         print(f"Lessons in {folder}:")
         for file in files:
-            lesson = learner_notebook(json.loads(file.read_text(encoding="utf-8")))
+            lesson = learner_notebook(read_lesson(file))
             print(f"  {file.name}: {write_lesson(lesson, folder/file.name, args.force)}")
+    except ValueError as e: sys.exit(f"hooklab: {e}")
     except OSError as e:
-        at = str(e.filename or folder).removesuffix(".part")
-        sys.exit(f"hooklab: cannot write {at}: {e.strerror}. Change that, or {other}")
+        what = f"could not make the folder {e.filename} ({e.strerror})" if e.filename else e.strerror
+        sys.exit(f"hooklab: {what}. You can also {other}")
     if args.open: open_in_jupyterlab(folder)
     else: print("Next:", called(), shlex.join(["lessons", str(folder), "--open"]))
 
@@ -91,11 +93,12 @@ def run_compare(args: Namespace) -> None:
 def run_diagnose(args: Namespace) -> None:
     "`hooklab diagnose`"
     try:
+        from hooklab.hooks.files import write_file
         from hooklab.stats.diagnosing.sarif import as_rows, diagnosis_of, sarif, with_page
         found = diagnosis_of(args.run_file)
         told = json.dumps(as_rows(found), indent=2) if args.json else with_page(found)
         log = json.dumps(sarif(found, args.run_file.as_posix()), indent=2)
-        if args.sarif: args.sarif.write_text(log, encoding="utf-8")
+        if args.sarif: write_file(args.sarif, log.encode())
     except Exception as e: args.parser.exit(2, f"hooklab: {in_one_line(e)}\n")
     print(told, flush=True)
     if found: sys.exit(1)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .folder import lesson_files
+from .folder import lesson_files, read_lesson
 from .notebooks import lesson_exercises
 from ..hooks.attached import hooks_on
 from ..hooks.tree import tensors
@@ -244,7 +244,7 @@ def solution(
     "Print a solution of an exercise of the lessons."
     solutions = {}
     for path in lesson_files():
-        for one, parts in lesson_exercises(json.loads(path.read_text(encoding="utf-8"))).items():
+        for one, parts in lesson_exercises(read_lesson(path)).items():
             solutions[one] = "".join(parts["solution"]["source"])
     if id not in solutions: raise LookupError(f"There is no exercise {id!r}; there are {', '.join(solutions)}")
     print(re.sub(r"^#\|.*\n", "", solutions[id], flags=re.M).strip())

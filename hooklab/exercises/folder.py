@@ -16,6 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hooklab import __version__
+from hooklab.hooks.files import write_file
+from hooklab.hooks.opening import OneOf, read_json
 
 # %% ../../nbs/lib/exercises/folder.ipynb #034bea35
 def lesson_files() -> list[Path]:
@@ -24,6 +26,15 @@ def lesson_files() -> list[Path]:
     return sorted((package/"lessons").glob("*.ipynb")) or sorted((package.parent/"nbs"/"lessons").glob("*.ipynb"))
 
 # %% ../../nbs/lib/exercises/folder.ipynb #43bbb3c5
+NOTEBOOK = {"cells": [{"cell_type": str, "source": OneOf(str, [str])}],
+            "metadata": {"hooklab?": {"fingerprint?": str}}}
+
+
+def read_lesson(path: Path) -> dict: # The notebook
+    "A lesson of this installation."
+    return read_json(path, NOTEBOOK, "Jupyter", "install hooklab again")
+
+
 def fingerprint(nb: dict) -> str:
     "A hash of the cells' sources. What Jupyter changes by itself does not change it."
     cells = [(cell["cell_type"], [line.rstrip() for line in "".join(cell["source"]).strip("\n").splitlines()])
@@ -33,10 +44,10 @@ def fingerprint(nb: dict) -> str:
 
 def fingerprints(path: Path) -> tuple[str | None, str | None]:
     "The fingerprint that the notebook at `path` has now, and the one it was written with; None where there is none."
-    try:
-        nb = json.loads(path.read_text(encoding="utf-8"))
-        return fingerprint(nb), nb["metadata"].get("hooklab", {}).get("fingerprint")
-    except (ValueError, LookupError, TypeError, AttributeError): return None, None  # no notebook: a file of your own
+    try: nb = read_json(path, NOTEBOOK, "Jupyter")
+    except ValueError: return None, None  # no notebook: a file of your own
+    return fingerprint(nb), nb["metadata"].get("hooklab", {}).get("fingerprint")
+
 
 # %% ../../nbs/lib/exercises/folder.ipynb #d8b8a69e
 def write_lesson(nb: dict, path: Path, force: bool = False) -> str:
@@ -51,11 +62,7 @@ def write_lesson(nb: dict, path: Path, force: bool = False) -> str:
             newer = f" (hooklab {__version__} has another version)" if before and before != new else ""
             return f"kept, because you changed it{newer}"
     nb = {**nb, "metadata": {**nb["metadata"], "hooklab": {"fingerprint": new}}}
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes((json.dumps(nb, indent=1, ensure_ascii=False) + "\n").encode())
-        part.replace(path)
-    finally: part.unlink(missing_ok=True)
+    write_file(path, (json.dumps(nb, indent=1, ensure_ascii=False) + "\n").encode())
     return done
 
 # %% ../../nbs/lib/exercises/folder.ipynb #f11d9c22

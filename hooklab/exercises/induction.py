@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from ..hooks.opening import open_tensors
+
 # %% ../../nbs/lib/exercises/induction.ipynb #822b15ee
 def repeated_tokens(
     n: int, # How many texts
@@ -57,14 +59,19 @@ def weights_file() -> Path:
     return Path(str(resources.files("hooklab")))/"exercises"/"induction.safetensors"
 
 
+def open_weights() -> safe_open:
+    "That file, to read from."
+    return open_tensors(weights_file(), "file of weights", "install hooklab again", "install hooklab again")
+
+
 def settings_of_weights() -> dict:
     "What the models were trained with, as the file records it."
-    with safe_open(weights_file(), "pt") as file: return json.loads(file.metadata()["settings"])
+    with open_weights() as file: return json.loads(file.metadata()["settings"])
 
 
 def tensors_of(seed: int, part: str) -> dict[str, Tensor]:
     "The tensors of one seed whose names begin with `part`, in float32."
-    with safe_open(weights_file(), "pt") as file:
+    with open_weights() as file:
         begins, names = f"{seed}.{part}.", list(file.keys())
         found = {name.removeprefix(begins): file.get_tensor(name).float() for name in names if name.startswith(begins)}
     if not found: raise LookupError(f"no model was trained with seed {seed}; there are 0, 1 and 2")

@@ -24,7 +24,8 @@ from .extractor import FeatureExtractor
 from .shards import (
     GO_ON, Alone, Together, in_all, in_shards, open_folder, open_shard, read_index, refuse_other_settings, sample_plan,
     shard_file, started_together, what_is_in)
-from ..hooks.files import CutOff, tensors_hash, write_file
+from ..hooks.files import remove_unfinished, tensors_hash, write_file
+from ..hooks.opening import CutOff
 from ..hooks.select import is_sharded, nearest, not_a_model, unwrap
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import modes_kept
@@ -71,6 +72,7 @@ class StoredFeatures(Dataset):
     ):
         self.folder, self.name = Path(folder), name
         shards = read_index(self.folder)["shards"]
+        if not shards: raise ValueError(f"{self.folder/'index.json'} lists no shard: choose another folder")
         self.files: list[Path] = [self.folder/shard["file"] for shard in shards] # The shards
         if missing := [file.name for file in self.files if not file.exists()]:
             raise FileNotFoundError(f"{len(missing)} of {len(shards)} shards are missing in {self.folder} "
@@ -159,7 +161,7 @@ class Job:
         return sorted(missing + cut_off), form
 
     def finish(self, folder: Path):
-        for leftover in folder.glob(".*.unfinished"): leftover.unlink(missing_ok=True)  # of processes that were killed
+        remove_unfinished(folder)
         if n := len(self.missing(folder)):
             raise RuntimeError(f"{n} shards that other processes wrote are not in {folder}: all processes must share "
                                "the disk it is on")

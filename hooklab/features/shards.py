@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/features/shards.ipynb #bb704e7d
 import json
 import operator
+import re
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +18,8 @@ from safetensors import safe_open
 from torch.utils.data import (
     DataLoader, DistributedSampler, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
-from ..hooks.files import open_tensors, write_file
+from ..hooks.files import write_file
+from ..hooks.opening import in_folder, open_tensors, read_json
 
 # %% ../../nbs/lib/features/shards.ipynb #b62a9509
 RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -92,15 +94,14 @@ def refuse_other_settings(there: dict, here: dict, where: str):
 GO_ON = "The shards that are there are complete; fix this, and call extract again to go on"
 
 
+INDEX = {"shards": [{"file": re.compile(r"features-\d{5,}\.safetensors"), "samples": [range(2**63)]}]}
+
+
 def read_index(folder: Path) -> dict:
-    path = folder/"index.json"
-    try: index = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{folder} has no index.json: extract has not written there") from None
-    except ValueError as e:
-        raise ValueError(f"{path} cannot be read ({e}): delete {folder}, and call extract again") from e
-    if isinstance(index, dict) and "shards" in index: return index
-    raise ValueError(f"{path} was not written by extract: choose another folder")
+    "What is in which shard. An index that is damaged and one of somebody else look alike, so nobody is to delete it."
+    if not (folder/"index.json").exists():
+        raise FileNotFoundError(f"{folder} has no index.json: extract has not written there")
+    return read_json(in_folder(folder, "index.json"), INDEX, "extract", "choose another folder")
 
 
 def open_folder(folder: Path, index: dict):
@@ -117,6 +118,7 @@ def open_folder(folder: Path, index: dict):
 # %% ../../nbs/lib/features/shards.ipynb #085136c3
 def open_shard(path: Path) -> safe_open:
     "A shard to read from."
+    in_folder(path.parent, path.name)
     again = "call extract again with the same arguments"
     return open_tensors(path, "shard of extract", f"{again}, and it writes this shard again", f"delete it, and {again}")
 

@@ -11,66 +11,109 @@ import hashlib
 import json
 import math
 import os
+import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+try: import fcntl
+except ImportError: fcntl = None  # Windows, where an open file cannot be removed by anybody
+
 # %% ../../nbs/lib/hooks/files.ipynb #488eac59
+UNFINISHED = re.compile(r"\.(.+)\.\d+(?:-\d+)?\.unfinished")
+_numbers = count()
+
+
+def _short(name: str) -> str:
+    "A name to which something can be added: most disks take 255 bytes."
+    return name if len(os.fsencode(name)) <= 200 else hashlib.sha256(os.fsencode(name)).hexdigest()
+
+
+def _lock(f: BinaryIO, wait: bool):
+    if fcntl: fcntl.flock(f, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def remove_unfinished(folder: Path, name: str | None = None):
+    "Remove what killed writers have left of a file, or of all files in a folder. That of a living writer is locked."
+    for entry in os.scandir(folder):
+        found = UNFINISHED.fullmatch(entry.name)
+        if not found or name and found[1] != _short(name): continue
+        with suppress(OSError):
+            if not entry.is_file(follow_symlinks=False): continue
+            with open(entry.path, "rb") as f:
+                _lock(f, wait=False)
+                os.unlink(entry.path)
+
+
+def _begin(target: Path) -> tuple[Path, BinaryIO]:
+    "A new file beside `target`, which is locked."
+    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    while True:
+        unfinished = target.with_name(f".{_short(target.name)}.{os.getpid()}-{next(_numbers)}.unfinished")
+        try: f = os.fdopen(os.open(unfinished, new, 0o666), "wb")
+        except FileExistsError: continue  # of a process with the same number, on another machine
+        with suppress(OSError): _lock(f, wait=True)  # some disks have no locks; what is left there stays
+        if unfinished.exists(): return unfinished, f
+        f.close()  # somebody took it for a leftover before it was locked
+
+# %% ../../nbs/lib/hooks/files.ipynb #5c1e7a90
+WHAT_TO_DO = {
+    errno.ENOSPC: "Make room on the disk, or choose another one", errno.EFBIG: "Choose another disk",
+    getattr(errno, "EDQUOT", -1): "Make room on the disk, or choose another one",
+    errno.EACCES: "Choose a place where you may write", errno.EPERM: "Choose a place where you may write",
+    errno.EROFS: "Choose a place where you may write", errno.ENOENT: "Make the folder first",
+    errno.ENOTDIR: "Choose another folder: a part of this path is a file",
+    errno.EISDIR: "Give the name of a file in it", errno.ENAMETOOLONG: "Choose a shorter name"}
+
+
 @contextmanager
 def whole_file(
-    path: str | Path, # Where the file is to be
-    then: str = "", # What to do after an error, for its text
+    path: str | Path, # Where the file is to be; of a link, the file that it leads to is written
+    then: str = "", # What to do after an error, for its text; by default what the kind of error suggests
 ) -> Iterator[BinaryIO]: # Open for writing
     "A file to write to. It has its name only after the `with` has ended without an error."
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    path, unfinished = Path(path), None
     try:
-        with open(unfinished, "wb") as f:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device, such as /dev/stdout
+            with open(path, "wb") as f: yield f
+            return
+        target = Path(os.path.realpath(path))
+        _refuse(target)
+        remove_unfinished(target.parent, target.name)
+        unfinished, f = _begin(target)
+        with f:
             yield f
             f.flush()
+            with suppress(OSError): os.chmod(unfinished, stat.S_IMODE(target.stat().st_mode))  # if there is an old file
             os.fsync(f.fileno())  # on the disk, before it has its name
-        os.replace(unfinished, path)
+            if not fcntl: f.close()
+            os.replace(unfinished, target)
     except OSError as e:
-        raise OSError(e.errno, f"could not write {path} ({e.strerror or e}){_and(then)}") from e
+        advice = then or WHAT_TO_DO.get(e.errno)
+        raise OSError(e.errno, f"could not write {path} ({e.strerror or e}){f'. {advice}' if advice else ''}") from e
     finally:
-        with suppress(OSError): unfinished.unlink()
+        if unfinished:
+            with suppress(OSError): unfinished.unlink()
 
 
-def _and(then: str) -> str: return f". {then}" if then else ""
+def _refuse(target: Path):
+    "An error if writing into this file would not be allowed either."
+    if target.is_dir(): raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not target.exists() or os.access(target, os.W_OK): return
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def write_file(path: str | Path, content: bytes, then: str = ""):
     "Write a file so that it is there whole or not at all."
     with whole_file(path, then) as f: f.write(content)
-
-# %% ../../nbs/lib/hooks/files.ipynb #6a4a597c
-class CutOff(ValueError):
-    "A file of tensors that ends too early."
-
-
-def open_tensors(
-    path: str | Path, # A safetensors file
-    kind: str = "safetensors file", # What it should be, for the text of an error
-    if_cut_off: str = "write it again", # What to do then
-    if_other: str = "give another file", # What to do if it is something else
-) -> safe_open: # To be used in a `with`; `get_tensor` and `get_slice` read what is asked for, and no more
-    "A file of tensors to read from."
-    try: return safe_open(path, "pt")
-    except SafetensorError as e:
-        with open(path, "rb") as f: head = f.read(9)
-        if not any(head) or head[8:] in (b"", b"{"):  # begins as such files do, or with the zeros of a power loss
-            raise CutOff(f"{path} was cut off ({e}): {if_cut_off}") from e
-        raise ValueError(f"{path} is no {kind} ({e}): {if_other}") from e
-    except OSError as e:
-        if not Path(path).is_dir(): raise
-        raise IsADirectoryError(errno.EISDIR, f"{path} is a folder, and no {kind}: {if_other}") from e
 
 # %% ../../nbs/lib/hooks/files.ipynb #fffd2ca2
 def bytes_of(t: Tensor) -> memoryview:
@@ -131,9 +174,3 @@ def _checked(name: str, form: Form, t: Tensor) -> Tensor:
     dtype, shape = form
     if (t.dtype, tuple(t.shape)) == (dtype, tuple(shape)): return t
     raise ValueError(f"{name} is {t.dtype} {tuple(t.shape)}, and was to be {dtype} {tuple(shape)}")
-
-
-def facts_in(f: safe_open) -> Any:
-    "What the file says of itself; None if hooklab has not written it."
-    said = (f.metadata() or {}).get(FACTS)
-    return None if said is None else json.loads(said)

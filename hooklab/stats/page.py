@@ -21,6 +21,7 @@ import torch
 
 from .. import __version__
 from ..drawing import as_png, height_for, thinned
+from ..hooks.files import write_file
 from .diagnosing.diagnosis import Diagnosis, diagnose
 from .diagnosing.findings import Finding, as_html
 from .records.history import History
@@ -127,7 +128,7 @@ def write_page(
 ) -> Path: # The file
     "Write the page about a run, as `ActivationStats.report` does."
     path = Path(path)
-    path.write_text(whole_page(stats, title), encoding="utf-8")
+    write_file(path, whole_page(stats, title).encode())
     return path
 
 # %% ../../nbs/lib/stats/page.ipynb #646c666f

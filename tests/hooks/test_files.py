@@ -1,10 +1,15 @@
 "Files of tensors: whole or not at all, of any dtype, one tensor at a time in memory, and errors that name the file."
 import errno
+import fcntl
+import itertools
 import json
 import multiprocessing
 import os
+import random as random_module
 import resource
 import signal
+import threading
+import time
 import weakref
 
 import pytest
@@ -12,16 +17,15 @@ import torch
 from safetensors.torch import load_file, save
 
 from hooklab.hooks.files import (
-    CutOff,
     bytes_of,
-    facts_in,
     name_in_files,
-    open_tensors,
+    remove_unfinished,
     tensors_hash,
     whole_file,
     write_file,
     write_tensors,
 )
+from hooklab.hooks.opening import CutOff, facts_in, open_tensors
 
 fork = multiprocessing.get_context("fork")
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
@@ -79,7 +83,161 @@ def test_what_to_do_next_is_said_by_the_caller(tmp_path):
     with pytest.raises(OSError) as error: write_file(path, b"", "Make the folder")
     assert error.value.strerror == f"{said}. Make the folder" and error.value.errno == errno.ENOENT
     with pytest.raises(OSError) as error: write_file(path, b"")
-    assert error.value.strerror == said
+    assert error.value.strerror == f"{said}. Make the folder first"
+
+
+def failing(number): return lambda *_: (_ for _ in ()).throw(OSError(number, os.strerror(number)))
+
+
+@pytest.mark.parametrize("number, advice", [
+    (errno.ENOSPC, "Make room on the disk"), (errno.EDQUOT, "Make room on the disk"), (errno.EACCES, "Choose a place"),
+    (errno.EROFS, "Choose a place"), (errno.EIO, None)])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_each_error_names_the_file(tmp_path, monkeypatch, number, advice, step):
+    write_file(tmp_path/"file", b"old")
+    monkeypatch.setattr(os, step, failing(number))
+    with pytest.raises(OSError) as error: write_file(tmp_path/"file", b"new")
+    monkeypatch.undo()
+    said = f"could not write {tmp_path/'file'} ({os.strerror(number)})"
+    assert error.value.errno == number and error.value.strerror.startswith(said)
+    assert advice is None or error.value.strerror[len(said):].startswith(f". {advice}")
+    assert (tmp_path/"file").read_bytes() == b"old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_a_file_as_a_folder_and_a_long_name(tmp_path):
+    (tmp_path/"folder").mkdir()
+    write_file(tmp_path/"file", b"old")
+    for path, error, advice in [("folder", IsADirectoryError, "Give the name of a file"),
+                                ("file/below", NotADirectoryError, "Choose another folder"),
+                                ("n"*300, OSError, "Choose a shorter name")]:
+        with pytest.raises(error, match=f"could not write {tmp_path/path} .*. {advice}"):
+            write_file(tmp_path/path, b"new")
+    for n in 200, 201, 255: write_file(tmp_path/("n"*n), b"as long as a name may be")
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", *("n"*n for n in (200, 201, 255))]
+
+
+# what users expect of a file that is written again
+
+def test_what_a_new_file_keeps(tmp_path):
+    (tmp_path/"elsewhere").mkdir()
+    for there in tmp_path/"file", tmp_path/"elsewhere"/"file":
+        (link := tmp_path/"link").symlink_to(there)
+        write_file(link, b"old")
+        there.chmod(0o600)
+        write_file(link, b"new")
+        assert link.is_symlink() and there.read_bytes() == b"new" and there.stat().st_mode & 0o777 == 0o600
+        link.unlink()
+    before = os.umask(0o027)
+    try: write_file(tmp_path/"other", b"")
+    finally: os.umask(before)
+    assert (tmp_path/"other").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_device_and_a_pipe_are_written_to(tmp_path):
+    write_file("/dev/null", b"new")
+    with pytest.raises(OSError, match="could not write /dev/full .No space left on device.. Make room"):
+        write_file("/dev/full", b"new")
+    os.mkfifo(tmp_path/"pipe")
+    process = fork.Process(target=write_file, args=(tmp_path/"pipe", b"new"))
+    process.start()
+    assert (tmp_path/"pipe").read_bytes() == b"new" and (tmp_path/"pipe").is_fifo()
+    process.join()
+
+
+def test_a_file_that_is_protected_stays(tmp_path, monkeypatch):
+    write_file(tmp_path/"file", b"old")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(PermissionError, match="could not write .*file .Permission denied"):
+        write_file(tmp_path/"file", b"new")
+    assert (tmp_path/"file").read_bytes() == b"old"
+
+
+# several writers, and those that were killed
+
+def left_by(folder, *names): return sorted(name for name in os.listdir(folder) if name not in names)
+
+
+def test_what_killed_writers_leave_is_gone_after_the_next_write(tmp_path, monkeypatch):
+    "But not what belongs to a writer that lives, or to another file, or to somebody else."
+    def killed(name):
+        os.fsync = lambda f: os.kill(os.getpid(), signal.SIGKILL)
+        write_file(tmp_path/name, b"new")
+    for name in ["file", "file", "other", "n"*255]:
+        process = fork.Process(target=killed, args=(name,))
+        process.start()
+        process.join()
+    (tmp_path/".file.1234.unfinished").write_bytes(b"of an earlier version")
+    (tmp_path/".file.mine.unfinished").write_bytes(b"of somebody else")
+    os.mkfifo(tmp_path/".file.1-1.unfinished")
+    assert len(left_by(tmp_path)) == 6  # the second has removed what the first has left
+    with whole_file(tmp_path/"file") as f:
+        living, = [name for name in left_by(tmp_path) if f".file.{os.getpid()}-" in name]
+        assert len(left_by(tmp_path)) == 4 + 1
+        write_file(tmp_path/"file", b"by another at the same time")
+        remove_unfinished(tmp_path)
+        assert left_by(tmp_path, "file") == sorted([living, ".file.1-1.unfinished", ".file.mine.unfinished"])
+        f.write(b"whole")
+    assert (tmp_path/"file").read_bytes() == b"whole"
+    assert left_by(tmp_path, "file") == [".file.1-1.unfinished", ".file.mine.unfinished"]
+
+
+def test_what_is_removed_before_it_is_locked_is_begun_again(tmp_path, monkeypatch):
+    flock, removed = fcntl.flock, []
+    def slow(f, how):
+        if not removed and not how & fcntl.LOCK_NB: removed.append(next(tmp_path.glob(".*")).unlink())
+        flock(f, how)
+    monkeypatch.setattr(fcntl, "flock", slow)
+    write_file(tmp_path/"file", b"new")
+    assert removed and (tmp_path/"file").read_bytes() == b"new" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_disk_without_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", failing(errno.ENOTSUP))
+    (tmp_path/".file.1-1.unfinished").write_bytes(b"maybe of a living writer")
+    write_file(tmp_path/"file", b"new")
+    assert (tmp_path/"file").read_bytes() == b"new" and left_by(tmp_path, "file") == [".file.1-1.unfinished"]
+
+
+def writes_forever(path, letter):
+    for n in itertools.count(): write_file(path, letter*(1 + n % 7)*100_000)
+
+
+def test_two_writers_at_once(tmp_path):
+    "Threads and processes: what is read is always the whole of what one of them has written."
+    path = tmp_path/"file"
+    write_file(path, b"a"*100_000)
+    def write(letter):
+        for n in range(1, 20): write_file(path, letter*n*50_000)
+    writers = [fork.Process(target=write, args=(letter,)) for letter in (b"a", b"b")]
+    for writer in writers: writer.start()
+    threads = [threading.Thread(target=write, args=(letter,)) for letter in (b"c", b"d")]
+    for thread in threads: thread.start()
+    for _ in range(100):
+        content = path.read_bytes()
+        assert len({*content}) == 1 and len(content) % 50_000 == 0
+    for writer in [*writers, *threads]: writer.join()
+    assert {writer.exitcode for writer in writers} == {0} and os.listdir(tmp_path) == ["file"]
+
+
+def kills(path, n, seed=0):
+    "Kills a writer so often, at random moments; gives how often the file was not whole."
+    drawn, broken = random_module.Random(seed), 0
+    write_file(path, b"a"*100_000)
+    for _ in range(n):
+        process = fork.Process(target=writes_forever, args=(path, b"a"))
+        process.start()
+        time.sleep(drawn.random()*.05)
+        process.kill()
+        process.join()
+        broken += len(content := path.read_bytes()) % 100_000 != 0 or {*content} != {ord("a")}
+    return broken
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(tmp_path):
+    assert kills(tmp_path/"file", 15) == 0
+    write_file(tmp_path/"file", b"a")
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_full_disk(tmp_path):

@@ -149,19 +149,19 @@ def tensor_facts(t: Tensor) -> dict[str, Any]:
 def can_be_written(t: Tensor) -> bool: return is_plain(t) and name_in_files(t.dtype) is not None
 
 
-def _keys(x: Any) -> list[int]:
+def keys_in(x: Any) -> list[int]:
     "The keys of tensors in encoded inputs."
-    if isinstance(x, list): return [key for part in x for key in _keys(part)]
+    if isinstance(x, list): return [key for part in x for key in keys_in(part)]
     if not isinstance(x, dict): return []
     if list(x) == ["tensor"]: return [x["tensor"]]
-    return [key for part in x.values() for key in _keys(part)]
+    return [key for part in x.values() for key in keys_in(part)]
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #2fc3515a
 class Contents:
     "The tensors of a record: which there are, and the numbers of each when it is its turn."
     def __init__(self, notes: Notes, facts: dict[str, Any], max_bytes: int, path: str | Path):
         self.shelf, self.path, self.max_bytes = notes.seen.shelf, path, max_bytes
-        self.whole = set(_keys(facts["inputs"])) | {v.key for v in notes.seen.calls[-1].inputs}
+        self.whole = set(keys_in(facts["inputs"])) | {v.key for v in notes.seen.calls[-1].inputs}
         self.lost: dict[int, list[int]] = {}  # keys of the losses of each tensor
         for v in notes.values():
             self.lost.setdefault(v.key, [])

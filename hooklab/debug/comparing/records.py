@@ -6,37 +6,119 @@
 __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #a02ad872
+import math
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from .judging import Size
 from .passes import LayerCall, ModelPass, Value, equal_bits, numbers_in
-from .recording import decoded, kept_places
+from .pairing import SAMPLE
+from .recording import decoded, keys_in, kept_places
 from .spill import Shelf
 from .watching import layers_watched
-from ...hooks.files import facts_in, open_tensors
 from ...hooks.float64 import out_of_float64
+from ...hooks.opening import SIZE, FileKind, OneOf, TensorFile, misfit
 from ...hooks.tree import named_tensors, shape_text, tensors
 
+# %% ../../../nbs/lib/debug/comparing/records.ipynb #71b5d2ea
+MOST_DIMS, DEEPEST = 32, 200  # dimensions of a tensor; containers around a layer or an argument
+NOT_ABOVE = frozenset(name for name in dir(nn.Module) if name.startswith(("_", "modules", "named_", "children", "param",
+                                                                       "buffers", "training", "forward")))
+
+
+def shape_kind(x: Any, where: Any) -> str:
+    "A shape that a tensor may have."
+    why = misfit(x, [SIZE], where)
+    if why: return why
+    fits = len(x) <= MOST_DIMS and math.prod(size or 1 for size in x) in SIZE
+    return "" if fits else f"{where} is no shape"
+
+
+def dtype_kind(x: Any, where: Any) -> str:
+    "The name of a dtype, such as `torch.float32`."
+    known = type(x) is str and isinstance(getattr(torch, x.removeprefix("torch."), None), torch.dtype)
+    return "" if known else f"{where} is no dtype"
+
+
+def strides_fit(shape: list[int], strides: list[int]) -> bool:
+    "Do the numbers of a tensor lie one beside the other?"
+    extent = 1 + sum((size - 1)*stride for size, stride in zip(shape, strides, strict=True))
+    return not math.prod(shape) or extent == math.prod(shape)
+
+
+def tensor_kind(x: Any, where: Any) -> str:
+    "What is said of a tensor beside its numbers."
+    why = misfit(x, {"dtype": dtype_kind, "shape": shape_kind, "strides?": [SIZE], "range?": (float, float),
+                     "kept?": SIZE}, where)
+    if why: return why
+    n, kept, strides = math.prod(x["shape"]), x.get("kept", 0), x.get("strides")
+    if strides is not None and (len(strides) != len(x["shape"]) or not strides_fit(x["shape"], strides)):
+        return f"{where} has strides that do not fit its shape"
+    return "" if kept == 0 or 2 <= kept < n else f"{where} has no sample of {kept} numbers"
+
+
+def settings_kind(x: Any, where: Any) -> str:
+    "Plain attributes of a layer, which must not stand in for its methods."
+    why = misfit(x, {str: OneOf(*PLAIN_KINDS, [OneOf(*PLAIN_KINDS)])}, where)
+    return why or next((f"{where} has {name!r:.60}" for name in x if name.startswith("_") or name in NOT_ABOVE), "")
+
+
+def modules_kind(x: Any, where: Any) -> str:
+    "The layers by name, with the model itself under an empty one."
+    why = misfit(x, {str: LAYER}, where) or misfit(x, {"": LAYER}, where)
+    deep = why or next((name for name in x if name.count(".") > DEEPEST), None)
+    return why or (f"{where} has a layer inside {deep.count('.')} others" if deep else "")
+
+
+def encoded_kind(x: Any, where: Any, depth: int = 0) -> str:
+    "What `encoded` returns."
+    kind, content = next(iter(x.items())) if type(x) is dict and len(x) == 1 else (None, None)
+    if kind == "tensor": return misfit(content, SIZE, where)
+    if kind == "plain": return misfit(content, OneOf(*PLAIN_KINDS), where)
+    if depth == DEEPEST or kind not in ("dict", "list", "tuple"): return f"{where} holds what no model is called with"
+    parts = content.values() if kind == "dict" and type(content) is dict else content
+    if kind != "dict" and type(content) is not list: return f"{where} is no {kind}"
+    return next((why for part in parts if (why := encoded_kind(part, where, depth + 1))), "")
+
+
+def inputs_kind(x: Any, where: Any) -> str:
+    "The arguments of a model, by position and by name."
+    why = encoded_kind(x, where)
+    fits = why or [*x] == ["list"] and [[*part] for part in x["list"]] == [["tuple"], ["dict"]]
+    return why or ("" if fits else f"{where} are no arguments")
+
+# %% ../../../nbs/lib/debug/comparing/records.ipynb #5fa84c96
+PLAIN_KINDS = bool, float, str, None
+SIZES = float, float
+LAYER = {"kind": re.compile(r"[^\0\ud800-\udfff]{1,500}", re.DOTALL), "training": bool, "settings": settings_kind,
+         "tensors": {str: {"dtype": dtype_kind, "shape": shape_kind, "buffer": bool, "hash?": str, "norm?": float}}}
+VALUE = {"path": str, "key": SIZE, "alone?": (float, float, OneOf(SIZE, None)), "lost?": SIZES, "pushed?": SIZES}
+CALL = {"name": str, "number": SIZE, "kind": str, "parent": OneOf(SIZE, None), "arguments": [str],
+        "settings": {str: OneOf(*PLAIN_KINDS)}, "in_place": bool, "inner": SIZE, "norms": [(SIZE, float)],
+        "inputs": [VALUE], "output": [VALUE]}
+FACTS_OF_RECORD = {
+    "kind": re.compile("record"), "version": int, "model": str, "versions": {"torch": str}, "device": str,
+    "threads": int, "problems": [str], "by_call": bool, "some": bool, "inputs": OneOf(inputs_kind, None),
+    "inputs_hash": OneOf(str, None), "modules": modules_kind, "calls": [CALL],
+    "tensors": {str: tensor_kind}, "samples": [SIZE]}
+RECORD = FileKind("record of a run", FACTS_OF_RECORD, {"kind": re.compile("record")}, "record of a run",
+                  "record it again", "give a file that hl.record has written")
+ANY = replace(RECORD, facts={}, mark={}, lacks="facts of hooklab, so it is no record of a run")  # or a run in a file
+
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #44b589af
-def open_record(path: str | Path) -> safe_open:
-    "The file to read from, if it is a record or another file of hooklab's."
-    if not Path(path).exists():
-        raise FileNotFoundError(f"there is no file {path}; hl.record(model, path, …) writes a record")
-    f = open_tensors(path, "record of a run", "record it again", "give a file that hl.record has written")
-    if facts_in(f) is not None: return f
-    raise ValueError(f"{path} is a safetensors file, but no record of a run: give a file that hl.record has written")
-
-
 def is_record(x: Any) -> bool:
     "Is this a file that `record` has written? An error if it is none of hooklab's."
     if not isinstance(x, str | Path): return False
-    return facts_in(open_record(x)).get("kind") == "record"
+    if not Path(x).exists():
+        raise FileNotFoundError(f"there is no file {x}; hl.record(model, path, …) writes a record")
+    facts = TensorFile(x, ANY).facts
+    return not misfit(facts, RECORD.mark)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #9d353f04
 class RecordShelf(Shelf):
@@ -55,18 +137,44 @@ class RecordShelf(Shelf):
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
 def _number(v: Value) -> int: return int(v.key[1].partition(" ")[2])
 
+# %% ../../../nbs/lib/debug/comparing/records.ipynb #b82c6f07
+def check_record(file: TensorFile):
+    "An error if what a record says of its calls and of its tensors does not fit together."
+    facts, floats = file.facts, (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    calls, tensors = facts["calls"], facts["tensors"]
+    places = {(call["name"], call["number"]) for call in calls}
+    if not calls or len(places) < len(calls): raise file.damaged("its calls are missing, or are there twice")
+    for i, call in enumerate(calls):
+        if call["name"] not in facts["modules"]: raise file.damaged(f"there is no layer {call['name']!r:.60}")
+        if call["parent"] is not None and call["parent"] not in range(i + 1, len(calls)):
+            raise file.damaged(f"call {i} is inside one that ends before it")
+    values = [v for call in calls for v in [*call["inputs"], *call["output"]]]
+    inputs = keys_in(facts["inputs"])
+    for key in {*inputs, *facts["samples"], *(v["key"] for v in values)}:
+        if str(key) not in tensors: raise file.damaged(f"there is no tensor {key}")
+    for key, about in tensors.items():
+        kept = about.get("kept")
+        if kept is None or kept: file.check(f"value {key}", [kept] if kept else about["shape"], _dtype(about["dtype"]))
+    if any("kept" in tensors[str(key)] for key in inputs): raise file.damaged("it has only samples of its inputs")
+    for v in values:
+        about, lost = tensors[str(v["key"])], v.get("alone", (None,))[-1]
+        if lost is not None and "kept" not in about: file.check(f"lost {lost}", about["shape"], *floats)
+    if facts["samples"]: file.check("samples", (len(facts["samples"]), SAMPLE + 1), torch.float64)
+
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #53e79074
 class Record:
     "A recorded run, as a pass; and what its layers lose to their own precision."
     def __init__(self, path: str | Path, shelf: RecordShelf):
-        self.path, self.shelf, self.file = path, shelf, open_record(path)
-        self.facts = facts_in(self.file)
+        self.path, self.shelf, file = path, shelf, TensorFile(path, RECORD)
+        check_record(file)
+        self.file, self.facts = file.file, file.facts
         self.mine = len(shelf.records)
         shelf.records.append(self)
         self.alone: dict[Value, tuple[Size, Any]] = {}  # as `local_losses` returned it
         self.lost: dict[Value, Size] = {}
         self.pushed: dict[Value, Size] = {}
-        self.samples = {key: row for row, key in enumerate(self.facts["samples"])}
+        rows = self.file.get_tensor("samples").numpy() if self.facts["samples"] else ()
+        self.samples = dict(zip(self.facts["samples"], rows))
         modules = self.facts["modules"]
         self.seen = ModelPass(stand_ins(modules), shelf)
         by_name = dict(self.seen.model.named_modules())
@@ -83,7 +191,7 @@ class Record:
     def _value(self, said: dict) -> Value:
         about = self.about(said["key"])
         v = Value(said["path"], (self.mine, f"value {said['key']}"), _dtype(about["dtype"]), tuple(about["shape"]))
-        if said["key"] in self.samples: v.sample = self.file.get_tensor("samples")[self.samples[said["key"]]].numpy()
+        if said["key"] in self.samples: v.sample = self.samples[said["key"]]
         elif "kept" in about: v.sample = np.full(65, np.nan)
         if "alone" in said:
             *size, key = said["alone"]

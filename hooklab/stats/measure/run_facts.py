@@ -108,9 +108,10 @@ def type_of_optimizer(optimizer: Any) -> str:
 
 
 def plain_number(x: Any) -> Any:
-    "A setting as a file can hold it."
-    if isinstance(x, Tensor): return x.item()
-    return list(x) if isinstance(x, tuple) else x
+    "A setting as a file can hold it; None if it is neither a number nor some of them."
+    if isinstance(x, tuple | list): return [plain_number(part) for part in x]
+    if isinstance(x, Tensor): x = x.item() if x.numel() == 1 and not x.is_meta else None
+    return x if isinstance(x, bool | int | float) else None
 
 
 def version(p: Tensor) -> int:

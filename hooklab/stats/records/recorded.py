@@ -6,21 +6,22 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #687ed9a4
-import json
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-from safetensors.torch import save_file
+import torch
 from torch import Tensor
 
 from ...hooks.distributed import ProcessPlace, TensorPart, place_of
+from ...hooks.files import write_tensors
+from ...hooks.opening import SIZE, FileKind, OneOf, TensorFile, misfit
 from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
+from .moments import HEAD_ROWS, row_names
 from .plots import overview
-from .run_log import RunLog
+from .run_log import LOGGED, RunLog
 from .together import OneOfSeveral, merge_here
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #ea0570df
@@ -155,7 +156,7 @@ class Recorded(OneOfSeveral):
                                   "sample": self.attention.sample, "parts": self.attention.parts,
                                   "place": self.attention.place}
             tables["attention"] = self.attention.tables()
-        save_file(tables, path, {"hooklab": json.dumps(about)})
+        write_tensors(path, {kind: (t.dtype, t.shape) for kind, t in tables.items()}, tables.get, about)
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #fe6ae232
 def facts_of(history: History) -> dict[str, Any]:
@@ -210,6 +211,69 @@ class Records(Recorded):
 
     def __repr__(self): return f"Records: {self.history!r}{self.from_where}"
 
+# %% ../../../nbs/lib/stats/records/recorded.ipynb #6d9b03fe
+STEPS, NUMBER, SETTING = [range(2**53)], OneOf(float, None), OneOf(float, bool, None)
+PLACE = OneOf((range(2, 2**48), range(1, 2**48), SIZE), None)  # of `KeptSteps`
+ROWS = [row_names(counts, hist, samples) for counts in (False, True) for hist in (False, True)
+        for samples in (False, True)]
+
+
+def part_kind(x: Any, where: Any) -> str:
+    "A `TensorPart`."
+    why = misfit(x, ({str: str}, {str: int}, bool), where)
+    return why or ("" if x[0].keys() <= x[1].keys() else f"{where} does not say where it is")
+
+
+def rows_kind(*known: list[str]) -> Callable[[Any, Any], str]:
+    "The names of the numbers in a table."
+    return lambda x, where: "" if x in known else f"{where} are numbers that this version of hooklab does not know"
+
+
+def histories_kind(x: Any, where: Any) -> str:
+    "At least one history, by kind."
+    if type(x) is not dict or not x or x.keys() - HISTORIES.keys(): return f"{where} are no histories"
+    return misfit(x, {kind: HISTORIES[kind] for kind in x}, where)
+
+
+def inputs_kind(x: Any, where: Any) -> str:
+    "The facts of the inputs of a step, by argument."
+    why = misfit(x, {"step": SIZE}, where)
+    return why or misfit({name: of for name, of in x.items() if name != "step"}, {str: INPUT}, where)
+
+
+def output_kind(x: Any, where: Any) -> str:
+    "The facts of an output; of its loss, too, if its kind is known."
+    return misfit(x, OUTPUT | LOSS if isinstance(x, dict) and "kind" in x else OUTPUT, where)
+
+# %% ../../../nbs/lib/stats/records/recorded.ipynb #e37a5d18
+HISTORY = {"names": [str], "rows": rows_kind(*ROWS), "steps": STEPS, "trainable?": OneOf([str], None),
+           "followed?": {str: str}, "turns?": OneOf(SIZE, None), "parts?": {str: part_kind}, "place?": PLACE}
+HISTORIES = {"activations": HISTORY, "gradients": HISTORY, "updates": HISTORY | {"rows": rows_kind(["update", "data"])}}
+LAYER = {"type": str, "leaf": bool, "library?": bool} | {f"{name}?": SETTING for name in (
+    "p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")}
+PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool}
+OPTIMIZER = {"type": str, "n": SIZE, "n_foreign": SIZE, "n_idle": SIZE, "twice": SIZE, "decay": {str: SETTING},
+             "momentum?": SETTING, "maximize?": SETTING}
+INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool} | dict.fromkeys(
+    ("bad", "mean", "std", "low", "high", "samples_apart?", "features?", "widest?", "narrowest?", "farthest?",
+     "varied?"), float)
+OUTPUT = {"step": SIZE, "given": NUMBER, "width": SIZE, "n_rows": SIZE} | dict.fromkeys(
+    ("sums_to_one", "log_sums_to_one", "between", "never_negative"), bool) | dict.fromkeys(
+    ("apart", "size", "largest", "least", "most"), float)
+LOSS = {"kind": str, "sign": int, "labels": [SIZE]} | dict.fromkeys(
+    ("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
+FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
+                "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool}
+ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
+             "place?": PLACE}
+RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str, "run?": FACTS_OF_RUN,
+            "log_steps?": STEPS, "process?": OneOf((SIZE, SIZE, {str: int}), None), "stage?": OneOf([SIZE], None),
+            "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE, "next_step?": range(2**53),
+            "every?": OneOf(range(1, 2**48), None)}
+RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
+               "statistics that ActivationStats has saved", "record it again, or take another copy",
+               "give a file that the save() of an ActivationStats has written")
+
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #05484493
 def file_of(
     path: str | Path, # run.safetensors
@@ -236,20 +300,22 @@ def read_file(
     path: str | Path, # What `save` has written
 ) -> Records:
     "Read what was recorded from one file."
-    with safe_open(path, "pt") as file:
-        about = json.loads((file.metadata() or {}).get("hooklab", "null"))
-        if about is None: raise ValueError(f"{path} has no statistics that ActivationStats has saved")
-        histories = {kind: history_from(kind, facts, file.get_tensor(kind)) for kind, facts in about["facts"].items()}
-        log = None
-        if about.get("log_steps"):
-            log = RunLog()
-            log.fill(about["log_steps"], file.get_tensor("log"), about.get("log_place"))
-        attention = None
-        if heads := about.get("attention"):
-            attention = AttentionHistory()
-            attention.fill(heads["steps"], heads["heads"], file.get_tensor("attention"), heads.get("place"))
-            attention.sample = heads["sample"]
-            attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
+    file = TensorFile(path, RUN)
+    about, floats = file.facts, (torch.float32, torch.float64)
+    histories, log, attention = {}, None, None
+    for kind, facts in about["facts"].items():
+        shape = len(facts["steps"]), len(facts["rows"]), len(facts["names"])
+        histories[kind] = history_from(kind, facts, file.tensor(kind, shape, *floats))
+    if steps := about.get("log_steps"):
+        log = RunLog()
+        log.fill(steps, file.tensor("log", (len(steps), len(LOGGED)), *floats), about.get("log_place"))
+    if heads := about.get("attention"):
+        attention = AttentionHistory()
+        shape = len(heads["steps"]), len(heads["heads"]), len(HEAD_ROWS), max(heads["heads"].values(), default=0)
+        tables = file.tensor("attention", shape, *floats)
+        attention.fill(heads["steps"], heads["heads"], tables, heads.get("place"))
+        attention.sample = heads["sample"]
+        attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
     why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
     found = Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"),
                     attention=attention, **why)
