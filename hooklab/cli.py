@@ -95,9 +95,9 @@ def run_diagnose(args: Namespace) -> None:
     try:
         from hooklab.hooks.files import write_file
         from hooklab.stats.diagnosing.sarif import as_rows, diagnosis_of, sarif, with_page
-        found = diagnosis_of(args.run_file)
+        found = diagnosis_of(args.run_files if len(args.run_files) > 1 else args.run_files[0])
         told = json.dumps(as_rows(found), indent=2) if args.json else with_page(found)
-        log = json.dumps(sarif(found, args.run_file.as_posix()), indent=2)
+        log = json.dumps(sarif(found, args.run_files[0].as_posix()), indent=2)
         if args.sarif: write_file(args.sarif, log.encode())
     except Exception as e: args.parser.exit(2, f"hooklab: {in_one_line(e)}\n")
     print(told, flush=True)
@@ -205,7 +205,8 @@ def add_diagnose(commands: Any):
                            "The exit code is 0 if nothing is, or only notes are told, 1 if something is found, and 2 "
                            "if the file cannot be read. hooklab.ActivationStats.for_diagnosis().on(model, "
                            "optimizer=optimizer) records a run, and its save(path) writes such a file.")
-    diagnose.add_argument("run_file", type=existing, metavar="RUN", help="the file of the run, such as run.safetensors")
+    diagnose.add_argument("run_files", nargs="+", type=existing, metavar="RUN",
+                          help="the file of the run, such as run.safetensors; the files of all its processes, if several")
     diagnose.add_argument("--sarif", type=Path, metavar="FILE", help="write the findings for code scanning, too")
     diagnose.add_argument("--json", action="store_true", help="everything that is found, for programs")
 

@@ -2,6 +2,8 @@
 import copy
 import warnings
 from functools import cache, partial
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
 
 import hooklab as hl
+from hooklab.stats.records.recorded import file_of
 from support.merged import differences, part_of_run, sgd
 from support.processes import failures_in, failures_in_two
 from support.sharded import (
@@ -109,11 +112,50 @@ def check_numbers(s, rank, **options):
     world = dist.get_world_size()
     assert f"of rank {rank} of {world}" in repr(s) and s.history.whose.startswith(f" (rank {rank} of {world}")
     assert any(f"this is rank {rank} of {world}" in text for text in hl.diagnose(s).unknown)
+    folder = saved_apart(s)
     with warnings.catch_warnings(action="error"): s.combine()
-    assert f"of all {world} processes together" in repr(s) and not s.history.whose
-    assert not any("rank" in text for text in hl.diagnose(s).unknown)
-    wrong = differences(s, in_one_process(), **options)
-    assert not wrong, wrong
+    from_files = hl.ActivationStats.load(sorted(folder.glob("run-*-of-*.safetensors"))) if rank == 0 else s
+    for found in (s, from_files):
+        assert f"of all {world} processes together" in repr(found) and not found.history.whose
+        assert not any("rank" in text for text in hl.diagnose(found).unknown)
+        wrong = differences(found, in_one_process(), **options)
+        assert not wrong, wrong
+
+
+def saved_apart(s):
+    "A folder of its own, in which each process has saved its record under the name that `autosave` gives it."
+    folder = [mkdtemp(dir=FOLDER or None) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder)
+    folder = Path(folder[0])
+    s.save(file_of(folder/"run.safetensors", s.process))
+    assert hl.ActivationStats.load(folder/"run.safetensors").process == s.process  # a process finds its own
+    return folder
+
+
+def autosaved(rank):
+    "Each process writes its own file, and what they have been combined to is what `combine` makes of the records."
+    folder = [mkdtemp(dir=FOLDER or None) if rank == 0 else None]
+    dist.broadcast_object_list(folder)
+    file = Path(folder[0])/"run.safetensors"
+    s = hl.ActivationStats().autosave(file, seconds=0)
+    batches = [batch(i, rank) for i in range(steps)]
+    recorded(net(), batches[:3], s)
+    dist.barrier()
+    others = hl.ActivationStats.load(file_of(file, s.process._replace(rank=1 - rank)))
+    with pytest.raises(ValueError, match=f"same place: rank {1 - rank} of 2 and rank {rank} of 2"): others.resume(net())
+    dist.barrier()
+    s = hl.ActivationStats.load(file).autosave(file).resume()
+    recorded(net(), batches[3:], s)
+    assert s.steps == list(range(steps))
+    s.combine()
+    paths = sorted(Path(folder[0]).iterdir())
+    assert [path.name for path in paths] == ["run-0-of-2.safetensors", "run-1-of-2.safetensors"]
+    for order in paths, paths[::-1]:
+        together = hl.ActivationStats.load(order)
+        torch.testing.assert_close(together.history.tables(), s.history.tables())
+        assert together.steps == s.steps and together.combined
+    with pytest.raises(ValueError, match="cannot be combined: .* there are 1 files"): hl.ActivationStats.load(paths[:1])
+    with pytest.raises(ValueError, match="all processes together"): together.resume(net())
 
 
 def llama_in_data_parallel(rank): check_numbers(part_of_run(DistributedDataParallel(llama()), rank, dist.get_world_size()), rank)
@@ -259,7 +301,11 @@ def loss_of_stage(y, target): return torch.nn.functional.cross_entropy(y.flatten
 def pipeline(rank):
     from torch.distributed.pipelining import ScheduleGPipe
     for schedule in None, ScheduleGPipe:
-        s, heads = [record.combine() for record in in_a_pipeline(rank, schedule)]
+        s, heads = in_a_pipeline(rank, schedule)
+        folder = saved_apart(s)
+        s.combine()
+        heads.combine()
+        if rank == 0: assert not differences(hl.ActivationStats.load([*folder.iterdir()]), in_one_process())
         for what in "entropy", "largest_logit": torch.testing.assert_close(heads.values(what), s.attention.values(what))
         wrong = differences(s, in_one_process())
         assert not wrong, wrong
@@ -313,7 +359,7 @@ def prepare(folder):
 
 
 CHECKS = (data_parallel, gradients, no_step_waits, other_layers, sharded, llama_in_data_parallel, llama_fully_sharded,
-          llama_in_tensor_parallel, llama_in_sequence_parallel, no_collective_more, files_and_copies,
+          llama_in_tensor_parallel, llama_in_sequence_parallel, no_collective_more, files_and_copies, autosaved,
           what_cannot_be_merged, optimizers, who_does_not_come, summands, heads_alone, pipeline,
           pipeline_with_the_same_names)
 CHECKS = [check for check in CHECKS if not (ADDS_GRADIENTS and check is llama_fully_sharded)
@@ -367,7 +413,9 @@ if ADDS_GRADIENTS: IN_FOUR = llama_in_data_parallel, llama_in_tensor_parallel, l
 
 
 @pytest.fixture(scope="module")
-def failures_of_four(tmp_path_factory): return failures_in(4, IN_FOUR, tmp_path_factory.mktemp("four"))
+def failures_of_four(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("four")
+    return failures_in(4, IN_FOUR, folder, partial(prepare, folder))
 
 
 @pytest.mark.slow

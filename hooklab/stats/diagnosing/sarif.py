@@ -56,7 +56,7 @@ def sarif(
 
 # %% ../../../nbs/lib/stats/diagnosing/sarif.ipynb #3517db86
 def diagnosis_of(
-    path: str | Path, # What `ActivationStats.save` has written
+    path: str | Path | list, # What `ActivationStats.save` has written; a list of the files of all processes
 ) -> Diagnosis:
     "The diagnosis of a run in a file."
     try: return diagnose(read_records(path))
