@@ -26,6 +26,7 @@ from hooklab.debug import bug_report
 from hooklab.debug.bug_report import global_hooks, report
 from hooklab.exercises import folder as learners_folder
 from hooklab.exercises.notebooks import learner_notebook
+from hooklab.hooks.distributed import ProcessPlace
 from support.checks import REPO
 from support.forks import forked
 
@@ -513,6 +514,18 @@ def test_diagnose_for_programs(diagnosed):
 def test_sarif_that_cannot_be_written(diagnosed):
     code, out, err = diagnosed("sick.safetensors", "--sarif", "no/such/folder.sarif")
     assert (code, out) == (2, "") and "No such file or directory: 'no/such/folder.sarif'" in err
+
+
+def test_the_files_of_all_processes_are_diagnosed_together(diagnosed):
+    for rank in range(2):
+        s = hooklab.ActivationStats.load("sick.safetensors")
+        s.process = ProcessPlace(rank, 2, {})
+        s.save(f"run-{rank}-of-2.safetensors")
+    assert "this is rank 1 of 2" in diagnosed("run-1-of-2.safetensors")[1]
+    code, out, err = diagnosed("run-1-of-2.safetensors", "run-0-of-2.safetensors")
+    assert (code, err) == (1, "") and "certain: no zero_grad" in out and "rank" not in out
+    code, out, err = diagnosed("run-0-of-2.safetensors", "run-0-of-2.safetensors")
+    assert (code, out) == (2, "") and re.fullmatch(r"hooklab: ValueError: these records cannot be combined: .+\n", err)
 
 
 def test_diagnose_says_what_its_exit_codes_mean():

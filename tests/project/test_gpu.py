@@ -1,11 +1,13 @@
 """What only a GPU can show: where tensors are, and that looking never makes the host wait."""
 import copy
+import threading
 
 import pytest
 import torch
 from torch import nn
 
 import hooklab as hl
+from hooklab.stats.autosave import Autosave
 
 pytestmark = pytest.mark.gpu
 
@@ -84,6 +86,35 @@ def test_statistics_do_not_wait(net, x, options):
         try: train(net, x, s, optimizer)
         finally: torch.cuda.set_sync_debug_mode("default")
     assert len(s.stats) == (3 if options.get("every") else 6) and s.history.values("mean").device.type == "cpu"
+
+
+def test_a_copy_of_a_record_does_not_wait(net, x, tmp_path, monkeypatch):
+    "The thread that writes does: it begins when nobody looks any more."
+    go, write = threading.Event(), Autosave.write
+    def write_later(self, *args):
+        go.wait(60)
+        write(self, *args)
+    monkeypatch.setattr(Autosave, "write", write_later)
+    optimizer = torch.optim.SGD(net.parameters(), .01)
+    with hl.ActivationStats.for_diagnosis().autosave(tmp_path/"run.safetensors", seconds=1e6).on(net, optimizer) as stats:
+        for step in range(5):
+            stats.saver.due = 0. if step == 3 else 1e12
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            torch.cuda.set_sync_debug_mode("error" if step == 3 else "default")
+            try: stats.step(loss)
+            finally: torch.cuda.set_sync_debug_mode("default")
+        expected = stats.history.tables()[:4].cpu()
+        go.set()
+        stats.saver.writing.join()
+        found = hl.ActivationStats.load(tmp_path/"run.safetensors")
+        torch.testing.assert_close(found.history.tables(), expected, rtol=0, atol=0, equal_nan=True)
+        assert found.log.values("loss").isfinite().all()
+    with hl.ActivationStats.load(tmp_path/"run.safetensors").resume(net, optimizer) as again:
+        net(x).square().mean().backward()
+        again.step()
+    assert len(again.steps) == 6 and again.history.chunks[0].is_cuda
 
 
 def test_statistics_as_on_a_cpu(net, x):

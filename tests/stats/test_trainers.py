@@ -432,6 +432,24 @@ def test_a_run_that_is_resumed_goes_on_counting(tmp_path):
 
 
 @with_marks(*peers)
+def test_a_record_goes_on_in_a_trainer_that_resumes_and_in_a_new_one(tmp_path, run):
+    "The trainer says which step comes next; one that begins anew goes on where the record ended."
+    file = tmp_path/"run.safetensors"
+    first = run(ActivationStats(every=2).autosave(file), epochs=1)()
+    s = ActivationStats.load(file).autosave(file).resume()
+    run(s, epochs=1)()
+    assert s.steps == [0, 2, 4, 6, 8, 10, 12] == ActivationStats.load(file).steps and s.log.steps == list(range(14))
+    if run is not in_lightning: return
+    first.trainer.save_checkpoint(tmp_path/"run.ckpt")
+    s = ActivationStats.load(file).resume()
+    again = run(s, epochs=2)
+    given = {"ckpt_path": tmp_path/"run.ckpt", "weights_only": False}
+    again.begin = lambda: again.trainer.fit(again.model, DataLoader(samples(), bs), **given)
+    again()
+    assert s.steps == [0, 2, 4, 6, 8, 10, 12] and s.log.steps == list(range(14))  # 7 to 13 were made again
+
+
+@with_marks(*peers)
 def test_trainers_without_our_callback_are_what_they_were(tmp_path):
     "`train` of Transformers ends our callbacks and no others, and keeps its name and its arguments."
     import inspect
