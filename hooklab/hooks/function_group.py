@@ -72,9 +72,7 @@ def layers_within(model: nn.Module, names: Any) -> set[str] | None:
     "The names of the layers whose calls are wanted; None for all. The model itself has the empty name."
     asked = list(names) if isinstance(names, list | tuple) else [names]
     if "*" in asked: return None
-    inner = [what for what in asked if what != ""]
-    picked = set(layers(model, *inner)) if inner else set()
-    return picked | {""} if "" in asked else picked
+    return set(layers(model, *asked)) if asked else set()
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #beed213a
 class Unseen:

@@ -196,7 +196,7 @@ def hook_calls(
     names: Any = "*", # In which layers: names, patterns, types or functions as in `layers`; `""` is the model itself
     f: Callable[[FunctionCall], Any] | None = None, # What it returns is kept in place of the call
     detach: bool = True, # Keep copies without history; False keeps the tensors themselves, in the graph
-    keep: int | None = None, # How many calls of one function in one layer; by default all of the pass
+    keep: int | None = None, # How many calls of one function in one layer, of one pass; by default all of it
     *,
     kind: str = "forward", # `backward` waits for the gradient of the output, and adds it to the call as `gradient`
 ) -> CallHooks: # On until its `with` ends or it is removed; the calls of the last pass in order, and `by_name`

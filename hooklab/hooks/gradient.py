@@ -243,3 +243,38 @@ class GradientCall:
         self._listen(t.grad_fn.register_prehook, self.at_output, [place], changed, False)
         self._listen(base.register_prehook, self.at_base, at_base, changed, True)
         return changed, base
+
+# %% ../../nbs/lib/hooks/gradient.ipynb #5d0c1d02
+class RecordedGradients(GradientCall):
+    "Also listens to what the call does in a backward pass that is recorded, when a later pass goes through that."
+    def __init__(
+        self,
+        out: Any, # As for `GradientCall`, and so are the next two
+        done: Callable,
+        entrance: Entrance,
+        begins: Callable, # Called when the first gradients of a pass arrive, before any is added to a `.grad`
+    ):
+        self.begins, self.parts, self.first_node = begins, [], 0
+        super().__init__(out, done, entrance)
+
+    def _next(self):
+        if self.task == torch._C._current_graph_task_id(): return
+        self.begins()
+        self.parts, self.first_node = [], torch._C._autograd._get_sequence_nr()
+        super()._next()
+
+    def _add(self, number, g):
+        super()._add(number, g)
+        if g is not None and torch.is_grad_enabled(): self.parts.append(g)
+
+    def _finish(self):
+        super()._finish()
+        self.parts = []  # they hold the graph, and the graph holds this
+
+    def listen_again(self, grad_out: Any, done: Callable):
+        "To be called in `done`: call another with what a later pass gives back to this one."
+        recorded = [g for g in self.parts if g.requires_grad]
+        if not recorded: return
+        entrance = Entrance(tuple(tensors(grad_out)))
+        entrance.first_node = self.first_node
+        RecordedGradients(recorded, done, entrance, self.begins)

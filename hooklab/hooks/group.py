@@ -204,7 +204,7 @@ def none_ran(names: list[str]) -> str:
 
 def _silence(silent: list) -> str:
     reasons = {}
-    for h in silent: reasons.setdefault(h.why_silent(), []).append(h.name)
+    for h in silent: reasons.setdefault(h.why_silent(), []).append(h.name or "(model)")
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
 
 # %% ../../nbs/lib/hooks/group.ipynb #6c915fb2

@@ -41,7 +41,7 @@ class Hook(GradientHook):
         kind: str | None = None, # `forward`, `forward_pre`, `backward` or `backward_pre`, instead of `is_forward`
         name: str | None = None, # The name of the layer in messages
         root: nn.Module | None = None, # The model: each time it is called, a pass begins
-        keep: int | None = None, # How many calls to keep; by default those of this pass; without `root`, the last
+        keep: int | None = None, # How many calls to keep: of one pass (all of them), or without `root` of all (1)
         **options: bool, # `with_kwargs`, `prepend` and `always_call`, as in torch
     ):
         group = HookGroup(hook_func, is_forward, detach, cpu, gather, kind=kind, root=root, keep=keep, **options)
@@ -162,7 +162,7 @@ class Hook(GradientHook):
         seen = shape_text(getattr(self._calls[-1], "value", self._calls[-1])) if self._calls else "nothing yet"
         if self.removed and not self._calls: seen = "nothing stored"
         removed = ["removed"] if self.removed else []
-        return f"Hook {self.name}: {', '.join([self.layer_type, self.group.kind, *removed, calls, seen])}"
+        return f"Hook {self.name or '(model)'}: {', '.join([self.layer_type, self.group.kind, *removed, calls, seen])}"
 
 # %% ../../nbs/lib/hooks/hook.ipynb #99e97e18
 class MemberHook(Hook):

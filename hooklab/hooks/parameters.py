@@ -37,7 +37,7 @@ class ParameterGroup(TensorGroup):
         super().__init__(f, kind, quiet)
         self.model, self.now = weakref.ref(model), {}
         names = names if isinstance(names, list | tuple) or names is None else [names]
-        self.below = [""] if names is None else [f"{name}." for name in layers(model, *names)]
+        self.below = [""] if names is None else [f"{name}." if name else "" for name in layers(model, *names)]
 
     def found(self) -> dict[str, Tensor]:
         "The parameters that are trained, by name; a shared one is listed once."

@@ -77,15 +77,16 @@ def layers(
     model: nn.Module, # The model to pick from
     *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns (`layer?.*.conv*`), types, functions
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
-    "The layers of `model` that fit any of `what`; without `what`, all that can run."
+    "The layers of `model` that fit any of `what`; without `what`, all that can run. `\"\"` is the model itself."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     refuse_opaque(model)
     named = named_layers(model)
-    tests = [_test(w) for w in what] or [lambda name, m: runs(m)]
+    inner = [w for w in what if not (isinstance(w, str) and w == "")]  # no pattern and no type fits the model itself
+    tests = [_test(w) for w in inner] or [lambda name, m: not what and runs(m)]
     hits = [[test(name, m) for test in tests] for name, m in named]
-    for i, w in enumerate(what):
+    for i, w in enumerate(inner):
         if not any(hit[i] for hit in hits): raise LookupError(_no_layer(w, named, model))
-    picked = {}
+    picked = {} if len(inner) == len(what) else {None: ("", unwrap(model))}
     for (name, m), hit in zip(named, hits):
         if any(hit): picked.setdefault(id(m), (name, m))  # a layer with two names is picked once
     return dict(picked.values())

@@ -8,6 +8,7 @@ __all__ = ['map_tensors', 'named_tensors', 'tensors', 'shape_text']
 # %% ../../nbs/lib/hooks/tree.ipynb #8b328c81
 import copy
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -67,6 +68,9 @@ def _filled(x, parts: dict, put: Callable):
     "A copy of the container `x` with other parts. The rest, such as an attribute of a subclass, stays."
     new = copy.copy(x)
     for name, part in parts.items(): put(new, name, part)
+    # the class of a ModelOutput enters its fields itself, those that are None last
+    if isinstance(new, OrderedDict) and list(new) != list(parts):
+        for name in parts: new.move_to_end(name)
     return new
 
 # %% ../../nbs/lib/hooks/tree.ipynb #b30d2a51

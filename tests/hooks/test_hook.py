@@ -1,5 +1,6 @@
 """The promises of the engine, one by one. Sweeps over real models are in test_hook_models.py."""
 import copy
+import dataclasses
 import gc
 import io
 import pickle
@@ -723,3 +724,96 @@ def test_a_feature_that_cannot_be_copied_stops_no_model(names, left, x):
         warnings.simplefilter("always")
         for _ in range(3): assert torch.equal(extract(x)["2"], y)
     assert len(said) == len(left) and all("1: what it returned cannot be copied" in str(w.message) for w in said)
+
+
+class Outputs(OrderedDict):
+    "As the outputs of transformers' models are: a field that is None is no item, and items are never removed."
+    def __post_init__(self):
+        for f in dataclasses.fields(self):
+            if (value := getattr(self, f.name)) is not None: self[f.name] = value
+
+    def __setitem__(self, name, value):
+        super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+    def __setattr__(self, name, value):
+        if name in self.keys() and value is not None: super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+    def __reduce__(self):
+        make, _, *rest = super().__reduce__()
+        return make, tuple(getattr(self, f.name) for f in dataclasses.fields(self)), *rest
+
+    def __delitem__(self, *args): raise TypeError("fields are not removed")
+    pop = update = setdefault = __delitem__
+
+
+@dataclass
+class WithRequired(Outputs):
+    hidden: Tensor
+    second: Tensor | None = None
+    third: Tensor | None = None
+
+
+class GivesOutputs(nn.Module):
+    def __init__(self, cls):
+        super().__init__()
+        self.cls, self.a, self.b = cls, nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x): return self.cls(hidden=self.a(x), second=self.b(x))
+
+
+@pytest.mark.parametrize("used", ["hidden", "second"])
+def test_gradients_of_a_model_output_are_one_also_where_a_required_field_has_none(used, x):
+    model = GivesOutputs(WithRequired)
+    with hl.hook_output(model, grad=True) as h, hl.Hook(model, lambda m, g: g, kind="backward_pre") as pre:
+        model(x)[used].sum().backward()
+    for stored in (h.stored, pre.stored):
+        assert type(stored) is WithRequired and list(stored) == ["hidden", "second"] and stored.third is None
+        for name in ("hidden", "second"):
+            assert stored[name] is getattr(stored, name)
+            if name == used: assert torch.equal(stored[name], torch.ones(2, 4))
+            else: assert stored[name] is None
+
+
+def test_a_model_output_keeps_the_order_of_its_fields():
+    one = WithRequired(torch.ones(1), torch.ones(2), torch.ones(3))
+    nones = iter([None, *hl.tensors(one)[1:]])
+    made = hl.map_tensors(lambda t: next(nones), one)
+    again = hl.map_tensors(torch.neg, made)
+    assert type(again) is WithRequired and list(again) == ["hidden", "second", "third"]
+    assert again.hidden is None and [t.numel() for t in hl.tensors(again)] == [2, 3]
+
+
+# 13. The model itself, by its empty name
+
+def test_the_model_itself_has_the_empty_name_everywhere(net, x):
+    assert hl.layers(net, "") == {"": net} and "" not in hl.layers(net, "*", nn.Module, lambda name, m: True)
+    assert list(hl.layers(torch.nn.DataParallel(net), "")) == [""] and hl.layers(nn.DataParallel(net), "")[""] is net
+    first = next(iter(hl.layers(net)))
+    assert list(hl.layers(net, first, "")) == ["", first]
+    with pytest.raises(LookupError, match="'nowhere'"): hl.layers(net, "", "nowhere")
+    with hl.hook_outputs(net, names=["", first]) as h, hl.hook_outputs(net, names="", grad=True) as g:
+        for _ in range(2): out = net(x)
+        out.sum().backward()
+    assert torch.equal(h.by_name[""], out) and h[""].n_calls == 1 and torch.equal(g[""].stored[0], torch.ones_like(out))
+    assert repr(h[""]).startswith("Hook (model): ") and not hl.hooks_on(net)
+    assert torch.equal(hl.FeatureExtractor(net, [""])(x)[""], out)
+    with hl.edit_output(net, lambda m, given, out: out*0, names=""): assert not net(x).any()
+    with hl.parameter_hooks(net, names="") as each: net(x).sum().backward()
+    assert [h.name for h in each] == [name for name, p in net.named_parameters() if p.requires_grad]
+    with pytest.warns(HookWarning, match=r"^\(model\): hooked, but never called"), hl.hook_outputs(net, names=""): pass
+
+
+# 14. How many calls are kept
+
+def test_keep_counts_within_a_pass_where_a_model_is_the_root_and_over_all_calls_without_one(x):
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    with (hl.hook_outputs(model, names="1", keep=50) as by_name,
+          hl.hook_outputs(hl.layers(model, "1", "2"), keep=50) as all_passes,
+          hl.Hook(model[1], lambda m, i, o: o, keep=50) as one, hl.hook_calls(model, torch.relu, keep=50) as calls):
+        for i in range(60): model(x + i)
+    assert len(by_name["1"].calls) == 1 and len(calls) == 1  # a pass is a call of the model
+    assert list(all_passes.by_name) == ["1", "2"] and len(one.calls) == 50
+    for name in ("1", "2"): assert len(all_passes[name].calls) == 50
+    assert torch.equal(all_passes["1"].calls[0], model[:2](x + 10)) and all_equal(all_passes["1"].calls, one.calls)

@@ -7,6 +7,7 @@ __all__ = ['NonFiniteError']
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #4920cf45
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from .numbers import FINE, INF, MASK, NAN, Numbers, Sight, described, worst
@@ -16,13 +17,14 @@ from ...hooks.select import first_few
 class Call:
     "One call of a layer: the numbers of its inputs and outputs, and of their gradients."
     __slots__ = ("hook", "parent", "depth", "n_call", "n_pass", "part", "entrance",
-                 "inputs", "unjoined", "outputs", "grad_in", "grad_out", "bad")
+                 "inputs", "unjoined", "outputs", "grad_in", "grad_out", "bad", "of", "given", "gave")
     def __init__(self, hook, parent, n_pass, part=None):
         self.hook, self.parent, self.n_pass, self.depth = hook, parent, n_pass, parent.depth + 1 if parent else 0
         self.part = part  # the microbatch, in a pipeline
         hook.n_calls += 1
         self.n_call, self.inputs, self.outputs, self.bad = hook.n_calls, [], [], False
         self.unjoined = []  # the output of a layer of tensor parallelism before it is joined
+        self.of = None  # the call whose gradients this one computed, in a backward pass that was recorded
 
     def around(self):
         "The calls that this one is a part of, innermost first."
@@ -30,6 +32,20 @@ class Call:
         while call:
             yield call
             call = call.parent
+
+    def again(self, parent: "Call | None") -> "Call":
+        "What this call does in a recorded backward pass: `given` the gradient of its output, it `gave` another one."
+        call = copy(self)
+        call.of, call.parent, call.bad = self, parent, self.top.bad
+        call.given = call.gave = ()
+        return call
+
+    def behind(self):
+        "The calls whose gradients this one computed: of a recorded pass, then of the forward pass."
+        call = self.of
+        while call:
+            yield call
+            call = call.of
 
     @property
     def top(self) -> "Call":
@@ -123,7 +139,8 @@ def blame_maker(
         poisoned = [name for name, numbers in held.items() if worst(numbers, inf=False)]
         if poisoned: kind, how = "parameters", f"made by {maker.layer}, whose {first_few(poisoned, 8)} holds NaN,"
         if worst(maker.inputs, inf=True) == MASK: how += " from the -inf in its input,"
-    head = f"{word(made)} {how} in the {direction} pass (pass {maker.n_pass}, call {maker.n_call})"
+    passes = f"{direction} pass through its own backward pass" if maker.of else f"{direction} pass"
+    head = f"{word(made)} {how} in the {passes} (pass {maker.n_pass}, call {maker.n_call})"
     rows = {"input": described(maker.inputs), **held, "output": described(maker.outputs), **gradients}
     return verdict(head, rows, carriers, kind=kind, layer=maker.hook.name, direction=direction,
                    n_pass=maker.n_pass, n_call=maker.n_call)
@@ -177,9 +194,13 @@ def blame_backward(
     sight: Sight, # How the model is looked at
     calls: list[Call], # The calls that gradients reached, in this order
     bad: dict[str, list[Numbers]], # Gradients of parameters that this pass made bad, by name
+    slopes: dict[str, tuple[int, list[Numbers]]], # What came to gradients of parameters of an earlier pass, and when
+    n_pass: int, # Which pass it is
 ) -> NonFiniteError | None:
     "Whom to blame for a backward pass."
-    reached = {c: sight.worst(c.grad_out) for c in calls}
+    came = {c: sight.worst(c.grad_out) for c in calls}
+    slopes = {name: (when, numbers) for name, (when, numbers) in slopes.items() if sight.worst(numbers)}
+    reached = reached_by(sight, came, slopes)
     own = gradients_by_layer(sight, reached, bad)
 
     def leaving(call):  # a first layer has no gradient to pass on
@@ -188,20 +209,80 @@ def blame_backward(
     innermost_first = sorted(calls, key=lambda c: -c.depth)
     makers, carriers = judge(innermost_first, reached.get, lambda c: sight.worst(leaving(c)), inf_excuses=True)
     first = min(makers, key=calls.index, default=None)
-    from_loss = [c for c in calls if reached[c] and not c.parent]
-    if from_loss and (not first or first.top in from_loss): return blame_loss(from_loss[0], makers + carriers)
+    name, (when, numbers) = min(slopes.items(), key=lambda item: item[1][0], default=("", (0, [])))
+    if name and not any(came[c] or c in makers for c in calls[:when]):
+        return blame_loss(f"the gradient of {name}", {"gradient of that gradient": numbers}, makers + carriers, n_pass)
+    from_loss = [c for c in calls if came[c] and not c.parent]
+    if from_loss and (not first or first.top in from_loss):
+        call = from_loss[0]
+        to = "the gradient of the input" if call.of else "the output"
+        rows = {"gradient of input": call.gave, "gradient of that gradient": call.grad_out} if call.of else {
+            "output": call.outputs, "gradient of output": call.grad_out}
+        return blame_loss(f"{to} of {call.layer}", rows, makers + carriers, call.n_pass)
+    if any(c.of for c in calls):  # it may have come from aside, and have been swallowed where it came to
+        shown = next((c for c in calls if came[c]), None) if not first else None
+        if shown: return blame_recorded(sight, shown.parent, shown.grad_out, calls, came, reached, carriers)
+        if first and any(first in c.around() for c in calls):
+            return blame_recorded(sight, first, leaving(first), calls, came, reached, carriers)
     if not first: return None
-    gradients = {"gradient of output": first.grad_out, "gradient of input": first.grad_in}
-    gradients |= own.get(first.hook.name, {})
-    return blame_maker(sight, first, leaving(first), "backward", calls, carriers, gradients)
+    return blame_maker(sight, first, leaving(first), "backward", calls, carriers,
+                       gradient_rows(first) | own.get(first.hook.name, {}))
 
 
-def blame_loss(call: Call, carriers: list[Call]) -> NonFiniteError:
-    "The verdict on a loss whose gradient is bad when it reaches the model."
-    head = (f"{word(call.grad_out)} in the gradient that the loss gave to the output of {call.layer} "
-            f"(pass {call.n_pass}): no layer made it")
-    rows = {"output": call.outputs, "gradient of output": call.grad_out}
-    return verdict(head, rows, carriers, kind="loss", direction="backward", n_pass=call.n_pass)
+def blame_loss(to: str, rows: dict[str, list[Numbers]], carriers: list[Call], n_pass: int) -> NonFiniteError:
+    "The verdict on a loss that is to blame for the last of the rows: the gradient that it gave to something."
+    head = f"{word([*rows.values()][-1])} in the gradient that the loss gave to {to} (pass {n_pass}): no layer made it"
+    return verdict(head, rows, carriers, kind="loss", direction="backward", n_pass=n_pass)
+
+# %% ../../../nbs/lib/debug/nan/blame.ipynb #5d0c1b02
+def gradient_rows(call: Call) -> dict[str, list[Numbers]]:
+    "The rows of a report with the gradients of a call."
+    if not call.of: return {"gradient of output": call.grad_out, "gradient of input": call.grad_in}
+    return {"gradient of output": call.given, "gradient of input": call.gave,
+            "gradient of that gradient of input": call.grad_out, "gradient of that gradient of output": call.grad_in}
+
+
+def reached_by(
+    sight: Sight, # How the model is looked at
+    came: dict[Call, int], # How bad the gradient is that came to each call
+    slopes: dict[str, Any], # The gradients of parameters to which a bad gradient came, by name
+) -> dict[Call, int]: # The same, with what comes to gradients of parameters, and to what is inside of a call
+    "How bad the gradients are that reach each call."
+    reached = came.copy()
+    for c in came:
+        if not c.of: continue
+        inside = "" if c.hook.name == "(model)" else f"{c.hook.name}."
+        if any(name.startswith(inside) for name in slopes): reached[c] = NAN
+        bad = max(reached[c], sight.worst(c.grad_in))
+        for call in c.behind():
+            if call in reached: reached[call] = max(reached[call], bad)
+    return reached
+
+
+def blame_recorded(
+    sight: Sight, # How the model is looked at
+    around: Call, # The innermost call that got fine gradients and gave bad ones, though no call inside of it made them
+    made: list[Numbers], # What is bad
+    calls: list[Call], # The calls that gradients reached, in this order
+    came: dict[Call, int], # How bad the gradient is that came to each call
+    reached: dict[Call, int], # How bad what reached it is
+    carriers: list[Call], # Those that passed it on
+) -> NonFiniteError:
+    "The verdict on a container, in a pass through an earlier one: a layer may have given them to its input directly."
+    shown = next((c for c in calls if came[c] and around in c.around()), None)
+    where = {id(n) for n in (shown.outputs if shown else around.inputs)}
+    makers = [c for c in calls if c.of and not around.of and not reached[c] and where & {id(n) for n in c.inputs}]
+    makers = [c for c in makers if not any(c in other.around() for other in makers)]
+    if len({c.hook for c in makers}) == 1:
+        return blame_maker(sight, makers[0], made, "backward", calls, carriers, gradient_rows(makers[0]))
+    who = f"in {around.layer}, by one of its layers or between them,"
+    its_own = any(shown in c.behind() and not reached[c] for c in calls)
+    if its_own: who = f"by {shown.layer} or after it in {around.layer},"
+    if makers: who = f"by {' or '.join(dict.fromkeys(c.layer for c in makers))}"
+    head = f"{word(made)} made {who} in the backward pass through an earlier one (pass {around.n_pass})"
+    if shown: head += f"; it shows first in the gradient of the output of {shown.layer}"
+    return verdict(head, gradient_rows(shown or around), carriers, kind="between layers", layer=around.hook.name,
+                   direction="backward", n_pass=around.n_pass, n_call=around.n_call)
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #f7fa3e77
 def gradients_by_layer(

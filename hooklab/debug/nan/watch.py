@@ -18,16 +18,17 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from .blame import Call, NonFiniteError, blame_backward, blame_exchange, blame_forward, verdict, word
-from .numbers import Numbers, Sight, described
+from .backward import BackwardPass
+from .blame import Call, NonFiniteError, blame_forward, verdict, word
+from .numbers import Sight
 from .processes import Peers, UnjoinedGradients, first_sign, peers_of, unjoined_outputs
 from .second_look import add_call, culprit_in
 from ...hooks.copies import HookWarning
 from ...hooks.distributed import Microbatch, running_microbatch
-from ...hooks.gradient import Entrance, GradientCall
+from ...hooks.gradient import Entrance, RecordedGradients
 from ...hooks.group import Group, none_ran
 from ...hooks.layer_hook import LayerHook, listen
-from ...hooks.select import layers, runs, unwrap
+from ...hooks.select import first_few, layers, runs, unwrap
 from ...hooks.tree import tensors
 
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #198f41a6
@@ -81,59 +82,6 @@ class ForwardPass:
         for n in numbers: n.tensor = None
         return found, calls, given
 
-# %% ../../../nbs/lib/debug/nan/watch.ipynb #18c9f1ab
-class BackwardPass:
-    "Collects the gradients of calls, and judges them when the backward pass is over."
-    def __init__(self, sight: Sight, ended: Callable):
-        self.sight, self.part, self.calls, self.known = sight, None, [], {}
-        self.unjoined = {}  # by name, gradients of parameters before they are joined with those of other processes
-        self.bad = {}  # by name, gradients of parameters that were found to be bad
-        queue = torch.autograd.Variable._execution_engine.queue_callback
-        queue(partial(queue, partial(ended, self)))  # behind what others queue until the pass is over
-
-    def add(self, call: Call, grad_in: list, grad_out: Any):
-        "The gradients of a call are there."
-        call.grad_in = self.sight.numbers_of(grad_in, self.known)
-        call.grad_out = self.sight.numbers_of(grad_out, self.known)
-        self._look([n for n in call.grad_in + call.grad_out if n.tensor is not None])
-        self.calls.append(call)
-        self.part = call.part
-
-    def add_unjoined(self, name: str, gradients: list):
-        "The gradient of a parameter is there, as this process computed it."
-        self.unjoined[name] = self.sight.numbers_of(gradients, {})
-        self._look(self.unjoined[name])
-
-    def _look(self, new: list[Numbers]):
-        "Read what is on the CPU, and let go of the tensors."
-        if all(n.tensor.is_cpu for n in new):  # nothing to wait for
-            self.sight.read(new)
-            if self.sight.worst(new): described(new)
-        for n in new: n.tensor = None
-
-    def judged(self, spoiled: set[str], n_pass: int, alone: bool) -> NonFiniteError | None:
-        "The verdict of a process that works alone, or of one of several; `spoiled` are gradients that were bad before."
-        sight = self.sight
-        gradients = {name: p.grad for name, p in sight.parameters() if p.grad is not None}
-        if not self._is_bad(gradients): return None
-        looks = {name: sight.closer(g) for name, g in gradients.items()}
-        self.bad = {name: numbers for name, numbers in looks.items() if sight.worst(numbers)}
-        if any(c.top.bad for c in self.calls): return None  # the forward pass was reported
-        # a gradient that is already NaN stays NaN whatever is added
-        new = {name: numbers for name, numbers in self.bad.items() if name not in spoiled}
-        here = new if alone else {name: own for name, own in self.unjoined.items() if sight.worst(own)}
-        found = blame_backward(sight, self.calls, here)
-        return blame_exchange(n_pass, new) if not found and new and not alone else found
-
-    def _is_bad(self, gradients: dict[str, Tensor]) -> bool:
-        "Is any number bad that was collected, or, as their norm shows, any of these gradients of parameters?"
-        numbers = self.sight.norm(list(gradients.values()))
-        numbers += [n for c in self.calls for n in c.grad_in + c.grad_out]
-        numbers += [n for own in self.unjoined.values() for n in own]
-        self.sight.read(numbers)
-        self.sight.warn_of_left_out()
-        return self.sight.worst(numbers) > 0
-
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #4d029aa3
 class WatchedLayer(LayerHook):
     "Tells the watch when a call of its layer begins and ends."
@@ -162,8 +110,9 @@ class NanWatch(Group):
         self.open = {}  # by thread, the calls that have not ended
         self.top = None  # the outermost call that ended last
         self.layers_ran = None  # whether layers in the model ran; None before a pass has ended without an error
+        self.warned = False  # whether a warning was given of what `.grad` held before
         self.looking_again = False  # whether a layer runs for a second look, which is no call of the model
-        self.spoiled = set()  # parameters whose gradients were bad after the last backward pass
+        self.spoiled = None  # parameters whose gradients were bad after the last backward pass, if there was one
         self.unjoined_gradients = UnjoinedGradients(self._unjoined_gradient_came) if gradients and self.peers else None
         self.unjoined_outputs, self.uncompiled = None, ExitStack()
         if runs(model): named = {"(model)": model} | named
@@ -202,7 +151,7 @@ class NanWatch(Group):
         if call is None: return
         try:
             if call.entrance and not (rerun and hook.recorded) and any(t.requires_grad for t in tensors(output)):
-                GradientCall(output, partial(self._gradients_came, call), call.entrance)
+                RecordedGradients(output, partial(self._gradients_came, call), call.entrance, self._in_backward)
         except Exception as e: hook.left_alone(e)
         call.entrance = None
         if rerun: return
@@ -228,6 +177,7 @@ class NanWatch(Group):
         if self.peers:
             self.peers.raise_if_stopped()
             self.peers.pass_begins(self.n_pass, part)
+        if self.backward: self.backward.let_go()
         self.forward, self.backward = ForwardPass(self.sight, part), None  # a pass that broke may have left its own
         return True
 
@@ -245,25 +195,47 @@ class NanWatch(Group):
         finally: self.looking_again = False
         if culprit: add_call(found, *culprit)
 
-    def _gradients_came(self, call: Call, _, *gradients):
+    def _gradients_came(self, call: Call, passing: RecordedGradients, *gradients):
         if call.hook.removed: return
         *grad_in, grad_out = gradients
-        self._in_backward().add(call, grad_in, grad_out)
+        backward = self._in_backward()
+        backward.add(call, grad_in, grad_out)
+        if not torch.is_grad_enabled(): return
+        try: backward.listen_again(call, passing, grad_out, self._gradients_came)
+        except Exception as e: call.hook.left_alone(e)
+
+    def _slope_came(self, name: str, _, gradients: list):
+        if not self.closed: self._in_backward().add_slope(name, gradients)
 
     def _unjoined_gradient_came(self, name: str, _, gradients: list):
         if not self.closed: self._in_backward().add_unjoined(name, gradients)
 
     def _in_backward(self) -> BackwardPass:
-        if self.backward is None: self.backward = BackwardPass(self.sight, self._backward_ends)
+        if self.backward is None:
+            self.backward = BackwardPass(self.sight, self._backward_ends)
+            if torch.is_grad_enabled(): self.backward.listen_to_parameters(self._slope_came)
         return self.backward
 
     def _backward_ends(self, backward: BackwardPass):
         if self.backward is not backward: return  # a forward pass has begun since, or the watch is off
         self.backward = None
-        found = backward.judged(self.spoiled, self.n_pass, alone=not self.peers)
+        found = backward.judged(self.n_pass, alone=not self.peers)
+        backward.let_go()
+        self._note_old(backward)
         self.spoiled = set(backward.bad)
         if found: self.reporter.report(found, backward.part, backward.calls)
         self._pass_is_judged(backward.part, "backward")
+
+    def _note_old(self, backward: BackwardPass):
+        "Warn, once, of a gradient that was bad before this pass, and not because of an earlier one that was watched."
+        old = {name: n for name, n in backward.added_to_old().items() if name not in (self.spoiled or ())}
+        if not old or self.warned: return
+        self.warned = True
+        when = "this watch" if self.spoiled is None else f"pass {self.n_pass}"
+        made = word([n for numbers in old.values() for n in numbers])
+        where = f"the `.grad` of {first_few(list(old), 4)} held {made} before {when}"
+        warnings.warn(f"find_nan: {where}, and what is added to it stays {made}: call zero_grad() first", HookWarning,
+                      stacklevel=2)
 
     def _pass_is_judged(self, part: Microbatch | None, direction: str):
         if not self.peers: return
@@ -303,6 +275,7 @@ class NanWatch(Group):
         if self.unjoined_outputs: self.unjoined_outputs.close(report=False)
         if self.peers: self.peers.close()
         self.peers = self.reporter.peers = self.unjoined_gradients = self.unjoined_outputs = None
+        if self.backward: self.backward.let_go()
         self.sight.model = self.top = self.forward = self.backward = None
         self.open = {}
         if in_context and report and not self.n_pass:
