@@ -18,7 +18,7 @@ from .findings import Verdict, put_in_words, root_of, rows_and_proof, words
 from .judging import EPS, Trial, difference, rounding_noise, size_of
 from .losses import losses
 from .pairing import Pairs, paired
-from .passes import ModelPass
+from .passes import ModelPass, numbers_in
 from .records import is_record
 from .records_compared import compare_records
 from .second_look import second_look
@@ -158,8 +158,8 @@ def compiled_row(
         args, kwargs = copied(inputs)
         with torch.compiler.set_stance("default"): result = call(m) if call else m(*args, **kwargs)
         for path, t in named_tensors(result):
-            v = plain.get(path)
-            if v is None or v.shape != tuple(t.shape): continue
+            v, t = plain.get(path), numbers_in(t)
+            if v is None or t is None or v.shape != tuple(t.shape): continue
             apart, whole = size_of(difference(shelf.get(v.key), t)), size_of(shelf.get(v.key))
             noise = rounding_noise(lost[v], whole, EPS[v.dtype], EPS[v.dtype]) if v in lost else whole
             found.append((apart.over(noise), apart.rms/(whole.rms or 1.), noise.rms/(whole.rms or 1.)))

@@ -67,7 +67,7 @@ class Verdict:
             if part.a.key == part.b.key: continue
             one, other = part.for_b(self.shelf.get(part.a.key)), self.shelf.get(part.b.key)
             apart, whole = size_of(difference(one, other)), size_of(one)
-            if apart.rms or one.dtype != other.dtype: equal = False
+            if apart.rms or part.a.dtype != part.b.dtype: equal = False
             worst = max(worst, apart.share_of(whole))
         return worst, equal
 

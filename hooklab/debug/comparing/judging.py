@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .forcing import run_forced
 from .pairing import Pair
-from .passes import LayerCall, ModelPass
+from .passes import FLOAT4, FLOAT8, LayerCall, ModelPass
 from .places import Stop, TensorPlace, stops_of, with_containers
 from ...hooks.float64 import widened
 
@@ -71,9 +71,12 @@ EPS = {torch.float64: 2.**-52, torch.float32: 2.**-23, torch.float16: 2.**-10, t
        torch.complex128: 2.**-52, torch.complex64: 2.**-23, torch.complex32: 2.**-10}
 
 
+FEW_BITS = {dtype: torch.finfo(dtype).eps for dtype in FLOAT8} | {FLOAT4: .5}  # parameters are never computed in them
+
+
 def eps(dtype: torch.dtype) -> float:
     "The last bit of 1 in a dtype; 0 where numbers are exact."
-    return EPS.get(dtype, 2.**-3 if dtype.is_floating_point else 0.)
+    return EPS[dtype] if dtype in EPS else FEW_BITS.get(dtype, 0.)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #ef4a1b14
 def rounding_noise(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
