@@ -156,7 +156,7 @@ class BackwardTrial:
     "From the gradients of two models to rows."
     def __init__(self, trial: Trial, backward: Callable[[Any], Tensor]):
         self.trial, self.backward, self.limit, self.owned = trial, backward, FAULT, {}
-        self.is_cut, self.first = True, None # Is each layer given gradients? If not: whose differ first, from the loss on
+        self.is_cut, self.first = True, None # Is each layer given gradients? And whose differ first, from the loss on
         self.a, self.b = self._noted()
         self.forced = self._forced()
         seen = set()
@@ -192,9 +192,9 @@ class BackwardTrial:
     def _as_they_are(self, error: Exception) -> list[tuple[dict, dict]]:
         "The gradients where the graph cannot be cut, as in a model that computes gradients itself."
         self.is_cut = False
-        self.trial.problems.append("The layers cannot be given gradients one by one, as where a model computes gradients "
-                                   f"itself ({type(error).__name__}: {error}), so only the first layer, from the loss "
-                                   "on, whose gradients differ by more than rounding is named.")
+        self.trial.problems.append("The layers cannot be given gradients one by one, as where a model computes "
+                                   f"gradients itself ({type(error).__name__}: {error}), so only the first layer, from "
+                                   "the loss on, whose gradients differ by more than rounding is named.")
         try: found = self._noted(wide=True)
         except Exception as error:
             self._is_rough(f"There was no backward pass in float64 ({type(error).__name__}: {error}).")
