@@ -10,19 +10,20 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .comparison import ComparedRow
+from .few_bits import FLOATS, overflow
 from .findings import STANDS_OUT
 from .forcing import Forcer, Forcing
 from .judging import FAULT, ROUGH, Size, Trial, as_shares, difference, rounding_noise, size_of
 from .passes import arguments, has_own_forward, numbers_in
 from .places import Stop, TensorPlace
 from .side_by_side import in_order
-from .symptoms import in_numbers
+from .symptoms import dtype_in_words, in_numbers
 from .watching import as_it_was, copied
 from ...hooks.float64 import in_float64, widened
 from ...hooks.group import Group
@@ -120,8 +121,9 @@ def forced_gradients(
     "What every layer makes of the reference's gradients, for each place and each parameter."
     seen, named = (trial.a if side == "a" else trial.b), trial.named[side]
     own, bits = list(seen.model.parameters()), getattr(trial.precision, f"bits_{side}")
-    with as_it_was(seen.model), undisturbed(seen.model, trial.inputs, train=None, gradients=True) as m:
-        args, kwargs = copied(trial.inputs)
+    inputs = trial.inputs_of(seen, wide)
+    with as_it_was(seen.model), undisturbed(seen.model, inputs, train=None, gradients=True) as m:
+        args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
         group = ForcingGradients(trial.stops, side, seen.shelf, lambda *_: None, wide=wide, skip=lambda stop: False,
                                  with_flags=None, push=0, within={})
@@ -151,17 +153,30 @@ class GradientShare:
         if self.whole.most: return as_shares(self.own, self.noise, self.whole)
         return math.inf if self.own.most else 0., 0.
 
+# %% ../../../nbs/lib/debug/comparing/backward.ipynb #37b3ce98
+class GradientOverflow(NamedTuple):
+    "A gradient is too large for a dtype."
+    stop: Stop
+    whose: str # `candidate` or `reference`
+    words: str
+
+
+LEAST_UNDERFLOW = .01 # Of a gradient. Fewer numbers that become zero are not worth a word
+
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #fbdfb5e3
 class BackwardTrial:
     "From the gradients of two models to rows."
     def __init__(self, trial: Trial, backward: Callable[[Any], Tensor]):
         self.trial, self.backward, self.limit, self.owned = trial, backward, FAULT, {}
         self.is_cut, self.first = True, None # Is each layer given gradients? And whose differ first, from the loss on
+        self.overflow: GradientOverflow | None = None # Of the first gradient that a dtype cannot hold
         self.a, self.b = self._noted()
         self.forced = self._forced()
         seen = set()
         for stop, where in reversed(list(in_order(trial.stops))):
-            for i in range(len(getattr(stop, where))): self._add_place(TensorPlace(stop, where, i))
+            for i in range(len(getattr(stop, where))):
+                self._add_place(TensorPlace(stop, where, i))
+                self._note_overflow(TensorPlace(stop, where, i))
             if where == "exit" or stop.pair.b.module in seen: continue
             self._add_parameters(stop)
             seen.add(stop.pair.b.module)
@@ -171,7 +186,7 @@ class BackwardTrial:
         trial, found = self.trial, []
         for side, seen in (("a", trial.a), ("b", trial.b)):
             if options.get("wide"): options["bits"] = getattr(trial.precision, f"bits_{side}")
-            model = seen.model, trial.inputs, trial.named[side]
+            model = seen.model, trial.inputs_of(seen, options.get("wide", False)), trial.named[side]
             found.append(Given(*noted_gradients(*model, self.backward, trial.call, **options)))
         return found
 
@@ -203,6 +218,14 @@ class BackwardTrial:
                   for i in range(len(getattr(s, where)))]
         by_place = ({p: g for p in places if (g := given.at(p, side)) is not None} for side, given in zip("ab", found))
         return [(here, given.parameters) for here, given in zip(by_place, found)]
+
+    def _note_overflow(self, place: TensorPlace):
+        "Is this the first gradient, from the loss on, that one of the dtypes cannot hold?"
+        one, other = self.a.at(place), self.b.at(place, "b")
+        if self.overflow or one is None or other is None or one.numel() != other.numel(): return
+        found = overflow(place.part, place.part.for_b(one), other)
+        of = "its output" if place.where == "exit" else "its input"
+        if found: self.overflow = GradientOverflow(place.stop, found.whose, f"{found}, in the gradient of {of}")
 
     def _add_place(self, place: TensorPlace):
         "The gradient of a number that was forced."
@@ -247,14 +270,33 @@ class BackwardTrial:
             least = max(self.trial.precision.of(stop))/4
             own, noise = (0., least) if worst is None else worst.relative()
             at_fault = worst is not None and worst.ratio > self.limit and self._can_be_blamed(stop, guilty)
-            if at_fault: kind, wrong = "fault", True
+            overflows = self.overflow is not None and self.overflow.stop is stop and not guilty
+            if at_fault or overflows: kind, wrong = "fault", True
             elif errors and not any(errors): kind = "equal"
             else: kind = "inherited" if wrong and error > STANDS_OUT*max(noise, usual) else "noise"
             if not wrong: usual = max(usual, error)
             a, b = stop.pair.a, stop.pair.b
-            what = _words(stop, [share for share in shares if share.ratio > self.limit]) if at_fault else ""
-            found.append(ComparedRow(a.name, b.name, a.number, error, own, noise, f"backward {kind}", what, a.kind))
+            what, whose = "", ""
+            if at_fault: what = _words(stop, [share for share in shares if share.ratio > self.limit])
+            if overflows: what, whose = self.overflow.words, self.overflow.whose
+            kind = f"backward {kind}"
+            found.append(ComparedRow(a.name, b.name, a.number, error, own, noise, kind, what, a.kind, whose))
         return found
+
+    def underflow(self) -> list[str]:
+        "Whether many numbers of a gradient are zero in one model only, because they are too small for its dtype."
+        worst, text = LEAST_UNDERFLOW, []
+        for stop in self.trial.stops:
+            for name, p in stop.pair.a.module._parameters.items():
+                q = stop.pair.b.module._parameters.get(name)
+                one, other = self.a.parameters.get(id(p)), self.b.parameters.get(id(q))
+                if one is None or other is None or one.shape != other.shape or q.dtype not in FLOATS: continue
+                lost = ((other == 0) & (one != 0) & (one.to(q.dtype) == 0)).double().mean().item()
+                if lost <= worst: continue
+                worst, of, dtype = lost, f"{stop.pair.b.name}.{name}".lstrip("."), dtype_in_words(q.dtype)
+                text = [f"Gradients underflow in {dtype}: {lost:.0%} of that of {of} is zero, where the reference has "
+                        "numbers that are too small for it. Scale the loss."]
+        return text
 
     def _can_be_blamed(self, stop: Stop, guilty: set[Stop]) -> bool:
         "Does a gradient that differs show that this layer is at fault?"

@@ -151,6 +151,7 @@ class ModelPass:
     "The calls of one pass, in the order in which they finish; the last one is that of the model."
     def __init__(self, model: nn.Module, shelf: Shelf):
         self.model, self.shelf, self.calls, self.places = model, shelf, [], {}
+        self.dtype: torch.dtype | None = None # To which the floating point inputs of the model were cast
 
     def within(self) -> dict[LayerCall, list[LayerCall]]:
         "For each call, those that it made itself."

@@ -1,5 +1,6 @@
 """Models in few bits: tensors that store their numbers in another form, and dtypes that cannot hold every number."""
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -89,6 +90,7 @@ def test_a_structure_of_another_kind_with_such_weights(readable):
         assert {(row.a, row.b) for row in c.faults} == {("0", "a"), ("2", "b")}
 
 
+@pytest.mark.filterwarnings("ignore:.*quantize")
 def test_the_numbers_of_weights_in_another_form():
     w = torch.tensor([[1., -2.], [.5, 0.]])
     assert stored_numbers(nn.Parameter(w)).equal(w)
@@ -191,3 +193,238 @@ def test_a_dtype_that_torch_cannot_compute_with_is_left_out(name):
     a, b = make(lambda y: y), make(lambda y: 2*y)
     b.load_state_dict(a.state_dict())
     assert not compare(a, b, torch.randn(3, 4)).same and compare(a, a, torch.randn(3, 4)).same
+
+
+# ---- float16 and bfloat16
+
+class Block(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.norm, self.up, self.act, self.down = nn.LayerNorm(d), nn.Linear(d, 2*d), nn.GELU(), nn.Linear(2*d, d)
+
+    def forward(self, x): return x + self.down(self.act(self.up(self.norm(x))))
+
+
+class Decoder(nn.Module):
+    def __init__(self, n=4, d=16):
+        super().__init__()
+        self.stem, self.norm, self.head = nn.Linear(8, d), nn.LayerNorm(d), nn.Linear(d, 5)
+        self.blocks = nn.Sequential(*(Block(d) for _ in range(n)))
+
+    def forward(self, x): return self.head(self.norm(self.blocks(self.stem(x))))
+
+
+def decoder(loud=None, by=3e5):
+    "A model, one layer of which may return large numbers."
+    model = Decoder().eval()
+    if loud is not None:
+        with torch.no_grad(): model.blocks[loud].down.weight.mul_(by)
+    return model
+
+
+HALVES = [torch.float16, torch.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_inputs_are_cast_to_the_dtype_of_the_parameters(dtype):
+    model, x = decoder(), torch.randn(3, 8)
+    narrow = copy.deepcopy(model).to(dtype)
+    for a, b, whose in ((model, narrow, "candidate"), (narrow, model, "reference")):
+        c = compare(a, b, x)
+        told = str(dtype).removeprefix("torch.")
+        assert c.same and f"The {whose} was given its inputs in {told}, the dtype of its parameters." in c.notes
+        by_hand = compare(a, b, call=lambda m: m(x.to(next(m.parameters()).dtype)))
+        assert [(row.kind, row.error) for row in c.rows] == [(row.kind, row.error) for row in by_hand.rows]
+    c = compare(narrow, model, x.to(dtype))  # here the other one needs a cast
+    assert c.same and "The candidate was given its inputs in float32, the dtype of its parameters." in c.notes
+    wrong = copy.deepcopy(narrow)
+    with torch.no_grad(): wrong.blocks[1].up.weight[0] *= -1
+    assert [row.name for row in compare(model, wrong, x).faults] == ["blocks.1.up"]
+
+
+def test_who_takes_the_inputs_as_they_are_gets_them_so():
+    class Casts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.given = nn.Linear(8, 4), []
+
+        def forward(self, x):
+            self.given.append(x.dtype)
+            return self.lin(x.to(self.lin.weight.dtype))
+
+    model = Casts()
+    other, seen = copy.deepcopy(model).half(), []
+    other.register_forward_pre_hook(lambda m, args: seen.append(args[0].dtype))
+    c = compare(model, other, torch.randn(3, 8))
+    assert c.same and set(seen) <= {torch.float32, torch.float64} and not any("was given" in note for note in c.notes)
+
+
+@dataclasses.dataclass
+class Batch:
+    x: torch.Tensor
+    ids: torch.Tensor
+
+
+def test_inputs_in_containers():
+    class Takes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.words = nn.Linear(8, 4), nn.Embedding(10, 4)
+
+        def forward(self, batch, extra, *, scale):
+            assert batch.ids.dtype == torch.long and extra["mask"].dtype == torch.bool
+            y = self.lin(batch.x) + self.words(batch.ids) + self.lin(extra["more"][0])*scale
+            return y*extra["mask"]
+
+    model = Takes()
+    given = Batch(torch.randn(3, 8), torch.arange(3)), {"more": (torch.randn(3, 8),), "mask": torch.ones(3, 1).bool()}
+    c = compare(model, copy.deepcopy(model).bfloat16(), *given, scale=torch.tensor(.5))
+    assert c.same and "bfloat16" in "".join(c.notes)
+    assert given[0].x.dtype == given[1]["more"][0].dtype == torch.float32
+
+
+def test_what_fails_in_every_dtype_says_so():
+    model = decoder()
+    with pytest.raises(RuntimeError) as failed: compare(model, copy.deepcopy(model).half(), torch.randn(3, 7))
+    assert "the reference (Decoder) cannot be called like this" in str(failed.value)
+    class Refuses(Decoder):
+        def forward(self, x): return super().forward(x) + self.missing
+    other = Refuses()
+    other.load_state_dict(model.state_dict())
+    with pytest.raises(RuntimeError, match="(?s)candidate.*float16.*missing") as failed:
+        compare(model, other.half(), torch.randn(3, 8))
+    x = torch.randn(3, 8)
+    with pytest.raises(RuntimeError, match="call=.*next\\(m.parameters\\(\\)\\).dtype"):
+        compare(model, copy.deepcopy(model).half(), call=lambda m: m(x))
+
+
+@pytest.mark.parametrize("name, loud", [("blocks.2.down", 2), ("blocks.0.down", 0)])
+def test_an_overflow_comes_first(name, loud):
+    model, x = decoder(loud), torch.randn(3, 8)
+    outputs = []
+    hook = model.get_submodule(name).register_forward_hook(lambda m, args, y: outputs.append(y))
+    model(x)
+    hook.remove()
+    c = compare(model, copy.deepcopy(model).half(), x)
+    most = outputs[0].abs().max().item()
+    assert most > 65504 and [row.name for row in c.faults] == [name], c
+    assert str(c).startswith(f"The candidate overflows in {name} (Linear): {most:,.0f} is above 65,504, "
+                             "the largest number of float16.")
+    assert c.first.overflow == "candidate" and c.rows[-1].kind == "inherited"
+    c = compare(copy.deepcopy(model).half(), model, x)
+    assert str(c).startswith(f"The reference overflows in {name} (Linear): ") and " is above 65,504" in str(c)
+    assert compare(model, copy.deepcopy(model).bfloat16(), x).same
+
+
+def test_an_overflow_between_layers():
+    model, x = decoder(), torch.randn(3, 8)
+    with torch.no_grad():
+        model.stem.bias.fill_(6e4)
+        model.blocks[0].down.bias.fill_(6e4)
+    c = compare(model, copy.deepcopy(model).half(), x)
+    assert [row.name for row in c.faults] == ["blocks.0"], c
+    assert str(c).startswith("The candidate overflows in blocks.0 (Block): 1") and " is above 65,504" in str(c)
+
+
+class Scores(nn.Module):
+    "The softmax of squares, which are large on the way."
+    def forward(self, x): return (x*x).softmax(-1)
+
+
+def test_an_overflow_inside_a_layer():
+    model = decoder()
+    model.norm = Scores()
+    with torch.no_grad(): model.stem.weight *= 1000
+    c = compare(model, copy.deepcopy(model).half(), torch.randn(3, 8))
+    assert [row.name for row in c.faults] == ["norm"], c
+    inside = "what it returns is in range, but a number inside it is above 65,504, the largest number of float16"
+    assert str(c).startswith(f"The candidate overflows in norm (Scores): {inside}.")
+
+
+def test_inputs_that_overflow():
+    model, x = decoder(), torch.randn(3, 8)
+    c = compare(model, copy.deepcopy(model).half(), 1e5*x)
+    most = (1e5*x).abs().max().item()
+    assert str(c).startswith(f"The candidate overflows in (model) (Decoder): {most:,.0f} is above 65,504")
+    assert len(c.faults) == 1 and c.first.what.endswith("in what it passes to stem")
+
+
+def test_a_fault_before_an_overflow_is_named_first():
+    model, x = decoder(2), torch.randn(3, 8)
+    wrong = copy.deepcopy(model).half()
+    with torch.no_grad(): wrong.blocks[0].up.weight[0] *= -1
+    c = compare(model, wrong, x)
+    assert [row.name for row in c.faults] == ["blocks.0.up", "blocks.2.down"] and c.faults[1].overflow == "candidate"
+    assert str(c).startswith("They part first in blocks.0.up")
+
+
+def test_masks_are_no_overflow():
+    class Masks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mask", torch.full((6, 6), -1e9).triu(1))
+
+        def forward(self, x): return x + self.mask
+
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.mask = nn.Linear(8, 6), Masks()
+
+        def forward(self, x): return self.mask(self.lin(x)).softmax(-1)
+
+    model = Attends()
+    assert "overflow" not in str(compare(model, copy.deepcopy(model).half(), torch.randn(6, 8)))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_a_pair_that_only_rounds_says_by_how_much(dtype):
+    model, x = decoder(), torch.randn(3, 8)
+    c = compare(model, copy.deepcopy(model).to(dtype), x)
+    worst = max((row for row in c.rows if row.name), key=lambda row: row.error)
+    note = next(note for note in c.notes if note.startswith("Rounding is largest"))
+    assert c.same and f" in {worst.name} (" in note and f"times the last bit of {str(dtype)[6:]}" in note
+    assert not any(note.startswith("Rounding") for note in compare(model, copy.deepcopy(model), x).notes)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_autocast(dtype):
+    class Around(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x): return self.model(x)
+
+    class Auto(Around):
+        def forward(self, x):
+            with torch.autocast("cpu", dtype): return self.model(x)
+
+    x = torch.randn(3, 8)
+    for loud, found in ((None, []), (2, ["blocks.2.down"] if dtype == torch.float16 else [])):
+        model = decoder(loud)
+        c = compare(model, copy.deepcopy(model), call=lambda m: m(x))
+        assert c.same
+        plain = Around(model).eval()
+        c = compare(plain, Auto(copy.deepcopy(model)).eval(), x)
+        assert [row.name for row in c.faults] == [f"model.{name}" for name in found], c
+        assert not any("was given" in note for note in c.notes)
+
+
+# ---- gradients
+
+def test_gradients_in_float16():
+    model, x = decoder(), torch.randn(3, 8)
+    half = copy.deepcopy(model).half()
+    def scaled(by): return lambda output: (by*output).square().mean()
+    c = compare(model, half, x, backward=scaled(1.))
+    assert c.same and not any("underflow" in note for note in c.notes), c
+    c = compare(model, half, x, backward=lambda output: output.square().mean()*1e-6)
+    note = next(note for note in c.notes if "underflow" in note)
+    assert "float16" in note and "% of" in note and note.endswith("Scale the loss.")
+    assert not any("underflow" in note for note in compare(model, copy.deepcopy(model).bfloat16(), x,
+                                                           backward=lambda output: output.square().mean()*1e-6).notes)
+    c = compare(model, half, x, backward=lambda output: output.float().square().mean()*3e6)
+    assert not c.same and c.first.kind == "backward fault" and c.first.overflow == "candidate"
+    assert str(c).startswith("In the backward pass the candidate overflows in ") and "is above 65,504" in c.first.what
+    assert {row.kind for row in c.rows[c.rows.index(c.first) + 1:]} == {"backward inherited"}
