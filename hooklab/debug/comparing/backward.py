@@ -10,18 +10,20 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .comparison import ComparedRow
+from .few_bits import FLOATS, overflow
 from .findings import STANDS_OUT
 from .forcing import Forcer, Forcing
 from .judging import FAULT, ROUGH, Size, Trial, as_shares, difference, rounding_noise, size_of
-from .passes import arguments, has_own_forward
+from .passes import arguments, has_own_forward, numbers_in
 from .places import Stop, TensorPlace
-from .symptoms import in_numbers
+from .side_by_side import in_order
+from .symptoms import dtype_in_words, in_numbers
 from .watching import as_it_was, copied
 from ...hooks.float64 import in_float64, widened
 from ...hooks.group import Group
@@ -54,14 +56,25 @@ def noted_gradients(
     named: dict[str, nn.Module], # Its layers
     backward: Callable[[Any], Tensor], # Returns the loss of an output
     call: Callable[[nn.Module], Any] | None, # Runs the model
+    wide: bool = False, # Run in float64
+    bits: Callable[[nn.Module], torch.dtype | None] | None = None, # As in `lent_float64`
 ) -> tuple[dict, dict[int, Tensor]]: # Gradients by place; and those of parameters, by the id of the parameter
     "One pass forward and backward."
     with as_it_was(model), undisturbed(model, inputs, train=None, gradients=True) as m:
-        args, kwargs = copied(inputs)
-        group = GradientsSeen()
-        with listen(GradientNotes, named, group):
-            backward(call(m) if call else m(*args, **kwargs)).backward()
-        return group.notes, {id(p): p.grad for p in m.parameters() if p.grad is not None}
+        own, (args, kwargs) = list(m.parameters()), copied(inputs)
+        if wide: args, kwargs = map_tensors(widened, (args, kwargs))
+        group, precision = GradientsSeen(), in_float64(m, bits) if wide else nullcontext({})
+        with listen(GradientNotes, named, group), precision as lent:
+            loss = backward(call(m) if call else m(*args, **kwargs))
+            group.notes.clear()  # of gradients that the model has computed itself
+            loss.backward()
+        return group.notes, of_parameters(own, lent)
+
+
+def of_parameters(own: list[Tensor], lent: dict[int, Tensor]) -> dict[int, Tensor]:
+    "The gradients of parameters, or of what was lent in their place; sparse ones in the usual layout."
+    found = {id(p): numbers_in(q.grad) for p in own if (q := lent.get(id(p), p)).grad is not None}
+    return {i: g for i, g in found.items() if g is not None}
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #49f956d9
 @dataclass
@@ -70,8 +83,8 @@ class Given:
     notes: dict # By name, number of the call, `entry` or `exit`, and path
     parameters: dict[int, Tensor]
 
-    def at(self, place: TensorPlace) -> Tensor | None:
-        call, path = place.stop.pair.a, place.part.a.path
+    def at(self, place: TensorPlace, side: str = "a") -> Tensor | None:
+        call, path = getattr(place.stop.pair, side), getattr(place.part, side).path
         if place.where == "exit" and path == "": path = "0"
         return self.notes.get((*call.place, place.where, path))
 
@@ -108,8 +121,9 @@ def forced_gradients(
     "What every layer makes of the reference's gradients, for each place and each parameter."
     seen, named = (trial.a if side == "a" else trial.b), trial.named[side]
     own, bits = list(seen.model.parameters()), getattr(trial.precision, f"bits_{side}")
-    with as_it_was(seen.model), undisturbed(seen.model, trial.inputs, train=None, gradients=True) as m:
-        args, kwargs = copied(trial.inputs)
+    inputs = trial.inputs_of(seen, wide)
+    with as_it_was(seen.model), undisturbed(seen.model, inputs, train=None, gradients=True) as m:
+        args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
         group = ForcingGradients(trial.stops, side, seen.shelf, lambda *_: None, wide=wide, skip=lambda stop: False,
                                  with_flags=None, push=0, within={})
@@ -117,8 +131,8 @@ def forced_gradients(
         with listen(Forcer, group.lend_forwards(seen, named), group), precision as lent:
             trial.call(m) if trial.call else m(*args, **kwargs)
             group.give_gradients(given, side)
-            parameters = {id(p): q.grad for p in own if (q := lent.get(id(p), p)).grad is not None}
-            return {place: leaf.grad for place, leaf in group.leaves.items() if leaf.grad is not None}, parameters
+            by_place = {place: leaf.grad for place, leaf in group.leaves.items() if leaf.grad is not None}
+            return by_place, of_parameters(own, lent)
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #c374f13d
 @dataclass
@@ -139,23 +153,79 @@ class GradientShare:
         if self.whole.most: return as_shares(self.own, self.noise, self.whole)
         return math.inf if self.own.most else 0., 0.
 
+# %% ../../../nbs/lib/debug/comparing/backward.ipynb #37b3ce98
+class GradientOverflow(NamedTuple):
+    "A gradient is too large for a dtype."
+    stop: Stop
+    whose: str # `candidate` or `reference`
+    words: str
+
+
+LEAST_UNDERFLOW = .01 # Of a gradient. Fewer numbers that become zero are not worth a word
+
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #fbdfb5e3
 class BackwardTrial:
     "From the gradients of two models to rows."
     def __init__(self, trial: Trial, backward: Callable[[Any], Tensor]):
-        self.trial, self.limit, self.owned = trial, FAULT, {}
-        self.a, self.b = (Given(*noted_gradients(seen.model, trial.inputs, trial.named[side], backward, trial.call))
-                          for side, seen in (("a", trial.a), ("b", trial.b)))
-        try: self.forced = [forced_gradients(trial, side, self.a, wide=True) for side in "ab"]
-        except Exception as error:
-            trial.problems.append(f"There was no backward pass in float64 ({type(error).__name__}: {error}).")
-            self.forced = [forced_gradients(trial, side, self.a, wide=False) for side in "ab"]
-            self.limit = ROUGH
-        for place in {**self.forced[0][0], **self.forced[1][0]}: self._add_place(place)
+        self.trial, self.backward, self.limit, self.owned = trial, backward, FAULT, {}
+        self.is_cut, self.first = True, None # Is each layer given gradients? And whose differ first, from the loss on
+        self.overflow: GradientOverflow | None = None # Of the first gradient that a dtype cannot hold
+        self.a, self.b = self._noted()
+        self.forced = self._forced()
         seen = set()
-        for stop in trial.stops:
-            if stop.pair.b.module not in seen: self._add_parameters(stop)
+        for stop, where in reversed(list(in_order(trial.stops))):
+            for i in range(len(getattr(stop, where))):
+                self._add_place(TensorPlace(stop, where, i))
+                self._note_overflow(TensorPlace(stop, where, i))
+            if where == "exit" or stop.pair.b.module in seen: continue
+            self._add_parameters(stop)
             seen.add(stop.pair.b.module)
+
+    def _noted(self, **options: Any) -> list[Given]:
+        "The gradients of both models, as they are."
+        trial, found = self.trial, []
+        for side, seen in (("a", trial.a), ("b", trial.b)):
+            if options.get("wide"): options["bits"] = getattr(trial.precision, f"bits_{side}")
+            model = seen.model, trial.inputs_of(seen, options.get("wide", False)), trial.named[side]
+            found.append(Given(*noted_gradients(*model, self.backward, trial.call, **options)))
+        return found
+
+    def _forced(self) -> list[tuple[dict, dict]]:
+        "What every layer of both models makes of the reference's gradients."
+        def forced(wide): return [forced_gradients(self.trial, side, self.a, wide) for side in "ab"]
+        try: return forced(wide=True)
+        except Exception as error: told = f"There was no backward pass in float64 ({type(error).__name__}: {error})."
+        try: found = forced(wide=False)
+        except Exception as error: return self._as_they_are(error)
+        self._is_rough(told)
+        return found
+
+    def _is_rough(self, told: str):
+        self.trial.problems.append(told)
+        self.limit = ROUGH
+
+    def _as_they_are(self, error: Exception) -> list[tuple[dict, dict]]:
+        "The gradients where the graph cannot be cut, as in a model that computes gradients itself."
+        self.is_cut = False
+        self.trial.problems.append("The layers cannot be given gradients one by one, as where a model computes "
+                                   f"gradients itself ({type(error).__name__}: {error}), so only the first layer, from "
+                                   "the loss on, whose gradients differ by more than rounding is named.")
+        try: found = self._noted(wide=True)
+        except Exception as error:
+            self._is_rough(f"There was no backward pass in float64 ({type(error).__name__}: {error}).")
+            found = self.a, self.b
+        places = [TensorPlace(s, where, i) for s in self.trial.stops for where in ("entry", "exit")
+                  for i in range(len(getattr(s, where)))]
+        by_place = ({p: g for p in places if (g := given.at(p, side)) is not None} for side, given in zip("ab", found))
+        return [(here, given.parameters) for here, given in zip(by_place, found)]
+
+    def _note_overflow(self, place: TensorPlace):
+        "Is this the first gradient, from the loss on, that one of the dtypes cannot hold?"
+        one, other = self.a.at(place), self.b.at(place, "b")
+        if self.overflow or one is None or other is None or one.numel() != other.numel(): return
+        found = overflow(place.part, place.part.for_b(one), other)
+        of = "its output" if place.where == "exit" else "its input"
+        if found: self.overflow = GradientOverflow(place.stop, found.whose, f"{found}, in the gradient of {of}")
 
     def _add_place(self, place: TensorPlace):
         "The gradient of a number that was forced."
@@ -185,7 +255,9 @@ class BackwardTrial:
         whole, own = size_of(expected), size_of(difference(expected, found))
         lost = Size() if natural is None else size_of(difference(natural, expected))
         noise = rounding_noise(lost, whole, *self.trial.precision.of(owner))
-        self.owned.setdefault(owner, []).append(GradientShare(of, own, noise, whole, expected, found))
+        share = GradientShare(of, own, noise, whole, expected, found)
+        self.owned.setdefault(owner, []).append(share)
+        if self.first is None and share.ratio > self.limit: self.first = owner
 
     def rows(self, guilty: set[Stop]) -> list[ComparedRow]:
         "From the loss on; `guilty` are at fault in the forward pass."
@@ -197,22 +269,44 @@ class BackwardTrial:
             error = max(errors, default=0.)
             least = max(self.trial.precision.of(stop))/4
             own, noise = (0., least) if worst is None else worst.relative()
-            at_fault = worst is not None and worst.ratio > self.limit and stop not in guilty
-            if at_fault: kind, wrong = "fault", True
+            at_fault = worst is not None and worst.ratio > self.limit and self._can_be_blamed(stop, guilty)
+            overflows = self.overflow is not None and self.overflow.stop is stop and not guilty
+            if at_fault or overflows: kind, wrong = "fault", True
             elif errors and not any(errors): kind = "equal"
             else: kind = "inherited" if wrong and error > STANDS_OUT*max(noise, usual) else "noise"
             if not wrong: usual = max(usual, error)
             a, b = stop.pair.a, stop.pair.b
-            what = _words(stop, [share for share in shares if share.ratio > self.limit]) if at_fault else ""
-            found.append(ComparedRow(a.name, b.name, a.number, error, own, noise, f"backward {kind}", what, a.kind))
+            what, whose = "", ""
+            if at_fault: what = _words(stop, [share for share in shares if share.ratio > self.limit])
+            if overflows: what, whose = self.overflow.words, self.overflow.whose
+            kind = f"backward {kind}"
+            found.append(ComparedRow(a.name, b.name, a.number, error, own, noise, kind, what, a.kind, whose))
         return found
+
+    def underflow(self) -> list[str]:
+        "Whether many numbers of a gradient are zero in one model only, because they are too small for its dtype."
+        worst, text = LEAST_UNDERFLOW, []
+        for stop in self.trial.stops:
+            for name, p in stop.pair.a.module._parameters.items():
+                q = stop.pair.b.module._parameters.get(name)
+                one, other = self.a.parameters.get(id(p)), self.b.parameters.get(id(q))
+                if one is None or other is None or one.shape != other.shape or q.dtype not in FLOATS: continue
+                lost = ((other == 0) & (one != 0) & (one.to(q.dtype) == 0)).double().mean().item()
+                if lost <= worst: continue
+                worst, of, dtype = lost, f"{stop.pair.b.name}.{name}".lstrip("."), dtype_in_words(q.dtype)
+                text = [f"Gradients underflow in {dtype}: {lost:.0%} of that of {of} is zero, where the reference has "
+                        "numbers that are too small for it. Scale the loss."]
+        return text
+
+    def _can_be_blamed(self, stop: Stop, guilty: set[Stop]) -> bool:
+        "Does a gradient that differs show that this layer is at fault?"
+        return stop not in guilty if self.is_cut else stop is self.first and not guilty
 
     def errors(self, stop: Stop) -> list[float]:
         "How far the gradients of a call's outputs are apart in the two models as they are, where both have them."
         found = []
         for place in (TensorPlace(stop, "exit", i) for i in range(len(stop.exit))):
-            one = self.a.at(place)
-            other = self.b.notes.get((*stop.pair.b.place, "exit", place.part.b.path or "0"))
+            one, other = self.a.at(place), self.b.at(place, "b")
             if one is None or other is None or one.numel() != other.numel(): continue
             one = place.part.for_b(one)
             found.append(size_of(difference(one, other)).share_of(size_of(one)))

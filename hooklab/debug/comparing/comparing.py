@@ -6,6 +6,7 @@
 __all__ = ['compare']
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #57149ddd
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +15,17 @@ from torch import nn
 
 from .backward import BackwardTrial
 from .comparison import ComparedRow, Comparison
-from .findings import Verdict, put_in_words, root_of, rows_and_proof, words
+from .few_bits import in_dtype, other_dtypes
+from .findings import Verdict, put_in_words, root_of, rounding, rows_and_proof, words
 from .judging import EPS, Trial, difference, rounding_noise, size_of
 from .losses import losses
 from .pairing import Pairs, paired
-from .passes import ModelPass
+from .passes import ModelPass, numbers_in
 from .records import is_record
 from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
-from .symptoms import shape_in_words
+from .symptoms import dtype_in_words, shape_in_words
 from .watching import as_it_was, copied, layers_watched, layers_watched_or_all, run_pass
 from ...hooks.running import compiled_parts
 from ...hooks.select import first_few, not_a_model
@@ -34,7 +36,7 @@ from ...hooks.undisturbed import run_undisturbed
 def compare(
     reference: Any, # The model that is right; or a recorded run
     candidate: Any, # The model that should do the same; or a recorded run
-    *args: Any, # What both are called with; each gets a copy
+    *args: Any, # What both are called with; each gets a copy, in the dtype of its parameters if it takes no other
     pairs: Pairs = None, # Partners you know: {name in the reference: name in the candidate}, or a function of names
     backward: Callable[[Any], Any] | None = None, # `backward(output)` returns a loss: compare gradients too
     names: Any = None, # Look at these layers only: names, patterns, types, as in `layers`
@@ -82,9 +84,26 @@ def check_models(**models: Any):
 def first_pass(whose: str, model: nn.Module, inputs: tuple[tuple, dict], shelf: Shelf, **options: Any) -> ModelPass:
     "A pass of one of the models; an error says which model it came from."
     try: return run_pass(model, inputs, shelf, **options)
-    except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        raise RuntimeError(f"the {whose} ({type(model).__name__}) cannot be called like this: {told}") from error
+    except Exception as error: failed, told = error, [f"{type(error).__name__}: {error}"]
+    call = options.get("call")
+    for dtype in other_dtypes(model, inputs) if call is None else ():
+        try: seen = run_pass(model, in_dtype(inputs, dtype), shelf, **options)
+        except Exception as error:
+            told.append(f"with its inputs in {dtype_in_words(dtype)}, {type(error).__name__}: {error}")
+            continue
+        seen.dtype = dtype
+        return seen
+    if call is not None and re.search(r"dtype|scalar type", told[0]):
+        told.append("what call= gives to a model stays as it is; in the dtype of its parameters it would be "
+                    "call=lambda m: m(x.to(next(m.parameters()).dtype))")
+    kind, told = type(model).__name__, "; ".join(told)
+    raise RuntimeError(f"the {whose} ({kind}) cannot be called like this: {told}") from failed
+
+
+def casts(trial: Trial) -> list[str]:
+    "What was done to the inputs."
+    return [f"The {whose} was given its inputs in {dtype_in_words(seen.dtype)}, the dtype of its parameters."
+            for whose, seen in (("reference", trial.a), ("candidate", trial.b)) if seen.dtype is not None]
 
 
 def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) -> dict[str, dict[str, nn.Module]]:
@@ -98,7 +117,7 @@ def verdict_of(trial: Trial) -> Verdict:
     if trial.other_shapes or not all(verdict.sizes(stop.pair)[1] for stop in trial.stops):
         trial.compare_plainly()
         if trial.shares: trial.measure()
-        verdict = Verdict(trial, second_look(trial))
+        verdict = Verdict(trial, trial.overflows() | second_look(trial))
     verdict.blame_what_was_not_measured()
     put_in_words(verdict, lambda stop, place: [words(trial, stop, place)])
     return verdict
@@ -118,7 +137,7 @@ def outputs_alone(trial: Trial) -> list[str]:
 def rows_of_compiled(trial: Trial) -> list[ComparedRow]:
     "A row for each model whose compiled code does not return what its layers do."
     models = ("reference", trial.a, trial.named["a"]), ("candidate", trial.b, trial.named["b"])
-    rows = [compiled_row(whose, seen, trial.inputs, named, trial.call) for whose, seen, named in models
+    rows = [compiled_row(whose, seen, trial.inputs_of(seen), named, trial.call) for whose, seen, named in models
             if is_compiled(seen.model)]
     return [row for row in rows if row is not None]
 
@@ -127,9 +146,13 @@ def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Compar
     "What two passes and their pairs say."
     verdict = verdict_of(trial)
     rows, lines = rows_and_proof(verdict)
-    if backward is not None: rows += BackwardTrial(trial, backward).rows(set(verdict.faults))
+    small = []
+    if backward is not None:
+        found = BackwardTrial(trial, backward)
+        rows, small = rows + found.rows(set(verdict.faults)), found.underflow()
     rows += rows_of_compiled(trial)
-    return Comparison(rows, lines=lines, notes=[*outputs_alone(trial), *trial.problems])
+    notes = [*casts(trial), *rounding(trial, rows), *small, *outputs_alone(trial), *trial.problems]
+    return Comparison(rows, lines=lines, notes=notes)
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #117bdffc
 FACTOR = 30. # How many times the usual noise counts as noise: compiled code joins operations, and rounds elsewhere
@@ -158,8 +181,8 @@ def compiled_row(
         args, kwargs = copied(inputs)
         with torch.compiler.set_stance("default"): result = call(m) if call else m(*args, **kwargs)
         for path, t in named_tensors(result):
-            v = plain.get(path)
-            if v is None or v.shape != tuple(t.shape): continue
+            v, t = plain.get(path), numbers_in(t)
+            if v is None or t is None or v.shape != tuple(t.shape): continue
             apart, whole = size_of(difference(shelf.get(v.key), t)), size_of(shelf.get(v.key))
             noise = rounding_noise(lost[v], whole, EPS[v.dtype], EPS[v.dtype]) if v in lost else whole
             found.append((apart.over(noise), apart.rms/(whole.rms or 1.), noise.rms/(whole.rms or 1.)))

@@ -28,6 +28,7 @@ class ComparedRow:
     kind: str # `equal`, `noise`, `inherited`, `fault`, `only in a`, `only in b`; `backward …` for gradients
     what: str = "" # What kind of fault it is, where the numbers tell
     layer: str = "" # The class of the layer
+    overflow: str = "" # Whose dtype is too small for the numbers there: `candidate` or `reference`
 
     @property
     def is_fault(self) -> bool: return self.kind.endswith("fault") # Is it more than rounding, and the layer's own?
@@ -66,13 +67,22 @@ def verdict_in_words(c: "Comparison") -> list[str]:
     first, *others = c.faults
     if first.kind.startswith("backward"): they, given, results = "In the backward pass they", "gradients", "gradients"
     else: they, given, results = "They", "inputs", "results"
+    if first.overflow: return [_overflow(first), *_others(others), *c.lines, *_without_partner(c.rows), *c.notes]
     lines = [f"{they} part first in {said(first)}."]
     if first.noise < first.own < math.inf:
         lines.append(f"Given the same {given}, its {results} differ by {amount(first.own)} (relative); "
                      f"rounding explains {amount(first.noise)}.")
     if first.what: lines.append(f"What differs: {first.what}.")
-    if others: lines.append(f"Also at fault: {first_few([said(row) for row in others], 4)}.")
-    return [*lines, *c.lines, *_without_partner(c.rows), *c.notes]
+    return [*lines, *_others(others), *c.lines, *_without_partner(c.rows), *c.notes]
+
+
+def _overflow(first: ComparedRow) -> str:
+    start = "In the backward pass the" if first.kind.startswith("backward") else "The"
+    return f"{start} {first.overflow} overflows in {said(first)}: {first.what}."
+
+
+def _others(others: list[ComparedRow]) -> list[str]:
+    return [f"Also at fault: {first_few([said(row) for row in others], 4)}."] if others else []
 
 
 def _same(rows: list[ComparedRow]) -> str:

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from .comparison import ComparedRow, amount
-from .judging import FAULT, Trial, as_shares, difference, size_of
+from .comparison import ComparedRow, amount, said
+from .few_bits import Overflow
+from .judging import FAULT, Trial, as_shares, difference, eps, size_of
 from .pairing import Pair
 from .passes import LayerCall
 from .places import Stop, TensorPlace, with_containers
@@ -67,7 +68,7 @@ class Verdict:
             if part.a.key == part.b.key: continue
             one, other = part.for_b(self.shelf.get(part.a.key)), self.shelf.get(part.b.key)
             apart, whole = size_of(difference(one, other)), size_of(one)
-            if apart.rms or one.dtype != other.dtype: equal = False
+            if apart.rms or part.a.dtype != part.b.dtype: equal = False
             worst = max(worst, apart.share_of(whole))
         return worst, equal
 
@@ -125,10 +126,15 @@ class Verdict:
             elif equal: kind = "equal"
             else: kind = "inherited" if after and error > STANDS_OUT*max(noise, usual) else "noise"
             if not after: usual = max(usual, error)
-            what = self.words.get(stop, "")
+            what, whose = self.words.get(stop, ""), self.overflow_at(stop)
             names = pair.a.name, pair.b.name
-            found.append(ComparedRow(*names, pair.a.number, error, own, noise, kind, what, pair.a.kind))
+            found.append(ComparedRow(*names, pair.a.number, error, own, noise, kind, what, pair.a.kind, whose))
         return found
+
+    def overflow_at(self, stop: Stop) -> str:
+        "Whose dtype is too small there; empty if neither is, or this is not the fault."
+        share = self.trial.shares.get(self.faults.get(stop))
+        return share.overflow.whose if share is not None and share.overflow else ""
 
     def is_after_a_fault(self, pair: Pair) -> bool:
         "Could this call see what a fault has made?"
@@ -158,8 +164,10 @@ def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
         if stop in trial.other_shapes: return "; ".join([*found, f"it returns {_shapes(b)} instead of {_shapes(a)}"])
         if n_outputs(a) != n_outputs(b): return f"it returns {n_outputs(b)} tensors instead of {n_outputs(a)}"
         return "the outputs differ, and no layer by itself explains it"
-    found += [*_random_numbers(place, a, b), *_dtypes(place)]
-    if trial.shares[place].arrived is None: return "; ".join(found)
+    share = trial.shares[place]
+    if share.overflow: found.insert(0, _overflow(place, share.overflow))
+    else: found += [*_random_numbers(place, a, b), *_dtypes(place)]
+    if share.arrived is None: return "; ".join(found)
     patterns, where, seen_in = _patterns(trial, place), "output", place.stop.pair.b.name
     if place.where == "entry": where = f"what it passes to {seen_in}"
     if place.owner is not stop: where = f"the masks, positions or flags that it passes on, as seen in {seen_in}"
@@ -173,6 +181,10 @@ def _random_numbers(place: TensorPlace, a: LayerCall, b: LayerCall) -> list[str]
     if place.where == "entry" or not (a.drew or b.drew): return []
     if a.drew and b.drew: return ["both draw random numbers there (dropout is on), but not the same ones"]
     return [f"only the {'candidate' if b.drew else 'reference'} draws random numbers there"]
+
+
+def _overflow(place: TensorPlace, found: Overflow) -> str:
+    return f"{found}, in what it passes to {place.stop.pair.b.name}" if place.where == "entry" else f"{found}"
 
 
 def _dtypes(place: TensorPlace) -> list[str]:
@@ -243,4 +255,19 @@ def rows_and_proof(verdict: Verdict) -> tuple[list[ComparedRow], list[str]]:
     "The rows, and whether the faults explain by how much the outputs of the models differ."
     rows, faults = verdict.rows(), sorted(verdict.faults, key=lambda stop: stop.number)
     root = next((row for row in rows if row.a == ""), None)
-    return rows, proof(verdict.trial, faults, root.error) if faults and root else []
+    if not faults or root is None or any(row.overflow for row in rows): return rows, []
+    return rows, proof(verdict.trial, faults, root.error)
+
+
+def rounding(trial: Trial, rows: list[ComparedRow]) -> list[str]:
+    "Of two models of which one has fewer bits: where rounding is largest, if there is nothing else."
+    if any(row.is_fault for row in rows): return []
+    rows = [row for row in rows if row.is_pair and row.a and not row.kind.startswith("backward")]
+    eps_a, eps_b = max(map(trial.precision.of, trial.stops), key=max, default=(0., 0.))
+    if eps_a == eps_b or not rows: return []
+    worst, last_bit = max(rows, key=lambda row: row.error), max(eps_a, eps_b)
+    dtypes = {v.dtype for seen in (trial.a, trial.b) for call in seen.calls for v in call.output if v.is_float}
+    dtypes |= {p.dtype for seen in (trial.a, trial.b) for p in seen.model.parameters()}
+    dtype = dtype_in_words(max(dtypes, key=eps))
+    return [f"Rounding is largest in {said(worst)}: {amount(worst.error)}, which is {worst.error/last_bit:.2g} times "
+            f"the last bit of {dtype} ({amount(last_bit)})."]

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .passes import LayerCall, ModelPass, arguments, as_tensor, has_own_forward, numbers_in
+from .passes import (
+    FLOAT8, LayerCall, ModelPass, arguments, as_tensor, can_be_replaced, has_own_forward, numbers_in)
 from .places import Part, Stop, TensorPlace
 from .spill import Shelf
 from .watching import as_it_was, copied
@@ -39,10 +40,10 @@ class ReferenceNumbers(Group):
 
     def value(self, part: Part) -> Tensor:
         "The reference's numbers, as this model has them; a copy, which the model may change."
-        t = self.shelf.get(part.a.key)
-        t = widened(t) if self.wide else t.to(getattr(part, self.side).dtype)
+        t, dtype = self.shelf.get(part.a.key), getattr(part, self.side).dtype
+        t = widened(t) if self.wide and dtype not in FLOAT8 else t.to(dtype)  # float64 does not stand in for float8
         if self.side == "b": t = part.for_b(t)
-        return pushed(t, self.push, part.a.dtype) if self.push else t.clone()
+        return pushed(t, self.push, part.a.dtype) if self.push and dtype not in FLOAT8 else t.clone()
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #64d5e4cb
 def _equal_flags(a: Any, b: Any) -> bool:
@@ -105,7 +106,8 @@ class SkipsLayers(ReferenceNumbers):
         self._count_calls_in(call)
         values = []
         for v in call.output:
-            values.append(self.value(parts[v.path]) if v.path in parts else self.shelf.get(v.key).clone())
+            if v.path in parts: values.append(self.value(parts[v.path]))
+            else: values.append(self.shelf.get(v.key).to(v.dtype, copy=True))
         remaining = iter(values)
         return map_tensors(lambda t: next(remaining), call.outline)
 
@@ -182,7 +184,7 @@ class Forcing(SkipsLayers):
             if part is None: return t
             place, numbers = TensorPlace(stop, where, i), numbers_in(t)
             with out_of_float64(): self.arrived(place, part, numbers)  # what looks on does not run in float64
-            if numbers is not t: return t  # sparse, nested or quantized: only looked at
+            if not can_be_replaced(t): return t  # it is only looked at
             return self.lend(place, t, self.value(part), id(t) in given)
 
         return map_tensors(replaced, x)

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .few_bits import Overflow, exceeds, in_dtype, overflow
 from .forcing import run_forced
 from .pairing import Pair
-from .passes import LayerCall, ModelPass
+from .passes import FLOAT4, FLOAT8, LayerCall, ModelPass
 from .places import Stop, TensorPlace, stops_of, with_containers
 from ...hooks.float64 import widened
 
@@ -71,9 +72,12 @@ EPS = {torch.float64: 2.**-52, torch.float32: 2.**-23, torch.float16: 2.**-10, t
        torch.complex128: 2.**-52, torch.complex64: 2.**-23, torch.complex32: 2.**-10}
 
 
+FEW_BITS = {dtype: torch.finfo(dtype).eps for dtype in FLOAT8} | {FLOAT4: .5}  # parameters are never computed in them
+
+
 def eps(dtype: torch.dtype) -> float:
     "The last bit of 1 in a dtype; 0 where numbers are exact."
-    return EPS.get(dtype, 2.**-3 if dtype.is_floating_point else 0.)
+    return EPS[dtype] if dtype in EPS else FEW_BITS.get(dtype, 0.)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #ef4a1b14
 def rounding_noise(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
@@ -130,12 +134,15 @@ class Share:
     noise: Size = Size() # What rounding explains
     lost: Tensor | int | None = None # `reference in float64 - reference`, on the shelf
     arrived: Tensor | None = None # What the candidate had there, of a place at fault
+    overflow: Overflow | None = None # Which dtype could not hold a number
+    is_blind: bool = False # Whether the candidate's dtype could not hold what it was given
 
     @property
     def ratio(self) -> float: return (self.plain if self.own is None else self.own).over(self.noise)
 
     @property
     def is_fault(self) -> bool:
+        if self.is_blind: return self.own is not None and self.ratio > FAULT
         if self.own is None: return self.ratio > ROUGH
         return self.ratio > FAULT or self.plain.over(self.noise) > ROUGH
 
@@ -159,7 +166,12 @@ class Trial:
         "Run a model with the reference's numbers, and tell `arrived` what it computes at each place."
         seen, stops = (self.a if side == "a" else self.b), self.stops if stops is None else stops
         if options.get("wide"): options["bits"] = getattr(self.precision, f"bits_{side}")
-        run_forced(seen, side, self.inputs, self.named[side], stops, arrived, call=self.call, **options)
+        inputs = self.inputs_of(seen, options.get("wide", False))
+        run_forced(seen, side, inputs, self.named[side], stops, arrived, call=self.call, **options)
+
+    def inputs_of(self, seen: ModelPass, wide: bool = False) -> Any:
+        "What one of the models is called with; in float64 both are called with the same."
+        return self.inputs if wide else in_dtype(self.inputs, seen.dtype)
 
     def quiet(self, is_quiet: Callable[[Stop], bool]) -> Callable[[Stop], bool]:
         "Which layers need not be computed: those that are quiet, with all that is in them."
@@ -185,11 +197,28 @@ class Trial:
             expected = part.for_b(shelf.get(part.a.key))
             if expected.dtype == t.dtype and torch.equal(expected, t): return
             apart = size_of(difference(expected, t))
-            if apart.most or expected.dtype != t.dtype: self.shares[place] = Share(apart)
+            if not apart.most and expected.dtype == t.dtype: return
+            self.shares[place] = Share(apart, overflow=overflow(part, expected, t) if math.isinf(apart.most) else None)
 
         same = {stop.pair.b for stop in self.stops if _was_equal(stop)}
         try: self.run("b", arrived, skip=self.quiet(lambda stop: stop.pair.b in same))
-        except Exception as error: self._judge_as_seen(error)
+        except Exception as error: return self._judge_as_seen(error)
+        if any(share.overflow for share in self.shares.values()): self._note_blind()
+
+    def _note_blind(self):
+        "Note which calls were given numbers, before they returned theirs, that the candidate's dtype cannot hold."
+        blind = set()
+        for place, share in self.shares.items():  # in the order of the run
+            share.is_blind = place.owner in blind
+            if exceeds(place.part, self.a.shelf.get(place.part.a.key)):
+                blind.add(place.stop if place.where == "entry" else place.stop.parent)
+
+    def overflows(self) -> dict[Stop, TensorPlace]:
+        "The calls that made a number too large for its dtype of numbers that were not, and where it shows."
+        found = {}
+        for place, share in self.shares.items():
+            if share.overflow and not share.is_blind: found.setdefault(place.owner, place)
+        return found
 
     def _judge_as_seen(self, error: Exception):
         "The candidate cannot run with the reference's numbers: the first layer that differs by far is at fault."
@@ -202,8 +231,9 @@ class Trial:
 
     def _as_seen(self, place: TensorPlace) -> Share:
         part = place.part
-        apart = difference(part.for_b(self.a.shelf.get(part.a.key)), self.b.shelf.get(part.b.key))
-        return Share(size_of(apart), noise=self.noise(place, Size()))
+        expected, found = part.for_b(self.a.shelf.get(part.a.key)), self.b.shelf.get(part.b.key)
+        apart = difference(expected, found)
+        return Share(size_of(apart), noise=self.noise(place, Size()), overflow=overflow(part, expected, found))
 
     def measure(self):
         "What is left of the differences in float64, and what rounding explains."

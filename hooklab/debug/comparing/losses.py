@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .forcing import run_forced
 from .judging import Size, difference, size_of
 from .pairing import Pair
-from .passes import LayerCall, ModelPass, Value
+from .passes import LayerCall, ModelPass, Value, numbers_in
 from .places import stops_of
 from .watching import Watcher, Watching, as_it_was, copied, same_chance
 from ...hooks.float64 import in_float64, out_of_float64, widened
@@ -49,8 +49,8 @@ class Measuring(Watching):
         before = self.before.places.get(call.place)
         known = {v.path: v for v in getattr(before, what)} if before else {}
         for path, t in named_tensors(x):
-            v = known.get(path)
-            if v is None or not v.is_float or v.shape != tuple(t.shape): continue
+            v, t = known.get(path), numbers_in(t)
+            if v is None or t is None or not v.is_float or v.shape != tuple(t.shape): continue
             with out_of_float64(): self.sizes[v] = size_of(difference(widened(self.before.shelf.get(v.key)), t))
         return []
 

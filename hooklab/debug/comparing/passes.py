@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #6ee6fa00
 import inspect
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,6 +17,75 @@ import torch
 from torch import Tensor, nn
 
 from .spill import Shelf, is_plain
+
+# %% ../../../nbs/lib/debug/comparing/passes.ipynb #16bada30
+def as_tensor(x: Any) -> Any:
+    "A plain number as a tensor, a float without loss; anything else as it is."
+    if type(x) is float: return torch.tensor(x, dtype=torch.float64)
+    return torch.tensor(x) if type(x) in (bool, int) else x
+
+
+FLOAT8 = {dtype for name, dtype in vars(torch).items() if name.startswith("float8_")}
+FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None) # Two numbers in a byte, the first in the lower half
+IN_FLOAT4 = [0., .5, 1., 1.5, 2., 3., 4., 6.] # Then the same with a minus
+ONLY_STORED = {dtype for name, dtype in vars(torch).items() if re.fullmatch(r"u?int[1-7]|bits\d\w*", name)}
+
+
+def _read(t: Tensor) -> Tensor | None:
+    "The numbers of a plain tensor in a dtype that torch can compute with; None if they mean nothing to torch."
+    if t.dtype in FLOAT8: return t.float()
+    if FLOAT4 is not None and t.dtype == FLOAT4:
+        two, numbers = t.view(torch.uint8), torch.tensor(IN_FLOAT4, device=t.device)
+        codes = torch.stack([two & 15, two >> 4], -1).reshape(*t.shape[:-1], -1)
+        return torch.cat([numbers, -numbers])[codes.long()]
+    return None if t.dtype in ONLY_STORED else t
+
+
+def numbers_in(t: Tensor) -> Tensor | None:
+    "The numbers of a tensor in the usual layout; None where they cannot be read."
+    try:
+        if t.is_nested: return torch.nested.to_padded_tensor(t.detach(), 0.)
+        if t.is_quantized: return t.dequantize()
+        if t.layout != torch.strided: return t.detach().to_dense()
+    except Exception: return None
+    return _read(t) if is_plain(t) else None
+
+
+def can_be_replaced(t: Tensor) -> bool:
+    "Can other numbers of the same dtype take its place? Not if it is sparse, nested, quantized, or in four bits."
+    return is_plain(t) and t.dtype != FLOAT4
+
+# %% ../../../nbs/lib/debug/comparing/passes.ipynb #8b455cec
+def stored_numbers(t: Tensor) -> Tensor | None:
+    "The numbers of a parameter or buffer, also of one in a form of its own; None where they cannot be read."
+    for read in ("detach", "dequantize", "full_tensor"):
+        try: found = numbers_in(getattr(t, read)())
+        except Exception: continue
+        if found is not None: return found
+    return None
+
+# %% ../../../nbs/lib/debug/comparing/passes.ipynb #7c6ad138
+def some_of(t: Tensor) -> Tensor:
+    "Up to 64 numbers of a tensor: the beginning of its first row."
+    if not t.dim() or not t.numel(): return t
+    first_row = t[(0,)*(t.dim() - 1)]
+    return first_row[:64]
+
+
+def numbers_at(t: Tensor, places: np.ndarray) -> Tensor:
+    "The numbers of a tensor at these places, counted as if all its numbers stood in a row."
+    if not t.dim(): return t.reshape(1)
+    # torch.unravel_index does the same, but imports sympy, which takes seconds.
+    return t[tuple(torch.from_numpy(i).to(t.device) for i in np.unravel_index(places, t.shape))]
+
+
+def equal_bits(a: Tensor, b: Tensor) -> bool:
+    "Are these the same numbers, NaN included?"
+    if a.dtype != b.dtype: return False
+    a, b = _read(a), _read(b)
+    if torch.equal(a, b): return True
+    if not (a.dtype.is_floating_point or a.dtype.is_complex) or a.shape != b.shape: return False
+    return bool(a.isnan().any()) and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #c8e4aecd
 @dataclass(eq=False)
@@ -70,7 +140,9 @@ def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
     found = []
     for p in call.module.parameters(recurse=is_container):
         if not p.is_floating_point() or p.is_meta: continue
-        found.append((p.numel(), torch.linalg.vector_norm(p.detach().float()).item()**2))
+        numbers = stored_numbers(p)
+        norm = 0. if numbers is None else torch.linalg.vector_norm(numbers.float()).item()
+        found.append((p.numel(), norm**2))
     if not (is_container and found): return found
     return [(sum(size for size, _ in found), sum(squared for _, squared in found))]
 
@@ -79,6 +151,7 @@ class ModelPass:
     "The calls of one pass, in the order in which they finish; the last one is that of the model."
     def __init__(self, model: nn.Module, shelf: Shelf):
         self.model, self.shelf, self.calls, self.places = model, shelf, [], {}
+        self.dtype: torch.dtype | None = None # To which the floating point inputs of the model were cast
 
     def within(self) -> dict[LayerCall, list[LayerCall]]:
         "For each call, those that it made itself."
@@ -129,40 +202,3 @@ def all_plain(x: Any) -> bool:
     if isinstance(x, (Tensor, *PLAIN)): return True
     if isinstance(x, dict): return all(map(all_plain, x.values()))
     return isinstance(x, tuple | list) and all(map(all_plain, x))
-
-# %% ../../../nbs/lib/debug/comparing/passes.ipynb #16bada30
-def as_tensor(x: Any) -> Any:
-    "A plain number as a tensor, a float without loss; anything else as it is."
-    if type(x) is float: return torch.tensor(x, dtype=torch.float64)
-    return torch.tensor(x) if type(x) in (bool, int) else x
-
-
-def numbers_in(t: Tensor) -> Tensor | None:
-    "The numbers of a tensor in the usual layout; None where they cannot be read."
-    try:
-        if t.is_nested: return torch.nested.to_padded_tensor(t.detach(), 0.)
-        if t.is_quantized: return t.dequantize()
-        if t.layout != torch.strided: return t.detach().to_dense()
-    except Exception: return None
-    return t if is_plain(t) else None
-
-# %% ../../../nbs/lib/debug/comparing/passes.ipynb #7c6ad138
-def some_of(t: Tensor) -> Tensor:
-    "Up to 64 numbers of a tensor: the beginning of its first row."
-    if not t.dim() or not t.numel(): return t
-    first_row = t[(0,)*(t.dim() - 1)]
-    return first_row[:64]
-
-
-def numbers_at(t: Tensor, places: np.ndarray) -> Tensor:
-    "The numbers of a tensor at these places, counted as if all its numbers stood in a row."
-    if not t.dim(): return t.reshape(1)
-    # torch.unravel_index does the same, but imports sympy, which takes seconds.
-    return t[tuple(torch.from_numpy(i).to(t.device) for i in np.unravel_index(places, t.shape))]
-
-
-def equal_bits(a: Tensor, b: Tensor) -> bool:
-    "Are these the same numbers, NaN included?"
-    if torch.equal(a, b): return True
-    if not (a.dtype.is_floating_point or a.dtype.is_complex) or a.shape != b.shape: return False
-    return bool(a.isnan().any()) and bool(((a == b) | (a.isnan() & b.isnan())).all())

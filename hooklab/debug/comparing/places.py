@@ -107,7 +107,7 @@ def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #2f135d86
 def is_mask(t: Tensor) -> bool:
     "Is this something to be added to scores: numbers far below all others, beside zeros or a bias?"
-    if not t.numel() or not t.dtype.is_floating_point or t.aminmax().min > -1e4: return False
+    if not t.numel() or not t.dtype.is_floating_point or not t.aminmax().min <= -1e4: return False  # NaN is no mask
     return bool((t[t > -1e4].abs() < 1e3).all())
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #625eb527
@@ -145,7 +145,7 @@ def parts_of_values(
     "The tensors that correspond."
     if entry:
         masks = {} if masks is None else masks
-        a, b = _activations(a, shelf, masks), _activations(b, shelf, masks)
+        a, b = _activations(a, b, shelf, masks), _activations(b, a, shelf, masks)
 
     def expand(one: Value, other: Value) -> bool:
         if _expands(one, other): return True
@@ -160,12 +160,18 @@ def parts_of_values(
     return found
 
 
-def _activations(values: list[Value], shelf: Shelf, masks: dict[int, bool]) -> list[Value]:
-    "The floating point numbers, but for masks. A tensor is looked at once, because many calls are given the same."
-    values = [v for v in values if v.is_float]
-    for v in values:
+def _activations(values: list[Value], others: list[Value], shelf: Shelf, masks: dict[int, bool]) -> list[Value]:
+    """The floating point numbers, but for masks. A tensor is looked at once, because many calls are given the same.
+    What looks like a mask in one dtype, and not in that of the other model, holds numbers that became infinite."""
+    def looks_like_one(v):
         if v.key not in masks: masks[v.key] = is_mask(shelf.get(v.key))
-    return [v for v in values if not masks[v.key]]
+        return masks[v.key]
+
+    def has_overflowed(v):
+        return any(v.dtype != o.dtype and o.is_float and _same_path_and_shape(v, o) and not looks_like_one(o)
+                   for o in others)
+
+    return [v for v in values if v.is_float and (not looks_like_one(v) or has_overflowed(v))]
 
 
 def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], bool], shelf: Shelf) -> Part | None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .judging import FAULT, NEAR_NOISE, Size, Trial, difference, eps, rounding_noise, size_of
-from .passes import LayerCall
+from .passes import LayerCall, stored_numbers
 from .places import Stop, TensorPlace, with_containers
 from ...hooks.float64 import WIDE, widened
 
@@ -68,8 +68,10 @@ def _same_numbers(trial: Trial, stop: Stop) -> bool:
     if sum(t.numel() for t in mine) != sum(t.numel() for t in theirs): return False
     if not mine: return True
     coarsest = max((t.dtype for t in [*mine, *theirs]), key=eps)
-    def in_order(ts): return torch.cat([t.detach().reshape(-1).to(coarsest).float().cpu() for t in ts]).sort().values
-    return torch.equal(in_order(mine), in_order(theirs))
+    numbers = [[stored_numbers(t) for t in ts] for ts in (mine, theirs)]
+    if any(t is None for ts in numbers for t in ts): return False
+    one, other = (torch.cat([t.reshape(-1).to(coarsest).float().cpu() for t in ts]).sort().values for ts in numbers)
+    return torch.equal(one, other)
 
 
 def clear_near_noise(

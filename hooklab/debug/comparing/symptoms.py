@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .judging import difference, eps
+from .passes import can_be_replaced, equal_bits, numbers_in, stored_numbers
 
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #6a01168c
 SETTINGS = (bool, int, float, str, tuple)
@@ -171,22 +172,41 @@ def in_parameters(a: nn.Module, b: nn.Module) -> Iterator[str]:
             if one is None and other is None: continue
             if one is None or other is None:
                 yield f"only the {'candidate' if one is None else 'reference'} has {kind}{name}"
-            elif text := _unlike(one.detach(), other.detach()): yield f"{kind}{name} {text}"
+            elif text := _unlike(one, other): yield f"{kind}{name} {text}"
 
 
 def _unlike(a: Tensor, b: Tensor) -> str:
     "How two parameters differ; nothing if they do not, but for their precision."
     if a.is_meta or b.is_meta: return ""
-    coarser = max(a.dtype, b.dtype, key=eps)
-    transposed = a.dim() == 2 and torch.equal(a.T.to(coarser), b.to(coarser))
+    one, other, form = stored_numbers(a), stored_numbers(b), _other_form(_form(a), _form(b))
+    if one is None or other is None: return form
+    dtypes = (t.dtype if can_be_replaced(t) else numbers.dtype for t, numbers in ((a, one), (b, other)))
+    how = _numbers_unlike(one, other, max(dtypes, key=eps))
+    return f"{form} and {how}" if how and form else how
+
+
+def _form(t: Tensor) -> str:
+    "How a tensor stores its numbers, if in a way of its own."
+    if t.is_quantized: return dtype_in_words(t.dtype)
+    return "" if type(t) in (Tensor, nn.Parameter) else type(t).__name__
+
+
+def _other_form(a: str, b: str) -> str:
+    if a == b: return ""
+    if not b: return f"is not stored as {a}"
+    return f"is stored as {b} instead of {a}" if a else f"is stored as {b}"
+
+
+def _numbers_unlike(a: Tensor, b: Tensor, coarser: torch.dtype) -> str:
+    def equal(x, y, dtype): return x.shape == y.shape and equal_bits(numbers_in(x.to(dtype)), numbers_in(y.to(dtype)))
+    transposed = a.dim() == 2 and equal(a.T, b, coarser)
     if a.shape != b.shape:
         return "" if transposed else f"has shape {shape_in_words(b.shape)} instead of {shape_in_words(a.shape)}"
     if not a.dtype.is_floating_point: return "" if torch.equal(a, b) else "differs"
-    if torch.equal(a.to(coarser), b.to(coarser)): return ""
+    if equal(a, b, coarser): return ""
     if transposed: return "is transposed"
     for fewer in (torch.bfloat16, torch.float16):
-        if eps(fewer) > eps(coarser) and torch.equal(a.to(fewer).to(b.dtype), b):
-            return f"is rounded to {dtype_in_words(fewer)}"
+        if eps(fewer) > eps(coarser) and equal(a.to(fewer), b, b.dtype): return f"is rounded to {dtype_in_words(fewer)}"
     return _by_how_much(a, b)
 
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hooklab.debug.comparing.passes import (
-    LayerCall, ModelPass, Value, all_plain, arguments, as_tensor, equal_bits, has_own_forward, numbers_in,
-    plain_settings, some_of)
+from .passes import (
+    LayerCall, ModelPass, Value, all_plain, arguments, as_tensor, can_be_replaced, equal_bits, has_own_forward,
+    numbers_in, plain_settings, some_of)
 from .spill import Shelf
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
@@ -42,13 +42,15 @@ class KeepsTensors(Group):
         known = {value.path: value for value in getattr(before, what)} if before else {}
         found = []
         for path, t in named_tensors(as_tensor(x)):
-            t = numbers_in(t)
-            if t is not None: found.append(Value(path, self._key(t, known.get(path)), t.dtype, tuple(t.shape)))
+            numbers = numbers_in(t)
+            if numbers is None: continue
+            dtype = t.dtype if t.dtype.is_floating_point else numbers.dtype
+            found.append(Value(path, self._key(numbers, dtype, known.get(path)), dtype, tuple(numbers.shape)))
         return found
 
-    def _key(self, t: Tensor, known: Value | None) -> int:
-        "Where a tensor lies on the shelf; `known` is the value at the same place in the pass before."
-        if known is None or known.dtype != t.dtype or known.shape != tuple(t.shape): return self._put(t)
+    def _key(self, t: Tensor, dtype: torch.dtype, known: Value | None) -> int:
+        "Where numbers lie on the shelf; `known` is the value at the same place in the pass before."
+        if known is None or known.dtype != dtype or known.shape != tuple(t.shape): return self._put(t)
         return known.key if equal_bits(self.seen.shelf.get(known.key), t) else self._put(t)
 
     def _put(self, t: Tensor) -> int:
@@ -117,7 +119,8 @@ class Watcher(LayerHook):
         ids_given = {id(t) for t in tensors(given)}
         call.in_place = any(id(t) in ids_given for t in tensors(output))
         call.drew = any(not torch.equal(then, now) for then, now in zip(states, random_states(given)))
-        call.repeats = all_plain(given) and all_plain(output) and not call.in_place and not call.drew
+        is_plain = all_plain(given) and all_plain(output) and all(map(can_be_replaced, tensors(output)))
+        call.repeats = is_plain and not call.in_place and not call.drew
         group.end(call, output)
 
 # %% ../../../nbs/lib/debug/comparing/watching.ipynb #d9ab678a

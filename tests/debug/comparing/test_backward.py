@@ -120,3 +120,102 @@ def test_bfloat16_is_noise(net):
 def test_rows_run_from_the_loss(net):
     rows = [row.a for row in compared(net, copy.deepcopy(net)).rows if row.kind.startswith("backward")]
     assert rows[:2] == ["", "3"] and rows[-1] == "0"
+
+
+# ---- gradients in another form
+
+class Looks(nn.Module):
+    "Looks words up in a table whose gradient is sparse."
+    def __init__(self, bag):
+        super().__init__()
+        self.words = (nn.EmbeddingBag if bag else nn.Embedding)(20, 8, sparse=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, ids): return self.head(self.words(ids))
+
+
+@pytest.mark.parametrize("bag", [True, False])
+def test_sparse_gradients(bag):
+    torch.manual_seed(0)
+    model, ids = Looks(bag), torch.randint(20, (4, 5))
+    other = copy.deepcopy(model)
+    c = compare(model, other, ids, backward=loss)
+    assert c.same and {row.name for row in c.rows if row.kind == "backward equal"} == {"words", "head", "(model)"}
+    doubled = copy.deepcopy(model)
+    doubled.words.forward = lambda ids: Scales.apply(type(doubled.words).forward(doubled.words, ids))
+    c = compare(model, doubled, ids, backward=loss)
+    assert [row.name for row in c.faults] == ["words"] and "the gradient of weight: scaled by 2" in c.first.what
+
+
+# ---- models that compute gradients themselves
+
+class Forces(nn.Module):
+    "An energy and its gradient, as in potentials."
+    def __init__(self, scale=nn.Identity):
+        super().__init__()
+        self.up, self.scale, self.head = nn.Linear(4, 8), scale(), nn.Linear(8, 1)
+
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        energy = self.head(self.scale(self.up(x).tanh())).sum()
+        return energy, torch.autograd.grad(energy, x, create_graph=True)[0]
+
+
+class Detaches(nn.Module):
+    "Gradients flow through, but not those of gradients."
+    def forward(self, x): return OnceOnly.apply(x)
+
+
+class OnceOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x.clone()
+
+    @staticmethod
+    def backward(ctx, g): return g.detach()
+
+
+def on_both(output): return output[0].square() + output[1].square().sum()
+
+
+def test_gradients_of_a_model_that_computes_gradients():
+    torch.manual_seed(0)
+    model = Forces()
+    c = compare(model, copy.deepcopy(model), X, backward=on_both)
+    assert c.same and any(row.kind.startswith("backward") for row in c.rows), c
+    assert "only the first layer" in "".join(c.notes) and "There was no backward" not in "".join(c.notes)
+    half = copy.deepcopy(model).double()
+    assert compare(model, half, call=lambda m: m(X.to(next(m.parameters()).dtype)), backward=on_both).same
+    other = Forces(Detaches)
+    other.load_state_dict(model.state_dict())
+    c = compare(model, other, X, backward=on_both)
+    assert not c.same and c.first.kind == "backward fault" and sum(row.is_fault for row in c.rows) == 1
+
+
+def test_a_call_that_computes_gradients(net):
+    def call(m):
+        x = X.clone().requires_grad_()
+        slope, = torch.autograd.grad(m(x).sum(), x, create_graph=True)
+        return slope.square().sum()
+    assert compare(net, copy.deepcopy(net), call=call, backward=lambda output: output).same
+    other = copy.deepcopy(net)
+    with torch.no_grad(): other[3].weight[0, 0] += 1
+    c = compare(net, other, call=call, backward=lambda output: output)
+    assert [row.name for row in c.faults] == ["3"]  # in the forward pass; what follows from it is not blamed again
+
+
+def test_gradients_that_a_model_computes_for_itself_are_not_those_of_the_loss():
+    "What only the model's own backward pass reaches is no gradient of the loss."
+    class Guided(nn.Module):
+        def __init__(self, steps):
+            super().__init__()
+            self.up, self.head, self.steps = nn.Linear(4, 4), nn.Linear(4, 1), steps
+
+        def forward(self, x):
+            guess = x.detach().requires_grad_()
+            for _ in range(self.steps): slope, = torch.autograd.grad(self.head(self.up(guess)).sum(), guess)
+            return self.head(x + slope.detach())
+
+    torch.manual_seed(0)
+    model = Guided(1)
+    c = compare(model, copy.deepcopy(model), X, backward=loss)
+    assert c.same and not any(row.name == "up" and row.kind.startswith("backward") and row.error for row in c.rows)
