@@ -231,7 +231,10 @@ class LoopWatch(PassWatch):
         def numbered(row): return {**row, "step": row["step"] + self.first_step}
         inputs = [numbered({where: plain_facts(x) for where, x in row.items()}) for row in self.looks.inputs]
         outputs = [numbered(read_look(look)) for look in self.looks.outputs]
-        return {"layers": facts_of_layers(self.root), **self.members.facts(), "inputs": inputs, "outputs": outputs}
+        layers, of_members = facts_of_layers(self.root), self.members.facts()
+        for name, moves in of_members.pop("running_means").items():
+            if name in layers: layers[name]["running_mean_moves"] = moves
+        return {"layers": layers, **of_members, "inputs": inputs, "outputs": outputs}
 
     def remove(self):
         for watch in self.steps: watch.remove()
