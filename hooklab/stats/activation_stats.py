@@ -15,13 +15,12 @@ import torch
 from torch import nn
 
 from ..hooks.copies import HookWarning
-from ..hooks.occasions import innermost
 from ..hooks.select import not_a_model
 from .autosave import Autosave
 from .live import LivePlot
 from .measure.recorder import StepRecorder
 from .measure.resuming import Earlier
-from .measure.step_end import StepEnd, several
+from .measure.step_end import StepEnd, that_make_steps
 from .page import write_page
 from .records.recorded import Records, read_records
 from .trainers import lightning_callback, transformers_callback
@@ -54,7 +53,7 @@ class ActivationStats(StepRecorder):
         if auto and optimizer is None:
             raise ValueError("auto=True ends a step after that of the optimizer, and no optimizer was given; write "
                              "on(model, optimizer=optimizer, auto=True), or call step() yourself")
-        if optimizer is not None: optimizer = [innermost(o) for o in several(optimizer)]
+        if optimizer is not None: optimizer = that_make_steps(optimizer, {id(p) for p in model.parameters()})
         self.optimizer, self.scaler = optimizer, scaler if scaler is not None and scaler.is_enabled() else None
         self.scaled = self.scaler is not None
         self.learn = Loop(model)

@@ -184,6 +184,7 @@ def batch_norm(run: Run) -> Iterator[Seen]:
         if len(n) and layer.get("num_features") and n.median() <= FEW*layer["num_features"]:
             few[name] = n.median().item()/layer["num_features"]
         momentum = layer.get("momentum")
+        if momentum == 0 and layer.get("running_mean_moves"): continue  # it is 0 at the moment, as after a pass of SAM
         if layer.get("track_running_stats") and momentum is not None and (momentum <= 0 or momentum >= .95):
             odd[name] = momentum
     if few:

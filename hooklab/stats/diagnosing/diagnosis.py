@@ -27,7 +27,10 @@ def not_judged(run: Run) -> list[str]:
         "call": run.stats.process is not None and not run.stats.combined,
         "outputs; record them with is_forward=True": "activations" not in run.recorded,
         "gradients; record them with ActivationStats(grads=True)": "gradients" not in run.recorded,
-        "the size of steps; record it with on(model, optimizer=optimizer)": run.updates is None,
+        "the size of steps: parameters move, and not in a step of the optimizer that on() was given; give it the one "
+        "whose step() is called": run.moves_unseen,
+        "the size of steps; record it with on(model, optimizer=optimizer)":
+            run.updates is None and not run.moves_unseen,
         "saturation, samples and units; record them with ActivationStats.for_diagnosis()":
             run.outputs.hist is None and not run.outputs.samples,
         "what heads of attention do, because compiled code hides it; AttentionStats sees it where the model runs "

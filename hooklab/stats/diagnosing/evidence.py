@@ -132,7 +132,10 @@ class Run:
         fine = ~(bad | self.outputs.bad.any(0))
         # if the optimizer uses a NaN gradient, nothing after it is finite: finite numbers later mean a skipped step
         self.skipped = bad & (true_from(fine) > 0) if not self.scaled else bad & ~self.outputs.bad.any(0)
-        self.updates = found["updates"] if "updates" in found and found["updates"].steps == steps else None
+        updates = found["updates"] if "updates" in found and found["updates"].steps == steps else None
+        still = updates is not None and not updates.values("update").nan_to_num().any().item()
+        self.moves_unseen = still and self.moves
+        self.updates = None if self.moves_unseen else updates
         self._answers = {}
 
     def once(
@@ -151,6 +154,12 @@ class Run:
 
     def log_span(self, row: int) -> tuple[int, int]:
         return (self.log_steps[row], self.log_steps[-1]) if self.log_steps else (0, -1)
+
+    @cached_property
+    def moves(self) -> bool:
+        "Do most of the parameters that the optimizer should train have other numbers in the end, whoever changed them?"
+        mine = [p.get("moved") for p in self.facts.get("parameters", {}).values() if p["trainable"] and p["has"] != 0]
+        return sum(map(bool, mine)) > len(mine)/2
 
     @cached_property
     def update(self) -> Tensor: # Without skipped steps

@@ -111,6 +111,7 @@ def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     rests = (still | run.update.isnan()).all(1) & still.any(1)
     if not rests.all() and run.ratio.nanmedian() < RATIO_SMALL: return  # small steps are lost in rounding
     known = {p for name in reported for p in parameters_of(name, moved)}
+    known |= {name for name, p in run.facts.get("parameters", {}).items() if p.get("moved")}  # somebody else moves them
     resting = [name for name, rest in zip(moved, rests.tolist()) if rest and name not in known]
     idle_biases = [name for name in resting if is_bias(name) and weight_moves(name, moved, resting)]
     resting = [name for name in resting if name not in idle_biases]
@@ -121,7 +122,8 @@ def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
                    "Nothing is wrong: a normalization behind the layer, or a loss of differences, does that. "
                    "bias=False saves the parameter.")
     if not resting: return
-    which = "No parameter moves" if rests.all() else "These parameters do not move, while others do"
+    none_moves = rests.all() and not known & set(moved)
+    which = "No parameter moves" if none_moves else "These parameters do not move, while others do"
     yield Seen(resting, run.outputs.span(0), "certain", f"{which}: all {run.update.shape[1]} updates are exactly zero.")
 
 

@@ -46,27 +46,48 @@ def step_before_backward(run: Run) -> Iterator[Seen]:
     empty = (none == 1) | (length == 0)
     steps = ~none.isnan()
     foreign = any(o["n_foreign"] == o["n"] for o in run.facts.get("optimizers", []))
-    came = any(p["got"] for p in run.facts.get("parameters", {}).values()) or run.grads.ran.any()
-    if steps.sum() < LEAST or empty[steps].double().mean() < MOSTLY or foreign or not came: return
+    if steps.sum() < LEAST or empty[steps].double().mean() < MOSTLY or foreign or not gradients_come(run): return
     if not (none == 1).any() and not gradients_reach(run): return
+    if uses_gradients(run, none): return
     yield Seen([], run.log_span(steps.int().argmax().item()), "certain",
                f"In {int(empty.sum())} of {int(steps.sum())} steps of the optimizer no parameter had a gradient, "
                "although gradients were computed: they come after the step, or are cleared before it.")
 
 
+def to_be_trained(run: Run) -> dict[str, dict]: # By name
+    "The parameters that the optimizer has and that are not frozen."
+    return {name: p for name, p in run.facts.get("parameters", {}).items() if p["has"] and p["trainable"]}
+
+
+def gradients_come(run: Run) -> bool:
+    "Are gradients computed for what the optimizer has, as far as is known?"
+    mine = to_be_trained(run)
+    measured = any(name.rpartition(".")[0] in run.grads.names for name in mine)
+    arrived = gradients_reach(run) if measured else bool(mine) and bool(run.grads.ran.any())
+    return arrived or any(p["got"] for p in mine.values())
+
+
 def gradients_reach(run: Run) -> bool:
     "Do gradients arrive at a layer whose parameters the optimizer has?"
-    mine = {name.rpartition(".")[0] for name, p in run.facts.get("parameters", {}).items() if p["has"]}
+    mine = {name.rpartition(".")[0] for name in to_be_trained(run)}
     return any(norm.nan_to_num().any() for name, norm in zip(run.grads.names, run.grads.norm) if name in mine)
 
 
+def uses_gradients(run: Run, none: Tensor) -> bool:
+    "Do its steps move the parameters? Then the optimizer had gradients, and cleared them itself before the step ended."
+    decays = any(any(o["decay"].values()) for o in run.facts.get("optimizers", []))
+    if decays and not (none == 1).any(): return False  # decay moves what has a gradient of zeros
+    if run.updates is None: return run.moves
+    return (run.update > 0).any(0).double().mean().item() > .5
+
+# %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7d20b3a3
 def no_gradient_at_all(run: Run) -> Iterator[Seen]:
     "The optimizer makes its steps, and backward is not called, or the loss does not lead back to the model."
     none = run.logged("no_gradients")
     steps = ~none.isnan()
     came = any(p["got"] for p in run.facts.get("parameters", {}).values()) or run.grads.ran.any()
     foreign = any(o["n_foreign"] == o["n"] for o in run.facts.get("optimizers", []))
-    if steps.sum() < LEAST or came or foreign or not (none[steps] == 1).all(): return
+    if steps.sum() < LEAST or came or foreign or not (none[steps] == 1).all() or uses_gradients(run, none): return
     yield Seen([], run.log_span(0), "certain",
                f"The optimizer made {int(steps.sum())} steps, and no parameter ever had a gradient.",
                "Look for the call of loss.backward(); for a `detach`, `no_grad`, `.item()` or `.data` between the "
@@ -74,9 +95,9 @@ def no_gradient_at_all(run: Run) -> Iterator[Seen]:
 
 
 def never_stepped(run: Run) -> Iterator[Seen]:
-    "The optimizer is known, and was never called."
+    "The optimizer is known, and was never called, and nothing else moves the parameters."
     updates, passes = run.logged("updates"), run.logged("trained")
-    if not run.facts.get("optimizers") or run.scaled or (passes > 0).sum() < LASTS: return
+    if not run.facts.get("optimizers") or run.scaled or run.moves or (passes > 0).sum() < LASTS: return
     if not (updates.nan_to_num() == 0).all(): return
     yield Seen([], run.log_span(0), "certain",
                f"The model ran in train mode in {int((passes > 0).sum())} steps, and the optimizer made no step.")
@@ -103,7 +124,7 @@ def eval_mode(run: Run) -> Iterator[Seen]:
 def not_in_optimizer(run: Run) -> Iterator[Seen]:
     params = {name: p for name, p in run.facts.get("parameters", {}).items() if p["has"] is not None}
     lacks = [name for name, p in params.items()
-             if not p["has"] and p["trainable"] and p["got"] and not p["written"]]
+             if not p["has"] and p["trainable"] and p["got"] and not p["written"] and not p.get("moved")]
     has = [name for name, p in params.items() if p["has"]]
     if not lacks: return
     names = [*params]

@@ -235,11 +235,13 @@ class LoopWatch(PassWatch):
         "Take down what is known of the run. What is returned gives it as plain numbers and words, in any thread."
         known, first = {"layers": facts_of_layers(self.root), **self.members.facts()}, self.first_step
         inputs, outputs = list(self.looks.inputs), list(self.looks.outputs)
+        for name, moves in known.pop("running_means").items():
+            if name in known["layers"]: known["layers"][name]["running_mean_moves"] = moves
 
         def numbered(row): return {**row, "step": row["step"] + first}
 
         def read():  # numbers may still be on a GPU
-            return {**known, "outputs": [numbered(read_look(look)) for look in outputs],
+            return {**plain_facts(known), "outputs": [numbered(read_look(look)) for look in outputs],
                     "inputs": [numbered({where: plain_facts(x) for where, x in row.items()}) for row in inputs]}
         return read
 

@@ -7,12 +7,14 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #cbd6e597
 import sys
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.copies import is_wrapper, stands_for_many
+from hooklab.hooks.distributed import local_part
 from hooklab.hooks.occasions import innermost
 from hooklab.hooks.select import named_layers, unwrap
 from hooklab.hooks.tree import named_tensors
@@ -40,16 +42,31 @@ def from_a_library(layer_type: type) -> bool:
     if module.startswith("torch."): return False
     return "site-packages" in (getattr(sys.modules.get(module), "__file__", None) or "")
 
+# %% ../../../nbs/lib/stats/measure/run-facts.ipynb #7d20b3a2
+@torch.no_grad()
+def lengths_of(model: nn.Module) -> dict[str, Tensor]: # By name; without what cannot be read
+    "The length of each parameter that the model has now, and of each running mean."
+    means = ((name, b) for name, b in model.named_buffers() if name.endswith("running_mean"))
+    found = {}
+    for name, p in (*model.named_parameters(), *means):
+        with suppress(Exception):  # a parameter may be lazy, quantized, or elsewhere
+            p = local_part(p.detach())
+            if is_wrapper(p) or p.is_meta or not p.untyped_storage().size(): continue
+            short = p.dtype in (torch.float16, torch.bfloat16)
+            found[name] = torch.linalg.vector_norm(p, dtype=torch.float32 if short else None)
+    return found
+
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #9764055e
 class MemberFacts:
-    "Follows which parameters get gradients and are written to, and whether the optimizer has them."
+    "Follows which parameters get gradients, are written to and move, and whether the optimizer has them."
     def __init__(
         self,
         model: nn.Module, # The model
         optimizers: list, # Its optimizers; empty if they are unknown
     ):
         self.know(optimizers)
-        self.named = dict(unwrap(model).named_parameters())
+        self.model, self.lengths = unwrap(model), None  # those at the end of the first step
+        self.named = dict(self.model.named_parameters())
         self.versions = {name: version(p) for name, p in self.named.items()}
         self.got, self.foreign_got, self.ever = set(), set(), set()
         self.frozen = {name for name, p in self.named.items() if not p.requires_grad}
@@ -59,6 +76,7 @@ class MemberFacts:
 
     def look(self):
         "Note which parameters have a gradient now, and which the optimizer has."
+        if self.lengths is None: self.lengths = lengths_of(self.model)
         self.got.update(name for name, p in self.named.items() if p.grad is not None)
         self.frozen &= {name for name, p in self.named.items() if not p.requires_grad}
         ids = {id(p): name for name, p in self.named.items()}
@@ -72,12 +90,17 @@ class MemberFacts:
                 for p in group["params"]: yield i, group, p
 
     def facts(self) -> dict[str, Any]:
-        "What is known now, as plain values."
+        "What is known now, as plain values and tensors of one."
         self.look()
+        now = lengths_of(self.model)
+        moved = {name: now[name] != length for name, length in self.lengths.items() if name in now}  # maybe on a GPU
         params = {name: {"n": p.numel(), "shape": list(p.shape), "trainable": name not in self.frozen,
                          "has": name in self.ever if self.known else None, "got": name in self.got,
-                         "written": version(p) != self.versions[name]} for name, p in self.named.items()}
-        return {"parameters": params, "optimizers": [self._of(i) for i in range(len(self.optimizers))]}
+                         "written": version(p) != self.versions[name], "moved": moved.get(name)}
+                  for name, p in self.named.items()}
+        means = {name.rpartition(".")[0]: move for name, move in moved.items() if name not in params}
+        return {"parameters": params, "running_means": means,
+                "optimizers": [self._of(i) for i in range(len(self.optimizers))]}
 
     def _of(self, i) -> dict[str, Any]:
         mine = {id(p) for p in self.named.values()}

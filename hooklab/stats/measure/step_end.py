@@ -7,12 +7,15 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #5c36a102
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from types import MethodType
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
-from ...hooks.occasions import step_hook
+from ...hooks.occasions import innermost, step_hook
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #24caeb1d
 def several(optimizer: torch.optim.Optimizer | list) -> list:
@@ -21,27 +24,44 @@ def several(optimizer: torch.optim.Optimizer | list) -> list:
     return [optimizer]
 
 
-class StepEnd:
-    "Ends a step when every optimizer has made its step; or with a scaler, which skips some, when that is updated."
-    def __init__(
-        self,
-        optimizers: list[torch.optim.Optimizer], # All of them must make a step
-        scaler: torch.amp.GradScaler | None, # Decides whether they do
-        then: Callable, # What to call at the end of a step
-    ):
-        self.optimizers, self.then, self.done = optimizers, then, set()
-        if scaler is not None: self.hooks = [Around(scaler, "update", after=lambda *_: then())]
-        else: self.hooks = [step_hook(optimizer, self.made) for optimizer in optimizers]
+def held_by(x: Any) -> list[Optimizer]: # Those whose `step` calls hooks
+    "The optimizers that an object has as attributes, or in lists and dicts that are its attributes."
+    found = []
+    for part in getattr(x, "__dict__", {}).values():
+        inside = part if isinstance(part, list | tuple) else part.values() if isinstance(part, dict) else [part]
+        for one in inside:
+            if isinstance(one, Optimizer):
+                with suppress(TypeError): found.append(innermost(one))
+    return found
 
-    def made(self, optimizer, *_):
-        "One of the optimizers has made its step."
-        self.done.add(optimizer)
-        if len(self.done) < len(self.optimizers): return
-        self.done.clear()
-        self.then()
 
-    def remove(self):
-        for hook in self.hooks: hook.remove()
+def optimizers_in(optimizer: Any) -> list[Optimizer]: # Without itself
+    "Those inside an optimizer that move some of the same parameters, such as the one that SAM calls in the end."
+    mine, found, todo = params_of(optimizer), [optimizer], [optimizer]
+    while todo:
+        for one in held_by(todo.pop()):
+            if any(one is other for other in found) or not mine & params_of(one): continue
+            found.append(one)
+            todo.append(one)
+    return found[1:]
+
+
+def params_of(optimizer: Any) -> set[int]:
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
+def that_make_steps(given: torch.optim.Optimizer | list, params: set[int]) -> list[Optimizer]:
+    """The optimizers that make the steps: each that was given, or what a wrapper has in it. An object may hold
+    several for the model's `params`, such as Muon and AdamW. One that is inside another is a part of that."""
+    found = {}
+    for wrapper in several(given):
+        held = [one for one in held_by(wrapper) if params & params_of(one)]
+        with suppress(TypeError):
+            if innermost(wrapper) is wrapper: held = []
+        found |= {id(one): one for one in held or [innermost(wrapper)]}
+    found = list(found.values())
+    parts = {id(part) for one in found for part in optimizers_in(one)}
+    return [one for one in found if id(one) not in parts] or found[:1]
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #f4291388
 class Around:
@@ -79,3 +99,74 @@ def on_step(
     "Call `f` after each step of an optimizer, or before; also of one that is none of torch's."
     try: return step_hook(optimizer, f, before=before)
     except TypeError: return Around(optimizer, "step", f) if before else Around(optimizer, "step", after=f)
+
+# %% ../../../nbs/lib/stats/measure/step-end.ipynb #5a1c7e03
+class StepSpan:
+    """Calls functions before and after each step of an optimizer. One optimizer may call another, as SAM does, or
+    `super().step()`: what happens within a step is a part of it. A step that only the inner one makes counts too."""
+    def __init__(
+        self,
+        optimizer: Any, # An optimizer, or a wrapper around one
+        before: Callable | None = None, # `before(optimizer, args, kwargs)`, with the optimizer that makes the step
+        after: Callable | None = None, # The same after the step
+        within: Callable | None = None, # The same before a step within a step
+    ):
+        self.before, self.after, self.within = before, after, within
+        self.inside, self.closed, self.hooks = [], False, []
+        try:
+            for one in optimizer, *optimizers_in(optimizer):
+                self.hooks.append(on_step(one, self.begins, before=True))
+                self.hooks.append(on_step(one, self.ends))
+        except BaseException:
+            self.remove()
+            raise
+
+    def begins(self, optimizer, args, kwargs):
+        if self.inside and self.is_stale(optimizer): self.inside.clear()
+        call = self.within if self.inside else self.before
+        if not self.inside: self.closed = False
+        self.inside.append(optimizer)
+        if call is not None: call(optimizer, args, kwargs)
+
+    def is_stale(self, optimizer) -> bool:
+        "Did an error end the step that seems to go on? A class calls the hooks as often as it overrides `step`."
+        n = sum(one is optimizer for one in self.inside)
+        most = sum(getattr(vars(c).get("step"), "hooked", False) for c in type(optimizer).__mro__)
+        return n > 0 and (self.closed or n >= most)
+
+    def ends(self, optimizer, args, kwargs):
+        if not any(one is optimizer for one in self.inside): return
+        while self.inside.pop() is not optimizer: pass
+        self.closed = True
+        if not self.inside and self.after is not None: self.after(optimizer, args, kwargs)
+
+    def forget(self):
+        "The step of the loop has ended, so no step of an optimizer goes on."
+        self.inside.clear()
+
+    def remove(self):
+        for hook in self.hooks: hook.remove()
+        self.before = self.after = self.within = None
+
+# %% ../../../nbs/lib/stats/measure/step-end.ipynb #5a1c7e06
+class StepEnd:
+    "Ends a step when every optimizer has made its step; or with a scaler, which skips some, when that is updated."
+    def __init__(
+        self,
+        optimizers: list[torch.optim.Optimizer], # All of them must make a step
+        scaler: torch.amp.GradScaler | None, # Decides whether they do
+        then: Callable, # What to call at the end of a step
+    ):
+        self.optimizers, self.then, self.done = optimizers, then, set()
+        if scaler is not None: self.hooks = [Around(scaler, "update", after=lambda *_: then())]
+        else: self.hooks = [StepSpan(optimizer, after=partial(self.made, optimizer)) for optimizer in optimizers]
+
+    def made(self, optimizer, *_):
+        "One of the optimizers has made its step."
+        self.done.add(optimizer)
+        if len(self.done) < len(self.optimizers): return
+        self.done.clear()
+        self.then()
+
+    def remove(self):
+        for hook in self.hooks: hook.remove()

@@ -15,7 +15,7 @@ from torch import Tensor
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import Parts, is_dtensor, local_part
 from hooklab.hooks.tensor import post_accumulate, tensor_hook
-from hooklab.stats.measure.step_end import on_step
+from hooklab.stats.measure.step_end import StepSpan
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #ca658011
 class Probe:
@@ -88,26 +88,36 @@ class StepWatch:
         self.optimizer, self.scaled, self.probe, self.parts = optimizer, scaled, None, parts
         self.seen, self.n, self.clipping = {}, 0, False
         self.measure = True  # the length of all gradients, in this step?
-        self.hooks = [on_step(optimizer, self.before, before=True), on_step(optimizer, self.after)]
+        self.looked = False  # at the gradients of the step that goes on?
+        self.span = StepSpan(optimizer, self.before, self.after, self.within)
 
     @property
     def params(self) -> list[Tensor]: return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def before(self, optimizer, args, kwargs):
-        if not has_closure(args, kwargs): self.look()  # a closure computes the gradients during the step
+        self.looked = False
+        self.within(optimizer, args, kwargs)
+
+    def within(self, optimizer, args, kwargs):
+        "Look as soon as there are gradients: a closure, or the optimizer itself, may compute them during the step."
+        if self.looked or has_closure(optimizer, args, kwargs) or not self.has_gradient(): return
+        self.look(optimizer)
 
     def after(self, optimizer, args, kwargs):
-        if has_closure(args, kwargs): self.look()
+        if not self.looked: self.look(optimizer)
+
+    def has_gradient(self) -> bool:
+        if self.probe is not None and self.probe.p.grad is not None: return True
+        return any(p.grad is not None for p in self.params)
 
     @torch.no_grad()
-    def look(self):
-        "Note what one step uses."
-        seen = self.seen
+    def look(self, optimizer):
+        "Note what one step uses, which this optimizer makes."
+        seen, self.looked = self.seen, True
         seen["updates"] = seen.get("updates", 0) + 1
-        seen["rate"] = largest_rate(self.optimizer)
+        seen["rate"] = largest_rate(optimizer)
         if self.probe is None: self._choose()
-        has_one = self.probe is not None and self.probe.p.grad is not None
-        seen["no_gradients"] = 0. if has_one else float(all(p.grad is None for p in self.params))
+        seen["no_gradients"] = float(not self.has_gradient())
         if self.probe is not None: seen["kept"] = self.probe.kept()
         if self.clipping: seen["clipped"] = self.probe.clipped()
         if self.measure: seen |= lengths_of_gradients(self.params, self.parts)
@@ -127,14 +137,16 @@ class StepWatch:
     def take(self) -> dict[str, Any]:
         "What was seen since the last call."
         seen, self.seen = self.seen, {}
+        self.span.forget()
         return seen
 
     def remove(self):
-        for hook in self.hooks: hook.remove()
+        self.span.remove()
         if self.probe is not None: self.probe.remove()
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #75ad0887
-def has_closure(args: tuple, kwargs: dict) -> bool: return any(x is not None for x in (*args, *kwargs.values()))
+def has_closure(optimizer: Any, args: tuple, kwargs: dict) -> bool: # torch gives the optimizer as an argument, too
+    return any(x is not None and x is not optimizer for x in (*args, *kwargs.values()))
 
 
 def largest_rate(optimizer: torch.optim.Optimizer) -> float | Tensor:

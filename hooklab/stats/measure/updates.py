@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #10e221d7
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from ...hooks.distributed import local_part, parts_for
 from ...hooks.select import unwrap
 from .run_facts import torch_optimizer
 from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense
-from .step_end import on_step
+from .step_end import StepSpan
 from .turns import share
 from ..records.moments import NOT_MEASURED
 
@@ -30,15 +31,15 @@ class Moves:
         optimizer: Any, # One of torch, or another one with `param_groups`, as in fastai
         is_thin: bool = False, # Take the lengths of large parameters from a part of them
     ):
-        self.optimizer, self.n_steps = torch_optimizer(optimizer), 0
-        self.params = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
+        self.optimizer, self.number = torch_optimizer(optimizer), 0  # of the step of the loop
+        params = (p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad)
+        self.params = list({id(p): p for p in params}.values())
         self.chosen = range(len(self.params))  # numbers of the parameters that are compared
         self.before, self.copied, self.table, self.is_thin = [], None, None, is_thin
 
     @torch.no_grad()
     def before_step(self, *_):
         if not self.chosen: return
-        self.n_steps += 1
         now = self._local()
         if self.copied != self.chosen: self.before, self.copied = [torch.empty_like(p) for p in now], self.chosen
         torch._foreach_copy_(self.before, now)
@@ -54,7 +55,7 @@ class Moves:
     def _blocks(self, p):
         "Blocks of a large parameter, others in each step: of an embedding, few rows may move."
         step, _ = blocks_of(p.numel())
-        first = self.n_steps*40_503 % (p.numel() - step*(BLOCKS - 1) - BLOCK + 1)
+        first = (self.number + 1)*40_503 % (p.numel() - step*(BLOCKS - 1) - BLOCK + 1)
         return p.as_strided((BLOCKS, BLOCK), (step, 1), p.storage_offset() + first)
 
     @torch.no_grad()
@@ -67,13 +68,19 @@ class Moves:
 
     def take(self) -> Tensor:
         "The lengths of the step and of the parameters before it; zeros if the optimizer was not called."
-        device, n = self.params[0].device if self.params else None, len(self.params)
-        table = torch.zeros(2, len(self.chosen), device=device) if self.table is None else self.table
-        self.table = None
-        if len(self.chosen) == n: return table
-        everything = torch.full((2, n), NOT_MEASURED, device=device)
-        if self.chosen: everything[:, self.chosen.start::self.chosen.step] = table
-        return everything
+        table, self.table = self.table, None
+        self.number += bool(self.chosen)
+        device = self.params[0].device if self.params else None
+        return torch.zeros(2, len(self.chosen), device=device) if table is None else table
+
+# %% ../../../nbs/lib/stats/measure/updates.ipynb #7d20b3a1
+def sum_of_moves(steps: list[tuple[Moves, int]]) -> Tensor: # The length of all, and that of the parameter before them
+    "How far one parameter was moved by several optimizers, one after the other."
+    (first, column), *others = steps
+    if not others: return first.table[:, column]
+    moved = sum(moves.before[column] for moves, column in steps)  # what was before minus what was after
+    scale = first.scales[column] if first.is_thin else 1
+    return torch.stack([moved.norm().float()*scale, first.table[1, column]])
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #9a154f9d
 class Weights:
@@ -87,28 +94,57 @@ class Weights:
         is_thin: bool = False, # As in `Moves`
     ):
         names = {id(p): name for name, p in unwrap(model).named_parameters()}
-        self.moves = [Moves(optimizer, is_thin) for optimizer in optimizers]
-        self.params = [p for moves in self.moves for p in moves.params]
-        self.names, self.hooks = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)], []
+        self.moves, self.order = [Moves(optimizer, is_thin) for optimizer in optimizers], []
+        self.params = list({id(p): p for moves in self.moves for p in moves.params}.values())
+        place = {id(p): i for i, p in enumerate(self.params)}
+        self.places = [[place[id(p)] for p in moves.params] for moves in self.moves]  # of each optimizer
+        self.names, self.spans = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)], []
+        self.chosen = range(len(self.params))
         parts = parts_for(model)
         self.parts = {name: parts.of_parameter(p) for name, p in zip(self.names, self.params)} if parts else {}
         try:
             for moves in self.moves:
-                self.hooks.append(on_step(moves.optimizer, moves.before_step, before=True))
-                self.hooks.append(on_step(moves.optimizer, moves.after_step))
+                self.spans.append(StepSpan(moves.optimizer, moves.before_step, partial(self.stepped, moves)))
         except BaseException:
             self.remove()
             raise
 
+    def stepped(self, moves, *_):
+        moves.after_step()
+        if len(self.moves) > 1: self.order = [*(m for m in self.order if m is not moves), moves]
+
     def switch(self, turn: int):
         "Compare the parameters whose turn it is, or none."
-        for moves in self.moves: moves.chosen = range(n := len(moves.params))[share(turn, n)]
+        n, before = len(self.params), self.chosen
+        self.chosen = range(n)[share(turn, n)]
+        if self.chosen == before: return
+        for moves, places in zip(self.moves, self.places):
+            of_all = len(self.moves) == 1
+            moves.chosen = self.chosen if of_all else [i for i, place in enumerate(places) if place in self.chosen]
+            moves.table = None  # of a step that became no row
 
     def take(self) -> Tensor: # The length of the step and of the parameter before it, for each parameter
         "The numbers of the step that ends here."
-        tables = [moves.take() for moves in self.moves]
-        return torch.cat([table.to(tables[0].device) for table in tables], 1)
+        for span in self.spans: span.forget()
+        is_shared = sum(map(len, self.places)) > len(self.params)
+        table = self._together() if is_shared else None
+        tables, self.order = [moves.take() for moves in self.moves], []
+        if table is None: table = torch.cat([table.to(tables[0].device) for table in tables], 1)
+        if len(self.chosen) == len(self.params): return table
+        everything = torch.full((2, len(self.params)), NOT_MEASURED, device=table.device)
+        if self.chosen: everything[:, self.chosen.start::self.chosen.step] = table
+        return everything
+
+    def _together(self) -> Tensor:
+        "The same where several optimizers move the same parameters."
+        found = {i: [] for i in self.chosen}
+        for moves in self.order:
+            places = self.places[self.moves.index(moves)]
+            for column, i in enumerate(moves.chosen if moves.table is not None else ()):
+                found[places[i]].append((moves, column))
+        columns, there = [sum_of_moves(steps) if steps else torch.zeros(2) for steps in found.values()], self.params[0]
+        return torch.stack([column.to(there.device) for column in columns], 1) if columns else torch.zeros(2, 0)
 
     def remove(self):
-        for hook in self.hooks: hook.remove()
+        for span in self.spans: span.remove()
         for moves in self.moves: moves.before, moves.copied = [], None

@@ -176,6 +176,7 @@ def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
     return history
 
 
+EVER = {"parameters": ("trainable", "has", "got", "written", "moved"), "layers": ("running_mean_moves",)}
 MOST_LOOKS = 240  # at inputs, and at outputs: a run may be resumed many times
 
 
@@ -186,9 +187,10 @@ def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[s
     for what in ("inputs", "outputs"):
         found[what] = [*earlier.get(what, ()), *now[what]]
         while len(found[what]) > MOST_LOOKS: found[what] = found[what][::2]
-    found["parameters"] = {name: of | {what: of[what] or before[what] for what in ("trainable", "has", "got", "written")
-                                       if what in (before := earlier.get("parameters", {}).get(name, {}))}
-                           for name, of in now["parameters"].items()}
+    for kind, whats in EVER.items():
+        before = earlier.get(kind, {})
+        found[kind] = {name: of | {what: of.get(what) or known[what] for what in whats
+                                   if what in (known := before.get(name, {}))} for name, of in now[kind].items()}
     return found
 
 
@@ -249,9 +251,10 @@ def output_kind(x: Any, where: Any) -> str:
 HISTORY = {"names": [str], "rows": rows_kind(*ROWS), "steps": STEPS, "trainable?": OneOf([str], None),
            "followed?": {str: str}, "turns?": OneOf(SIZE, None), "parts?": {str: part_kind}, "place?": PLACE}
 HISTORIES = {"activations": HISTORY, "gradients": HISTORY, "updates": HISTORY | {"rows": rows_kind(["update", "data"])}}
-LAYER = {"type": str, "leaf": bool, "library?": bool} | {f"{name}?": SETTING for name in (
+LAYER = {"type": str, "leaf": bool, "library?": bool, "running_mean_moves?": bool} | {f"{name}?": SETTING for name in (
     "p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")}
-PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool}
+PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,
+             "moved?": OneOf(bool, None)}
 OPTIMIZER = {"type": str, "n": SIZE, "n_foreign": SIZE, "n_idle": SIZE, "twice": SIZE, "decay": {str: SETTING},
              "momentum?": SETTING, "maximize?": SETTING}
 INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool} | dict.fromkeys(

@@ -222,7 +222,7 @@ def merged_facts(told: list[dict[str, Any]]) -> dict[str, Any]:
             elif not found.get(what): found[what] = known
     for name, of in found.get("parameters", {}).items():
         same = [other["parameters"][name] for other in facts if name in other["parameters"]]
-        found["parameters"][name] = of | {what: any(p[what] for p in same) for what in ("got", "written")}
+        found["parameters"][name] = of | {what: any(p.get(what) for p in same) for what in ("got", "written", "moved")}
     return found
 
 
