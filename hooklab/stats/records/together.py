@@ -222,7 +222,8 @@ def merged_facts(told: list[dict[str, Any]]) -> dict[str, Any]:
             elif not found.get(what): found[what] = known
     for name, of in found.get("parameters", {}).items():
         same = [other["parameters"][name] for other in facts if name in other["parameters"]]
-        found["parameters"][name] = of | {what: any(p.get(what) for p in same) for what in ("got", "written", "moved")}
+        said = {what: [p[what] for p in same if p.get(what) is not None] for what in ("got", "written", "moved")}
+        found["parameters"][name] = of | {what: any(each) for what, each in said.items() if each}
     return found
 
 
