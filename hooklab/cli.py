@@ -206,7 +206,7 @@ def add_diagnose(commands: Any):
                            "if the file cannot be read. hooklab.ActivationStats.for_diagnosis().on(model, "
                            "optimizer=optimizer) records a run, and its save(path) writes such a file.")
     diagnose.add_argument("run_files", nargs="+", type=existing, metavar="RUN",
-                          help="the file of the run, such as run.safetensors; the files of all its processes, if several")
+                          help="the file of the run, such as run.safetensors; if several processes made it, all files")
     diagnose.add_argument("--sarif", type=Path, metavar="FILE", help="write the findings for code scanning, too")
     diagnose.add_argument("--json", action="store_true", help="everything that is found, for programs")
 

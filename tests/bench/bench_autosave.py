@@ -26,6 +26,9 @@ def small_resnet():
     return resnet18(num_classes=10), lambda model: model(x).square().mean()
 
 
+WORKLOADS = ("the tiny Llama", tiny_llama, 10), ("resnet18 on 8 images of 64 by 64", small_resnet, 4)
+
+
 def training(workload, n, folder=None, seconds=None):
     "`n` steps of a run that is recorded for a diagnosis, and saved from time to time."
     model, loss = workload()
@@ -71,13 +74,15 @@ def one_copy(workload, rows, folder):
 def measure():
     figures = {}
     with TemporaryDirectory() as folder:
-        for title, workload, n in (("the tiny Llama", tiny_llama, 40), ("resnet18 on 8 images of 64 by 64", small_resnet, 8)):
-            variants = {"each second": training(workload, n, folder, 1), "each minute": training(workload, n, folder, 60)}
-            figures[f"{n} recorded steps of {title} that are saved, in those that are not (time of all threads)"] = ratios(
-                training(workload, n), variants, 15)
+        for title, workload, n in WORKLOADS:
+            variants = {f"each {name}": training(workload, n, folder, seconds)
+                        for name, seconds in (("second", 1), ("minute", 60))}
+            told = f"recorded steps of {title}, saved meanwhile, in those that are not (time of all threads)"
+            figures[told] = ratios(training(workload, n), variants, 15)
             for f in variants.values(): f.stats.remove()
             figures[f"One copy of a run of {title}"] = [one_copy(workload, rows, folder) for rows in (100, 4096)]
-        ran = subprocess.run([sys.executable, killed.__file__, folder, str(KILLS), "7"], capture_output=True, text=True, check=True)
+        command = [sys.executable, killed.__file__, folder, str(KILLS), "7"]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout)
     figures["Runs that are killed"] = [{
         "killed": len(found), "cannot be read": sum("error" in run for run in found),

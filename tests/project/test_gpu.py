@@ -96,7 +96,7 @@ def test_a_copy_of_a_record_does_not_wait(net, x, tmp_path, monkeypatch):
         write(self, *args)
     monkeypatch.setattr(Autosave, "write", write_later)
     optimizer = torch.optim.SGD(net.parameters(), .01)
-    with hl.ActivationStats.for_diagnosis().autosave(tmp_path/"run.safetensors", seconds=1e6).on(net, optimizer) as stats:
+    with hl.ActivationStats.for_diagnosis().autosave(tmp_path/"run.safetensors").on(net, optimizer) as stats:
         for step in range(5):
             stats.saver.due = 0. if step == 3 else 1e12
             loss = net(x).square().mean()
