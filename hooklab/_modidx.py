@@ -2865,6 +2865,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                            'hooklab/features/positions.py'),
                                             'hooklab.features.positions.filled_up': ( 'lib/features/positions.html#filled_up',
                                                                                       'hooklab/features/positions.py'),
+                                            'hooklab.features.positions.heads_unfolded': ( 'lib/features/positions.html#heads_unfolded',
+                                                                                           'hooklab/features/positions.py'),
                                             'hooklab.features.positions.in_short': ( 'lib/features/positions.html#in_short',
                                                                                      'hooklab/features/positions.py'),
                                             'hooklab.features.positions.is_whole': ( 'lib/features/positions.html#is_whole',

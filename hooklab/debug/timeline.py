@@ -30,7 +30,7 @@ class Event(NamedTuple):
     kind: str # `forward pre`, `forward`, `backward pre`, `backward` or `accumulated`
     name: str # The layer; for `accumulated` the parameter
     shapes: str # Of the inputs, the outputs, the gradients of outputs, the gradients of inputs, or of the parameter
-    again: bool = False # Did checkpointing run the layer a second time?
+    again: bool = False # Did the layer run in a backward pass, as checkpointing makes it run a second time?
 
     @property
     def label(self) -> str:

@@ -36,7 +36,10 @@ def clipped_gradients(
     by: str = "value", # `value` or `norm`
     accumulated: bool = False, # Clip the sum in `.grad` after each backward pass, instead of what the pass contributes
 ) -> Hooks: # On until its `with` ends, or until `remove()`
-    "Clip the gradients of all parameters, or of those in some layers, for the length of a `with`."
+    """Clip the gradients of all parameters, or of those in some layers, for the length of a `with`.
+
+    So are those that `torch.autograd.grad` returns, as in an adjoint or the inner step of MAML, but not with
+    `accumulated=True`. By value, the real and imaginary parts of complex numbers are clipped apart: up to √2 `val`."""
     if by not in ("value", "norm"): raise ValueError(f"by={by!r} is not one of value, norm")
     if not val > 0: raise ValueError(f"val={val}: gradients can be clipped at a number above 0 only")
     if not accumulated: refuse_sharded(model, "clip what has been accumulated, with accumulated=True")
@@ -56,6 +59,6 @@ def gradient_clipper(
     by: str = "value", # `value` or `norm`
     accumulated: bool = False, # Clip the sum in `.grad` after each backward pass, instead of what the pass contributes
 ) -> nn.Module: # The model itself; its gradients are clipped until `remove_hooks(model)`
-    "Clip the gradients of all parameters, or of those in some layers, from now on."
+    "Clip the gradients of all parameters, or of those in some layers, from now on, as `clipped_gradients` does."
     clipped_gradients(model, val, names, by=by, accumulated=accumulated)
     return model

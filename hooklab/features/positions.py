@@ -6,6 +6,8 @@
 __all__ = []
 
 # %% ../../nbs/lib/features/positions.ipynb #4f22e8a4
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -36,6 +38,20 @@ def is_whole(shapes: list[tuple]) -> bool:
     "Does each pass have everything that the one before had, and more?"
     differ = [list(sizes) for sizes in zip(*shapes) if len(set(sizes)) > 1]
     return bool(differ) and all(a < b for sizes in differ for a, b in zip(sizes, sizes[1:]))
+
+
+def heads_unfolded(
+    parts: list[Tensor], # Such as (batch, heads, queries, keys)
+    sizes: list[int], # How many positions each pass had
+    batch: int, # The size of the batch
+) -> list[Tensor] | None: # With all heads in one dimension; None if that is not how they differ
+    "Where several heads of the query share one of the key, a model may take those heads as queries in some passes."
+    if any(t.dim() < 3 or t.shape[:-3].numel() != batch for t in parts): return None
+    heads = {t.size(-3) for t, n in zip(parts, sizes) if t.size(-2) == n}
+    if len(heads) != 1: return None
+    wanted = [(*t.shape[:-3], *heads, n, t.size(-1)) for t, n in zip(parts, sizes)]
+    if any(t.numel() != math.prod(shape) for t, shape in zip(parts, wanted)): return None
+    return [t.reshape(shape) for t, shape in zip(parts, wanted)]
 
 
 def filled_up(parts: list[Tensor], dim: int) -> list[Tensor]:
@@ -69,6 +85,8 @@ class JoinPasses:
         dim = dimension_with(self.sizes, shapes)
         if dim != n_dims - 2 and is_whole(shapes): return parts, None
         if dim is not None: return parts, dim
+        unfolded = heads_unfolded(parts, self.sizes, self.batch)
+        if unfolded: return unfolded, n_dims - 2
         if (dim := dimension_with([self.batch*n for n in self.sizes], shapes)) is not None:
             return [t.unflatten(dim, (self.batch, n)) for t, n in zip(parts, self.sizes)], dim + 1
         if len(parts) == 1: return parts, None

@@ -42,7 +42,7 @@ def place() -> tuple[int, int]:
 
 
 class Look(Port):
-    "A forward or forward pre hook: calls `saw`, but not for a rerun."
+    "A forward or forward pre hook: calls `saw`, but not for a rerun, which any call in a backward pass is taken for."
     __slots__ = ()
     def __call__(self, m, *given):
         compiling = _is_compiling()

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import hooklab as hl
 from hooklab.features.tokens import by_token
 from hooklab.hooks.attached import hooks_on
 from hooklab.hooks.copies import HookWarning
@@ -134,6 +135,41 @@ def test_calls_and_attention_weights(model, batch, length, chunk):
         assert not seen.triu(1).any()
     for name, call in calls.by_name.items(): close(outputs[name], call.output)
     assert not hooks_on(model)
+
+
+class Grouped(nn.Module):
+    """Four heads of the query share two of the key, and the cache has its whole size from the beginning.
+
+    Where the passes are short, the heads of a group take the place of queries, as in newer models of transformers."""
+    def __init__(self):
+        super().__init__()
+        self.embed, self.q, self.kv = nn.Embedding(50, 16), nn.Linear(16, 32), nn.Linear(16, 32)
+
+    def forward(self, tokens, cache, start=0, folded=True):
+        x, n, end = self.embed(tokens), tokens.size(1), start + tokens.size(1)
+        q = self.q(x).unflatten(-1, (4, 8)).transpose(1, 2)
+        cache[:, :, start:end] = self.kv(x).unflatten(-1, (2, 16)).transpose(1, 2)
+        (k, v), seen = cache.chunk(2, -1), torch.arange(cache.size(2)) < torch.arange(start, end)[:, None] + 1
+        if folded and n < 3: return SDPA(q.reshape(-1, 2, 2*n, 8), k, v, attn_mask=seen.repeat(2, 1)).flatten(1)
+        return SDPA(q, *(t.repeat_interleave(2, 1) for t in (k, v)), attn_mask=seen).flatten(1)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("passes", [[5, 1, 1, 1], [3, 2, 1, 2], [6, 2], [4]])
+@pytest.mark.parametrize("f", [lambda call: hl.attention_weights(*call.inputs, **call.kwargs), None])
+def test_grouped_heads_that_take_the_place_of_queries(batch, passes, f):
+    model, tokens = Grouped().eval(), prompt(batch, sum(passes))
+    with torch.no_grad(), by_token(model, f=f, function=SDPA) as h, warnings.catch_warnings():
+        cache, start = torch.zeros(batch, 2, 9, 16), 0
+        for n in passes:
+            model(tokens[:, start:start + n], cache, start)
+            start += n
+        warnings.simplefilter("error")
+        found = h.by_name
+    with torch.no_grad(), by_token(model, f=f, function=SDPA) as right:
+        model(tokens, torch.zeros(batch, 2, 9, 16), folded=False)
+    assert list(found) == h.names == right.names
+    for name in found: close(found[name], right[name])
 
 
 def test_without_a_cache_the_last_pass_has_it_all(model):

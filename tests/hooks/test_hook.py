@@ -817,3 +817,72 @@ def test_keep_counts_within_a_pass_where_a_model_is_the_root_and_over_all_calls_
     assert list(all_passes.by_name) == ["1", "2"] and len(one.calls) == 50
     for name in ("1", "2"): assert len(all_passes[name].calls) == 50
     assert torch.equal(all_passes["1"].calls[0], model[:2](x + 10)) and all_equal(all_passes["1"].calls, one.calls)
+
+
+# 15. Layers that a custom backward calls
+
+class RunAgain(torch.autograd.Function):
+    "Keeps the input alone, and runs the layer in the backward pass once more, as reversible networks and adjoints do."
+    @staticmethod
+    def forward(ctx, layer, x, *weights):
+        ctx.layer = layer
+        ctx.save_for_backward(x)
+        return layer(x).detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad(): out = ctx.layer(x)
+        return None, *torch.autograd.grad(out, [x, *ctx.layer.parameters()], g)
+
+
+class Reversible(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.inner = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+    def forward(self, x): return RunAgain.apply(self.inner, self.first(x), *self.inner.parameters())
+
+
+def test_a_layer_that_a_custom_backward_calls_is_taken_for_a_rerun(x):
+    model, edited = Reversible(), []
+    plain = nn.Sequential(model.first, model.inner)
+    plain(x).sum().backward()
+    right, rights = [p.grad.clone() for p in model.parameters()], {}
+    with hl.hook_outputs(plain, names="*", grad=True) as grads: plain(x).sum().backward()
+    rights = {"first": grads["0"].stored, "inner": grads["1"].stored, "inner.0": grads["1.0"].stored}
+    model.zero_grad()
+    with (hl.hook_outputs(model, names="*") as h, hl.hook_outputs(model, names="*", grad=True) as g,
+          hl.Timeline(model) as timeline, hl.hook_calls(model, torch.tanh) as calls):
+        model(x).sum().backward()
+    assert [hook.n_calls for hook in h] == [1, 1, 1, 1] and len(calls) == 1
+    for name, gradient in rights.items(): assert all_equal(g[name].stored, gradient)
+    assert all_equal(right, [p.grad for p in model.parameters()])
+    assert {row.name for row in timeline.rows if row.again} == {"inner", "inner.0", "inner.1"}
+    with hl.edit_output(model, lambda m, given, out: edited.append(1), names="inner.1"): model(x).sum().backward()
+    assert len(edited) == 2
+
+
+def test_what_a_custom_backward_calls_is_not_in_the_statistics(x):
+    class Larger(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, layer, x: (setattr(ctx, "layer", layer), layer(x).detach())[1])
+        backward = staticmethod(lambda ctx, g: (None, ctx.layer(g*1000)))
+
+    model = Reversible()
+    model.forward = lambda x: Larger.apply(model.inner[0], model.first(x))
+    with hl.ActivationStats(modules=["inner.0"]).on(model) as stats:
+        model(x).sum().backward()
+        stats.step()
+    assert stats.stats[0][0]["mean"] == pytest.approx(model.inner[0](model.first(x)).mean().item(), abs=1e-6)
+
+
+def test_a_layer_that_only_a_custom_backward_calls_is_reported(x):
+    class Adjoint(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, layer, x: (setattr(ctx, "layer", layer), x*1)[1])
+        @staticmethod
+        def backward(ctx, g): return None, ctx.layer(g)
+
+    model = Reversible()
+    model.forward = lambda x: Adjoint.apply(model.inner, model.first(x))
+    with pytest.warns(HookWarning, match="^inner: hooked, but never called"), hl.hook_outputs(model, names="inner"):
+        model(x).sum().backward()

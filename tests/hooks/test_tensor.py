@@ -1000,3 +1000,27 @@ def in_a_process(rank, store):
 @pytest.mark.slow
 def test_data_parallel_and_sharded_models(tmp_path):
     started(in_a_process, (tmp_path/"store",), 2)
+
+
+@pytest.mark.parametrize("accumulated", [False, True])
+def test_clipping_inside_autograd_grad(accumulated):
+    model, x = nn.Linear(4, 1, bias=False), torch.full((1, 4), 5.)
+    with hl.clipped_gradients(model, 1., accumulated=accumulated):
+        g, = torch.autograd.grad(model(x).sum(), model.parameters(), create_graph=True)
+        assert torch.equal(g, torch.full((1, 4), 5. if accumulated else 1.)) and model.weight.grad is None
+        model(x).sum().backward()
+        assert torch.equal(model.weight.grad, torch.ones(1, 4))
+
+
+@pytest.mark.parametrize("by", ["value", "norm"])
+def test_complex_gradients_are_clipped_by_their_parts_or_their_norm(by):
+    class Turns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1, dtype=torch.complex64))
+        def forward(self, x): return (self.weight*x).real.sum()
+
+    model = Turns()
+    with hl.clipped_gradients(model, 1., by=by): model(torch.tensor([5 - 5j])).backward()
+    largest = model.weight.grad.abs().item()
+    assert largest == pytest.approx(2**.5 if by == "value" else 1.) and model.weight.grad.imag == model.weight.grad.real
