@@ -14,7 +14,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,18 @@ def run_compare(args: Namespace) -> None:
         import_module("hooklab.stats.runs.comparing_runs")  # has `compare` take the files of ActivationStats too
         from hooklab.debug.comparing.comparing import compare
         found = compare(args.reference, args.candidate)
-        same, verdict = found.same, str(found)
+        same, told = found.same, as_json(found) if args.json else str(found)
     except Exception as e: args.parser.exit(2, f"hooklab: {in_one_line(e)}\n")
-    print(verdict, flush=True)
+    print(told, flush=True)
     if not same: sys.exit(1)
+
+
+def as_json(found: Any) -> str:
+    "A comparison for programs: the verdict, the first row that differs, and all rows. Infinity and NaN become words."
+    def plain(x): return f"{x}" if isinstance(x, float) and not isfinite(x) else x
+    def row(x): return x and {name: plain(value) for name, value in vars(x).items()}
+    told = {"same": found.same, "verdict": found.verdict, "first": row(found.first), "rows": [*map(row, found.rows)]}
+    return json.dumps(told, indent=2)
 
 
 def run_diagnose(args: Namespace) -> None:
@@ -198,6 +206,7 @@ def add_compare(commands: Any):
                           "cannot be compared. hooklab.record(model, path, inputs) writes such a file.")
     compare.add_argument("reference", type=existing, metavar="REFERENCE", help="the file of the run that is right")
     compare.add_argument("candidate", type=existing, metavar="CANDIDATE", help="the file of the run to be checked")
+    compare.add_argument("--json", action="store_true", help="everything that is found, for programs")
 
 
 def add_diagnose(commands: Any):

@@ -1,7 +1,9 @@
 "The command line: what it writes, what it refuses, and what it must not tell."
+import dataclasses
 import errno
 import functools
 import json
+import math
 import os
 import platform
 import re
@@ -425,6 +427,71 @@ def test_compare_says_what_its_exit_codes_mean():
     done = shell("compare", "--help", env=os.environ | {"COLUMNS": "200"})
     assert done.returncode == 0 and done.stderr == "" and "REFERENCE CANDIDATE" in done.stdout
     assert "0 if nothing differs beyond noise, 1 if something does, and 2 if the files cannot be" in done.stdout
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch, capsys):
+    "Files of two passes and of a training run; calls the real `hooklab compare` with some of them."
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), torch.randn(3, 4)
+    hooklab.record(model, "before.safetensors", x)
+    with torch.no_grad(): model[2].weight[0] *= 1.5
+    hooklab.record(model, "after.safetensors", x)
+    saved_run("run.safetensors")
+    saved_run("other.safetensors", clears=False)
+    def call(*args):
+        code = 0
+        try: cli.main(["compare", *(f"{a}.safetensors" if a.isalpha() else a for a in args)])
+        except SystemExit as stopped: code = stopped.code
+        return code, *capsys.readouterr()
+    return call
+
+
+def plain_json(text):
+    "What a strict reader of JSON makes of a text."
+    def refuse(word): raise ValueError(f"{word} is no JSON")
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_compare_for_programs(files):
+    code, out, err = files("before", "after", "--json")
+    told = plain_json(out)
+    assert (code, err) == (1, "") and told["same"] is False
+    assert told["verdict"].startswith("They part first in 2 (Linear). ")
+    assert told["first"] == next(row for row in told["rows"] if row["kind"] == "fault")
+    assert (told["first"]["a"], told["first"]["b"], told["first"]["layer"]) == ("2", "2", "Linear")
+    assert [row["a"] for row in told["rows"]] == ["0", "1", "2", ""] and told["rows"][0]["error"] == 0
+    code, out, err = files("before", "before", "--json")
+    told = plain_json(out)
+    assert (code, err) == (0, "") and told["same"] is True and told["first"] is None
+    assert told["verdict"].startswith("The same, bit for bit")
+
+
+def test_compare_of_training_runs_for_programs(files):
+    code, out, err = files("run", "other", "--json")
+    told = plain_json(out)
+    assert (code, err) == (1, "") and list(told) == ["same", "verdict", "first", "rows"]
+    assert told["first"] in told["rows"]
+    assert told["first"]["step"] >= 0 and told["first"]["what"] and told["verdict"].startswith("They began")
+    code, out, err = files("run", "run", "--json")
+    assert code == 0 and plain_json(out)["same"] is True
+
+
+def test_files_of_two_kinds_are_one_line(files):
+    for args in (("before", "run"), ("before", "run", "--json")):
+        code, out, err = files(*args)
+        assert (code, out) == (2, "") and err.count("\n") == 1
+        assert err.startswith("hooklab: TypeError: before.safetensors is a record of one pass, and run.safetensors is ")
+        assert "a recorded training run: compare takes two of a kind, or a record of one pass and a model" in err
+
+
+def test_numbers_that_json_lacks():
+    Row = dataclasses.make_dataclass("Row", ["error", "own", "noise"])
+    row = Row(math.inf, math.nan, 1e-8)
+    found = SimpleNamespace(same=False, verdict="They part.", first=row, rows=[row])
+    told = plain_json(cli.as_json(found))
+    assert told["first"] == {"error": "inf", "own": "nan", "noise": 1e-8} and told["rows"] == [told["first"]]
 
 
 @pytest.mark.slow

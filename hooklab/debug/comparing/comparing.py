@@ -8,6 +8,7 @@ __all__ = ['compare']
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #57149ddd
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,7 +46,8 @@ def compare(
 ) -> Comparison: # Its `same`, `first` and `rows` tell what was found; it prints as a verdict
     "Find out where two models, or two runs, part first."
     options = {"pairs": pairs, "backward": backward, "names": names, "call": call, **kwargs}
-    for is_one, compare_them in COMPARISONS:
+    refuse_two_kinds(reference, candidate)
+    for _, is_one, compare_them in COMPARISONS:
         if not (is_one(reference) or is_one(candidate)): continue
         return compare_them(reference, candidate, *args, **{name: x for name, x in options.items() if x is not None})
     check_models(reference=reference, candidate=candidate)
@@ -56,15 +58,33 @@ def compare(
         return judged(Trial(a, b, paired(a, b, pairs), inputs, named, call), backward)
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #848e1e9c
-COMPARISONS: list[tuple[Callable[[Any], bool], Callable]] = [(is_record, compare_records)]
+MODEL, RECORD = "a model", "a record of one pass"
+COMPARISONS: list[tuple[str, Callable[[Any], bool], Callable]] = [(RECORD, is_record, compare_records)]
 
 
 def register_comparison(
+    kind: str, # What it is, with an article
     is_one: Callable[[Any], bool], # Is this what `compare_them` compares?
     compare_them: Callable, # Called as `compare` was, if one of its first two arguments is
 ):
     "Have `compare` take other things than models."
-    COMPARISONS.append((is_one, compare_them))
+    COMPARISONS.append((kind, is_one, compare_them))
+
+
+def kind_of(x: Any) -> str | None:
+    "What kind of thing this is, of those that `compare` takes."
+    if isinstance(x, nn.Module): return MODEL
+    return next((kind for kind, is_one, _ in COMPARISONS if is_one(x)), None)
+
+
+def refuse_two_kinds(reference: Any, candidate: Any):
+    "Raise an error if each of them could be compared with its like, but not with the other."
+    kinds = [kind_of(reference), kind_of(candidate)]
+    if None in kinds or kinds[0] == kinds[1] or set(kinds) == {MODEL, RECORD}: return
+    names = [x if isinstance(x, str | Path) else f"the {whose}" for whose, x in
+             (("reference", reference), ("candidate", candidate))]
+    told = ", and ".join(f"{name} is {kind}" for name, kind in zip(names, kinds))
+    raise TypeError(f"{told}: compare takes two of a kind, or {RECORD} and {MODEL}")
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #ca0deb90
 def check_models(**models: Any):

@@ -235,6 +235,11 @@ class Comparison:
         "Is there nothing beyond what rounding explains?"
         return self.first is None
 
+    @property
+    def verdict(self) -> str:
+        "The answer."
+        return " ".join(verdict_in_words(self))
+
     def __getitem__(self, name: str) -> ComparedRow:
         "The first row of a layer, by its name in the reference or in the candidate."
         for row in self.rows:

@@ -6,7 +6,9 @@
 __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #09a42179
+import inspect
 import math
+import sys
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -22,6 +24,9 @@ SETTINGS = (bool, int, float, str, tuple)
 
 def in_settings(a: nn.Module, b: nn.Module) -> Iterator[str]:
     "Class, mode and plain attributes that differ, such as `eps`."
+    if is_quantized(a) != is_quantized(b):
+        yield f"it is {'' if is_quantized(b) else 'not '}quantized: a {public_name(b)} instead of a {public_name(a)}"
+        return
     if type(a).__name__ != type(b).__name__:
         yield f"it is a {type(b).__name__} instead of a {type(a).__name__}"
         return
@@ -31,6 +36,20 @@ def in_settings(a: nn.Module, b: nn.Module) -> Iterator[str]:
         other = vars(b)[name]
         if isinstance(one, SETTINGS) and isinstance(other, SETTINGS) and one != other:
             yield f"{name} is {other!r} instead of {one!r}"
+
+
+def is_quantized(m: nn.Module) -> bool:
+    "Is this one of torch's layers for quantized models?"
+    return type(m).__module__.startswith("torch.") and "quantized" in type(m).__module__.split(".")
+
+
+def public_name(m: nn.Module) -> str:
+    "The class of a layer; for one that torch has quantized, with the package in which one finds it."
+    kind, package = type(m), type(m).__module__
+    if not is_quantized(m): return kind.__name__
+    while getattr(sys.modules.get(package.rpartition(".")[0]), kind.__name__, None) is kind:
+        package = package.rpartition(".")[0]
+    return f"{package}.{kind.__name__}"
 
 
 def _mode(m: nn.Module) -> str: return "train" if m.training else "eval"
@@ -166,7 +185,7 @@ def in_numbers(a: Tensor, b: Tensor, names: tuple = OF_OUTPUTS) -> Iterator[str]
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #3fa61b22
 def in_parameters(a: nn.Module, b: nn.Module) -> Iterator[str]:
     "Parameters and buffers of the layers themselves that differ, by name."
-    for kind, mine, theirs in (("", a._parameters, b._parameters), ("buffer ", a._buffers, b._buffers)):
+    for kind, mine, theirs in (("", _parameters(a), _parameters(b)), ("buffer ", a._buffers, b._buffers)):
         for name in {**mine, **theirs}:
             one, other = mine.get(name), theirs.get(name)
             if one is None and other is None: continue
@@ -175,6 +194,14 @@ def in_parameters(a: nn.Module, b: nn.Module) -> Iterator[str]:
             elif text := _unlike(one, other): yield f"{kind}{name} {text}"
 
 
+def _parameters(m: nn.Module) -> dict[str, Tensor | None]:
+    "A layer's own parameters. One that torch has quantized keeps them packed, and unpacks them in methods."
+    if not is_quantized(m): return m._parameters
+    found = {name: getattr(m, name, None) for name in ("weight", "bias")}
+    found = {name: x() if inspect.ismethod(x) else x for name, x in found.items()}
+    return {**m._parameters, **{name: x for name, x in found.items() if isinstance(x, Tensor)}}
+
+# %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #8f8ac304
 def _unlike(a: Tensor, b: Tensor) -> str:
     "How two parameters differ; nothing if they do not, but for their precision."
     if a.is_meta or b.is_meta: return ""

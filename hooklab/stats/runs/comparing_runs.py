@@ -236,4 +236,4 @@ def is_run(x: Any) -> bool:
     return isinstance(x, Recorded) or (isinstance(x, str | Path) and not is_record(x))
 
 
-register_comparison(is_run, compare_runs)
+register_comparison("a recorded training run", is_run, compare_runs)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import hooklab as hl
 from hooklab.debug.comparing.comparing import compare
 from support.faults import at_fault, percent, seeded
 
@@ -707,3 +708,37 @@ def test_large_activations(around):
         with torch.no_grad(): b[0].weight[5] *= 1.05  # a small channel
         c = compare(a, b, x)
         assert at_fault(c) == ["0"], c
+
+
+# ---- things of two kinds
+
+@pytest.fixture
+def kinds(tmp_path):
+    "A model, a recording of training, and a file of each kind."
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.randn(5, 4)
+    hl.record(model, tmp_path/"pass.safetensors", x)
+    with hl.ActivationStats().on(model) as s:
+        for _ in range(2):
+            model(x)
+            s.step()
+    s.save(tmp_path/"training.safetensors")
+    files = {name: tmp_path/f"{name}.safetensors" for name in ("pass", "training")}
+    return {"model": model, "stats": s, **files}
+
+
+@pytest.mark.parametrize("a, b, said", [
+    ("pass", "training", "{pass} is a record of one pass, and {training} is a recorded training run"),
+    ("training", "pass", "{training} is a recorded training run, and {pass} is a record of one pass"),
+    ("pass", "stats", "{pass} is a record of one pass, and the candidate is a recorded training run"),
+    ("model", "training", "the reference is a model, and {training} is a recorded training run"),
+    ("stats", "model", "the reference is a recorded training run, and the candidate is a model")])
+def test_two_kinds_are_named(kinds, a, b, said):
+    with pytest.raises(TypeError) as refused: hl.compare(kinds[a], kinds[b])
+    like = "compare takes two of a kind, or a record of one pass and a model"
+    assert str(refused.value) == f"{said.format_map(kinds)}: {like}"
+
+
+def test_kinds_that_go_together(kinds):
+    for a, b in (("pass", "pass"), ("pass", "model"), ("model", "pass"), ("model", "model"), ("training", "stats")):
+        assert hl.compare(kinds[a], kinds[b], *([torch.randn(5, 4)] if a == b == "model" else [])).same

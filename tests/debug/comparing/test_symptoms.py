@@ -178,3 +178,22 @@ def test_a_healthy_pair_has_no_words():
     a = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2))
     for b in (copy.deepcopy(a), copy.deepcopy(a).double().float()):
         assert {row.what for row in compare(a, b, torch.randn(3, 4)).rows} == {""}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_layer_that_torch_has_quantized():
+    torch.manual_seed(0)
+    a = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+    b = torch.ao.quantization.quantize_dynamic(copy.deepcopy(a), {nn.Linear}, dtype=torch.qint8)
+    x = torch.randn(3, 8)
+    c = compare(a, b, x)
+    assert [row.name for row in c.faults] == ["0", "2"]
+    for row in c.faults:
+        start, numbers = row.what.split("; ")[:2]
+        assert start == "it is quantized: a torch.ao.nn.quantized.dynamic.Linear instead of a Linear"
+        assert numbers.startswith("weight is stored as qint8 and differs by up to 0.00")
+        assert "mode" not in row.what and "has weight" not in row.what and "has bias" not in row.what
+    what = compare(b, a, x).first.what
+    assert what.startswith("it is not quantized: a Linear instead of a torch.ao.nn.quantized.dynamic.Linear; "
+                           "weight is not stored as qint8 and differs by")
+    assert compare(b, copy.deepcopy(b), x).same
