@@ -15,7 +15,7 @@ from torch import nn
 from .copies import HookWarning
 from .function_mode import call_name, wanted_functions
 from .running import PlaceGroup, RunningLayer
-from .select import first_few, layers, nearest
+from .select import first_few, layers_that_fit, nearest
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #62ebb734
 class FunctionGroup(PlaceGroup):
@@ -73,7 +73,7 @@ def layers_within(model: nn.Module, names: Any) -> set[str] | None:
     asked = list(names) if isinstance(names, list | tuple) else [names]
     if "*" in asked: return None
     inner = [what for what in asked if what != ""]
-    picked = set(layers(model, *inner)) if inner else set()
+    picked = set(layers_that_fit(model, *inner)) if inner else set()
     return picked | {""} if "" in asked else picked
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #beed213a
