@@ -19,10 +19,10 @@ from .comparison import ComparedRow
 from .findings import STANDS_OUT
 from .forcing import Forcer, Forcing
 from .judging import FAULT, ROUGH, Size, Trial, as_shares, difference, rounding_noise, size_of
-from .passes import arguments, has_own_forward
+from .passes import ModelPass, arguments, has_own_forward
 from .places import Stop, TensorPlace
 from .symptoms import in_numbers
-from .watching import as_it_was, copied
+from .watching import copied
 from ...hooks.float64 import in_float64, widened
 from ...hooks.group import Group
 from ...hooks.layer_hook import GradientHook, listen
@@ -49,14 +49,14 @@ class GradientsSeen(Group):
 
 
 def noted_gradients(
-    model: nn.Module, # The model
+    seen: ModelPass, # A pass of the model
     inputs: tuple[tuple, dict], # What it is called with
     named: dict[str, nn.Module], # Its layers
     backward: Callable[[Any], Tensor], # Returns the loss of an output
     call: Callable[[nn.Module], Any] | None, # Runs the model
 ) -> tuple[dict, dict[int, Tensor]]: # Gradients by place; and those of parameters, by the id of the parameter
     "One pass forward and backward."
-    with as_it_was(model), undisturbed(model, inputs, train=None, gradients=True) as m:
+    with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
         args, kwargs = copied(inputs)
         group = GradientsSeen()
         with listen(GradientNotes, named, group):
@@ -108,7 +108,7 @@ def forced_gradients(
     "What every layer makes of the reference's gradients, for each place and each parameter."
     seen, named = (trial.a if side == "a" else trial.b), trial.named[side]
     own, bits = list(seen.model.parameters()), getattr(trial.precision, f"bits_{side}")
-    with as_it_was(seen.model), undisturbed(seen.model, trial.inputs, train=None, gradients=True) as m:
+    with undisturbed(seen.model, trial.inputs, train=None, gradients=True, state=seen.state) as m:
         args, kwargs = copied(trial.inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
         group = ForcingGradients(trial.stops, side, seen.shelf, lambda *_: None, wide=wide, skip=lambda stop: False,
@@ -144,7 +144,7 @@ class BackwardTrial:
     "From the gradients of two models to rows."
     def __init__(self, trial: Trial, backward: Callable[[Any], Tensor]):
         self.trial, self.limit, self.owned = trial, FAULT, {}
-        self.a, self.b = (Given(*noted_gradients(seen.model, trial.inputs, trial.named[side], backward, trial.call))
+        self.a, self.b = (Given(*noted_gradients(seen, trial.inputs, trial.named[side], backward, trial.call))
                           for side, seen in (("a", trial.a), ("b", trial.b)))
         try: self.forced = [forced_gradients(trial, side, self.a, wide=True) for side in "ab"]
         except Exception as error:
