@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from .select import is_scripted
+
 # %% ../../nbs/lib/hooks/float64.ipynb #8f951f1e
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
         torch.complex32: torch.complex128, torch.complex64: torch.complex128}
@@ -143,7 +145,8 @@ def lent_float64(
     push: int = 0, # Move each number by a last bit, at random with this seed
 ) -> Iterator[dict[int, Tensor]]: # Stand-ins by the id of the tensor
     "Put float64 copies in place of parameters and buffers, until the end."
-    modules, stand_ins = list(modules), {}
+    # Parameters of scripted layers stay what they are: as every argument, they are widened on their way.
+    modules, stand_ins = [m for m in modules if not is_scripted(m)], {}
     stores = [(m, store, dict(store)) for m in modules for store in (m._parameters, m._buffers)]
     try:
         for m, store, before in stores:

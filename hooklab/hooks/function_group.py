@@ -15,7 +15,7 @@ from torch import nn
 from .copies import HookWarning
 from .function_mode import call_name, wanted_functions
 from .running import PlaceGroup, RunningLayer
-from .select import first_few, layers, nearest
+from .select import first_few, layers_that_fit, nearest
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #62ebb734
 class FunctionGroup(PlaceGroup):
@@ -72,7 +72,7 @@ def layers_within(model: nn.Module, names: Any) -> set[str] | None:
     "The names of the layers whose calls are wanted; None for all. The model itself has the empty name."
     asked = list(names) if isinstance(names, list | tuple) else [names]
     if "*" in asked: return None
-    return set(layers(model, *asked)) if asked else set()
+    return set(layers_that_fit(model, *asked)) if asked else set()
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #beed213a
 class Unseen:

@@ -18,7 +18,7 @@ from .copies import HookWarning, Live, own_copy, versions
 from .group import Group
 from .keeping import HookGroup, last_given
 from .layer_hook import GradientHook, check_layers
-from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, runs
+from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, runs, without_scripted
 from .tree import map_tensors, shape_text
 
 # %% ../../nbs/lib/hooks/hook.ipynb #25f8470b
@@ -285,7 +285,7 @@ def _named(ms, names, root) -> list[tuple[str, nn.Module]]:
         raise TypeError(f"which layers of this {type(ms).__name__}? Hooks(model, f, names=\"*\") takes all of them; "
                         "Hook(layer, f) hooks one")
     if not isinstance(ms, Iterable): raise TypeError(not_a_model(ms))
-    if isinstance(ms, nn.Module): return list(ms._modules.items())  # a Sequential may have names for its items
+    if isinstance(ms, nn.Module): return list(without_scripted(ms._modules).items())  # a Sequential may name its items
     ms = list(ms)
     if root is None: return [(str(i), m) for i, m in enumerate(ms)]
     known = {id(m): name for name, m in reversed(named_layers(root))}

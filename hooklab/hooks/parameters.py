@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .books import in_books
 from .group import End
 from .hook import Hooks
-from .select import is_sharded, layers, named_layers, not_a_model, unwrap
+from .select import is_sharded, layers_that_fit, named_layers, not_a_model, unwrap
 from .tensor import TensorGroup, TensorHook, hooks_of
 
 # %% ../../nbs/lib/hooks/parameters.ipynb #32dcab2f
@@ -37,7 +37,7 @@ class ParameterGroup(TensorGroup):
         super().__init__(f, kind, quiet)
         self.model, self.now = weakref.ref(model), {}
         names = names if isinstance(names, list | tuple) or names is None else [names]
-        self.below = [""] if names is None else [f"{name}." if name else "" for name in layers(model, *names)]
+        self.below = [""] if names is None else [f"{name}." if name else "" for name in layers_that_fit(model, *names)]
 
     def found(self) -> dict[str, Tensor]:
         "The parameters that are trained, by name; a shared one is listed once."

@@ -16,8 +16,9 @@ from torch.nn.parameter import is_lazy
 
 from ..hooks.group import has_compiled
 from ..hooks.running import compiled_parts
-from ..hooks.select import layers, not_a_model, refuse_opaque, unwrap
+from ..hooks.select import is_sharded, layers, not_a_model, refuse_opaque, unwrap
 from ..hooks.tree import tensors
+from ..hooks.undisturbed import StateKept, put_aside, same_chance
 from .cost_meters import Memory, Step, StepClock, Turns, means
 from .cost_table import Costs, layer_costs
 
@@ -38,23 +39,30 @@ def cost(
         raise ValueError(f"warmup={warmup}, repeat={repeat}: at least no warm-up and one step to time")
     compiled = bool(compiled_parts(model))
     model = unwrap(model)
-    state = [*model.parameters(), *model.buffers()]
-    if any(map(is_lazy, state)):
+    own = [*model.parameters(), *model.buffers()]
+    if any(map(is_lazy, own)):
         raise ValueError(f"{type(model).__name__} has lazy layers, which the first run would change for good; "
                          "run it once before")
-    devices = {t.device for t in [*state, *tensors([args, kwargs])]} - {torch.device("cpu")}
+    devices = {t.device for t in [*own, *tensors([args, kwargs])]} - {torch.device("cpu")}
     meta, named = torch.device("meta") in devices, {"(model)": model} | layers(model)
     gpu = next(iter(devices)) if len(devices) == 1 and any(d.type == "cuda" for d in devices) else None
     clocks = [] if meta else [StepClock(devices, gpu) for _ in range(warmup + repeat)]
     turns = Turns(named)
     try:
         step, memory = Step(model, turns, (args, kwargs), loss or means, backward), Memory(turns, gpu)
+        modules = [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
+        state = StateKept([] if is_sharded(model) else modules)
+        # A mode slows a step down, so it is on in the first warm-up step only, which shows what is written.
+        if not warmup: state.copy_all()
         with ExitStack() as around:
+            around.enter_context(put_aside(t for t in state.tensors if t.is_leaf))
+            around.enter_context(same_chance())
             around.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
             if any(d.type == "mps" for d in devices):
                 around.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
             if compiled or has_compiled(): around.enter_context(torch.compiler.set_stance("force_eager"))
-            for meter in [*clocks, memory]: step.run(meter)
+            for meter in [*clocks, memory]:
+                with state, state.watched(): step.run(meter)
     except Exception as e:
         turns.explain(e)
         raise

@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ..hooks.group import Group
 from ..hooks.layer_hook import LayerHook, listen
-from ..hooks.select import named_layers, runs
+from ..hooks.select import is_scripted, named_layers, runs, without_scripted
 from ..hooks.tree import named_tensors, tensors
 from .columns import Row, Shapes
 from .multiply_adds import packed_tensors
@@ -31,6 +31,7 @@ def layer_rows(model: nn.Module) -> tuple[list[Row], dict[nn.Module, Row]]:
         row = Row(name, type(m).__name__)
         rows.append(row)
         if of_layer.setdefault(m, row) is not row: row.note = f"same as {of_layer[m].name}"
+        elif is_scripted(m): row.type, row.note = m.original_name, "scripted"  # the layers in it are not called either
     return rows, of_layer
 
 
@@ -47,7 +48,8 @@ def count_parameters(of_layer: dict[nn.Module, Row]) -> int:
 
     counted = set()
     for m, row in of_layer.items():
-        own = {id(p): p.numel() for p in m._parameters.values() if id(p) in inside(m)}
+        theirs = inside(m).values() if is_scripted(m) else m._parameters.values()  # what is in it has no row
+        own = {id(p): p.numel() for p in theirs if id(p) in inside(m)}
         row.own = sum(n for i, n in own.items() if i not in counted)
         counted.update(own)
         row.params = sum(p.numel() for p in inside(m).values())
@@ -80,7 +82,7 @@ class Walk:
         self.of_layer, self.stack, self.failed, self.outside, self.alive = of_layer, [], None, sys.exception(), []
         self.known = set()
         for m, row in of_layer.items():
-            if runs(m): row.calls = row.multiply_adds = row.memory = 0
+            if runs(m) and not is_scripted(m): row.calls = row.multiply_adds = row.memory = 0
         self._new_bytes(given)
 
     def add(self, n: int): self.stack[-1][1] += n
@@ -146,5 +148,5 @@ class LookGroup(Group):
 def watched(of_layer: dict[nn.Module, Row], look: Walk | Clock) -> Group:
     "Hooks on all layers that run, which tell `look`."
     group = LookGroup(look)
-    listen(LayerCalls, {row.name: m for m, row in of_layer.items() if runs(m)}, group)
+    listen(LayerCalls, without_scripted({row.name: m for m, row in of_layer.items() if runs(m)}), group)
     return group

@@ -219,9 +219,79 @@ class Mixed(nn.Module):
 
 @pytest.mark.parametrize("attach", [
     lambda model, x: hl.hook_output(torch.jit.script(model)), lambda model, x: hl.hook_outputs(torch.jit.script(model), names="*"),
-    lambda model, x: hl.hook_output(torch.jit.trace(model, x)), lambda model, x: hl.hook_outputs(Mixed(), names="*")])
+    lambda model, x: hl.hook_output(torch.jit.trace(model, x)),
+    lambda model, x: hl.hook_outputs(Mixed(), names="scripted"), lambda model, x: hl.hook_output(Mixed().scripted),
+    lambda model, x: hl.hook_outputs(Mixed(), names=["*", "scripted"]),
+    lambda model, x: hl.hook_outputs(nn.Sequential(torch.jit.script(model)), names="*")])
 def test_scripted(model, x, attach):
     with pytest.raises(TypeError, match="is scripted: torch runs it without hooks"): attach(model, x)
+
+
+def test_a_scripted_layer_that_was_named_says_how_to_leave_it_out():
+    words = 'scripted is scripted: .*, or the layers beside it: a pattern, such as "\\*", leaves it out'
+    with pytest.raises(TypeError, match=words):
+        hl.hook_outputs(Mixed(), names=["plain", "scripted"])
+
+
+class Parts(nn.Module):
+    "One part is scripted, traced or frozen."
+    def __init__(self, make):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.part = make(nn.Sequential(nn.Linear(4, 4), nn.Tanh()).eval())
+
+    def forward(self, x): return self.b(self.part(self.a(x)))
+
+
+def train(m, x):
+    with hl.ActivationStats().on(m) as stats:
+        m(x).sum().backward()
+        stats.step()
+    return stats.names
+
+
+def outputs(m, x):
+    with hl.hook_outputs(m, names="*") as hooks: m(x)
+    return [h.name for h in hooks if h.stored is not None]
+
+
+def watch(m, x):
+    with torch.no_grad(): m.b.weight[0, 0] = float("nan")
+    with pytest.raises(hl.NonFiniteError, match="b.weight"), hl.find_nan(m): m(x)
+    return True
+
+
+MAKES = {"scripted": torch.jit.script, "traced": lambda m: torch.jit.trace(m, torch.ones(1, 4)),
+         "frozen": lambda m: torch.jit.freeze(torch.jit.script(m))}
+WATCHES = {
+    "ActivationStats": lambda m, x: train(m, x) == ["a", "b"], "hook_outputs": lambda m, x: outputs(m, x) == ["a", "b"],
+    "find_nan": watch, "summary": lambda m, x: [(r.name, r.calls, r.note) for r in hl.summary(m, x).rows] == [
+        ("", 1, ""), ("a", 1, ""), ("b", 1, ""), ("part", None, "scripted")],
+    "summary in train mode": lambda m, x: hl.summary(m, x, train=True)["b"].output == (3, 2),
+    "cost": lambda m, x: [r.name for r in hl.cost(m, x, warmup=1, repeat=1).rows] == ["(model)", "a", "b"],
+    "execution_order": lambda m, x: hl.execution_order(m, x) == ["a", "b"],
+    "features": lambda m, x: list(hl.FeatureExtractor(m, "*")(x)) == ["a", "b"],
+    "calls": lambda m, x: bool(hl.calls(m, x).rows),
+}
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("tool", WATCHES)
+def test_beside_a_scripted_part_the_rest_is_watched(x, tool, make):
+    m = Parts(MAKES[make])
+    words = r"^part \(a \w+ of Sequential\): torch runs scripted code without hooks"
+    with pytest.warns(hl.HookWarning, match=words) as told: assert WATCHES[tool](m, x)
+    assert sum(w.category is hl.HookWarning for w in told) == 1 and ours(m) == []
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_compare_beside_a_scripted_part(x, make):
+    a = Parts(MAKES[make])
+    with pytest.warns(hl.HookWarning, match="^part"): same_models = hl.compare(a, copy.deepcopy(a), x)
+    assert same_models.same
+    c = copy.deepcopy(a)
+    with torch.no_grad(): c.b.weight[1] += 1
+    with pytest.warns(hl.HookWarning, match="^part"): assert hl.compare(a, c, x).first.name == "b"
 
 
 def test_scripted_part_can_be_left_out(x):

@@ -20,11 +20,11 @@ from .few_bits import FLOATS, overflow
 from .findings import STANDS_OUT
 from .forcing import Forcer, Forcing
 from .judging import FAULT, ROUGH, Size, Trial, as_shares, difference, rounding_noise, size_of
-from .passes import arguments, has_own_forward, numbers_in
+from .passes import ModelPass, arguments, has_own_forward, numbers_in
 from .places import Stop, TensorPlace
 from .side_by_side import in_order
 from .symptoms import dtype_in_words, in_numbers
-from .watching import as_it_was, copied
+from .watching import copied
 from ...hooks.float64 import in_float64, widened
 from ...hooks.group import Group
 from ...hooks.layer_hook import GradientHook, listen
@@ -51,7 +51,7 @@ class GradientsSeen(Group):
 
 
 def noted_gradients(
-    model: nn.Module, # The model
+    seen: ModelPass, # A pass of the model
     inputs: tuple[tuple, dict], # What it is called with
     named: dict[str, nn.Module], # Its layers
     backward: Callable[[Any], Tensor], # Returns the loss of an output
@@ -60,7 +60,7 @@ def noted_gradients(
     bits: Callable[[nn.Module], torch.dtype | None] | None = None, # As in `lent_float64`
 ) -> tuple[dict, dict[int, Tensor]]: # Gradients by place; and those of parameters, by the id of the parameter
     "One pass forward and backward."
-    with as_it_was(model), undisturbed(model, inputs, train=None, gradients=True) as m:
+    with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
         own, (args, kwargs) = list(m.parameters()), copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
         group, precision = GradientsSeen(), in_float64(m, bits) if wide else nullcontext({})
@@ -122,7 +122,7 @@ def forced_gradients(
     seen, named = (trial.a if side == "a" else trial.b), trial.named[side]
     own, bits = list(seen.model.parameters()), getattr(trial.precision, f"bits_{side}")
     inputs = trial.inputs_of(seen, wide)
-    with as_it_was(seen.model), undisturbed(seen.model, inputs, train=None, gradients=True) as m:
+    with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
         args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
         group = ForcingGradients(trial.stops, side, seen.shelf, lambda *_: None, wide=wide, skip=lambda stop: False,

@@ -27,7 +27,7 @@ from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
 from .symptoms import dtype_in_words, shape_in_words
-from .watching import as_it_was, copied, layers_watched, layers_watched_or_all, run_pass
+from .watching import copied, layers_watched, layers_watched_or_all, run_pass
 from ...hooks.running import compiled_parts
 from ...hooks.select import first_few, not_a_model
 from ...hooks.tree import named_tensors
@@ -207,7 +207,7 @@ def compiled_row(
             noise = rounding_noise(lost[v], whole, EPS[v.dtype], EPS[v.dtype]) if v in lost else whole
             found.append((apart.over(noise), apart.rms/(whole.rms or 1.), noise.rms/(whole.rms or 1.)))
 
-    with as_it_was(seen.model): run_undisturbed(seen.model, inputs, run, train=None)
+    run_undisturbed(seen.model, inputs, run, train=None, copies=True, state=seen.state)
     ratio, error, noise = max(found, default=(0., 0., 0.))
     if ratio <= FACTOR: return None
     what = f"the compiled code of the {whose} does not return what the same model returns in plain Python"

@@ -20,7 +20,7 @@ from .passes import (
     FLOAT8, LayerCall, ModelPass, arguments, as_tensor, can_be_replaced, has_own_forward, numbers_in)
 from .places import Part, Stop, TensorPlace
 from .spill import Shelf
-from .watching import as_it_was, copied
+from .watching import copied
 from ...hooks.float64 import in_float64, out_of_float64, pushed, widened
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
@@ -236,4 +236,4 @@ def run_forced(
             group.end_of_call(result)
         finally: group.let_go()
 
-    with as_it_was(seen.model): run_undisturbed(seen.model, inputs, run, train=None)
+    run_undisturbed(seen.model, inputs, run, train=None, state=seen.state)

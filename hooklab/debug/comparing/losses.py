@@ -20,11 +20,11 @@ from .judging import Size, difference, size_of
 from .pairing import Pair
 from .passes import LayerCall, ModelPass, Value, numbers_in
 from .places import stops_of
-from .watching import Watcher, Watching, as_it_was, copied, same_chance
+from .watching import Watcher, Watching, copied
 from ...hooks.float64 import in_float64, out_of_float64, widened
 from ...hooks.layer_hook import listen
 from ...hooks.tree import map_tensors, named_tensors
-from ...hooks.undisturbed import run_undisturbed
+from ...hooks.undisturbed import run_undisturbed, same_chance
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #42b73851
 @contextmanager
@@ -70,7 +70,7 @@ def losses(
         with listen(Watcher, named, group), in_float64(m, push=push): call(m) if call else m(*args, **kwargs)
         return group.sizes
 
-    with as_it_was(seen.model): return run_undisturbed(seen.model, inputs, run, train=None)
+    return run_undisturbed(seen.model, inputs, run, train=None, state=seen.state)
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #41d646e9
 def local_losses(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .spill import Shelf, is_plain
+from ...hooks.undisturbed import StateKept
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #16bada30
 def as_tensor(x: Any) -> Any:
@@ -149,8 +150,8 @@ def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #308dffb4
 class ModelPass:
     "The calls of one pass, in the order in which they finish; the last one is that of the model."
-    def __init__(self, model: nn.Module, shelf: Shelf):
-        self.model, self.shelf, self.calls, self.places = model, shelf, [], {}
+    def __init__(self, model: nn.Module, shelf: Shelf, state: StateKept | None = None):
+        self.model, self.shelf, self.state, self.calls, self.places = model, shelf, state, [], {}
         self.dtype: torch.dtype | None = None # To which the floating point inputs of the model were cast
 
     def within(self) -> dict[LayerCall, list[LayerCall]]:

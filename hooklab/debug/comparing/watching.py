@@ -7,11 +7,8 @@ __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/watching.ipynb #ccdc6d6d
 import copy
-import random
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
@@ -27,7 +24,7 @@ from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.select import layers, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
-from ...hooks.undisturbed import run_undisturbed
+from ...hooks.undisturbed import kept_state, run_undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/watching.ipynb #a8bbc3e6
 class KeepsTensors(Group):
@@ -123,50 +120,6 @@ class Watcher(LayerHook):
         call.repeats = is_plain and not call.in_place and not call.drew
         group.end(call, output)
 
-# %% ../../../nbs/lib/debug/comparing/watching.ipynb #d9ab678a
-@contextmanager
-def same_chance() -> Iterator[None]:
-    "Afterwards the generators of Python and numpy are as they were."
-    numpy = sys.modules.get("numpy")
-    python_state, numpy_state = random.getstate(), numpy and numpy.random.get_state()
-    try: yield
-    finally:
-        random.setstate(python_state)
-        if numpy: numpy.random.set_state(numpy_state)
-
-# %% ../../../nbs/lib/debug/comparing/watching.ipynb #4bbad227
-TORCHS = set(vars(nn.Module()))
-
-
-def _containers_in(attributes: dict) -> dict[str, list | dict]:
-    "Copies of the lists and dicts that a module keeps, but for those of torch."
-    return {n: copy.copy(x) for n, x in attributes.items() if type(x) in (list, dict) and n not in TORCHS}
-
-
-def _fill_again(container: list | dict, content: list | dict):
-    if container == content: return
-    container.clear()
-    container.extend(content) if isinstance(container, list) else container.update(content)
-
-
-@contextmanager
-def as_it_was(model: nn.Module) -> Iterator[None]:
-    "Afterwards the plain attributes of a model are as they were, and the generators of Python and numpy."
-    kept = [(vars(m), dict(vars(m)), _containers_in(vars(m))) for m in model.modules()]
-    for own, before, _ in kept:  # the model works on copies of its tensors
-        own.update({n: x.clone() for n, x in before.items() if type(x) is Tensor and x.is_leaf})
-    renormed = [m.weight for m in model.modules() if getattr(m, "max_norm", None) is not None and hasattr(m, "weight")]
-    data = [weight.data for weight in renormed]
-    for weight in renormed: weight.data = weight.data.clone()
-    try:
-        with same_chance(): yield
-    finally:
-        for weight, numbers in zip(renormed, data): weight.data = numbers
-        for own, before, containers in kept:
-            own.clear()
-            own.update(before)
-            for name, content in containers.items(): _fill_again(before[name], content)
-
 # %% ../../../nbs/lib/debug/comparing/watching.ipynb #0eb4edb7
 def copied(inputs: tuple[tuple, dict]) -> tuple[tuple, dict]:
     "A copy of the positional arguments and keyword arguments of a model."
@@ -216,7 +169,7 @@ def run_pass(
     if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
         raise ValueError(f"{type(model).__name__} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
-    seen = ModelPass(model, shelf)
+    seen = ModelPass(model, shelf, kept_state(model))
     named = layers_watched(model) if named is None else named
 
     def run(m, inputs):
@@ -226,6 +179,6 @@ def run_pass(
         with listen(Watcher, named, group): result = call(m) if call else m(*args, **kwargs)
         if seen.calls and seen.calls[-1].name: _finish_root(group, unwrap(model), result)
 
-    with as_it_was(model): run_undisturbed(model, inputs, run, train=None)
+    run_undisturbed(model, inputs, run, train=None, state=seen.state)
     if not seen.calls: raise ValueError("no layer of the model ran")
     return seen

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...debug.comparing.watching import same_chance
 from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
+from ...hooks.undisturbed import same_chance
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #36d385fd
 def is_batch(x: Any) -> bool:

@@ -91,7 +91,11 @@ def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
     if unused: yield Suspect("not trained", "note",
                              f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
                              "output that the loss does not use.", owners(flight, unused))
-    cut = [n for n in cut if n not in unused]
+    constants = [n for n in cut if n not in unused and flight.has_forces and "bias" in n.rpartition(".")[2]]
+    if constants: yield Suspect("not trained", "note",
+                                f"{first_few(constants, 4)} got no gradient: the forward takes a gradient, which a "
+                                "constant that is added to an energy does not change.", owners(flight, constants))
+    cut = [n for n in cut if n not in unused + constants]
     if cut: yield Suspect("not trained", "certain" if flight.optimizers else "likely",
                           f"{first_few(cut, 4)} got no gradient, though the layer runs: "
                           "nothing that leads to the loss is computed from it.", owners(flight, cut))

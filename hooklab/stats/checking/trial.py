@@ -7,8 +7,8 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #4df16097
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -16,15 +16,14 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ...debug.comparing.losses import seeded
-from ...debug.comparing.watching import as_it_was
 from ...edit.edits import edit_output
 from ...hooks.copies import HookWarning
 from ...hooks.group import takes
 from ...hooks.hook import Hooks
 from ...hooks.occasions import innermost
-from ...hooks.select import leaves, not_a_model, refuse_opaque, unwrap
+from ...hooks.select import is_scripted, leaves, not_a_model, refuse_opaque, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
-from ...hooks.undisturbed import undisturbed
+from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
 from .batch import SampleBatch, given_by
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #cb9cf5be
@@ -68,7 +67,7 @@ def check_number(loss: Any):
     if loss.numel() == 1: return
     raise TypeError(f"the loss has the shape {tuple(loss.shape)}, and backward() needs one number")
 
-# %% ../../../nbs/lib/stats/checking/trial.ipynb #a17564e8
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #59e3df67
 class Flown(NamedTuple):
     "What one pass has made."
     output: Any # None if `call` does not call the model as a whole
@@ -79,7 +78,7 @@ class Flown(NamedTuple):
         "The tensors with samples in the output, with their paths."
         return [(name, t) for name, t in named_tensors(self.output) if t.is_floating_point() and t.dim()]
 
-
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #a17564e8
 class TestFlight:
     "A model, its loss and two batches, to be run with changes."
     __test__ = False # pytest shall not take it for a test
@@ -88,10 +87,11 @@ class TestFlight:
         self.model, self.loss_fn, self.call, self.optimizers = model, loss_fn, call, optimizers
         self.batch, self.other = batches[0], batches[-1] if len(batches) > 1 else None
         if not model.training: model.train()
-        self.modes = [(m, m.training) for m in model.modules()]
+        self.modes = [(m, m.training) for m in model.modules() if hasattr(m, "training")]  # frozen code has none
         self.parameters = dict(unwrap(model).named_parameters())
         self.trained = {name: p for name, p in self.parameters.items() if p.requires_grad}
         self.quiet = "eval" # the mode in which passes can be compared
+        self.has_forces = False # does its forward compute gradients?
 
     def set_mode(self, mode: str):
         if mode == "eval": self.model.eval()
@@ -106,6 +106,7 @@ class TestFlight:
 
     def called(self, raw: Any) -> tuple[Any, Tensor]:
         "Output and loss, as the user computes them."
+        raw = as_leaves(raw) # a forward that computes gradients has its inputs require them
         if self.call: return self._noted(raw)
         given = given_by(raw, self.model.forward)
         if self.loss_fn is None:
@@ -122,11 +123,19 @@ class TestFlight:
         return (outputs[0] if len(outputs) == 1 else outputs or None), loss
 
     def asked(self, raw: Any, mode: str | None = None) -> Flown:
-        "One pass without gradients, for a batch that was changed."
-        try:
-            with torch.no_grad(): return self.run(raw, mode or self.quiet)
+        "One pass without gradients, for a batch that was changed; with them if its forward computes some."
+        try: return self.without_graph(raw, mode or self.quiet)
         except Exception as error:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
+
+    def without_graph(self, raw: Any, mode: str) -> Flown:
+        try:
+            with torch.set_grad_enabled(self.has_forces): flown = self.run(raw, mode)
+        except Exception as error:
+            if self.has_forces or not asks_for_gradients(error): raise
+            self.has_forces = True
+            return self.without_graph(raw, mode)
+        return Flown(map_tensors(Tensor.detach, flown.output), flown.loss.detach())
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #10f77d94
 def same(a: Flown, b: Flown) -> bool:
@@ -152,13 +161,13 @@ def check_quiet(flight: TestFlight):
     flight.quiet = ""
 
 
-@torch.no_grad()
 def fill_statistics(flight: TestFlight):
     "Give batch norm the statistics of this batch: those of a fresh model are made up, and in eval mode signals fade."
-    norms = [m for m, training in flight.modes if training and getattr(m, "track_running_stats", False)]
+    norms = [m for m, training in flight.modes if training and getattr(m, "track_running_stats", False)
+             and not is_scripted(m)]
     before = [m.momentum for m in norms]
     for m in norms: m.momentum = 1.
-    try: flight.run(flight.batch.raw)
+    try: flight.without_graph(flight.batch.raw, "train")
     finally:
         for m, momentum in zip(norms, before): m.momentum = momentum
 
@@ -171,12 +180,13 @@ def base_of(flight: TestFlight) -> Flown:
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #04a69823
 def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]]:
     "What every layer returns, in the order in which they run."
-    named = leaves(flight.model)
-    names, found = {id(m): name for name, m in named.items()}, []
+    found = []
     def note(m, inputs, output):
         found.append((names[id(m)], [t.clone() for t in tensors(output) if t.is_floating_point()]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)
+        named = leaves(flight.model)
+        names = {id(m): name for name, m in named.items()}
         with Hooks(named, note): flight.asked(raw)
     return found
 
@@ -204,23 +214,6 @@ def roused(flight: TestFlight) -> Iterator[None]:
     finally:
         for p, data in zip(flat, before): p.data = data
 
-# %% ../../../nbs/lib/stats/checking/trial.ipynb #73b5f762
-@contextmanager
-def lent_numbers(parameters: Iterable[Tensor]) -> Iterator[None]:
-    "Let parameters work on copies of their numbers."
-    parameters, copies = list({id(p): p for p in parameters}.values()), {}
-    kept = [(p, p.data, p.requires_grad) for p in parameters]
-    try:
-        for p, data, _ in kept:
-            place = data.data_ptr(), data.shape, data.stride(), data.dtype
-            if not data.numel() or place not in copies: copies[place] = data.clone(memory_format=torch.preserve_format)
-            p.data = copies[place]
-        yield
-    finally:
-        for p, data, required in kept:
-            p.data = data
-            p.requires_grad_(required)
-
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #fbc14b9e
 def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
     "The optimizers that were given: none, one or several, maybe inside wrappers."
@@ -247,14 +240,8 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
     if any(map(is_lazy, [*both.parameters(), *both.buffers()])):
         raise ValueError(f"{type(unwrap(model)).__name__} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
-    grads = [(p, p.grad) for p in theirs]
-    with ExitStack() as stack:
-        stack.callback(lambda: [setattr(p, "grad", grad) for p, grad in grads])
-        stack.enter_context(as_it_was(both))
-        stack.enter_context(lent_numbers([*both.parameters(), *theirs]))
-        stack.enter_context(undisturbed(both, batches, train=None, gradients=True))
-        for p in theirs: p.grad = None
-        yield
+    state = kept_state(both, theirs)
+    with undisturbed(both, batches, train=None, gradients=True, copies=True, state=state): yield
 
 
 def check_model(model: Any):

@@ -599,6 +599,50 @@ def equal(a, b):
     return a == b
 
 
+class Energy(nn.Module):
+    "The forces of an energy: its gradient by the places. `graph`: as a forward that is to be trained makes it."
+    def __init__(self, graph=True):
+        super().__init__()
+        self.energy, self.graph = nn.Sequential(nn.Linear(3, 32), nn.Tanh(), nn.Linear(32, 1)), graph
+
+    def forward(self, places):
+        energy = self.energy(places.requires_grad_())
+        return -torch.autograd.grad(energy.sum(), places, create_graph=self.graph and self.training)[0]
+
+
+class EnergyAndForces(Energy):
+    def forward(self, places):
+        energy = self.energy(places.requires_grad_())
+        return {"energy": energy, "forces": -torch.autograd.grad(energy.sum(), places, create_graph=True)[0]}
+
+
+def places(): return torch.randn(16, 3), torch.randn(16, 3)
+def forces_off(out, y): return mse(out["forces"], y)
+
+
+@pytest.mark.parametrize(("model", "loss_fn", "call"), [
+    (Energy, mse, None), (EnergyAndForces, forces_off, None), (Energy, None, lambda m, b: mse(m(b[0]), b[1]))])
+def test_a_model_with_forces(model, loss_fn, call):
+    torch.manual_seed(0)
+    m, (x, y) = model(), places()
+    found = hl.preflight(m, loss_fn, (x, y), adam(m.parameters(), lr=1e-2), call=call, seconds=.5)
+    assert not found, f"{found!r}"
+    # The last bias moves the energy, and not its gradient.
+    assert [(f.sure, f.layers) for f in found] == [("note", ["energy.2"])]
+    assert len(found.not_looked_at) == 1 and "mask" in next(iter(found.not_looked_at))  # everything else was
+    assert not x.requires_grad and all(p.grad is None for p in m.parameters())
+
+
+def test_faults_of_a_model_with_forces():
+    m, (x, y) = Energy(graph=False), places()
+    found, = hl.preflight(m, mse, (x, y), adam(m.parameters()), seconds=.1)
+    assert found.what == "not trained" and found.evidence.startswith("The loss has no graph")
+    m = Energy()
+    m.energy[0].weight.requires_grad_(False)
+    m.energy[0].weight.zero_()
+    assert hl.preflight(m, mse, (x, y), adam([p for p in m.parameters() if p.requires_grad]), seconds=.1)
+
+
 @pytest.mark.parametrize("overfit", [True, False])
 def test_everything_is_as_it_was(overfit):
     m, opt, loader = nasty()
