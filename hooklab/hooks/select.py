@@ -95,7 +95,8 @@ def layers(
     model: nn.Module, # The model to pick from
     *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns (`layer?.*.conv*`), types, functions
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
-    "The layers of `model` that fit any of `what`, `\"\"` the model itself; without `what`, all that can run. Scripted ones must be named."
+    """The layers of `model` that fit any of `what`, `""` being the model itself; without `what`, all that can run.
+    Scripted ones must be named."""
     return without_scripted(layers_that_fit(model, *what), [w for w in what if isinstance(w, str)])
 
 

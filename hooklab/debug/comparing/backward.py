@@ -186,8 +186,8 @@ class BackwardTrial:
         trial, found = self.trial, []
         for side, seen in (("a", trial.a), ("b", trial.b)):
             if options.get("wide"): options["bits"] = getattr(trial.precision, f"bits_{side}")
-            model = seen.model, trial.inputs_of(seen, options.get("wide", False)), trial.named[side]
-            found.append(Given(*noted_gradients(*model, self.backward, trial.call, **options)))
+            given = seen, trial.inputs_of(seen, options.get("wide", False)), trial.named[side]
+            found.append(Given(*noted_gradients(*given, self.backward, trial.call, **options)))
         return found
 
     def _forced(self) -> list[tuple[dict, dict]]:
