@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from .copies import is_wrapper
+from .copies import current_level, is_wrapper
 from .tree import is_one_of, map_tensors, parts_of, tensors
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #bffb0bfc
@@ -96,7 +96,8 @@ def _readers(
 # %% ../../nbs/lib/hooks/gradient.ipynb #fd909ffc
 def _is_whole_view(t: Tensor) -> bool:
     "Does `t` show each element of another tensor once?"
-    if not t._is_view() or is_wrapper(t) or (base := t._base).grad_fn is None: return False
+    # inside a transform of torch.func the counter cannot be shared
+    if not t._is_view() or is_wrapper(t) or current_level() or (base := t._base).grad_fn is None: return False
     if t.dtype != base.dtype or t.layout != torch.strided or t.numel() != base.numel() or not t.numel(): return False
     return t.storage_offset() == base.storage_offset() and _is_dense(t) and _is_dense(base)
 

@@ -61,6 +61,14 @@ def test_functional_transforms(model, x):
     assert ours(model) == []
 
 
+@pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
+def test_gradients_of_views_in_a_transform(x):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Unflatten(-1, (2, 2)), nn.Tanh(), nn.Flatten(-2), nn.Linear(4, 1))
+    with hl.hook_outputs(model, names="*", grad=True) as right: model(x).sum().backward()
+    with hl.hook_outputs(model, names="*", grad=True) as found: vmap(grad(lambda x: model(x).sum()))(x)
+    for name, gradient in right.by_name.items(): torch.testing.assert_close(found[name].stored, gradient)
+
+
 def test_forward_mode_gradients(model, x):
     def tangent():
         with forward_ad.dual_level(): return forward_ad.unpack_dual(model(forward_ad.make_dual(x, torch.ones_like(x)))).tangent

@@ -1,5 +1,6 @@
 """What `.grad` held before, and backward passes that go through an earlier one: only what a pass made is judged."""
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -330,6 +331,27 @@ def test_work_between_layers_is_said_to_be_somewhere(x, found):
     with find_nan(model, found.append): slope(model, x).square().sum().backward()
     assert told(found) == [("between layers", "1", "backward")]
     assert "1.first" in str(found[0]) and "Sequential" not in str(found[0])
+
+
+def test_a_backward_pass_in_another_thread(x, found):
+    """As on an accelerator. Each thread has its own numbers for the nodes of a graph, and those here are smaller."""
+    def elsewhere(f, *given):
+        with ThreadPoolExecutor(1) as pool: return pool.submit(f, *given).result()
+    for f, layers in ((torch.tanh, []), (singular, ["1"])):
+        model = net(layer(f), nn.Linear(4, 4))
+        with find_nan(model, found.append):
+            out = model(x).sum()
+            g, = elsewhere(lambda out: torch.autograd.grad(out, x, create_graph=True), out)
+            elsewhere(g.square().sum().backward)
+        assert [error.layer for error in found] == layers
+
+
+def test_transforms_are_quiet(x):
+    model = net(nn.Tanh(), nn.Linear(4, 4))
+    with find_nan(model):
+        torch.func.hessian(lambda x: model(x).sum())(x[0].detach())
+        torch.func.vmap(torch.func.grad(lambda x: model(x).sum()))(x.detach())
+        torch.autograd.functional.hvp(lambda x: model(x).sum(), x[0], x[0])
 
 
 def test_what_a_layer_swallows_is_found_too(x, found):
