@@ -51,7 +51,7 @@ def largest(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).max if dtype in FLOATS or dtype in FLOAT8 else float("inf")
 
 
-def _digits(x: float) -> str: return f"{x:,.0f}" if x < 1e7 else f"{x:.3g}"
+def _digits(x: float) -> str: return f"{x:,.0f}" if x < 1e9 else f"{x:.3g}"
 
 
 def overflow(part: Part, expected: Tensor, found: Tensor) -> Overflow | None:

@@ -210,6 +210,7 @@ class Trial:
         blind = set()
         for place, share in self.shares.items():  # in the order of the run
             share.is_blind = place.owner in blind
+            if share.is_blind: share.overflow = None  # it has not made it
             if exceeds(place.part, self.a.shelf.get(place.part.a.key)):
                 blind.add(place.stop if place.where == "entry" else place.stop.parent)
 
@@ -217,7 +218,7 @@ class Trial:
         "The calls that made a number too large for its dtype of numbers that were not, and where it shows."
         found = {}
         for place, share in self.shares.items():
-            if share.overflow and not share.is_blind: found.setdefault(place.owner, place)
+            if share.overflow: found.setdefault(place.owner, place)
         return found
 
     def _judge_as_seen(self, error: Exception):

@@ -1,6 +1,7 @@
 """Models in few bits: tensors that store their numbers in another form, and dtypes that cannot hold every number."""
 import copy
 import dataclasses
+import random
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from hooklab.debug.comparing.comparing import compare
 from hooklab.debug.comparing.passes import equal_bits, numbers_in, stored_numbers
 from support.nets import Makes
+from support.portions import sample, sweep
 
 
 @pytest.fixture(autouse=True)
@@ -358,6 +360,26 @@ def test_a_fault_before_an_overflow_is_named_first():
     assert str(c).startswith("They part first in blocks.0.up")
 
 
+def test_a_fault_in_what_a_layer_makes_of_too_large_numbers():
+    "It is named for what it computes: the infinite numbers that it was given are no overflow of its own."
+    class Log(nn.Module):
+        def forward(self, x): return x.clamp(min=1).log()
+
+    class Twice(nn.Module):
+        def forward(self, x): return 2*x.clamp(min=1).log()
+
+    class Square(nn.Module):
+        def forward(self, x): return x.square()
+
+    model = nn.Sequential(nn.Linear(8, 8), Square(), Log(), nn.Linear(8, 2))
+    with torch.no_grad(): model[0].weight *= 1e4
+    other = copy.deepcopy(model).half()
+    other[2] = Twice()
+    c = compare(model, other, torch.randn(3, 8))
+    assert [(row.name, row.overflow) for row in c.faults] == [("1", "candidate"), ("2", "")], c
+    assert c.faults[1].what.startswith("it is a Twice instead of a Log")
+
+
 def test_masks_are_no_overflow():
     class Masks(nn.Module):
         def __init__(self):
@@ -428,3 +450,68 @@ def test_gradients_in_float16():
     assert not c.same and c.first.kind == "backward fault" and c.first.overflow == "candidate"
     assert str(c).startswith("In the backward pass the candidate overflows in ") and "is above 65,504" in c.first.what
     assert {row.kind for row in c.rows[c.rows.index(c.first) + 1:]} == {"backward inherited"}
+
+
+# ---- how often the layer is right
+
+class Conv(nn.Module):
+    def __init__(self, n, d, act):
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, d, 3, padding=1), nn.Linear(d, 5)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(d, d, 3, padding=1), nn.BatchNorm2d(d), act(), nn.Conv2d(d, d, 3, padding=1))
+            for _ in range(n))
+
+    def forward(self, x):
+        x = self.stem(x)
+        for block in self.blocks: x = x + block(x)
+        return self.head(x.mean((2, 3)))
+
+
+def dense(n, d, act):
+    layers = (m for _ in range(n) for m in (act(), nn.Linear(d, d)))
+    return nn.Sequential(nn.Linear(8, d), *layers, act(), nn.Linear(d, 3))
+
+
+def transformer(n, d, act):
+    layer = nn.TransformerEncoderLayer(d, 2, 2*d, dropout=0., activation=act(), batch_first=True, norm_first=True)
+    encoder = nn.TransformerEncoder(layer, n, enable_nested_tensor=False)
+    return nn.Sequential(nn.Linear(8, d), encoder, nn.Linear(d, 3))
+
+
+NETS = {dense: (5, 8), Conv: (2, 3, 6, 6), transformer: (2, 5, 8)}
+
+
+def first_infinite(model, half, x):
+    "The first layer to return an infinite number, or none, where that of the float32 model is finite."
+    found, order = {}, []
+    def look(m, name, side):
+        def hook(m, args, y):
+            found[side, name] = bool(y.isfinite().all())
+            if side == "half": order.append(name)
+        return m.register_forward_hook(hook)
+    sides = {"whole": model, "half": half}
+    hooks = [look(m, name, side) for side, whole in sides.items() for name, m in whole.named_modules()
+             if not isinstance(m, nn.MultiheadAttention)]
+    with torch.no_grad():
+        model(x)
+        half(x.half())
+    for hook in hooks: hook.remove()
+    return next((name for name in order if found["whole", name] and not found["half", name]), None)
+
+
+@sweep
+@pytest.mark.parametrize("seed", sample(6, range(60)))
+def test_the_layer_is_the_one_that_plain_hooks_see_first(seed):
+    "The page Can I run it in float16? says how many of these overflow."
+    torch.manual_seed(seed)
+    chance = random.Random(seed)
+    make, act = chance.choice([*NETS]), chance.choice([nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh])
+    model, x = make(chance.choice([1, 2, 4]), chance.choice([8, 16]), act).eval(), torch.randn(NETS[make])
+    loud = chance.choice([m for name, m in model.named_modules() if type(m) in (nn.Linear, nn.Conv2d)])
+    with torch.no_grad(): loud.weight.mul_(10**chance.uniform(3, 7))
+    half = copy.deepcopy(model).half()
+    name = first_infinite(model, half, x)
+    c = compare(model, half, x)
+    assert (c.first and c.first.name) == name and c.same == (name is None), c
+    assert name is None or c.first.overflow == "candidate"
