@@ -30,7 +30,8 @@ ENDS = {
     "cosine": lambda optimizer, n: schedules.CosineAnnealingLR(optimizer, n),
     "OneCycle": one_cycle("cos"), "OneCycle, linear": one_cycle("linear"),
     "warm-up and linear": by_factor(lambda i, n: min((i + 1)/5, (n - i)/(n - 5))),
-    "the last half linear": by_factor(lambda i, n: min(1, 2 - 2*i/n)), "square root": by_factor(lambda i, n: (1 + i)**-.5)}
+    "the last half linear": by_factor(lambda i, n: min(1, 2 - 2*i/n)),
+    "square root": by_factor(lambda i, n: (1 + i)**-.5)}
 FALLS = {
     "exponential": lambda optimizer, n: schedules.ExponentialLR(optimizer, .85),
     "warm-up and exponential": by_factor(lambda i, n: min((i + 1)/3, .8**(i - 2))),
