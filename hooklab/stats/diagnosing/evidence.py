@@ -68,6 +68,11 @@ def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A colum
     return torch.where(found.any(-1), found.int().argmax(-1), -1)
 
 
+def still_rises(numbers: Tensor) -> bool:
+    "Are they higher at the end than in the middle, as rates of a warm-up are?"
+    return len(numbers) > 0 and bool(numbers[-1] > 1.5*numbers[len(numbers)//2])
+
+
 class Seen(NamedTuple):
     "What the function for a fault has seen."
     layers: list[str] # Where; empty where it is about the whole model
@@ -151,6 +156,12 @@ class Run:
     def logged(self, name: str) -> Tensor:
         "One of the numbers of the loop, for each of `log_steps`; NaN where it is unknown."
         return self._log[:, [*LOGGED].index(name)].double()
+
+    @property
+    def rates(self) -> Tensor:
+        "The learning rates that are known."
+        rate = self.logged("rate")
+        return rate[~rate.isnan()]
 
     def log_span(self, row: int) -> tuple[int, int]:
         return (self.log_steps[row], self.log_steps[-1]) if self.log_steps else (0, -1)

@@ -20,6 +20,7 @@ LEAST = 3  # steps of the optimizer: a pattern in fewer may be chance
 MODE_MATTERS = ("BatchNorm", "Dropout", "InstanceNorm", "DropPath", "StochasticDepth")  # layers with another eval mode
 NEARLY_ZERO = .01  # share of the largest rate: schedules of whole runs are below it in their last steps only
 PER_STEP = .98  # a rate that shrinks by this factor or faster in each step: half in 34 steps
+FASTER = 1.25  # the second half of a fall relative to the first, in logarithms: 1 if exponential, 1.7 if quadratic
 DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would be a third of what they were
 OF_A_STEP = .3  # share of a step that decay makes up
 FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and more
@@ -161,8 +162,7 @@ def frozen_order(names: list[str]):
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #04dbd344
 def scheduler_each_batch(run: Run) -> Iterator[Seen]:
-    rate = run.logged("rate")
-    rate = rate[~rate.isnan()]
+    rate = run.rates
     if len(rate) < SOON or rate.max() <= 0: return
     peak = rate.argmax().item()
     after = rate[peak:]/rate[peak]
@@ -171,11 +171,20 @@ def scheduler_each_batch(run: Run) -> Iterator[Seen]:
     gone = (after < NEARLY_ZERO).double().mean()
     factors = after[1:]/after[:-1].clamp(min=1e-30)
     falls = len(after) >= SOON and (factors < PER_STEP).double().mean() > MOSTLY and after[-1] < .1
+    falls = falls and not leads_to_its_end(after)
     if not (gone >= .5 and len(after) >= SOON) and not falls: return
     first = int((after < NEARLY_ZERO).int().argmax()) if (after < NEARLY_ZERO).any() else len(after) - 1
     yield Seen([], run.log_span(peak), "likely",
                f"The learning rate falls from {rate[peak]:.2g} to {rate[-1]:.2g}; after {first} steps it is "
                f"{after[first]:.1%} of what it was.")
+
+
+def leads_to_its_end(rates: Tensor) -> bool:
+    """Does a rate fall faster and faster, as one of a schedule does that is zero where the run ends: linear, a cosine?
+    In a schedule for epochs, each step has the same factor."""
+    logs = rates.clamp(min=1e-30).log()
+    before, behind = logs[0] - logs[len(logs)//2], logs[len(logs)//2] - logs[-1]
+    return bool(behind > FASTER*before)
 
 
 def decay_too_strong(run: Run) -> Iterator[Seen]:

@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 import torch
 
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits, still_rises
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #1860f703
 def of_kind(run: Run, *kinds: str) -> list[dict]: # The looks at outputs whose loss is one of these
@@ -21,6 +22,13 @@ def of_kind(run: Run, *kinds: str) -> list[dict]: # The looks at outputs whose l
 
 
 def mean_of(numbers: list[float]) -> float: return sum(numbers)/len(numbers) if numbers else math.nan
+def middle_of(numbers: list[float]) -> float: return median(numbers) if numbers else math.nan
+
+
+def error_of_middle(numbers: list[float]) -> float:
+    "The standard error of their median, from deviations that outliers do not change."
+    middle = middle_of(numbers)
+    return 1.25*1.48*middle_of([abs(x - middle) for x in numbers])/len(numbers)**.5
 
 
 def single_pass(run: Run) -> bool:
@@ -38,13 +46,16 @@ def guess_of(looks: list[dict]) -> float:
     return -(share*share.log()).sum().item()
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #cabf81ef
+SAME_LOSS = .05  # how far a loss that the loop gave may be from one that was looked at, but for a factor
+
+
 @dataclass
 class LossCourse:
-    "The losses of the steps that were looked at."
+    "How a loss went."
     kind: str # As `loss_kind` tells it
     guess: float # The loss of the best answer that ignores the input
-    losses: list[float]
-    late_losses: list[float] # Those of the last third of the run
+    losses: list[float] # Those that were looked at
+    thirds: list[list[float]] # All that are known, of each third of the run
 
     @property
     def is_short(self) -> bool: return len(self.losses) < LASTS
@@ -56,25 +67,47 @@ class LossCourse:
 
     @property
     def late(self) -> float:
-        "The mean of the last third; NaN if none of its steps was looked at."
-        return mean_of(self.late_losses)
+        "The median of the last third, which a single batch does not change."
+        return middle_of(self.thirds[2])
+
+    @property
+    def falls(self) -> list[float]:
+        "How much lower it is in each third than in the one before; 0 if batches differ as much."
+        found = []
+        for before, part in zip(self.thirds, self.thirds[1:]):
+            fall, error = middle_of(before) - middle_of(part), math.hypot(*map(error_of_middle, (before, part)))
+            found.append(fall if min(len(before), len(part)) >= LASTS and fall > 3*error else 0.)
+        return found
 
 
 def loss_course(run: Run) -> LossCourse | None: # None if too few of its losses are of one known kind
-    "How the loss went, read from what the outputs and their gradients tell."
+    "How the loss went, read from what the outputs and their gradients tell, and from the losses that the loop gave."
     kinds = [look["kind"] for look in run.looks if "kind" in look]
     if not kinds or not single_pass(run): return None
     kind = max(set(kinds), key=kinds.count)
     looks = of_kind(run, kind)
     if len(looks) < MOSTLY*len({look["step"] for look in run.looks}): return None
-    late_from = run.log_steps[0] + (run.log_steps[-1] - run.log_steps[0])*2/3
-    late = [look["loss"] for look in looks if look["step"] >= late_from]
-    return LossCourse(kind, guess_of(looks), [look["loss"] for look in looks], late)
+    steps, losses = [look["step"] for look in looks], [look["loss"] for look in looks]
+    known = given_losses(run, looks) or list(zip(steps, losses))
+    first, last, thirds = run.log_steps[0], run.log_steps[-1], [[], [], []]
+    for step, loss in known: thirds[min(3*(step - first)//max(last - first, 1), 2)].append(loss)
+    if len(thirds[2]) < 3: thirds[2] = losses[-3:]  # what one or two batches have may be chance
+    return LossCourse(kind, guess_of(looks), losses, thirds)
+
+
+def given_losses(run: Run, looks: list[dict]) -> list[tuple[int, float]]: # Step and loss; none if they are other ones
+    "All losses that the loop gave, if they are those of the looks, but for a factor such as the size of the batch."
+    times = [look["given"]/look["loss"] for look in looks if look.get("given") is not None and look["loss"]]
+    factor = middle_of(times)
+    if not factor > 0 or sum(abs(t - factor) <= SAME_LOSS*factor for t in times) < MOSTLY*len(looks): return []
+    pairs = zip(run.log_steps, run.logged("loss").tolist())
+    return [(step, loss/factor) for step, loss in pairs if math.isfinite(loss)]
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #5c576808
 AS_A_GUESS = .97  # of the loss of a guess: what is above has learned next to nothing
 WORSE = 1.5  # times the loss of a guess
 ENOUGH = 40  # steps: earlier, a healthy run may still be there
+SLOW_START = 200  # steps: the same for a product of which one factor begins at zero, so that the other hardly moves
 LARGE_TARGETS = 30  # mean or deviation of the targets: an output begins at about 1
 SEEN_BESIDE = 1e-6  # size of targets relative to that of outputs: 32 bits round at 6e-8
 BLOWN_UP = 10  # times the first losses
@@ -175,9 +208,27 @@ def loss_does_not_fall(run: Run) -> Iterator[Seen]:
     course = run.once(loss_course)
     if course is None or course.is_short or len(run.log_steps) < ENOUGH or not course.guess > 0: return
     if not AS_A_GUESS*course.guess <= course.late <= WORSE*course.guess: return
+    if still_rises(run.rates) or is_on_its_way(course): return
+    if len(run.log_steps) < SLOW_START and begins_slowly(run): return
     yield Seen([], run.log_span(0), "likely",
                f"In the last third of the run the {course.kind} is {course.late:.3g}. The best answer that ignores "
                f"the input has {course.guess:.3g}.")
+
+
+def is_on_its_way(course: LossCourse) -> bool:
+    """Does the loss fall, and not less than before? Or so that it would be below a guess if the run took twice as long?
+    What learns nothing falls to a guess and stays there."""
+    before, now = course.falls
+    return now > before/2 or course.late - 3*now < AS_A_GUESS*course.guess
+
+
+def begins_slowly(run: Run) -> bool:
+    "Is most of the model frozen, and does a weight beside it begin at zero, as that of LoRA does?"
+    params = run.facts.get("parameters", {})
+    frozen = sum(p["n"] for p in params.values() if not p["trainable"])
+    if run.updates is None or 2*frozen < sum(p["n"] for p in params.values()): return False
+    begins = dict(zip(run.updates.names, (run.updates.values("data")[:, :1] == 0).any(1).tolist()))
+    return any(begins.get(name) and p["trainable"] and len(p["shape"]) > 1 for name, p in params.items())
 
 
 def constant_loss(run: Run) -> Iterator[Seen]:

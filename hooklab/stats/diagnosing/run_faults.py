@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .evidence import (
     BY_DEPTH, BY_DEPTH_GRADIENTS, CLEARLY, GROWTH, LARGE_OUTPUTS, LARGE_START, LASTS, MOSTLY, RATIO_HUGE, RATIO_LARGE,
-    RATIO_SMALL, RATIO_SMALL_AND_STILL, SOON, STILL, Run, Seen, Series, in_digits, last_known)
+    RATIO_SMALL, RATIO_SMALL_AND_STILL, SOON, STILL, Run, Seen, Series, in_digits, last_known, still_rises)
 from .layer_faults import saturated
 from .loss_faults import (
     ENDS, FALLS_BY_HALF, falls_well, far_from_a_guess, learns_large_targets, loss_does_not_fall)
@@ -127,10 +127,8 @@ def rate_too_small(run: Run) -> Iterator[Seen]:
 
 def little_movement(run: Run) -> Iterator[Seen]:
     "Do steps hardly move the parameters?"
-    ratio, rate = run.ratio[run.ratio > 0], run.logged("rate")
-    rate = rate[~rate.isnan()]
-    warming_up = rate[-1] > 1.5*rate[len(rate)//2] if len(rate) else len(ratio) and ratio[-1] > 1.5*ratio[len(ratio)//2]
-    if len(ratio) < LASTS or warming_up: return
+    ratio = run.ratio[run.ratio > 0]
+    if len(ratio) < LASTS or still_rises(run.rates if len(run.rates) else ratio): return
     still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
     if ratio.quantile(MOSTLY) >= RATIO_SMALL and not still: return
     yield Seen([], run.outputs.span(0), "likely" if len(ratio) >= SOON else "possible",

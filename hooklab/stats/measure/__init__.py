@@ -8,7 +8,7 @@
     updates          how far each step moves each parameter
     own_hook         statistics of your own
     resuming         the part of a run that is recorded already, to go on with
-    step_end         where a step ends if the loop does not say so
+    step_end         the steps of an optimizer, and where a step of the loop ends by itself
     loop_watch       what happens in a training loop, noted while it runs
     step_watch       what the gradients are when the optimizer makes its step
     run_facts        layers and their settings, the optimizer's parameters, what goes into the model

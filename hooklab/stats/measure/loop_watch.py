@@ -34,7 +34,8 @@ class RootWatch(GradientHook):
         self.entrances.setdefault(get_ident(), []).append(None)
         self.fired = True
         watch = self.group.watch
-        if self.group.outermost(1) and not rerun and watch is not None: watch.pass_begins(self._trains, given)
+        if not self.group.outermost(1) or rerun or watch is None: return
+        watch.pass_begins(self._trains, given, unwrap(self.module))
 
     def left(self, output, rerun):
         watch, number = self.group.watch, (self.name, self.n_ran + 1)
@@ -134,14 +135,14 @@ class PassWatch:
         self.log, self.looks = RunLog(max_rows), Looks()
         self.n, self.looking, self.row, self.loss_given = 0, True, {}, False
 
-    def pass_begins(self, trains, given):
+    def pass_begins(self, trains, given, module):
         mode = "trained" if trains else "evaluated"
         if mode == "evaluated" and not torch.is_grad_enabled(): return  # a validation
         first = not self.row
         self.row[mode] = self.row.get(mode, 0) + 1
         if self.looking and first:
             with suppress(Exception):  # whatever goes in, the model runs on
-                self.looks.inputs.append({"step": self.n, **facts_of_arguments(*given)})
+                self.looks.inputs.append({"step": self.n, **facts_of_arguments(*given, module.forward)})
 
     @property
     def wants_gradient(self) -> bool:

@@ -7,7 +7,10 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #cbd6e597
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from inspect import signature
 from typing import Any
 
 import torch
@@ -173,18 +176,33 @@ def facts_of_features(x: Tensor) -> dict[str, Tensor]:
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #056d14d9
 TARGETS = ("labels", "label", "label_ids", "next_sentence_label", "start_positions", "end_positions", "target",
-           "targets")  # names of arguments from which a model computes its loss itself
+           "targets", "annotations", "ground_truth", "boxes", "bboxes", "keypoints")
+# names of arguments, and of parts of them, from which a model computes its loss itself, or that are places in an image
 
 
 def facts_of_arguments(
     args: tuple, # The positional arguments of a pass
     kwargs: dict[str, Any], # The others
+    forward: Callable | None = None, # What is called with them: it has names for the positional ones
 ) -> dict[str, dict]: # By the place in the arguments
     "The facts about each tensor that goes into the model, at most six."
-    found = {}
+    found, names = {}, names_of_arguments(getattr(forward, "__func__", forward))
     given = {**{str(i): x for i, x in enumerate(args)}, **kwargs}
     for where, x in list(named_tensors(given))[:6]:
         odd = is_wrapper(x) or stands_for_many(x) or x.is_meta or x.layout != torch.strided or x.is_nested
         if odd or x.is_complex() or not x.numel(): continue
-        found[where] = {**facts_of_input(x), "target": where.split(".")[-1] in TARGETS}
+        first, *inside = where.split(".")
+        found[where] = {**facts_of_input(x), "target": any(map(is_target, (names.get(first, first), *inside)))}
     return found
+
+
+def is_target(name: str) -> bool: return name in TARGETS or name.startswith(("gt_", "target_", "label_"))
+
+
+@cache
+def names_of_arguments(function: Callable | None) -> dict[str, str]: # By the place in a call without `self`
+    "What a function calls its positional arguments, as far as is known."
+    try: params = [*signature(function).parameters.values()]
+    except (TypeError, ValueError): return {}
+    named = [p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return {str(i): name for i, name in enumerate(named[named[:1] == ["self"]:])}
