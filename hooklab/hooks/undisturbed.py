@@ -119,7 +119,8 @@ def plain_parts(t: Tensor) -> list[Tensor]:
     "The tensors that hold the numbers of `t`: itself, or those in a wrapper or a sparse tensor."
     if type(t) in PLAIN and t.layout is torch.strided: return [t]
     if is_traceable_wrapper_subclass(t):
-        return [part for name in t.__tensor_flatten__()[0] for part in plain_parts(getattr(t, name))]
+        inner = [getattr(t, name) for name in t.__tensor_flatten__()[0]]  # a DTensor names its mesh, too
+        return [part for x in inner if isinstance(x, Tensor) for part in plain_parts(x)]
     t = t.detach()
     if t.layout == torch.sparse_coo: return [t._indices(), t._values()]
     if t.layout in (torch.sparse_csr, torch.sparse_bsr): return [t.crow_indices(), t.col_indices(), t.values()]
@@ -336,7 +337,7 @@ def undisturbed(
         modules = list(model.modules())
     gpus = {t.device for t in [*own, *tensors(inputs)] if t.is_cuda}
     if copies: state.copy_all()
-    leaves = [t for t in state.tensors or (own if gradients else []) if t.is_leaf]
+    leaves = [t for t in [*state.tensors, *(own if gradients else [])] if t.is_leaf]
     with (put_aside(leaves), state, requirements_kept(inputs), modes_kept(modules), lent_tensors(modules, meta),
           no_fast_attention(), torch.set_grad_enabled(gradients), same_chance(), torch.random.fork_rng(gpus),
           uncompiled()):

@@ -240,7 +240,7 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
     if any(map(is_lazy, [*both.parameters(), *both.buffers()])):
         raise ValueError(f"{type(unwrap(model)).__name__} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
-    state = kept_state(both, theirs)
+    state = kept_state(both, [*both.parameters(), *theirs])  # the trial trains them, also those that are split
     with undisturbed(both, batches, train=None, gradients=True, copies=True, state=state): yield
 
 

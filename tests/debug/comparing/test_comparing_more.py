@@ -12,12 +12,6 @@ import hooklab as hl
 from hooklab.debug.comparing.comparing import compare
 from support.faults import at_fault, percent, seeded
 
-# What is not right yet, by test
-KNOWN = {
-    "test_parameters_that_forward_changes":
-        "parameters that forward changes are not put back",
-}
-
 
 def only(name):
     "The layers at fault where the layer `name` was changed, or none."
