@@ -101,7 +101,9 @@ def read_index(folder: Path) -> dict:
     "What is in which shard. An index that is damaged and one of somebody else look alike, so nobody is to delete it."
     if not (folder/"index.json").exists():
         raise FileNotFoundError(f"{folder} has no index.json: extract has not written there")
-    return read_json(in_folder(folder, "index.json"), INDEX, "extract", "choose another folder")
+    index = read_json(in_folder(folder, "index.json"), INDEX, "extract", "choose another folder")
+    if len({shard["file"] for shard in index["shards"]}) == len(index["shards"]): return index
+    raise ValueError(f"{folder/'index.json'} was not written by extract (it has a shard twice): choose another folder")
 
 
 def open_folder(folder: Path, index: dict):

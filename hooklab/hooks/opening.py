@@ -59,6 +59,9 @@ def misfit(
     where: Any = "it", # What to call `x`
 ) -> str: # Empty if it fits
     "What is wrong with a value from a file, in words."
+    if kind is None or isinstance(kind, type):
+        return "" if _is(x, kind) else f"{where} is {_in_words(x)}, and not {WORDS[kind]}"
+    if isinstance(kind, list | dict | tuple): return _misfit_inside(x, kind, where)
     if isinstance(kind, OneOf):
         found = [misfit(x, one, where) for one in kind.kinds]
         return "" if "" in found else found[0]
@@ -67,8 +70,6 @@ def misfit(
         return "" if fits else f"{where} is {_in_words(x)}, and not a whole number from {kind.start} to {kind.stop - 1}"
     if isinstance(kind, re.Pattern):
         return "" if type(x) is str and kind.fullmatch(x) else f"{where} is {_in_words(x)}, and no text as it should be"
-    if isinstance(kind, list | dict | tuple): return _misfit_inside(x, kind, where)
-    if kind in WORDS: return "" if _is(x, kind) else f"{where} is {_in_words(x)}, and not {WORDS[kind]}"
     return kind(x, where)
 
 
@@ -78,13 +79,16 @@ def _misfit_inside(x: Any, kind: Any, where: Any) -> str:
     if wanted is list and isinstance(kind, tuple):
         if len(x) != len(kind): return f"{where} has length {len(x)}, and not {len(kind)}"
         parts = zip(range(len(x)), x, kind)
-    elif wanted is list: parts = ((i, part, kind[0]) for i, part in enumerate(x))
-    elif str in kind: parts = ((name, part, kind[str]) for name, part in x.items())
+    elif wanted is list: parts = zip(range(len(x)), x, kind*len(x))
+    elif str in kind: parts = zip(x, x.values(), [kind[str]]*len(x))
     else:
         missing = next((name for name in kind if not name.endswith("?") and name not in x), None)
         if missing is not None: return f"{where} has no {missing!r}"
         parts = ((name, x[name], of) for told, of in kind.items() if (name := told.removesuffix("?")) in x)
-    return next((said for name, part, of in parts if (said := misfit(part, of, _Place(where, name)))), "")
+    for name, part, of in parts:
+        why = misfit(part, of, _Place(where, name))
+        if why: return why
+    return ""
 
 # %% ../../nbs/lib/hooks/opening.ipynb #3d85c0fa
 LOOKS = {b"PK\x03\x04": "a zip archive", b"\x80": "a pickle, as torch.save and others write it",

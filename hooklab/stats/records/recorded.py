@@ -236,6 +236,22 @@ RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "give a file that the save() of an ActivationStats has written")
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #05484493
+def are_counts(x: Tensor, most: float) -> bool:
+    "Is each number a count, or NaN where it is unknown?"
+    return bool((x.isnan() | (x >= 0) & (x <= most)).all())
+
+
+def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog | None):
+    "An error if there are numbers that cannot be counts, where nothing else can stand."
+    for kind in histories.keys() - {"updates"}:
+        n = histories[kind].tables()[:, 0]
+        if n.isnan().any() or not are_counts(n, 2.**63): raise file.damaged(f"{kind} have impossible numbers of values")
+    if log is None: return
+    flags, counts = ("given", "kept", "no_gradients"), ("trained", "evaluated", "updates")
+    for name, most in {**dict.fromkeys(flags, 1), **dict.fromkeys(counts, 2**31)}.items():
+        if not are_counts(log.values(name), most): raise file.damaged(f"{name!r} of the loop is no count")
+
+
 def read_records(
     path: str | Path, # What `save` has written
 ) -> Records:
@@ -255,6 +271,7 @@ def read_records(
         attention.fill(heads["steps"], heads["heads"], file.tensor("attention", shape, *floats))
         attention.sample = heads["sample"]
         attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
+    check_numbers(file, histories, log)
     why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
     found = Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"),
                     attention=attention, **why)
