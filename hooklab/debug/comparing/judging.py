@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .forcing import run_forced
 from .pairing import Pair
-from .passes import LayerCall, ModelPass
+from .passes import LayerCall, ModelPass, one_for_all
 from .places import Stop, TensorPlace, stops_of, with_containers
 from ...hooks.float64 import widened
 
@@ -49,7 +49,7 @@ def _ratio(mine: float, its: float) -> float:
 
 def size_of(t: Tensor) -> Size:
     if not t.numel(): return Size()
-    if t.layout == torch.strided and not any(t.stride()): t = t[(0,)*t.dim()].reshape(1)  # one for all
+    t = one_for_all(t)
     if t.is_complex(): t = torch.view_as_real(t)
     if not t.dtype.is_floating_point or t.dtype.itemsize < 4: t = t.float()
     rms = torch.linalg.vector_norm(t, dtype=torch.float64).item()/t.numel()**.5

@@ -25,7 +25,8 @@ from .recording import decoded, keys_in, kept_places
 from .spill import Shelf
 from .watching import layers_watched
 from ...hooks.float64 import out_of_float64
-from ...hooks.opening import SIZE, FileKind, OneOf, TensorFile, misfit
+from ...hooks.opening import SIZE, OneOf, misfit
+from ...hooks.tensor_files import FileKind, TensorFile
 from ...hooks.tree import named_tensors, shape_text, tensors
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #71b5d2ea
@@ -64,7 +65,7 @@ def tensor_kind(x: Any, where: Any) -> str:
         return f"{where} has strides that do not fit its shape"
     return "" if kept == 0 or 2 <= kept < n else f"{where} has no sample of {kept} numbers"
 
-
+# %% ../../../nbs/lib/debug/comparing/records.ipynb #8c41d7b3
 def settings_kind(x: Any, where: Any) -> str:
     "Plain attributes of a layer, which must not stand in for its methods."
     why = misfit(x, {str: OneOf(*PLAIN_KINDS, [OneOf(*PLAIN_KINDS)])}, where)

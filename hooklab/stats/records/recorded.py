@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import ProcessPlace, TensorPart
-from ...hooks.files import write_tensors
-from ...hooks.opening import SIZE, FileKind, OneOf, TensorFile, misfit
+from ...hooks.opening import SIZE, OneOf, misfit
+from ...hooks.tensor_files import FileKind, TensorFile, write_tensors
 from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
 from .moments import HEAD_ROWS, row_names
@@ -211,7 +211,8 @@ def output_kind(x: Any, where: Any) -> str:
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #e37a5d18
 HISTORY = {"names": [str], "rows": rows_kind(*ROWS), "steps": STEPS, "trainable?": OneOf([str], None),
            "followed?": {str: str}, "turns?": OneOf(SIZE, None), "parts?": {str: part_kind}}
-HISTORIES = {"activations": HISTORY, "gradients": HISTORY, "updates": HISTORY | {"rows": rows_kind(["update", "data"])}}
+HISTORIES = {"activations": HISTORY, "gradients": HISTORY,
+             "updates": HISTORY | {"rows": rows_kind(["update", "data"])}}
 LAYER = {"type": str, "leaf": bool, "library?": bool} | {f"{name}?": SETTING for name in (
     "p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")}
 PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool}
@@ -228,8 +229,8 @@ LOSS = {"kind": str, "sign": int, "labels": [SIZE]} | dict.fromkeys(
 FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
                 "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind}}
-RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str, "run?": FACTS_OF_RUN,
-            "log_steps?": STEPS, "process?": OneOf((SIZE, SIZE, {str: int}), None), "stage?": OneOf([SIZE], None),
+RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
+            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "process?": OneOf((SIZE, SIZE, {str: int}), None), "stage?": OneOf([SIZE], None),
             "combined?": bool, "attention?": ATTENTION}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "statistics that ActivationStats has saved", "record it again, or take another copy",
