@@ -12,7 +12,7 @@ here = Path(__file__).parent
 config = ConfigParser(interpolation=None, delimiters=["="])
 config.read(here/"settings.ini", encoding="utf-8")
 package, extras = config["package"], config["extras"]
-version = re.search(r'^__version__ = "(.+)"', (here/package["name"]/"__init__.py").read_text(), re.M)[1]
+version = re.search(r'^__version__ = "(.+)"', (here/package["name"]/"__init__.py").read_text(encoding="utf-8"), re.M)[1]
 
 
 def lines(value): return [line.strip() for line in value.splitlines() if line.strip()]

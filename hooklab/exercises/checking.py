@@ -6,7 +6,6 @@
 __all__ = ['NotYet', 'require', 'exercise', 'check', 'solution']
 
 # %% ../../nbs/lib/exercises/checking.ipynb #046f8004
-import json
 import math
 import re
 import traceback

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from ..hooks.opening import open_tensors
+from ..hooks.tensor_files import open_tensors
 
 # %% ../../nbs/lib/exercises/induction.ipynb #822b15ee
 def repeated_tokens(

@@ -24,9 +24,9 @@ from .extractor import FeatureExtractor
 from .shards import (
     GO_ON, Alone, Together, in_all, in_shards, open_folder, open_shard, read_index, refuse_other_settings, sample_plan,
     shard_file, started_together, what_is_in)
-from ..hooks.files import remove_unfinished, tensors_hash, write_file
-from ..hooks.opening import CutOff
+from ..hooks.files import remove_unfinished, write_file
 from ..hooks.select import is_sharded, nearest, not_a_model, unwrap
+from ..hooks.tensor_files import CutOff, tensors_hash
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import modes_kept
 

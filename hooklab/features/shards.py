@@ -19,7 +19,8 @@ from torch.utils.data import (
     DataLoader, DistributedSampler, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 from ..hooks.files import write_file
-from ..hooks.opening import in_folder, open_tensors, read_json
+from ..hooks.opening import briefly, in_folder, read_json
+from ..hooks.tensor_files import open_tensors
 
 # %% ../../nbs/lib/features/shards.ipynb #b62a9509
 RANDOM = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -87,7 +88,8 @@ def refuse_other_settings(there: dict, here: dict, where: str):
     "An error that says what differs."
     shown = {"weights": "other weights", "shards": "other samples",
              "first_batch": "another first batch (another data set, or random augmentation?)"}
-    differ = [shown.get(k, f"{k}: {there.get(k)} there, {here[k]} here") for k in here if there.get(k) != here[k]]
+    differ = [shown.get(k, f"{k}: {briefly(there.get(k))} there, {briefly(here[k])} here")
+              for k in here if there.get(k) != here[k]]
     if differ: raise ValueError(f"{where} has other settings: {'; '.join(differ)}")
 
 # %% ../../nbs/lib/features/shards.ipynb #235523d4
@@ -101,7 +103,9 @@ def read_index(folder: Path) -> dict:
     "What is in which shard. An index that is damaged and one of somebody else look alike, so nobody is to delete it."
     if not (folder/"index.json").exists():
         raise FileNotFoundError(f"{folder} has no index.json: extract has not written there")
-    return read_json(in_folder(folder, "index.json"), INDEX, "extract", "choose another folder")
+    index = read_json(in_folder(folder, "index.json"), INDEX, "extract", "choose another folder")
+    if len({shard["file"] for shard in index["shards"]}) == len(index["shards"]): return index
+    raise ValueError(f"{folder/'index.json'} was not written by extract (it has a shard twice): choose another folder")
 
 
 def open_folder(folder: Path, index: dict):

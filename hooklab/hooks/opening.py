@@ -8,19 +8,10 @@ __all__ = []
 # %% ../../nbs/lib/hooks/opening.ipynb #0b5d6ec4
 import errno
 import json
-import math
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
-
-from .files import FACTS, name_in_files
 
 # %% ../../nbs/lib/hooks/opening.ipynb #c86e51b2
 WITHIN = range(-2**63, 2**64)
@@ -52,13 +43,16 @@ def _is(x: Any, kind: Any) -> bool:
     if kind is float: return type(x) is float or type(x) is int and x in WITHIN
     return type(x) is kind and (kind is not int or x in WITHIN)
 
-
+# %% ../../nbs/lib/hooks/opening.ipynb #2ab8f6d1
 def misfit(
     x: Any, # What JSON may hold
     kind: Any, # What it should be, as in the table above
     where: Any = "it", # What to call `x`
 ) -> str: # Empty if it fits
     "What is wrong with a value from a file, in words."
+    if kind is None or isinstance(kind, type):
+        return "" if _is(x, kind) else f"{where} is {_in_words(x)}, and not {WORDS[kind]}"
+    if isinstance(kind, list | dict | tuple): return _misfit_inside(x, kind, where)
     if isinstance(kind, OneOf):
         found = [misfit(x, one, where) for one in kind.kinds]
         return "" if "" in found else found[0]
@@ -67,8 +61,6 @@ def misfit(
         return "" if fits else f"{where} is {_in_words(x)}, and not a whole number from {kind.start} to {kind.stop - 1}"
     if isinstance(kind, re.Pattern):
         return "" if type(x) is str and kind.fullmatch(x) else f"{where} is {_in_words(x)}, and no text as it should be"
-    if isinstance(kind, list | dict | tuple): return _misfit_inside(x, kind, where)
-    if kind in WORDS: return "" if _is(x, kind) else f"{where} is {_in_words(x)}, and not {WORDS[kind]}"
     return kind(x, where)
 
 
@@ -78,13 +70,16 @@ def _misfit_inside(x: Any, kind: Any, where: Any) -> str:
     if wanted is list and isinstance(kind, tuple):
         if len(x) != len(kind): return f"{where} has length {len(x)}, and not {len(kind)}"
         parts = zip(range(len(x)), x, kind)
-    elif wanted is list: parts = ((i, part, kind[0]) for i, part in enumerate(x))
-    elif str in kind: parts = ((name, part, kind[str]) for name, part in x.items())
+    elif wanted is list: parts = zip(range(len(x)), x, kind*len(x))
+    elif str in kind: parts = zip(x, x.values(), [kind[str]]*len(x))
     else:
         missing = next((name for name in kind if not name.endswith("?") and name not in x), None)
         if missing is not None: return f"{where} has no {missing!r}"
         parts = ((name, x[name], of) for told, of in kind.items() if (name := told.removesuffix("?")) in x)
-    return next((said for name, part, of in parts if (said := misfit(part, of, _Place(where, name)))), "")
+    for name, part, of in parts:
+        why = misfit(part, of, _Place(where, name))
+        if why: return why
+    return ""
 
 # %% ../../nbs/lib/hooks/opening.ipynb #3d85c0fa
 LOOKS = {b"PK\x03\x04": "a zip archive", b"\x80": "a pickle, as torch.save and others write it",
@@ -121,9 +116,9 @@ def in_folder(folder: Path, name: str) -> Path:
     raise ValueError(f"{name!r:.200} leads out of {folder}: nothing was read there; {OTHER}")
 
 
-def briefly(e: Exception) -> str:
-    "What an error says, in one line that is not long."
-    return " ".join(str(e).split())[:150]
+def briefly(x: Any) -> str:
+    "What an error says, or a value from a file, in one line that is not long."
+    return " ".join(str(x).split())[:150]
 
 
 def parsed(text: str) -> Any:
@@ -145,123 +140,3 @@ def read_json(
     why = misfit(found, kind)
     if why: raise ValueError(f"{path} was not written by {writer} ({why}): {if_other}")
     return found
-
-# %% ../../nbs/lib/hooks/opening.ipynb #5f2c71d0
-LONGEST_HEADER = 100_000_000  # of a safetensors file
-BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4,
-         "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8}
-ENTRY = {"dtype": str, "shape": [SIZE], "data_offsets": (SIZE, SIZE)}
-
-
-class CutOff(ValueError):
-    "A file of tensors that ends too early."
-
-
-def _n_bytes_told(header: Any) -> int | None:
-    "How many bytes the tensors take, as a header says; None if it contradicts itself."
-    if not isinstance(header, dict): return None
-    entries = [entry for name, entry in header.items() if name != "__metadata__"]
-    if misfit(entries, [ENTRY]): return None
-    end = 0
-    for entry in sorted(entries, key=lambda entry: entry["data_offsets"]):
-        start, stop = entry["data_offsets"]
-        each = BYTES.get(entry["dtype"])
-        if start != end or each and stop - start != each*math.prod(entry["shape"]): return None
-        end = stop
-    return end
-
-
-def _goes_on(text: str) -> bool:
-    "Does something come after the JSON?"
-    try: end = json.JSONDecoder().raw_decode(text)[1]
-    except RecursionError: return True
-    except ValueError: return False
-    return not text[end:].isspace() and end < len(text)
-
-# %% ../../nbs/lib/hooks/opening.ipynb #a94be710
-def _what_is_wrong(path: Path) -> tuple[type, str]:
-    "Why this is no safetensors file: the error, and what follows the path in its text."
-    size = path.stat().st_size
-    with open(path, "rb") as f:
-        head = f.read(9)
-        if not any(head): return CutOff, f"was cut off ({'it begins with zeros' if size else 'it is empty'})"
-        if len(head) < 9: return CutOff, f"was cut off (after {size} bytes)"
-        n = int.from_bytes(head[:8], "little")
-        if head[8:] != b"{" or n > LONGEST_HEADER:
-            f.seek(0)
-            told = looks_like(f.read(200))
-            return ValueError, f"is no {{}} ({told or 'it has no header'})"
-        text = b"{" + f.read(min(n, size) - 1)
-    if 8 + n > size:
-        if _goes_on(text.decode("latin-1")): return ValueError, "is no {} (damaged: its header has another length)"
-        return CutOff, f"was cut off (in its header, after {size} bytes)"
-    try: told = _n_bytes_told(parsed(text[:n].decode()))
-    except ValueError: told = None
-    if told in (None, size - n - 8): return ValueError, "is no {} (damaged: its header contradicts itself)"
-    return CutOff, f"was cut off ({size} bytes are there, and its header tells of {8 + n + told})"
-
-
-def open_tensors(
-    path: str | Path, # A safetensors file
-    kind: str = "safetensors file", # What it should be, for the text of an error
-    if_cut_off: str = "write it again", # What to do then
-    if_other: str = OTHER, # What to do if it is damaged, or something else
-) -> safe_open: # To be used in a `with`; `get_tensor` and `get_slice` read what is asked for, and no more
-    "A file of tensors to read from."
-    path = ordinary(path, kind, if_other)
-    try: return safe_open(path, "pt")
-    except SafetensorError as e:
-        error, said = _what_is_wrong(path)
-        raise error(f"{path} {said.format(kind)}: {if_cut_off if error is CutOff else if_other}") from e
-
-# %% ../../nbs/lib/hooks/opening.ipynb #d4a07f63
-@dataclass(frozen=True)
-class FileKind:
-    "One kind of hooklab's files of tensors."
-    called: str # Such as `record of a run`
-    facts: Any # What its facts are, as `misfit` takes it
-    mark: Any # The part of that by which it is told from other kinds
-    lacks: str # What another safetensors file has not, such as `record of a run`
-    again: str # What to do if it is damaged or cut off
-    if_other: str # What to do if it is something else
-
-
-def facts_in(f: safe_open) -> Any:
-    "What the file says of itself; None if hooklab has not written it. A ValueError if it is no JSON."
-    said = (f.metadata() or {}).get(FACTS)
-    return None if said is None else parsed(said)
-
-
-class TensorFile:
-    "A file of tensors with facts, both checked."
-    def __init__(self, path: str | Path, kind: FileKind):
-        self.path, self.kind = path, kind
-        self.file = open_tensors(path, kind.called, kind.again, kind.if_other)
-        try: self.facts = facts_in(self.file)
-        except ValueError as e: raise self.damaged(briefly(e)) from e
-        if misfit(self.facts, kind.mark): raise ValueError(f"{path} has no {kind.lacks}: {kind.if_other}")
-        why = misfit(self.facts, kind.facts, "what it says")
-        if why: raise self.damaged(why)
-
-    def damaged(self, why: str) -> ValueError:
-        "The error that says so."
-        return ValueError(f"{self.path} is a damaged {self.kind.called} ({why}): {self.kind.again}")
-
-    def check(
-        self,
-        name: str, # Of a tensor
-        shape: Sequence[int], # What it should be
-        *dtypes: torch.dtype, # One of which it should have
-    ):
-        "An error if there is no such tensor."
-        try: there = self.file.get_slice(name)
-        except SafetensorError as e: raise self.damaged(f"it has no tensor {name!r:.60}") from e
-        if list(there.get_shape()) != list(shape):
-            raise self.damaged(f"{name!r:.60} has the shape {there.get_shape()!s:.60}, and not {list(shape)!s:.60}")
-        if there.get_dtype() not in map(name_in_files, dtypes):
-            raise self.damaged(f"{name!r:.60} holds {there.get_dtype()}, and not {dtypes[0]}")
-
-    def tensor(self, name: str, shape: Sequence[int], *dtypes: torch.dtype) -> Tensor:
-        "A tensor that was checked."
-        self.check(name, shape, *dtypes)
-        return self.file.get_tensor(name)

@@ -8,7 +8,7 @@ import importlib
 import json
 import platform
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -24,8 +24,10 @@ def processor() -> str:
 
 
 torch.set_num_threads(1)
-setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version(),
-           **{name: version(name) for name in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens", "ray")}}
+setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version()}
+for package in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens", "ray"):
+    try: setting[package] = version(package)
+    except PackageNotFoundError: pass  # not every file compares with all of them
 (here/"results").mkdir(exist_ok=True)
 asked = sys.argv[1:]
 cut = next((i for i, word in enumerate(asked) if word.startswith("-")), len(asked))

@@ -16,16 +16,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
-from hooklab.hooks.files import (
+from hooklab.hooks.files import remove_unfinished, whole_file, write_file
+from hooklab.hooks.tensor_files import (
+    CutOff,
     bytes_of,
+    facts_in,
     name_in_files,
-    remove_unfinished,
+    open_tensors,
     tensors_hash,
-    whole_file,
-    write_file,
     write_tensors,
 )
-from hooklab.hooks.opening import CutOff, facts_in, open_tensors
 
 fork = multiprocessing.get_context("fork")
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,

@@ -20,7 +20,7 @@ from .passes import PLAIN
 from .spill import is_plain
 from .symptoms import dtype_in_words, shape_in_words
 from ...hooks.distributed import is_dtensor, local_part
-from ...hooks.files import tensors_hash
+from ...hooks.tensor_files import tensors_hash
 
 # %% ../../../nbs/lib/debug/comparing/fingerprints.ipynb #bc468912
 ROW = 2**16

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .few_bits import Overflow, exceeds, in_dtype, overflow
 from .forcing import run_forced
 from .pairing import Pair
-from .passes import FLOAT4, FLOAT8, LayerCall, ModelPass
+from .passes import FLOAT4, FLOAT8, LayerCall, ModelPass, one_for_all
 from .places import Stop, TensorPlace, stops_of, with_containers
 from ...hooks.float64 import widened
 
@@ -50,6 +50,7 @@ def _ratio(mine: float, its: float) -> float:
 
 def size_of(t: Tensor) -> Size:
     if not t.numel(): return Size()
+    t = one_for_all(t)
     if t.is_complex(): t = torch.view_as_real(t)
     if not t.dtype.is_floating_point or t.dtype.itemsize < 4: t = t.float()
     rms = torch.linalg.vector_norm(t, dtype=torch.float64).item()/t.numel()**.5

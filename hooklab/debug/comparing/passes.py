@@ -80,6 +80,12 @@ def numbers_at(t: Tensor, places: np.ndarray) -> Tensor:
     return t[tuple(torch.from_numpy(i).to(t.device) for i in np.unravel_index(places, t.shape))]
 
 
+def one_for_all(t: Tensor) -> Tensor:
+    "The number that stands at all places of a tensor, if torch knows it to be one; else the tensor."
+    if t.layout != torch.strided or not t.numel() or any(t.stride()): return t
+    return t[(0,)*t.dim()].reshape(1)
+
+
 def equal_bits(a: Tensor, b: Tensor) -> bool:
     "Are these the same numbers, NaN included?"
     if a.dtype != b.dtype: return False

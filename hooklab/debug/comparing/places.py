@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .pairing import Pair
-from .passes import LayerCall, ModelPass, Value
+from .passes import LayerCall, ModelPass, Value, one_for_all
 from .spill import Shelf
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #d9ba8bfe
@@ -107,6 +107,7 @@ def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #2f135d86
 def is_mask(t: Tensor) -> bool:
     "Is this something to be added to scores: numbers far below all others, beside zeros or a bias?"
+    t = one_for_all(t)
     if not t.numel() or not t.dtype.is_floating_point or not t.aminmax().min <= -1e4: return False  # NaN is no mask
     return bool((t[t > -1e4].abs() < 1e3).all())
 

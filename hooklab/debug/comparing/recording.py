@@ -23,7 +23,7 @@ from .pairing import SAMPLE, main_value, sampled
 from .passes import PLAIN, LayerCall, ModelPass, Value, equal_bits, numbers_at, parameter_norms
 from .spill import Shelf, is_plain
 from .watching import layers_watched, run_pass
-from ...hooks.files import Form, name_in_files, tensors_hash, write_tensors
+from ...hooks.tensor_files import Form, name_in_files, tensors_hash, write_tensors
 from ...hooks.select import not_a_model
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #b6f45365

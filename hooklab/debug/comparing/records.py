@@ -7,8 +7,10 @@ __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #a02ad872
 import math
+import os
 import re
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ from .recording import decoded, keys_in, kept_places
 from .spill import Shelf
 from .watching import layers_watched
 from ...hooks.float64 import out_of_float64
-from ...hooks.opening import SIZE, FileKind, OneOf, TensorFile, misfit
+from ...hooks.opening import SIZE, OneOf, misfit
+from ...hooks.tensor_files import FileKind, TensorFile
 from ...hooks.tree import named_tensors, shape_text, tensors
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #71b5d2ea
@@ -62,7 +65,7 @@ def tensor_kind(x: Any, where: Any) -> str:
         return f"{where} has strides that do not fit its shape"
     return "" if kept == 0 or 2 <= kept < n else f"{where} has no sample of {kept} numbers"
 
-
+# %% ../../../nbs/lib/debug/comparing/records.ipynb #8c41d7b3
 def settings_kind(x: Any, where: Any) -> str:
     "Plain attributes of a layer, which must not stand in for its methods."
     why = misfit(x, {str: OneOf(*PLAIN_KINDS, [OneOf(*PLAIN_KINDS)])}, where)
@@ -87,6 +90,14 @@ def encoded_kind(x: Any, where: Any, depth: int = 0) -> str:
     return next((why for part in parts if (why := encoded_kind(part, where, depth + 1))), "")
 
 
+def calls_kind(x: Any, where: Any) -> str:
+    "The calls, each of which is there once; that is looked at first, because it is quickly done."
+    why = misfit(x, [dict], where)
+    if why: return why
+    places = {(str(call.get("name")), str(call.get("number"))) for call in x}
+    return misfit(x, [CALL], where) if 0 < len(x) == len(places) else f"{where} has no call, or one of them twice"
+
+
 def inputs_kind(x: Any, where: Any) -> str:
     "The arguments of a model, by position and by name."
     why = encoded_kind(x, where)
@@ -105,7 +116,7 @@ CALL = {"name": str, "number": SIZE, "kind": str, "parent": OneOf(SIZE, None), "
 FACTS_OF_RECORD = {
     "kind": re.compile("record"), "version": int, "model": str, "versions": {"torch": str}, "device": str,
     "threads": int, "problems": [str], "by_call": bool, "some": bool, "inputs": OneOf(inputs_kind, None),
-    "inputs_hash": OneOf(str, None), "modules": modules_kind, "calls": [CALL],
+    "inputs_hash": OneOf(str, None), "modules": modules_kind, "calls": calls_kind,
     "tensors": {str: tensor_kind}, "samples": [SIZE]}
 RECORD = FileKind("record of a run", FACTS_OF_RECORD, {"kind": re.compile("record")}, "record of a run",
                   "record it again", "give a file that hl.record has written")
@@ -115,10 +126,14 @@ ANY = replace(RECORD, facts={}, mark={}, lacks="facts of hooklab, so it is no re
 def is_record(x: Any) -> bool:
     "Is this a file that `record` has written? An error if it is none of hooklab's."
     if not isinstance(x, str | Path): return False
-    if not Path(x).exists():
-        raise FileNotFoundError(f"there is no file {x}; hl.record(model, path, …) writes a record")
-    facts = TensorFile(x, ANY).facts
-    return not misfit(facts, RECORD.mark)
+    try: now = os.stat(x)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {x}; hl.record(model, path, …) writes a record") from None
+    return _is_record(str(x), now.st_ino, now.st_size, now.st_mtime_ns)
+
+
+@lru_cache(8)
+def _is_record(path: str, *state: int) -> bool: return not misfit(TensorFile(path, ANY).facts, RECORD.mark)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #9d353f04
 class RecordShelf(Shelf):
@@ -142,8 +157,6 @@ def check_record(file: TensorFile):
     "An error if what a record says of its calls and of its tensors does not fit together."
     facts, floats = file.facts, (torch.float64, torch.float32, torch.float16, torch.bfloat16)
     calls, tensors = facts["calls"], facts["tensors"]
-    places = {(call["name"], call["number"]) for call in calls}
-    if not calls or len(places) < len(calls): raise file.damaged("its calls are missing, or are there twice")
     for i, call in enumerate(calls):
         if call["name"] not in facts["modules"]: raise file.damaged(f"there is no layer {call['name']!r:.60}")
         if call["parent"] is not None and call["parent"] not in range(i + 1, len(calls)):

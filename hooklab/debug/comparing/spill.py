@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ...hooks.copies import own_copy, stands_for_many
-from ...hooks.files import Form, bytes_of
+from ...hooks.tensor_files import Form, bytes_of
 
 # %% ../../../nbs/lib/debug/comparing/spill.ipynb #2908f082
 def is_plain(t: Tensor) -> bool:

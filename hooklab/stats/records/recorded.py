@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import ProcessPlace, TensorPart, place_of
-from ...hooks.files import write_tensors
-from ...hooks.opening import SIZE, FileKind, OneOf, TensorFile, misfit
+from ...hooks.opening import SIZE, OneOf, misfit
+from ...hooks.tensor_files import FileKind, TensorFile, write_tensors
 from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
 from .moments import HEAD_ROWS, row_names
@@ -250,7 +250,8 @@ def output_kind(x: Any, where: Any) -> str:
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #e37a5d18
 HISTORY = {"names": [str], "rows": rows_kind(*ROWS), "steps": STEPS, "trainable?": OneOf([str], None),
            "followed?": {str: str}, "turns?": OneOf(SIZE, None), "parts?": {str: part_kind}, "place?": PLACE}
-HISTORIES = {"activations": HISTORY, "gradients": HISTORY, "updates": HISTORY | {"rows": rows_kind(["update", "data"])}}
+HISTORIES = {"activations": HISTORY, "gradients": HISTORY,
+             "updates": HISTORY | {"rows": rows_kind(["update", "data"])}}
 LAYER = {"type": str, "leaf": bool, "library?": bool, "running_mean_moves?": bool} | {f"{name}?": SETTING for name in (
     "p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")}
 PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,
@@ -269,9 +270,9 @@ FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optim
                 "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
-RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str, "run?": FACTS_OF_RUN,
-            "log_steps?": STEPS, "process?": OneOf((SIZE, SIZE, {str: int}), None), "stage?": OneOf([SIZE], None),
-            "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE, "next_step?": range(2**53),
+RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
+            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "process?": OneOf((SIZE, SIZE, {str: int}), None),
+            "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE, "next_step?": range(2**53),
             "every?": OneOf(range(1, 2**48), None)}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "statistics that ActivationStats has saved", "record it again, or take another copy",
@@ -285,6 +286,22 @@ def file_of(
     "The file in which a process keeps its record."
     path = Path(path)
     return path if process is None else path.with_stem(f"{path.stem}-{process.rank}-of-{process.world}")
+
+
+def are_counts(x: Tensor, most: float) -> bool:
+    "Is each number a count, or NaN where it is unknown?"
+    return bool((x.isnan() | (x >= 0) & (x <= most)).all())
+
+
+def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog | None):
+    "An error if there are numbers that cannot be counts, where nothing else can stand."
+    for kind in histories.keys() - {"updates"}:
+        n = histories[kind].tables()[:, 0]
+        if n.isnan().any() or not are_counts(n, 2.**63): raise file.damaged(f"{kind} have impossible numbers of values")
+    if log is None: return
+    flags, counts = ("given", "kept", "no_gradients"), ("trained", "evaluated", "updates")
+    for name, most in {**dict.fromkeys(flags, 1), **dict.fromkeys(counts, 2**31)}.items():
+        if not are_counts(log.values(name), most): raise file.damaged(f"{name!r} of the loop is no count")
 
 
 def read_records(
@@ -319,6 +336,7 @@ def read_file(
         attention.fill(heads["steps"], heads["heads"], tables, heads.get("place"))
         attention.sample = heads["sample"]
         attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
+    check_numbers(file, histories, log)
     why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
     found = Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"),
                     attention=attention, **why)

@@ -13,7 +13,7 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.hooks import files
-from hooklab.hooks.opening import facts_in, open_tensors
+from hooklab.hooks.tensor_files import facts_in, open_tensors
 
 
 class Block(nn.Module):

@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from hooklab.debug.comparing.spill import Shelf
-from hooklab.hooks.files import bytes_of, write_tensors
-from hooklab.hooks.opening import open_tensors
+from hooklab.hooks.tensor_files import bytes_of, open_tensors, write_tensors
 
 fork = multiprocessing.get_context("fork")
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc")
