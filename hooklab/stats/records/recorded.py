@@ -272,8 +272,8 @@ ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SI
              "place?": PLACE}
 RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
             "run?": FACTS_OF_RUN, "log_steps?": STEPS, "process?": OneOf((SIZE, SIZE, {str: int}), None),
-            "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE, "next_step?": range(2**53),
-            "every?": OneOf(range(1, 2**48), None)}
+            "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE,
+            "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None)}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "statistics that ActivationStats has saved", "record it again, or take another copy",
                "give a file that the save() of an ActivationStats has written")
