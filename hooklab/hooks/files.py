@@ -22,6 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from .names import printable
+
 # %% ../../nbs/lib/hooks/files.ipynb #488eac59
 @contextmanager
 def whole_file(
@@ -38,7 +40,7 @@ def whole_file(
             os.fsync(f.fileno())  # on the disk, before it has its name
         os.replace(unfinished, path)
     except OSError as e:
-        raise OSError(e.errno, f"could not write {path} ({e.strerror or e}){_and(then)}") from e
+        raise OSError(e.errno, printable(f"could not write {path} ({e.strerror or e}){_and(then)}")) from e
     finally:
         with suppress(OSError): unfinished.unlink()
 
@@ -66,11 +68,11 @@ def open_tensors(
     except SafetensorError as e:
         with open(path, "rb") as f: head = f.read(9)
         if not any(head) or head[8:] in (b"", b"{"):  # begins as such files do, or with the zeros of a power loss
-            raise CutOff(f"{path} was cut off ({e}): {if_cut_off}") from e
-        raise ValueError(f"{path} is no {kind} ({e}): {if_other}") from e
+            raise CutOff(printable(f"{path} was cut off ({e}): {if_cut_off}")) from e
+        raise ValueError(printable(f"{path} is no {kind} ({e}): {if_other}")) from e
     except OSError as e:
         if not Path(path).is_dir(): raise
-        raise IsADirectoryError(errno.EISDIR, f"{path} is a folder, and no {kind}: {if_other}") from e
+        raise IsADirectoryError(errno.EISDIR, printable(f"{path} is a folder, and no {kind}: {if_other}")) from e
 
 # %% ../../nbs/lib/hooks/files.ipynb #fffd2ca2
 def bytes_of(t: Tensor) -> memoryview:
@@ -105,7 +107,7 @@ def head_of(forms: dict[str, Form], facts: Any = None) -> bytes:
     head, start = {} if facts is None else {"__metadata__": {FACTS: json.dumps(facts)}}, 0
     for name, (dtype, shape) in forms.items():
         called, end = name_in_files(dtype), start + math.prod(shape)*dtype.itemsize
-        if called is None: raise TypeError(f"{name}: a safetensors file cannot hold {dtype}")
+        if called is None: raise TypeError(printable(f"{name}: a safetensors file cannot hold {dtype}"))
         head[name] = {"dtype": called, "shape": list(shape), "data_offsets": [start, end]}
         start = end
     text = json.dumps(head).encode()
@@ -130,7 +132,7 @@ def write_tensors(
 def _checked(name: str, form: Form, t: Tensor) -> Tensor:
     dtype, shape = form
     if (t.dtype, tuple(t.shape)) == (dtype, tuple(shape)): return t
-    raise ValueError(f"{name} is {t.dtype} {tuple(t.shape)}, and was to be {dtype} {tuple(shape)}")
+    raise ValueError(printable(f"{name} is {t.dtype} {tuple(t.shape)}, and was to be {dtype} {tuple(shape)}"))
 
 
 def facts_in(f: safe_open) -> Any:

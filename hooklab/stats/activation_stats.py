@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ..hooks.copies import HookWarning
+from ..hooks.names import class_name
 from ..hooks.occasions import innermost
 from ..hooks.select import not_a_model
 from .live import LivePlot
@@ -190,4 +191,4 @@ class ActivationStats(StepRecorder):
 
     def __repr__(self):
         recording = ", recording" if self.meters else ""
-        return f"{type(self).__name__}: {self.history!r}{self.from_where}{recording}"
+        return f"{class_name(self)}: {self.history!r}{self.from_where}{recording}"

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..drawing import as_png, height_for, thinned
+from ..drawing import as_png, for_xml, height_for, thinned
 from .diagnosing.diagnosis import Diagnosis, diagnose
 from .diagnosing.findings import Finding, as_html
 from .records.history import History
@@ -127,7 +127,7 @@ def write_page(
 ) -> Path: # The file
     "Write the page about a run, as `ActivationStats.report` does."
     path = Path(path)
-    path.write_text(whole_page(stats, title), encoding="utf-8")
+    path.write_text(for_xml(whole_page(stats, title)), encoding="utf-8")
     return path
 
 # %% ../../nbs/lib/stats/page.ipynb #646c666f

@@ -25,6 +25,7 @@ from .second_look import second_look
 from .spill import Shelf
 from .symptoms import shape_in_words
 from .watching import as_it_was, copied, layers_watched, layers_watched_or_all, run_pass
+from ...hooks.names import printable
 from ...hooks.running import compiled_parts
 from ...hooks.select import first_few, not_a_model
 from ...hooks.tree import named_tensors
@@ -84,7 +85,8 @@ def first_pass(whose: str, model: nn.Module, inputs: tuple[tuple, dict], shelf: 
     try: return run_pass(model, inputs, shelf, **options)
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
-        raise RuntimeError(f"the {whose} ({type(model).__name__}) cannot be called like this: {told}") from error
+        raise RuntimeError(printable(f"the {whose} ({type(model).__name__}) cannot be called like "
+                                     f"this: {told}")) from error
 
 
 def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) -> dict[str, dict[str, nn.Module]]:

@@ -27,6 +27,7 @@ from ...hooks.distributed import Microbatch, running_microbatch
 from ...hooks.gradient import Entrance, GradientCall
 from ...hooks.group import Group, none_ran
 from ...hooks.layer_hook import LayerHook, listen
+from ...hooks.names import printable
 from ...hooks.select import layers, runs, unwrap
 from ...hooks.tree import tensors
 
@@ -313,7 +314,7 @@ class NanWatch(Group):
 
     def __repr__(self):
         state = ", removed" if self.closed else ""
-        return f"NanWatch on {self.model_type}: {self.n_pass} passes{state}"
+        return f"NanWatch on {printable(self.model_type)}: {self.n_pass} passes{state}"
 
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #5a03ec67
 def behind(error: BaseException): # Without the error itself

@@ -21,6 +21,7 @@ from ...edit.edits import edit_output
 from ...hooks.copies import HookWarning
 from ...hooks.group import takes
 from ...hooks.hook import Hooks
+from ...hooks.names import class_name
 from ...hooks.occasions import innermost
 from ...hooks.select import leaves, not_a_model, refuse_opaque, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
@@ -64,7 +65,7 @@ def loss_in(output: Any) -> Tensor:
 
 
 def check_number(loss: Any):
-    if not isinstance(loss, Tensor): raise TypeError(f"the loss is a {type(loss).__name__}, and no tensor")
+    if not isinstance(loss, Tensor): raise TypeError(f"the loss is a {class_name(loss)}, and no tensor")
     if loss.numel() == 1: return
     raise TypeError(f"the loss has the shape {tuple(loss.shape)}, and backward() needs one number")
 
@@ -245,7 +246,7 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
     both = nn.ModuleList([model, *([loss_fn] if isinstance(loss_fn, nn.Module) else [])])
     theirs = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
     if any(map(is_lazy, [*both.parameters(), *both.buffers()])):
-        raise ValueError(f"{type(unwrap(model)).__name__} has lazy layers, whose shapes the first run decides: "
+        raise ValueError(f"{class_name(unwrap(model))} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
     grads = [(p, p.grad) for p in theirs]
     with ExitStack() as stack:

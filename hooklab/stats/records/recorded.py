@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ...hooks.distributed import ProcessPlace, TensorPart
+from ...hooks.names import printable
 from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
 from .plots import overview
@@ -181,7 +182,7 @@ def read_records(
     "Read what was recorded from a file."
     with safe_open(path, "pt") as file:
         about = json.loads((file.metadata() or {}).get("hooklab", "null"))
-        if about is None: raise ValueError(f"{path} has no statistics that ActivationStats has saved")
+        if about is None: raise ValueError(printable(f"{path} has no statistics that ActivationStats has saved"))
         histories = {kind: history_from(kind, facts, file.get_tensor(kind)) for kind, facts in about["facts"].items()}
         log = None
         if about.get("log_steps"):

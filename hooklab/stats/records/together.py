@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import ProcessPlace, from_all, in_processes, names_apart, sending_device
+from ...hooks.names import printable
 from .attention_history import AttentionHistory
 from .history import History, WeightHistory
 from .moments import HEAD_ROWS, NOT_MEASURED
@@ -234,7 +235,7 @@ def merge_records(
     "Replace what a process has recorded with what all of them have."
     told, mine = from_all(what_is_told(stats), "combine()", timeout), torch.distributed.get_rank()
     why = why_not(told)
-    if why: raise ValueError(f"combine(): {why}. Nothing was changed")
+    if why: raise ValueError(printable(f"combine(): {why}. Nothing was changed"))
     name_stages_apart(told)
     for kind, history in stats.histories.items(): merge_history(history, [t["kinds"][kind] for t in told], mine)
     alone = stats.stage is not None and [t["stage"] for t in told].count(stats.stage) == 1
