@@ -274,7 +274,8 @@ def _no_function(x) -> str:
         kind = x if isinstance(x, type) else type(x)
         name = printable(kind.__name__)
         return f"{name} is a kind of layer, not a function; what layers return is kept by hl.hook_outputs"
-    if isinstance(x, str): return f"{x!r} is a text: pass the function itself, such as torch.softmax or F.{printable(x)}"
+    if isinstance(x, str):
+        return printable(f"{x!r} is a text: pass the function itself, such as torch.softmax or F.{x}")
     if isinstance(getattr(x, "__self__", None), torch.Tensor):
         return f"this {x.__name__} belongs to one tensor: pass torch.Tensor.{x.__name__}"
     shown = printable(getattr(x, "__name__", None) or repr(x))

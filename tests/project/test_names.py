@@ -2,14 +2,12 @@
 it would be obeyed, and nothing else of it is changed. A twin with plain names says which line breaks are of the layout.
 """
 import ast
-import io
 import json
-import os
 import re
 import sys
 import warnings
 from html.parser import HTMLParser
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree
 
@@ -24,10 +22,10 @@ from hooklab import cli
 from hooklab.debug.bug_report import report
 from hooklab.debug.comparing.comparison import ComparedRow, Comparison
 from hooklab.debug.drift.checks import Drift
-from hooklab.debug.nan.blame import NonFiniteError
 from hooklab.drawing import for_xml
 from hooklab.hooks.distributed import ProcessPlace
 from hooklab.hooks.names import class_name, in_lines, printable
+from hooklab.profiling.columns import COLUMNS
 from hooklab.stats.diagnosing.findings import Diagnosis, Finding
 from hooklab.stats.diagnosing.sarif import sarif
 from hooklab.stats.measure.meter_groups import why_left_out
@@ -38,16 +36,14 @@ COMMANDS = [*range(32), *range(127, 160), 0x2028, 0x2029, *range(0x202a, 0x202f)
 NASTY = "".join(map(chr, COMMANDS))
 OBEYED = re.compile(f"[{re.escape(NASTY)}]")
 LETTERS = "块ж🙂é\u0301ש"  # of any script
-XML_ONLY = "<b>&\"'$\\frac{x}{$"
 
 
 # ---- the function
 
 def test_what_is_escaped_and_what_stays():
-    for code in range(sys.maxunicode + 1):
-        x = chr(code)
-        obeyed = code in COMMANDS or 0xd800 <= code < 0xe000
-        assert printable(x) == (repr(x)[1:-1] if obeyed else x), hex(code)
+    every = "".join(map(chr, range(sys.maxunicode + 1)))
+    obeyed = {*COMMANDS, *range(0xd800, 0xe000)}
+    assert printable(every) == "".join(repr(x)[1:-1] if ord(x) in obeyed else x for x in every)
     assert printable("a\n::error::ci") == r"a\n::error::ci" and printable(LETTERS) == LETTERS
     assert printable(printable(NASTY + "\\")) == printable(NASTY + "\\") == repr(NASTY)[1:-1] + "\\"
     assert in_lines(["a\nb", 1]) == "a\\nb\n1" and class_name(type("X\n", (), {})()) == r"X\n"
@@ -153,20 +149,15 @@ def looked_at(names):
     yield "lines", said
     with hl.Timeline(m) as lanes: m(x()).sum().backward()
     yield "traces", [repr(lanes), repr(hl.calls(m, x()))]
-    yield "profile", [repr(hl.summary(m, x(), columns=hl_columns(), depth=None)), hl.summary(m, x()).text(), repr(
-        hl.cost(m, x(), repeat=1, warmup=0)), repr(hl.summary(m)), repr(hl.summary(keys, x(), columns="output"))]
+    columns = [column for column in COLUMNS if column != "time"]
+    yield "profile", [repr(hl.summary(m, x(), columns=columns, depth=None)), repr(hl.cost(m, x(), repeat=1, warmup=0)),
+                      repr(hl.summary(m)), repr(hl.summary(keys, x(), columns="output"))]
     learner = hl.Learner(([(x(), x())], [(x(), x())]), m, F.mse_loss, lr=.01)
     type_of = type(names.kind("Cb"), (hl.Callback,), {})
     yield "learner", [repr(hl.module_summary(learner)), repr(type_of())]
-    metric = SimpleNamespace(__name__=names("metric"))
     recorder = hl.Recorder()
-    recorder.rows = [{"epoch": 0, metric.__name__: .5}]
+    recorder.rows = [{"epoch": 0, names("metric"): .5}]
     yield "progress", [recorder.table()]
-
-
-def hl_columns():
-    from hooklab.profiling.columns import COLUMNS
-    return [column for column in COLUMNS if column != "time"]
 
 
 def compared(names):
@@ -255,8 +246,7 @@ def errors(names, folder):
     m, block, a = net(names), names("block"), names("no such layer")
     def err(name, *acts): return name, [text for act in acts for text in said_by(act)]
     stats = trained(names)
-    broken = net(names)
-    broken._modules[block].forward = fails
+    broken = broken_net(names)
     yield err("no layer", lambda: hl.layers(m, a), lambda: hl.layers(m, nn.Conv2d), lambda: hl.hook_outputs(m, names=a),
               lambda: hl.layers(m, type(names.kind("Kind"), (), {})), lambda: hl.layers(m, m),
               lambda: hl.layers(type(names.kind("Odd"), (), {})()), lambda: hl.hook_outputs(m)[a])
@@ -287,6 +277,12 @@ def errors(names, folder):
         m, net(names), x())[a], lambda: hl.compare(broken, net(names), x()), lambda: hl.compare(m, broken, x()))
     yield "left out", [why_left_out(names("a"), type(names.kind("Odd"), (), {})(), ValueError(names("b")), False)]
     yield "cut off", cut_off(folder/names.file("cut"))
+
+
+def broken_net(names):
+    m = net(names)
+    m._modules[names("block")].forward = fails
+    return m
 
 
 def run_with(hooks, m):
@@ -369,3 +365,196 @@ def test_no_text_has_a_name_that_is_obeyed(make, tmp_path, monkeypatch, request)
             assert not any(line.startswith("::error") for line in text.split("\n")), (name, text)
             seen += LETTERS in text
     assert seen > 10
+
+
+# ---- HTML, data and pictures
+
+class Text(HTMLParser):
+    "All text of a page, and of its attributes."
+    def __init__(self, page):
+        super().__init__()
+        self.texts, self.tags = [], set()
+        self.feed(page)
+        self.close()
+
+    def handle_data(self, data): self.texts.append(data)
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.texts += [value for _, value in attrs if value]
+
+    def __contains__(self, name): return for_xml(name).replace(chr(13), r"\r") in "".join(self.texts)
+
+
+def html_names(name): return f"{name}<i>&\"'$\\frac{{x}}{{${NASTY}{LETTERS}"
+html_names.kind = lambda name: Names(True).kind(name) + "<i>&\"'"
+
+
+def test_html_has_the_true_name(tmp_path):
+    m = net(html_names)
+    other = net(html_names)
+    torch.manual_seed(0)
+    stats = trained(html_names, tmp_path/"a.safetensors")
+    first, block = html_names("first"), html_names("block")
+    page = stats.report(tmp_path/"run.html", title=html_names("title")).read_text(encoding="utf-8")
+    shown = {
+        "page": (page, [first, html_names("title"), f"{block}.{html_names('a')}"]),
+        "summary": (hl.summary(m, x(), depth=None)._repr_html_(), [first, html_names.kind("Net")]),
+        "compare": (hl.compare(m, other, x())._repr_html_(), [first]),
+        "calls": (hl.calls(m, x())._repr_html_(), [first]),
+        "diagnosis": (findings_of(html_names)._repr_html_(), [html_names("a"), html_names("b")]),
+        "runs": (hl.compare_runs(stats, trained(html_names, lr=5.))._repr_html_(), [first])}
+    for what, (html, names) in shown.items():
+        text = Text(html)
+        assert "i" not in text.tags or what in ("page", "diagnosis"), what  # those have an `<i>` of their own
+        assert html.count("<i>") == html.count("</i>"), what
+        for name in names: assert name in text, (what, name)
+        html.encode("utf-8")
+
+
+def test_rows_and_keys_have_the_true_name():
+    names = Names(True)
+    m = net(names)
+    first, kind = names("first"), names.kind("Act")
+    with hl.hook_outputs(m, names="*") as h:
+        m(x())
+        assert first in h.stored if isinstance(h.stored, dict) else h[first].stored is not None
+    assert first in hl.execution_order(m, x()) and first in {row.layer for row in hl.calls(m, x())}
+    assert {first, names("block")} < {row.name for row in hl.summary(m, x(), depth=None).rows}
+    assert kind in {row.type for row in hl.summary(m, x()).rows} and hl.cost(m, x(), repeat=1)[first].calls == 1
+    found = trained(names)
+    assert first in found.names and first in {row["layer"] for row in found.history.table()}
+    assert findings_of(names).rows[0]["layers"] == [names("a"), names("b")]
+    log = json.loads(json.dumps(sarif(findings_of(names), run="run")))
+    locations = log["runs"][0]["results"][0]["locations"][0]["logicalLocations"]
+    assert [place["fullyQualifiedName"] for place in locations] == [names("a"), names("b")]
+
+
+TEX = ["$x$", "$\\frac{x}{$", "$a", "\\$_^{", "a_b<&>", "块 é", "l\ud800", "n\n\x1b$y$", "t\t$"]
+
+
+def tex_net(n=8):
+    m = nn.Sequential()
+    for i, name in enumerate(TEX[:n]): m._modules[name] = nn.Linear(6, 6) if i % 2 == 0 else nn.ReLU()
+    return m
+
+
+def as_drawn(name): return for_xml(name).replace("\n", r"\n").replace("\t", r"\t")
+
+
+def tex_run(m, lr=.1):
+    torch.manual_seed(0)
+    opt = torch.optim.SGD(m.parameters(), lr)
+    with hl.ActivationStats(with_hist=True, grads=True, include_paramless=True).on(m, optimizer=opt) as s:
+        for i in range(3):
+            opt.zero_grad()
+            m(x()*(torch.nan if i == 2 else 1)).square().mean().backward()
+            opt.step()
+            s.step()
+    return s
+
+
+class Attends(nn.Module):
+    def forward(self, x): return F.scaled_dot_product_attention(x, x, x)
+
+
+def pictures():
+    "Everything that is drawn of models whose layers have such names."
+    few, many = tex_net(), tex_net(9)
+    runs = {"few": tex_run(few), "many": tex_run(many)}
+    for size, run in runs.items(): yield f"outputs of {size}", run.history.plot()
+    yield "updates", runs["few"].histories["updates"].plot()
+    yield "flow", runs["few"].histories["gradients"].plot_flow()
+    history = runs["few"].history
+    yield "all", history.plot_all()
+    yield "histogram", history.plot_hist(0)
+    yield "one layer", history.plot_layer_stats(0)
+    with hl.Timeline(few) as lanes: few(x()).sum().backward()
+    yield "timeline", lanes.plot()
+    yield "calls", hl.calls(few, x()).plot()
+    yield "cost", hl.cost(few, x(), repeat=1).plot()
+    other = tex_net()
+    yield "compare", hl.compare(few, other, x()).plot()
+    a, b = (tex_run(tex_net(), lr) for lr in (.1, .2))
+    yield "runs", hl.compare_runs(a, b).plot()
+    heads, batch = nn.Sequential(), torch.randn(1, 1, 4, 4, requires_grad=True)
+    heads._modules[TEX[1]] = Attends()
+    yield "attention", hl.attention(heads, batch).plot(f"{TEX[1]}/scaled_dot_product_attention#0", tokens=TEX[:4])
+    with hl.AttentionStats().on(heads) as s:
+        heads(batch)
+        s.step()
+    yield "heads", s.plot()
+
+
+def test_pictures_draw_names_as_they_are(monkeypatch):
+    from matplotlib.text import Text as Drawn
+    seen = set()
+    monkeypatch.setitem(plt.rcParams, "figure.dpi", 40)  # quicker
+    try:
+        for what, axes in pictures():
+            first = axes if hasattr(axes, "figure") else list(getattr(axes, "flat", axes))[0]
+            with warnings.catch_warnings(action="ignore"):  # the font has not all letters
+                first.figure.canvas.draw()
+            found = [t for t in first.figure.findobj(Drawn) for name in map(as_drawn, TEX) if name in t.get_text()]
+            assert found, what
+            for t in found:
+                if t.get_text().startswith("$\\mathdefault{"): continue  # a number of an axis
+                assert not t.get_parse_math() and not t.get_usetex(), (what, t)
+                seen.add(t.get_text())
+            plt.close("all")
+    finally: plt.close("all")
+    for name in map(as_drawn, TEX[:8]): assert any(name in text for text in seen), name
+
+
+def test_a_picture_as_svg_has_them_too(tmp_path):
+    s = tex_run(tex_net())
+    ax = s.history.plot()
+    with plt.rc_context({"svg.fonttype": "none"}), warnings.catch_warnings(action="ignore"):
+        ax.figure.savefig(tmp_path/"plot.svg")
+    plt.close("all")
+    text = "".join(ElementTree.parse(tmp_path/"plot.svg").getroot().itertext())
+    for name in TEX[:8]: assert as_drawn(name) in text, name
+
+
+# ---- addresses
+
+@pytest.mark.parametrize("name", [
+    "javascript:alert(1)", "http://x/y", "//host/x", "a b%41.safetensors", "块/ж.st", "x\n\ud800", "\udc80", "/tmp/a:b c",
+    "data:text/html,<b>", "run.safetensors", "C:x", "?q#f"])
+def test_the_file_of_a_run_is_a_uri_without_another_scheme(name):
+    result = sarif(findings_of(Names(False)), run=name)["runs"][0]["results"][0]
+    uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    parts = urlsplit(uri)
+    assert re.fullmatch(r"[\w.~%/:-]+", uri, re.ASCII) and not (parts.query or parts.fragment or parts.netloc)
+    assert parts.scheme == ("file" if name.startswith("/") else "")
+    path = unquote(parts.path, errors="surrogateescape" if name == "\udc80" else "surrogatepass")
+    assert path == (f"/{name.lstrip('/')}" if name.startswith("/") else name)
+
+
+# ---- the code
+
+OURS = {"cli.py: ', '.join(names)", "trainers.py: ' or '.join(names)", "comparing_runs.py: name",  # of ours, all of them
+        "watch.py: none_ran(names)", "batch_extractor.py: names"}  # printable already
+OUTSIDE = re.compile(r"(?:^|[._(\s\[])(?:name|names|folder|path|layer|parent|__name__|error|e)\)?\]?$")
+
+
+def bare(node):
+    "Names from outside in the message of an error or a warning that are neither quoted nor printable."
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("printable", "class_name", "in_lines"): return
+    if isinstance(node, ast.FormattedValue):
+        if node.conversion == ord("r"): return
+        if OUTSIDE.search(ast.unparse(node.value)): yield ast.unparse(node.value)
+    for child in ast.iter_child_nodes(node): yield from bare(child)
+
+
+def test_no_error_or_warning_has_a_bare_name_in_it():
+    found, n = [], 0
+    for file in sorted((REPO/"hooklab").rglob("*.py")):
+        if "exercises" in file.parts or file.name in ("_modidx.py", "__init__.py"): continue  # of lessons' own models
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise): says = node.exc
+            else: says = node if getattr(getattr(node, "func", None), "attr", "") in ("warn", "add_note") else None
+            kind = getattr(getattr(says, "func", None), "id", "")
+            if says is None or kind == "NotLookedAt": continue  # its text is printed by `Preflight`
+            n += 1
+            found += [f"{file.name}:{node.lineno}: {name}" for name in bare(says) if f"{file.name}: {name}" not in OURS]
+    assert n > 300 and not found, "\n".join(found)

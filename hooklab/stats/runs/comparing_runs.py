@@ -194,7 +194,7 @@ def read_run(run: Recorded | str | Path, name: str) -> Recorded:
         raise TypeError(printable(f"{name} is a {type(run).__name__}; compare_runs reads what an ActivationStats has "
                                   "recorded, or the file that its save() wrote"))
     why = run._why_nothing_to_read()
-    if why: raise ValueError(f"{name} has nothing to compare: {why}")
+    if why: raise ValueError(printable(f"{name} has nothing to compare: {why}"))
     if any(isinstance(history, HookHistory) for history in run.histories.values()):
         raise TypeError(f"{name} was recorded by a hook of your own; compare_runs needs what ActivationStats measures")
     return run
