@@ -13,6 +13,20 @@ from typing import Any
 
 import numpy as np
 
+# %% ../nbs/lib/drawing.ipynb #6e1f0a32
+PLAIN = {"parse_math": False, "usetex": False}  # options of a text with a name in it, which is no mathematics
+_NOT_IN_XML = re.compile(r"[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def for_xml(text: str) -> str:
+    "A name, or a whole page, without what XML and UTF-8 cannot hold: that is escaped as `repr` does it."
+    return _NOT_IN_XML.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def for_picture(name: str) -> str:
+    "The same in one line."
+    return for_xml(name).replace("\t", "\\t").replace("\n", "\\n")
+
 # %% ../nbs/lib/drawing.ipynb #7bad1318
 def axes_for(
     ax: Any, # The axes that the caller was given, or None
@@ -37,20 +51,6 @@ def size_in_inches(ax: Any) -> np.ndarray: # Width and height
     return ax.get_position().size*ax.figure.get_size_inches()
 
 # %% ../nbs/lib/drawing.ipynb #3989be55
-PLAIN = {"parse_math": False, "usetex": False}  # options of a text with a name in it, which is no mathematics
-_NOT_IN_XML = re.compile(r"[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
-
-
-def for_xml(text: str) -> str:
-    "A name, or a whole page, without what XML and UTF-8 cannot hold: that is escaped as `repr` does it."
-    return _NOT_IN_XML.sub(lambda found: repr(found[0])[1:-1], text)
-
-
-def for_picture(name: str) -> str:
-    "The same in one line."
-    return for_xml(name).replace("\t", "\\t").replace("\n", "\\n")
-
-
 def shortened(name: str, length: int = 28) -> str:
     "A name for a picture, of at most `length` characters: the middle of a longer one is left out."
     name = for_picture(name)

@@ -518,8 +518,8 @@ def test_a_picture_as_svg_has_them_too(tmp_path):
 # ---- addresses
 
 @pytest.mark.parametrize("name", [
-    "javascript:alert(1)", "http://x/y", "//host/x", "a b%41.safetensors", "块/ж.st", "x\n\ud800", "\udc80", "/tmp/a:b c",
-    "data:text/html,<b>", "run.safetensors", "C:x", "?q#f"])
+    "javascript:alert(1)", "http://x/y", "//host/x", "a b%41.safetensors", "块/ж.st", "x\n\ud800", "\udc80",
+    "/tmp/a:b c", "data:text/html,<b>", "run.safetensors", "C:x", "?q#f"])
 def test_the_file_of_a_run_is_a_uri_without_another_scheme(name):
     result = sarif(findings_of(Names(False)), run=name)["runs"][0]["results"][0]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
@@ -532,8 +532,8 @@ def test_the_file_of_a_run_is_a_uri_without_another_scheme(name):
 
 # ---- the code
 
-OURS = {"cli.py: ', '.join(names)", "trainers.py: ' or '.join(names)", "comparing_runs.py: name",  # of ours, all of them
-        "watch.py: none_ran(names)", "batch_extractor.py: names"}  # printable already
+OURS = {"cli.py: ', '.join(names)", "trainers.py: ' or '.join(names)", "comparing_runs.py: name",
+        "watch.py: none_ran(names)", "batch_extractor.py: names"}  # of ours, and the last two printable already
 OUTSIDE = re.compile(r"(?:^|[._(\s\[])(?:name|names|folder|path|layer|parent|__name__|error|e)\)?\]?$")
 
 
