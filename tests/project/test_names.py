@@ -116,6 +116,13 @@ def fails(*args): raise ValueError("no")
 def x(): return torch.randn(4, 6)
 
 
+def taken_off(hooks):
+    "The text of hooks that are on, and then are not."
+    text = repr(hooks)
+    with warnings.catch_warnings(action="ignore"): hooks.remove()
+    return text
+
+
 def looked_at(names):
     "Texts of hooks, edits and features."
     m, block = net(names), names("block")
@@ -133,9 +140,10 @@ def looked_at(names):
             hl.edit_calls(m, F.softmax, lambda call: None) as e:
         m(x())
         yield "calls", [repr(h), repr(h[0]), repr(e)]
-    yield "tensors", [repr(hl.parameter_hooks(m, quiet=True)), repr(hl.tensor_hook(x().requires_grad_(), print))]
-    yield "edits", [repr(hl.edit_output(net(names), lambda m, i, o: o, names="*"))]
-    yield "state", [repr(hl.state_dict_hook(net(names), print))]
+    yield "tensors", [taken_off(hl.parameter_hooks(m, quiet=True)),
+                      taken_off(hl.tensor_hook(x().requires_grad_(), print))]
+    yield "edits", [taken_off(hl.edit_output(net(names), lambda m, i, o: o, names="*"))]
+    yield "state", [taken_off(hl.state_dict_hook(net(names), print))]
     yield "extractor", [repr(hl.FeatureExtractor(net(names), {block: names("new")})),
                         repr(hl.BatchExtractor(net(names), block, inputs=names("column")))]
     with hl.by_token(m, names=[block]) as seen:
@@ -181,7 +189,7 @@ def compared(names):
     with torch.no_grad(): spoiled._modules[names("first")].weight.fill_(torch.nan)
     yield "nan in parameters", said_by(lambda: watched(spoiled, x()))
     yield "nan in data", said_by(lambda: watched(net(names), x()*torch.nan))
-    yield "nan watch", [repr(hl.find_nan(net(names)))]
+    yield "nan watch", [taken_off(hl.find_nan(net(names)))]
     drift = Drift(1, 0, names("weight"), names("tp"), [[0], [1]], [1], [names("shape"), "nothing"], None)
     yield "drift", [str(drift), str(drift._replace(has=[])), str(ProcessPlace(0, 2, {names("dp"): 1}))]
 
