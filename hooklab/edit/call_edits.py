@@ -163,8 +163,8 @@ class CallEditGroup(RerunGroup):
         before = form_of(call.output)  # now, because an edit may work in place
         new = self.answer(call)
         if new is None: return None
-        if call.output is None: raise TypeError(printable(f"{call.name} returns nothing, so there is nothing "
-                                                          "to replace"))
+        if call.output is None:
+            raise TypeError(printable(f"{call.name} returns nothing, so there is nothing to replace"))
         if will_run_unseen(): raise RuntimeError(printable(f"edit_calls of {call.name}: {UNSEEN_RERUN}"))
         after = form_of(new)
         self.notes.pop(call.name, None)

@@ -23,8 +23,8 @@ def layer_at(
     "Look a layer up by its name without wrapper prefixes."
     m = unwrap(model)
     for part in name.split("."):
-        if part not in m._modules: raise LookupError(printable(f"{name} was asked for and is not in the model "
-                                                               "any more"))
+        if part not in m._modules:
+            raise LookupError(printable(f"{name} was asked for and is not in the model any more"))
         m = unwrap(m._modules[part])
     return m
 

@@ -83,8 +83,7 @@ class Live:
 
     def read(self, name):
         if self.versions is not None and self.versions != versions(self.value):
-            warnings.warn(printable(f"{name}: what was stored has been changed in place since; detach=True stores a "
-                                    "copy"),
-                          HookWarning, stacklevel=4)
+            text = f"{name}: what was stored has been changed in place since; detach=True stores a copy"
+            warnings.warn(printable(text), HookWarning, stacklevel=4)
             self.versions = None  # the warning is given once
         return self.value

@@ -100,8 +100,8 @@ def _test(what) -> Callable[[str, nn.Module], bool]:
     if callable(what) and not isinstance(what, nn.Module): return what
     # The repr of a model has many lines, so its class stands for it.
     given = f"a layer ({type(what).__name__})" if isinstance(what, nn.Module) else repr(what)
-    raise TypeError(printable("layers are asked for by name, pattern, type or a function of (name, layer), not by "
-                              f"{given}"))
+    raise TypeError("layers are asked for by name, pattern, type or a function of (name, layer), "
+                    f"not by {printable(given)}")
 
 # %% ../../nbs/lib/hooks/select.ipynb #d409bbda
 def nearest(

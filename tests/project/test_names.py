@@ -231,7 +231,7 @@ def recorded(names, folder):
     assert told and any(names("") in str(f.layers) or f.layers for f in told)
     yield "stats", [repr(s), repr(loaded), repr(s.history), repr(heads), repr(s.log)]
     yield "diagnosis", [repr(told), *map(str, told)]
-    yield "findings", [repr(findings_of(names)), *map(str, findings_of(names)), findings_of(names).findings[0].more]
+    yield "findings", [repr(findings_of(names)), *map(str, findings_of(names)), findings_of(names).findings[0].where]
     nothing = Finding("nothing recorded", [], (0, -1), "certain", f"of {names('a')}", f"Look at {names('b')}.")
     yield "nothing", [repr(Diagnosis([nothing], 0, 0, []))]
     log = sarif(findings_of(names), run=names("run"))
@@ -239,7 +239,7 @@ def recorded(names, folder):
     yield "sarif", [*texts, log["runs"][0]["properties"]["title"], *log["runs"][0]["properties"]["not judged"]]
     found = hl.compare_runs(path, trained(names, lr=5.))
     assert not found.same
-    yield "runs", [repr(found)]
+    yield "runs", [repr(found), found.verdict]
     torch.manual_seed(0)
     m = net(names)
     target = torch.zeros(4, 6)
@@ -527,7 +527,7 @@ def test_a_picture_as_svg_has_them_too(tmp_path):
 
 @pytest.mark.parametrize("name", [
     "javascript:alert(1)", "http://x/y", "//host/x", "a b%41.safetensors", "块/ж.st", "x\n\ud800", "\udc80",
-    "/tmp/a:b c", "data:text/html,<b>", "run.safetensors", "C:x", "?q#f"])
+    "/runs/a:b c", "data:text/html,<b>", "run.safetensors", "C:x", "?q#f"])
 def test_the_file_of_a_run_is_a_uri_without_another_scheme(name):
     result = sarif(findings_of(Names(False)), run=name)["runs"][0]["results"][0]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]

@@ -230,8 +230,8 @@ class Comparison:
         "The first row of a layer, by its name in the reference or in the candidate."
         for row in self.rows:
             if name in (row.a, row.b): return row
-        raise LookupError(printable(f"no row is about {name!r}; there "
-                                    f"are {first_few([row.name for row in self.rows])}"))
+        some = printable(first_few([row.name for row in self.rows]))
+        raise LookupError(f"no row is about {name!r}; there are {some}")
 
     def __repr__(self) -> str:
         table = ["", *comparison_text(self)] if self.rows else []

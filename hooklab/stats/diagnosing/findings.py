@@ -31,6 +31,10 @@ class Finding:
     @property
     def where(self) -> str:
         "Layers and steps, in words."
+        return printable(self._seen_in)
+
+    @property
+    def _seen_in(self) -> str:  # with the true names
         first, last = self.steps
         if last < first: return ""  # no step was recorded
         layers = f"in {first_few(self.layers, 4)} " if self.layers else ""
@@ -63,7 +67,7 @@ def counted(n: int, noun: str) -> str: return f"{n} {noun}" if n == 1 else f"{n}
 
 def as_html(finding: Finding) -> str:
     "A finding as an item of a list."
-    head = f"{finding.sure}: <b>{escape(finding.what)}</b> {escape(finding.where)}"
+    head = f"{finding.sure}: <b>{escape(finding.what)}</b> {escape(finding._seen_in)}"
     if finding.follows: return f"<li>{head}, follows from {escape(finding.follows)}<br>{escape(finding.evidence)}</li>"
     return f"<li>{head}<br>{escape(finding.evidence)}<br>{more_as_html(finding)}</li>"
 

@@ -94,6 +94,10 @@ class RunComparison:
     @property
     def verdict(self) -> str:
         "The answer."
+        return printable(self._said)
+
+    @property
+    def _said(self) -> str:  # with the true names
         return " ".join([self._agreement() if self.same else self._parting(), *self._partners(), *self._blind()])
 
     def _agreement(self):
@@ -160,7 +164,7 @@ class RunComparison:
         def line(cells, tag): return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
         rows, rest = self._shown()
         body = line(TITLES, "th") + "".join(line(cells_of(row), "td") for row in rows)
-        return for_xml(f"<p><b>{escape(self.verdict)}</b></p><table>{body}</table><p>{rest}</p>")
+        return for_xml(f"<p><b>{escape(self._said)}</b></p><table>{body}</table><p>{rest}</p>")
 
     def plot(
         self,
