@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hooklab import __version__
+from hooklab.hooks.names import printable
 from hooklab.profiling.columns import COLUMNS
 from hooklab.profiling.importing import importable, in_one_line
 
@@ -45,20 +46,21 @@ def run_lessons(args: Namespace) -> None:
     files, folder = lesson_files(), args.folder
     other = f"name another folder: {called()} lessons FOLDER"
     if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")
-    if folder.resolve() == files[0].parent.resolve(): sys.exit(f"hooklab: {folder} holds the originals; {other}")
-    if folder.exists() and not folder.is_dir(): sys.exit(f"hooklab: {folder} is a file; {other}")
+    named = f"hooklab: {printable(folder)}"
+    if folder.resolve() == files[0].parent.resolve(): sys.exit(f"{named} holds the originals; {other}")
+    if folder.exists() and not folder.is_dir(): sys.exit(f"{named} is a file; {other}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        print(f"Lessons in {folder}:")
+        print(printable(f"Lessons in {folder}:"))
         for file in files:
             lesson = learner_notebook(read_lesson(file))
             print(f"  {file.name}: {write_lesson(lesson, folder/file.name, args.force)}")
     except ValueError as e: sys.exit(f"hooklab: {e}")
     except OSError as e:
         what = f"could not make the folder {e.filename} ({e.strerror})" if e.filename else e.strerror
-        sys.exit(f"hooklab: {what}. You can also {other}")
+        sys.exit(printable(f"hooklab: {what}. You can also {other}"))
     if args.open: open_in_jupyterlab(folder)
-    else: print("Next:", called(), shlex.join(["lessons", str(folder), "--open"]))
+    else: print("Next:", called(), printable(shlex.join(["lessons", str(folder), "--open"])))
 
 # %% ../nbs/lib/cli.ipynb #06f28408
 def run_summary(args: Namespace) -> None:
@@ -66,7 +68,7 @@ def run_summary(args: Namespace) -> None:
     sizes, dtypes = args.size or [], args.dtype or []
     if dtypes and len(dtypes) not in (1, len(sizes)): args.parser.error("give one --dtype, or one for each --size")
     try: model = importable(args.model)
-    except LookupError as e: sys.exit(f"hooklab: {e}")
+    except LookupError as e: sys.exit(printable(f"hooklab: {e}"))
     import torch
     from hooklab.profiling.summaries import summary
     options = {name: getattr(args, name) for name in ("columns", "depth", "train") if getattr(args, name) is not None}
@@ -164,7 +166,7 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16"
 
 class Parser(ArgumentParser):
     "Says what is wrong in one line."
-    def error(self, message): self.exit(2, f"hooklab: {message}. Try: {self.prog} --help\n")
+    def error(self, message): self.exit(2, f"hooklab: {printable(message)}. Try: {self.prog} --help\n")
 
 
 def add_command(commands: Any, run: Callable[[Namespace], None], about: str, more: str) -> Parser:

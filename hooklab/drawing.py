@@ -6,11 +6,26 @@
 __all__ = []
 
 # %% ../nbs/lib/drawing.ipynb #b84689d0
+import re
 import sys
 from io import BytesIO
 from typing import Any
 
 import numpy as np
+
+# %% ../nbs/lib/drawing.ipynb #6e1f0a32
+PLAIN = {"parse_math": False, "usetex": False}  # options of a text with a name in it, which is no mathematics
+_NOT_IN_XML = re.compile(r"[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def for_xml(text: str) -> str:
+    "A name, or a whole page, without what XML and UTF-8 cannot hold: that is escaped as `repr` does it."
+    return _NOT_IN_XML.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def for_picture(name: str) -> str:
+    "The same in one line."
+    return for_xml(name).replace("\t", "\\t").replace("\n", "\\n")
 
 # %% ../nbs/lib/drawing.ipynb #7bad1318
 def axes_for(
@@ -26,7 +41,8 @@ def axes_for(
 
 def say_instead(ax: Any, sentence: str) -> Any: # The axes
     "A sentence in place of a picture, where there is nothing to draw."
-    ax.text(.5, .5, sentence, ha="center", va="center", transform=ax.transAxes, wrap=True, in_layout=False)
+    ax.text(.5, .5, for_picture(sentence), ha="center", va="center", transform=ax.transAxes, wrap=True, in_layout=False,
+            **PLAIN)
     ax.set(xticks=[], yticks=[])
     return ax
 
@@ -36,7 +52,8 @@ def size_in_inches(ax: Any) -> np.ndarray: # Width and height
 
 # %% ../nbs/lib/drawing.ipynb #3989be55
 def shortened(name: str, length: int = 28) -> str:
-    "A name of at most `length` characters: the middle of a longer one is left out."
+    "A name for a picture, of at most `length` characters: the middle of a longer one is left out."
+    name = for_picture(name)
     if len(name) <= length: return name
     head = length//3
     return f"{name[:head]}…{name[-(length - head - 1):]}"
@@ -49,7 +66,8 @@ def name_ticks(
 ):
     "Names at the ticks of an axis, as many as there is room for."
     every = max(1, int(np.ceil(len(names)*.17/length)))
-    axis.set_ticks(range(0, len(names), every), [shortened(name) for name in names[::every]], fontsize="small")
+    shown = [shortened(name) for name in names[::every]]
+    axis.set_ticks(range(0, len(names), every), shown, fontsize="small", **PLAIN)
 
 
 def in_percent(axis: Any):
@@ -111,9 +129,9 @@ def label_ends(
     heights = [to_axes(ax.transData.transform((end, y)))[1] for y, end, *_ in ends]
     heights = [min(max(h, 0), 1) if np.isfinite(h) else 0 for h in heights]  # zero lies far below a logarithmic axis
     for (_, _, name, colour), end, height in zip(ends, heights, spread(heights, .16/size_in_inches(ax)[1])):
-        ax.annotate(shortened(name), (1, end), (1.04, height), xycoords="axes fraction", textcoords="axes fraction",
-                    va="center", fontsize="small", arrowprops={"arrowstyle": "-", "color": colour, "lw": 1.5,
-                                                               "shrinkA": 0, "shrinkB": 0, "relpos": (0, .5)})
+        arrow = {"arrowstyle": "-", "color": colour, "lw": 1.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, .5)}
+        ax.annotate(shortened(name), (1, end), (1.04, height), xycoords="axes fraction",
+                    textcoords="axes fraction", va="center", fontsize="small", arrowprops=arrow, **PLAIN)
 
 
 def spread(heights: list[float], gap: float) -> list[float]:

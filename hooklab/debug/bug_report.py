@@ -20,6 +20,7 @@ import torch.optim.optimizer as optimizers
 
 from hooklab import __version__
 from hooklab.hooks.attached import hooks_on
+from hooklab.hooks.names import class_name, printable
 
 # %% ../../nbs/lib/debug/bug-report.ipynb #b235e595
 def installed(package: str) -> str:
@@ -45,7 +46,7 @@ def global_hooks() -> list[str]:
 
 def _full_name(f: Callable) -> str:
     named = f if hasattr(f, "__qualname__") else type(f)  # a callable object has no name, but its class has
-    return f"{named.__module__}.{named.__qualname__}"
+    return printable(f"{named.__module__}.{named.__qualname__}")
 
 # %% ../../nbs/lib/debug/bug-report.ipynb #8d41f285
 class Report(str):
@@ -66,14 +67,14 @@ def report(
     lines = [f"{name:<14}{value}" for name, value in rows.items()]
     if model is not None:
         on_model = [repr(hook) for hook in hooks_on(model) if hook.layer != "*"]  # the global ones stand above
-        lines += ["", f"hooks on this {type(model).__name__}:", *(on_model or ["none"])]
+        lines += ["", f"hooks on this {class_name(model)}:", *(on_model or ["none"])]
     return Report("\n".join(["```text", *lines, "```"]))
 
 
 def _other_report(x: Any) -> str:
     "What to say when the page about a run was meant."
     is_file = isinstance(x, str | Path)
-    given = repr(str(x)) if is_file else type(x).__name__
+    given = repr(str(x)) if is_file else class_name(x)
     page = repr(str(x)) if is_file else '"run.html"'
     return (f"hl.report lists versions for a bug report; it takes a model or nothing, not {given}. The page of a run "
             f"comes from its statistics: s = hl.ActivationStats().on(model), and later s.report({page})")

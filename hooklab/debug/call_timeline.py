@@ -17,10 +17,11 @@ from typing import Any
 from torch import nn
 
 from .trace import refuse_lazy
-from ..drawing import axes_for, name_ticks, say_instead, size_in_inches
+from ..drawing import axes_for, for_xml, name_ticks, say_instead, size_in_inches
 from ..hooks.copies import HookWarning
 from ..hooks.function_group import FunctionGroup
 from ..hooks.function_mode import call_name, call_of_name, own_work
+from ..hooks.names import printable
 from ..hooks.tree import shape_text, tensors
 from ..hooks.undisturbed import run_undisturbed
 
@@ -91,8 +92,8 @@ def call_lines(rows: list[CallRow]) -> Iterator[str]:
     def labelled(row): return f"    {'  '*row.depth}{row.function}#{row.number}"
     width = max((len(labelled(row)) for _, found in groups for row in found), default=0)
     for heading, found in groups:
-        yield heading
-        for row in found: yield f"{labelled(row):{width}}  {row.inputs} → {row.output}"
+        yield printable(heading)
+        for row in found: yield printable(f"{labelled(row):{width}}  {row.inputs} → {row.output}")
 
 
 def call_html(rows: list[CallRow]) -> str:
@@ -104,7 +105,7 @@ def call_html(rows: list[CallRow]) -> str:
             name = f'<td style="text-align:left;padding-left:{1.5 + 1.5*row.depth}em">{row.function}#{row.number}</td>'
             lines.append(f"<tr>{name}<td {left}>{row.inputs}</td><td {left}>{row.output}</td></tr>")
     heads = "".join(f"<th {left}>{head}</th>" for head in ("call", "inputs", "output"))
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return for_xml(f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #53896d50
 class CallTimeline:

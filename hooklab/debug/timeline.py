@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import nn
 
-from ..drawing import axes_for, ink
+from ..drawing import PLAIN, axes_for, for_picture, ink
 from ..hooks.copies import HookWarning
 from ..hooks.gradient import GradientCall
 from ..hooks.group import Group, none_ran
 from ..hooks.layer_hook import GradientHook, listen
+from ..hooks.names import in_lines, printable
 from ..hooks.parameters import parameter_hooks
 from ..hooks.select import layers, runs, unwrap
 from ..hooks.tree import shape_text, tensors
@@ -105,9 +106,11 @@ class Timeline:
         return vars(self) | {"attached": ExitStack(), "events": None}
 
     def __repr__(self):
-        width = max((len(e.name) for e in self.rows), default=0)
-        lines = [f"{i:3}  {e.label:17}  {e.name:{width}}  {e.shapes}" for i, e in enumerate(self.rows)]
-        return "\n".join(lines) or "nothing has run yet"
+        names = [printable(e.name) for e in self.rows]
+        width = max(map(len, names), default=0)
+        rows = enumerate(zip(names, self.rows))
+        lines = (f"{i:3}  {e.label:17}  {name:{width}}  {e.shapes}" for i, (name, e) in rows)
+        return in_lines(lines) or "nothing has run yet"
 
     def plot(
         self,
@@ -172,8 +175,8 @@ def draw_events(rows: list[Event], ax: Any = None) -> Any: # The axes
     marked = [(diamonds_of(rows, lanes), "D", "gradient of a parameter"), (unfinished, "x", "did not finish")]
     for points, marker, label in marked:
         if points: shown += ax.plot(*zip(*points), marker, color=ink(), markersize=size, label=label)
-    ax.set(yticks=range(len(lanes)), yticklabels=lanes, ylim=(len(lanes) - 0.4, -0.6),
-           xlabel="hooks that fired, in order")
+    ax.set_yticks(range(len(lanes)), map(for_picture, lanes), **PLAIN)
+    ax.set(ylim=(len(lanes) - 0.4, -0.6), xlabel="hooks that fired, in order")
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(left=False)
     ax.grid(axis="y", alpha=0.3)

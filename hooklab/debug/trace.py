@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 from ..hooks.copies import HookWarning
 from ..hooks.group import none_ran
 from ..hooks.hook import Hooks
+from ..hooks.names import class_name, printable
 from ..hooks.parameters import parameter_hooks, refuse_sharded
 from ..hooks.select import layers, outermost
 from ..hooks.tree import named_tensors
@@ -27,7 +28,7 @@ from ..hooks.undisturbed import run_undisturbed
 def refuse_lazy(model: nn.Module):
     "Raise an error for a model that its first run would change."
     if not any(map(is_lazy, [*model.parameters(), *model.buffers()])): return
-    raise ValueError(f"{type(model).__name__} has lazy layers, which the first run would change for good; "
+    raise ValueError(f"{class_name(model)} has lazy layers, which the first run would change for good; "
                      "run the model once before")
 
 # %% ../../nbs/lib/debug/trace.ipynb #4c678275
@@ -66,7 +67,7 @@ class Reporter(nn.Module):
         names = {id(m): name for name, m in children.items()}
 
         def report(m, i, o):
-            for name, t in named_tensors(o, names[id(m)]): write(line(name, t))
+            for name, t in named_tensors(o, names[id(m)]): write(printable(line(name, t)))
 
         self.model, self.training = model, model.training
         self.hooks = Hooks(children, report, root=model)
@@ -92,7 +93,7 @@ class ForwardCheck(Reporter):
 def _line_writer(file) -> Callable[[str], Any]:
     if file is None or hasattr(file, "write"): return partial(print, file=file)
     if callable(file): return file
-    raise TypeError(f"file= takes an open file or a function of one string, got {type(file).__name__}")
+    raise TypeError(f"file= takes an open file or a function of one string, got {class_name(file)}")
 
 
 def _mean(t: Tensor) -> float:
@@ -109,7 +110,7 @@ def checked_gradients(
     "Print the mean of each parameter's gradient when the backward pass reaches it, until the `with` ends."
     refuse_sharded(model, 'look at them after accumulation, with parameter_hooks(model, f, kind="post_accumulate")')
     write = _line_writer(file)
-    return parameter_hooks(model, lambda name, g: write(f"{name},{_mean(g)}"))
+    return parameter_hooks(model, lambda name, g: write(printable(f"{name},{_mean(g)}")))
 
 
 def GradientCheck(

@@ -20,6 +20,7 @@ from ..hooks.function_group import FunctionGroup, Unseen
 from ..hooks.function_mode import FunctionCall, FunctionMode, own_work, run_with
 from ..hooks.functions import may_change_inputs
 from ..hooks.group import takes
+from ..hooks.names import printable
 from ..hooks.running import RunningLayer
 from ..hooks.select import first_few
 from ..hooks.tree import map_tensors, tensors
@@ -58,8 +59,9 @@ class InPlace:
             return self.with_originals(call.output) if new is None else new
         new = call.output if new is None else new
         if form_of(call.output) != form_of(new):
-            raise ValueError(f"{call.name} works in place, so its output keeps its form: it is "
-                             f"{form_text(form_of(call.output))}, and the edit returned {form_text(form_of(new))}")
+            raise ValueError(printable(f"{call.name} works in place, so its output keeps its form: it is "
+                                       f"{form_text(form_of(call.output))}, and the edit returned "
+                                       f"{form_text(form_of(new))}"))
         edited = {id(out): t for out, t in zip(tensors(call.output), tensors(new))}
         for t, copy in found: t.copy_(edited.get(id(copy), copy))
         return self.with_originals(call.output)
@@ -132,8 +134,8 @@ class CallEditGroup(RerunGroup):
     "What the edits of one `edit_calls` have in common."
     def __init__(self, model, function, f, names, call):
         if not isinstance(f, Change) and callable(f) and not takes(f, 1):
-            raise TypeError(f"edit_calls calls f(call), and {signature_of(f)} was given; for a function of one tensor, "
-                            "write hl.Change(lambda value: …)")
+            raise TypeError(printable(f"edit_calls calls f(call), and {signature_of(f)} was given; for a function of "
+                                      "one tensor, write hl.Change(lambda value: …)"))
         self.call = call
         self.edited, self.notes = {}, {}  # by name: the calls of the last pass, and what to say if a layer stumbles
         self.most = {}  # by function, how many calls there were of it in one layer and pass
@@ -161,8 +163,9 @@ class CallEditGroup(RerunGroup):
         before = form_of(call.output)  # now, because an edit may work in place
         new = self.answer(call)
         if new is None: return None
-        if call.output is None: raise TypeError(f"{call.name} returns nothing, so there is nothing to replace")
-        if will_run_unseen(): raise RuntimeError(f"edit_calls of {call.name}: {UNSEEN_RERUN}")
+        if call.output is None:
+            raise TypeError(printable(f"{call.name} returns nothing, so there is nothing to replace"))
+        if will_run_unseen(): raise RuntimeError(printable(f"edit_calls of {call.name}: {UNSEEN_RERUN}"))
         after = form_of(new)
         self.notes.pop(call.name, None)
         changed = f"edit_calls of {call.name}: what was {form_text(before)} became {form_text(after)}"
@@ -173,7 +176,7 @@ class CallEditGroup(RerunGroup):
         try: return self.f(call.output) if isinstance(self.f, Change) else self.f(call)
         except Exception as e:
             called = "a function of one tensor" if isinstance(self.f, Change) else "f(call)"
-            e.add_note(f"raised in edit_calls of {call.name}; what it was given is called as {called}")
+            e.add_note(printable(f"raised in edit_calls of {call.name}; what it was given is called as {called}"))
             raise
 
     def pass_begins(self):
@@ -210,11 +213,11 @@ class CallEdits:
     def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, exc, *_):
         if isinstance(exc, Exception):
-            for note in self.group.notes.values(): exc.add_note(note)
+            for note in self.group.notes.values(): exc.add_note(printable(note))
         self.group.close(report=exc_type is None, in_context=True)
 
     def __repr__(self):
-        edited = first_few(self.names) or "nothing yet"
+        edited = printable(first_few(self.names)) or "nothing yet"
         return f"edit_calls of {', '.join(self.group.wanted)}{', removed' if self.removed else ''}: {edited}"
 
 # %% ../../nbs/lib/edit/call-edits.ipynb #d7eec440

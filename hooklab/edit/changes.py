@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..hooks.names import class_name, printable
 from ..hooks.tree import is_one_of, map_tensors, named_tensors, parts_of, shape_text
 
 # %% ../../nbs/lib/edit/changes.ipynb #a0433473
@@ -32,7 +33,7 @@ class Change:
         part: str | int | None = None, # Which tensor, by its path, if there are several: `0`, `"logits"`, `"hidden.1"`
         at: Any = None, # An index such as `(..., -1)`: `f` gets only this part of the tensor, and the rest stays
     ):
-        if not callable(f): raise TypeError(f"Change takes a function of one tensor, got {type(f).__name__}")
+        if not callable(f): raise TypeError(f"Change takes a function of one tensor, got {class_name(f)}")
         self.f, self.part, self.at = f, None if part is None else str(part), at
         self.__qualname__ = getattr(f, "__name__", type(f).__name__)  # for hooks_on
 
@@ -42,7 +43,7 @@ class Change:
         which, numbers = self._find([name for name, _ in named_tensors(value)]), count()
         new = map_tensors(lambda t: self._changed(t) if next(numbers) == which else t, value)
         if not torch.compiler.is_compiling() and (odd := _other_class(value, new)) is not None:
-            raise TypeError(f"a {type(odd).__name__} cannot be rebuilt around a new tensor, and the model would get "
+            raise TypeError(f"a {class_name(odd)} cannot be rebuilt around a new tensor, and the model would get "
                             "something else; write a function of the layer, f(layer, inputs, output), or "
                             "f(layer, inputs) for an input, that returns the new value itself")
         return new
@@ -53,7 +54,7 @@ class Change:
         if names == [""]: raise LookupError(f"part={self.part!r}, but there is just one tensor; leave part= out")
         if self.part is None and len(names) == 1: return 0
         asked = "which tensor is meant?" if self.part is None else f"no tensor is called {self.part!r}."
-        raise LookupError(f"{asked} Choose one with part=: {', '.join(map(repr, names))}")
+        raise LookupError(printable(f"{asked} Choose one with part=: {', '.join(map(repr, names))}"))
 
     def _changed(self, t):
         if self.at is None: return self.f(t)
@@ -134,7 +135,7 @@ def steer(
     "Push activations in a direction."
     if not isinstance(direction, Tensor):
         raise TypeError("steer takes a direction, a tensor with one number for each channel, and makes a change for a "
-                        f"layer: edit_output(layer, steer(direction)); it got a {type(direction).__name__}")
+                        f"layer: edit_output(layer, steer(direction)); it got a {class_name(direction)}")
     if direction.dim() != 1:
         raise ValueError(f"a direction is one vector, got a tensor of shape {tuple(direction.shape)}")
 

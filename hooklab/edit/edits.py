@@ -16,6 +16,7 @@ from .changes import Change
 from ..hooks.group import Group, takes
 from ..hooks.hook import Hooks, MemberHook
 from ..hooks.layer_hook import check_layers
+from ..hooks.names import printable
 from ..hooks.select import layers
 from ..hooks.tree import named_tensors, shape_text
 
@@ -68,7 +69,7 @@ class EditGroup(Group):
             more = not with_kwargs and takes(f, n + 1)
             instead = "for a function of one tensor, write hl.Change(lambda value: …)"
             if more: instead = "keyword arguments come with with_kwargs=True"
-            raise TypeError(f"{self.kind} calls {self.called}, and {signature_of(f)} was given; {instead}")
+            raise TypeError(printable(f"{self.kind} calls {self.called}, and {signature_of(f)} was given; {instead}"))
 
     def new(self, m, given):
         "What torch is to use; None to leave it as it is."
@@ -122,7 +123,7 @@ class Edit(MemberHook):
         before = form_of(old)  # now, because an edit may work in place
         try: new = g.new(m, given)
         except Exception as e:
-            e.add_note(f"raised in {g.kind} of {self.name}; what it was given is called as {g.called}")
+            e.add_note(printable(f"raised in {g.kind} of {self.name}; what it was given is called as {g.called}"))
             if any(isinstance(shape, str) for _, shape, *_ in before[1] or ()): e.add_note(ON_NESTED)
             raise
         if new is not None: self._compare(before, form_of(new))
@@ -137,7 +138,7 @@ class Edit(MemberHook):
         return (f"ran {self.n_calls} times in the last pass, so call={self.group.call} never came (calls are counted "
                 "from 0)")
 
-    def __repr__(self): return f"{self.group.kind} of {self.name}: {self.layer_type}, {self.state}"
+    def __repr__(self): return printable(f"{self.group.kind} of {self.name}: {self.layer_type}, {self.state}")
 
 # %% ../../nbs/lib/edit/edits.ipynb #7cdbd1b6
 class Edits(Hooks):
@@ -156,5 +157,5 @@ class Edits(Hooks):
     def __exit__(self, exc_type, exc, *_):
         if isinstance(exc, Exception):
             for edit in self.hooks:
-                if edit.note: exc.add_note(edit.note)
+                if edit.note: exc.add_note(printable(edit.note))
         super().__exit__(exc_type)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .dataset import device_of, evaluating, features_of
 from .extractor import FeatureExtractor
+from ..hooks.names import printable
 from ..hooks.select import first_few, nearest, not_a_model
 from ..hooks.tree import named_tensors, shape_text
 
@@ -124,10 +125,11 @@ class BatchExtractor:
         try:
             with evaluating(model): found = features_of(self.extractor, given, device_of(model), n)
         except Exception as e:
-            e.add_note(f"raised for a batch of {n} rows, of which the model was given {_with_dtypes(given)}")
+            e.add_note(printable(f"raised for a batch of {n} rows, of which the model was given {_with_dtypes(given)}"))
             raise
         if both := kept.keys() & found.keys():
-            raise ValueError(f"{', '.join(sorted(both))}: a column to keep and a feature have this name; a dict such "
+            names = printable(", ".join(sorted(both)))
+            raise ValueError(f"{names}: a column to keep and a feature have this name; a dict such "
                              "as {'fc': 'scores'} gives features other names")
         return kept | {name: as_array(t) for name, t in found.items()}
 

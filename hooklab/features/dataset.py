@@ -25,6 +25,7 @@ from .shards import (
     GO_ON, Alone, Together, in_all, in_shards, open_folder, open_shard, read_index, refuse_other_settings, sample_plan,
     shard_file, started_together, what_is_in)
 from ..hooks.files import remove_unfinished, write_file
+from ..hooks.names import printable
 from ..hooks.select import is_sharded, nearest, not_a_model, unwrap
 from ..hooks.tensor_files import CutOff, tensors_hash
 from ..hooks.tree import map_tensors, named_tensors, tensors
@@ -75,14 +76,14 @@ class StoredFeatures(Dataset):
         if not shards: raise ValueError(f"{self.folder/'index.json'} lists no shard: choose another folder")
         self.files: list[Path] = [self.folder/shard["file"] for shard in shards] # The shards
         if missing := [file.name for file in self.files if not file.exists()]:
-            raise FileNotFoundError(f"{len(missing)} of {len(shards)} shards are missing in {self.folder} "
-                                    f"({missing[0]} is the first): call extract again with the same arguments, "
-                                    "and it goes on")
+            raise FileNotFoundError(printable(f"{len(missing)} of {len(shards)} shards are missing in {self.folder} "
+                                              f"({missing[0]} is the first): call extract again with the same "
+                                              "arguments, and it goes on"))
         names = None
         for file, shard in zip(self.files, shards): names = what_is_in(file, len(shard["samples"]), names)
         if name not in names:
             there = ", ".join(map(repr, nearest(name, list(names)) or names))
-            raise LookupError(f"no {name!r} in {self.folder}; there is {there}")
+            raise LookupError(printable(f"no {name!r} in {self.folder}; there is {there}"))
         self.samples: list[int] = [i for shard in shards for i in shard["samples"]] # The sample of each row, by number
         self.starts = [0]
         for shard in shards: self.starts.append(self.starts[-1] + len(shard["samples"]))
@@ -110,7 +111,8 @@ class StoredFeatures(Dataset):
     def __repr__(self):
         row = self[0]
         shape = "×".join(map(str, row.shape)) or "one number"
-        return f"{self.name or 'the output'}: {len(self)} rows of {shape}, {row.dtype}, in {len(self.files)} files"
+        name = printable(self.name) or "the output"
+        return f"{name}: {len(self)} rows of {shape}, {row.dtype}, in {len(self.files)} files"
 
 
 def load_features(
@@ -157,14 +159,14 @@ class Job:
         if cut_off:
             names = ", ".join(map(shard_file, cut_off))
             why = "cut off, by a power loss or an interrupted copy, and now written again"
-            warnings.warn(f"{names} in {folder}: {why}", stacklevel=4)
+            warnings.warn(printable(f"{names} in {folder}: {why}"), stacklevel=4)
         return sorted(missing + cut_off), form
 
     def finish(self, folder: Path):
         remove_unfinished(folder)
         if n := len(self.missing(folder)):
-            raise RuntimeError(f"{n} shards that other processes wrote are not in {folder}: all processes must share "
-                               "the disk it is on")
+            raise RuntimeError(printable(f"{n} shards that other processes wrote are not in {folder}: all processes "
+                                         "must share the disk it is on"))
 
 # %% ../../nbs/lib/features/dataset.ipynb #cdc2310a
 def write_shards(
@@ -203,8 +205,8 @@ def _same_form(form: dict | None, rows: dict[str, Tensor], samples: list[int]) -
     "The shape of a row and the dtype of each tensor, which must be those of the samples before."
     new = {name: (tuple(t.shape[1:]), t.dtype) for name, t in rows.items()}
     if form in (None, new): return new
-    raise ValueError(f"samples {samples[0]} to {samples[-1]} give {new}, others gave {form}; make them equal, such as "
-                     "by padding")
+    raise ValueError(printable(f"samples {samples[0]} to {samples[-1]} give {new}, others gave {form}; make them "
+                               "equal, such as by padding"))
 
 # %% ../../nbs/lib/features/dataset.ipynb #ebd82d52
 def _settings(model, extractor, given, batches, dtype, shard_size) -> dict:
@@ -245,7 +247,7 @@ def _rows(features: dict, n: int) -> dict[str, Tensor]:
     rows = {f"{name}:{path}" if path else name: t for name, path, t in found}
     for name, t in rows.items():
         if not t.dim() or len(t) != n:
-            raise ValueError(f"{name} is of shape {tuple(t.shape)} for {n} samples: what is stored must have a row for "
-                             "each sample")
-    if not rows: raise ValueError(f"there is no tensor in what {', '.join(features)} returned")
+            raise ValueError(printable(f"{name} is of shape {tuple(t.shape)} for {n} samples: what is stored must have "
+                                       "a row for each sample"))
+    if not rows: raise ValueError(printable(f"there is no tensor in what {', '.join(features)} returned"))
     return rows

@@ -18,6 +18,7 @@ from ..hooks.copies import HookWarning, Live, current_level, versions
 from ..hooks.group import place
 from ..hooks.keeping import HookGroup, last_given
 from ..hooks.layer_hook import LayerHook
+from ..hooks.names import class_name, printable
 from ..hooks.select import is_sharded, named_layers, unwrap
 from ..hooks.tree import map_tensors
 
@@ -54,11 +55,12 @@ class FeatureExtractor(nn.Module):
             why = h.why_silent()
             times = "once" if h.n_ran == 1 else f"{h.n_ran} times"
             if h.fired: why = f"{h.name} ran {times}, and calls are counted from 0"
-            raise RuntimeError(f"{key} was asked for and did not run in this pass: {why}")
+            raise RuntimeError(printable(f"{key} was asked for and did not run in this pass: {why}"))
         silent = [h for h in takers if not h.fired]
         if not silent or self._said: return
         self._said = True
-        warnings.warn(f"{', '.join(h.name for h in silent)}: {silent[0].why_silent()}", HookWarning, stacklevel=5)
+        text = f"{', '.join(h.name for h in silent)}: {silent[0].why_silent()}"
+        warnings.warn(printable(text), HookWarning, stacklevel=5)
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         "Call the model with what is given. The features come in the order in which the calls finished."
@@ -76,16 +78,16 @@ class FeatureExtractor(nn.Module):
         self._check_complete(taking, takers)
         if taking.uncopied and not self._uncopied:
             self._uncopied = True
-            warnings.warn(_cannot_be_copied(taking.uncopied), HookWarning, stacklevel=4)
+            warnings.warn(printable(_cannot_be_copied(taking.uncopied)), HookWarning, stacklevel=4)
         if changed := taking.overwritten():
             text = f"{', '.join(changed)}: changed in place later in this pass; detach=True keeps copies"
-            warnings.warn(text, HookWarning, stacklevel=4)
+            warnings.warn(printable(text), HookWarning, stacklevel=4)
         return {key: kept.value if type(kept) is Live else kept for key, kept in taking.found.items()}
 
     def __repr__(self):
         told = [f"{option}=True" for option in ("detach", "stop") if getattr(self, option)]
         told += [f"to={t}" for t in (self.device, self.dtype) if t]
-        return f"FeatureExtractor of {type(unwrap(self.model)).__name__}: {', '.join([repr(self.wanted), *told])}"
+        return f"FeatureExtractor of {class_name(unwrap(self.model))}: {', '.join([repr(self.wanted), *told])}"
 
 # %% ../../nbs/lib/features/extractor.ipynb #55013e1c
 def _check_mode(model):
@@ -93,8 +95,9 @@ def _check_mode(model):
     inner = unwrap(model)
     if any(m.training for m in inner.modules()):
         name = next((name for name, m in [("the model", inner), *named_layers(inner)] if m.training), "a wrapper in it")
-        raise RuntimeError(f"stop=True is for eval mode, but {name} is in train mode, where the rest of the pass "
-                           "counts too (batch statistics, gradients); call model.eval(), or leave stop=True out")
+        raise RuntimeError(printable(f"stop=True is for eval mode, but {name} is in train mode, where the rest of the "
+                                     "pass counts too (batch statistics, gradients); call model.eval(), or leave "
+                                     "stop=True out"))
     if is_sharded(model):
         raise RuntimeError("stop=True does not go with FSDP: layers that are left early would keep their gathered "
                            "weights")

@@ -24,6 +24,7 @@ from .batch_extractor import BatchExtractor, InColumns, column, column_tensor, i
 from .shards import ANY_SHARD, shard_file
 from .wanted import Wanted
 from ..hooks.files import write_file
+from ..hooks.names import class_name, printable
 from ..hooks.select import not_a_model
 
 # %% ../../nbs/lib/features/on-ray.ipynb #ae3c1b41
@@ -46,7 +47,7 @@ def check_data(ds: Any, columns: Iterable[str]):
 
 def not_of_ray(ds: Any) -> str:
     "The error message for something that was passed in place of a data set of Ray."
-    return (f"expected a data set of Ray, got {type(ds).__name__}; functions such as ray.data.read_parquet and "
+    return (f"expected a data set of Ray, got {class_name(ds)}; functions such as ray.data.read_parquet and "
             "ray.data.from_torch make one")
 
 # %% ../../nbs/lib/features/on-ray.ipynb #db89149f
@@ -56,8 +57,8 @@ def sent(model: nn.Module) -> Callable[[], nn.Module]:
     content = io.BytesIO()
     try: torch.save(model, content, pickle_module=ray.cloudpickle)
     except Exception as e:
-        raise TypeError(f"this {type(model).__name__} cannot be sent to workers ({type(e).__name__}: {e}): give a "
-                        "function that builds it, and each worker calls it once") from e
+        raise TypeError(printable(f"this {type(model).__name__} cannot be sent to workers ({type(e).__name__}: {e}): "
+                                  "give a function that builds it, and each worker calls it once")) from e
     return partial(received, ray.put(content.getvalue()))
 
 
@@ -188,15 +189,15 @@ def write_features(
     if shard_size < 1: raise ValueError(f"shard_size={shard_size}: a shard holds at least one row")
     folder.mkdir(parents=True, exist_ok=True)
     if (folder/"index.json").exists() or any(folder.glob(ANY_SHARD)):
-        raise ValueError(f"{folder} has features, or what a run that did not end has left: delete it, or choose "
-                         "another folder")
+        raise ValueError(printable(f"{folder} has features, or what a run that did not end has left: delete it, or "
+                                   "choose another folder"))
     writer, how = shard_writer(folder, samples, shard_size, dtype), ds.context.execution_options
     before, how.preserve_order = how.preserve_order, how.preserve_order or not samples
     try: ds.write_datasink(writer)
     finally: how.preserve_order = before
     index = index_of(writer.shards, samples)
     if missing := [shard["file"] for shard in index["shards"] if not (folder/shard["file"]).exists()]:
-        raise RuntimeError(f"{len(missing)} files that other machines wrote are not in {folder}: all must share the "
-                           "disk it is on")
+        raise RuntimeError(printable(f"{len(missing)} files that other machines wrote are not in {folder}: all must "
+                                     "share the disk it is on"))
     write_file(folder/"index.json", json.dumps(index).encode())
     return folder

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..hooks.names import printable
 from ..hooks.select import first_few
 from ..hooks.tree import shape_text
 
@@ -92,8 +93,8 @@ class JoinPasses:
         if len(parts) == 1: return parts, None
         one_each = dimension_with([1]*len(parts), shapes)
         if one_each is not None and n_dims > 2 and len(set(shapes)) == 1: return parts, one_each
-        raise ValueError(f"no dimension of {in_short(parts)} has the size of the new positions, "
-                         f"{first_few(list(map(str, self.sizes)))}; dim= says which one it is")
+        raise ValueError(printable(f"no dimension of {in_short(parts)} has the size of the new positions, "
+                                   f"{first_few(list(map(str, self.sizes)))}; dim= says which one it is"))
 
 
 def _rows(t: Tensor, rows: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch.utils.data import (
     DataLoader, DistributedSampler, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 from ..hooks.files import write_file
+from ..hooks.names import class_name, printable
 from ..hooks.opening import briefly, in_folder, read_json
 from ..hooks.tensor_files import open_tensors
 
@@ -32,7 +33,7 @@ def sample_plan(loader: DataLoader) -> list[list[int]]:
     batches = _read(loader)
     if batches != _read(loader):
         sampler = getattr(loader.batch_sampler, "sampler", None) or loader.batch_sampler
-        raise ValueError(f"{type(sampler).__name__} gives another order each time; give the loader a fixed one")
+        raise ValueError(f"{class_name(sampler)} gives another order each time; give the loader a fixed one")
     if not batches: raise ValueError("the loader is empty")
     return batches
 
@@ -40,16 +41,16 @@ def sample_plan(loader: DataLoader) -> list[list[int]]:
 def _refuse_without_plan(loader: DataLoader):
     "A loader whose kind shows that its samples have no numbers, or another order each time."
     if not isinstance(loader, DataLoader):
-        raise TypeError(f"extract takes a DataLoader of torch, got {type(loader).__name__}: it needs to know the "
+        raise TypeError(f"extract takes a DataLoader of torch, got {class_name(loader)}: it needs to know the "
                         "number of each sample, to go on after an interruption")
     if isinstance(loader.dataset, IterableDataset):
-        raise ValueError(f"{type(loader.dataset).__name__} is an IterableDataset: its samples have no numbers, and it "
+        raise ValueError(f"{class_name(loader.dataset)} is an IterableDataset: its samples have no numbers, and it "
                          "may have no end; give a dataset with __getitem__ and __len__")
     if loader.batch_sampler is None:
         raise ValueError("batch_size=None: what this loader gives has no sample numbers; give it a batch_size")
     sampler = getattr(loader.batch_sampler, "sampler", None)
     if isinstance(sampler, RANDOM):
-        raise ValueError(f"the loader shuffles ({type(sampler).__name__}): after an interruption it is unknown which "
+        raise ValueError(f"the loader shuffles ({class_name(sampler)}): after an interruption it is unknown which "
                          "samples are done; give it shuffle=False")
     if isinstance(sampler, DistributedSampler):
         raise ValueError("DistributedSampler doubles some samples, and extract shares them between processes by "
@@ -90,7 +91,7 @@ def refuse_other_settings(there: dict, here: dict, where: str):
              "first_batch": "another first batch (another data set, or random augmentation?)"}
     differ = [shown.get(k, f"{k}: {briefly(there.get(k))} there, {briefly(here[k])} here")
               for k in here if there.get(k) != here[k]]
-    if differ: raise ValueError(f"{where} has other settings: {'; '.join(differ)}")
+    if differ: raise ValueError(printable(f"{where} has other settings: {'; '.join(differ)}"))
 
 # %% ../../nbs/lib/features/shards.ipynb #235523d4
 GO_ON = "The shards that are there are complete; fix this, and call extract again to go on"
@@ -102,20 +103,22 @@ INDEX = {"shards": [{"file": re.compile(r"features-\d{5,}\.safetensors"), "sampl
 def read_index(folder: Path) -> dict:
     "What is in which shard. An index that is damaged and one of somebody else look alike, so nobody is to delete it."
     if not (folder/"index.json").exists():
-        raise FileNotFoundError(f"{folder} has no index.json: extract has not written there")
+        raise FileNotFoundError(printable(f"{folder} has no index.json: extract has not written there"))
     index = read_json(in_folder(folder, "index.json"), INDEX, "extract", "choose another folder")
     if len({shard["file"] for shard in index["shards"]}) == len(index["shards"]): return index
-    raise ValueError(f"{folder/'index.json'} was not written by extract (it has a shard twice): choose another folder")
+    path = folder/"index.json"
+    raise ValueError(printable(f"{path} was not written by extract (it has a shard twice): choose another folder"))
 
 
 def open_folder(folder: Path, index: dict):
     "Begin with a folder, or go on with one that fits."
     path = folder/"index.json"
     try: folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e: raise OSError(e.errno, f"could not make the folder {folder} ({e.strerror})") from e
+    except OSError as e: raise OSError(e.errno, printable(f"could not make the folder {folder} ({e.strerror})")) from e
     if not any(folder.glob(ANY_SHARD)): return write_file(path, json.dumps(index).encode(), GO_ON)
     if not path.exists():
-        raise ValueError(f"{folder} has shards, but no index.json that says what is in them; choose another folder")
+        raise ValueError(printable(f"{folder} has shards, but no index.json that says what is in them; choose another "
+                                   "folder"))
     begun = f"{folder} was begun otherwise (call as then, or choose another folder): it"
     refuse_other_settings(read_index(folder), index, begun)
 
@@ -136,8 +139,8 @@ def what_is_in(path: Path, rows: int, others: dict | None) -> dict:
         else: form = {name: (shapes[name][1:], part[:1].dtype) for name, part in parts.items()}
     if form is None or others not in (None, form):
         wanted = f"{rows} rows" + (f" of {others}" if others else "")
-        raise ValueError(f"{path} holds {shapes or 'nothing'}, where extract has {wanted}: delete it, and call extract "
-                         "again with the same arguments")
+        raise ValueError(printable(f"{path} holds {shapes or 'nothing'}, where extract has {wanted}: delete it, and "
+                                   "call extract again with the same arguments"))
     return form
 
 # %% ../../nbs/lib/features/shards.ipynb #7a67a4c6
@@ -179,5 +182,6 @@ def in_all(processes, f, *args):
     except Exception as e: result, error = None, e
     told = processes.tell(error and f"{type(error).__name__}: {error}")
     if error is not None: raise error
-    if any(told): raise RuntimeError("; ".join(f"process {i} failed: {text}" for i, text in enumerate(told) if text))
+    failed = [f"process {i} failed: {text}" for i, text in enumerate(told) if text]
+    if failed: raise RuntimeError(printable("; ".join(failed)))
     return result

@@ -20,6 +20,7 @@ from ..hooks.group import Group
 from ..hooks.hook import Hooks
 from ..hooks.keeping import last_given
 from ..hooks.layer_hook import LayerHook
+from ..hooks.names import in_lines, printable
 from ..hooks.select import nearest
 from ..hooks.tree import map_tensors, tensors
 
@@ -52,19 +53,20 @@ def passes_of(seen: SeenPasses, name: str) -> list:
     found = [values[name] for values in seen.values if name in values]
     if found: return found
     near = nearest(name, seen.names()) or seen.names()[:5]
-    raise LookupError(f"{name!r} was not seen" + (f"; there is {', '.join(near)}" if near else ""))
+    raise LookupError(printable(f"{name!r} was not seen" + (f"; there is {', '.join(near)}" if near else "")))
 
 
 def joined(seen: SeenPasses, name: str, dim: int | None, rows: Tensor | None = None) -> Any:
     "What was stored for all positions."
     values, n_passes = passes_of(seen, name), len(seen.values)
     if len(values) < n_passes:
-        raise ValueError(f"{name}: ran in {len(values)} of {n_passes} passes, and passes({name!r}) has these")
+        raise ValueError(printable(f"{name}: ran in {len(values)} of {n_passes} passes, and passes({name!r}) "
+                                   "has these"))
     parts, join = list(map(tensors, values)), JoinPasses(seen.given, dim, rows)
-    if len(set(map(len, parts))) > 1: raise ValueError(f"{name}: not the same tensors in each pass")
+    if len(set(map(len, parts))) > 1: raise ValueError(printable(f"{name}: not the same tensors in each pass"))
     of_all_passes = zip(*parts)
     try: return map_tensors(lambda _: join(list(next(of_all_passes))), values[-1])
-    except (ValueError, RuntimeError) as e: raise ValueError(f"{name}: {e}") from e
+    except (ValueError, RuntimeError) as e: raise ValueError(printable(f"{name}: {e}")) from e
 
 # %% ../../nbs/lib/features/tokens.ipynb #a8d8b303
 class EachPass(LayerHook):
@@ -126,7 +128,7 @@ class ByPosition:
         for name in self.names:
             try: found[name] = self[name]
             except ValueError as e: left_out.append(str(e))
-        if left_out: warnings.warn(f"left out of by_name: {'; '.join(left_out)}", HookWarning, stacklevel=2)
+        if left_out: warnings.warn(printable(f"left out of by_name: {'; '.join(left_out)}"), HookWarning, stacklevel=2)
         return found
 
     def passes(
@@ -154,7 +156,7 @@ class ByPosition:
         self.seen.clear()
 
     def __repr__(self):
-        return "\n".join(f"{name}: {in_short(self.passes(name))}" for name in self.names) or "by_token: nothing yet"
+        return in_lines(f"{name}: {in_short(self.passes(name))}" for name in self.names) or "by_token: nothing yet"
 
 # %% ../../nbs/lib/features/tokens.ipynb #f880d495
 class ByToken(ByPosition):

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from hooklab.hooks.layer_hook import check_layers
+from hooklab.hooks.names import class_name, printable
 from hooklab.hooks.select import layers, named_layers, not_a_model, unwrap
 
 # %% ../../nbs/lib/features/wanted.ipynb #3b18efdb
@@ -22,7 +23,8 @@ def layer_at(
     "Look a layer up by its name without wrapper prefixes."
     m = unwrap(model)
     for part in name.split("."):
-        if part not in m._modules: raise LookupError(f"{name} was asked for and is not in the model any more")
+        if part not in m._modules:
+            raise LookupError(printable(f"{name} was asked for and is not in the model any more"))
         m = unwrap(m._modules[part])
     return m
 
@@ -35,14 +37,14 @@ def _new_names(names: Mapping) -> dict:
     if all(isinstance(m, nn.Module) for m in names.values()): return {}  # from `layers`
     for what, new in names.items():
         if not isinstance(new, str):
-            raise TypeError(f"a dict gives new names to layers; that of {what!r} is of type {type(new).__name__}, "
+            raise TypeError(f"a dict gives new names to layers; that of {what!r} is of type {class_name(new)}, "
                             "not a string")
         if "#" in new:
             raise ValueError(f"{{{what!r}: {new!r}}}: # is for the number of a call, and no part of a new name")
     twice = [new for new in names.values() if list(names.values()).count(new) > 1]
     if twice:
         both = " and of ".join(repr(what) for what in names if names[what] == twice[0])
-        raise ValueError(f"{twice[0]!r} is the new name of {both}")
+        raise ValueError(printable(f"{twice[0]!r} is the new name of {both}"))
     return dict(names)
 
 
@@ -84,11 +86,12 @@ class Wanted:
 
     def _rename(self, what, found, number, new):
         if len(found) > 1:
-            some = ", ".join(list(found)[:3])
-            raise ValueError(f"{what!r} fits {len(found)} layers ({some} …), and a new name is for one; give each its "
-                             f"own, in place of {new!r}")
+            some = printable(", ".join(list(found)[:3]))
+            raise ValueError(f"{what!r} fits {len(found)} layers ({some} …), and a new name is for one; give each "
+                             f"its own, in place of {new!r}")
         asked = _of_call(next(iter(found)), number)
-        if asked in self.called: raise ValueError(f"{asked} is given two names, {self.called[asked]!r} and {new!r}")
+        if asked in self.called:
+            raise ValueError(printable(f"{asked} is given two names, {self.called[asked]!r} and {new!r}"))
         self.called[asked] = new
 
     def key(self, asked: str) -> str:
@@ -111,4 +114,5 @@ class Wanted:
     def __repr__(self):
         shown = [(what, what) for what in self.asked()]
         if self.model_output: shown.append(("", "the output"))
-        return ", ".join(f"{text} as {self.called[what]}" if what in self.called else text for what, text in shown)
+        words = (f"{text} as {self.called[what]}" if what in self.called else text for what, text in shown)
+        return printable(", ".join(words))

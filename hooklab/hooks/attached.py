@@ -16,6 +16,7 @@ from torch.nn.modules.module import _WrappedHook  # wraps hooks that run before 
 
 from .group import Begin, End, Enter, Port
 from .layer_hook import LayerHook
+from .names import printable
 from .select import named_layers, not_a_model, unwrap
 
 # %% ../../nbs/lib/hooks/attached.ipynb #47d4ded6
@@ -28,7 +29,8 @@ class Attached(NamedTuple):
     ours: bool # Was it put there by hooklab?
 
     def __repr__(self):
-        return f"{self.layer or '(model)'}: {self.type}, {self.kind}, {self.function}{', hooklab' if self.ours else ''}"
+        ours = ", hooklab" if self.ours else ""
+        return printable(f"{self.layer or '(model)'}: {self.type}, {self.kind}, {self.function}{ours}")
 
 # %% ../../nbs/lib/hooks/attached.ipynb #1c80c50d
 def hooks_on(

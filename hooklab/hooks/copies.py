@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from .names import printable
 from .tree import tensors
 
 # %% ../../nbs/lib/hooks/copies.ipynb #8901b101
@@ -82,7 +83,7 @@ class Live:
 
     def read(self, name):
         if self.versions is not None and self.versions != versions(self.value):
-            warnings.warn(f"{name}: what was stored has been changed in place since; detach=True stores a copy",
-                          HookWarning, stacklevel=4)
+            text = f"{name}: what was stored has been changed in place since; detach=True stores a copy"
+            warnings.warn(printable(text), HookWarning, stacklevel=4)
             self.versions = None  # the warning is given once
         return self.value

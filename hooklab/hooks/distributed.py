@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .names import printable
 from .select import unwrap
 
 # %% ../../nbs/lib/hooks/distributed.ipynb #6ee83999
@@ -40,7 +41,7 @@ class ProcessPlace(NamedTuple):
     mesh: dict[str, int] # Its coordinates, by the name of the dimension
     def __str__(self) -> str:
         where = ", ".join(f"{name} {i}" for name, i in self.mesh.items())
-        return f"rank {self.rank} of {self.world}" + (f" ({where})" if where else "")
+        return printable(f"rank {self.rank} of {self.world}" + (f" ({where})" if where else ""))
 
 
 def place_of(

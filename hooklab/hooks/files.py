@@ -17,6 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
+from .names import printable
+
 try: import fcntl
 except ImportError: fcntl = None  # Windows, where an open file cannot be removed by anybody
 
@@ -91,7 +93,7 @@ def whole_file(
             os.replace(unfinished, target)
     except OSError as e:
         advice = then or WHAT_TO_DO.get(e.errno)
-        raise OSError(e.errno, f"could not write {path} ({e.strerror or e}){f'. {advice}' if advice else ''}") from e
+        raise OSError(e.errno, printable(f"could not write {path} ({e.strerror or e}){f'. {advice}' if advice else ''}")) from e
     finally:
         if unfinished:
             with suppress(OSError): unfinished.unlink()

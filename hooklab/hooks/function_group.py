@@ -14,6 +14,7 @@ from torch import nn
 
 from .copies import HookWarning
 from .function_mode import call_name, wanted_functions
+from .names import printable
 from .running import PlaceGroup, RunningLayer
 from .select import first_few, layers_that_fit, nearest
 
@@ -61,8 +62,8 @@ class FunctionGroup(PlaceGroup):
         "Warn, once, about a call that cannot be looked at. It does not stop the model."
         if self.told: return
         self.told = True
-        warnings.warn(f"{call_name(*where)}: what it was given or returned cannot be looked at, and is left alone "
-                      f"({type(error).__name__}: {error})", HookWarning, stacklevel=5)
+        warnings.warn(printable(f"{call_name(*where)}: what it was given or returned cannot be looked at, and is left "
+                                f"alone ({type(error).__name__}: {error})"), HookWarning, stacklevel=5)
 
     def silent(self, in_context) -> list:
         return list(unseen(self)) if in_context or self.began else []

@@ -22,6 +22,7 @@ from torch.overrides import (
     get_overridable_functions)
 
 from .copies import Live
+from .names import printable
 from .select import nearest
 from .tree import shape_text
 
@@ -35,7 +36,8 @@ def call_of_name(name: str, found: dict[str, Any], which_pass: str) -> Any:
     "What was found of this call; an error that says what there is instead."
     if name in found: return found[name]
     names = nearest(name, list(found)) or list(found)[:5]
-    raise LookupError(f"no call {name!r} in {which_pass} pass" + (f"; there is {', '.join(names)}" if names else ""))
+    near = f"; there is {', '.join(names)}" if names else ""
+    raise LookupError(printable(f"no call {name!r} in {which_pass} pass{near}"))
 
 # %% ../../nbs/lib/hooks/function-mode.ipynb #05f92d02
 class FunctionCall:
@@ -79,7 +81,7 @@ class FunctionCall:
 
     def __repr__(self):
         given = shape_text((*self.inputs, *self.kwargs.values()))
-        return f"{self.name}: {given} to {shape_text(self.output)}"
+        return printable(f"{self.name}: {given} to {shape_text(self.output)}")
 
 # %% ../../nbs/lib/hooks/function-mode.ipynb #6512187c
 GATES = {"has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"}
@@ -270,11 +272,13 @@ def _no_function(x) -> str:
     "The error message for something that is no function of torch."
     if isinstance(x, nn.Module) or isinstance(x, type) and issubclass(x, nn.Module):
         kind = x if isinstance(x, type) else type(x)
-        return f"{kind.__name__} is a kind of layer, not a function; what layers return is kept by hl.hook_outputs"
-    if isinstance(x, str): return f"{x!r} is a text: pass the function itself, such as torch.softmax or F.{x}"
+        name = printable(kind.__name__)
+        return f"{name} is a kind of layer, not a function; what layers return is kept by hl.hook_outputs"
+    if isinstance(x, str):
+        return printable(f"{x!r} is a text: pass the function itself, such as torch.softmax or F.{x}")
     if isinstance(getattr(x, "__self__", None), torch.Tensor):
         return f"this {x.__name__} belongs to one tensor: pass torch.Tensor.{x.__name__}"
-    shown = getattr(x, "__name__", None) or repr(x)
+    shown = printable(getattr(x, "__name__", None) or repr(x))
     if isinstance(x, FunctionType | MethodType):
         return (f"{shown} is a Python function that is not torch's, so its calls cannot be seen; hook the functions of "
                 "torch that it calls")

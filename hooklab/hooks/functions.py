@@ -23,6 +23,7 @@ from .function_group import FunctionGroup, Unseen
 from .function_mode import FunctionCall, FunctionMode, call_of_name, own_work
 from .gradient import GradientCall
 from .keeping import HookGroup, last_given
+from .names import in_lines, printable
 from .running import is_within
 from .tree import map_tensors, shape_text, tensors
 
@@ -83,8 +84,9 @@ def kept_result(group: "CallGroup", call: FunctionCall, given: tuple) -> Any:
     before = versions(given)
     value = group.f(call)
     if before != versions(given):
-        warnings.warn(f"{call.name}: the function of hook_calls changed a tensor in place although it was only to look "
-                      "at it, and the model goes on with the changed one; work on a copy, or use edit_calls",
+        warnings.warn(printable(f"{call.name}: the function of hook_calls changed a tensor in place although it was "
+                                "only to look at it, and the model goes on with the changed one; work on a copy, or "
+                                "use edit_calls"),
                       HookWarning, stacklevel=6)
     if value is not call: return group.copies.own(value, given)
     parts = [group.shown(part, own=True) for part in (call.inputs, call.kwargs, call.output)]
@@ -187,7 +189,7 @@ class CallHooks:
 
     def __repr__(self):
         kept = [k.value if k.value is k.call else f"{k.call.name}: {shape_text(k.read())}" for k in self.group.kept]
-        return "\n".join(map(str, kept)) or f"hook_calls of {', '.join(self.group.wanted)}: nothing yet"
+        return in_lines(kept) or f"hook_calls of {', '.join(self.group.wanted)}: nothing yet"
 
 # %% ../../nbs/lib/hooks/functions.ipynb #7b036e10
 def hook_calls(

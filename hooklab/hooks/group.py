@@ -18,6 +18,7 @@ from torch import nn
 from .books import register
 from .copies import HookWarning
 from .distributed import running_microbatch
+from .names import printable
 from .select import first_few, not_a_model, refuse_opaque
 
 # %% ../../nbs/lib/hooks/group.ipynb #0b60546d
@@ -108,7 +109,7 @@ class Group:
 
     def __init__(self, kind, f=None, root=None, *, with_kwargs=False, prepend=False, always_call=False):
         if f is not None and not callable(f):
-            raise TypeError(f"what {kind} calls must be a function, not a {type(f).__name__}")
+            raise TypeError(printable(f"what {kind} calls must be a function, not a {type(f).__name__}"))
         if root is not None and not isinstance(root, nn.Module): raise TypeError(not_a_model(root))
         if root is not None: refuse_opaque(root)
         self.root, self.rooted = root, root is not None  # compiled code must not touch the model, so it asks `rooted`
@@ -166,7 +167,7 @@ class Group:
         for h in self.hooks: h.detach()
         self.detach_root()
         self.let_go()
-        if message: warnings.warn(message, HookWarning, stacklevel=4)
+        if message: warnings.warn(printable(message), HookWarning, stacklevel=4)
 
     def remove(self): self.close(report=sys.exc_info()[0] is None) # Remove the hooks from their layers
 
@@ -198,8 +199,9 @@ def _let_compiled_code_see_hooks():
 
 def none_ran(names: list[str]) -> str:
     "The message for a model that ran without calling any of the layers that have hooks."
-    return (f"the model ran, but none of its layers did ({first_few(names)}): a layer can be skipped, and a CUDA graph "
-            "or a model compiled ahead of time replays without its layers")
+    some = printable(first_few(names))
+    return (f"the model ran, but none of its layers did ({some}): a layer can be skipped, and a CUDA graph or a model "
+            "compiled ahead of time replays without its layers")
 
 
 def _silence(silent: list) -> str:

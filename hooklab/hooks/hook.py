@@ -18,6 +18,7 @@ from .copies import HookWarning, Live, own_copy, versions
 from .group import Group
 from .keeping import HookGroup, last_given
 from .layer_hook import GradientHook, check_layers
+from .names import class_name, printable
 from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, runs, without_scripted
 from .tree import map_tensors, shape_text
 
@@ -129,8 +130,9 @@ class Hook(GradientHook):
         except Exception as e: return self.left_alone(e)
         value = g.f(module, *shown)
         if before != versions(given):
-            warnings.warn(f"the hook function of {self.name} changed a tensor in place although it was only to look at "
-                          "it, and the model goes on with the changed tensor; work on a copy, or use edit_output",
+            warnings.warn(printable(f"the hook function of {self.name} changed a tensor in place although it was only "
+                                    "to look at it, and the model goes on with the changed tensor; work on a copy, or "
+                                    "use edit_output"),
                           HookWarning, stacklevel=4)
         if self.removed: return None  # its own function removed it
         try: return g.own(value, given)
@@ -162,7 +164,7 @@ class Hook(GradientHook):
         seen = shape_text(getattr(self._calls[-1], "value", self._calls[-1])) if self._calls else "nothing yet"
         if self.removed and not self._calls: seen = "nothing stored"
         removed = ["removed"] if self.removed else []
-        return f"Hook {self.name or '(model)'}: {', '.join([self.layer_type, self.group.kind, *removed, calls, seen])}"
+        return printable(f"Hook {self.name or '(model)'}: {', '.join([self.layer_type, self.group.kind, *removed, calls, seen])}")
 
 # %% ../../nbs/lib/hooks/hook.ipynb #99e97e18
 class MemberHook(Hook):
@@ -250,7 +252,8 @@ class Hooks:
         for h in self.hooks:
             if h.name == which: return h
         names = [h.name for h in self.hooks]
-        raise LookupError(f"no hook on {which!r}; there are hooks on {', '.join(nearest(which, names) or names[:5])}")
+        raise LookupError(printable(f"no hook on {which!r}; there are hooks on "
+                                    f"{', '.join(nearest(which, names) or names[:5])}"))
 
     def __deepcopy__(self, memo): return _removed_hooks([h.name for h in self.hooks])
     def __reduce__(self): return _removed_hooks, ([h.name for h in self.hooks],)
@@ -282,7 +285,7 @@ def _named(ms, names, root) -> list[tuple[str, nn.Module]]:
         return list(layers(ms, *what).items()) if what else []
     if isinstance(ms, Mapping | nn.ModuleDict): return list(ms.items())
     if isinstance(ms, nn.Module) and not isinstance(ms, Iterable):
-        raise TypeError(f"which layers of this {type(ms).__name__}? Hooks(model, f, names=\"*\") takes all of them; "
+        raise TypeError(f"which layers of this {class_name(ms)}? Hooks(model, f, names=\"*\") takes all of them; "
                         "Hook(layer, f) hooks one")
     if not isinstance(ms, Iterable): raise TypeError(not_a_model(ms))
     if isinstance(ms, nn.Module): return list(without_scripted(ms._modules).items())  # a Sequential may name its items
@@ -291,7 +294,7 @@ def _named(ms, names, root) -> list[tuple[str, nn.Module]]:
     known = {id(m): name for name, m in reversed(named_layers(root))}
     for m in ms:
         if id(m) in known: continue
-        raise ValueError(f"a {type(m).__name__} among the layers is not a part of the model that was given as root")
+        raise ValueError(f"a {class_name(m)} among the layers is not a part of the model that was given as root")
     return [(known[id(m)], m) for m in ms]
 
 # %% ../../nbs/lib/hooks/hook.ipynb #2ab83561

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .copies import Live, gathered, own_copy, shares_memory, stands_for_many
 from .group import Group
+from .names import class_name
 from .tree import map_tensors, tensors
 
 # %% ../../nbs/lib/hooks/keeping.ipynb #d246a9e8
@@ -32,7 +33,7 @@ class HookGroup(Group):
         kind = kind or ("forward" if is_forward else "backward")
         if kind not in KINDS: raise ValueError(f"kind={kind!r} is not one of {', '.join(KINDS)}")
         if not callable(f):
-            raise TypeError(f"hook_func must be a function of (layer, inputs, output), got {type(f).__name__}")
+            raise TypeError(f"hook_func must be a function of (layer, inputs, output), got {class_name(f)}")
         if keep is not None and keep < 1: raise ValueError(f"keep={keep}: how many calls to keep must be at least 1")
         super().__init__(kind, f, root, **options)
         if "always_call" in self.options and kind != "forward":

@@ -19,6 +19,7 @@ from .books import register
 from .copies import HookWarning
 from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, LookAlways, Replace, has_compiled
+from .names import printable
 from .select import not_a_model, refuse_scripted, runs
 from .tree import tensors
 
@@ -101,8 +102,8 @@ class LayerHook:
         "For subclasses: warn, once, about something that cannot be looked at. It does not stop the model."
         if self.told: return
         self.told = True
-        warnings.warn(f"{self.name}: what it was given or returned cannot be looked at, and is left alone "
-                      f"({type(error).__name__}: {error})", HookWarning, stacklevel=5)
+        warnings.warn(printable(f"{self.name}: what it was given or returned cannot be looked at, and is left alone "
+                                f"({type(error).__name__}: {error})"), HookWarning, stacklevel=5)
 
 # %% ../../nbs/lib/hooks/layer-hook.ipynb #88682d28
 def _removed(name: str) -> LayerHook:
@@ -194,11 +195,11 @@ def check_layers(named: list[tuple[str, nn.Module]]):
     first = {}
     for name, m in named: first.setdefault(type(m), (name, m))  # a model has many layers of few types
     for name, m in first.values():
-        if not isinstance(m, nn.Module): raise TypeError(f"{name}: {not_a_model(m)}")
+        if not isinstance(m, nn.Module): raise TypeError(printable(f"{name}: {not_a_model(m)}"))
         refuse_scripted(m, name)
         if runs(m): continue
-        raise TypeError(f"{name}: a {type(m).__name__} has no forward of its own and is never called; "
-                        "hook the layers in it")
+        raise TypeError(printable(f"{name}: a {type(m).__name__} has no forward of its own and is never called; "
+                                  "hook the layers in it"))
     if len({m for _, m in named}) == len(named): return
     name, again = next((n, o) for i, (o, m) in enumerate(named) for n, other in named[:i] if other is m)
-    raise ValueError(f"{name} and {again} are the same layer; hook it once and read its calls")
+    raise ValueError(printable(f"{name} and {again} are the same layer; hook it once and read its calls"))

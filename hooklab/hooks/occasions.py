@@ -25,6 +25,7 @@ from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, Port, has_compiled
 from .hook import Hook, MemberHook
 from .keeping import HookGroup
+from .names import class_name, printable
 from .select import not_a_model
 from .tree import shape_text, tensors
 
@@ -54,7 +55,7 @@ class Occasion(Port):
 class OccasionHook(MemberHook):
     "Calls its function on an occasion that may or may not come."
     def __init__(self, owner, f, kind, where):
-        if not callable(f): raise TypeError(f"a {kind} hook calls a function, not a {type(f).__name__}")
+        if not callable(f): raise TypeError(printable(f"a {kind} hook calls a function, not a {type(f).__name__}"))
         name = "(model)" if isinstance(owner, nn.Module) else type(owner).__name__
         super().__init__(name, owner, Group(kind, f))
         self.where = where
@@ -70,7 +71,7 @@ class OccasionHook(MemberHook):
         super().detach()
         self.where = None
 
-    def __repr__(self): return f"Hook {self.layer_type}: {self.group.kind}, {self.state}"
+    def __repr__(self): return f"Hook {printable(self.layer_type)}: {self.group.kind}, {self.state}"
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #e42acbbc
 def step_hook(
@@ -98,7 +99,7 @@ def innermost(
         inside = [part for x in layer for part in _parts_of(x)]
         layer = [x for i, x in enumerate(inside) if not any(x is other for other in seen + inside[:i])]
     raise TypeError("expected a torch optimizer, or an object with one as its .optimizer, "
-                    f"got a {type(optimizer).__name__}")
+                    f"got a {class_name(optimizer)}")
 
 
 def _parts_of(x):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .books import in_books
 from .group import End
 from .hook import Hooks
+from .names import class_name
 from .select import is_sharded, layers_that_fit, named_layers, not_a_model, unwrap
 from .tensor import TensorGroup, TensorHook, hooks_of
 
@@ -106,6 +107,6 @@ def parameter_hooks(
         raise TypeError("the model is scripted and takes no hooks; hook the model it was made from")
     group = ParameterGroup(root, names, f, kind, quiet)
     if not (found := group.found()):
-        raise ValueError(f"none of the parameters asked for in this {type(root).__name__} is trained: "
+        raise ValueError(f"none of the parameters asked for in this {class_name(root)} is trained: "
                          "no gradient will come")
     return hooks_of(group, group.make(found))

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from .copies import HookWarning
+from .names import class_name, printable
 
 # %% ../../nbs/lib/hooks/select.ipynb #18e173d2
 _wrapped_as = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module",
@@ -123,7 +124,8 @@ def _test(what) -> Callable[[str, nn.Module], bool]:
     if callable(what) and not isinstance(what, nn.Module): return what
     # The repr of a model has many lines, so its class stands for it.
     given = f"a layer ({type(what).__name__})" if isinstance(what, nn.Module) else repr(what)
-    raise TypeError(f"layers are asked for by name, pattern, type or a function of (name, layer), not by {given}")
+    raise TypeError("layers are asked for by name, pattern, type or a function of (name, layer), "
+                    f"not by {printable(given)}")
 
 # %% ../../nbs/lib/hooks/select.ipynb #d409bbda
 def nearest(
@@ -141,13 +143,13 @@ def _no_layer(what, named, model) -> str:
     else: close = nearest(what, names) if isinstance(what, str) else []
     hint = f"; it has {', '.join(close)}" if close else f"; `layers(model)` lists its {len(names)} layers"
     asked = what.__name__ if isinstance(what, type) else repr(what)
-    return f"no layer of this {type(unwrap(model)).__name__} fits {asked}{hint}"
+    return printable(f"no layer of this {type(unwrap(model)).__name__} fits {asked}{hint}")
 
 
 def not_a_model(x) -> str:
     "The error message for something that was passed in place of a model."
     hint = " (pass its .model)" if isinstance(getattr(x, "model", None), nn.Module) else ""
-    return f"expected a torch.nn.Module, got {type(x).__name__}{hint}"
+    return f"expected a torch.nn.Module, got {class_name(x)}{hint}"
 
 # %% ../../nbs/lib/hooks/select.ipynb #b97ecf77
 def first_few(names: list[str], most: int = 5) -> str:
@@ -206,7 +208,7 @@ def forward_source(
     if is_scripted(m): return m.code
     try: return textwrap.dedent(inspect.getsource(m.forward))
     except (OSError, TypeError) as e:
-        raise LookupError(f"the source of {type(m).__name__}.forward is not in a file that Python can read") from e
+        raise LookupError(f"the source of {class_name(m)}.forward is not in a file that Python can read") from e
 
 # %% ../../nbs/lib/hooks/select.ipynb #1d973ca8
 def is_sharded(

@@ -18,6 +18,7 @@ from torch import Tensor
 from .copies import HookWarning, own_copy
 from .group import Group, Port
 from .hook import Hooks, MemberHook
+from .names import class_name, printable
 from .tree import shape_text
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #c992ae17
@@ -32,7 +33,7 @@ class TensorGroup(Group):
     "Tensor hooks that were made together."
     def __init__(self, f, kind, quiet=False):
         if f is not None and not callable(f):
-            raise TypeError(f"a hook on a tensor calls a function with the gradient, not a {type(f).__name__}")
+            raise TypeError(f"a hook on a tensor calls a function with the gradient, not a {class_name(f)}")
         super().__init__(kind, f or own_copy)
         self.keeps, self.quiet = f is None, quiet
 
@@ -47,7 +48,7 @@ class TensorHook(MemberHook):
 
     def __init__(self, t: Tensor, group: TensorGroup, name: str | None = None):
         if not isinstance(t, Tensor):
-            raise TypeError(f"expected a tensor, got a {type(t).__name__}; "
+            raise TypeError(f"expected a tensor, got a {class_name(t)}; "
                             "for a layer there is Hook(layer, f, is_forward=False)")
         super().__init__(name or f"{type(t).__name__} {shape_text(t)}", None, group)
         self.tensor, self.had_grad = weakref.ref(t), t.is_leaf and t.grad is not None
@@ -55,11 +56,11 @@ class TensorHook(MemberHook):
     def register(self) -> list:
         t, accumulated = self.tensor(), self.group.kind == "post_accumulate"
         if not t.requires_grad:
-            raise ValueError(f"{self.name} needs no gradient, so none will come: call t.requires_grad_() before it is "
-                             "used, and not under torch.no_grad()")
+            raise ValueError(printable(f"{self.name} needs no gradient, so none will come: call t.requires_grad_() "
+                                       "before it is used, and not under torch.no_grad()"))
         if accumulated and t.grad_fn is not None:
-            raise ValueError(f"{self.name} was computed from others, so nothing is accumulated in it: "
-                             "tensor_hook sees its gradient")
+            raise ValueError(printable(f"{self.name} was computed from others, so nothing is accumulated in it: "
+                                       "tensor_hook sees its gradient"))
         return [(t.register_post_accumulate_grad_hook if accumulated else t.register_hook)(OnTensor(self))]
 
     def given(self, t):
@@ -77,11 +78,11 @@ class TensorHook(MemberHook):
         if new is None:
             if mine._version != version: _warn_unreturned(self.name)
         elif not isinstance(new, Tensor):
-            raise TypeError(f"the function on {self.name} returned a {type(new).__name__}; it must return None, or a "
-                            "gradient that replaces the one it got")
+            raise TypeError(printable(f"the function on {self.name} returned a {type(new).__name__}; it must return "
+                                      "None, or a gradient that replaces the one it got"))
         elif _looks(new) != _looks(g):
-            raise ValueError(f"the function on {self.name} must return a gradient like the one it got, {_looks(g)}; "
-                             f"this is {_looks(new)}")
+            raise ValueError(printable(f"the function on {self.name} must return a gradient like the one it got, "
+                                       f"{_looks(g)}; this is {_looks(new)}"))
         return new
 
     def _call(self, given): return self.group.f(given)
@@ -100,7 +101,7 @@ class TensorHook(MemberHook):
                                      "does the loss depend on it?)")
 
     def __repr__(self):
-        return f"{type(self).__name__} {self.name}: {self.group.kind}, {self.state}"
+        return printable(f"{type(self).__name__} {self.name}: {self.group.kind}, {self.state}")
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #6b2c895e
 def _on_one(t: Tensor, group: TensorGroup, name: str | None) -> TensorHook:
@@ -113,8 +114,8 @@ def _looks(t: Tensor) -> str: return f"{shape_text(t)} {t.dtype} {t.layout} on {
 
 
 def _warn_unreturned(name):
-    warnings.warn(f"the function on {name} changed its gradient in place and did not return it, so the change had no "
-                  "effect; return the gradient", HookWarning, stacklevel=4)
+    warnings.warn(printable(f"the function on {name} changed its gradient in place and did not return it, so the "
+                            "change had no effect; return the gradient"), HookWarning, stacklevel=4)
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #4d82eb69
 def tensor_hook(

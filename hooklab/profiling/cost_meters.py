@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..hooks.group import Group
 from ..hooks.layer_hook import LayerHook, listen
+from ..hooks.names import printable
 from ..hooks.tree import map_tensors, shape_text, tensors
 from ..hooks.undisturbed import put_aside
 
@@ -78,9 +79,10 @@ class Turns(Group):
     def explain(self, e: Exception):
         "Say where in the step `e` was raised."
         direction, path = self.now
-        if self.raised_in: e.add_note(f"raised in {self.raised_in}, on the way forward")
+        if self.raised_in: e.add_note(printable(f"raised in {self.raised_in}, on the way forward"))
         elif direction == "loss": e.add_note("raised in the loss")
-        elif direction == "backward": e.add_note(f"raised in {path[-1] if path else 'the loss'}, on the way backward")
+        elif direction == "backward": e.add_note(printable(f"raised in {path[-1] if path else 'the loss'}, on the way "
+                                                           "backward"))
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #e03a33e4
 def tell_turns(
@@ -135,7 +137,7 @@ class Step(nn.Module):
         total = self.loss(out)
         if not isinstance(total, Tensor) or total.numel() != 1:
             got = shape_text(total) if isinstance(total, Tensor) else type(total).__name__
-            raise TypeError(f"loss= must return a tensor of one number, got {got}")
+            raise TypeError(printable(f"loss= must return a tensor of one number, got {got}"))
         if not total.requires_grad:
             why = "nothing in the output needs gradients" if torch.is_grad_enabled() else "gradients are switched off"
             self.notes.append(f"forward only: {why}")

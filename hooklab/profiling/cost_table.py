@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ..drawing import axes_for, say_instead, shortened
+from ..drawing import PLAIN, axes_for, say_instead, shortened
+from ..hooks.names import printable
 from ..hooks.select import nearest
 from .columns import with_prefix
 from .cost_meters import Memory
@@ -79,12 +80,13 @@ class Costs:
         for row in self.rows:
             if row.name == name: return row
         names = [row.name for row in self.rows]
-        raise LookupError(f"no layer is called {name!r}; there are {', '.join(nearest(name, names) or names[:5])}")
+        raise LookupError(printable(f"no layer is called {name!r}; there are "
+                                    f"{', '.join(nearest(name, names) or names[:5])}"))
 
     def __repr__(self):
         whole = (self.rows[0].forward or 0) + (self.rows[0].backward or 0)
         lines = [("", "calls", "forward", "backward", "share", "saved", "peak")]
-        for r, label in zip(self.rows, labels(self.rows)):
+        for r, label in zip(self.rows, map(printable, labels(self.rows))):
             share = f"{((r.forward or 0) + (r.backward or 0))/whole:.0%}" if whole else "-"
             peak = max((p for p in (r.forward_peak, r.backward_peak) if p is not None), default=None)
             numbers = str(r.calls), in_ms(r.forward), in_ms(r.backward), share, in_bytes(r.saved), in_bytes(peak)
@@ -120,7 +122,7 @@ class Costs:
             height = .76/len(series)
             ys = np.arange(len(shown)) + height*(i - (len(series) - 1)/2)
             ax.barh(ys, [values[i]/size for values in shown.values()], height, color=COLOURS[way], label=way)
-        ax.set_yticks(range(len(shown)), [shortened(name, 40) for name in shown], fontsize="small")
+        ax.set_yticks(range(len(shown)), [shortened(name, 40) for name in shown], fontsize="small", **PLAIN)
         left_out = len(bars) - len(shown)
         not_shown = f"; {left_out} smaller ones are left out" if left_out else ""
         ax.set(ylim=(len(shown) - .4, -.6), xlabel=f"{label}, {unit}{not_shown}")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..hooks.group import has_compiled
+from ..hooks.names import class_name
 from ..hooks.running import compiled_parts
 from ..hooks.select import is_sharded, layers, not_a_model, refuse_opaque, unwrap
 from ..hooks.tree import tensors
@@ -41,7 +42,7 @@ def cost(
     model = unwrap(model)
     own = [*model.parameters(), *model.buffers()]
     if any(map(is_lazy, own)):
-        raise ValueError(f"{type(model).__name__} has lazy layers, which the first run would change for good; "
+        raise ValueError(f"{class_name(model)} has lazy layers, which the first run would change for good; "
                          "run it once before")
     devices = {t.device for t in [*own, *tensors([args, kwargs])]} - {torch.device("cpu")}
     meta, named = torch.device("meta") in devices, {"(model)": model} | layers(model)

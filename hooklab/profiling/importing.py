@@ -12,12 +12,14 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
+from hooklab.hooks.names import printable
+
 # %% ../../nbs/lib/profiling/importing.ipynb #4b157417
 def in_one_line(error: Exception) -> str:
     "The kind of an error, its first line, and the layer that it happened in."
     message = str(error).strip().partition("\n")[0].rstrip(".")
     where = "".join(getattr(error, "__notes__", [])).strip().partition(". The table")[0]
-    return f"{type(error).__name__}: {message}. {where}" if where else f"{type(error).__name__}: {message}"
+    return printable(f"{type(error).__name__}: {message}" + (f". {where}" if where else ""))
 
 # %% ../../nbs/lib/profiling/importing.ipynb #69035aff
 def importable(spec: str) -> Any:
@@ -27,12 +29,12 @@ def importable(spec: str) -> Any:
     try: found = import_module(module)
     except ModuleNotFoundError as e:
         importer = "" if e.name in module else f", which {module} imports"
-        raise LookupError(f"there is no module {e.name!r}{importer}") from e
-    except Exception as e: raise LookupError(f"importing {module} failed with {in_one_line(e)}") from e
+        raise LookupError(printable(f"there is no module {e.name!r}{importer}")) from e
+    except Exception as e: raise LookupError(printable(f"importing {module} failed with {in_one_line(e)}")) from e
     for part in name.split("."):
         if not hasattr(found, part):
             near = get_close_matches(part, dir(found), n=3)
             instead = f"; there is {', '.join(near)}" if near else ""
-            raise LookupError(f"there is no {part!r} in {module}{instead}")
+            raise LookupError(printable(f"there is no {part!r} in {module}{instead}"))
         found = getattr(found, part)
     return found

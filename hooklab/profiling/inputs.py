@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..hooks.group import Port
+from ..hooks.names import class_name, printable
 from ..hooks.select import runs
 from ..hooks.tree import map_tensors
 from ..hooks.undisturbed import own_tensors
@@ -81,7 +82,7 @@ def meant_as_size(model: nn.Module, args: tuple) -> str | None:
     sizes = [_with_batch(model, tuple(size)) for size in sizes]
     shown = sizes[0] if len(sizes) == 1 else sizes
     given = ", ".join(map(repr, args))
-    return (f"a {type(model).__name__} was called with {given}, which it cannot take; if this is the size of an input, "
+    return (f"a {class_name(model)} was called with {given}, which it cannot take; if this is the size of an input, "
             f"write summary(model, input_size={shown}), with the batch in front")
 
 
@@ -141,7 +142,7 @@ def learner_inputs(
     "What a learner calls its model with."
     if not isinstance(getattr(learn, "model", None), nn.Module):
         instead = "; for a model, write summary(model, inputs)" if isinstance(learn, nn.Module) else ""
-        raise TypeError(f"expected a learner with its .model, got {type(learn).__name__}{instead}")
+        raise TypeError(printable(f"expected a learner with its .model, got {type(learn).__name__}{instead}"))
     batch, n = xb, len(xb)
     if not xb:
         batch = first_batch(learn.dls.train)

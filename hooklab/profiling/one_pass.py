@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from ..hooks.names import in_lines, printable
 from ..hooks.select import first_few, runs
 from ..hooks.tree import tensors
 from ..hooks.undisturbed import own_tensors
@@ -146,5 +147,5 @@ def _explain(error: Exception, walk: Walk, rows: list[Row], title: str, columns:
     done = rows[:rows.index(row) + 1]
     where = f"{row.name} ({row.type})" if row.name else f"the forward of {row.type} itself"
     got = f", which got {shapes_text(row.input)}" if row.input is not None else ""
-    table = "\n".join([title, *text_table(done, chosen(columns, done), None, None)])
-    error.add_note(f"\nIt happened in {where}{got}. The table up to there:\n\n{table}")
+    table = in_lines([title, *text_table(done, chosen(columns, done), None, None)])
+    error.add_note(f"\nIt happened in {printable(where + got)}. The table up to there:\n\n{table}")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..hooks.hook import Hooks
+from ..hooks.names import class_name, printable
 from ..hooks.select import not_a_model, outermost, refuse_opaque, unwrap
 from ..hooks.tree import map_tensors
 from ..hooks.undisturbed import run_undisturbed
@@ -48,7 +49,7 @@ def first_layer(
     refuse_opaque(m)
     for layer in unwrap(m).modules():
         if isinstance(layer, SIZED): return layer
-    raise ValueError(f"no layer of this {type(unwrap(m)).__name__} tells what it takes (a convolution, Linear, "
+    raise ValueError(f"no layer of this {class_name(unwrap(m))} tells what it takes (a convolution, Linear, "
                      "Embedding, LSTM … would); give the model an input of your own")
 
 # %% ../../nbs/lib/profiling/shapes.ipynb #54bd188c
@@ -58,13 +59,13 @@ def in_channels(
     "How many channels the first layer with weights takes."
     first = first_layer(m)
     if isinstance(first, nn.Embedding | nn.EmbeddingBag):
-        raise ValueError(f"{type(unwrap(m)).__name__} begins with an {type(first).__name__}, which takes whole numbers "
+        raise ValueError(f"{class_name(unwrap(m))} begins with an {class_name(first)}, which takes whole numbers "
                          "and no channels")
     for name in ("in_channels", "in_features", "in1_features", "input_size", "embed_dim"):
         if not hasattr(first, name): continue
         n = getattr(first, name)
         if n: return n
-        raise ValueError(f"{type(first).__name__} is lazy: it takes any number of channels, and keeps to that of its "
+        raise ValueError(f"{class_name(first)} is lazy: it takes any number of channels, and keeps to that of its "
                          "first input")
 
 # %% ../../nbs/lib/profiling/shapes.ipynb #e3b8af8b
@@ -133,4 +134,4 @@ def num_features_model(
 def _channels(shape) -> int:
     if shape is None: raise ValueError("the last child does not run")
     if isinstance(shape, list) and all(isinstance(n, int) for n in shape): return shape[1]
-    raise ValueError(f"the last child returns several tensors: {shape}")
+    raise ValueError(printable(f"the last child returns several tensors: {shape}"))

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from html import escape
 from shutil import get_terminal_size
 
+from hooklab.drawing import for_xml
+from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
 from hooklab.profiling.columns import COLUMNS, Row, chosen, with_prefix
 
@@ -18,7 +20,7 @@ from hooklab.profiling.columns import COLUMNS, Row, chosen, with_prefix
 def text_table(rows: list[Row], columns: list[str], depth: int | None, n: int | None) -> list[str]:
     "Lines of a table, `n` characters wide, with two spaces for each level."
     shown = [row for row in rows if depth is None or row.depth <= depth]
-    cells = [[COLUMNS[column].text(row) for column in columns] for row in shown]
+    cells = [[printable(COLUMNS[column].text(row)) for column in columns] for row in shown]
     for line, row in zip(cells, shown): line[0] = "  "*row.depth + line[0]
     cells.insert(0, [COLUMNS[column].title for column in columns])
     widths = _widths(cells, columns, n or get_terminal_size().columns)
@@ -139,7 +141,7 @@ class Totals:
         for row in self.rows:
             if row.name == name: return row
         some = ", ".join(row.name for row in self.rows[1:6])
-        raise LookupError(f"no layer {name!r} in this summary; its rows are {some} …")
+        raise LookupError(printable(f"no layer {name!r} in this summary; its rows are {some} …"))
 
     def parameters_text(self) -> str:
         "How many numbers are in the parameters, and how many of them are trained."
@@ -188,7 +190,7 @@ class Summary(Totals):
     ) -> str: # Lines
         "The table for a terminal or a file."
         columns = self.columns if columns is None else chosen(columns, self.rows)
-        return "\n".join([self.title, *text_table(self.rows, columns, depth, n), "", *self.totals()])
+        return in_lines([self.title, *text_table(self.rows, columns, depth, n), "", *self.totals()])
 
     def json(self) -> str:
         "Everything that is known, as JSON."
@@ -199,4 +201,4 @@ class Summary(Totals):
 
     def _repr_html_(self):
         table = html_table(self.rows, self.columns, self.depth)
-        return f"<p>{self.title}</p>{table}<p>{'<br>'.join(self.totals())}</p>"
+        return for_xml(f"<p>{escape(self.title)}</p>{table}<p>{'<br>'.join(map(escape, self.totals()))}</p>")

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ..hooks.copies import HookWarning
+from ..hooks.names import class_name
 from ..hooks.select import not_a_model
 from .autosave import Autosave
 from .live import LivePlot
@@ -225,4 +226,4 @@ class ActivationStats(StepRecorder):
 
     def __repr__(self):
         recording = ", recording" if self.meters else ""
-        return f"{type(self).__name__}: {self.history!r}{self.from_where}{recording}"
+        return f"{class_name(self)}: {self.history!r}{self.from_where}{recording}"

@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 from ..drawing import as_png, in_jupyter
+from ..hooks.names import printable
 from .records.plots import overview
 
 # %% ../../nbs/lib/stats/live.ipynb #ede03eba
@@ -43,7 +44,7 @@ class LivePlot:
             else: self.handle.update(image)
         except Exception as e:
             self.on = False
-            reason = f"{type(e).__name__}: {e}"
+            reason = printable(f"{type(e).__name__}: {e}")
             warnings.warn(f"the live figure could not be drawn and has been given up: {reason}", stacklevel=2)
         now = time.monotonic()
         self.due = now + max(self.every_seconds, (now - begun)/self.share)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..drawing import as_png, height_for, thinned
+from ..drawing import as_png, for_xml, height_for, thinned
 from ..hooks.files import write_file
 from .diagnosing.diagnosis import Diagnosis, diagnose
 from .diagnosing.findings import Finding, as_html
@@ -128,7 +128,7 @@ def write_page(
 ) -> Path: # The file
     "Write the page about a run, as `ActivationStats.report` does."
     path = Path(path)
-    write_file(path, whole_page(stats, title).encode())
+    write_file(path, for_xml(whole_page(stats, title)).encode())
     return path
 
 # %% ../../nbs/lib/stats/page.ipynb #646c666f

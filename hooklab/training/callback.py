@@ -18,6 +18,7 @@ from typing import Any
 from torch import nn
 
 from ..hooks.hook import Hooks
+from ..hooks.names import class_name, printable
 from ..hooks.select import layers, leaves, named_layers, unwrap
 
 # %% ../../nbs/lib/training/callback.ipynb #1cc0005a
@@ -92,16 +93,16 @@ class Callback:
 
     def __getattr__(self, name):
         if name.startswith("__") or self.learn is None:
-            raise AttributeError(f"{type(self).__name__} has no {name!r}, and no learner that could have it")
+            raise AttributeError(f"{class_name(self)} has no {name!r}, and no learner that could have it")
         return getattr(self.learn, name)
 
     def __setattr__(self, name, value):
         if self.learn is not None and name in vars(self.learn) and not isinstance(vars(self.learn)[name], Callback):
             instead = f"to change it there, write self.learn.{name} = …"
-            warnings.warn(f"this hides the learner's {name} from {self!r}; {instead}", stacklevel=2)
+            warnings.warn(printable(f"this hides the learner's {name} from {self!r}; {instead}"), stacklevel=2)
         super().__setattr__(name, value)
 
-    def __repr__(self): return type(self).__name__
+    def __repr__(self): return class_name(self)
 
 # %% ../../nbs/lib/training/callback.ipynb #6b784d88
 FITTING = "fit", "validate", "get_preds"
@@ -140,7 +141,7 @@ class OnLayers(Callback):
             raise TypeError(f"{self!r} finds its learner by itself: Learner(…, cbs={self!r}(…)), "
                             f"or learn.fit(1, cbs={self!r}(…))")
         if isinstance(modules, nn.Module) and not isinstance(modules, Iterable):
-            raise TypeError(f"which layers of this {type(modules).__name__}? {self!r}([layer]) hooks one, "
+            raise TypeError(f"which layers of this {class_name(modules)}? {self!r}([layer]) hooks one, "
                             f"{self!r}(\"*\") takes all of the model")
         self.modules, self.include_paramless = modules, include_paramless
 
@@ -164,7 +165,7 @@ class OnLayers(Callback):
         found = dict(wanted) if isinstance(wanted, Mapping) else {known.get(id(m)): m for m in wanted}
         for m in found.values():
             if id(m) in known: continue
-            raise ValueError(f"a {type(m).__name__} among the modules is not in the model that is trained; "
+            raise ValueError(f"a {class_name(m)} among the modules is not in the model that is trained; "
                              "names find the layers of any model")
         return found
 
@@ -173,7 +174,7 @@ class OnLayers(Callback):
         if not self.include_paramless:
             found = {name: m for name, m in found.items() if any(True for _ in m.parameters())}
         if found: return found
-        raise ValueError(f"no layer of this {type(model).__name__} has parameters; include_paramless=True takes those "
+        raise ValueError(f"no layer of this {class_name(model)} has parameters; include_paramless=True takes those "
                          "without too")
 
 # %% ../../nbs/lib/training/callback.ipynb #31fa7c91

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..hooks.names import class_name
 from ..hooks.select import not_a_model
 from ..profiling.summaries import Summary, module_summary
 from .callback import Callback
@@ -61,7 +62,7 @@ class Learner(Fits):
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
         if not hasattr(dls, "train"):
             if not isinstance(dls, tuple):
-                raise TypeError(f"dls is a pair (train, valid) or DataLoaders(train), not a {type(dls).__name__}")
+                raise TypeError(f"dls is a pair (train, valid) or DataLoaders(train), not a {class_name(dls)}")
             dls = DataLoaders(*dls)
         super().__init__()
         self.dls, self.model, self.loss_func, self.opt_func, self.lr = dls, model, loss_func, opt_func, lr

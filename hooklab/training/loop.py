@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hooklab.hooks.names import printable
 from hooklab.hooks.tree import map_tensors
 from hooklab.hooks.undisturbed import modes_kept
 from hooklab.training.callback import (
@@ -52,7 +53,7 @@ class Fits:
         if isinstance(cb, type): cb = cb()
         if cb in self.cbs: return
         if hasattr(self, cb.name) and getattr(self, cb.name) not in self.cbs:
-            raise ValueError(f"a learner has a {cb.name} already; rename {cb!r}")
+            raise ValueError(printable(f"a learner has a {cb.name} already; rename {cb!r}"))
         if cb.learn is not None: cb.learn.remove_cb(cb)
         cb.learn = self
         setattr(self, cb.name, cb)

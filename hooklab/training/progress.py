@@ -12,6 +12,7 @@ import torch
 from tqdm import tqdm
 
 from ..hooks.attached import name_of
+from ..hooks.names import printable
 from ..hooks.tree import tensors
 from .callback import Callback
 
@@ -72,6 +73,7 @@ class Recorder(Callback):
 # %% ../../nbs/lib/training/progress.ipynb #7d41f0aa
 def _floats(seen): return torch.stack([value for value, _ in seen]).tolist() if seen else []
 def _line(cells):
+    cells = [printable(c) if isinstance(c, str) else c for c in cells]
     widths = (12 if i else 5 for i in range(len(cells)))
     return "".join(f"{c:>12.6f}" if isinstance(c, float) else f"{c:>{width}}" for c, width in zip(cells, widths))
 

@@ -28,6 +28,7 @@ from .second_look import second_look
 from .spill import Shelf
 from .symptoms import dtype_in_words, shape_in_words
 from .watching import copied, layers_watched, layers_watched_or_all, run_pass
+from ...hooks.names import printable
 from ...hooks.running import compiled_parts
 from ...hooks.select import first_few, not_a_model
 from ...hooks.tree import named_tensors
@@ -117,7 +118,7 @@ def first_pass(whose: str, model: nn.Module, inputs: tuple[tuple, dict], shelf: 
         told.append("what call= gives to a model stays as it is; in the dtype of its parameters it would be "
                     "call=lambda m: m(x.to(next(m.parameters()).dtype))")
     kind, told = type(model).__name__, "; ".join(told)
-    raise RuntimeError(f"the {whose} ({kind}) cannot be called like this: {told}") from failed
+    raise RuntimeError(printable(f"the {whose} ({kind}) cannot be called like this: {told}")) from failed
 
 
 def casts(trial: Trial) -> list[str]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from ...drawing import ALARM, axes_for, ink, say_instead, shortened
+from ...drawing import ALARM, PLAIN, axes_for, for_xml, ink, say_instead, shortened
+from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few
 
 # %% ../../../nbs/lib/debug/comparing/comparison.ipynb #da80b4e6
@@ -149,7 +150,7 @@ WIDEST = 44 # Longer names are shortened in the middle
 def comparison_text(c: "Comparison") -> list[str]:
     "The table as lines of text."
     heads, rows = table_cells(c)
-    n_names = len(heads) - 4
+    n_names, rows = len(heads) - 4, [list(map(printable, cells)) for cells in rows]
     full = [heads, *(cells for cells in rows if len(cells) > 1)]
     widths = [min(max(map(len, column)), WIDEST) for column in zip(*full)]
 
@@ -200,7 +201,7 @@ def draw_comparison(c: "Comparison", ax: Any = None) -> Any: # The axes
     if at_fault: ax.plot(*zip(*at_fault), "D", color=LINES["own"], ms=7, label="own, of a layer at fault")
     for i, height in at_fault[:3]:
         name = shortened(rows[i].name)
-        ax.annotate(name, (i, height), (0, 8), textcoords="offset points", ha="center", fontsize="small")
+        ax.annotate(name, (i, height), (0, 8), textcoords="offset points", ha="center", fontsize="small", **PLAIN)
     ax.set(yscale="log", ylim=(low, high*4), xlabel=f"{c.subject}s, in the order of the run",
            ylabel="relative to the output")
     ax.legend(loc="lower center", bbox_to_anchor=(.5, 1), ncols=2, frameon=False, fontsize="small")
@@ -244,15 +245,16 @@ class Comparison:
         "The first row of a layer, by its name in the reference or in the candidate."
         for row in self.rows:
             if name in (row.a, row.b): return row
-        raise LookupError(f"no row is about {name!r}; there are {first_few([row.name for row in self.rows])}")
+        some = printable(first_few([row.name for row in self.rows]))
+        raise LookupError(f"no row is about {name!r}; there are {some}")
 
     def __repr__(self) -> str:
         table = ["", *comparison_text(self)] if self.rows else []
-        return "\n".join([*verdict_in_words(self), *table])
+        return in_lines([*verdict_in_words(self), *table])
 
     def _repr_html_(self) -> str:
         first, *rest = verdict_in_words(self)
-        return f"<p><strong>{escape(first)}</strong> {escape(' '.join(rest))}</p>{comparison_html(self)}"
+        return for_xml(f"<p><strong>{escape(first)}</strong> {escape(' '.join(rest))}</p>{comparison_html(self)}")
 
     def plot(
         self,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .passes import LayerCall, ModelPass, Value, numbers_at, parameter_norms
+from ...hooks.names import printable
 from ...hooks.select import nearest
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #f1a1e2f5
@@ -199,7 +200,7 @@ def _chosen(a: ModelPass, b: ModelPass, pairs: Pairs) -> dict[str, str | None]:
         for asked, names, whose in ((name, names_a, "reference"), (other, names_b, "candidate")):
             if asked is None or asked in names: continue
             near = ", ".join(nearest(asked, list(names))) or "other names"
-            raise LookupError(f"pairs: the {whose} ran no layer called {asked!r}; it has {near}")
+            raise LookupError(printable(f"pairs: the {whose} ran no layer called {asked!r}; it has {near}"))
     twice = [other for other, n in Counter(pairs.values()).items() if n > 1 and other is not None]
     if twice: raise ValueError(f"pairs: {twice[0]!r} is the partner of two layers, and a layer has one")
     return dict(pairs)

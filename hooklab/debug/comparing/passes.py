@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .spill import Shelf, is_plain
+from ...hooks.names import printable
 from ...hooks.undisturbed import StateKept
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #16bada30
@@ -133,7 +134,8 @@ class LayerCall:
 
     def __repr__(self):
         def told(values): return ", ".join(f"{v.path} {list(v.shape)}".strip() for v in values)
-        return f"{self.name or '(model)'}: {self.kind}, call {self.number}, {told(self.inputs)} → {told(self.output)}"
+        shapes = f"{told(self.inputs)} → {told(self.output)}"
+        return printable(f"{self.name or '(model)'}: {self.kind}, call {self.number}, {shapes}")
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #9e7f7707
 def parameter_norms(call: LayerCall) -> list[tuple[int, float]]:

@@ -23,6 +23,7 @@ from .pairing import SAMPLE, main_value, sampled
 from .passes import PLAIN, LayerCall, ModelPass, Value, equal_bits, numbers_at, parameter_norms
 from .spill import Shelf, is_plain
 from .watching import layers_watched, run_pass
+from ...hooks.names import class_name, printable
 from ...hooks.tensor_files import Form, name_in_files, tensors_hash, write_tensors
 from ...hooks.select import not_a_model
 
@@ -63,7 +64,7 @@ def encoded(x: Any, put: Callable[[Tensor], int]) -> Any:
     if type(x) in (list, tuple): return {type(x).__name__: [encoded(part, put) for part in x]}
     if type(x) is dict and all(isinstance(name, str) for name in x):
         return {"dict": {name: encoded(part, put) for name, part in x.items()}}
-    raise TypeError(f"a record cannot hold a {type(x).__name__}")
+    raise TypeError(f"a record cannot hold a {class_name(x)}")
 
 
 def decoded(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
@@ -184,7 +185,7 @@ class Contents:
         sizes = [size(key) for key in n if key not in self.whole and fits[key]]
         k = most_kept(sizes, self.max_bytes - head - sure)
         if k < LEAST_KEPT and any(m > k for m, _, _ in sizes):
-            raise ValueError(self._too_small(head + sure, len(sizes)))
+            raise ValueError(printable(self._too_small(head + sure, len(sizes))))
         for key, about in self.about.items():
             if not fits[key]: about["kept"] = 0
             elif n[key] > k and key not in self.whole: about["kept"] = k
@@ -238,7 +239,8 @@ def record(
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #2b8333c1
 def check_place(path: Path):
     "An error if no file can be written there, before anything runs."
-    if path.is_dir(): raise IsADirectoryError(f"{path} is a folder: give the name of a file in it")
+    if path.is_dir(): raise IsADirectoryError(printable(f"{path} is a folder: give the name of a file in it"))
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to: make it first")
-    if not os.access(path.parent, os.W_OK): raise PermissionError(f"nothing can be written to the folder {path.parent}")
+        raise FileNotFoundError(printable(f"there is no folder {path.parent} to write {path.name} to: make it first"))
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(printable(f"nothing can be written to the folder {path.parent}"))

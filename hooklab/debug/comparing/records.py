@@ -25,6 +25,7 @@ from .recording import decoded, keys_in, kept_places
 from .spill import Shelf
 from .watching import layers_watched
 from ...hooks.float64 import out_of_float64
+from ...hooks.names import class_name, printable
 from ...hooks.opening import SIZE, OneOf, misfit
 from ...hooks.tensor_files import FileKind, TensorFile
 from ...hooks.tree import named_tensors, shape_text, tensors
@@ -252,7 +253,7 @@ def stand_ins(modules: dict[str, dict]) -> nn.Module:
 
 
 def _cannot_run(self, *args: Any, **kwargs: Any):
-    raise RuntimeError(f"this {type(self).__name__} was recorded, and cannot run")
+    raise RuntimeError(f"this {class_name(self)} was recorded, and cannot run")
 
 
 def _stand_in(about: dict[str, Any]) -> nn.Module:
@@ -272,11 +273,11 @@ def inputs_of(run: Record, args: tuple, kwargs: dict, call: Any) -> tuple[tuple,
     "What the recorded model was called with, on the device that is wanted."
     said, given = run.facts["inputs"], bool(args or kwargs)
     if run.facts["by_call"] and call is None:
-        raise ValueError(f"{run.path} was recorded with call=, so only that function can call the model: "
-                         "give it here too")
+        raise ValueError(printable(f"{run.path} was recorded with call=, so only that function can call the model: "
+                                   "give it here too"))
     if said is None and not call and not given:
-        raise ValueError(f"{run.path} could not hold what the model was called with: "
-                         "give the same inputs after the model")
+        raise ValueError(printable(f"{run.path} could not hold what the model was called with: "
+                                   "give the same inputs after the model"))
     if given: check_same(run, args, kwargs)
     if said is None or given: return args, kwargs
     args, kwargs = decoded(said, lambda key: run.tensor(f"value {key}").to(run.shelf.device))
@@ -298,8 +299,8 @@ def check_same(run: Record, args: tuple, kwargs: dict):
     if [t.shape for t in mine.values()] == [t.shape for t in theirs.values()]:
         what = "the shapes are the same, but not the numbers"
     else: what = f"{shape_text(list(mine.values()))} was recorded, and {shape_text(list(theirs.values()))} was given"
-    raise ValueError(f"{run.path} is a record of other inputs: {what}. "
-                     "Leave the inputs out: those in the record are used")
+    raise ValueError(printable(f"{run.path} is a record of other inputs: {what}. "
+                               "Leave the inputs out: those in the record are used"))
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #f53978d1
 def only(seen: ModelPass, names: Any) -> ModelPass:

@@ -29,6 +29,7 @@ from .second_look import clear_by_flags, clear_in_blocks, clear_near_noise, seco
 from .side_by_side import LiveSide, SideBySide, SideVerdict, blamed, shares_at, words_of_records
 from .watching import layers_watched_or_all, run_pass
 from ...hooks.float64 import widened
+from ...hooks.names import printable
 from ...hooks.select import first_few, not_a_model
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #a4462a5d
@@ -258,8 +259,8 @@ def compare_with_model(
         named = layers_watched_or_all(model, names)
         try: b = run_pass(model, inputs, shelf, named=named, call=call, like=a)
         except Exception as error:
-            raise RuntimeError(f"the model ({type(model).__name__}) cannot be called with what is in {path}: "
-                               f"{type(error).__name__}: {error}") from error
+            raise RuntimeError(printable(f"the model ({type(model).__name__}) cannot be called with what is in {path}: "
+                                         f"{type(error).__name__}: {error}")) from error
         found = without_some([record, None], paired(a, b, pairs))
         comparison = judged_with_record(MeasuredTrial(record, a, b, found, inputs, named, call))
         comparison.notes = [*no_partners(found), *notes_on(record), *comparison.notes]
@@ -300,8 +301,8 @@ def check_inputs(a: Record, b: Record):
     if None in said or said[0] == said[1]: return
     shapes = [", ".join(str(list(v.shape)) for v in record.seen.calls[-1].inputs) for record in (a, b)]
     what = "of the same shapes" if shapes[0] == shapes[1] else f"{shapes[0]} and {shapes[1]}"
-    raise ValueError(f"{a.path} and {b.path} are records of other inputs ({what}), "
-                     "so nothing can be compared: record both with the same")
+    raise ValueError(printable(f"{a.path} and {b.path} are records of other inputs ({what}), "
+                               "so nothing can be compared: record both with the same"))
 
 
 def other_parameters(trial: SideBySide, faults: dict[Stop, Any]) -> list[str]:

@@ -22,6 +22,7 @@ from .passes import (
 from .spill import Shelf
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
+from ...hooks.names import class_name
 from ...hooks.select import layers, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import kept_state, run_undisturbed
@@ -167,7 +168,7 @@ def run_pass(
 ) -> ModelPass: # The calls, in the order in which they finished
     "Run the model once, and note each call."
     if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
-        raise ValueError(f"{type(model).__name__} has lazy layers, whose shapes the first run decides: "
+        raise ValueError(f"{class_name(model)} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
     seen = ModelPass(model, shelf, kept_state(model))
     named = layers_watched(model) if named is None else named

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..comparing.fingerprints import parts_hash
 from .layout import Copy, ReplicaLayout
 from ...hooks.distributed import from_all, meet, ranks_of, ranks_text, sending_device
-
+from ...hooks.names import printable
 
 # %% ../../../nbs/lib/debug/drift/checks.ipynb #392d2dc1
 def steps_text(n: int) -> str: return f"{n} step" if n == 1 else f"{n} steps"
@@ -38,7 +38,7 @@ class Drift(NamedTuple):
         name = f"{self.name} ({self.part})" if self.part else self.name
         when = f"after {steps_text(self.step)}" if self.step else "before the first step"
         if self.equal_at is not None: when += f" (equal after {self.equal_at})"
-        return f"{name} differs {when}: {self._who()}"
+        return printable(f"{name} differs {when}: {self._who()}")
 
     def _who(self) -> str:
         if self.has: return ", ".join(f"{has} on {ranks_text(ranks)}" for has, ranks in zip(self.has, self.groups))

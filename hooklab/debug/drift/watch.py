@@ -20,9 +20,9 @@ from ...hooks.copies import HookWarning
 from ...hooks.distributed import in_processes, meshes, ranks_of
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
+from ...hooks.names import printable
 from ...hooks.occasions import step_hook
 from ...hooks.select import not_a_model, refuse_scripted, unwrap
-
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #cd413c87
 class PassBegins(LayerHook):
@@ -124,8 +124,7 @@ class Replicas:
         found = f"{len(self.found)} tensors differ; {self.found[0]}" if self.found else "no drift"
         if not self.n_checks: found = "one process has nothing to compare"
         of = f"Replicas of {type(unwrap(self.model)).__name__}" + (", removed" if self.removed else "")
-        return f"{of}: {steps_text(self.step)}, {self.n_checks} checks; {found}"
-
+        return printable(f"{of}: {steps_text(self.step)}, {self.n_checks} checks; {found}")
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #643731b8
 def replicas(

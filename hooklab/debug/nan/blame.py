@@ -11,6 +11,7 @@ from copy import copy
 from typing import Any
 
 from .numbers import FINE, INF, MASK, NAN, Numbers, Sight, described, worst
+from ...hooks.names import in_lines
 from ...hooks.select import first_few
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #3d828aa3
@@ -117,7 +118,7 @@ def verdict(
         lines += [f"    {label}: {n!r}" for label, n in zip(labels, numbers)]
     names = [name for name in dict.fromkeys(c.hook.name for c in carriers) if name != "(model)"]
     if names: lines.append(f"    passed on by {first_few(names, 8)}")
-    return NonFiniteError("\n".join(lines), carriers=tuple(names), **others)
+    return NonFiniteError(in_lines(lines), carriers=tuple(names), **others)
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #5d430058
 def blame_maker(

@@ -18,6 +18,7 @@ from torch.nn.parameter import Parameter, is_lazy
 from torch.nn.utils import get_total_norm
 
 from ...hooks.copies import HookWarning, stands_for_many, unwrapped
+from ...hooks.names import printable
 from ...hooks.select import named_layers
 from ...hooks.tree import tensors
 
@@ -122,7 +123,7 @@ class LeftOut(dict):
     def __str__(self):
         kinds = [f"{kind.__name__} ({str(dtype).removeprefix('torch.')}, {device}; {why})"
                  for (kind, dtype, device), why in self.items()]
-        return f"left out, because torch cannot look at them: {', '.join(kinds)}"
+        return printable(f"left out, because torch cannot look at them: {', '.join(kinds)}")
 
 
 def _kind(t: Tensor) -> tuple: return type(t), t.dtype, t.device.type

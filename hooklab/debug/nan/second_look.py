@@ -19,6 +19,7 @@ from .blame import Call, NonFiniteError
 from .numbers import FINE, MASK, NAN, Sight, version_of
 from ...hooks.function_mode import own_work
 from ...hooks.functions import may_change_inputs
+from ...hooks.names import in_lines
 from ...hooks.select import has_children
 from ...hooks.tree import map_tensors, tensors
 from ...hooks.undisturbed import run_undisturbed
@@ -156,7 +157,7 @@ def add_call(found: NonFiniteError, call: str, why: str):
     "Add to the report which call of a function in the layer is at fault."
     found.call = f"{'' if found.layer == '(model)' else found.layer}/{call}"
     head, *rest = str(found).split("\n")
-    found.args = ("\n".join([head, f"    in `{found.layer}`: {why}, call {found.call}", *rest]),)
+    found.args = (in_lines([head, f"    in `{found.layer}`: {why}, call {found.call}", *rest]),)
 
 # %% ../../../nbs/lib/debug/nan/second-look.ipynb #ec751706
 def run_again(call: Call, given: Any, guilty: nn.Module, inf: bool) -> Culprit | None:

@@ -28,6 +28,7 @@ from ...hooks.distributed import Microbatch, running_microbatch
 from ...hooks.gradient import Entrance, RecordedGradients
 from ...hooks.group import Group, none_ran
 from ...hooks.layer_hook import LayerHook, listen
+from ...hooks.names import printable
 from ...hooks.select import first_few, layers, runs, unwrap
 from ...hooks.tree import tensors
 
@@ -286,7 +287,7 @@ class NanWatch(Group):
 
     def __repr__(self):
         state = ", removed" if self.closed else ""
-        return f"NanWatch on {self.model_type}: {self.n_pass} passes{state}"
+        return f"NanWatch on {printable(self.model_type)}: {self.n_pass} passes{state}"
 
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #5a03ec67
 def behind(error: BaseException): # Without the error itself

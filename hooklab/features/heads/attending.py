@@ -17,6 +17,7 @@ from .logits import chosen_positions, taken
 from .weights import attention_weights, flex_weights
 from ...hooks.function_group import FunctionGroup, layers_within
 from ...hooks.function_mode import call_name
+from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few, nearest, not_a_model
 from ...hooks.tree import shape_text
 from ...hooks.undisturbed import run_undisturbed
@@ -41,7 +42,8 @@ class AttentionGroup(FunctionGroup):
             work_out = {"softmax": self.of_multihead, "flex_attention": flex_weights}.get(function, attention_weights)
             try: self.found[name] = work_out(*args, **kwargs, **of)
             except Exception as e:
-                e.add_note(f"raised by hl.attention at {name}, which was given {shape_text((*args, *kwargs.values()))}")
+                e.add_note(printable(f"raised by hl.attention at {name}, which was given "
+                                     f"{shape_text((*args, *kwargs.values()))}"))
                 raise
         return output
 
@@ -60,9 +62,9 @@ class AttentionWeights(dict):
     def __missing__(self, name: str) -> Tensor:
         calls = [call for call in self if call.rpartition("/")[0] == name]
         if len(calls) == 1: return self[calls[0]]
-        if calls: raise LookupError(f"{name!r} attended {len(calls)} times in this pass: {first_few(calls)}")
+        if calls: raise LookupError(printable(f"{name!r} attended {len(calls)} times in this pass: {first_few(calls)}"))
         near = nearest(str(name), [part for call in self for part in (call, call.rpartition("/")[0])]) or list(self)
-        raise LookupError(f"no attention {name!r} in this pass; there is {first_few(near)}")
+        raise LookupError(printable(f"no attention {name!r} in this pass; there is {first_few(near)}"))
 
     def plot(
         self,
@@ -94,8 +96,9 @@ class AttentionWeights(dict):
 
     def __repr__(self):
         calls = "1 call" if len(self) == 1 else f"{len(self)} calls"
-        lines = [f"{name:<{max(map(len, self))}}  {shape_text(w)}" for name, w in self.items()]
-        return "\n".join([f"attention in {calls}: batch×heads×queries×keys", *lines])
+        names = list(map(printable, self))
+        lines = [f"{name:<{max(map(len, names))}}  {shape_text(w)}" for name, w in zip(names, self.values())]
+        return in_lines([f"attention in {calls}: batch×heads×queries×keys", *lines])
 
 # %% ../../../nbs/lib/features/heads/attending.ipynb #b98e3fa8
 def _why_none(group: AttentionGroup, model: str, names: Any) -> str:
@@ -131,7 +134,7 @@ def attention(
         return group
 
     group = run_undisturbed(model, (args, kwargs), run, train=None)
-    if not group.found: raise LookupError(_why_none(group, type(model).__name__, names))
+    if not group.found: raise LookupError(printable(_why_none(group, type(model).__name__, names)))
     weights = AttentionWeights(group.found)
     weights.heads, weights.queries = heads, queries
     return weights

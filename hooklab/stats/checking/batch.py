@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...hooks.names import class_name
 from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
 from ...hooks.undisturbed import same_chance
 
@@ -42,7 +43,7 @@ def two_batches(given: Any) -> list[Any]:
     if is_batch(given): return [given]
     if not isinstance(given, Iterable) or isinstance(given, str | nn.Module):
         raise TypeError("batch is (inputs, targets), a dict, two such batches or a loader, "
-                        f"not a {type(given).__name__}")
+                        f"not a {class_name(given)}")
     return _first_of(given)
 
 
@@ -58,7 +59,7 @@ def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
     finally:
         for g, state in states: g.set_state(state)
     if not found: raise ValueError("the loader gave no batch")
-    if not is_batch(found[0]): raise TypeError(f"the loader gives {type(found[0]).__name__}, which is no batch")
+    if not is_batch(found[0]): raise TypeError(f"the loader gives {class_name(found[0])}, which is no batch")
     return found[:1] if len(found) > 1 and kinds_of(found[0]) != kinds_of(found[1]) else found
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #ec24da27

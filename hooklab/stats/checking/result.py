@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from typing import NamedTuple
 
+from ...drawing import for_xml
+from ...hooks.names import in_lines
 from ...hooks.select import first_few
 from .trial import Check, NotLookedAt, Suspect
 from ..diagnosing.evidence import in_digits
@@ -112,11 +114,11 @@ class Preflight:
 
     def __repr__(self):
         lines = [self.title]
-        for f in self.findings: lines += ["", told_of(f), f"  {f.evidence}", f.more]
+        for f in self.findings: lines += ["", told_of(f), f"  {f.evidence}", *f.more.split("\n")]
         for state in ("fine", "not looked at"):
             some = self._claims(state)
             if some: lines += ["", f"{state.capitalize()}:", *(f"  {text}" for text in some)]
-        return "\n".join(lines)
+        return in_lines(lines)
 
     def _repr_html_(self):
         found = [f"<b>{escape(told_of(f))}</b><br>{escape(f.evidence)}<br>{more_as_html(f)}" for f in self.findings]
@@ -124,7 +126,7 @@ class Preflight:
         for state in ("fine", "not looked at"):
             some = self._claims(state)
             if some: parts += [f"<p>{state.capitalize()}:</p>", listed(map(escape, some))]
-        return "".join(parts)
+        return for_xml("".join(parts))
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #e840c87e
 class Checklist:

@@ -20,6 +20,7 @@ from ...edit.edits import edit_output
 from ...hooks.copies import HookWarning
 from ...hooks.group import takes
 from ...hooks.hook import Hooks
+from ...hooks.names import class_name
 from ...hooks.occasions import innermost
 from ...hooks.select import is_scripted, leaves, not_a_model, refuse_opaque, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
@@ -63,7 +64,7 @@ def loss_in(output: Any) -> Tensor:
 
 
 def check_number(loss: Any):
-    if not isinstance(loss, Tensor): raise TypeError(f"the loss is a {type(loss).__name__}, and no tensor")
+    if not isinstance(loss, Tensor): raise TypeError(f"the loss is a {class_name(loss)}, and no tensor")
     if loss.numel() == 1: return
     raise TypeError(f"the loss has the shape {tuple(loss.shape)}, and backward() needs one number")
 
@@ -238,7 +239,7 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
     both = nn.ModuleList([model, *([loss_fn] if isinstance(loss_fn, nn.Module) else [])])
     theirs = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
     if any(map(is_lazy, [*both.parameters(), *both.buffers()])):
-        raise ValueError(f"{type(unwrap(model)).__name__} has lazy layers, whose shapes the first run decides: "
+        raise ValueError(f"{class_name(unwrap(model))} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
     state = kept_state(both, [*both.parameters(), *theirs])  # the trial trains them, also those that are split
     with undisturbed(both, batches, train=None, gradients=True, copies=True, state=state): yield

@@ -8,6 +8,7 @@ __all__ = ['diagnose']
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #14dc8a7d
 from dataclasses import replace
 
+from ...hooks.names import printable
 from .attention_faults import dead_heads
 from .data_faults import any_attention
 from .evidence import LASTS, SOON, Run
@@ -66,8 +67,8 @@ def diagnose(
     if not isinstance(stats, Recorded):
         kind = type(stats).__name__
         hint = f"diagnose({kind.lower()}.activation_stats)" if hasattr(stats, "activation_stats") else "diagnose(s)"
-        raise TypeError(f"diagnose reads what an ActivationStats has recorded, and got a {kind}; record a run, "
-                        f"with ActivationStats().on(model) as s: …, and then write {hint}")
+        raise TypeError(printable(f"diagnose reads what an ActivationStats has recorded, and got a {kind}; record a "
+                                  f"run, with ActivationStats().on(model) as s: …, and then write {hint}"))
     if why := stats._why_nothing_to_read():
         nothing = Finding("nothing recorded", [], (0, -1), "certain", why, NOTHING)
         found = [] if stats.history.is_meta else found_in(Run(stats), LOOP_FAULTS)

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, TypeVar
 
+from hooklab.drawing import for_xml
+from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.finding_pages import address_of
 
@@ -29,6 +31,10 @@ class Finding:
     @property
     def where(self) -> str:
         "Layers and steps, in words."
+        return printable(self._seen_in)
+
+    @property
+    def _seen_in(self) -> str:  # with the true names
         first, last = self.steps
         if last < first: return ""  # no step was recorded
         layers = f"in {first_few(self.layers, 4)} " if self.layers else ""
@@ -48,13 +54,12 @@ class Finding:
     @property
     def more(self) -> str:
         "What helps, and where to read more, as lines of text."
-        page = f"\n  More: {self.page}" if self.page else ""
-        return f"  What helps: {self.advice}{page}"
+        return in_lines([f"  What helps: {self.advice}", *([f"  More: {self.page}"] if self.page else [])])
 
     def __str__(self):
         head = f"{self.sure}: {self.what} {self.where}".rstrip()
-        if self.follows: return f"{head}, follows from {self.follows}\n  {self.evidence}"
-        return f"{head}\n  {self.evidence}\n{self.more}"
+        if self.follows: return in_lines([f"{head}, follows from {self.follows}", f"  {self.evidence}"])
+        return f"{in_lines([head, f'  {self.evidence}'])}\n{self.more}"
 
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #bdee7927
 def counted(n: int, noun: str) -> str: return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
@@ -62,7 +67,7 @@ def counted(n: int, noun: str) -> str: return f"{n} {noun}" if n == 1 else f"{n}
 
 def as_html(finding: Finding) -> str:
     "A finding as an item of a list."
-    head = f"{finding.sure}: <b>{escape(finding.what)}</b> {escape(finding.where)}"
+    head = f"{finding.sure}: <b>{escape(finding.what)}</b> {escape(finding._seen_in)}"
     if finding.follows: return f"<li>{head}, follows from {escape(finding.follows)}<br>{escape(finding.evidence)}</li>"
     return f"<li>{head}<br>{escape(finding.evidence)}<br>{more_as_html(finding)}</li>"
 
@@ -113,16 +118,16 @@ class Diagnosis:
     def __contains__(self, what): return any(f.what == what for f in self.findings)
 
     def __repr__(self):
-        if "nothing recorded" in self: return f"{self.title}\n{self.findings[0].more}"
-        notes = "\n".join(f"Not judged: {text}" for text in self.unknown)
-        return "\n\n".join(part for part in (self.title, *map(str, self.findings), notes) if part)
+        if "nothing recorded" in self: return f"{printable(self.title)}\n{self.findings[0].more}"
+        notes = in_lines(f"Not judged: {text}" for text in self.unknown)
+        return "\n\n".join(part for part in (printable(self.title), *map(str, self.findings), notes) if part)
 
     def _repr_html_(self):
         if "nothing recorded" in self:
-            return f"<p><b>{escape(self.title)}</b><br>{more_as_html(self.findings[0])}</p>"
+            return for_xml(f"<p><b>{escape(self.title)}</b><br>{more_as_html(self.findings[0])}</p>")
         rows = "".join(map(as_html, self))
         notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in self.unknown]
-        return f"<p><b>{escape(self.title)}</b></p>" + (f"<ul>{rows}</ul>" if rows else "") + "".join(notes)
+        return for_xml(f"<p><b>{escape(self.title)}</b></p>{f'<ul>{rows}</ul>' if rows else ''}{''.join(notes)}")
 
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #88e60f6f
 WEAK = ("not trained", "learning rate too small", "loss does not fall")  # nothing moves

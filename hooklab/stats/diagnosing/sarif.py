@@ -8,8 +8,10 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/sarif.ipynb #4fc91d70
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from hooklab import __version__
+from hooklab.hooks.names import printable
 from hooklab.stats.diagnosing.diagnosis import diagnose
 from hooklab.stats.diagnosing.fault_table import usual_advice
 from hooklab.stats.diagnosing.finding_pages import ABOUT, page_of
@@ -28,14 +30,22 @@ def rule_of(what: str, site: str) -> dict[str, Any]:
     return rule | {"helpUri": f"{site.rstrip('/')}/{page_of(what)}"} if site else rule
 
 
+def uri_of(path: str) -> str:
+    "A path as a URI. A relative one stays relative: no name can give it a scheme."
+    try: raw = path.encode("utf-8", "surrogateescape")  # the bytes of a file's name, which need not be text
+    except UnicodeEncodeError: raw = path.encode("utf-8", "surrogatepass")
+    return f"file:///{quote(raw.lstrip(b'/'), safe='/:')}" if Path(path).is_absolute() else quote(raw)
+
+
 def result_of(finding: Finding, ids: list[str], run: str) -> dict[str, Any]:
     "A finding in a run."
     why = f"It follows from {finding.follows}." if finding.follows else f"What helps: {finding.advice}"
+    text = f"{finding.what} {finding.where}".rstrip() + f". {finding.evidence} {why}"
     result = {"ruleId": finding.what, "ruleIndex": ids.index(finding.what), "level": LEVELS[finding.sure],
-              "message": {"text": f"{finding.what} {finding.where}".rstrip() + f". {finding.evidence} {why}"},
+              "message": {"text": printable(text)},
               "properties": {"sure": finding.sure, "steps": list(finding.steps), "follows": finding.follows}}
     location = {"logicalLocations": [{"fullyQualifiedName": layer, "kind": "member"} for layer in finding.layers]}
-    if run: location["physicalLocation"] = {"artifactLocation": {"uri": run}}
+    if run: location["physicalLocation"] = {"artifactLocation": {"uri": uri_of(run)}}
     location = {name: value for name, value in location.items() if value}
     return result | {"locations": [location]} if location else result
 
@@ -49,10 +59,11 @@ def sarif(
     ids = [*ABOUT]
     driver = {"name": "hooklab", "version": __version__, "rules": [rule_of(what, site) for what in ids]}
     done = {"executionSuccessful": "nothing recorded" not in diagnosis}
+    about = {"title": printable(diagnosis.title), "not judged": list(map(printable, diagnosis.unknown))}
     return {"$schema": SCHEMA, "version": "2.1.0",
             "runs": [{"tool": {"driver": driver}, "invocations": [done], "columnKind": "unicodeCodePoints",
                       "results": [result_of(finding, ids, run) for finding in diagnosis],
-                      "properties": {"title": diagnosis.title, "not judged": list(diagnosis.unknown)}}]}
+                      "properties": about}]}
 
 # %% ../../../nbs/lib/stats/diagnosing/sarif.ipynb #3517db86
 def diagnosis_of(
@@ -60,7 +71,7 @@ def diagnosis_of(
 ) -> Diagnosis:
     "The diagnosis of a run in a file."
     try: return diagnose(read_records(path))
-    except KeyError as e: raise ValueError(f"{path} has no statistics that ActivationStats has saved") from e
+    except KeyError as e: raise ValueError(printable(f"{path} has no statistics that ActivationStats has saved")) from e
 
 
 def with_page(diagnosis: Diagnosis) -> str:

@@ -16,6 +16,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from ...hooks.copies import HookWarning, functorch, stands_for_many, unwrapped
 from ...hooks.distributed import Parts, is_dtensor, local_part
 from ...hooks.layer_hook import GradientHook, listen
+from ...hooks.names import printable
 from ...hooks.tree import tensors, unreadable
 from .samples import TRACED, Samples, layouts
 from .stacks import (
@@ -34,8 +35,8 @@ def why_left_out(name: str, value: Any, error: Exception, gradient: bool) -> str
     except Exception: found = value
     what = "the gradient of its output" if gradient else "its output"
     reason = (str(error) or "no reason given").splitlines()[0]
-    return (f"{name}: {what}, a {type(found).__name__}, cannot be measured and is left out of the statistics "
-            f"({type(error).__name__}: {reason})")
+    return printable(f"{name}: {what}, a {type(found).__name__}, cannot be measured and is left out of the statistics "
+                     f"({type(error).__name__}: {reason})")
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #a5511947
 class Meter(GradientHook):
@@ -121,7 +122,8 @@ class Meter(GradientHook):
     def clear(self): self.n_calls = 0
 
     def __repr__(self):
-        return f"Meter {self.name}: {self.layer_type}, {self.group.kind}{', removed' if self.removed else ''}"
+        removed = ", removed" if self.removed else ""
+        return printable(f"Meter {self.name}: {self.layer_type}, {self.group.kind}{removed}")
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #8304733e
 class MeterGroup(SwitchedGroup):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ...hooks.hook import MemberHook
 from ...hooks.keeping import HookGroup
 from ...hooks.layer_hook import check_layers
+from ...hooks.names import printable
 from .turns import SwitchedGroup
 from ..records.history import History
 
@@ -164,5 +165,6 @@ class HookHistory(History):
         raise TypeError(f"{why}; torch.save(s.stats, path) keeps what it returned")
 
     def _lacks(self, what):
-        return (f"{what}: your hook returned {', '.join(self.whats) or 'no number with a name'}. diagnose(), report(), "
+        names = printable(", ".join(self.whats)) or "no number with a name"
+        return (f"{what}: your hook returned {names}. diagnose(), report(), "
                 "save() and combine() need the numbers of an ActivationStats without a hook of its own")

@@ -13,6 +13,7 @@ from torch import nn
 
 from ...hooks.distributed import averaged_over, parts_for, place_of
 from ...hooks.hook import Hooks
+from ...hooks.names import class_name, printable
 from ...hooks.select import unwrap
 from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch
@@ -90,7 +91,7 @@ class StepRecorder(Recorded, HookCallback):
         **options: Any, # Of `HookCallback`: `modules`, `every`, `remove_end`, `is_forward`, `include_paramless`, `cpu`
     ):
         if not isinstance(with_hist, int):
-            raise TypeError(f"ActivationStats got a {type(with_hist).__name__} for with_hist. It finds its learner by "
+            raise TypeError(f"ActivationStats got a {class_name(with_hist)} for with_hist. It finds its learner by "
                             "itself: Learner(…, cbs=ActivationStats()); layers are asked for with modules=")
         if hist_sample is not None and hist_sample < 1:
             raise ValueError(f"hist_sample={hist_sample}: a sample has at least one number")
@@ -133,9 +134,9 @@ class StepRecorder(Recorded, HookCallback):
     def _attach_own(self, layers, model):
         asked = [f"{name}=" for name in ("grads", "counts", "hist_sample", "samples", "turns") if getattr(self, name)]
         if asked:
-            raise TypeError(f"{type(self).__name__} has a hook of its own, and records what it returns, so "
-                            f"{', '.join(asked)} means nothing there. For gradients, is_forward=False has the hook "
-                            "called with them")
+            raise TypeError(printable(f"{type(self).__name__} has a hook of its own, and records what it returns, so "
+                                      f"{', '.join(asked)} means nothing there. For gradients, is_forward=False has "
+                                      "the hook called with them"))
         own = OwnHookGroup(layers, model, self._called(), self.is_forward, self.detach, self.cpu)
         self.meters["activations" if self.is_forward else "gradients"] = own
         self.hooks = Hooks(own, None)

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...drawing import axes_for, in_percent, line_colours, say_instead, shortened, thinned
+from ...drawing import PLAIN, axes_for, in_percent, line_colours, say_instead, shortened, thinned
+from ...hooks.names import class_name, printable
 from ...hooks.select import first_few, nearest
 from .history import KeptSteps
 from .moments import HEAD_ROWS
@@ -94,7 +95,8 @@ class AttentionHistory(KeptSteps):
                     ax.plot(x, y, color=colour, lw=1.2, label=layer if head == 0 else None)
             ax.set(title=title, xlabel="step", ylabel=label)
             if "share" in label: in_percent(ax.yaxis)
-        if len(names) <= 8: axes[0].legend(fontsize="small")
+        if len(names) <= 8:
+            for label in axes[0].legend(fontsize="small").get_texts(): label.set(**PLAIN)
         return axes
 
     def _relative_entropy(self) -> dict[str, Tensor]:
@@ -106,10 +108,10 @@ class AttentionHistory(KeptSteps):
         picked = [name for name in self.names if name in asked or name.rpartition("/")[0] in asked]
         if picked: return picked
         near = nearest(str(asked[0]), self.names) or self.names
-        raise LookupError(f"no call of attention {asked!r}; there is {first_few(near)}")
+        raise LookupError(printable(f"no call of attention {asked!r}; there is {first_few(near)}"))
 
     def __repr__(self):
         span = f"steps {self.steps[0]} to {self.steps[-1]}" if self.steps else "nothing yet"
         of = f", from a sample of {self.sample} queries" if self.sample else ""
         heads = f"{len(self.names)} calls, {sum(self.heads.values())} heads"
-        return f"{type(self).__name__}: {heads}, {len(self)} rows, {span}{of}"
+        return f"{class_name(self)}: {heads}, {len(self)} rows, {span}{of}"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import TensorPart
+from ...hooks.names import printable
 from .moments import BINS, COUNTS, NOT_MEASURED, SAMPLE_ROWS
 from .plots import Plots
 
@@ -195,7 +196,7 @@ class History(Plots, Recording):
         if isinstance(layer, str) and layer in self.names: return self.names.index(layer)
         if isinstance(layer, int) and -len(self.names) <= layer < len(self.names): return layer % len(self.names)
         known = ", ".join(self.names[:8]) + (", …" if len(self.names) > 8 else "")
-        raise LookupError(f"there is no layer {layer!r}; {len(self.names)} were recorded: {known}")
+        raise LookupError(printable(f"there is no layer {layer!r}; {len(self.names)} were recorded: {known}"))
 
     @property
     def whats(self) -> list[str]:

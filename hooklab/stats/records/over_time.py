@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...drawing import (
-    ALARM, MOST_LINES, axes_for, height_for, image_over_time, in_percent, ink, label_ends, line_colours, name_ticks,
-    say_instead, shortened, size_in_inches, thinned)
+    ALARM, MOST_LINES, PLAIN, axes_for, for_picture, height_for, image_over_time, in_percent, ink, label_ends,
+    line_colours, name_ticks, say_instead, shortened, size_in_inches, thinned)
+
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #c0c99ab2
 LABELS = {"mean": "mean of the {}", "std": "standard deviation of the {}", "near_zero": "share of numbers ≤ 0.05",
@@ -78,7 +79,7 @@ class Shown:
         at = self.broken.any(0).argmax()
         first = self.names[self.broken[:, at].argmax()]
         sentence = f"orange: not finite, first in {shortened(first)} at step {self.steps[at]}"
-        ax.set_title(sentence, fontsize="small", loc="left")
+        ax.set_title(sentence, fontsize="small", loc="left", **PLAIN)
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #8f16be72
 def draw_lines(ax: Any, shown: Shown):
@@ -93,7 +94,7 @@ def draw_lines(ax: Any, shown: Shown):
     if shown.broken.any():
         ax.axvline(steps[shown.broken.any(0).argmax()], color=ALARM, lw=1.5, ls=":")
         shown.tell_broken(ax)
-    ax.set_ylabel(shown.label)
+    ax.set_ylabel(for_picture(shown.label), **PLAIN)
     ax.spines[["top", "right"]].set_visible(False)
     if len(steps) > 1: ax.set_xlim(steps[0], steps[-1])
     if len(shown.names) > 1: label_ends(ax, shown.names, steps, shown.values, colours)
@@ -137,7 +138,8 @@ def draw_rows(ax: Any, shown: Shown):
     span = len(shown.names) - .5, -.5
     image = image_over_time(ax, values, shown.steps, *span, **colours)
     ends = "both" if shown.what in ("ratio", "mean") else "neither"
-    bar = ax.figure.colorbar(image, ax=ax, label=shown.label, extend=ends)
+    bar = ax.figure.colorbar(image, ax=ax, extend=ends)
+    bar.set_label(for_picture(shown.label), **PLAIN)
     if shown.is_share: in_percent(bar.ax.yaxis)
     if shown.what == "ratio": bar.ax.set_yticks(range(-6, 1), [*(f"1e{i}" for i in range(-6, 0)), "1"])
     if shown.broken.any():
@@ -191,5 +193,7 @@ class OverTime(Pictured):
         titles = {"mean": "mean", "std": "std", "near_zero": "% near zero"}
         for a, (what, title) in zip(axes, titles.items()):
             self.plot(what, [layer], a).set_title(title)
-            if what != "near_zero": a.set(yscale="linear", ylabel=f"{NOUNS[self.kind]} of {shortened(name)}")
+            if what == "near_zero": continue
+            a.set_yscale("linear")
+            a.set_ylabel(f"{NOUNS[self.kind]} of {shortened(name)}", **PLAIN)
         return axes

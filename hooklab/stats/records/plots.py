@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...drawing import (
-    ALARM, MOST_LINES, axes_for, image_over_time, ink, line_colours, name_ticks, say_instead, shortened,
-    size_in_inches, thinned)
+    ALARM, MOST_LINES, PLAIN, axes_for, for_picture, image_over_time, ink, line_colours, name_ticks, say_instead,
+    shortened, size_in_inches, thinned)
 from .moments import BINS, HIGH, LOW
 from .over_time import IN_LOGS, NOUNS, OverTime, Pictured, label_of
 
@@ -68,7 +68,7 @@ class HistogramPlots(Pictured):
         shares = {what: np.nan_to_num(self._numbers(what)[0][i, rows]).mean() for what in places if what in self.whats}
         notes = [f"{share:.0%} {places[what]}" for what, share in shares.items() if share >= .005]
         if self.sampled: notes.append(f"sample of {self.sampled:,}")
-        ax.set_title(f"{shortened(self.names[i], 40)}{more}", loc="left")
+        ax.set_title(f"{shortened(self.names[i], 40)}{more}", loc="left", **PLAIN)
         ax.set_title(", ".join(notes), loc="right", fontsize="small")
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #ff7d0930
@@ -168,11 +168,11 @@ class Plots(OverTime, HistogramPlots, FlowPlots, Pictured):
             if bad.any(): ax.axvline(self.steps[bad.argmax()], color=ALARM, lw=1.5, ls=":")
             if not (np.isfinite(series) | bad).any():
                 ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
-            ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3)
+            ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3, **PLAIN)
         self._share_axes(axes)
         told = "; orange: not finite from here on" if broken.any() else ""
         fig.supxlabel(f"step{self.whose}{told}", fontsize="medium")
-        fig.supylabel(label, fontsize="medium")
+        fig.supylabel(for_picture(label), fontsize="medium", **PLAIN)
         return axes
 
     def _draw_small_images(self, axes, here) -> str: # What the vertical axes are

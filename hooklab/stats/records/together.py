@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import ProcessPlace, from_all, in_processes, names_apart, sending_device
+from ...hooks.names import printable
 from .attention_history import AttentionHistory
 from .history import History, WeightHistory
 from .moments import HEAD_ROWS, NOT_MEASURED
@@ -265,7 +266,7 @@ def merge_records(
     "Replace what a process has recorded with what all of them have. All call this."
     told, mine = from_all(what_is_told(stats), "combine()", timeout), torch.distributed.get_rank()
     why = why_not(told)
-    if why: raise ValueError(f"combine(): {why}. Nothing was changed")
+    if why: raise ValueError(printable(f"combine(): {why}. Nothing was changed"))
     name_stages_apart(told)
     with_processes(merge_told(stats, told, mine))
     stats.hold_all(told)

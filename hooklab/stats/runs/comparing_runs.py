@@ -15,7 +15,8 @@ import numpy as np
 
 from ...debug.comparing.comparing import register_comparison
 from ...debug.comparing.records import is_record
-from ...drawing import axes_for, ink, label_ends, line_colours
+from ...drawing import axes_for, for_xml, ink, label_ends, line_colours
+from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few
 from ..diagnosing.evidence import in_digits
 from ..measure.own_hook import HookHistory
@@ -48,6 +49,7 @@ def cells_of(row: RunRow) -> list[str]:
 
 def aligned(table: list[list[str]]) -> list[str]:
     "Lines of a table for a terminal."
+    table = [list(map(printable, line)) for line in table]
     widths = [max(map(len, column)) for column in zip(*table)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in table]
 
@@ -92,6 +94,10 @@ class RunComparison:
     @property
     def verdict(self) -> str:
         "The answer."
+        return printable(self._said)
+
+    @property
+    def _said(self) -> str:  # with the true names
         return " ".join([self._agreement() if self.same else self._parting(), *self._partners(), *self._blind()])
 
     def _agreement(self):
@@ -150,7 +156,7 @@ class RunComparison:
 
     def __str__(self):
         rows, rest = self._shown()
-        return "\n".join([self.verdict, "", *aligned([TITLES, *map(cells_of, rows)]), rest]).rstrip()
+        return in_lines([self.verdict, "", *aligned([TITLES, *map(cells_of, rows)]), rest]).rstrip()
 
     __repr__ = __str__
 
@@ -158,7 +164,7 @@ class RunComparison:
         def line(cells, tag): return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
         rows, rest = self._shown()
         body = line(TITLES, "th") + "".join(line(cells_of(row), "td") for row in rows)
-        return f"<p><b>{escape(self.verdict)}</b></p><table>{body}</table><p>{rest}</p>"
+        return for_xml(f"<p><b>{escape(self._said)}</b></p><table>{body}</table><p>{rest}</p>")
 
     def plot(
         self,
@@ -189,10 +195,10 @@ def read_run(run: Recorded | str | Path, name: str) -> Recorded:
     "The records of a run, from a file if it is a path; an error if there is nothing in them to compare."
     if isinstance(run, str | Path): run = read_records(run)
     if not isinstance(run, Recorded):
-        raise TypeError(f"{name} is a {type(run).__name__}; compare_runs reads what an ActivationStats has recorded, "
-                        "or the file that its save() wrote")
+        raise TypeError(printable(f"{name} is a {type(run).__name__}; compare_runs reads what an ActivationStats has "
+                                  "recorded, or the file that its save() wrote"))
     why = run._why_nothing_to_read()
-    if why: raise ValueError(f"{name} has nothing to compare: {why}")
+    if why: raise ValueError(printable(f"{name} has nothing to compare: {why}"))
     if any(isinstance(history, HookHistory) for history in run.histories.values()):
         raise TypeError(f"{name} was recorded by a hook of your own; compare_runs needs what ActivationStats measures")
     return run
@@ -211,8 +217,8 @@ def nothing_in_common(a: Recorded, b: Recorded) -> str:
     kinds = [" and ".join(run.histories) for run in (a, b)]
     if not a.histories.keys() & b.histories.keys():
         return f"nothing was recorded of both runs: {kinds[0]} of a, and {kinds[1]} of b"
-    return (f"the runs have no layer in common, and layers are paired by name; a has {first_few(a.names)}, "
-            f"b has {first_few(b.names)}")
+    return printable(f"the runs have no layer in common, and layers are paired by name; a has {first_few(a.names)}, "
+                     f"b has {first_few(b.names)}")
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #9bcd79b6
 def compare_runs(
