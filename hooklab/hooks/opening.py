@@ -13,6 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from .names import printable
+
 # %% ../../nbs/lib/hooks/opening.ipynb #c86e51b2
 WITHIN = range(-2**63, 2**64)
 SIZE = range(2**48)
@@ -102,9 +104,10 @@ def ordinary(
     "A file that can be opened without waiting for anybody; an error if it is none."
     path = Path(path)
     if path.is_file(): return path
-    if path.is_dir(): raise IsADirectoryError(errno.EISDIR, f"{path} is a folder, and no {kind}: {if_other}")
-    if path.exists(): raise ValueError(f"{path} is a pipe or a device, and no {kind}: {if_other}")
-    raise FileNotFoundError(errno.ENOENT, f"there is no file {path}: {if_other}")
+    named = printable(path)
+    if path.is_dir(): raise IsADirectoryError(errno.EISDIR, f"{named} is a folder, and no {kind}: {if_other}")
+    if path.exists(): raise ValueError(f"{named} is a pipe or a device, and no {kind}: {if_other}")
+    raise FileNotFoundError(errno.ENOENT, f"there is no file {named}: {if_other}")
 
 
 def in_folder(folder: Path, name: str) -> Path:
@@ -113,12 +116,12 @@ def in_folder(folder: Path, name: str) -> Path:
     is_plain = path.parent == folder and name not in ("", "..") and "\0" not in name
     if is_plain and (not path.is_symlink() or os.path.dirname(os.path.realpath(path)) == os.path.realpath(folder)):
         return path
-    raise ValueError(f"{name!r:.200} leads out of {folder}: nothing was read there; {OTHER}")
+    raise ValueError(printable(f"{name!r:.200} leads out of {folder}: nothing was read there; {OTHER}"))
 
 
 def briefly(x: Any) -> str:
     "What an error says, or a value from a file, in one line that is not long."
-    return " ".join(str(x).split())[:150]
+    return printable(" ".join(str(x).split())[:150])
 
 
 def parsed(text: str) -> Any:
@@ -134,9 +137,9 @@ def read_json(
     if_other: str = OTHER, # What to do if it is something else, or damaged
 ) -> Any: # What it says
     "Read a file of JSON."
-    content = ordinary(path, f"file of {writer}", if_other).read_bytes()
+    content, named = ordinary(path, f"file of {writer}", if_other).read_bytes(), printable(path)
     try: found = parsed(content.decode())
-    except ValueError as e: raise ValueError(f"{path} cannot be read ({briefly(e)}): {if_other}") from e
+    except ValueError as e: raise ValueError(printable(f"{named} cannot be read ({briefly(e)}): {if_other}")) from e
     why = misfit(found, kind)
-    if why: raise ValueError(f"{path} was not written by {writer} ({why}): {if_other}")
+    if why: raise ValueError(f"{named} was not written by {writer} ({why}): {if_other}")
     return found

@@ -70,7 +70,8 @@ def is_scripted(m: nn.Module) -> bool: return isinstance(m, torch.jit.ScriptModu
 def refuse_scripted(m: nn.Module, name: str = "the model"):
     if is_scripted(m):
         ways = "" if name == "the model" else ", or the layers beside it: a pattern, such as \"*\", leaves it out"
-        raise TypeError(f"{name} is scripted: torch runs it without hooks; hook the model it was made from{ways}")
+        named = printable(name)
+        raise TypeError(f"{named} is scripted: torch runs it without hooks; hook the model it was made from{ways}")
 
 
 def without_scripted(named: dict[str, nn.Module], asked: Container[str] = ()) -> dict[str, nn.Module]:

@@ -21,6 +21,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from .files import whole_file
+from .names import printable
 from .opening import OTHER, SIZE, briefly, looks_like, misfit, ordinary, parsed
 
 # %% ../../nbs/lib/hooks/tensor-files.ipynb #fffd2ca2
@@ -56,7 +57,7 @@ def head_of(forms: dict[str, Form], facts: Any = None) -> bytes:
     head, start = {} if facts is None else {"__metadata__": {FACTS: json.dumps(facts)}}, 0
     for name, (dtype, shape) in forms.items():
         called, end = name_in_files(dtype), start + math.prod(shape)*dtype.itemsize
-        if called is None: raise TypeError(f"{name}: a safetensors file cannot hold {dtype}")
+        if called is None: raise TypeError(printable(f"{name}: a safetensors file cannot hold {dtype}"))
         head[name] = {"dtype": called, "shape": list(shape), "data_offsets": [start, end]}
         start = end
     text = json.dumps(head).encode()
@@ -81,7 +82,7 @@ def write_tensors(
 def _checked(name: str, form: Form, t: Tensor) -> Tensor:
     dtype, shape = form
     if (t.dtype, tuple(t.shape)) == (dtype, tuple(shape)): return t
-    raise ValueError(f"{name} is {t.dtype} {tuple(t.shape)}, and was to be {dtype} {tuple(shape)}")
+    raise ValueError(printable(f"{name} is {t.dtype} {tuple(t.shape)}, and was to be {dtype} {tuple(shape)}"))
 
 # %% ../../nbs/lib/hooks/tensor-files.ipynb #5f2c71d0
 LONGEST_HEADER = 100_000_000  # of a safetensors file
@@ -149,7 +150,8 @@ def open_tensors(
     try: return safe_open(path, "pt")
     except SafetensorError as e:
         error, said = _what_is_wrong(path)
-        raise error(f"{path} {said.format(kind)}: {if_cut_off if error is CutOff else if_other}") from e
+        then = if_cut_off if error is CutOff else if_other
+        raise error(printable(f"{path} {said.format(kind)}: {then}")) from e
 
 # %% ../../nbs/lib/hooks/tensor-files.ipynb #d4a07f63
 @dataclass(frozen=True)
@@ -176,13 +178,13 @@ class TensorFile:
         self.file = open_tensors(path, kind.called, kind.again, kind.if_other)
         try: self.facts = facts_in(self.file)
         except ValueError as e: raise self.damaged(briefly(e)) from e
-        if misfit(self.facts, kind.mark): raise ValueError(f"{path} has no {kind.lacks}: {kind.if_other}")
+        if misfit(self.facts, kind.mark): raise ValueError(printable(f"{path} has no {kind.lacks}: {kind.if_other}"))
         why = misfit(self.facts, kind.facts, "what it says")
         if why: raise self.damaged(why)
 
     def damaged(self, why: str) -> ValueError:
         "The error that says so."
-        return ValueError(f"{self.path} is a damaged {self.kind.called} ({why}): {self.kind.again}")
+        return ValueError(printable(f"{self.path} is a damaged {self.kind.called} ({why}): {self.kind.again}"))
 
     def check(
         self,

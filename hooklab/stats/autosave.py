@@ -19,6 +19,7 @@ import torch
 
 from ..hooks.copies import HookWarning
 from ..hooks.distributed import place_of
+from ..hooks.names import printable
 from .records.recorded import Records, file_of
 
 # %% ../../nbs/lib/stats/autosave.ipynb #28e5ccdc
@@ -34,8 +35,8 @@ class Autosave:
     ):
         self.path, folder = Path(path), Path(path).absolute().parent
         if not seconds >= 0: raise ValueError(f"seconds={seconds}: the time between two copies is zero or more")
-        if not folder.is_dir(): raise FileNotFoundError(f"there is no folder {folder} to write {self.path.name} to")
-        if self.path.is_dir(): raise IsADirectoryError(f"{self.path} is a folder: give the name of a file")
+        if not folder.is_dir(): raise FileNotFoundError(printable(f"there is no folder {folder} for {self.path.name}"))
+        if self.path.is_dir(): raise IsADirectoryError(printable(f"{self.path} is a folder: give the name of a file"))
         self.stats, self.seconds = weakref.ref(stats), seconds
         self.file, self.due, self.writing, self.owner = None, 0., None, None
         self.error, self.failed = None, False  # of the last copy; was it told?
@@ -73,7 +74,7 @@ class Autosave:
     def tell(self):
         "Warn of an error, once until a copy succeeds."
         if self.error is not None and not self.failed:
-            warnings.warn(f"the run could not be saved: {self.error} (it goes on, and the next copy is tried)",
+            warnings.warn(printable(f"the run could not be saved: {self.error} (it goes on, and the next copy is tried)"),
                           HookWarning, stacklevel=4)
         self.failed = self.error is not None
 

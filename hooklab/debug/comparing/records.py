@@ -129,7 +129,7 @@ def is_record(x: Any) -> bool:
     if not isinstance(x, str | Path): return False
     try: now = os.stat(x)
     except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {x}; hl.record(model, path, …) writes a record") from None
+        raise FileNotFoundError(printable(f"there is no file {x}; hl.record(model, path, …) writes a record")) from None
     return _is_record(str(x), now.st_ino, now.st_size, now.st_mtime_ns)
 
 
