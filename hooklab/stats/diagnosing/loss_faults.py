@@ -216,10 +216,11 @@ def loss_does_not_fall(run: Run) -> Iterator[Seen]:
 
 
 def is_on_its_way(course: LossCourse) -> bool:
-    """Does the loss fall, and not less than before? Or so that it would be below a guess if the run took twice as long?
-    What learns nothing falls to a guess and stays there."""
+    """Does the loss fall so that it would be below a guess if the run took twice as long? What learns nothing falls
+    less and less, to a guess, and stays there; so each third counts for as much less as the last one fell less."""
     before, now = course.falls
-    return now > before/2 or course.late - 3*now < AS_A_GUESS*course.guess
+    less = min(1., now/before) if before else 1.
+    return course.late - now*(less + less**2 + less**3) < AS_A_GUESS*course.guess
 
 
 def begins_slowly(run: Run) -> bool:

@@ -101,13 +101,13 @@ GIVEN = {"all": lambda loss: loss, "a sum": lambda loss: 32*loss, "none": lambda
          "another one": lambda loss: loss + torch.rand(())}
 
 
-@pytest.mark.parametrize("given", GIVEN)
-@pytest.mark.parametrize("step, n", [(125, 138), (50, 70)])
-def test_one_batch_of_wrong_labels(step, n, given, digits):
+@pytest.mark.parametrize("given, step, n", [
+    ("all", 125, 138), ("none", 125, 138), ("a sum", 50, 70), ("another one", 50, 70)])
+def test_one_batch_of_wrong_labels(given, step, n, digits):
     assert not alarms(trained(net(), digits, n, labels=wrong_in(step), given=GIVEN[given]))
 
 
-@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("given", ["all", "none"])
 def test_labels_that_belong_to_other_inputs(given, digits):
     torch.manual_seed(0)
     assert "loss does not fall" in alarms(trained(net(), digits, 138, labels=shuffled, given=GIVEN[given]))
@@ -116,11 +116,11 @@ def test_labels_that_belong_to_other_inputs(given, digits):
 def test_the_course_is_read_from_all_losses_that_fit(digits):
     losses = []
     for given in GIVEN.values():
-        course = loss_course(Run(trained(net(), digits, 90, given=given)))
+        course = loss_course(Run(trained(net(), digits, 60, given=given)))
         losses.append((sum(map(len, course.thirds)), course.late))
     (n, late), scaled, looked_at, other = losses
-    assert n == scaled[0] == 90 and math.isclose(scaled[1], late, rel_tol=1e-4)
-    assert looked_at == other and looked_at[0] < 40 and math.isclose(looked_at[1], late, rel_tol=.5)
+    assert n == scaled[0] == 60 and math.isclose(scaled[1], late, rel_tol=1e-4)
+    assert looked_at == other and looked_at[0] < 30 and math.isclose(looked_at[1], late, rel_tol=.5)
 
 
 def test_a_warm_up_over_the_whole_record(digits):
