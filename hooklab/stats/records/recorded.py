@@ -230,8 +230,8 @@ FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optim
                 "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind}}
 RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
-            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "process?": OneOf((SIZE, SIZE, {str: int}), None), "stage?": OneOf([SIZE], None),
-            "combined?": bool, "attention?": ATTENTION}
+            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "process?": OneOf((SIZE, SIZE, {str: int}), None),
+            "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "statistics that ActivationStats has saved", "record it again, or take another copy",
                "give a file that the save() of an ActivationStats has written")
