@@ -8,6 +8,7 @@ import importlib
 import json
 import platform
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -26,8 +27,7 @@ def processor() -> str:
 torch.set_num_threads(1)
 setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version()}
 for package in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens", "ray"):
-    try: setting[package] = version(package)
-    except PackageNotFoundError: pass  # not every file compares with all of them
+    with suppress(PackageNotFoundError): setting[package] = version(package)  # few files compare with all of them
 (here/"results").mkdir(exist_ok=True)
 asked = sys.argv[1:]
 cut = next((i for i, word in enumerate(asked) if word.startswith("-")), len(asked))
