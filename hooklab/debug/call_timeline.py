@@ -21,6 +21,7 @@ from ..drawing import axes_for, name_ticks, say_instead, size_in_inches
 from ..hooks.copies import HookWarning
 from ..hooks.function_group import FunctionGroup
 from ..hooks.function_mode import call_name, call_of_name, own_work
+from ..hooks.putting_back import closing
 from ..hooks.tree import shape_text, tensors
 from ..hooks.undisturbed import run_undisturbed
 
@@ -148,8 +149,9 @@ def calls(
         args, kwargs = inputs
         model(*args, **kwargs)
 
-    try: run_undisturbed(model, (args, kwargs), run, train=None)
-    finally: group.close(report=False)
+    with closing(group, report=False):
+        group.put_on()
+        run_undisturbed(model, (args, kwargs), run, train=None)
     found = CallTimeline([row for row in group.rows if row])
     if not found.rows: warnings.warn("the model ran, but no layer called a function of torch that returns a tensor",
                                      HookWarning, stacklevel=2)

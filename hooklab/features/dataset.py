@@ -25,6 +25,7 @@ from .shards import (
     GO_ON, Alone, Together, in_all, in_shards, open_folder, open_shard, read_index, refuse_other_settings, sample_plan,
     shard_file, started_together, what_is_in)
 from ..hooks.files import CutOff, tensors_hash, write_file
+from ..hooks.putting_back import putting_back
 from ..hooks.select import is_sharded, nearest, not_a_model, unwrap
 from ..hooks.tree import map_tensors, named_tensors, tensors
 from ..hooks.undisturbed import modes_kept
@@ -218,10 +219,9 @@ def evaluating(model: nn.Module):
     "In eval mode and without gradients; afterwards each layer is in the mode it was in."
     was_training = model.training
     with modes_kept(model.modules()):
-        model.eval()
-        try:
+        with putting_back(lambda: model.train(was_training)):  # through train(), which some layers override
+            model.eval()
             with torch.no_grad(): yield
-        finally: model.train(was_training)  # through train(), which some layers override
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..hooks.group import has_compiled
+from ..hooks.putting_back import closing
 from ..hooks.running import compiled_parts
 from ..hooks.select import layers, not_a_model, refuse_opaque, unwrap
 from ..hooks.tree import tensors
@@ -49,7 +50,8 @@ def cost(
     turns = Turns(named)
     try:
         step, memory = Step(model, turns, (args, kwargs), loss or means, backward), Memory(turns, gpu)
-        with ExitStack() as around:
+        with closing(turns, report=False), ExitStack() as around:  # the table tells which layers did not run
+            turns.put_on()
             around.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
             if any(d.type == "mps" for d in devices):
                 around.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
@@ -58,7 +60,6 @@ def cost(
     except Exception as e:
         turns.explain(e)
         raise
-    finally: turns.close(report=False)  # the table tells which layers did not run
     notes = step.notes
     if compiled: notes = ["compiled code has no layers to tell apart: this is the model uncompiled", *notes]
     if meta: notes.append("nothing is computed on the meta device: no times, and memory by the sizes of tensors")

@@ -26,6 +26,7 @@ from .watching import as_it_was, copied
 from ...hooks.float64 import in_float64, widened
 from ...hooks.group import Group
 from ...hooks.layer_hook import GradientHook, listen
+from ...hooks.putting_back import closing
 from ...hooks.tree import map_tensors, named_tensors
 from ...hooks.undisturbed import undisturbed
 
@@ -59,7 +60,8 @@ def noted_gradients(
     with as_it_was(model), undisturbed(model, inputs, train=None, gradients=True) as m:
         args, kwargs = copied(inputs)
         group = GradientsSeen()
-        with listen(GradientNotes, named, group):
+        with closing(group):
+            listen(GradientNotes, named, group)
             backward(call(m) if call else m(*args, **kwargs)).backward()
         return group.notes, {id(p): p.grad for p in m.parameters() if p.grad is not None}
 
@@ -114,11 +116,13 @@ def forced_gradients(
         group = ForcingGradients(trial.stops, side, seen.shelf, lambda *_: None, wide=wide, skip=lambda stop: False,
                                  with_flags=None, push=0, within={})
         precision = in_float64(m, bits) if wide else nullcontext({})
-        with listen(Forcer, group.lend_forwards(seen, named), group), precision as lent:
-            trial.call(m) if trial.call else m(*args, **kwargs)
-            group.give_gradients(given, side)
-            parameters = {id(p): q.grad for p in own if (q := lent.get(id(p), p)).grad is not None}
-            return {place: leaf.grad for place, leaf in group.leaves.items() if leaf.grad is not None}, parameters
+        with closing(group):
+            listen(Forcer, group.lend_forwards(seen, named), group)
+            with precision as lent:
+                trial.call(m) if trial.call else m(*args, **kwargs)
+                group.give_gradients(given, side)
+                parameters = {id(p): q.grad for p in own if (q := lent.get(id(p), p)).grad is not None}
+                return {place: leaf.grad for place, leaf in group.leaves.items() if leaf.grad is not None}, parameters
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #c374f13d
 @dataclass

@@ -25,6 +25,7 @@ from hooklab.debug.comparing.passes import (
 from .spill import Shelf
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
+from ...hooks.putting_back import closing, putting_back
 from ...hooks.select import layers, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import run_undisturbed
@@ -126,10 +127,10 @@ def same_chance() -> Iterator[None]:
     "Afterwards the generators of Python and numpy are as they were."
     numpy = sys.modules.get("numpy")
     python_state, numpy_state = random.getstate(), numpy and numpy.random.get_state()
-    try: yield
-    finally:
+    def put_back():
         random.setstate(python_state)
         if numpy: numpy.random.set_state(numpy_state)
+    with putting_back(put_back): yield
 
 # %% ../../../nbs/lib/debug/comparing/watching.ipynb #4bbad227
 TORCHS = set(vars(nn.Module()))
@@ -150,19 +151,19 @@ def _fill_again(container: list | dict, content: list | dict):
 def as_it_was(model: nn.Module) -> Iterator[None]:
     "Afterwards the plain attributes of a model are as they were, and the generators of Python and numpy."
     kept = [(vars(m), dict(vars(m)), _containers_in(vars(m))) for m in model.modules()]
-    for own, before, _ in kept:  # the model works on copies of its tensors
-        own.update({n: x.clone() for n, x in before.items() if type(x) is Tensor and x.is_leaf})
     renormed = [m.weight for m in model.modules() if getattr(m, "max_norm", None) is not None and hasattr(m, "weight")]
     data = [weight.data for weight in renormed]
-    for weight in renormed: weight.data = weight.data.clone()
-    try:
-        with same_chance(): yield
-    finally:
+    def put_back():
         for weight, numbers in zip(renormed, data): weight.data = numbers
         for own, before, containers in kept:
             own.clear()
             own.update(before)
             for name, content in containers.items(): _fill_again(before[name], content)
+    with putting_back(put_back):
+        for own, before, _ in kept:  # the model works on copies of its tensors
+            own.update({n: x.clone() for n, x in before.items() if type(x) is Tensor and x.is_leaf})
+        for weight in renormed: weight.data = weight.data.clone()
+        with same_chance(): yield
 
 # %% ../../../nbs/lib/debug/comparing/watching.ipynb #0eb4edb7
 def copied(inputs: tuple[tuple, dict]) -> tuple[tuple, dict]:
@@ -220,7 +221,9 @@ def run_pass(
         seen.clear()
         group = Watching(seen, like)
         args, kwargs = copied(inputs)
-        with listen(Watcher, named, group): result = call(m) if call else m(*args, **kwargs)
+        with closing(group):
+            listen(Watcher, named, group)
+            result = call(m) if call else m(*args, **kwargs)
         if seen.calls and seen.calls[-1].name: _finish_root(group, unwrap(model), result)
 
     with as_it_was(model): run_undisturbed(model, inputs, run, train=None)

@@ -20,9 +20,8 @@ from ...hooks.copies import HookWarning
 from ...hooks.distributed import in_processes, meshes, ranks_of
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
-from ...hooks.occasions import step_hook
+from ...hooks.occasions import step_hook_to_put_on
 from ...hooks.select import not_a_model, refuse_scripted, unwrap
-
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #cd413c87
 class PassBegins(LayerHook):
@@ -65,7 +64,6 @@ def group_for(model: nn.Module, given: Any, of_wrapper: Any) -> Any: # None for 
     group = given if given is not None or meshes(model) else of_wrapper
     return None if group is None or len(ranks_of(group)) == torch.distributed.get_world_size() else group
 
-
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #b6f69e7e
 class Replicas:
     "What `replicas` returns."
@@ -75,10 +73,18 @@ class Replicas:
         self.left_out: dict[str, str] = {}  # the tensors that are not compared, with the reason
         self.ended: list[int] = []  # the ranks whose `with` is over: no check can follow
         self.step = self.n_checks = self._n_passes = 0
-        self.removed, self._known, self._checked_at = False, set(), None
-        if optimizer is not None: self._hook = step_hook(optimizer, self._after_step)
-        else: self._hook = listen(PassBegins, {"(model)": where_passes_begin(model)}, Group("replicas", self._at_pass))
-        with removed_after_error(self): self.check()
+        self.removed, self._known, self._checked_at, self._hook = False, set(), None, None
+        with removed_after_error(self):
+            self._attach(model, optimizer)
+            self.check()
+
+    def _attach(self, model, optimizer):
+        if optimizer is not None:
+            self._hook = step_hook_to_put_on(optimizer, self._after_step)
+            self._hook.put_on()
+        else:
+            self._hook = Group("replicas", self._at_pass)
+            listen(PassBegins, {"(model)": where_passes_begin(model)}, self._hook)
 
     def _after_step(self, *_):
         self.step += 1
@@ -109,23 +115,30 @@ class Replicas:
 
     def remove(self):
         "Take the watch off, without a last check."
+        try: self._take_off()
+        except BaseException:  # Ctrl-C
+            self._take_off()
+            raise
+
+    def _take_off(self):
+        if self._hook is not None: self._hook.remove()
         self.removed = True
-        self._hook.remove()
 
     def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, *_):
-        if self.removed: return
-        if self._n_passes: self.step = self._n_passes
         try:
-            if exc_type is None: self._check(ends=True)
-        finally: self.remove()
+            if not self.removed and self._n_passes: self.step = self._n_passes
+            if not self.removed and exc_type is None: self._check(ends=True)
+            self._take_off()
+        except BaseException:
+            self._take_off()
+            raise
 
     def __repr__(self):
         found = f"{len(self.found)} tensors differ; {self.found[0]}" if self.found else "no drift"
         if not self.n_checks: found = "one process has nothing to compare"
         of = f"Replicas of {type(unwrap(self.model)).__name__}" + (", removed" if self.removed else "")
         return f"{of}: {steps_text(self.step)}, {self.n_checks} checks; {found}"
-
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #643731b8
 def replicas(
@@ -151,4 +164,3 @@ def replicas(
     choice = Choice(model, buffers, leave_out)
     group = group_for(model, group, choice.group) if in_processes() else None
     return Replicas(model, optimizer, every, choice, Exchange(group, timeout), action)
-

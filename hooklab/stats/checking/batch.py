@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...debug.comparing.watching import same_chance
+from ...hooks.putting_back import putting_back
 from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #36d385fd
@@ -50,13 +51,12 @@ def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
     order = [getattr(owner, "generator", None) for owner in (loader, getattr(loader, "sampler", None))]
     states = [(g, g.get_state()) for g in order if isinstance(g, torch.Generator)]
     found = []
-    try:
-        with same_chance(), torch.random.fork_rng([]):
-            for batch in loader:
-                found.append(batch)
-                if len(found) == n: break
-    finally:
+    def put_back():
         for g, state in states: g.set_state(state)
+    with putting_back(put_back), same_chance(), torch.random.fork_rng([]):
+        for batch in loader:
+            found.append(batch)
+            if len(found) == n: break
     if not found: raise ValueError("the loader gave no batch")
     if not is_batch(found[0]): raise TypeError(f"the loader gives {type(found[0]).__name__}, which is no batch")
     return found[:1] if len(found) > 1 and kinds_of(found[0]) != kinds_of(found[1]) else found

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #4df16097
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -20,8 +20,9 @@ from ...debug.comparing.watching import as_it_was
 from ...edit.edits import edit_output
 from ...hooks.copies import HookWarning
 from ...hooks.group import takes
-from ...hooks.hook import Hooks
+from ...hooks.hook import hooks_for_now
 from ...hooks.occasions import innermost
+from ...hooks.putting_back import putting_back
 from ...hooks.select import leaves, not_a_model, refuse_opaque, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import undisturbed
@@ -157,10 +158,11 @@ def fill_statistics(flight: TestFlight):
     "Give batch norm the statistics of this batch: those of a fresh model are made up, and in eval mode signals fade."
     norms = [m for m, training in flight.modes if training and getattr(m, "track_running_stats", False)]
     before = [m.momentum for m in norms]
-    for m in norms: m.momentum = 1.
-    try: flight.run(flight.batch.raw)
-    finally:
+    def put_back():
         for m, momentum in zip(norms, before): m.momentum = momentum
+    with putting_back(put_back):
+        for m in norms: m.momentum = 1.
+        flight.run(flight.batch.raw)
 
 
 def base_of(flight: TestFlight) -> Flown:
@@ -177,7 +179,7 @@ def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]
         found.append((names[id(m)], [t.clone() for t in tensors(output) if t.is_floating_point()]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)
-        with Hooks(named, note): flight.asked(raw)
+        with hooks_for_now(named, note): flight.asked(raw)
     return found
 
 
@@ -195,14 +197,14 @@ def roused(flight: TestFlight) -> Iterator[None]:
     flat = [p for p in flight.trained.values() if p.numel() > 1 and (p == p.flatten()[0]).all()]
     flat += [p for p in flight.trained.values() if p.numel() == 1 and not p.any()]
     before = [p.data for p in flat]
-    try:
+    def put_back():
+        for p, data in zip(flat, before): p.data = data
+    with putting_back(put_back):
         with seeded():
             for p in flat:
                 fan_in = p[0].numel() if p.dim() > 1 else 100
                 p.data = p.data + torch.randn_like(p)*fan_in**-.5
         yield
-    finally:
-        for p, data in zip(flat, before): p.data = data
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #73b5f762
 @contextmanager
@@ -210,16 +212,16 @@ def lent_numbers(parameters: Iterable[Tensor]) -> Iterator[None]:
     "Let parameters work on copies of their numbers."
     parameters, copies = list({id(p): p for p in parameters}.values()), {}
     kept = [(p, p.data, p.requires_grad) for p in parameters]
-    try:
+    def put_back():
+        for p, data, required in kept:
+            p.data = data
+            p.requires_grad_(required)
+    with putting_back(put_back):
         for p, data, _ in kept:
             place = data.data_ptr(), data.shape, data.stride(), data.dtype
             if not data.numel() or place not in copies: copies[place] = data.clone(memory_format=torch.preserve_format)
             p.data = copies[place]
         yield
-    finally:
-        for p, data, required in kept:
-            p.data = data
-            p.requires_grad_(required)
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #fbc14b9e
 def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
@@ -248,11 +250,10 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
         raise ValueError(f"{type(unwrap(model)).__name__} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
     grads = [(p, p.grad) for p in theirs]
-    with ExitStack() as stack:
-        stack.callback(lambda: [setattr(p, "grad", grad) for p, grad in grads])
-        stack.enter_context(as_it_was(both))
-        stack.enter_context(lent_numbers([*both.parameters(), *theirs]))
-        stack.enter_context(undisturbed(both, batches, train=None, gradients=True))
+    def put_back():
+        for p, grad in grads: p.grad = grad
+    with (putting_back(put_back), as_it_was(both), lent_numbers([*both.parameters(), *theirs]),
+          undisturbed(both, batches, train=None, gradients=True)):
         for p in theirs: p.grad = None
         yield
 

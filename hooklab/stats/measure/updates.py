@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #10e221d7
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -92,13 +92,18 @@ class Weights:
         self.names, self.hooks = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)], []
         parts = parts_for(model)
         self.parts = {name: parts.of_parameter(p) for name, p in zip(self.names, self.params)} if parts else {}
+        for moves in self.moves:
+            self.hooks.append(on_step(moves.optimizer, moves.before_step, before=True))
+            self.hooks.append(on_step(moves.optimizer, moves.after_step))
+
+    def put_on(self) -> Self:
+        "Begin to compare: last, once whoever made this holds it."
         try:
-            for moves in self.moves:
-                self.hooks.append(on_step(moves.optimizer, moves.before_step, before=True))
-                self.hooks.append(on_step(moves.optimizer, moves.after_step))
+            for hook in self.hooks: hook.put_on()
         except BaseException:
             self.remove()
             raise
+        return self
 
     def switch(self, turn: int):
         "Compare the parameters whose turn it is, or none."
