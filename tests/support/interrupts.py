@@ -1,6 +1,9 @@
 """KeyboardInterrupt at any place of hooklab's own code, and what a tool may leave behind then: nothing."""
 import dis
+import random
+import signal
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from types import CodeType, FrameType
@@ -226,3 +229,34 @@ def after_interrupt(run: Tool, world: World, before: dict, expected: Any, wrong:
         if run(world) != expected: wrong.append("the next use has another result")
     except BaseException as error: wrong.append(f"next use: {type(error).__name__}: {error}"[:150])
     return Outcome(wrong, removed)
+
+
+class Signals:
+    "Real signals at random moments, which raise KeyboardInterrupt as Ctrl-C does."
+    def __init__(self, seed: int = 0): self.chance, self.came = random.Random(seed), False
+
+    def __enter__(self):
+        self.before = signal.signal(signal.SIGALRM, self.stop)
+        return self
+
+    def __exit__(self, *_): signal.signal(signal.SIGALRM, self.before)
+
+    def stop(self, *_):
+        self.came = True
+        raise KeyboardInterrupt
+
+    def interrupt(self, tool: str, tmp: Path, expected: Any, most: float) -> tuple[Outcome, bool]:
+        "Interrupt a tool within so many seconds; also whether the signal came while it ran."
+        run = TOOLS[tool]
+        world = run.world(tmp)
+        before, wrong, ended = state(world), [], False
+        self.came = False
+        try:
+            signal.setitimer(signal.ITIMER_REAL, self.chance.uniform(5e-5, most))
+            run(world)
+            ended = True
+            while not self.came: time.sleep(1e-4)
+        except KeyboardInterrupt: pass
+        except Exception as error: wrong.append(f"{type(error).__name__}: {error}"[:150])
+        torch.set_grad_enabled(True)  # context managers of torch may be stopped, too
+        return after_interrupt(run, world, before, expected, wrong, may_remove=True), not ended
