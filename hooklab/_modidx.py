@@ -1022,8 +1022,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                           'hooklab/debug/drift/watch.py'),
                                            'hooklab.debug.drift.watch.group_for': ( 'lib/debug/drift/watch.html#group_for',
                                                                                     'hooklab/debug/drift/watch.py'),
-                                           'hooklab.debug.drift.watch.removed_after_error': ( 'lib/debug/drift/watch.html#removed_after_error',
-                                                                                              'hooklab/debug/drift/watch.py'),
                                            'hooklab.debug.drift.watch.replicas': ( 'lib/debug/drift/watch.html#replicas',
                                                                                    'hooklab/debug/drift/watch.py'),
                                            'hooklab.debug.drift.watch.tell_drift': ( 'lib/debug/drift/watch.html#tell_drift',

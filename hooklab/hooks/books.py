@@ -43,7 +43,8 @@ def entered(places: list, state: dict, name: str, number: int, f: Any) -> Book:
 
     The place is noted first, and what removes it finds a whole book at every moment: Ctrl-C may come at any line."""
     book = plain = state[name]
-    if is_new := type(plain) is not Book:
+    is_new = type(plain) is not Book
+    if is_new:
         book = Book(plain) if plain else Book()
         book.ours, book.plain = set(), plain
     places.append((name, book, number))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import hooklab as hl
+
 from .worlds import TOOLS, Tool, World
 
 HOME = str(Path(hl.__file__).parent)
@@ -21,7 +22,7 @@ CALLS = {"CALL", "CALL_KW", "CALL_FUNCTION_EX"}
 
 
 class Place(NamedTuple):
-    "Where an interrupt comes: kind is `entry`, `return`, `line`, `jump` backwards, or `call`: a call of C has returned."
+    "Where an interrupt comes: kind is `entry`, `return`, `line`, `jump` backwards, or `call`, when C has returned."
     file: str
     function: str
     where: int  # the number of the line, or of the instruction
@@ -40,7 +41,10 @@ def names_of(code: CodeType) -> list[str]:
 
 
 def is_ours(frame: FrameType | None) -> bool: return frame is not None and frame.f_code.co_filename.startswith(HOME)
-def is_users(frame: FrameType | None) -> bool: return frame is not None and frame.f_code.co_filename.endswith("support/worlds.py")
+
+
+def is_users(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_code.co_filename.endswith(("support/worlds.py", "test_interrupts.py"))
 
 
 def only_returns(frame: FrameType, at: int) -> bool:
@@ -53,7 +57,8 @@ def only_returns(frame: FrameType, at: int) -> bool:
 
 def nothing_ran(frame: FrameType) -> bool:
     "Has this call of a function not run an instruction yet?"
-    return set(names_of(frame.f_code)[:max(frame.f_lasti//2, 0)]) <= {"RESUME", "NOP", "MAKE_CELL", "COPY_FREE_VARS", "CACHE"}
+    before = names_of(frame.f_code)[:max(frame.f_lasti//2, 0)]
+    return set(before) <= {"RESUME", "NOP", "MAKE_CELL", "COPY_FREE_VARS", "CACHE"}
 
 
 def at_the_border(frame: FrameType, kind: str) -> bool:
@@ -81,7 +86,8 @@ class Interrupts:
         code = frame.f_code
         place = Place(code.co_filename[len(HOME) + 1:], code.co_qualname, where, kind)
         self.seen[place] += 1
-        if self.at is None and self.seen[place] == 1: (self.borders if at_the_border(frame, kind) else self.inner).add(place)
+        if self.at is None and self.seen[place] == 1:
+            (self.borders if at_the_border(frame, kind) else self.inner).add(place)
         if place != self.at or self.seen[place] != self.number: return
         sys.settrace(None)
         self.raised, self.on_border = True, at_the_border(frame, kind)
@@ -91,7 +97,7 @@ class Interrupts:
         self.n_frames += 1
         code = frame.f_code
         if not code.co_filename.startswith(HOME) or code.co_name in ("<module>", "<genexpr>"): return None
-        if self.at is not None and code.co_qualname != self.at.function: return None  # what is not looked at runs quickly
+        if self.at is not None and code.co_qualname != self.at.function: return None  # the rest runs quickly
         frame.f_trace_opcodes, names, before = True, names_of(frame.f_code), [None, 0]
 
         def goes_on(frame, event, arg):
@@ -102,7 +108,8 @@ class Interrupts:
                 before[:] = name, self.n_frames
                 if "BACKWARD" in name: self.here(frame, at, "jump")
                 elif last in CALLS and n_frames == self.n_frames: self.here(frame, at, "call")
-            elif event == "return" and names[frame.f_lasti//2] == "RETURN_VALUE": self.here(frame, frame.f_lasti//2, "return")
+            elif event == "return" and names[frame.f_lasti//2] == "RETURN_VALUE":
+                self.here(frame, frame.f_lasti//2, "return")
             return goes_on
 
         self.here(frame, frame.f_code.co_firstlineno if frame.f_lasti < 4 else frame.f_lasti, "entry")
@@ -118,7 +125,7 @@ class Interrupts:
         sys.unraisablehook = self.before
 
     def swallow(self, unraisable):
-        "Python only prints what is raised in `__del__`, in a generator that is freed, in the callback of a weak reference."
+        "Python only prints what is raised in `__del__`, in a generator that is freed, or by a weak reference."
         self.swallowed = self.swallowed or unraisable.exc_type is KeyboardInterrupt
 
 
@@ -129,11 +136,12 @@ _modules = torch.nn.functional, torch.nn.Module, torch.optim.Optimizer, Tensor, 
 
 def torchs_state() -> dict[str, Any]:
     "What of torch is the same for all models."
-    found = {f"{getattr(home, '__name__', home)}.{name}": id(value) for home in _modules for name, value in vars(home).items()
+    found = {f"{home.__name__}.{name}": id(value) for home in _modules for name, value in vars(home).items()
              if callable(value)}
     for name, value in vars(torch.nn.modules.module).items():
-        if name.startswith("_global") and name.endswith(("_hooks", "_with_kwargs", "_called")): found[name] = dict(value)
-    found |= {name: dict(vars(sys.modules["torch.optim.optimizer"])[name]) for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")}
+        if name.startswith("_global") and isinstance(value, dict): found[name] = dict(value)
+    of_optimizers = vars(sys.modules[torch.optim.Optimizer.__module__])
+    found |= {name: dict(value) for name, value in of_optimizers.items() if name.startswith("_global_optimizer_")}
     return found | {
         "function modes": list(map(id, torch.overrides._get_current_function_mode_stack())),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
@@ -141,7 +149,8 @@ def torchs_state() -> dict[str, Any]:
         "gradients": torch.is_grad_enabled(), "inference": torch.is_inference_mode_enabled(),
         "dtype": torch.get_default_dtype(), "anomaly": torch.is_anomaly_enabled(), "threads": torch.get_num_threads(),
         "fast attention": torch.backends.mha.get_fastpath_enabled(), "autocast": torch.is_autocast_enabled("cpu"),
-        "precision": torch.get_float32_matmul_precision(), "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
         "mkldnn": torch.backends.mkldnn.enabled, "sdpa": torch.backends.cuda.math_sdp_enabled()}
 
 
@@ -151,11 +160,14 @@ def models_state(model: nn.Module) -> dict[str, Any]:
     for name, m in model.named_modules():
         for attribute, value in vars(m).items():
             hooks = attribute.endswith(("_hooks", "_with_kwargs", "_always_called"))
-            found[f"{name}: {attribute}"] = (id(value), list(value.items())) if hooks else value if attribute == "training" else id(value)
+            if hooks: value = id(value), list(value.items())
+            elif attribute != "training": value = id(value)
+            found[f"{name}: {attribute}"] = value
         for kind in ("_parameters", "_buffers"):
             for own, t in vars(m)[kind].items():
                 if t is None: continue
-                hooks = [dict(getattr(t, where, None) or {}) for where in ("_backward_hooks", "_post_accumulate_grad_hooks")]
+                dictionaries = "_backward_hooks", "_post_accumulate_grad_hooks"
+                hooks = [dict(getattr(t, dictionary, None) or {}) for dictionary in dictionaries]
                 found[f"{name}.{own}"] = id(t), t.requires_grad, t.dtype, t.data_ptr(), hooks
     return found
 
@@ -163,14 +175,17 @@ def models_state(model: nn.Module) -> dict[str, Any]:
 def state(world: World) -> dict[str, Any]:
     "Everything that an interrupted tool has to leave as it was."
     found = torchs_state()
-    for number, model in enumerate(world.models): found |= {f"{number} {key}": value for key, value in models_state(model).items()}
+    for number, model in enumerate(world.models):
+        found |= {f"{number} {key}": value for key, value in models_state(model).items()}
     for key, value in vars(world.optimizer).items():
         found[f"optimizer: {key}"] = dict(value) if "hooks" in key else id(value) if callable(value) else None
     for number, model in enumerate(world.models):
         for name, p in model.named_parameters():
             if not world.trains: found[f"{number} {name}: numbers"] = p.tolist()
-            if not world.computes_gradients: found[f"{number} {name}: gradient"] = None if p.grad is None else p.grad.tolist()
-        for name, t in model.named_buffers() if world.undisturbed else (): found[f"{number} {name}: numbers"] = t.tolist()
+            if world.computes_gradients: continue
+            found[f"{number} {name}: gradient"] = None if p.grad is None else p.grad.tolist()
+        for name, t in model.named_buffers() if world.undisturbed else ():
+            found[f"{number} {name}: numbers"] = t.tolist()
     if world.keeps_random: found["random numbers"] = torch.get_rng_state().tolist()
     return found
 
@@ -217,7 +232,7 @@ def interrupted(tool: str, place: Place, tmp: Path, expected: Any, number: int =
     return after_interrupt(run, world, before, expected, wrong, at.on_border)
 
 
-def after_interrupt(run: Tool, world: World, before: dict, expected: Any, wrong: list[str], may_remove: bool) -> Outcome:
+def after_interrupt(run: Tool, world: World, before: dict, expected: Any, wrong: list, may_remove: bool) -> Outcome:
     "Is everything as before, if need be after `remove_hooks`, and does the next use give what it should?"
     left, removed = changed(before, state(world)), False
     if left and may_remove:

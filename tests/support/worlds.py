@@ -93,7 +93,8 @@ class World:
 
 class Tool:
     "A function of a world."
-    def __init__(self, f: Callable[[World], Any], build: Callable, options: dict): self.f, self.build, self.options = f, build, options
+    def __init__(self, f: Callable[[World], Any], build: Callable, options: dict):
+        self.f, self.build, self.options = f, build, options
 
     def world(self, tmp: Path) -> World:
         world = World(self.build, tmp)
@@ -141,7 +142,8 @@ def hook_outputs(w):
 @tool()
 def hooks_with_options(w):
     seen = []
-    with hl.Hooks(w.model, lambda m, args, kwargs: seen.append(args[0].sum()), kind="forward_pre", names="*", with_kwargs=True, prepend=True):
+    def see(m, args, kwargs): seen.append(args[0].sum())
+    with hl.Hooks(w.model, see, kind="forward_pre", names="*", with_kwargs=True, prepend=True):
         with hl.Hook(w.model[0], lambda m, i, o: o.sum(), always_call=True, root=w.model, keep=2) as h: w.model(w.x)
     return seen, h.calls
 
@@ -187,7 +189,8 @@ def gradients_of_calls(w):
 @tool(**graded)
 def hooks_on_tensors(w):
     p = w.model[0].weight
-    with hl.tensor_hook(p) as a, hl.post_accumulate(p) as b, hl.multi_grad_hook(list(w.model.parameters()), nothing) as c:
+    both = list(w.model.parameters())
+    with hl.tensor_hook(p) as a, hl.post_accumulate(p) as b, hl.multi_grad_hook(both, nothing) as c:
         w.loss(w.model(w.x)).backward()
     return a.stored, b.stored, [h.n_calls for h in c]
 
@@ -231,15 +234,18 @@ def global_hooks(w):
 @tool(**training)
 def step_hooks(w):
     seen = []
-    with hl.step_hook(w.optimizer, lambda *given: seen.append(1)), hl.step_hook(w.optimizer, lambda *given: seen.append(0), before=True): w.step()
+    def after(*given): seen.append("after")
+    def before(*given): seen.append("before")
+    with hl.step_hook(w.optimizer, after), hl.step_hook(w.optimizer, before, before=True): w.step()
     return seen
 
 
 @tool()
 def state_dict_hooks(w):
     seen = []
-    with (hl.state_dict_hook(w.model, lambda *given: seen.append(1)), hl.state_dict_hook(w.model, lambda *given: seen.append(2), before=True),
-          hl.state_dict_hook(w.model, lambda *given: seen.append(3), load=True), hl.state_dict_hook(w.model, lambda *given: seen.append(4), load=True, before=True)):
+    def see(*given): seen.append(len(given))
+    with (hl.state_dict_hook(w.model, see), hl.state_dict_hook(w.model, see, before=True),
+          hl.state_dict_hook(w.model, see, load=True), hl.state_dict_hook(w.model, see, load=True, before=True)):
         w.model.load_state_dict(w.model.state_dict())
     return seen
 
@@ -260,7 +266,8 @@ def edit_output(w):
 
 @tool()
 def edit_input(w):
-    with hl.edit_input(w.model, hl.ablate([0]), names="3.0", call=0), hl.edit_output(w.model[0], hl.steer(torch.ones(4))):
+    steered = hl.steer(torch.ones(4))
+    with hl.edit_output(w.model[0], steered), hl.edit_input(w.model, hl.ablate([0]), names="3.0", call=0):
         return w.model(w.x)
 
 
@@ -376,7 +383,9 @@ def extract(w):
 
 
 @tool()
-def batch_extractor(w): return {name: str(x) for name, x in hl.BatchExtractor(w.model, ["0"], "x")({"x": w.x.numpy()}).items()}
+def batch_extractor(w):
+    found = hl.BatchExtractor(w.model, ["0"], "x")({"x": w.x.numpy()})
+    return {name: str(x) for name, x in found.items()}
 
 
 @tool(attending)
@@ -440,7 +449,8 @@ def preflight(w): return str(hl.preflight(w.model.train(), F.cross_entropy, (w.x
 
 
 @tool(random, keeps_random=False, **graded)
-def preflight_by_heart(w): return str(hl.preflight(w.model.train(), F.cross_entropy, (w.x, w.y), w.optimizer, seconds=1e-3)) and None
+def preflight_by_heart(w):
+    hl.preflight(w.model.train(), F.cross_entropy, (w.x, w.y), w.optimizer, seconds=1e-3)  # its words depend on time
 
 
 @tool(**training)

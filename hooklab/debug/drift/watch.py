@@ -7,8 +7,7 @@ __all__ = ['Replicas', 'replicas']
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #c4f6f556
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Self
 
 import torch
@@ -42,15 +41,6 @@ def where_passes_begin(model: nn.Module) -> nn.Module:
     return next(compiled, inner)
 
 
-@contextmanager
-def removed_after_error(watch: Any) -> Iterator[None]:
-    "An error takes the watch off."
-    try: yield
-    except BaseException:
-        watch.remove()
-        raise
-
-
 def tell_drift(new: list[Drift], action: str, warns: bool):
     "Raise an error with what was found, or warn."
     more = f". So do {len(new) - 1} more; `found` lists them" if len(new) > 1 else ""
@@ -74,9 +64,12 @@ class Replicas:
         self.ended: list[int] = []  # the ranks whose `with` is over: no check can follow
         self.step = self.n_checks = self._n_passes = 0
         self.removed, self._known, self._checked_at, self._hook = False, set(), None, None
-        with removed_after_error(self):
+        try:
             self._attach(model, optimizer)
             self.check()
+        except BaseException:
+            self._take_off()
+            raise
 
     def _attach(self, model, optimizer):
         if optimizer is not None:
