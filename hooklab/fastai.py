@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .hooks.hook import Hook, Hooks, hook_output, hook_outputs
+from .hooks.hook import Hook, Hooks, hook_output, hook_outputs, hooks_for_now
 from .hooks.select import leaves
 from .hooks.tree import map_tensors
 from .hooks.undisturbed import undisturbed
@@ -33,11 +33,9 @@ def rows_of_five(
     "The output of each layer without layers inside, for one sample, in the columns of fastai."
     args, kwargs = map_tensors(lambda t: t[:1], learner_inputs(learn, xb))
     with undisturbed(learn.model, (args, kwargs)) as model:
-        hooks = Hooks(leaves(model), _five, root=model)
-        try:
+        with hooks_for_now(leaves(model), _five, root=model) as hooks:
             model(*args, **kwargs)
-            return [row for row in hooks.stored if row is not None]
-        finally: hooks.group.close(report=False)
+            return [h.stored for h in hooks if h.stored is not None]
 
 
 def _five(m: nn.Module, inputs: tuple, output: Any) -> tuple:

@@ -22,6 +22,7 @@ from ..hooks.copies import HookWarning
 from ..hooks.function_group import FunctionGroup
 from ..hooks.function_mode import call_name, call_of_name, own_work
 from ..hooks.names import printable
+from ..hooks.putting_back import closing
 from ..hooks.tree import shape_text, tensors
 from ..hooks.undisturbed import run_undisturbed
 
@@ -149,8 +150,9 @@ def calls(
         args, kwargs = inputs
         model(*args, **kwargs)
 
-    try: run_undisturbed(model, (args, kwargs), run, train=None)
-    finally: group.close(report=False)
+    with closing(group, report=False):
+        group.put_on()
+        run_undisturbed(model, (args, kwargs), run, train=None)
     found = CallTimeline([row for row in group.rows if row])
     if not found.rows: warnings.warn("the model ran, but no layer called a function of torch that returns a tensor",
                                      HookWarning, stacklevel=2)

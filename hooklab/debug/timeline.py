@@ -9,7 +9,6 @@ __all__ = ['Timeline']
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -21,7 +20,7 @@ from ..hooks.gradient import GradientCall
 from ..hooks.group import Group, none_ran
 from ..hooks.layer_hook import GradientHook, listen
 from ..hooks.names import in_lines, printable
-from ..hooks.parameters import parameter_hooks
+from ..hooks.parameters import parameter_hooks_to_attach
 from ..hooks.select import layers, runs, unwrap
 from ..hooks.tree import shape_text, tensors
 
@@ -81,29 +80,44 @@ class Timeline:
 
         def accumulated(name, p): write(Event("accumulated", name, shape_text(p)))
 
-        with ExitStack() as attached:
-            attached.callback(self.events.close, report=False)  # what did not fire can be seen
-            listen(LayerEvents, named, self.events)
+        self.groups = [self.events]
+        try:
             if any(p.requires_grad for m in named.values() for p in m.parameters()):
-                hooks = parameter_hooks(model, accumulated, list(what) or None, kind="post_accumulate")
-                attached.callback(hooks.group.close, report=False)
-            self.attached = attached.pop_all()
+                asked = list(what) or None
+                hooks, attach = parameter_hooks_to_attach(model, accumulated, asked, "post_accumulate", False)
+                self.groups.append(hooks.group)
+                attach()
+            listen(LayerEvents, named, self.events)
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self):
+        for group in self.groups: group.close(report=False)  # what did not fire can be seen
+        self.events = None
 
     def remove(self):
         "Take the hooks off; the rows stay."
-        events, self.events = self.events, None
+        events = self.events
+        try: self._close()
+        except BaseException:  # Ctrl-C
+            self._close()
+            raise
         if events is None: return
-        self.attached.close()
         seen = {e.name for e in self.rows if e.kind != "accumulated"}
         ran = events.began or seen
         if ran and self.names and seen <= {"(model)"} and sys.exc_info()[0] is None:
             warnings.warn(none_ran(self.names), HookWarning, stacklevel=3)
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, *exc): self.remove()
+    def __exit__(self, *exc):
+        try: self.remove()
+        except BaseException:  # Ctrl-C
+            self._close()
+            raise
 
     def __getstate__(self):  # a copy has the rows, and is attached to nothing
-        return vars(self) | {"attached": ExitStack(), "events": None}
+        return vars(self) | {"groups": [], "events": None}
 
     def __repr__(self):
         names = [printable(e.name) for e in self.rows]

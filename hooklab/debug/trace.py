@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ..hooks.copies import HookWarning
 from ..hooks.group import none_ran
-from ..hooks.hook import Hooks
+from ..hooks.hook import Hooks, hooks_for_now, hooks_to_attach
 from ..hooks.names import class_name, printable
 from ..hooks.parameters import parameter_hooks, refuse_sharded
 from ..hooks.select import layers, outermost
@@ -47,9 +47,8 @@ def execution_order(
         args, kwargs = inputs
         model(*args, **kwargs)
 
-    hooks = Hooks(named, lambda m, i, o: order.append(names[id(m)]))
-    try: run_undisturbed(model, (args, kwargs), run, train=None)
-    finally: hooks.group.close(report=False)  # a layer that did not run is not missing: that is the answer
+    with hooks_for_now(named, lambda m, i, o: order.append(names[id(m)])):
+        run_undisturbed(model, (args, kwargs), run, train=None)
     if named and not order: warnings.warn(none_ran(list(named)), HookWarning, stacklevel=2)
     return order
 
@@ -70,12 +69,24 @@ class Reporter(nn.Module):
             for name, t in named_tensors(o, names[id(m)]): write(printable(line(name, t)))
 
         self.model, self.training = model, model.training
-        self.hooks = Hooks(children, report, root=model)
+        self.hooks, attach = hooks_to_attach(children, report, root=model)
+        attach()
 
     def forward(self, *args, **kwargs): return self.model(*args, **kwargs) # Run the model
-    def remove(self): self.hooks.remove() # Remove the hooks
+
+    def remove(self):
+        "Remove the hooks."
+        try: self.hooks.remove()
+        except BaseException:  # Ctrl-C
+            self.hooks.group.close(report=False)
+            raise
+
     def __enter__(self) -> Self: return self
-    def __exit__(self, *exc): self.hooks.__exit__(*exc)
+    def __exit__(self, *exc):
+        try: self.hooks.__exit__(*exc)
+        except BaseException:
+            self.hooks.group.close(report=False)
+            raise
 
 # %% ../../nbs/lib/debug/trace.ipynb #1d1bb7dc
 class VerboseExecution(Reporter):

@@ -208,13 +208,20 @@ class CallEdits:
 
     def remove(self):
         "Remove the edits."
-        self.group.remove()
+        try: self.group.remove()
+        except BaseException:  # Ctrl-C
+            self.group.close(report=False)
+            raise
 
     def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, exc, *_):
-        if isinstance(exc, Exception):
-            for note in self.group.notes.values(): exc.add_note(printable(note))
-        self.group.close(report=exc_type is None, in_context=True)
+        try:
+            if isinstance(exc, Exception):
+                for note in self.group.notes.values(): exc.add_note(printable(note))
+            self.group.close(report=exc_type is None, in_context=True)
+        except BaseException:  # Ctrl-C
+            self.group.close(report=False)
+            raise
 
     def __repr__(self):
         edited = printable(first_few(self.names)) or "nothing yet"
@@ -230,4 +237,6 @@ def edit_calls(
     call: int | None = None, # Only this call of the function in each layer and pass, counted from 0
 ) -> CallEdits: # On until its `with` ends or it is removed; `names` lists the calls that were edited
     "Replace what functions return inside a model."
-    return CallEdits(CallEditGroup(model, function, f, names, call))
+    edits = CallEdits(CallEditGroup(model, function, f, names, call))
+    edits.group.put_on()
+    return edits

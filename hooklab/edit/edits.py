@@ -151,11 +151,16 @@ class Edits(Hooks):
         else: named, root = layers(m, *names) if names else {}, m  # no name must not mean all layers
         check_layers(list(named.items()))
         group = EditGroup(f, is_input, root, call, with_kwargs, prepend)
-        group.attach([Edit(name, layer, group) for name, layer in named.items()])
         super().__init__(group, None)
+        self.hooks = [Edit(name, layer, group) for name, layer in named.items()]
+        group.attach(self.hooks)
 
     def __exit__(self, exc_type, exc, *_):
-        if isinstance(exc, Exception):
-            for edit in self.hooks:
-                if edit.note: exc.add_note(printable(edit.note))
-        super().__exit__(exc_type)
+        try:
+            if isinstance(exc, Exception):
+                for edit in self.hooks:
+                    if edit.note: exc.add_note(printable(edit.note))
+            super().__exit__(exc_type)
+        except BaseException:  # Ctrl-C
+            self.group.close(report=False)
+            raise

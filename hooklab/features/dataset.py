@@ -24,8 +24,9 @@ from .extractor import FeatureExtractor
 from .shards import (
     GO_ON, Alone, Together, in_all, in_shards, open_folder, open_shard, read_index, refuse_other_settings, sample_plan,
     shard_file, started_together, what_is_in)
-from ..hooks.files import remove_unfinished, write_file
+from ..hooks.files import CutOff, remove_unfinished, tensors_hash, write_file
 from ..hooks.names import printable
+from ..hooks.putting_back import putting_back
 from ..hooks.select import is_sharded, nearest, not_a_model, unwrap
 from ..hooks.tensor_files import CutOff, tensors_hash
 from ..hooks.tree import map_tensors, named_tensors, tensors
@@ -222,10 +223,9 @@ def evaluating(model: nn.Module):
     "In eval mode and without gradients; afterwards each layer is in the mode it was in."
     was_training = model.training
     with modes_kept(model.modules()):
-        model.eval()
-        try:
+        with putting_back(lambda: model.train(was_training)):  # through train(), which some layers override
+            model.eval()
             with torch.no_grad(): yield
-        finally: model.train(was_training)  # through train(), which some layers override
 
 
 def device_of(model: nn.Module) -> torch.device:

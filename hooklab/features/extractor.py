@@ -19,6 +19,7 @@ from ..hooks.group import place
 from ..hooks.keeping import HookGroup, last_given
 from ..hooks.layer_hook import LayerHook
 from ..hooks.names import class_name, printable
+from ..hooks.putting_back import closing
 from ..hooks.select import is_sharded, named_layers, unwrap
 from ..hooks.tree import map_tensors
 
@@ -68,13 +69,13 @@ class FeatureExtractor(nn.Module):
         if self.stop: _check_mode(self.model)
         taking = TakingGroup(self.wanted, self.detach, stop, self.device, self.dtype)
         takers = [Taker(name, layer_at(self.model, name), taking) for name in self.wanted.numbers]
-        taking.attach(takers)
         try:
-            output = self.model(*args, **kwargs)
-            if self.wanted.model_output: taking.take([self.wanted.key("")], output)
+            with closing(taking, report=False):
+                taking.attach(takers)
+                output = self.model(*args, **kwargs)
+                if self.wanted.model_output: taking.take([self.wanted.key("")], output)
         except Ended as e:
             if e.taking is not taking: raise  # of an extractor around this one
-        finally: taking.close(report=False)
         self._check_complete(taking, takers)
         if taking.uncopied and not self._uncopied:
             self._uncopied = True

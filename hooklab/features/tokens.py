@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from .positions import JoinPasses, in_short
 from ..hooks.copies import HookWarning, own_copy
-from ..hooks.functions import hook_calls
+from ..hooks.functions import CallGroup, CallHooks
 from ..hooks.group import Group
-from ..hooks.hook import Hooks
+from ..hooks.hook import Hooks, hooks_to_attach
 from ..hooks.keeping import last_given
 from ..hooks.layer_hook import LayerHook
 from ..hooks.names import in_lines, printable
@@ -84,7 +84,7 @@ class TokenGroup(Group):
     def __init__(self, model: nn.Module, read: Callable[[], dict], seen: SeenPasses, cpu: bool):
         super().__init__("by_token", with_kwargs=True)
         self.read, self.seen, self.cpu, self.given = read, seen, cpu, None
-        self.attach([EachPass("the model", model, self)])
+        self.each_pass = EachPass("the model", model, self)
 
     def pass_begins(self, given):
         first = next(iter(tensors(given)), None)
@@ -97,7 +97,7 @@ class TokenGroup(Group):
 
     def let_go(self):
         super().let_go()
-        self.read = self.given = None
+        self.read = self.given = self.each_pass = None
 
 # %% ../../nbs/lib/features/tokens.ipynb #c6cbbb8b
 def _calls_by_name(hooks: Hooks) -> dict[str, Any]:
@@ -170,14 +170,26 @@ class ByToken(ByPosition):
 
     def remove(self):
         "Remove the hooks. What they saw stays until `clear()`."
-        self.hooks.remove()
-        self.group.remove()
+        try:
+            self.hooks.remove()
+            self.group.remove()
+        except BaseException:  # Ctrl-C
+            self._close()
+            raise
+
+    def _close(self):
+        self.group.close(report=False)
+        self.hooks.group.close(report=False)
 
     def __enter__(self) -> Self: return self
 
     def __exit__(self, exc_type, *_):
-        self.group.close(report=False)
-        self.hooks.group.close(report=exc_type is None, in_context=True)
+        try:
+            self.group.close(report=False)
+            self.hooks.group.close(report=exc_type is None, in_context=True)
+        except BaseException:  # Ctrl-C
+            self._close()
+            raise
 
 # %% ../../nbs/lib/features/tokens.ipynb #6106af71
 def by_token(
@@ -190,11 +202,19 @@ def by_token(
     cpu: bool = False, # Keep it in the memory of the CPU
 ) -> ByToken: # On until its `with` ends or it is removed; `h[name]` has the positions of all passes
     "Keep the activations of every token while a model generates with a cache."
-    if function is None: hooks = Hooks(model, f or last_given, names=names)
-    else: hooks = hook_calls(model, function, names, f or _output)
+    if function is None: hooks, attach = hooks_to_attach(model, f or last_given, names=names)
+    else:
+        hooks = CallHooks(CallGroup(model, function, names, f or _output, detach=True, keep=None, kind="forward"))
+        attach = hooks.group.put_on
     read = (lambda: _calls_by_name(hooks)) if function is None else (lambda: hooks.by_name)
-    try: return ByToken(hooks, TokenGroup(model, read, SeenPasses(), cpu), dim)
+    group = TokenGroup(model, read, SeenPasses(), cpu)
+    found = ByToken(hooks, group, dim)
+    try:
+        attach()
+        group.attach([group.each_pass])
+        return found
     except BaseException:
+        group.close(report=False)
         hooks.group.close(report=False)
         raise
 

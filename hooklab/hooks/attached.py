@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.nn.modules.module import _WrappedHook  # wraps hooks that run before a state dict is loaded
+from torch.optim import Optimizer
 
 from .group import Begin, End, Enter, Port
 from .layer_hook import LayerHook
@@ -34,10 +35,9 @@ class Attached(NamedTuple):
 
 # %% ../../nbs/lib/hooks/attached.ipynb #1c80c50d
 def hooks_on(
-    model: nn.Module, # The model
+    model: nn.Module | Optimizer, # The model; or an optimizer, for the hooks on its steps
 ) -> list[Attached]: # One line for each hook: where, when, what it calls, and whether it is ours
     "Everything attached to `model`, its layers and its parameters, and the global hooks, which are on every model."
-    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     rows = AttachedList()
     for name, where, kind, f in _everything(model):
         if isinstance(f, Enter | End): continue  # the other port of the same hook is listed
@@ -63,11 +63,17 @@ KINDS_ON_LAYERS = {"_forward_pre_hooks": "forward_pre", "_forward_hooks": "forwa
           "_backward_pre_hooks": "backward_pre", "_backward_hooks": "backward",
           "_state_dict_pre_hooks": "state_dict_pre", "_state_dict_hooks": "state_dict_post",
           "_load_state_dict_pre_hooks": "load_state_dict_pre", "_load_state_dict_post_hooks": "load_state_dict_post"}
+KINDS_ON_OPTIMIZERS = {"_optimizer_step_pre_hooks": "step_pre", "_optimizer_step_post_hooks": "step"}
 KINDS_ON_PARAMETERS = {"_backward_hooks": "tensor", "_post_accumulate_grad_hooks": "post_accumulate"}
 
 
-def _everything(model: nn.Module) -> Iterator[tuple[str, Any, str, Any]]:
+def _everything(model: nn.Module | Optimizer) -> Iterator[tuple[str, Any, str, Any]]:
     "Every callable that torch would call: the name of what it is on, that object, the kind, and the callable."
+    if isinstance(model, Optimizer):
+        for attribute, kind in KINDS_ON_OPTIMIZERS.items():
+            for f in getattr(model, attribute).values(): yield "", model, kind, f
+        return
+    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     inner = unwrap(model)
     names = {id(m): name for name, m in reversed(named_layers(model))} | {id(inner): ""}
     for m in model.modules():
@@ -91,10 +97,16 @@ class AttachedList(list):
 
 # %% ../../nbs/lib/hooks/attached.ipynb #5e647362
 def remove_hooks(
-    model: nn.Module, # The model
+    model: nn.Module | Optimizer, # The model; or an optimizer, for the hooks on its steps
 ) -> int: # How many were removed
     "Remove all hooks of hooklab from `model`; hooks of other code stay."
-    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    try: return _ours_removed(model)
+    except BaseException:  # Ctrl-C: it comes out once they are off
+        _ours_removed(model)
+        raise
+
+
+def _ours_removed(model: nn.Module | Optimizer) -> int:
     ours = {id(f.hook): f.hook for _, _, _, f in _everything(model) if isinstance(f, Port)}
     groups = {id(group): group for h in ours.values() for group in [h.group if isinstance(h, LayerHook) else h]}
     for group in groups.values(): group.close(report=False)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from .putting_back import putting_back
 from .select import is_scripted
 
 # %% ../../nbs/lib/hooks/float64.ipynb #8f951f1e
@@ -127,15 +128,15 @@ def _lent_lists(modules: list[nn.Module], stand_ins: dict[int, Tensor]) -> Itera
     "Put stand-ins into the lists of recurrent layers: one of their weights, and one of weak references to them."
     recurrent = [vars(m) for m in modules if isinstance(m, nn.RNNBase)]
     kept = [(own["_flat_weights"], own.get("_flat_weight_refs")) for own in recurrent]
-    try:
+    def put_back():
+        for own, (weights, references) in zip(recurrent, kept):
+            own.update(_flat_weights=weights, _flat_weight_refs=references)
+    with putting_back(put_back):
         for own in recurrent:
             lent = [stand_ins.get(id(w), w) for w in own["_flat_weights"]]
             references = [None if w is None else weakref.ref(w) for w in lent]
             own.update(_flat_weights=lent, _flat_weight_refs=references)
         yield
-    finally:
-        for own, (weights, references) in zip(recurrent, kept):
-            own.update(_flat_weights=weights, _flat_weight_refs=references)
 
 
 @contextmanager
@@ -148,7 +149,9 @@ def lent_float64(
     # Parameters of scripted layers stay what they are: as every argument, they are widened on their way.
     modules, stand_ins = [m for m in modules if not is_scripted(m)], {}
     stores = [(m, store, dict(store)) for m in modules for store in (m._parameters, m._buffers)]
-    try:
+    def put_back():
+        for _, store, before in stores: store.update(before)
+    with putting_back(put_back):
         for m, store, before in stores:
             rounded_to = bits(m) if bits else None
             for name, t in before.items():
@@ -156,8 +159,6 @@ def lent_float64(
                 if id(t) not in stand_ins: stand_ins[id(t)] = _stand_in(t, rounded_to, push)
                 store[name] = stand_ins[id(t)]
         with _lent_lists(modules, stand_ins): yield stand_ins
-    finally:
-        for _, store, before in stores: store.update(before)
 
 # %% ../../nbs/lib/hooks/float64.ipynb #ee45a7d4
 @contextmanager

@@ -52,7 +52,7 @@ class FunctionGroup(PlaceGroup):
         "A call of a wanted function; inside another spelling of itself, or in other layers, it is not looked at."
         now, layer = self.now, self.now.layer
         elsewhere = self.within is not None and layer not in self.within
-        if self.leaving or elsewhere or function in now.inside: return run()
+        if self.leaving or elsewhere or function in now.inside or not now.running: return run()  # Ctrl-C: none runs
         self.reached.add(function)
         now.inside.append(function)
         try: return self.called((layer, function, now.next_number(layer, function)), args, kwargs, run)

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import (
-    TorchFunctionMode, _get_current_function_mode_stack, _len_torch_function_stack, _pop_mode, _push_mode,
-    get_overridable_functions)
+    TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode, get_overridable_functions)
 
 from .copies import Live
 from .names import printable
@@ -178,25 +177,43 @@ def called_by_the_model(func, runs_a_graph: bool) -> bool:
 @contextmanager
 def own_work(off: type = TorchFunctionMode):
     "What is done inside is no call of the model, for no mode of this class."
-    modes, others = [], 0
-    while _len_torch_function_stack(): modes.append(_pop_mode())
-    for mode in reversed(modes):
-        if isinstance(mode, off): continue
-        _push_mode(mode)
-        others += 1
-    try: yield
+    modes = _get_current_function_mode_stack()
+    try:
+        have_on([mode for mode in modes if not isinstance(mode, off)])
+        yield
     finally:
-        for _ in range(others): _pop_mode()
-        for mode in reversed(modes): _push_mode(mode)
+        try: have_on(modes)
+        except BaseException:  # Ctrl-C
+            have_on(modes)
+            raise
 
 
 def take_off(mode: TorchFunctionMode):
     "Switch a mode off, also below modes of other code."
-    above = []
-    while mode in _get_current_function_mode_stack():
-        top = _pop_mode()
-        if top is not mode: above.append(top)
-    for other in reversed(above): _push_mode(other)
+    modes = _get_current_function_mode_stack()
+    if mode not in modes: return
+    others = [other for other in modes if other is not mode]
+    try: have_on(others)
+    except BaseException:  # Ctrl-C
+        have_on(others)
+        raise
+
+
+def have_on(wanted: list[TorchFunctionMode]):
+    "Have these modes on, and no others. It may be asked again: what is on already stays."
+    now = _get_current_function_mode_stack()
+    same = next((i for i, (a, b) in enumerate(zip(now, wanted)) if a is not b), min(len(now), len(wanted)))
+    for _ in range(len(now) - same): _pop_mode()
+    for mode in wanted[same:]: _push_mode(mode)
+
+
+def in_a_call_of(mode: TorchFunctionMode) -> bool:
+    "Does this thread run a call that the mode has passed on? torch puts the mode back behind such a call."
+    frame = sys._getframe(1)
+    while frame:
+        if frame.f_code in PASSED_ON and frame.f_locals.get("self") is mode: return True
+        frame = frame.f_back
+    return False
 
 # %% ../../nbs/lib/hooks/function-mode.ipynb #8a3cc377
 # What Python calls its operators, without underscores; what is not here has torch's name already.

@@ -182,10 +182,18 @@ class CallHooks:
 
     def remove(self):
         "Remove the hooks. What they kept stays until `clear()`."
-        self.group.remove()
+        try: self.group.remove()
+        except BaseException:  # Ctrl-C
+            self.group.close(report=False)
+            raise
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
+    def __exit__(self, exc_type, *_):
+        try: self.group.close(report=exc_type is None, in_context=True)
+        except BaseException:  # Ctrl-C
+            self.group.close(report=False)
+            raise
+
 
     def __repr__(self):
         kept = [k.value if k.value is k.call else f"{k.call.name}: {shape_text(k.read())}" for k in self.group.kept]
@@ -203,4 +211,6 @@ def hook_calls(
     kind: str = "forward", # `backward` waits for the gradient of the output, and adds it to the call as `gradient`
 ) -> CallHooks: # On until its `with` ends or it is removed; the calls of the last pass in order, and `by_name`
     "See the calls of functions inside a model."
-    return CallHooks(CallGroup(model, function, names, f, detach, keep, kind))
+    hooks = CallHooks(CallGroup(model, function, names, f, detach, keep, kind))
+    hooks.group.put_on()
+    return hooks

@@ -15,7 +15,7 @@ from threading import get_ident
 import torch
 from torch import nn
 
-from .books import register
+from .books import Entry, register
 from .copies import HookWarning
 from .distributed import running_microbatch
 from .names import printable
@@ -127,19 +127,21 @@ class Group:
         _let_compiled_code_see_hooks()
         self.hooks = hooks
         try:
-            for h in hooks: h.handles = h.register()
+            for h in hooks: h.register()
             self.attach_root()
         except BaseException:
-            self.close(report=False)
+            self.take_off()
             raise
 
     def attach_root(self):
         if self.root is None: return
-        self.handles.append(register(self.root, {"forward_pre": Begin(self)}, {"prepend": True}))
-        self.handles.append(register(self.root, {"forward": End(self)}, {"always_call": True}))
+        self.handles += Entry(self.root), Entry(self.root)  # there before anything is on the root
+        register(self.root, {"forward_pre": Begin(self)}, {"prepend": True}, self.handles[-2])
+        register(self.root, {"forward": End(self)}, {"always_call": True}, self.handles[-1])
 
     def detach_root(self):
-        while self.handles: self.handles.pop().remove()
+        for handle in self.handles: handle.remove()
+        self.handles = []
 
     def root_begins(self):
         "Called when a pass begins; in a pipeline, with the first microbatch of a step."
@@ -162,18 +164,31 @@ class Group:
     def close(self, report, in_context=False):
         "Remove everything, and warn about hooks that should have fired and did not."
         if self.closed: return
-        silent = self.silent(in_context) if report else []
-        message = _silence(silent) if silent else ""
-        for h in self.hooks: h.detach()
-        self.detach_root()
-        self.let_go()
+        try:
+            silent = self.silent(in_context) if report else []
+            message = _silence(silent) if silent else ""
+            self.take_off()
+        except BaseException:  # Ctrl-C: it comes out once everything is off
+            self.take_off()
+            raise
         if message: warnings.warn(printable(message), HookWarning, stacklevel=4)
 
-    def remove(self): self.close(report=sys.exc_info()[0] is None) # Remove the hooks from their layers
+    def take_off(self):
+        "Called to remove everything, and called again where Ctrl-C has stopped it."
+        for h in self.hooks: h.detach()
+        for handle in self.handles: handle.remove()
+        self.let_go()
+
+    def remove(self):
+        "Remove the hooks from their layers."
+        try: self.close(report=sys.exc_info()[0] is None)
+        except BaseException:
+            self.close(report=False)
+            raise
 
     def let_go(self):
         "Called at the end: drops the function, the model and the hooks, which keep what was stored."
-        self.hooks, self.f, self.root, self.closed = [], None, None, True
+        self.hooks, self.handles, self.f, self.root, self.closed = [], [], None, None, True
 
     def silent(self, in_context) -> list:
         "For subclasses: the hooks that did not fire although they were due."

@@ -9,6 +9,8 @@ __all__ = ['Hook', 'hook_output', 'Hooks', 'hook_outputs']
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self, overload
 
 import torch
@@ -19,6 +21,7 @@ from .group import Group
 from .keeping import HookGroup, last_given
 from .layer_hook import GradientHook, check_layers
 from .names import class_name, printable
+from .putting_back import closing
 from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, runs, without_scripted
 from .tree import map_tensors, shape_text
 
@@ -155,7 +158,12 @@ class Hook(GradientHook):
         self.add(self.kept(module, *given))
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
+    def __exit__(self, exc_type, *_):
+        try: self.group.close(report=exc_type is None, in_context=True)
+        except BaseException:  # Ctrl-C
+            self.group.close(report=False)
+            raise
+
     def __deepcopy__(self, memo): return _removed(self.name)
     def __reduce__(self): return _removed, (self.name,)
 
@@ -171,6 +179,11 @@ class MemberHook(Hook):
     "A hook in an existing group, which attaches it."
     __slots__ = ()
     def __init__(self, name: str, m: Any, group: Group): self._join(name, m, group)
+
+    def put_on(self) -> Self:
+        "Attach it, if its group is its own: last, once whoever made it holds it."
+        self.group.attach([self])
+        return self
 
 
 def _joining(name: str, m: nn.Module | None, group: Group) -> Hook:
@@ -212,9 +225,12 @@ class Hooks:
         root: nn.Module | None = None, # Each time it is called, a pass begins; by default `ms`, if it is a model
         **options: Any, # As in `Hook`: `gather`, `kind`, `keep`, `with_kwargs`, `prepend`, `always_call`
     ):
-        if isinstance(ms, Group): self.group = ms
-        else: self.group = _attached(ms, hook_func, is_forward, detach, cpu, names=names, root=root, **options)
-        self.hooks: list[Hook] = self.group.hooks # The hooks, in the order of the layers
+        is_attached, hooks = isinstance(ms, Group), None
+        if is_attached: group = ms
+        else: group, hooks = _made(ms, hook_func, is_forward, detach, cpu, names=names, root=root, **options)
+        self.group = group
+        self.hooks: list[Hook] = group.hooks if is_attached else hooks # The hooks, in the order of the layers
+        if not is_attached: group.attach(hooks)  # last: whoever has this object can remove them
 
     @property
     def stored(self) -> list:
@@ -235,10 +251,18 @@ class Hooks:
 
     def remove(self):
         "Remove the hooks. What they stored stays until `clear()`."
-        self.group.remove()
+        try: self.group.remove()
+        except BaseException:  # Ctrl-C
+            self.group.close(report=False)
+            raise
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
+    def __exit__(self, exc_type, *_):
+        try: self.group.close(report=exc_type is None, in_context=True)
+        except BaseException:  # Ctrl-C
+            self.group.close(report=False)
+            raise
+
     def __len__(self): return len(self.hooks)
     def __iter__(self) -> Iterator[Hook]: return iter(self.hooks)
 
@@ -267,15 +291,31 @@ def _removed_hooks(names: list[str]) -> Hooks:
     return Hooks(group, None)
 
 # %% ../../nbs/lib/hooks/hook.ipynb #fcdba471
-def _attached(ms, hook_func, is_forward, detach, cpu, *, names, root, **options) -> HookGroup:
-    "A hook on each of the layers that were asked for."
+def _made(ms, hook_func, is_forward, detach, cpu, *, names, root, **options) -> tuple[HookGroup, list[Hook]]:
+    "A hook for each of the layers that were asked for, and their group, which is to attach them."
     if isinstance(ms, nn.Module): refuse_opaque(ms)
     named = _named(ms, names, root)
     if root is None and isinstance(ms, nn.Module) and runs(ms): root = ms
     check_layers(named)
     group = HookGroup(hook_func, is_forward, detach, cpu, root=root, **options)
-    group.attach([_joining(name, m, group) for name, m in named])
-    return group
+    return group, [_joining(name, m, group) for name, m in named]
+
+
+def hooks_to_attach(ms: Layers, f: Callable, **options: Any) -> tuple[Hooks, Callable[[], None]]:
+    "Hooks that are not on yet, and what attaches them: for an object that has to hold them before they are on."
+    group, made = _made(ms, f, True, True, False, **{"names": None, "root": None} | options)
+    hooks = Hooks(group, None)
+    hooks.hooks = made
+    return hooks, partial(group.attach, made)
+
+
+@contextmanager
+def hooks_for_now(ms: Layers, f: Callable, **options: Any) -> Iterator[list[Hook]]:
+    "Hooks of our own: on during the `with`. Of a layer that did not run, nothing is said."
+    group, made = _made(ms, f, True, True, False, **{"names": None, "root": None} | options)
+    with closing(group, report=False):
+        group.attach(made)
+        yield made
 
 
 def _named(ms, names, root) -> list[tuple[str, nn.Module]]:

@@ -15,7 +15,7 @@ from typing import Self
 import torch
 from torch import nn
 
-from .books import register
+from .books import Entry, register
 from .copies import HookWarning
 from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, LookAlways, Replace, has_compiled
@@ -35,14 +35,18 @@ PORTS = {  # for each port, what torch calls and when, and the options that this
     "backward_pre": ([("forward", Leave)], _ALWAYS)}
 
 
-def put_ports(hook: "LayerHook", layer: nn.Module, port: str, options: dict, outermost: bool) -> list:
-    "Put a hook on its layer, at the moments that belong to `port`."
+def put_ports(hook: "LayerHook", layer: nn.Module, port: str, options: dict, outermost: bool):
+    "Put a hook on its layer, at the moments that belong to `port`. Its handles are there before anything is put on."
     (moments, needed), ports = PORTS[port], {}
     for moment, make in moments: ports[moment] = make(hook)
     if needed: options = {**options, **needed}
-    if not outermost: return [register(layer, ports, options)]
-    return [register(layer, {moment: one}, {**options, "prepend": moment == "forward_pre"})
-            for moment, one in ports.items()]
+    if not outermost:
+        hook.handles = [entry := Entry(layer)]
+        register(layer, ports, options, entry)
+        return
+    hook.handles = handles = [Entry(layer) for _ in ports]
+    for (moment, one), entry in zip(ports.items(), handles):
+        register(layer, {moment: one}, {**options, "prepend": moment == "forward_pre"}, entry)
 
 # %% ../../nbs/lib/hooks/layer-hook.ipynb #e72cfc1c
 class LayerHook:
@@ -70,9 +74,9 @@ class LayerHook:
     def clear(self): "Called when a pass begins."
     def why_silent(self) -> str: return never_called()
 
-    def register(self) -> list:
-        "Called when the hook is attached: puts the ports on the layer."
-        return put_ports(self, self._module, self.group.port or self.port, self.group.options, self.outermost)
+    def register(self):
+        "Called when the hook is attached: sets `handles`, and puts the ports on the layer."
+        put_ports(self, self._module, self.group.port or self.port, self.group.options, self.outermost)
 
     @property
     def module(self) -> nn.Module | None:
@@ -87,16 +91,22 @@ class LayerHook:
 
     def remove(self):
         "Remove the hook from the layer. What it stored stays until `clear()`."
-        if self.removed: return
-        if all(h is self or h.removed for h in self.group.hooks): self.group.remove()
-        else: self.detach()
+        try:
+            if self.removed: return
+            if all(h is self or h.removed for h in self.group.hooks): self.group.remove()
+            else: self.detach()
+        except BaseException:  # Ctrl-C
+            self.detach()
+            if all(h.removed for h in self.group.hooks): self.group.close(report=False)
+            raise
 
     def detach(self):
         if self.removed: return
         for handle in self.handles: handle.remove()
-        self.handles, self.removed = (), True
         if self.entrances: self.entrances = {}  # Ctrl-C during a call leaves an entrance here
-        if self._module is not None: self._module = weakref.ref(self._module)
+        module = self.module
+        if module is not None: self._module = weakref.ref(module)
+        self.handles, self.removed = (), True  # last: until then, Ctrl-C may have it done again
 
     def left_alone(self, error: Exception):
         "For subclasses: warn, once, about something that cannot be looked at. It does not stop the model."
@@ -186,7 +196,11 @@ class Listening:
     def __init__(self, group: Group): self.group = group
     def remove(self): self.group.remove()
     def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
+    def __exit__(self, exc_type, *_):
+        try: self.group.close(report=exc_type is None, in_context=True)
+        except BaseException:  # Ctrl-C
+            self.group.close(report=False)
+            raise
 
 
 def check_layers(named: list[tuple[str, nn.Module]]):

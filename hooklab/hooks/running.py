@@ -9,12 +9,13 @@ __all__ = []
 import sys
 import threading
 from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import nn
 from torch.overrides import _push_mode
 
-from .function_mode import FunctionMode, take_off
+from .function_mode import FunctionMode, in_a_call_of, take_off
 from .group import Group
 from .layer_hook import LayerHook, check_layers
 from .select import layers, runs, unwrap
@@ -120,11 +121,10 @@ class CompiledLayer(LayerHook):
     __slots__ = ("code",)
     eager_only = True
 
-    def register(self) -> list:
+    def register(self):
         code = vars(self._module).get("_compiled_call_impl")
-        if code is None: return super().register()
-        self.code = vars(self._module)["_compiled_call_impl"] = QuietCall(code, self.group)
-        return []
+        if code is None: super().register()
+        else: self.code = vars(self._module)["_compiled_call_impl"] = QuietCall(code, self.group)
 
     def detach(self):
         state = {} if self.module is None else vars(self.module)
@@ -154,8 +154,13 @@ class PlaceGroup(Group):
         named = {"": unwrap(model), **layers(model)} if self.rooted else layers(model)  # which refuses an opaque model
         check_layers(list(named.items()))
         self.fast, self.compiled = {}, compiled_parts(model)  # by name, the layers that cannot be looked into
-        self.attach([*(self.listener(name, m, self) for name, m in named.items()),
-                     *(CompiledLayer(name, m, self) for name, m in self.compiled.items())])
+        self.to_attach = [*(self.listener(name, m, self) for name, m in named.items()),
+                          *(CompiledLayer(name, m, self) for name, m in self.compiled.items())]
+
+    def put_on(self) -> Self:
+        "Attach everything: last, once whoever made the group holds it."
+        self.attach(self.to_attach)
+        return self
 
     def pass_begins(self): "Called when the model begins."
     def pass_ends(self): "Called when the model, or a layer that was called by itself, has ended."
@@ -190,7 +195,7 @@ class PlaceGroup(Group):
     def close(self, report, in_context=False):
         """Take everything off. Inside a call that the mode has passed on it is done later, because torch puts the mode
         back after that call: when the layers have ended or, after an error in one, before the next pass."""
-        if self.now.inside or self.now.bodies: self.leaving = report, in_context
+        if (self.now.inside or self.now.bodies) and in_a_call_of(self.mode): self.leaving = report, in_context
         else: super().close(report, in_context)
 
     def compiled_begins(self):
@@ -215,6 +220,6 @@ class PlaceGroup(Group):
         self.now.__init__()
 
     def let_go(self):
-        super().let_go()
         self.stop()
-        self.compiled, self.fast = {}, {}
+        self.compiled, self.fast, self.to_attach = {}, {}, []
+        super().let_go()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .books import TorchHandle
 from .copies import HookWarning, own_copy
 from .group import Group, Port
 from .hook import Hooks, MemberHook
@@ -53,7 +54,7 @@ class TensorHook(MemberHook):
         super().__init__(name or f"{type(t).__name__} {shape_text(t)}", None, group)
         self.tensor, self.had_grad = weakref.ref(t), t.is_leaf and t.grad is not None
 
-    def register(self) -> list:
+    def register(self):
         t, accumulated = self.tensor(), self.group.kind == "post_accumulate"
         if not t.requires_grad:
             raise ValueError(printable(f"{self.name} needs no gradient, so none will come: call t.requires_grad_() "
@@ -61,7 +62,9 @@ class TensorHook(MemberHook):
         if accumulated and t.grad_fn is not None:
             raise ValueError(printable(f"{self.name} was computed from others, so nothing is accumulated in it: "
                                        "tensor_hook sees its gradient"))
-        return [(t.register_post_accumulate_grad_hook if accumulated else t.register_hook)(OnTensor(self))]
+        name = "_post_accumulate_grad_hooks" if accumulated else "_backward_hooks"
+        self.handles = [handle := TorchHandle(t, OnTensor(self), name)]
+        handle.register(t.register_post_accumulate_grad_hook if accumulated else t.register_hook)
 
     def given(self, t):
         "Called with the gradient, or with the parameter to which it has been added."
@@ -104,10 +107,9 @@ class TensorHook(MemberHook):
         return printable(f"{type(self).__name__} {self.name}: {self.group.kind}, {self.state}")
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #6b2c895e
-def _on_one(t: Tensor, group: TensorGroup, name: str | None) -> TensorHook:
-    hook = TensorHook(t, group, name)
-    group.attach([hook])
-    return hook
+def tensor_hook_to_put_on(t: Tensor, f: Callable | None, kind: str, name: str | None = None) -> TensorHook:
+    "The hook, which is not on yet: for an object that has to hold it before."
+    return TensorHook(t, TensorGroup(f, kind), name)
 
 
 def _looks(t: Tensor) -> str: return f"{shape_text(t)} {t.dtype} {t.layout} on {t.device}".replace("torch.", "")
@@ -125,7 +127,7 @@ def tensor_hook(
     name: str | None = None, # How to call it in messages
 ) -> TensorHook: # On until its `with` ends, or until `remove()`
     "Look at the gradient of `t` when it is complete, or replace it."
-    return _on_one(t, TensorGroup(f, "tensor"), name)
+    return tensor_hook_to_put_on(t, f, "tensor", name).put_on()
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #56250bd1
 def post_accumulate(
@@ -135,7 +137,7 @@ def post_accumulate(
     name: str | None = None, # How to call it in messages
 ) -> TensorHook: # On until its `with` ends, or until `remove()`
     "Call `f` each time a gradient has been added to `p.grad`."
-    return _on_one(p, TensorGroup(f, "post_accumulate"), name)
+    return tensor_hook_to_put_on(p, f, "post_accumulate", name).put_on()
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #7ede1717
 class Pass:
@@ -170,8 +172,10 @@ class TogetherGroup(TensorGroup):
 
 def hooks_of(group: TensorGroup, each: list[TensorHook]) -> Hooks:
     "Attach the hooks of a group, and return them as `Hooks`."
+    hooks = Hooks(group, None)
+    hooks.hooks = each
     group.attach(each)
-    return Hooks(group, None)
+    return hooks
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #66c56f20
 def multi_grad_hook(

@@ -23,6 +23,7 @@ from torch.nn.parameter import UninitializedBuffer, is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from .copies import HookWarning, own_copy
+from .putting_back import putting_back
 from .select import first_few, is_sharded, refuse_opaque
 from .tree import map_tensors, tensors
 
@@ -36,19 +37,19 @@ def own_tensors(modules: Iterable[nn.Module]) -> list[Tensor]:
 def modes_kept(modules: Iterable[nn.Module]):
     "Afterwards each module is in the mode that it was in before, train or eval."
     modes = [(m, m.training) for m in modules if hasattr(m, "training")]  # frozen code has no modes
-    try: yield
-    finally:
+    def put_back():
         for m, mode in modes: m.training = mode
+    with putting_back(put_back): yield
 
 
 @contextmanager
 def requirements_kept(inputs: Any):
     "Afterwards the leaves among `inputs` require gradients only if they did before."
     leaves = [(t, t.requires_grad) for t in tensors(inputs) if t.is_leaf]
-    try: yield
-    finally:
+    def put_back():
         for t, required in leaves:
             if t.requires_grad != required: t.requires_grad_(required)
+    with putting_back(put_back): yield
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #177fba68
 def are_same(now: Collection, before: Collection) -> bool:
@@ -69,15 +70,15 @@ def lent_tensors(modules: Iterable[nn.Module], meta: bool = False):
     stores = [store for m in modules for store in ([m._buffers, m._parameters] if meta else [m._buffers])]
     own = [dict(store.items()) for store in stores]
     stand_ins = {}  # by the id of the tensor, because a tensor may have several owners
-    try:
+    def put_back():
+        for store, kept in zip(stores, own): store.update(kept)
+    with putting_back(put_back):
         for store in stores:
             for name, t in store.items():
                 if t is None or is_lazy(t): continue
                 if id(t) not in stand_ins: stand_ins[id(t)] = _stand_in(t, meta)
                 store[name] = stand_ins[id(t)]
         yield
-    finally:
-        for store, kept in zip(stores, own): fill_store(store, kept)
 
 
 def _stand_in(t: Tensor, meta: bool) -> Tensor:
@@ -101,15 +102,15 @@ def put_aside(leaves: Iterable[Tensor]):
     "Take away the gradients of `leaves`, and the hooks that wait for new ones, until the end."
     kept = [(p, p.grad, p._post_accumulate_grad_hooks) for p in leaves]
     waiting = [(hooks, dict(hooks)) for _, _, hooks in kept if hooks]
-    try:
+    def put_back():
+        for p, grad, _ in kept:
+            if p.grad is not grad: p.grad = grad
+        for hooks, before in waiting: hooks.update(before)
+    with putting_back(put_back):
         for p, grad, _ in kept:
             if grad is not None: p.grad = None
         for hooks, _ in waiting: hooks.clear()
         yield
-    finally:
-        for p, grad, _ in kept:
-            if p.grad is not grad: p.grad = grad
-        for hooks, before in waiting: hooks.update(before)
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #359289f6
 PLAIN = Tensor, nn.Parameter
@@ -302,9 +303,9 @@ def uncompiled():
 def no_fast_attention():
     "Switch off the fast path of attention, which bypasses the layers inside a block."
     before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try: yield
-    finally: torch.backends.mha.set_fastpath_enabled(before)
+    with putting_back(lambda: torch.backends.mha.set_fastpath_enabled(before)):
+        torch.backends.mha.set_fastpath_enabled(False)
+        yield
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #d02468d9
 def kept_state(model: nn.Module, others: Iterable[Tensor] = ()) -> StateKept:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +41,13 @@ class Turns(Group):
     "Tracks whose turn it is: the direction, and the stack of layer names."
     def __init__(self, named: dict[str, nn.Module]):
         super().__init__("cost")
+        self.named = named
         self.begin(None)
-        listen(Turn, named, self)
+
+    def put_on(self) -> Self:
+        "Attach the listeners: last, once whoever made this holds it."
+        listen(Turn, self.named, self)
+        return self
 
     def begin(self, changed: Callable[[tuple, tuple], Any] | None):
         "A step begins. `changed` is called with the turn that ends and the turn that begins."

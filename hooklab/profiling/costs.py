@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from ..hooks.group import has_compiled
 from ..hooks.names import class_name
+from ..hooks.putting_back import closing
 from ..hooks.running import compiled_parts
 from ..hooks.select import is_sharded, layers, not_a_model, refuse_opaque, unwrap
 from ..hooks.tree import tensors
@@ -55,7 +56,8 @@ def cost(
         state = StateKept([] if is_sharded(model) else modules)
         # A mode slows a step down, so it is on in the first warm-up step only, which shows what is written.
         if not warmup: state.copy_all()
-        with ExitStack() as around:
+        with closing(turns, report=False), ExitStack() as around:  # the table tells which layers did not run
+            turns.put_on()
             around.enter_context(put_aside(t for t in state.tensors if t.is_leaf))
             around.enter_context(same_chance())
             around.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
@@ -67,7 +69,6 @@ def cost(
     except Exception as e:
         turns.explain(e)
         raise
-    finally: turns.close(report=False)  # the table tells which layers did not run
     notes = step.notes
     if compiled: notes = ["compiled code has no layers to tell apart: this is the model uncompiled", *notes]
     if meta: notes.append("nothing is computed on the meta device: no times, and memory by the sizes of tensors")

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from ..hooks.group import Port
 from ..hooks.names import class_name, printable
+from ..hooks.putting_back import putting_back
 from ..hooks.select import runs
 from ..hooks.tree import map_tensors
 from ..hooks.undisturbed import own_tensors
@@ -99,14 +100,13 @@ def first_batch(loader: Iterable) -> Any:
         raise TypeError("the loader can be looped over only once, and a summary would take its first batch")
     order, numpy = getattr(loader, "generator", None), sys.modules.get("numpy")
     states = order and order.get_state(), random.getstate(), numpy and numpy.random.get_state()
-    try:
-        with torch.random.fork_rng([]):
-            for batch in loader: return batch
-        raise ValueError("the loader gave no batch")
-    finally:
+    def put_back():
         if order: order.set_state(states[0])
         random.setstate(states[1])
         if numpy: numpy.random.set_state(states[2])
+    with putting_back(put_back), torch.random.fork_rng([]):
+        for batch in loader: return batch
+    raise ValueError("the loader gave no batch")
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #657feaba
 Inputs = tuple[tuple, dict] # Positional ones, and those by name

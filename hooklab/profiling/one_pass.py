@@ -89,17 +89,17 @@ def of_one_pass(
     title = _title(model, inputs, train, meta)
     lazy = [row for m, row in of_layer.items() if any(p is not None and is_lazy(p) for p in m._parameters.values())]
     walk = Walk(of_layer, tensors(inputs) + [t for t in own_tensors(of_layer) if not is_lazy(t)])
-    counter, calls = MultiplyAdds(walk.add), watched(of_layer, walk)
+    counter = MultiplyAdds(walk.add)
     args, kwargs = inputs
     try:
-        with counter if "multiply_adds" in columns else nullcontext(): out = model(*args, **kwargs)
+        with watched(of_layer, walk), counter if "multiply_adds" in columns else nullcontext():
+            out = model(*args, **kwargs)
         if not meta and any(t.is_meta for t in tensors(out)):
             raise RuntimeError("weights are on meta, and no real ones came")
     except Exception as error:
         count_parameters(of_layer)
         _explain(error, walk, rows, title, columns)
         raise
-    finally: calls.close(report=False)
     if "time" in columns: _measure_time(model, inputs, of_layer)
     size = count_parameters(of_layer)
     if "multiply_adds" not in columns:
@@ -128,9 +128,7 @@ def _not_counted(counter: MultiplyAdds) -> list[str]:
 def _measure_time(model: nn.Module, inputs: Inputs, of_layer: dict[nn.Module, Row]):
     "Run the model again, and fill in the time of each layer's calls."
     args, kwargs = inputs
-    calls = watched(of_layer, Clock(of_layer, _wait_for(model, inputs)))
-    try: model(*args, **kwargs)
-    finally: calls.close(report=False)
+    with watched(of_layer, Clock(of_layer, _wait_for(model, inputs))): model(*args, **kwargs)
 
 
 def _wait_for(model: nn.Module, inputs: Inputs) -> Callable:

@@ -7,7 +7,8 @@ __all__ = []
 
 # %% ../../nbs/lib/profiling/rows.ipynb #cb08dd69
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from ..hooks.group import Group
 from ..hooks.layer_hook import LayerHook, listen
+from ..hooks.putting_back import closing
 from ..hooks.select import is_scripted, named_layers, runs, without_scripted
 from ..hooks.tree import named_tensors, tensors
 from .columns import Row, Shapes
@@ -145,8 +147,9 @@ class LookGroup(Group):
         self.look = look
 
 
-def watched(of_layer: dict[nn.Module, Row], look: Walk | Clock) -> Group:
+@contextmanager
+def watched(of_layer: dict[nn.Module, Row], look: Walk | Clock) -> Iterator[None]:
     "Hooks on all layers that run, which tell `look`."
-    group = LookGroup(look)
-    listen(LayerCalls, without_scripted({row.name: m for m, row in of_layer.items() if runs(m)}), group)
-    return group
+    with closing(LookGroup(look), report=False) as group:
+        listen(LayerCalls, without_scripted({row.name: m for m, row in of_layer.items() if runs(m)}), group)
+        yield

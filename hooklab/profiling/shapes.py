@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..hooks.hook import Hooks
+from ..hooks.hook import hooks_for_now
 from ..hooks.names import class_name, printable
 from ..hooks.select import not_a_model, outermost, refuse_opaque, unwrap
 from ..hooks.tree import map_tensors
@@ -111,11 +111,10 @@ def model_sizes(
     "The output shapes of the children of `m`, for a made-up input."
     def sizes(model, x):
         children = outermost(model) or {"": model}
-        hooks = Hooks(children, lambda m, i, o: map_tensors(lambda t: list(t.shape), o), root=model)
-        try:
+        def shapes(m, i, o): return map_tensors(lambda t: list(t.shape), o)
+        with hooks_for_now(children, shapes, root=model) as hooks:
             model(x)
-            return hooks.stored
-        finally: hooks.group.close(report=False)
+            return [h.stored for h in hooks]
 
     return run_undisturbed(unwrap(m), dummy_batch(m, size), sizes)
 

@@ -58,11 +58,17 @@ class ActivationStats(StepRecorder):
         self.optimizer, self.scaler = optimizer, scaler if scaler is not None and scaler.is_enabled() else None
         self.scaled = self.scaler is not None
         self.learn = Loop(model)
-        self._register()
-        self.learn.train_iter = self.first_step
-        if auto: self.end = StepEnd(optimizer, self.scaler, self._step)
-        self._switch(self._is_due())
-        return self
+        try:
+            self._register()
+            self.learn.train_iter = self.first_step
+            if auto:
+                self.end = StepEnd(optimizer, self.scaler, self._step)
+                self.end.put_on()
+            self._switch(self._is_due())
+            return self
+        except BaseException:  # Ctrl-C
+            self._take_off()
+            raise
 
     def layers(self) -> dict[str, nn.Module]:
         "The layers by name; if earlier records go on, theirs."
@@ -105,11 +111,18 @@ class ActivationStats(StepRecorder):
 
     def remove(self):
         "Remove everything from the model. What was recorded stays; if there is nothing, a warning says why."
-        self._close(report=sys.exc_info()[0] is None)
+        try: self._close(report=sys.exc_info()[0] is None)
+        except BaseException:  # Ctrl-C
+            self._close(report=False)
+            raise
 
     def __enter__(self) -> Self: return self
 
-    def __exit__(self, exc_type, *_): self._close(report=exc_type is None, in_context=True)
+    def __exit__(self, exc_type, *_):
+        try: self._close(report=exc_type is None, in_context=True)
+        except BaseException:  # Ctrl-C
+            self._close(report=False)
+            raise
 
     def _close(self, report, in_context=False):
         in_loop = isinstance(self.learn, Loop)

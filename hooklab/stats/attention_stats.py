@@ -43,6 +43,7 @@ class AttentionStats(OneOfSeveral, AttentionHistory):
         self.watch = AttentionMeter(model, self.picked, self.sample)
         self.parts, self.process, self.combined = self.watch.told, place_of(model), False
         self._switch()
+        self.watch.put_on()
         return self
 
     def step(self):
@@ -57,7 +58,15 @@ class AttentionStats(OneOfSeveral, AttentionHistory):
 
     def remove(self):
         "Remove everything from the model. What was recorded stays."
-        if self.watch is not None: self.watch.remove()
+        try:
+            if self.watch is not None: self.watch.remove()
+            self.watch = None
+        except BaseException:  # Ctrl-C
+            self._close()
+            raise
+
+    def _close(self):
+        if self.watch is not None: self.watch.close(report=False)
         self.watch = None
 
     @property
@@ -68,8 +77,12 @@ class AttentionStats(OneOfSeveral, AttentionHistory):
     def __enter__(self) -> Self: return self
 
     def __exit__(self, exc_type, *_):
-        if self.watch is not None: self.watch.close(report=exc_type is None, in_context=True)
-        self.watch = None
+        try:
+            if self.watch is not None: self.watch.close(report=exc_type is None, in_context=True)
+            self.watch = None
+        except BaseException:  # Ctrl-C
+            self._close()
+            raise
 
     def __getstate__(self): return vars(self) | {"watch": None}
 

@@ -126,7 +126,7 @@ def test_median_and_number_of_runs(x):
 def test_turns(x):
     "While a hook works, no layer has its turn."
     net, seen = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), []
-    turns = Turns({"(model)": net} | hl.layers(net))
+    turns = Turns({"(model)": net} | hl.layers(net)).put_on()
 
     class Meter:
         def __call__(self, before, after): seen.append((after[0], after[1][-1:]))
@@ -163,7 +163,7 @@ def test_a_queue_is_not_waited_for_until_the_step_is_over(x, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda gpu: None)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda gpu: (waits.append(gpu), done.extend(waits[1:])))
     clock, net = StepClock({"gpu"}, "gpu"), nn.Sequential(Sleeper(.01), nn.Tanh())
-    turns = Turns({"(model)": net} | hl.layers(net))
+    turns = Turns({"(model)": net} | hl.layers(net)).put_on()
     Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(clock)
     turns.close(report=False)
     assert waits == ["gpu", "gpu"] and clock.spent["forward", ("(model)", "0")] >= 10
@@ -314,7 +314,7 @@ def test_peak_as_an_allocator_counts_it(x, monkeypatch):
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda gpu: setattr(in_use, "most", in_use.now))
     net = nn.Sequential(*[Calling(use, lin=nn.Linear(4, 4)) for _ in range(3)])
     for m, m.keeps, m.needs in zip(net, (10, 20, 0), (10, 70, 5)): pass
-    turns = Turns({"(model)": net} | hl.layers(net))
+    turns = Turns({"(model)": net} | hl.layers(net)).put_on()
     memory = Memory(turns, "gpu")
     Step(net, turns, ((x,), {}), lambda out: out.sum(), True).run(memory)
     turns.close(report=False)

@@ -28,6 +28,7 @@ from .watching import copied
 from ...hooks.float64 import in_float64, widened
 from ...hooks.group import Group
 from ...hooks.layer_hook import GradientHook, listen
+from ...hooks.putting_back import closing
 from ...hooks.tree import map_tensors, named_tensors
 from ...hooks.undisturbed import undisturbed
 
@@ -64,11 +65,13 @@ def noted_gradients(
         own, (args, kwargs) = list(m.parameters()), copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
         group, precision = GradientsSeen(), in_float64(m, bits) if wide else nullcontext({})
-        with listen(GradientNotes, named, group), precision as lent:
-            loss = backward(call(m) if call else m(*args, **kwargs))
-            group.notes.clear()  # of gradients that the model has computed itself
-            loss.backward()
-        return group.notes, of_parameters(own, lent)
+        with closing(group):
+            listen(GradientNotes, named, group)
+            with precision as lent:
+                loss = backward(call(m) if call else m(*args, **kwargs))
+                group.notes.clear()  # of gradients that the model has computed itself
+                loss.backward()
+                return group.notes, of_parameters(own, lent)
 
 
 def of_parameters(own: list[Tensor], lent: dict[int, Tensor]) -> dict[int, Tensor]:
@@ -128,11 +131,13 @@ def forced_gradients(
         group = ForcingGradients(trial.stops, side, seen.shelf, lambda *_: None, wide=wide, skip=lambda stop: False,
                                  with_flags=None, push=0, within={})
         precision = in_float64(m, bits) if wide else nullcontext({})
-        with listen(Forcer, group.lend_forwards(seen, named), group), precision as lent:
-            trial.call(m) if trial.call else m(*args, **kwargs)
-            group.give_gradients(given, side)
-            by_place = {place: leaf.grad for place, leaf in group.leaves.items() if leaf.grad is not None}
-            return by_place, of_parameters(own, lent)
+        with closing(group):
+            listen(Forcer, group.lend_forwards(seen, named), group)
+            with precision as lent:
+                trial.call(m) if trial.call else m(*args, **kwargs)
+                group.give_gradients(given, side)
+                by_place = {place: leaf.grad for place, leaf in group.leaves.items() if leaf.grad is not None}
+                return by_place, of_parameters(own, lent)
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #c374f13d
 @dataclass

@@ -24,6 +24,7 @@ from .watching import copied
 from ...hooks.float64 import in_float64, out_of_float64, pushed, widened
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
+from ...hooks.putting_back import closing
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import run_undisturbed
 
@@ -118,10 +119,10 @@ class SkipsLayers(ReferenceNumbers):
 
     def let_go(self):
         "Also after an exception, each layer has its own forward again."
-        while self.lent:
-            layer, own = self.lent.pop()
-            if own is None: del vars(layer)["forward"]
+        for layer, own in self.lent:
+            if own is None: vars(layer).pop("forward", None)
             else: vars(layer)["forward"] = own
+        self.lent = []
         super().let_go()
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #e17d9dfc
@@ -230,10 +231,9 @@ def run_forced(
         group = Forcing(stops, side, seen.shelf, arrived, wide=wide, skip=skip, with_flags=with_flags, push=push,
                         within=within)
         precision = in_float64(m, bits, push) if wide else nullcontext()
-        try:
-            with listen(Forcer, group.lend_forwards(seen, named), group), precision:
-                result = call(m) if call else m(*args, **kwargs)
-            group.end_of_call(result)
-        finally: group.let_go()
+        with closing(group):
+            listen(Forcer, group.lend_forwards(seen, named), group)
+            with precision: result = call(m) if call else m(*args, **kwargs)
+        group.end_of_call(result)
 
     run_undisturbed(seen.model, inputs, run, train=None, state=seen.state)

@@ -23,6 +23,7 @@ from .places import stops_of
 from .watching import Watcher, Watching, copied
 from ...hooks.float64 import in_float64, out_of_float64, widened
 from ...hooks.layer_hook import listen
+from ...hooks.putting_back import closing
 from ...hooks.tree import map_tensors, named_tensors
 from ...hooks.undisturbed import run_undisturbed, same_chance
 
@@ -67,7 +68,9 @@ def losses(
     def run(m, inputs):
         args, kwargs = map_tensors(widened, copied(inputs))
         group = Measuring(seen)
-        with listen(Watcher, named, group), in_float64(m, push=push): call(m) if call else m(*args, **kwargs)
+        with closing(group):
+            listen(Watcher, named, group)
+            with in_float64(m, push=push): call(m) if call else m(*args, **kwargs)
         return group.sizes
 
     return run_undisturbed(seen.model, inputs, run, train=None, state=seen.state)

@@ -23,6 +23,7 @@ from .spill import Shelf
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.names import class_name
+from ...hooks.putting_back import closing
 from ...hooks.select import layers, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import kept_state, run_undisturbed
@@ -177,7 +178,9 @@ def run_pass(
         seen.clear()
         group = Watching(seen, like)
         args, kwargs = copied(inputs)
-        with listen(Watcher, named, group): result = call(m) if call else m(*args, **kwargs)
+        with closing(group):
+            listen(Watcher, named, group)
+            result = call(m) if call else m(*args, **kwargs)
         if seen.calls and seen.calls[-1].name: _finish_root(group, unwrap(model), result)
 
     run_undisturbed(model, inputs, run, train=None, state=seen.state)

@@ -7,8 +7,7 @@ __all__ = ['Replicas', 'replicas']
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #c4f6f556
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Self
 
 import torch
@@ -21,7 +20,7 @@ from ...hooks.distributed import in_processes, meshes, ranks_of
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.names import printable
-from ...hooks.occasions import step_hook
+from ...hooks.occasions import step_hook_to_put_on
 from ...hooks.select import not_a_model, refuse_scripted, unwrap
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #cd413c87
@@ -43,15 +42,6 @@ def where_passes_begin(model: nn.Module) -> nn.Module:
     return next(compiled, inner)
 
 
-@contextmanager
-def removed_after_error(watch: Any) -> Iterator[None]:
-    "An error takes the watch off."
-    try: yield
-    except BaseException:
-        watch.remove()
-        raise
-
-
 def tell_drift(new: list[Drift], action: str, warns: bool):
     "Raise an error with what was found, or warn."
     more = f". So do {len(new) - 1} more; `found` lists them" if len(new) > 1 else ""
@@ -65,7 +55,6 @@ def group_for(model: nn.Module, given: Any, of_wrapper: Any) -> Any: # None for 
     group = given if given is not None or meshes(model) else of_wrapper
     return None if group is None or len(ranks_of(group)) == torch.distributed.get_world_size() else group
 
-
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #b6f69e7e
 class Replicas:
     "What `replicas` returns."
@@ -75,10 +64,21 @@ class Replicas:
         self.left_out: dict[str, str] = {}  # the tensors that are not compared, with the reason
         self.ended: list[int] = []  # the ranks whose `with` is over: no check can follow
         self.step = self.n_checks = self._n_passes = 0
-        self.removed, self._known, self._checked_at = False, set(), None
-        if optimizer is not None: self._hook = step_hook(optimizer, self._after_step)
-        else: self._hook = listen(PassBegins, {"(model)": where_passes_begin(model)}, Group("replicas", self._at_pass))
-        with removed_after_error(self): self.check()
+        self.removed, self._known, self._checked_at, self._hook = False, set(), None, None
+        try:
+            self._attach(model, optimizer)
+            self.check()
+        except BaseException:
+            self._take_off()
+            raise
+
+    def _attach(self, model, optimizer):
+        if optimizer is not None:
+            self._hook = step_hook_to_put_on(optimizer, self._after_step)
+            self._hook.put_on()
+        else:
+            self._hook = Group("replicas", self._at_pass)
+            listen(PassBegins, {"(model)": where_passes_begin(model)}, self._hook)
 
     def _after_step(self, *_):
         self.step += 1
@@ -109,16 +109,24 @@ class Replicas:
 
     def remove(self):
         "Take the watch off, without a last check."
+        try: self._take_off()
+        except BaseException:  # Ctrl-C
+            self._take_off()
+            raise
+
+    def _take_off(self):
+        if self._hook is not None: self._hook.remove()
         self.removed = True
-        self._hook.remove()
 
     def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, *_):
-        if self.removed: return
-        if self._n_passes: self.step = self._n_passes
         try:
-            if exc_type is None: self._check(ends=True)
-        finally: self.remove()
+            if not self.removed and self._n_passes: self.step = self._n_passes
+            if not self.removed and exc_type is None: self._check(ends=True)
+            self._take_off()
+        except BaseException:
+            self._take_off()
+            raise
 
     def __repr__(self):
         found = f"{len(self.found)} tensors differ; {self.found[0]}" if self.found else "no drift"
@@ -150,4 +158,3 @@ def replicas(
     choice = Choice(model, buffers, leave_out)
     group = group_for(model, group, choice.group) if in_processes() else None
     return Replicas(model, optimizer, every, choice, Exchange(group, timeout), action)
-

@@ -39,12 +39,13 @@ class UnjoinedOutputs(Group):
     def __init__(self, model: nn.Module, look: Callable):
         super().__init__("unjoined outputs", prepend=True)  # before the hook that joins them
         self.look = look
-        divided = layers(model, lambda name, m: runs(m) and any(map(is_dtensor, m._parameters.values())))
-        listen(UnjoinedOutput, divided, self)
+        self.divided = layers(model, lambda name, m: runs(m) and any(map(is_dtensor, m._parameters.values())))
+
+    def put_on(self): listen(UnjoinedOutput, self.divided, self)
 
     def let_go(self):
         super().let_go()
-        self.look = None
+        self.look, self.divided = None, {}
 
 
 def unjoined_outputs(model: nn.Module, look: Callable) -> UnjoinedOutputs | None: # None without such layers
@@ -66,7 +67,8 @@ class UnjoinedGradients:
     def let_go(self):
         "A pass is over. Where a parameter is attached to the graph may outlive the graph."
         for call in self.waiting.values():
-            while call.leaves: call.leaves.pop()[1].remove()
+            for _, handle in call.leaves: handle.remove()
+            call.leaves.clear()
         self.waiting = {}
 
 # %% ../../../nbs/lib/debug/nan/processes.ipynb #30ad8289

@@ -20,6 +20,7 @@ from .numbers import FINE, MASK, NAN, Sight, version_of
 from ...hooks.function_mode import own_work
 from ...hooks.functions import may_change_inputs
 from ...hooks.names import in_lines
+from ...hooks.putting_back import closing
 from ...hooks.select import has_children
 from ...hooks.tree import map_tensors, tensors
 from ...hooks.undisturbed import run_undisturbed
@@ -169,10 +170,10 @@ def run_again(call: Call, given: Any, guilty: nn.Module, inf: bool) -> Culprit |
         output.append(model(*args, **kwargs))
 
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with closing(hunt, report=False), warnings.catch_warnings(action="ignore"):
+            hunt.put_on()
             run_undisturbed(call.hook.module, map_tensors(lambda t: t.detach().clone(), given), run, train=None)
     except Exception: pass  # what was seen until then may be enough
-    finally: hunt.close(report=False)
     return hunt.culprit(output if call.hook.module is guilty else None)
 
 

@@ -117,9 +117,14 @@ class NanWatch(Group):
         self.unjoined_gradients = UnjoinedGradients(self._unjoined_gradient_came) if gradients and self.peers else None
         self.unjoined_outputs, self.uncompiled = None, ExitStack()
         if runs(model): named = {"(model)": model} | named
-        listen(WatchedLayer, named, self)
-        if self.peers: self.unjoined_outputs = unjoined_outputs(model, self._unjoined_output_came)
-        if "torch._dynamo" in sys.modules: self.uncompiled.enter_context(torch.compiler.set_stance("force_eager"))
+        try:
+            if "torch._dynamo" in sys.modules: self.uncompiled.enter_context(torch.compiler.set_stance("force_eager"))
+            if self.peers: self.unjoined_outputs = unjoined_outputs(model, self._unjoined_output_came)
+            if self.unjoined_outputs: self.unjoined_outputs.put_on()
+            listen(WatchedLayer, named, self)
+        except BaseException:
+            self.take_off()
+            raise
 
     # ---- the calls of layers
 
@@ -259,8 +264,12 @@ class NanWatch(Group):
 
     def __enter__(self) -> Self: return self
     def __exit__(self, exc_type, error, _):
-        stop_error = self.peers.stop_error if self.peers else None
-        self.close(report=exc_type is None, in_context=True)
+        try:
+            stop_error = self.peers.stop_error if self.peers else None
+            self.close(report=exc_type is None, in_context=True)
+        except BaseException:  # Ctrl-C
+            self.close(report=False)
+            raise
         if error is None or isinstance(error, NonFiniteError): return
         own = next((e for e in behind(error) if isinstance(e, NonFiniteError)), None)
         if own: raise own from None
@@ -269,8 +278,16 @@ class NanWatch(Group):
     def close(self, report, in_context=False):
         "Take everything off."
         names = [h.name for h in self.hooks if h.name != "(model)"]
-        for h in self.hooks: h.last = None
         super().close(report=False)  # a layer that did not run has made no NaN
+        if in_context and report and not self.n_pass:
+            warnings.warn("the model that was watched for NaN never ran; was a copy of it trained?", HookWarning,
+                          stacklevel=3)
+        if report and names and self.layers_ran is False:
+            warnings.warn(f"find_nan: {none_ran(names)}", HookWarning, stacklevel=3)
+
+    def take_off(self):
+        for h in self.hooks: h.last = None
+        super().take_off()
         self.uncompiled.close()
         if self.unjoined_gradients: self.unjoined_gradients.let_go()
         if self.unjoined_outputs: self.unjoined_outputs.close(report=False)
@@ -279,11 +296,6 @@ class NanWatch(Group):
         if self.backward: self.backward.let_go()
         self.sight.model = self.top = self.forward = self.backward = None
         self.open = {}
-        if in_context and report and not self.n_pass:
-            warnings.warn("the model that was watched for NaN never ran; was a copy of it trained?", HookWarning,
-                          stacklevel=3)
-        if report and names and self.layers_ran is False:
-            warnings.warn(f"find_nan: {none_ran(names)}", HookWarning, stacklevel=3)
 
     def __repr__(self):
         state = ", removed" if self.closed else ""

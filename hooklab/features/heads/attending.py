@@ -18,6 +18,7 @@ from .weights import attention_weights, flex_weights
 from ...hooks.function_group import FunctionGroup, layers_within
 from ...hooks.function_mode import call_name
 from ...hooks.names import in_lines, printable
+from ...hooks.putting_back import closing
 from ...hooks.select import first_few, nearest, not_a_model
 from ...hooks.tree import shape_text
 from ...hooks.undisturbed import run_undisturbed
@@ -129,8 +130,9 @@ def attention(
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     def run(m, inputs):
         group = AttentionGroup(m, names, heads, queries)
-        try: m(*inputs[0], **inputs[1])
-        finally: group.close(report=False)
+        with closing(group, report=False):
+            group.put_on()
+            m(*inputs[0], **inputs[1])
         return group
 
     group = run_undisturbed(model, (args, kwargs), run, train=None)

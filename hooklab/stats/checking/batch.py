@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...debug.comparing.watching import same_chance
 from ...hooks.names import class_name
+from ...hooks.putting_back import putting_back
 from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
 from ...hooks.undisturbed import same_chance
 
@@ -51,13 +53,12 @@ def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
     order = [getattr(owner, "generator", None) for owner in (loader, getattr(loader, "sampler", None))]
     states = [(g, g.get_state()) for g in order if isinstance(g, torch.Generator)]
     found = []
-    try:
-        with same_chance(), torch.random.fork_rng([]):
-            for batch in loader:
-                found.append(batch)
-                if len(found) == n: break
-    finally:
+    def put_back():
         for g, state in states: g.set_state(state)
+    with putting_back(put_back), same_chance(), torch.random.fork_rng([]):
+        for batch in loader:
+            found.append(batch)
+            if len(found) == n: break
     if not found: raise ValueError("the loader gave no batch")
     if not is_batch(found[0]): raise TypeError(f"the loader gives {class_name(found[0])}, which is no batch")
     return found[:1] if len(found) > 1 and kinds_of(found[0]) != kinds_of(found[1]) else found

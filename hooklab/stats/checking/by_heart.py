@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...debug.comparing.losses import seeded
+from ...hooks.putting_back import putting_back
 from .loss import FirstStep, classified
 from .training import in_optimizers
 from .trial import Check, NotLookedAt, Suspect, TestFlight, fresh_copy
@@ -77,10 +78,12 @@ def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor
     "Let optimizers learn one batch, within so many seconds."
     kept = [(p, p.data) for p in {id(p): p for o in optimizers for g in o.param_groups for p in g["params"]}.values()]
     losses, end, moved = [], time.monotonic() + seconds, 0.
+    def put_back():
+        for p, data in kept: p.data, p.grad = data, None
     try:
-        for p, data in kept: p.data = data.clone()
-        flight.set_mode("train")
-        with seeded():
+        with putting_back(put_back), seeded():
+            for p, data in kept: p.data = data.clone()
+            flight.set_mode("train")
             while len(losses) < most and (time.monotonic() < end or len(losses) < 2):
                 _, loss = flight.called(raw)
                 if not loss.requires_grad: raise NotLookedAt("the loss has no graph")
@@ -94,9 +97,6 @@ def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor
     except Exception as e:
         if isinstance(e, NotLookedAt): raise
         raise NotLookedAt(f"training has ended with {type(e).__name__}: {e}") from e
-    finally:
-        for p, data in kept:
-            p.data, p.grad = data, None
 
 
 @torch.no_grad()

@@ -19,9 +19,10 @@ from ...debug.comparing.losses import seeded
 from ...edit.edits import edit_output
 from ...hooks.copies import HookWarning
 from ...hooks.group import takes
-from ...hooks.hook import Hooks
+from ...hooks.hook import hooks_for_now
 from ...hooks.names import class_name
 from ...hooks.occasions import innermost
+from ...hooks.putting_back import putting_back
 from ...hooks.select import is_scripted, leaves, not_a_model, refuse_opaque, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
@@ -167,10 +168,11 @@ def fill_statistics(flight: TestFlight):
     norms = [m for m, training in flight.modes if training and getattr(m, "track_running_stats", False)
              and not is_scripted(m)]
     before = [m.momentum for m in norms]
-    for m in norms: m.momentum = 1.
-    try: flight.without_graph(flight.batch.raw, "train")
-    finally:
+    def put_back():
         for m, momentum in zip(norms, before): m.momentum = momentum
+    with putting_back(put_back):
+        for m in norms: m.momentum = 1.
+        flight.run(flight.batch.raw)
 
 
 def base_of(flight: TestFlight) -> Flown:
@@ -188,7 +190,7 @@ def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]
         warnings.simplefilter("ignore", HookWarning)
         named = leaves(flight.model)
         names = {id(m): name for name, m in named.items()}
-        with Hooks(named, note): flight.asked(raw)
+        with hooks_for_now(named, note): flight.asked(raw)
     return found
 
 
@@ -206,14 +208,14 @@ def roused(flight: TestFlight) -> Iterator[None]:
     flat = [p for p in flight.trained.values() if p.numel() > 1 and (p == p.flatten()[0]).all()]
     flat += [p for p in flight.trained.values() if p.numel() == 1 and not p.any()]
     before = [p.data for p in flat]
-    try:
+    def put_back():
+        for p, data in zip(flat, before): p.data = data
+    with putting_back(put_back):
         with seeded():
             for p in flat:
                 fan_in = p[0].numel() if p.dim() > 1 else 100
                 p.data = p.data + torch.randn_like(p)*fan_in**-.5
         yield
-    finally:
-        for p, data in zip(flat, before): p.data = data
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #fbc14b9e
 def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:

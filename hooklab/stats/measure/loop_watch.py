@@ -9,7 +9,7 @@ __all__ = []
 from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -193,17 +193,25 @@ class LoopWatch(PassWatch):
         self.parts = parts_for(model)
         self.scaled, self.first_step = scaled, 0  # the number of the first step: not 0 in a run that is resumed
         self.steps, self.listening = [], None
+        self.called = called_by_loops(model)
+
+    def put_on(self) -> Self:
+        "Begin to watch: last, once whoever made this holds it."
         try:
             self.follow_steps()
-            called = called_by_loops(model)
-            if called: self.listening = listen(RootWatch, called, WatchGroup(self))
+            if self.called:
+                self.listening = WatchGroup(self)
+                listen(RootWatch, self.called, self.listening)
+            self.called = {}
         except BaseException:
             self.remove()
             raise
+        return self
 
     def follow_steps(self):
         for optimizer in self.members.optimizers:
             self.steps.append(StepWatch(optimizer, self.scaled, self.parts))
+            self.steps[-1].put_on()
 
     def know(self, optimizers: list):
         "Follow these optimizers, if none were known before."
@@ -226,7 +234,7 @@ class LoopWatch(PassWatch):
         self.log.add(row, step)
         self.first_step = step - self.n
         self.n += 1
-        if self.listening is not None: self.listening.group.depth.clear()  # Ctrl-C during a call leaves it too large
+        if self.listening is not None: self.listening.depth.clear()  # Ctrl-C during a call leaves it too large
         self.looking = self.looks.due(self.n)
         for watch in self.steps:
             watch.measure = self.n < MEASURED or self.n % 10 == 0

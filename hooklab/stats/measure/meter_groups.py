@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #1810f09f
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -160,7 +160,13 @@ class MeterGroup(SwitchedGroup):
         # A guess, until the first output shows where the model computes: parameters may be kept elsewhere.
         self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
         self.samples = Samples(layouts(layers, model), self.device) if sampled else None
-        listen(Meter, layers, self)
+        self.layers = layers
+
+    def put_on(self) -> Self:
+        "Attach the meters: last, once whoever made the group holds it."
+        listen(Meter, self.layers, self)
+        self.layers = None
+        return self
 
     @property
     def factor(self) -> float | Tensor | None:

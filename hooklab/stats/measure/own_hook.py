@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5d4
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -62,7 +62,13 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
     ):
         super().__init__(f, is_forward, detach, cpu, root=model)
         check_layers(list(layers.items()))
-        self.attach([OwnHook(name, m, self) for name, m in layers.items()])
+        self.to_attach = [OwnHook(name, m, self) for name, m in layers.items()]
+
+    def put_on(self) -> Self:
+        "Attach the hooks: last, once whoever made the group holds it."
+        self.attach(self.to_attach)
+        self.to_attach = []
+        return self
 
     def begin_pass(self):
         if not self.root.training: return

@@ -130,6 +130,7 @@ class StepRecorder(Recorded, HookCallback):
             called = self.model if self.wrapped is None else self.wrapped
             counted |= {"scaler": self.scaler, "share": 1/averaged_over(called)}
             self.meters["gradients"] = MeterGroup(layers, model, "backward_pre", **counted)
+        for meters in self.meters.values(): meters.put_on()
 
     def _attach_own(self, layers, model):
         asked = [f"{name}=" for name in ("grads", "counts", "hist_sample", "samples", "turns") if getattr(self, name)]
@@ -139,6 +140,7 @@ class StepRecorder(Recorded, HookCallback):
                                       "the hook called with them"))
         own = OwnHookGroup(layers, model, self._called(), self.is_forward, self.detach, self.cpu)
         self.meters["activations" if self.is_forward else "gradients"] = own
+        own.put_on()
         self.hooks = Hooks(own, None)
 
     def _new_history(self, kind, meters):
@@ -157,23 +159,30 @@ class StepRecorder(Recorded, HookCallback):
         earlier = self.earlier
         try:
             self._attach(layers, model)
-            optimizers = self._optimizers()
-            self.watch = LoopWatch(self.model, optimizers, self.scaled, self.max_rows)
-            if optimizers and self._wants_updates:
-                self.weights = Weights(self.model, *optimizers, is_thin=self.samples)
-            self.attention_hidden = self.attention_too and not can_be_metered(self.model)
-            if self.attention_too and not self.attention_hidden:
-                self.heads = AttentionMeter(self.model, sample=16, due=False)
+            self._attach_watches()
             records, attention = self._new_records(layers, model)
             if earlier: earlier.check(records, place_of(self.model))
+            self.earlier, self.earlier_facts, self.first_step, self.combined = None, None, 0, False
+            self.process, self.stage = place_of(self.model), None
+            if earlier: records, attention = earlier.gone_on(records, attention, self)
+            self._hold(records)
+            self.log, self.attention = self.watch.log, attention
         except BaseException:
             self._remove()
             raise
-        self.earlier, self.earlier_facts, self.first_step, self.combined = None, None, 0, False
-        self.process, self.stage = place_of(self.model), None
-        if earlier: records, attention = earlier.gone_on(records, attention, self)
-        self._hold(records)
-        self.log, self.attention = self.watch.log, attention
+
+    def _attach_watches(self):
+        "Attach what looks at the loop, at the optimizers' steps and at the heads of attention."
+        optimizers = self._optimizers()
+        self.watch = LoopWatch(self.model, optimizers, self.scaled, self.max_rows)
+        self.watch.put_on()
+        if optimizers and self._wants_updates:
+            self.weights = Weights(self.model, *optimizers, is_thin=self.samples)
+            self.weights.put_on()
+        self.attention_hidden = self.attention_too and not can_be_metered(self.model)
+        if self.attention_too and not self.attention_hidden:
+            self.heads = AttentionMeter(self.model, sample=16, due=False)
+            self.heads.put_on()
 
     @property
     def _wants_updates(self) -> bool:
@@ -205,12 +214,18 @@ class StepRecorder(Recorded, HookCallback):
 
     def _take_off(self):
         was_on = bool(self.meters)
+        try: self._take_off_parts()
+        except BaseException:  # Ctrl-C
+            self._take_off_parts()
+            raise
+        if was_on and self.live_plot: self.live_plot.close()
+        if was_on and self.saver: self.saver.close()
+
+    def _take_off_parts(self):
         self._facts = self.facts
         for part in (*self.meters.values(), self.end, self.weights, self.watch, self.heads):
             if part is not None: part.remove()
         self.meters, self.weights, self.end, self.watch, self.heads = {}, None, None, None, None
-        if was_on and self.live_plot: self.live_plot.close()
-        if was_on and self.saver: self.saver.close()
 
     def before_fit(self): self._register()
 

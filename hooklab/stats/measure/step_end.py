@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import MethodType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.optim import Optimizer
 
-from ...hooks.occasions import innermost, step_hook
+from ...hooks.occasions import innermost, step_hook_to_put_on
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #24caeb1d
 def several(optimizer: torch.optim.Optimizer | list) -> list:
@@ -69,8 +69,13 @@ class Around:
     __slots__ = "owner", "name", "inner", "outer", "before", "after"
     def __init__(self, owner, name, before=None, after=None):
         self.owner, self.name, self.before, self.after = owner, name, before, after
-        self.inner, self.outer = getattr(owner, name), vars(owner).get(name)  # `outer`: what stood on the object itself
-        setattr(owner, name, self)
+        self.inner = self.outer = None
+
+    def put_on(self) -> Self:
+        "Take the place of the method: last, once whoever made this holds it."
+        self.inner, self.outer = getattr(self.owner, self.name), vars(self.owner).get(self.name)  # `outer`: its own one
+        setattr(self.owner, self.name, self)
+        return self
 
     def __call__(self, *args, **kwargs):
         if self.before is not None: self.before(self.owner, args, kwargs)
@@ -95,9 +100,9 @@ def on_step(
     optimizer: Any, # An optimizer, or a wrapper around one
     f: Callable, # `f(optimizer, args, kwargs)`
     before: bool = False, # Before the step, instead of after it
-) -> Any: # On until its `remove()`
-    "Call `f` after each step of an optimizer, or before; also of one that is none of torch's."
-    try: return step_hook(optimizer, f, before=before)
+) -> Any: # On from its `put_on()` until its `remove()`
+    "Calls `f` after each step of an optimizer, or before, once it is put on; also of one that is none of torch's."
+    try: return step_hook_to_put_on(optimizer, f, before=before)
     except TypeError: return Around(optimizer, "step", f) if before else Around(optimizer, "step", after=f)
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #5a1c7e03
@@ -113,13 +118,13 @@ class StepSpan:
     ):
         self.before, self.after, self.within = before, after, within
         self.inside, self.closed, self.hooks = [], False, []
-        try:
-            for one in optimizer, *optimizers_in(optimizer):
-                self.hooks.append(on_step(one, self.begins, before=True))
-                self.hooks.append(on_step(one, self.ends))
-        except BaseException:
-            self.remove()
-            raise
+        for one in optimizer, *optimizers_in(optimizer):
+            self.hooks += [on_step(one, self.begins, before=True), on_step(one, self.ends)]
+
+    def put_on(self) -> Self:
+        "Begin to listen: last, once whoever made this holds it."
+        for hook in self.hooks: hook.put_on()
+        return self
 
     def begins(self, optimizer, args, kwargs):
         if self.inside and self.is_stale(optimizer): self.inside.clear()
@@ -160,6 +165,11 @@ class StepEnd:
         self.optimizers, self.then, self.done = optimizers, then, set()
         if scaler is not None: self.hooks = [Around(scaler, "update", after=lambda *_: then())]
         else: self.hooks = [StepSpan(optimizer, after=partial(self.made, optimizer)) for optimizer in optimizers]
+
+    def put_on(self) -> Self:
+        "Begin to listen: last, once whoever made this holds it."
+        for hook in self.hooks: hook.put_on()
+        return self
 
     def made(self, optimizer, *_):
         "One of the optimizers has made its step."

@@ -7,14 +7,14 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #35a3fc04
 import math
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import Parts, is_dtensor, local_part
-from hooklab.hooks.tensor import post_accumulate, tensor_hook
+from hooklab.hooks.tensor import tensor_hook_to_put_on
 from hooklab.stats.measure.step_end import StepSpan
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #ca658011
@@ -38,14 +38,16 @@ class Probe:
         if g is not before: return 0.
         if g.layout != torch.strided or not self.p.requires_grad: return math.nan
         if self.hook is None:
-            self.hook = tensor_hook(self.p, self.before_accumulation)
+            self.hook = tensor_hook_to_put_on(self.p, self.before_accumulation, "tensor")
+            self.hook.put_on()
             return math.nan
         if cleared is None: return math.nan  # no gradient has come since
         return float(not cleared) if isinstance(cleared, bool) else (~cleared).float()
 
     def watch_clipping(self):
         "Note the length of the gradient after each backward pass."
-        self.after_backward = post_accumulate(self.p, self.note_length)
+        self.after_backward = tensor_hook_to_put_on(self.p, self.note_length, "post_accumulate")
+        self.after_backward.put_on()
 
     def note_length(self, p):
         if p.grad is not None: self.length = p.grad.norm()  # another hook may have used it up
@@ -90,6 +92,11 @@ class StepWatch:
         self.measure = True  # the length of all gradients, in this step?
         self.looked = False  # at the gradients of the step that goes on?
         self.span = StepSpan(optimizer, self.before, self.after, self.within)
+
+    def put_on(self) -> Self:
+        "Begin to look: last, once whoever made this holds it."
+        self.span.put_on()
+        return self
 
     @property
     def params(self) -> list[Tensor]: return [p for group in self.optimizer.param_groups for p in group["params"]]

@@ -63,8 +63,10 @@ class SwitchedGroup(Group):
         everything = self.hooks
         if not hooks: return
         self.detach_root()
-        try: self.attach(hooks)
+        try:
+            self.attach(hooks)
+            self.hooks = everything
         except BaseException:
-            for h in everything: h.detach()
+            self.hooks = everything
+            self.take_off()
             raise
-        self.hooks = everything

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #10e221d7
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -102,12 +102,17 @@ class Weights:
         self.chosen = range(len(self.params))
         parts = parts_for(model)
         self.parts = {name: parts.of_parameter(p) for name, p in zip(self.names, self.params)} if parts else {}
+        for moves in self.moves:
+            self.spans.append(StepSpan(moves.optimizer, moves.before_step, partial(self.stepped, moves)))
+
+    def put_on(self) -> Self:
+        "Begin to compare: last, once whoever made this holds it."
         try:
-            for moves in self.moves:
-                self.spans.append(StepSpan(moves.optimizer, moves.before_step, partial(self.stepped, moves)))
+            for span in self.spans: span.put_on()
         except BaseException:
             self.remove()
             raise
+        return self
 
     def stepped(self, moves, *_):
         moves.after_step()

@@ -359,7 +359,7 @@ def test_a_model_that_raises_in_a_step(error):
     loop, stats = Tries(), hl.ActivationStats.for_diagnosis()
     with stats.on(loop.model, optimizer=loop.optimizers):
         loop.run(stats)
-        assert stats.log.values("trained").eq(1).all() and not any(stats.watch.listening.group.depth.values())
+        assert stats.log.values("trained").eq(1).all() and not any(stats.watch.listening.depth.values())
     assert not left_on(loop) and len(stats.log) == n_steps and len(stats.facts["inputs"]) == 22
     loop, stats = Tries(), hl.ActivationStats.for_diagnosis()
     loop.step = lambda: Loop.step(loop)
