@@ -24,7 +24,7 @@ from .extractor import FeatureExtractor
 from .shards import (
     GO_ON, Alone, Together, in_all, in_shards, open_folder, open_shard, read_index, refuse_other_settings, sample_plan,
     shard_file, started_together, what_is_in)
-from ..hooks.files import CutOff, remove_unfinished, tensors_hash, write_file
+from ..hooks.files import remove_unfinished, write_file
 from ..hooks.names import printable
 from ..hooks.putting_back import putting_back
 from ..hooks.select import is_sharded, nearest, not_a_model, unwrap

@@ -71,7 +71,7 @@ def lent_tensors(modules: Iterable[nn.Module], meta: bool = False):
     own = [dict(store.items()) for store in stores]
     stand_ins = {}  # by the id of the tensor, because a tensor may have several owners
     def put_back():
-        for store, kept in zip(stores, own): store.update(kept)
+        for store, kept in zip(stores, own): fill_store(store, kept)
     with putting_back(put_back):
         for store in stores:
             for name, t in store.items():

@@ -53,11 +53,11 @@ def cost(
     try:
         step, memory = Step(model, turns, (args, kwargs), loss or means, backward), Memory(turns, gpu)
         modules = [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
-        state = StateKept([] if is_sharded(model) else modules)
-        # A mode slows a step down, so it is on in the first warm-up step only, which shows what is written.
-        if not warmup: state.copy_all()
         with closing(turns, report=False), ExitStack() as around:  # the table tells which layers did not run
-            turns.put_on()
+            turns.put_on()  # before the state is noted, which has the hooks
+            state = StateKept([] if is_sharded(model) else modules)
+            # A mode slows a step down, so it is on in the first warm-up step only, which shows what is written.
+            if not warmup: state.copy_all()
             around.enter_context(put_aside(t for t in state.tensors if t.is_leaf))
             around.enter_context(same_chance())
             around.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))

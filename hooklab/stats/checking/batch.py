@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...debug.comparing.watching import same_chance
 from ...hooks.names import class_name
 from ...hooks.putting_back import putting_back
 from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
