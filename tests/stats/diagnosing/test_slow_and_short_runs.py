@@ -1,4 +1,4 @@
-"""Healthy runs that are short, slow or have one odd batch are left alone, and the faults that look like them are not."""
+"""Healthy runs that are short, slow or have one odd batch are left alone; the faults that look like them are not."""
 import math
 from types import SimpleNamespace
 
