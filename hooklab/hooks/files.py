@@ -92,8 +92,8 @@ def whole_file(
             if not fcntl: f.close()
             os.replace(unfinished, target)
     except OSError as e:
-        advice = then or WHAT_TO_DO.get(e.errno)
-        raise OSError(e.errno, printable(f"could not write {path} ({e.strerror or e}){f'. {advice}' if advice else ''}")) from e
+        advice = f". {advice}" if (advice := then or WHAT_TO_DO.get(e.errno)) else ""
+        raise OSError(e.errno, printable(f"could not write {path} ({e.strerror or e}){advice}")) from e
     finally:
         if unfinished:
             with suppress(OSError): unfinished.unlink()

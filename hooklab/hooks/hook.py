@@ -172,7 +172,8 @@ class Hook(GradientHook):
         seen = shape_text(getattr(self._calls[-1], "value", self._calls[-1])) if self._calls else "nothing yet"
         if self.removed and not self._calls: seen = "nothing stored"
         removed = ["removed"] if self.removed else []
-        return printable(f"Hook {self.name or '(model)'}: {', '.join([self.layer_type, self.group.kind, *removed, calls, seen])}")
+        about = ", ".join([self.layer_type, self.group.kind, *removed, calls, seen])
+        return printable(f"Hook {self.name or '(model)'}: {about}")
 
 # %% ../../nbs/lib/hooks/hook.ipynb #99e97e18
 class MemberHook(Hook):

@@ -36,7 +36,7 @@ class Turn(LayerHook):
 
 NO_LAYER = "", ()
 
-
+# %% ../../nbs/lib/profiling/cost-meters.ipynb #219bc2f8
 class Turns(Group):
     "Tracks whose turn it is: the direction, and the stack of layer names."
     def __init__(self, named: dict[str, nn.Module]):

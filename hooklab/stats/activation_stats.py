@@ -222,13 +222,12 @@ class ActivationStats(StepRecorder):
         new = cls(hist_sample=found.hist_sample, grads="gradients" in histories, is_forward="activations" in histories)
         new.scaled, new.unrecorded, new.log, new._facts = found.scaled, found.unrecorded, found.log, found.facts
         new.attention, new.process = found.attention, found.process
-        new.stage, new.combined = found.stage, found.combined
-        new.every, new.next_step = found.every, found.next_step
+        new.stage, new.combined, new.every, new.next_step = found.stage, found.combined, found.every, found.next_step
         new._hold(histories)
+        new.max_rows = new.history.max_rows
         new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows
         new.samples, new.turns = "var_samples" in new.history.rows, new.history.turns
-        new.max_rows, new.updates_too = new.history.max_rows, new.updates is not None
-        new.attention_too = new.attention is not None
+        new.updates_too, new.attention_too = new.updates is not None, new.attention is not None
         return new
 
     def __getstate__(self):

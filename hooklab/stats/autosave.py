@@ -74,8 +74,8 @@ class Autosave:
     def tell(self):
         "Warn of an error, once until a copy succeeds."
         if self.error is not None and not self.failed:
-            warnings.warn(printable(f"the run could not be saved: {self.error} (it goes on, and the next copy is tried)"),
-                          HookWarning, stacklevel=4)
+            told = f"the run could not be saved: {self.error} (it goes on, and the next copy is tried)"
+            warnings.warn(printable(told), HookWarning, stacklevel=4)
         self.failed = self.error is not None
 
     def close(self):

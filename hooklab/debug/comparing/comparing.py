@@ -59,8 +59,8 @@ def compare(
         return judged(Trial(a, b, paired(a, b, pairs), inputs, named, call), backward)
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #848e1e9c
-MODEL, RECORD = "a model", "a record of one pass"
-COMPARISONS: list[tuple[str, Callable[[Any], bool], Callable]] = [(RECORD, is_record, compare_records)]
+A_MODEL, A_RECORD = "a model", "a record of one pass"
+COMPARISONS: list[tuple[str, Callable[[Any], bool], Callable]] = [(A_RECORD, is_record, compare_records)]
 
 
 def register_comparison(
@@ -74,18 +74,18 @@ def register_comparison(
 
 def kind_of(x: Any) -> str | None:
     "What kind of thing this is, of those that `compare` takes."
-    if isinstance(x, nn.Module): return MODEL
+    if isinstance(x, nn.Module): return A_MODEL
     return next((kind for kind, is_one, _ in COMPARISONS if is_one(x)), None)
 
 
 def refuse_two_kinds(reference: Any, candidate: Any):
     "Raise an error if each of them could be compared with its like, but not with the other."
     kinds = [kind_of(reference), kind_of(candidate)]
-    if None in kinds or kinds[0] == kinds[1] or set(kinds) == {MODEL, RECORD}: return
+    if None in kinds or kinds[0] == kinds[1] or set(kinds) == {A_MODEL, A_RECORD}: return
     names = [x if isinstance(x, str | Path) else f"the {whose}" for whose, x in
              (("reference", reference), ("candidate", candidate))]
     told = ", and ".join(f"{name} is {kind}" for name, kind in zip(names, kinds))
-    raise TypeError(f"{told}: compare takes two of a kind, or {RECORD} and {MODEL}")
+    raise TypeError(f"{told}: compare takes two of a kind, or {A_RECORD} and {A_MODEL}")
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #ca0deb90
 def check_models(**models: Any):

@@ -97,6 +97,12 @@ class WatchedLayer(LayerHook):
     def left(self, output, rerun):
         if not self.group.looking_again: self.group._call_ends(self, output, rerun)
 
+# %% ../../../nbs/lib/debug/nan/watch.ipynb #01d9a7e5
+def old_in_words(old: dict[str, list], when: str) -> str:
+    made = word([n for numbers in old.values() for n in numbers])
+    where = f"the `.grad` of {first_few(list(old), 4)} held {made} before {when}"
+    return f"{where}, and what is added to it stays {made}: call zero_grad() first"
+
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #3cd5966f
 class NanWatch(Group):
     "What `find_nan` returns."
@@ -238,10 +244,7 @@ class NanWatch(Group):
         if not old or self.warned: return
         self.warned = True
         when = "this watch" if self.spoiled is None else f"pass {self.n_pass}"
-        made = word([n for numbers in old.values() for n in numbers])
-        where = f"the `.grad` of {first_few(list(old), 4)} held {made} before {when}"
-        warnings.warn(f"find_nan: {where}, and what is added to it stays {made}: call zero_grad() first", HookWarning,
-                      stacklevel=2)
+        warnings.warn(printable(f"find_nan: {old_in_words(old, when)}"), HookWarning, stacklevel=2)
 
     def _pass_is_judged(self, part: Microbatch | None, direction: str):
         if not self.peers: return

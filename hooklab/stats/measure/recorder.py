@@ -143,15 +143,6 @@ class StepRecorder(Recorded, HookCallback):
         own.put_on()
         self.hooks = Hooks(own, None)
 
-    def _new_history(self, kind, meters):
-        names = [h.name for h in meters.hooks]
-        if isinstance(meters, OwnHookGroup): history = HookHistory(names, self.max_rows)
-        else:
-            history = History(names, meters.rows, self.max_rows)
-            history.parts = meters.told
-        history.kind, history.cpu, history.sampled = kind, self.cpu, self.hist_sample
-        return history
-
     def _register(self):
         "Attach meters to the layers and start new records."
         self._remove()
@@ -160,7 +151,7 @@ class StepRecorder(Recorded, HookCallback):
         try:
             self._attach(layers, model)
             self._attach_watches()
-            records, attention = self._new_records(layers, model)
+            records, attention = new_records(self, layers, model)
             if earlier: earlier.check(records, place_of(self.model))
             self.earlier, self.earlier_facts, self.first_step, self.combined = None, None, 0, False
             self.process, self.stage = place_of(self.model), None
@@ -188,19 +179,6 @@ class StepRecorder(Recorded, HookCallback):
     def _wants_updates(self) -> bool:
         if self.earlier: return "updates" in self.earlier.histories
         return self.optimizer is not None or self.updates_too
-
-    def _new_records(self, layers, model):
-        "Empty records of what is measured: histories by kind, and that of attention if there is one."
-        records = {kind: self._new_history(kind, meters) for kind, meters in self.meters.items()}
-        trainable = [name for name, m in layers.items() if any(p.requires_grad for p in m.parameters())]
-        for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
-        if self.weights:
-            records["updates"] = WeightHistory(self.weights.names, self.weights.rows, self.max_rows)
-            records["updates"].parts = self.weights.parts
-        for history in records.values(): history.turns = self.turns
-        attention = AttentionHistory(self.max_rows) if self.heads else None
-        if self.heads: attention.sample, attention.parts = self.heads.sample, self.heads.told
-        return records, attention
 
     def _optimizers(self) -> list:
         "The optimizers that are known: those that were given, or that of the learner."
@@ -274,3 +252,32 @@ class StepRecorder(Recorded, HookCallback):
         if len(self.attention) < LOOKS_FOR_ATTENTION or self.attention.names: return
         self.heads.remove()
         self.heads = self.attention = None
+
+# %% ../../../nbs/lib/stats/measure/recorder.ipynb #991c7df1
+def new_history(stats: StepRecorder, kind: str, meters: Any) -> History:
+    "An empty record of what these meters measure."
+    names = [h.name for h in meters.hooks]
+    if isinstance(meters, OwnHookGroup): history = HookHistory(names, stats.max_rows)
+    else:
+        history = History(names, meters.rows, stats.max_rows)
+        history.parts = meters.told
+    history.kind, history.cpu, history.sampled, history.turns = kind, stats.cpu, stats.hist_sample, stats.turns
+    return history
+
+
+def new_records(
+    stats: StepRecorder, # Everything is attached
+    layers: dict[str, nn.Module], # The layers that are measured
+    model: nn.Module, # The model
+) -> tuple[dict[str, History], AttentionHistory | None]: # By kind, and that of attention if there is one
+    "Empty records of what is measured."
+    records = {kind: new_history(stats, kind, meters) for kind, meters in stats.meters.items()}
+    trainable = [name for name, m in layers.items() if any(p.requires_grad for p in m.parameters())]
+    for history in records.values(): history.trainable, history.followed = trainable, followed(model, layers)
+    if weights := stats.weights:
+        records["updates"] = updates = WeightHistory(weights.names, weights.rows, stats.max_rows)
+        updates.parts, updates.turns = weights.parts, stats.turns
+    if not stats.heads: return records, None
+    attention = AttentionHistory(stats.max_rows)
+    attention.sample, attention.parts = stats.heads.sample, stats.heads.told
+    return records, attention

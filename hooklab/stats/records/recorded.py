@@ -175,7 +175,7 @@ def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
     history.fill(facts["steps"], tables, facts.get("place"))
     return history
 
-
+# %% ../../../nbs/lib/stats/records/recorded.ipynb #58344360
 EVER = {"parameters": ("trainable", "has", "got", "written", "moved"), "layers": ("running_mean_moves",)}
 MOST_LOOKS = 240  # at inputs, and at outputs: a run may be resumed many times
 
@@ -193,7 +193,7 @@ def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[s
                                    if what in (known := before.get(name, {}))} for name, of in now[kind].items()}
     return found
 
-
+# %% ../../../nbs/lib/stats/records/recorded.ipynb #678f4fde
 class Records(Recorded):
     "The records of a run, without the recorder: for example from a file."
     def __init__(
@@ -278,16 +278,7 @@ RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "statistics that ActivationStats has saved", "record it again, or take another copy",
                "give a file that the save() of an ActivationStats has written")
 
-# %% ../../../nbs/lib/stats/records/recorded.ipynb #05484493
-def file_of(
-    path: str | Path, # run.safetensors
-    process: ProcessPlace | None, # Which one of several; None where one works alone
-) -> Path: # run-0-of-4.safetensors
-    "The file in which a process keeps its record."
-    path = Path(path)
-    return path if process is None else path.with_stem(f"{path.stem}-{process.rank}-of-{process.world}")
-
-
+# %% ../../../nbs/lib/stats/records/recorded.ipynb #05484492
 def are_counts(x: Tensor, most: float) -> bool:
     "Is each number a count, or NaN where it is unknown?"
     return bool((x.isnan() | (x >= 0) & (x <= most)).all())
@@ -302,6 +293,15 @@ def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog |
     flags, counts = ("given", "kept", "no_gradients"), ("trained", "evaluated", "updates")
     for name, most in {**dict.fromkeys(flags, 1), **dict.fromkeys(counts, 2**31)}.items():
         if not are_counts(log.values(name), most): raise file.damaged(f"{name!r} of the loop is no count")
+
+# %% ../../../nbs/lib/stats/records/recorded.ipynb #05484493
+def file_of(
+    path: str | Path, # run.safetensors
+    process: ProcessPlace | None, # Which one of several; None where one works alone
+) -> Path: # run-0-of-4.safetensors
+    "The file in which a process keeps its record."
+    path = Path(path)
+    return path if process is None else path.with_stem(f"{path.stem}-{process.rank}-of-{process.world}")
 
 
 def read_records(
