@@ -302,9 +302,11 @@ def _made(ms, hook_func, is_forward, detach, cpu, *, names, root, **options) -> 
     return group, [_joining(name, m, group) for name, m in named]
 
 
-def hooks_to_attach(ms: Layers, f: Callable, **options: Any) -> tuple[Hooks, Callable[[], None]]:
+def hooks_to_attach(
+    ms: Layers, f: Callable, is_forward: bool = True, detach: bool = True, cpu: bool = False, **options: Any,
+) -> tuple[Hooks, Callable[[], None]]:
     "Hooks that are not on yet, and what attaches them: for an object that has to hold them before they are on."
-    group, made = _made(ms, f, True, True, False, **{"names": None, "root": None} | options)
+    group, made = _made(ms, f, is_forward, detach, cpu, **{"names": None, "root": None} | options)
     hooks = Hooks(group, None)
     hooks.hooks = made
     return hooks, partial(group.attach, made)

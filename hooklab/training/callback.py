@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from ..hooks.hook import Hooks
+from ..hooks.hook import hooks_to_attach
 from ..hooks.names import class_name, printable
 from ..hooks.select import layers, leaves, named_layers, unwrap
 
@@ -228,7 +228,9 @@ class HookCallback(OnLayers):
 
     def _register(self):
         "For subclasses: attach what is to be attached, and keep it as `self.hooks`."
-        self.hooks = Hooks(self.layers(), self._called(), self.is_forward, self.detach, self.cpu, root=self.learn.model)
+        options = self.is_forward, self.detach, self.cpu
+        self.hooks, attach = hooks_to_attach(self.layers(), self._called(), *options, root=self.learn.model)
+        attach()
 
     def _remove(self):
         "Remove what `_register` attached; it does not matter if it is removed already."

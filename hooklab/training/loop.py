@@ -195,11 +195,15 @@ class Fits:
         with self.added_cbs(cbs), self._place_kept():
             self.n_epoch = n_epoch
             self._prepare(lr)
-            try: self._all_epochs()
-            except BaseException as error:
-                end_all(self.ordered_cbs(), error)
+            try:
+                try: self._all_epochs()
+                except BaseException as error:
+                    end_all(self.ordered_cbs(), error)
+                    raise
+                end_all(self.ordered_cbs())
+            except KeyboardInterrupt:  # it may have stopped the ending
+                for cb in self.cbs: cb.clean_up()
                 raise
-            end_all(self.ordered_cbs())
             self._forget_batch()  # after an error, it stays, to be looked at
 
     def _prepare(self, lr: float | None):

@@ -5,7 +5,7 @@
     python -m tests.bench interrupts --tools find_nan summary
 
 A place is an instruction where Python looks for signals, or a line. It is tried in the first two tools that come there,
-A place is an instruction where Python looks for signals, or a line. It is tried in the first two tools that come there,
+because many places, such as those of books, belong to nearly all. At the border, before the first instruction of
 hooklab or behind its last, no code of hooklab can act: `remove_hooks` may be needed. Signals may come in torch, too."""
 import argparse
 import tempfile

@@ -1,5 +1,6 @@
 """Each tool of hooklab as users use it, on tiny models: what `interrupts` interrupts."""
 import copy
+import re
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -40,6 +41,7 @@ class Blows(nn.Module):
 def mlp(): return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Sequential(nn.Linear(4, 2)))
 def attending(): return nn.Sequential(nn.Linear(4, 4), Attending())
 def random(): return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(.5), nn.Linear(4, 2))
+def in_eval_mode(): return random().eval()
 def bad(): return nn.Sequential(nn.Linear(3, 4), Blows(), nn.Linear(4, 2))
 
 
@@ -334,8 +336,8 @@ def replicas_by_passes(w):
     return str(found)
 
 
-@tool(random, **undisturbed)
-def compare(w): return str(hl.compare(w.model.eval() and w.model, w.other.eval(), w.x))
+@tool(in_eval_mode, **undisturbed)
+def compare(w): return str(hl.compare(w.model, w.other, w.x))
 
 
 @tool(**undisturbed)
@@ -359,7 +361,7 @@ def summary_of_sizes(w): return str(hl.summary(w.model, input_size=(2, 3), n=80,
 
 
 @tool(random, **graded)
-def cost(w): return [row.name for row in hl.cost(w.model.train(), w.x, warmup=1, repeat=1).rows]
+def cost(w): return [row.name for row in hl.cost(w.model, w.x, warmup=1, repeat=1).rows]
 
 
 @tool(random, **undisturbed)
@@ -372,7 +374,7 @@ def made_up_inputs(w): return hl.dummy_eval(w.model), hl.model_sizes(w.model), s
 def feature_extractor(w): return hl.FeatureExtractor(w.model, ["0", "3"])(w.x)
 
 
-@tool()
+@tool(in_eval_mode)
 def feature_extractor_that_stops(w): return hl.FeatureExtractor(w.model, ["2"], stop=True)(w.x)
 
 
@@ -445,12 +447,14 @@ def for_diagnosis_of_attention(w):
 
 
 @tool(random, **undisturbed)
-def preflight(w): return str(hl.preflight(w.model.train(), F.cross_entropy, (w.x, w.y), w.optimizer, overfit=False))
+def preflight(w):
+    found = str(hl.preflight(w.model, F.cross_entropy, (w.x, w.y), w.optimizer, overfit=False))
+    return re.sub(r"[\d.]+ s\b", "", found)  # how long it took
 
 
 @tool(random, keeps_random=False, **graded)
 def preflight_by_heart(w):
-    hl.preflight(w.model.train(), F.cross_entropy, (w.x, w.y), w.optimizer, seconds=1e-3)  # its words depend on time
+    hl.preflight(w.model, F.cross_entropy, (w.x, w.y), w.optimizer, seconds=1e-3)  # its words depend on time
 
 
 @tool(**training)
