@@ -185,8 +185,7 @@ class ActivationStats(StepRecorder):
     ) -> Self: # Itself
         "Write what was recorded to a file from time to time, so that a run that is killed keeps its record."
         if self._has_own_hook:
-            raise TypeError("autosave() keeps the numbers of an ActivationStats without a hook of its own; what yours "
-                            "returns, torch.save(s.stats, path) keeps")
+            raise TypeError("autosave() needs the numbers of an ActivationStats without a hook of its own")
         self.saver = Autosave(self, path, seconds)
         return self
 
