@@ -33,6 +33,8 @@ def closing(
     try:
         yield group
         group.close(report=report, in_context=True)
-    except BaseException:
-        group.close(report=False)
-        raise
+    finally:
+        try: group.close(report=False)
+        except BaseException:
+            group.close(report=False)
+            raise
