@@ -104,8 +104,8 @@ class LayerHook:
         if self.removed: return
         for handle in self.handles: handle.remove()
         if self.entrances: self.entrances = {}  # Ctrl-C during a call leaves an entrance here
-        module = self.module
-        if module is not None: self._module = weakref.ref(module)
+        module = self._module
+        if module is not None and type(module) is not weakref.ref: self._module = weakref.ref(module)
         self.handles, self.removed = (), True  # last: until then, Ctrl-C may have it done again
 
     def left_alone(self, error: Exception):

@@ -44,7 +44,7 @@ def is_ours(frame: FrameType | None) -> bool: return frame is not None and frame
 
 
 def is_users(frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_code.co_filename.endswith(("support/worlds.py", "test_interrupts.py"))
+    return frame is not None and frame.f_code.co_filename.endswith("support/worlds.py")
 
 
 def only_returns(frame: FrameType, at: int) -> bool:
