@@ -19,7 +19,8 @@ def in_one_line(error: Exception) -> str:
     "The kind of an error, its first line, and the layer that it happened in."
     message = str(error).strip().partition("\n")[0].rstrip(".")
     where = "".join(getattr(error, "__notes__", [])).strip().partition(". The table")[0]
-    return printable(f"{type(error).__name__}: {message}" + (f". {where}" if where else ""))
+    kind = next(c for c in type(error).__mro__ if c.__module__.partition(".")[0] != "hooklab")  # one that is known
+    return printable(f"{kind.__name__}: {message}" + (f". {where}" if where else ""))
 
 # %% ../../nbs/lib/profiling/importing.ipynb #69035aff
 def importable(spec: str) -> Any:
