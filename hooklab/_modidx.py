@@ -5087,6 +5087,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                                         'hooklab/stats/measure/attention_meter.py'),
                                                        'hooklab.stats.measure.attention_meter.AttentionMeter.note_part': ( 'lib/stats/measure/attention-meter.html#attentionmeter.note_part',
                                                                                                                            'hooklab/stats/measure/attention_meter.py'),
+                                                       'hooklab.stats.measure.attention_meter.AttentionMeter.numbers': ( 'lib/stats/measure/attention-meter.html#attentionmeter.numbers',
+                                                                                                                         'hooklab/stats/measure/attention_meter.py'),
                                                        'hooklab.stats.measure.attention_meter.AttentionMeter.silent': ( 'lib/stats/measure/attention-meter.html#attentionmeter.silent',
                                                                                                                         'hooklab/stats/measure/attention_meter.py'),
                                                        'hooklab.stats.measure.attention_meter.AttentionMeter.switch': ( 'lib/stats/measure/attention-meter.html#attentionmeter.switch',

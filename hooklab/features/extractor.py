@@ -76,6 +76,7 @@ class FeatureExtractor(nn.Module):
                 if self.wanted.model_output: taking.take([self.wanted.key("")], output)
         except Ended as e:
             if e.taking is not taking: raise  # of an extractor around this one
+        finally: taking.close(report=False)  # once more, for Ctrl-C may come before `closing` can act
         self._check_complete(taking, takers)
         if taking.uncopied and not self._uncopied:
             self._uncopied = True

@@ -88,16 +88,19 @@ class AttentionMeter(FunctionGroup):
         in_layer = function == "softmax" and isinstance(self.now.running[-1].module, nn.MultiheadAttention)
         if not self.now.running[0].module.training or (function == "softmax" and not in_layer): return output
         if self.parts is not None: self.note_part(call_name(*where), args)
-        with own_work(), torch.no_grad():
-            try:
-                if self.parts is not None: args, kwargs = map_tensors(local_part, (args, kwargs))
-                if in_layer: numbers = numbers_of_logits(args[0], self.now.running[-1].module.num_heads)
-                else: numbers = numbers_of_call(*args, **kwargs, sample=self.sample)
+        with own_work():
+            try: numbers = self.numbers(in_layer, args, kwargs)
             except Exception as e:
                 self.left_alone(where, e)
                 return output
         self.found.setdefault(call_name(*where), []).append(numbers)
         return output
+
+    @torch.no_grad()  # which torch ends, wherever Ctrl-C comes in this
+    def numbers(self, in_layer: bool, args: tuple, kwargs: dict) -> Tensor:
+        if self.parts is not None: args, kwargs = map_tensors(local_part, (args, kwargs))
+        if in_layer: return numbers_of_logits(args[0], self.now.running[-1].module.num_heads)
+        return numbers_of_call(*args, **kwargs, sample=self.sample)
 
     def note_part(self, name: str, args: tuple):
         if name in self.told or not args: return  # once
