@@ -248,7 +248,7 @@ def after_interrupt(run: Tool, world: World, before: dict, expected: Any, wrong:
 
 class Signals:
     "Real signals at random moments, which raise KeyboardInterrupt as Ctrl-C does."
-    def __init__(self, seed: int = 0): self.chance, self.came = random.Random(seed), False
+    def __init__(self, seed: int = 0): self.chance, self.came, self.armed = random.Random(seed), False, False
 
     def __enter__(self):
         self.before = signal.signal(signal.SIGALRM, self.stop)
@@ -257,7 +257,8 @@ class Signals:
     def __exit__(self, *_): signal.signal(signal.SIGALRM, self.before)
 
     def stop(self, *_):
-        self.came = True
+        if not self.armed: return  # a tool that failed before left the timer behind
+        self.came, self.armed = True, False
         raise KeyboardInterrupt
 
     def interrupt(self, tool: str, tmp: Path, expected: Any, most: float) -> tuple[Outcome, bool]:
@@ -265,7 +266,7 @@ class Signals:
         run = TOOLS[tool]
         world = run.world(tmp)
         before, wrong, ended = state(world), [], False
-        self.came = False
+        self.came, self.armed = False, True
         try:
             signal.setitimer(signal.ITIMER_REAL, self.chance.uniform(5e-5, most))
             run(world)
@@ -273,5 +274,7 @@ class Signals:
             while not self.came: time.sleep(1e-4)
         except KeyboardInterrupt: pass
         except Exception as error: wrong.append(f"{type(error).__name__}: {error}"[:150])
+        self.armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
         torch.set_grad_enabled(True)  # context managers of torch may be stopped, too
         return after_interrupt(run, world, before, expected, wrong, may_remove=True), not ended
