@@ -27,10 +27,11 @@ def as_tensor(x: Any) -> Any:
     return torch.tensor(x) if type(x) in (bool, int) else x
 
 
-FLOAT8 = {dtype for name, dtype in vars(torch).items() if name.startswith("float8_")}
+DTYPES = {name: x for name, x in vars(torch).items() if isinstance(x, torch.dtype)}
+FLOAT8 = {dtype for name, dtype in DTYPES.items() if name.startswith("float8_")}
 FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None) # Two numbers in a byte, the first in the lower half
 IN_FLOAT4 = [0., .5, 1., 1.5, 2., 3., 4., 6.] # Then the same with a minus
-ONLY_STORED = {dtype for name, dtype in vars(torch).items() if re.fullmatch(r"u?int[1-7]|bits\d\w*", name)}
+ONLY_STORED = {dtype for name, dtype in DTYPES.items() if re.fullmatch(r"u?int[1-7]|bits\d\w*", name)}
 
 
 def _read(t: Tensor) -> Tensor | None:
