@@ -4008,6 +4008,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                        'hooklab/hooks/undisturbed.py'),
                                            'hooklab.hooks.undisturbed.modes_kept': ( 'lib/hooks/undisturbed.html#modes_kept',
                                                                                      'hooklab/hooks/undisturbed.py'),
+                                           'hooklab.hooks.undisturbed.modes_off_again': ( 'lib/hooks/undisturbed.html#modes_off_again',
+                                                                                          'hooklab/hooks/undisturbed.py'),
                                            'hooklab.hooks.undisturbed.no_fast_attention': ( 'lib/hooks/undisturbed.html#no_fast_attention',
                                                                                             'hooklab/hooks/undisturbed.py'),
                                            'hooklab.hooks.undisturbed.own_tensors': ( 'lib/hooks/undisturbed.html#own_tensors',

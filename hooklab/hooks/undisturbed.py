@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import (
+    TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode, is_traceable_wrapper_subclass)
 
 from .copies import HookWarning, own_copy
 from .putting_back import putting_back
@@ -183,6 +184,17 @@ def without_repeats(t: Tensor) -> Tensor:
     return t
 
 
+@contextmanager
+def modes_off_again() -> Iterator[None]:
+    "Afterwards no dispatch mode is on that was not on before: Ctrl-C in torch's own code may leave one."
+    n = len(_get_current_dispatch_mode_stack())
+    def put_back():
+        while len(stack := _get_current_dispatch_mode_stack()) > n:
+            try: stack[-1].__exit__(None, None, None)
+            except IndexError: _pop_mode()  # its end had begun
+    with putting_back(put_back): yield
+
+
 class NumbersKept:
     "The numbers of tensors, to be put back. Only those of which a copy was asked for can be written in place."
     def __init__(self, kept: Iterable[Tensor]):
@@ -263,7 +275,7 @@ class StateKept:
     def watched(self) -> Iterator[None]:
         "In the first run, what is written to is copied before. Later runs, from the same state, write to the same."
         if self.numbers.parts and not self.known:
-            with WatchWrites(self.numbers): yield
+            with modes_off_again(), WatchWrites(self.numbers): yield
         else: yield
         self.known = True
 
@@ -339,9 +351,9 @@ def undisturbed(
     gpus = {t.device for t in [*own, *tensors(inputs)] if t.is_cuda}
     if copies: state.copy_all()
     leaves = [t for t in [*state.tensors, *(own if gradients else [])] if t.is_leaf]
-    with (put_aside(leaves), state, requirements_kept(inputs), modes_kept(modules), lent_tensors(modules, meta),
-          no_fast_attention(), torch.set_grad_enabled(gradients), same_chance(), torch.random.fork_rng(gpus),
-          uncompiled()):
+    with (modes_off_again(), put_aside(leaves), state, requirements_kept(inputs), modes_kept(modules),
+          lent_tensors(modules, meta), no_fast_attention(), torch.set_grad_enabled(gradients), same_chance(),
+          torch.random.fork_rng(gpus), uncompiled()):
         if train is not None: model.train(train)
         with state.watched(): yield model
 

@@ -20,7 +20,7 @@ from ..hooks.putting_back import closing
 from ..hooks.running import compiled_parts
 from ..hooks.select import is_sharded, layers, not_a_model, refuse_opaque, unwrap
 from ..hooks.tree import tensors
-from ..hooks.undisturbed import StateKept, put_aside, same_chance
+from ..hooks.undisturbed import StateKept, modes_off_again, put_aside, same_chance
 from .cost_meters import Memory, Step, StepClock, Turns, means
 from .cost_table import Costs, layer_costs
 
@@ -58,6 +58,7 @@ def cost(
             state = StateKept([] if is_sharded(model) else modules)
             # A mode slows a step down, so it is on in the first warm-up step only, which shows what is written.
             if not warmup: state.copy_all()
+            around.enter_context(modes_off_again())
             around.enter_context(put_aside(t for t in state.tensors if t.is_leaf))
             around.enter_context(same_chance())
             around.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
