@@ -232,6 +232,7 @@ class NumbersKept:
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #ad57a260
 OF_TORCH = set(vars(nn.Module()))
+HOOKS = {name for name in OF_TORCH if "_hooks" in name}  # whoever attached them takes them off
 CONTAINERS = {list, dict, set, deque}
 VALUES = {bool, int, float, str, tuple, type(None)}  # what most attributes are
 
@@ -292,7 +293,7 @@ class StateKept:
             if own.keys() == before.keys() and are_same(own.values(), before.values()): continue
             for name in own.keys() - before.keys(): del own[name]
             for name, x in before.items():
-                if name not in own or own[name] is not x: own[name] = x
+                if name not in HOOKS and (name not in own or own[name] is not x): own[name] = x
         for container, content in self.contents: _fill_again(container, content)
         for store, before in self.stores: fill_store(store, before)
         for generator, state in self.generators: generator.set_state(state)
