@@ -85,10 +85,10 @@ class ActivationStats(StepRecorder):
     ) -> Self: # Itself
         "Go on with this record, for example one that `load` has read. Steps that are made again replace the old ones."
         if self.steps: self.earlier = Earlier(self, step)
-        return self if model is None else self.on(model, optimizer, scaler, auto=auto)
+        try: return self if model is None else self.on(model, optimizer, scaler, auto=auto)
+        finally: self.earlier = None if model is not None else self.earlier  # a model that was refused may get its own
 
-    def _go_on_at(self, step: int):
-        "Number the next step `step`, as in a run that is resumed."
+    def _go_on_at(self, step: int):  # the number of the next step
         self.learn.train_iter = step
         self._switch(self._is_due())
 

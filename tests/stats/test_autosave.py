@@ -308,6 +308,9 @@ def test_another_model_is_refused_by_name_and_nothing_has_changed(other, why):
     assert not hooks_on(another) and torch.equal(stats.history.tables(), before)
     with stats.resume(model): train(model, optimizer, range(3, 5), stats)
     assert stats.steps == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="another model"): stats.resume(another)
+    assert stats.on(another).steps == []  # a record of its own
+    stats.remove()
 
 
 def test_what_the_record_needs_is_said():
