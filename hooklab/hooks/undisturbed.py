@@ -23,6 +23,7 @@ from torch.nn.parameter import UninitializedBuffer, is_lazy
 from torch.utils._python_dispatch import (
     TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode, is_traceable_wrapper_subclass)
 
+from .books import Book
 from .copies import HookWarning, own_copy
 from .putting_back import putting_back
 from .select import first_few, is_sharded, refuse_opaque
@@ -232,7 +233,6 @@ class NumbersKept:
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #ad57a260
 OF_TORCH = set(vars(nn.Module()))
-HOOKS = {name for name in OF_TORCH if "_hooks" in name}  # whoever attached them takes them off
 CONTAINERS = {list, dict, set, deque}
 VALUES = {bool, int, float, str, tuple, type(None)}  # what most attributes are
 
@@ -293,7 +293,7 @@ class StateKept:
             if own.keys() == before.keys() and are_same(own.values(), before.values()): continue
             for name in own.keys() - before.keys(): del own[name]
             for name, x in before.items():
-                if name not in HOOKS and (name not in own or own[name] is not x): own[name] = x
+                if type(x) is not Book and (name not in own or own[name] is not x): own[name] = x  # books are ours
         for container, content in self.contents: _fill_again(container, content)
         for store, before in self.stores: fill_store(store, before)
         for generator, state in self.generators: generator.set_state(state)
