@@ -87,7 +87,7 @@ def test_pandas():
     pd = pytest.importorskip("pandas")
     c = faulty()
     frame = pd.DataFrame(c.rows)
-    assert list(frame.columns) == ["a", "b", "call", "error", "own", "noise", "kind", "what", "layer"]
+    assert list(frame.columns) == ["a", "b", "call", "error", "own", "noise", "kind", "what", "layer", "overflow"]
     assert frame.query("kind == 'fault'").a.tolist() == ["layers.9"]
 
 
