@@ -5125,8 +5125,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                            'hooklab/stats/measure/loop_watch.py'),
                                                   'hooklab.stats.measure.loop_watch.LoopWatch.end_step': ( 'lib/stats/measure/loop-watch.html#loopwatch.end_step',
                                                                                                            'hooklab/stats/measure/loop_watch.py'),
-                                                  'hooklab.stats.measure.loop_watch.LoopWatch.facts': ( 'lib/stats/measure/loop-watch.html#loopwatch.facts',
-                                                                                                        'hooklab/stats/measure/loop_watch.py'),
                                                   'hooklab.stats.measure.loop_watch.LoopWatch.follow_steps': ( 'lib/stats/measure/loop-watch.html#loopwatch.follow_steps',
                                                                                                                'hooklab/stats/measure/loop_watch.py'),
                                                   'hooklab.stats.measure.loop_watch.LoopWatch.go_on': ( 'lib/stats/measure/loop-watch.html#loopwatch.go_on',

@@ -93,10 +93,10 @@ def same_chance() -> Iterator[None]:
     "Afterwards the generators of Python and numpy are as they were."
     numpy = sys.modules.get("numpy")
     python_state, numpy_state = random.getstate(), numpy and numpy.random.get_state()
-    try: yield
-    finally:
+    def put_back():
         random.setstate(python_state)
         if numpy: numpy.random.set_state(numpy_state)
+    with putting_back(put_back): yield
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #a4d9f983
 @contextmanager
@@ -276,7 +276,7 @@ class StateKept:
     def watched(self) -> Iterator[None]:
         "In the first run, what is written to is copied before. Later runs, from the same state, write to the same."
         if self.numbers.parts and not self.known:
-            with modes_off_again(), WatchWrites(self.numbers): yield
+            with WatchWrites(self.numbers): yield  # whoever calls this takes off what Ctrl-C leaves on
         else: yield
         self.known = True
 

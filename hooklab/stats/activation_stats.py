@@ -85,8 +85,9 @@ class ActivationStats(StepRecorder):
     ) -> Self: # Itself
         "Go on with this record, for example one that `load` has read. Steps that are made again replace the old ones."
         if self.steps: self.earlier = Earlier(self, step)
-        try: return self if model is None else self.on(model, optimizer, scaler, auto=auto)
-        finally: self.earlier = None if model is not None else self.earlier  # a model that was refused may get its own
+        if model is None: return self
+        try: return self.on(model, optimizer, scaler, auto=auto)
+        finally: self.earlier = None  # a model that was refused may get a record of its own
 
     def _go_on_at(self, step: int):  # the number of the next step
         self.learn.train_iter = step
@@ -223,16 +224,15 @@ class ActivationStats(StepRecorder):
         new.attention, new.process = found.attention, found.process
         new.stage, new.combined, new.every, new.next_step = found.stage, found.combined, found.every, found.next_step
         new._hold(histories)
-        new.max_rows = new.history.max_rows
-        new.with_hist, new.counts = new.history.has_hist, "nan" in new.history.rows
-        new.samples, new.turns = "var_samples" in new.history.rows, new.history.turns
+        rows, new.max_rows, new.turns = new.history.rows, new.history.max_rows, new.history.turns
+        new.with_hist, new.counts, new.samples = new.history.has_hist, "nan" in rows, "var_samples" in rows
         new.updates_too, new.attention_too = new.updates is not None, new.attention is not None
         return new
 
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
-        attached = {"meters": {}, "weights": None, "end": None, "optimizer": None, "scaler": None, "watch": None,
-                    "heads": None, "saver": None, "earlier": None, "_facts": self.facts}
+        attached = dict.fromkeys(("weights", "end", "optimizer", "scaler", "watch", "heads", "saver", "earlier"))
+        attached |= {"meters": {}, "_facts": self.facts}
         return vars(self) | attached | {"_learn": None if isinstance(self.learn, Loop) else self.learn}
 
     def __repr__(self):

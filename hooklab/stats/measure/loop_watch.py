@@ -254,10 +254,6 @@ class LoopWatch(PassWatch):
                     "inputs": [numbered({where: plain_facts(x) for where, x in row.items()}) for row in inputs]}
         return read
 
-    def facts(self) -> dict[str, Any]:
-        "What is known of the run, as plain numbers and words."
-        return self.note_facts()()
-
     def remove(self):
         for watch in self.steps: watch.remove()
         if self.listening is not None: self.listening.remove()

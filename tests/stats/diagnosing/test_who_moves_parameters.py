@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
+from support.optimizers import Clears
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 steps = 25
@@ -66,13 +67,6 @@ class Sam(torch.optim.Optimizer):
         self.first_step()
         with torch.enable_grad(): ask()
         self.second_step()
-        return loss
-
-
-class Clears(torch.optim.SGD):
-    def step(self, closure=None):
-        loss = super().step(closure)
-        self.zero_grad()
         return loss
 
 

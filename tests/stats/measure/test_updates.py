@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
+from support.optimizers import Clears
 
 torch.set_num_threads(1)
 
@@ -95,14 +96,6 @@ def test_shared_parameters_have_one_turn_together():
     seen = s.updates.values("update") > 0
     assert s.updates.names == [name for name, _ in model.named_parameters()]
     assert seen[:, :2].all() and (seen[:, 2:].sum(0) == 2).all() and seen[:, 2:].any(1).all()
-
-
-class Clears(torch.optim.SGD):
-    "Calls the step of its parent, which calls the hooks too, and clears the gradients."
-    def step(self, closure=None):
-        loss = super().step(closure)
-        self.zero_grad()
-        return loss
 
 
 class Uphill(torch.optim.Optimizer):
