@@ -286,7 +286,11 @@ class StateKept:
         self.known = True
 
     def __enter__(self): return self
-    def __exit__(self, *exc): self.put_back()
+    def __exit__(self, *exc):
+        try: self.put_back()
+        except BaseException:  # Ctrl-C
+            self.put_back()
+            raise
 
     def put_back(self):
         for own, before in self.attributes:

@@ -468,3 +468,27 @@ def test_weights_that_are_split(how, tool, tmp_path):
             else: TOOLS[tool](m, x)
         assert step(m) == step(plain)
     finally: dist.destroy_process_group()
+
+
+class Momentum(nn.Module):
+    "Moves its weight each time it runs."
+    def __init__(self):
+        super().__init__()
+        self.weight, self.n = nn.Parameter(torch.ones(2)), 0
+
+    def forward(self, x):
+        self.n += 1
+        with torch.no_grad(): self.weight.mul_(.5)
+        return x*self.weight
+
+
+def test_what_is_put_back_is_put_back_before_an_interrupt_comes_out(monkeypatch):
+    model, put_back, came = Momentum(), NumbersKept.put_back, []
+    def interrupted(self):
+        if not came:
+            came.append(True)
+            raise KeyboardInterrupt
+        return put_back(self)
+    monkeypatch.setattr(NumbersKept, "put_back", interrupted)
+    with pytest.raises(KeyboardInterrupt): hl.summary(model, torch.ones(2))
+    assert came and model.n == 0 and torch.equal(model.weight, torch.ones(2))
