@@ -3,9 +3,9 @@
     python -m tests.bench against COMMIT hook stats              these benches, five rounds
     python -m tests.bench against COMMIT hook --rounds 9 --json FILE
 
-Each round measures both, each in a fresh process, one time this one first and one time the other. The bench is the one of
-the working tree; only `hooklab` is the commit's. A price has changed where it did so in the same direction in every round,
-and by more than what does not depend on hooklab: the plain work, and other libraries."""
+Each round measures both, each in a fresh process, one time this one first and one time the other. The bench is the one
+of the working tree; only `hooklab` is the commit's. A price has changed where it did so in the same direction in every
+round, and by more than what does not depend on hooklab: the plain work, and other libraries."""
 import argparse
 import json
 import os
@@ -108,8 +108,9 @@ def main(*options: str):
     for bench in asked.benches:
         found = compared(asked.commit, bench, asked.rounds)
         noise, title = noise_of(found), None
-        tables[bench] = {"noise": noise, "prices": [price._asdict() | {"verdict": verdict(price, noise)} for price in found]}
-        print(f"\n{bench}: before, after, ratio [quartiles]; what does not depend on hooklab changed by at most {noise:.3f}")
+        rows = [price._asdict() | {"verdict": verdict(price, noise)} for price in found]
+        tables[bench] = {"noise": noise, "prices": rows}
+        print(f"\n{bench}: before, after, ratio [quartiles]; noise (what does not depend on hooklab): {noise:.3f}")
         for price in found:
             if price.title != title: print(price.title)
             title = price.title

@@ -21,9 +21,11 @@ def test_a_price_has_changed_where_every_round_says_so_and_more_than_other_libra
 
 
 def test_prices_are_read_from_what_a_bench_measures():
-    figures = {"a step, to plain": {"plain": [1, .9, 1.1], "hooklab": [1.2, 1.1, 1.3]}, "percent right": {"hooklab": [9, 8, 10]},
-               "a record": {"megabytes": [41, 30, 50], "seconds": [2, 1, 3]}, "a table": [{"rows": 3}], "nothing": {"x": [0, 0, 0]}}
-    assert [found for found in prices(figures)] == [
+    figures = {"a step, to plain": {"plain": [1, .9, 1.1], "hooklab": [1.2, 1.1, 1.3]},
+               "percent right": {"hooklab": [9, 8, 10]},
+               "a record": {"megabytes": [41, 30, 50], "seconds": [2, 1, 3]}, "a table": [{"rows": 3}],
+               "nothing": {"x": [0, 0, 0]}}
+    assert list(prices(figures)) == [
         ("a step, to plain", "plain", 1), ("a step, to plain", "hooklab", 1.2), ("a record", "seconds", 2)]
 
 
@@ -46,7 +48,8 @@ def test_both_are_measured_in_turns(monkeypatch):
 
 
 def test_the_package_of_a_commit(tmp_path):
-    if subprocess.run(["git", "rev-parse", "HEAD"], cwd=against.ROOT, capture_output=True).returncode: pytest.skip("no git")
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=against.ROOT, capture_output=True)
+    if asked.returncode: pytest.skip("this is no git repository")
     unpack("HEAD", tmp_path)
     assert (tmp_path/"hooklab/__init__.py").is_file() and not (tmp_path/"hooklab").is_symlink()
     assert (tmp_path/"tests").resolve() == Path(against.ROOT/"tests").resolve()
