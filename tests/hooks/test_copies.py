@@ -14,7 +14,7 @@ from hooklab.hooks.attached import hooks_on
 from hooklab.stats.activation_stats import ActivationStats, Loop
 from hooklab.stats.live import LivePlot
 from hooklab.stats.measure.own_hook import HookHistory
-from hooklab.stats.records.history import History, Recording, WeightHistory
+from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.moments import row_names
 from hooklab.training.callback import Callback, HookCallback
 from hooklab.training.learner import Learner, TrainEvalCallback, synth_learner
@@ -65,7 +65,7 @@ fresh = {"stats": ActivationStats, "all": partial(ActivationStats, with_hist=Tru
 kinds = {**fresh, "Callback": Callback, "HookCallback": Calls, "Recorder": Recorder, "ProgressCallback": ProgressCallback, "TrainEvalCallback": TrainEvalCallback,
          "Learner": partial(synth_learner, cbs=[ActivationStats, Calls], device="cpu"), "LivePlot": lambda: live().live_plot,
          "History": lambda: History(["a"], row_names(False, True)), "WeightHistory": lambda: WeightHistory(["a"], ["update", "data"]),
-         "HookHistory": lambda: HookHistory(["a"]), "Recording": lambda: Recording(["a"], row_names(False, False)),
+         "HookHistory": lambda: HookHistory(["a"]),
          "Timeline": lambda: hl.Timeline(net()), "Hook": lambda: hl.hook_output(net()[0]), "Hooks": lambda: hl.hook_outputs(net()),
          "FeatureExtractor": lambda: hl.FeatureExtractor(net(), ["0"]), "Summary": lambda: hl.summary(net(), torch.ones(1, 1))}
 
@@ -82,7 +82,7 @@ def vars_of(x): return getattr(x, "__dict__", {})
 
 
 @pytest.mark.parametrize("kind", [Callback, Calls, ActivationStats, Largest, Recorder, ProgressCallback, TrainEvalCallback, Learner, LivePlot, History, WeightHistory,
-                                  HookHistory, Recording, hl.Timeline, hl.Hook, hl.Hooks, hl.FeatureExtractor, hl.Summary], ids=lambda kind: kind.__name__)
+                                  HookHistory, hl.Timeline, hl.Hook, hl.Hooks, hl.FeatureExtractor, hl.Summary], ids=lambda kind: kind.__name__)
 def test_an_object_without_its_attributes_says_so(kind):
     "As copy and pickle make them. A recursion in `__getattr__` would be told as one here."
     bare = kind.__new__(kind)

@@ -9,7 +9,6 @@ __all__ = []
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +17,7 @@ from ...hooks.keeping import HookGroup
 from ...hooks.layer_hook import check_layers
 from ...hooks.names import printable
 from .turns import SwitchedGroup
-from ..records.history import History
+from ..records.history import History, Rows
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5d6
 class OwnHook(MemberHook):
@@ -107,12 +106,7 @@ class HookHistory(History):
         max_rows: int = 4096, # How many steps to keep at most
     ):
         super().__init__(names, [], max_rows)
-        self.kept = [] # A row for each step
-
-    def _keep(self, row): self.kept.append(row)
-    def _keep_every_second(self): self.kept = self.kept[::2]
-    def _keep_first(self, n): del self.kept[n:]
-    def _copy_rows(self, to): to.kept = list(self.kept)
+        self.kept = Rows()
 
     @property
     def stats(self) -> list[list[Any]]:
@@ -154,15 +148,16 @@ class HookHistory(History):
         hists = torch.stack([torch.stack([nothing if x is None else x for x in row]) for row in found])
         return self._placed(hists).permute(1, 2, 0)
 
-    def _numbers(self, what):
-        values, shown = self.values(what).double().numpy(), self._where(lambda given: what in named_parts(given))
-        return np.where(np.isfinite(values), values, np.nan), shown & ~np.isfinite(values)
+    @property
+    def measured(self) -> Tensor: return self._where(lambda given: given is not None) # When each layer ran
 
-    def _ran(self): return self._where(lambda given: given is not None)
+    def broken(self, what: str) -> Tensor: # layer, step
+        "For subclasses: where a number should be finite, and is not."
+        return self._where(lambda given: what in named_parts(given)) & ~self.values(what).isfinite()
 
-    def _where(self, is_so: Callable) -> np.ndarray: # layer, step
+    def _where(self, is_so: Callable) -> Tensor: # layer, step
         rows = [[is_so(given) for given in row] for row in self.kept]
-        return np.array(rows, bool).reshape(len(self), len(self.names)).T
+        return torch.tensor(rows, dtype=torch.bool).reshape(len(self), len(self.names)).T
 
     def check_mergeable(self): raise TypeError(self._lacks("there is nothing that could be merged"))
 

@@ -816,7 +816,7 @@ def test_a_long_run_takes_bounded_memory(n):
             stats.step(loss)
             if i in (n // 2 - 1, n - 1):
                 sizes.append(
-                    (len(stats.log.rows), len(stats.watch.looks.inputs), len(stats.watch.looks.outputs), n_tensors())
+                    (len(stats.log.kept), len(stats.watch.looks.inputs), len(stats.watch.looks.outputs), n_tensors())
                 )
     (rows, inputs, outputs, tensors), later = sizes
     assert later[0] <= 64 and later[1] <= 121 and later[2] <= 4*121 and later[3] < tensors*1.3
