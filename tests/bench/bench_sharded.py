@@ -25,7 +25,7 @@ def for_diagnosis(model, optimizer): return hl.ActivationStats.for_diagnosis().o
 def of_long_run(model, optimizer):
     "Layers soon have their turns, as after the first steps."
     stats = for_diagnosis(model, optimizer)
-    stats.turn.ended = FIRST - WARM_UP
+    stats.session.turn.ended = FIRST - WARM_UP
     return stats
 
 

@@ -11,9 +11,10 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
-from hooklab.stats.activation_stats import ActivationStats, Loop
+from hooklab.stats.activation_stats import ActivationStats
 from hooklab.stats.live import LivePlot
 from hooklab.stats.measure.own_hook import HookHistory
+from hooklab.stats.measure.session import Session
 from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.moments import row_names
 from hooklab.training.callback import Callback, HookCallback
@@ -120,10 +121,10 @@ def test_what_was_recorded_survives_and_nothing_that_is_attached(make, while_rec
     attached = len(hooks_on(model))
     twin = twin_of(s)
     assert len(hooks_on(model)) == attached  # what watches the loop stays on between recorded steps
-    assert any(row.kind != "loop" for row in hooks_on(model)) == (while_recording and s._is_due())
+    assert any(row.kind != "loop" for row in hooks_on(model)) == (while_recording and s.session.due)
     same(s, twin)
-    assert repr(twin) == repr(s).removesuffix(", recording") and twin.learn is None and not twin.meters
-    assert not any(isinstance(x, nn.Module | torch.optim.Optimizer | Loop) for x in vars(twin).values())
+    assert repr(twin) == repr(s).removesuffix(", recording") and twin.learn is None and twin.session is None
+    assert not any(isinstance(x, nn.Module | torch.optim.Optimizer | Session) for x in vars(twin).values())
     with pytest.raises(RuntimeError, match="nothing is being recorded"): twin.step()
     if while_recording: recorded_on = [*s.steps]
     again = net()
@@ -143,11 +144,11 @@ def test_optimizer_and_scaler_stay_behind(twin_of):
     opt = torch.optim.SGD(model.parameters(), lr=.1)
     with ActivationStats(grads=True).on(model, optimizer=opt, scaler=torch.amp.GradScaler("cpu")) as s:
         for _ in range(2):
-            s.scaler.scale(model(torch.ones(4, 1)).sum()).backward()
+            s.session.scaler.scale(model(torch.ones(4, 1)).sum()).backward()
             opt.step()
             s.step()
         twin = twin_of(s)
-    assert twin.optimizer is twin.scaler is twin.weights is None and twin.scaled and twin.skipped == []
+    assert twin.session is None and twin.scaled and twin.skipped == []
     assert torch.equal(twin.updates.values(), s.updates.values()) and len(opt._optimizer_step_pre_hooks) == len(opt._optimizer_step_post_hooks) == 0
 
 

@@ -3,7 +3,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from bench import against
 from bench.against import Price, compared, line, noise_of, prices, unpack, verdict
 

@@ -246,7 +246,7 @@ def test_in_a_record_for_the_diagnosis(tmp_path):
         for _ in range(5):
             plain(torch.randn(3, 4))
             s.step()
-        assert s.heads is None and s.attention is None
+        assert s.session.heads is None and s.attention is None
     assert not hl.hooks_on(model) and not hl.hooks_on(plain)
 
 

@@ -439,7 +439,7 @@ def test_a_step_that_does_not_end():
     xs = batches(500, 2)
     with hl.ActivationStats(with_hist=True).on(model) as s:
         for x in xs: model(x)
-        assert len(s.meters["activations"].tables) == meter_groups.MOST_CALLS
+        assert len(s.session.meters["activations"].tables) == meter_groups.MOST_CALLS
         s.step()
         model(xs[0])
         s.step()
@@ -550,7 +550,6 @@ def test_the_model_is_let_go():
     model = net()
     with hl.ActivationStats(grads=True).on(model) as s: train(model, batches(3), s)
     gone = weakref.ref(model[0])
-    s.learn = None
     del model
     gc.collect()
     assert gone() is None and len(s.stats) == 3
@@ -578,7 +577,7 @@ def test_copies_of_a_watched_model():
         torch.save(model, buffer)
         train(twin, batches(2))
         train(stored, batches(2))
-        assert len(s.stats) == 2 and not any(h.n_calls for m in s.meters.values() for h in m.hooks)
+        assert len(s.stats) == 2 and not any(h.n_calls for m in s.session.meters.values() for h in m.hooks)
 
 
 # Gradients, scalers, updates
@@ -1062,9 +1061,9 @@ def test_no_pass_on_a_gpu_waits_for_it(fake, options):
         for _ in range(4):
             model(torch.randn(4, 3, 16, 16))
             if s.history.wants_next:  # without a GPU there is no backward pass, so gradients are set by hand
-                for h, shape in zip(s.meters["gradients"].hooks, ((4, 8, 14, 14), (4, 8, 14, 14), (4, 10))): h.measure(torch.randn(shape))
+                for h, shape in zip(s.session.meters["gradients"].hooks, ((4, 8, 14, 14), (4, 8, 14, 14), (4, 10))): h.measure(torch.randn(shape))
             s.step()
-        assert s.meters["activations"].stacks and s.meters["activations"].device.type == "cuda"
+        assert s.session.meters["activations"].stacks and s.session.meters["activations"].device.type == "cuda"
     assert len(s.steps) == (2 if options.get("every") else 4)
     assert s.history.kept.chunks[0].device.type == s.gradients.kept.chunks[0].device.type == "cuda"
 

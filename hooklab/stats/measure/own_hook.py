@@ -18,6 +18,7 @@ from ...hooks.layer_hook import check_layers
 from ...hooks.names import printable
 from .turns import SwitchedGroup
 from ..records.history import History, Rows
+from ..records.moments import in_a_row, main_tensor, measured, row_names
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5d6
 class OwnHook(MemberHook):
@@ -89,6 +90,16 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
         row, ran = [h.stored if h.fresh else None for h in self.hooks], self.pending
         for h in self.hooks: h.fresh = False
         return row if ran else None
+
+# %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5c7
+def numbers_of_output(output: Any, with_hist: bool) -> dict[str, Any] | None: # None if there is no tensor in it
+    "What the hook of `ActivationStats` itself returns: `mean`, `std`, `near_zero`, maybe `hist`."
+    x = main_tensor(output)
+    if x is None: return None
+    history = History([""], row_names(False, with_hist))
+    history.add(measured(in_a_row(x)[None], with_hist=with_hist), 0)
+    found = history.stats[0][0]
+    return {what: found[what] for what in ("mean", "std", "near_zero", "hist") if what in found}
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5da
 def named_parts(given: Any) -> Mapping: return given if isinstance(given, Mapping) else {}

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import ProcessPlace, TensorPart, place_of
+from ...hooks.names import class_name
 from ...hooks.opening import SIZE, OneOf, misfit
 from ...hooks.tensor_files import FileKind, TensorFile, write_tensors
 from .attention_history import AttentionHistory
@@ -40,7 +41,7 @@ class Recorded(OneOfSeveral):
     hist_sample: int | None = None # Size of the sample of each output that is counted, if not all of it is
     scaled = False # Was there a `GradScaler`?
     log: RunLog | None = None # Of the loop: losses, rates, modes
-    watch = None # What notes the events of the loop, while it runs
+    session = None # The `Session` that measures the run, while it goes on
     attention: AttentionHistory | None = None # What heads of attention did
     _facts = None # What is known apart from numbers of steps; or a function that gives it
     earlier_facts = None # Of the part of the run that was recorded before, if this goes on with it
@@ -55,10 +56,10 @@ class Recorded(OneOfSeveral):
 
     def _note_facts(self) -> Callable[[], dict[str, Any]]:
         "Note the facts as they are now. What is returned gives them, and waits for a GPU where that is needed."
-        if self.watch is None:
+        if self.session is None:
             known = self._facts
             return known if callable(known) else lambda: known or {}
-        noted, earlier, hidden = self.watch.note_facts(), self.earlier_facts, self.attention_hidden
+        noted, earlier, hidden = self.session.watch.note_facts(), self.earlier_facts, self.session.attention_hidden
         return lambda: facts_of_both(earlier, {**noted(), "attention_hidden": hidden})
 
     @property
@@ -123,7 +124,7 @@ class Recorded(OneOfSeveral):
             for what in row.keys() - {"kind", "step", "layer"}:
                 writer.add_scalar(f"{row['kind']}/{row['layer']}/{what}", row[what], row["step"])
 
-    def _why_unrecorded(self) -> str: return self.unrecorded
+    def _why_unrecorded(self) -> str: return self.session.why_unrecorded() if self.session else self.unrecorded
 
     def _why_nothing_to_read(self) -> str: # Empty if there is something
         if self.history.is_meta: return NO_NUMBERS
@@ -157,6 +158,10 @@ class Recorded(OneOfSeveral):
                                   "place": self.attention.place}
             tables["attention"] = self.attention.tables()
         write_tensors(path, {kind: (t.dtype, t.shape) for kind, t in tables.items()}, tables.get, about)
+
+    def __repr__(self):
+        recording = ", recording" if self.session else ""
+        return f"{class_name(self)}: {self.history!r}{self.from_where}{recording}"
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #fe6ae232
 def facts_of(history: History) -> dict[str, Any]:
@@ -215,8 +220,6 @@ class Records(Recorded):
         self.log, self._facts, self.attention = log, facts, attention
         self.hist_sample, self.scaled, self.unrecorded = hist_sample, scaled, unrecorded
         for history in histories.values(): history.sampled = hist_sample
-
-    def __repr__(self): return f"Records: {self.history!r}{self.from_where}"
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #6d9b03fe
 STEPS, NUMBER, SETTING = [range(2**53)], OneOf(float, None), OneOf(float, bool, None)

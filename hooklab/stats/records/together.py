@@ -333,7 +333,7 @@ class OneOfSeveral:
         timeout: float = 300., # How many seconds to wait for the other processes
     ) -> Self: # Itself
         "Merge the records of all processes of a distributed run. All must call it, and all get the same."
-        if self.watch is not None:
+        if self.session is not None:
             raise RuntimeError("combine() merges what was recorded, and this still records: call it after remove() or "
                                "after the with. To look in between, copy.deepcopy(stats).combine() merges a copy")
         for history in self.histories.values(): history.check_mergeable()
