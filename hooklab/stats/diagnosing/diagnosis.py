@@ -9,11 +9,10 @@ __all__ = ['diagnose']
 from dataclasses import replace
 
 from ...hooks.names import printable
-from .attention_faults import dead_heads
-from .data_faults import any_attention
 from .evidence import LASTS, SOON, Run
-from .fault_table import FAULTS, LOOP_FAULTS, NOTHING, advice_on
-from .findings import Diagnosis, Finding, id_of_cause, roots_first
+from .fault_table import FAULTS, id_of_cause, roots_first, usual_advice
+from .findings import Diagnosis, Finding
+from .special_layer_faults import any_attention, dead_heads
 from ..records.attention_history import AttentionHistory
 from ..records.recorded import Recorded
 
@@ -40,22 +39,26 @@ def not_judged(run: Run) -> list[str]:
     return [text for text, is_missing in missing.items() if is_missing]
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #0960f40f
-WITHOUT_ROWS = ("eval mode",)  # what the loop alone tells, where no layer was measured
-
-
-def found_in(run: Run, faults: dict) -> list[Finding]: # Causes first
-    "What is found of these faults."
-    found = [Finding(what, *seen[:4], advice_on(what, run, seen))
-             for what, (look, _) in faults.items() for seen in run.once(look)]
+def found_in(run: Run, without_layers: bool = False) -> list[Finding]: # Causes first
+    "What is found in a run; or only what shows even where no layer was measured."
+    found, hidden = [], set()
+    for fault in FAULTS.values():  # causes first, so that what they hide is not looked for
+        if fault.what in hidden or without_layers > fault.without_layers: continue
+        seen = run.once(fault.look)
+        if seen: hidden.update(fault.hides)
+        found += [Finding(fault.what, *one[:4], one.advice or usual_advice(fault.what, run)) for one in seen]
     return roots_first([replace(f, follows=id_of_cause(f, found)) for f in found])
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #ab047734
+def nothing_to_read(why: str) -> Finding:
+    return Finding("nothing recorded", [], (0, -1), "certain", why, usual_advice("nothing recorded"))
+
+
 def about_heads(history: AttentionHistory) -> Diagnosis:
     "What the numbers of heads alone show."
-    advice = FAULTS["dead attention"][1]
+    advice = usual_advice("dead attention")
     found = [Finding("dead attention", *seen[:4], advice) for seen in dead_heads(history)]
-    nothing = Finding("nothing recorded", [], (0, -1), "certain", "no attention was called in train mode.", NOTHING)
-    if not history.names: found = [nothing]
+    if not history.names: found = [nothing_to_read("no attention was called in train mode.")]
     return Diagnosis(found, len(history), len(history.names), [])
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #98c5211d
@@ -69,10 +72,9 @@ def diagnose(
         hint = f"diagnose({kind.lower()}.activation_stats)" if hasattr(stats, "activation_stats") else "diagnose(s)"
         raise TypeError(printable(f"diagnose reads what an ActivationStats has recorded, and got a {kind}; record a "
                                   f"run, with ActivationStats().on(model) as s: …, and then write {hint}"))
-    if why := stats._why_nothing_to_read():
-        nothing = Finding("nothing recorded", [], (0, -1), "certain", why, NOTHING)
-        found = [] if stats.history.is_meta else found_in(Run(stats), LOOP_FAULTS)
-        found = [f for f in found if f.what in WITHOUT_ROWS]
-        return Diagnosis(found or [nothing], 0, len(stats.names), [])
+    why = stats._why_nothing_to_read()
+    if why:
+        found = [] if stats.history.is_meta else found_in(Run(stats), without_layers=True)
+        return Diagnosis(found or [nothing_to_read(why)], 0, len(stats.names), [])
     run = Run(stats)
-    return Diagnosis(found_in(run, FAULTS), len(run.steps), len(run.outputs.names or run.grads.names), not_judged(run))
+    return Diagnosis(found_in(run), len(run.steps), len(run.outputs.names or run.grads.names), not_judged(run))

@@ -21,27 +21,12 @@ from ..records.run_log import LOGGED
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #b2bd582e
 LASTS = 5  # rows: what shows in fewer may be chance, or how a run begins
 SOON = 20  # rows: growth within so few is too fast
-MOSTLY = .9  # this share of the rows counts as all of them, apart from outliers
-CLOSED = .99  # share of numbers that a ReLU would set to zero: hardly any unit still learns
-SPARSE = .95  # the same, for few active units; healthy layers whose numbers are not small had up to 0.69
-OPENS = .2  # a layer with smaller numbers is not closed but weak: for it, 0.05 is not near zero
-CONSTANT = 1e-6  # deviation relative to mean: 32 bits round at 6e-8
-FLAT_TANH = .25  # mean slope of a tanh, which is 1 at zero; healthy runs: down to 0.53
-ENDED = .4  # share of units that stay at the ends of a tanh or sigmoid; healthy runs: up to 0.06
-FLAT_SIGMOID = .04  # mean slope of a sigmoid, which is 0.25 at zero
-BY_DEPTH = 100  # size of outputs, first layers to last: healthy runs had up to 14, layers with parameters up to 3.2
-BY_DEPTH_GRADIENTS = 1e3  # length of gradients: up to 21
+MOSTLY = .9  # this fraction of the rows counts as all of them, apart from outliers
+CONSTANT = 1e-6  # standard deviation relative to the mean: 32 bits round at 6e-8
+SAME = 1e-6  # differences relative to size
 CLEARLY = 10  # times a limit: beyond doubt
-GROWTH = 100  # of outputs over time; branches that begin at zero grew by 123, but stayed below 5
-LARGE_OUTPUTS = 100  # so outputs must also be this large
 RATIO_LARGE = .1  # length of a step relative to the parameter: healthy runs were above it in up to 9 % of their steps
-RATIO_HUGE = .5  # in healthy runs the longest step was 0.35, but for the first ones of Adagrad and RMSprop: 1.2
-LARGE_START = 30  # size of outputs before the first step: healthy runs had up to 6
 RATIO_SMALL = 1e-4  # healthy runs: down to 0.0006
-RATIO_SMALL_AND_STILL = 6e-4  # the same, where the loss stands still as well
-STILL = .005  # relative change of outputs, from the first third of a run to the last
-WEAK_GRADIENTS = .3  # length relative to later layers: 0.22 before a ReLU that passes 5 % of its input
-HALF_LARGE = 65504/4  # a quarter of the largest float16
 SAMPLED = ("sample_square", "var_samples", "var_units", "n_samples", "silent_units", "dead_units", "ended_units",
            "sums_to_one", "peaked", "even")  # numbers that tell samples and units apart
 
@@ -58,6 +43,9 @@ def last_known(x: Tensor) -> Tensor: # NaN if none is known
     known = x.isfinite()
     last = (known.cumsum(-1) == known.sum(-1, keepdim=True)).int().argmax(-1, keepdim=True)
     return torch.where(known.any(-1), x.gather(-1, last)[..., 0], torch.nan)
+
+
+def without_nan(x: Tensor) -> Tensor: return x[~x.isnan()]
 
 
 def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A column for each row; -1 if there is none
@@ -79,7 +67,7 @@ class Seen(NamedTuple):
     steps: tuple[int, int] # The first and the last
     sure: str # `certain`, `likely`, `possible`, or `note`: it may be meant
     evidence: str # In words, with the numbers
-    advice: str = "" # What helps here, if it is not what usually helps
+    advice: str = "" # What helps here, where it is not the usual advice
 
 
 def in_digits(x: float | Tensor) -> str:
@@ -153,6 +141,10 @@ class Run:
             self._answers[question] = [*answer] if isinstance(answer, Iterator) else answer
         return self._answers[question]
 
+    def has(self, *types: str) -> bool:
+        "Is a layer of one of these types in the model, as far as their first letters say?"
+        return any(t.startswith(types) for t in self.types.values())
+
     def logged(self, name: str) -> Tensor:
         "One of the numbers of the loop, for each of `log_steps`; NaN where it is unknown."
         return self._log[:, [*LOGGED].index(name)].double()
@@ -160,8 +152,7 @@ class Run:
     @property
     def rates(self) -> Tensor:
         "The learning rates that are known."
-        rate = self.logged("rate")
-        return rate[~rate.isnan()]
+        return without_nan(self.logged("rate"))
 
     def log_span(self, row: int) -> tuple[int, int]:
         return (self.log_steps[row], self.log_steps[-1]) if self.log_steps else (0, -1)
