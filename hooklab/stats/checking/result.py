@@ -15,8 +15,7 @@ from ...hooks.names import in_lines
 from ...hooks.select import first_few
 from .checks import FINDS, Check, NotLookedAt, Suspect
 from ..diagnosing.evidence import in_digits
-from ..diagnosing.fault_table import SURE
-from ..diagnosing.findings import Finding, more_as_html
+from ..diagnosing.findings import SURE, Finding, more_as_html
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #a55978b8
 class Checked(NamedTuple):

@@ -8,12 +8,13 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #8d70c6c9
 import math
 from collections.abc import Iterator
+from statistics import median_low
 
 import torch
 
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, Seen, in_digits, lasting
+from hooklab.stats.diagnosing.evidence import (
+    LASTS, MOSTLY, SAME, Run, Seen, column, in_digits, lasting, mean_of, of_kind)
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
-from hooklab.stats.diagnosing.loss_faults import mean_of, mostly, of_kind
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #d57c1dab
 WIDE_INPUT = 20  # standard deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
@@ -45,13 +46,15 @@ def facts_of_inputs(run: Run) -> dict[str, list[dict]]: # By argument, the facts
               "returns the same for all.",
        brings=(NOTHING_LEFT,), hides=("samples alike", "input unused"))
 def constant_inputs(run: Run) -> Iterator[Seen]:
-    found = facts_of_inputs(run)
-    judged = {where: rows for where, rows in found.items() if all(row["n_samples"] > 1 for row in rows)}
-    if not judged or len(judged) < len(found) or len(run.inputs) < LASTS: return
-    def equal(row): return row.get("samples_apart", 1) <= SAME*max(abs(row["high"]), abs(row["low"]))
-    shares = [sum(map(equal, rows))/len(rows) for rows in judged.values()]
-    if min(shares) < MOSTLY: return
-    first = next(iter(judged.values()))[0]
+    found = run.once(facts_of_inputs)
+    if not found or len(run.inputs) < LASTS: return
+    for rows in found.values():
+        n_equal = 0
+        for row in rows:
+            if row["n_samples"] < 2: return
+            n_equal += row.get("samples_apart", 1) <= SAME*max(abs(row["high"]), abs(row["low"]))
+        if n_equal/len(rows) < MOSTLY: return
+    first = next(iter(found.values()))[0]
     if first["low"] == first["high"]: what = f"every number of it is {in_digits(first['low'])}"
     else: what = "the samples of a batch are equal"
     yield Seen([], run.log_span(0), "certain",
@@ -60,14 +63,10 @@ def constant_inputs(run: Run) -> Iterator[Seen]:
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #de0a6765
 def median_of(rows: list[dict], what: str) -> float:
-    numbers = [row[what] for row in rows if what in row and math.isfinite(row[what])]
-    return torch.tensor(numbers, dtype=torch.double).median().item() if numbers else math.nan
-
-
-def first_with_parameters(run: Run) -> int | None:
-    "The first recorded layer that has parameters and ran."
-    params = {name.rpartition(".")[0] for name in run.facts.get("parameters", {})}
-    return next((i for i, name in enumerate(run.outputs.names) if name in params and run.outputs.ran[i].any()), None)
+    numbers = []
+    for row in rows:
+        if math.isfinite(row.get(what, math.nan)): numbers.append(row[what])
+    return float(median_low(numbers)) if numbers else math.nan
 
 
 @fault("inputs not scaled", page="data", rank=20, lesson="07-init",
@@ -77,16 +76,18 @@ def first_with_parameters(run: Run) -> int | None:
               "by 255; or begin the model with a BatchNorm or LayerNorm.",
        brings=(WILD, NOTHING_LEFT))
 def inputs_not_scaled(run: Run) -> Iterator[Seen]:
-    first = first_with_parameters(run)
-    if first is not None and run.types.get(run.outputs.names[first], "").startswith(NORMALIZES): return
-    recurrent = any(t.startswith(("RNN", "LSTM", "GRU")) for t in run.types.values())  # outputs are never above 1
+    for name, ran in zip(run.outputs.names, run.outputs.ran):
+        if name in run.with_parameters and ran.any():  # the first layer that can feel it
+            if run.types.get(name, "").startswith(NORMALIZES): return
+            break
     sizes = run.outputs.size[:, :LASTS].nan_to_num()
-    size = math.inf if recurrent or not sizes.numel() else sizes.max().item()
-    for where, rows in facts_of_inputs(run).items():
+    size = sizes.max().item() if sizes.numel() else math.inf
+    if run.has("RNN", "LSTM", "GRU"): size = math.inf  # their outputs are never above 1
+    for where, rows in run.once(facts_of_inputs).items():
         rows = [row for row in rows if row["floating"] and row["n"] > 1]
-        if len(rows) < 1: continue
+        if not rows: continue
         std, mean = median_of(rows, "std"), abs(median_of(rows, "mean"))
-        low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
+        low, high = min(column(rows, "low")), max(column(rows, "high"))
         wide, narrow, far = median_of(rows, "widest"), median_of(rows, "narrowest"), median_of(rows, "farthest")
         outlying = far > 5*WIDE_INPUT and far > WIDE_INPUT*wide
         large = max(std, mean) > WIDE_INPUT or (wide > WIDE_INPUT and wide/narrow > UNEVEN) or outlying
@@ -102,17 +103,19 @@ def inputs_not_scaled(run: Run) -> Iterator[Seen]:
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #be843305
 def with_large_targets(run: Run) -> tuple[list[dict], float]:
     "The looks, if the targets are large, and what is left of the error in the end, relative to that of a guess."
-    def is_known(look): return max(abs(look["target_mean"]), look["target_std"]) > SEEN_BESIDE*look["size"]
-    looks = [look for look in of_kind(run, "squared error") if is_known(look)]
-    def is_large(look): return max(abs(look["target_mean"]), look["target_std"]) > LARGE_TARGETS
-    if not mostly(looks, is_large, 1): return [], 0
+    looks, n_large = [], 0
+    for look in of_kind(run, "squared error"):
+        target = max(abs(look["target_mean"]), look["target_std"])
+        if target > SEEN_BESIDE*look["size"]:
+            looks.append(look)
+            n_large += target > LARGE_TARGETS
+    if not looks or n_large < MOSTLY*len(looks): return [], 0
     late = looks[-3:]
-    left = mean_of([look["loss"] for look in late])/max(mean_of([look["guess"] for look in late]), 1e-30)
-    return looks, left
+    return looks, mean_of(column(late, "loss"))/max(mean_of(column(late, "guess")), 1e-30)
 
 
 def learns_large_targets(run: Run) -> bool:
-    looks, left = with_large_targets(run)
+    looks, left = run.once(with_large_targets)
     return bool(looks) and left < LEARNED and "kind" in run.looks[-1]  # it has none where the loss has become NaN
 
 
@@ -123,7 +126,7 @@ def learns_large_targets(run: Run) -> bool:
               "the last bias at their mean.",
        brings=(WILD, NOTHING_LEFT))
 def targets_not_scaled(run: Run) -> Iterator[Seen]:
-    looks, left = with_large_targets(run)
+    looks, left = run.once(with_large_targets)
     if not looks or learns_large_targets(run): return
     look = looks[0]
     yield Seen([], run.log_span(0), "likely",
@@ -152,23 +155,25 @@ def input_unused(run: Run) -> list[Seen]: return run.once(output_alike).get("inp
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #c14f14dd
 def output_alike(run: Run) -> dict[str, list[Seen]]: # By the id of the finding; empty if the rows differ
     "Are the rows of the output equal, or nearly so, from some step on? From the first layer on, the input is unused."
-    if run.once(constant_inputs): return {}
-    looks = [look for look in run.looks if look["n_rows"] > 1 and math.isfinite(look["size"]) and look["size"] > 0]
-    shares = torch.tensor([look["apart"]/look["size"] for look in looks], dtype=torch.double)
-    since = lasting(shares <= ALIKE, torch.ones(len(shares), dtype=torch.bool)).item() if len(looks) else -1
-    if since < 0 and len(shares) > LASTS and shares[-1] < min(.05, SHRUNK*shares[:LASTS].max()): since = len(shares) - 1
+    looks, apart = [], []
+    for look in run.looks:
+        if look["n_rows"] < 2 or not math.isfinite(look["size"]) or look["size"] <= 0: continue
+        looks.append(look)
+        apart.append(look["apart"]/look["size"])
+    apart = torch.tensor(apart, dtype=torch.double)
+    since = lasting(apart <= ALIKE, torch.ones(len(apart), dtype=torch.bool)).item() if looks else -1
+    if since < 0 and len(apart) > LASTS and apart[-1] < min(.05, SHRUNK*apart[:LASTS].max()): since = len(apart) - 1
     if since < 0: return {}
-    apart = shares[since:].median().item()
-    step = looks[since]["step"]
-    begins = ""
+    left = apart[since:].median().item()
     layers = first_alike(run)
-    if layers: begins = f" It begins in {layers[0]}."
-    seen = Seen(layers[:1], (step, looks[-1]["step"]), "certain" if apart <= SAME and is_sudden(run) else "likely",
-                f"What the model returns is the same for every sample, up to {apart:.1g} of its size.{begins}")
+    begins = f" It begins in {layers[0]}." if layers else ""
+    seen = Seen(layers[:1], (looks[since]["step"], looks[-1]["step"]),
+                "certain" if left <= SAME and is_sudden(run) else "likely",
+                f"What the model returns is the same for every sample, up to {left:.1g} of its size.{begins}")
     if layers and begins_at_zero(run, f"{layers[0]}.weight"):
         seen = seen._replace(advice="All weights of this layer are zero at the start: begin with random ones, such as "
                                     "those of nn.init.kaiming_normal_.")
-    unused = apart <= SAME and layers[:1] in ([], run.outputs.names[:1])
+    unused = left <= SAME and layers[:1] in ([], run.outputs.names[:1])
     return {"input unused" if unused else "samples alike": [seen]}
 
 
@@ -179,17 +184,17 @@ def begins_at_zero(run: Run, parameter: str) -> bool:
 
 def is_sudden(run: Run) -> bool:
     "Does one layer lose what tells samples apart? Otherwise it fades from layer to layer."
-    apart, square = run.outputs.sampled("var_samples"), run.outputs.sampled("sample_square")
+    apart, square = run.outputs.samples.get("var_samples"), run.outputs.samples.get("sample_square")
     if apart is None: return True
-    share = (apart/square).nanmedian(1).values
-    share = share[share.isfinite()]
-    lost = (share[1:] <= SUDDEN*share[:-1]) & (share[:-1] > BEYOND_ROUNDING)
-    return bool(lost.any()) or not len(share) or share[0] <= ALIKE**2
+    left = (apart/square).nanmedian(1).values
+    left = left[left.isfinite()]
+    lost = (left[1:] <= SUDDEN*left[:-1]) & (left[:-1] > BEYOND_ROUNDING)
+    return bool(lost.any()) or not len(left) or left[0] <= ALIKE**2
 
 
 def first_alike(run: Run) -> list[str]:
     "The layers whose outputs are the same for every sample, where samples were recorded."
     o = run.outputs
-    apart, square = o.sampled("var_samples"), o.sampled("sample_square")
+    apart, square = o.samples.get("var_samples"), o.samples.get("sample_square")
     if apart is None: return []
     return o.named(lasting((apart <= ALIKE**2*square), apart.isfinite() & (square > 0)) >= 0)

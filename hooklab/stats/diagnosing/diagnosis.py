@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from ...hooks.names import printable
 from .evidence import LASTS, SOON, Run
-from .fault_table import FAULTS, id_of_cause, roots_first, usual_advice
-from .findings import Diagnosis, Finding
+from .fault_table import FAULTS, usual_advice
+from .findings import SURE, Diagnosis, Finding
 from .special_layer_faults import any_attention, dead_heads
 from ..records.attention_history import AttentionHistory
 from ..records.recorded import Recorded
@@ -19,24 +19,51 @@ from ..records.recorded import Recorded
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #c84ac1cb
 def not_judged(run: Run) -> list[str]:
     "What was not recorded, and how to record it."
+    stats, missing = run.stats, []
+    if stats.process is not None and not stats.combined:
+        cut = any(history.cut for history in stats.histories.values())
+        what = "and parts of layers or parameters are not judged" if cut else "with its part of each batch"
+        missing.append(f"the whole run: this is {stats.whence}, {what}. What all have is judged after "
+                       "stats.combine(), which all call")
+    if "activations" not in run.recorded: missing.append("outputs; record them with is_forward=True")
+    if "gradients" not in run.recorded: missing.append("gradients; record them with ActivationStats(grads=True)")
+    if run.moves_unseen:
+        missing.append("the size of steps: parameters move, and not in a step of the optimizer that on() was given; "
+                       "give it the one whose step() is called")
+    elif run.updates is None: missing.append("the size of steps; record it with on(model, optimizer=optimizer)")
+    if run.outputs.hist is None and not run.outputs.samples:
+        missing.append("saturation, samples and units; record them with ActivationStats.for_diagnosis()")
+    if run.facts.get("attention_hidden", False) and any_attention(run):
+        missing.append("what heads of attention do, because compiled code hides it; AttentionStats sees it where the "
+                       "model runs uncompiled")
     n = len(run.steps)
-    cut = sum(len(history.cut) for history in run.stats.histories.values())
-    what = "and parts of layers or parameters are not judged" if cut else "with its part of each batch"
-    missing = {
-        f"the whole run: this is {run.stats.whence}, {what}. What all have is judged after stats.combine(), which all "
-        "call": run.stats.process is not None and not run.stats.combined,
-        "outputs; record them with is_forward=True": "activations" not in run.recorded,
-        "gradients; record them with ActivationStats(grads=True)": "gradients" not in run.recorded,
-        "the size of steps: parameters move, and not in a step of the optimizer that on() was given; give it the one "
-        "whose step() is called": run.moves_unseen,
-        "the size of steps; record it with on(model, optimizer=optimizer)":
-            run.updates is None and not run.moves_unseen,
-        "saturation, samples and units; record them with ActivationStats.for_diagnosis()":
-            run.outputs.hist is None and not run.outputs.samples,
-        "what heads of attention do, because compiled code hides it; AttentionStats sees it where the model runs "
-        "uncompiled": run.facts.get("attention_hidden", False) and any_attention(run),
-        f"what takes time to show; there are {n} recorded steps, and {SOON} tell more": n < LASTS}
-    return [text for text, is_missing in missing.items() if is_missing]
+    if n < LASTS: missing.append(f"what takes time to show; there are {n} recorded steps, and {SOON} tell more")
+    return missing
+
+# %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #f00c6d8a
+def explains(cause: Finding, effect: Finding) -> bool:
+    "Can one finding be the reason for another?"
+    why, what = FAULTS[cause.what], FAULTS[effect.what]
+    if not why.causes(what) or "note" in (cause.sure, effect.sure): return False
+    if cause.sure == "possible" and effect.sure == "certain": return False
+    begins, begun = cause.steps[0], effect.steps[0]
+    if why.by_steps and what.at_once and begun == 0: return False  # it was so before any step
+    if begins != begun or not what.causes(why): return begins <= begun
+    return order(cause) < order(effect)  # each could bring about the other
+
+
+def order(finding: Finding) -> tuple[int, int]: return SURE.index(finding.sure), FAULTS[finding.what].rank
+
+
+def id_of_cause(finding: Finding, findings: list[Finding]) -> str: # Its id, empty if there is none
+    "The first finding that explains this one."
+    causes = [other for other in findings if other.what != finding.what and explains(other, finding)]
+    return min(causes, key=lambda other: (other.steps[0], FAULTS[other.what].rank)).what if causes else ""
+
+
+def roots_first(findings: list[Finding]) -> list[Finding]:
+    "Causes first, the most certain of them first; then what follows from them; notes last."
+    return sorted(findings, key=lambda finding: (finding.sure == "note", finding.follows != "", *order(finding)))
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #0960f40f
 def found_in(run: Run, without_layers: bool = False) -> list[Finding]: # Causes first
@@ -44,9 +71,9 @@ def found_in(run: Run, without_layers: bool = False) -> list[Finding]: # Causes 
     found, hidden = [], set()
     for fault in FAULTS.values():  # causes first, so that what they hide is not looked for
         if fault.what in hidden or without_layers > fault.without_layers: continue
-        seen = run.once(fault.look)
-        if seen: hidden.update(fault.hides)
-        found += [Finding(fault.what, *one[:4], one.advice or usual_advice(fault.what, run)) for one in seen]
+        for seen in run.once(fault.look):
+            hidden.update(fault.hides)
+            found.append(Finding(fault.what, *seen[:4], seen.advice or usual_advice(fault.what, run)))
     return roots_first([replace(f, follows=id_of_cause(f, found)) for f in found])
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #ab047734

@@ -62,6 +62,9 @@ class Finding:
         return f"{in_lines([head, f'  {self.evidence}'])}\n{self.more}"
 
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #bdee7927
+SURE = ("certain", "likely", "possible", "note")  # from the most certain to what may be meant
+
+
 def counted(n: int, noun: str) -> str: return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
@@ -79,18 +82,15 @@ def more_as_html(finding: Finding) -> str:
     return f"{helps}<br><i>More:</i> " + (f'<a href="{page}">{page}</a>' if "://" in page else f"<code>{page}</code>")
 
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #15401206
+@dataclass(eq=False, repr=False)
 class Diagnosis:
     """What `diagnose` has found. It is false if that is nothing but notes, and `"dead units" in diagnosis` asks for
     one fault. Iterating gives all findings: causes first, then what follows from them, then notes.
     A run of which nothing was recorded is not a healthy run: it has the finding `nothing recorded`."""
-    def __init__(
-        self,
-        findings: list[Finding], # Causes first
-        n_steps: int, # How many rows were looked at
-        n_layers: int, # Of how many layers
-        unknown: list[str], # What could not be judged, and what to record so that it can
-    ):
-        self.findings, self.n_steps, self.n_layers, self.unknown = findings, n_steps, n_layers, unknown
+    findings: list[Finding] # Causes first
+    n_steps: int # How many rows were looked at
+    n_layers: int # Of how many layers
+    unknown: list[str] # What could not be judged, and what to record so that it can
 
     @property
     def first(self) -> Finding | None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .evidence import (
-    CLEARLY, CONSTANT, LASTS, MOSTLY, RATIO_LARGE, SAME, Run, Seen, Series, in_digits, last_known, lasting)
+from hooklab.stats.diagnosing.evidence import (
+    CLEARLY, CONSTANT, LASTS, MOSTLY, RATIO_LARGE, SAME, Run, Seen, Series, far_from_a_guess, in_digits, last_known,
+    lasting)
 from .faults import NOTHING_LEFT, WEAK, WILD, fault
-from .loss_faults import far_from_a_guess
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #22b935ef
 CLOSES, CLOSES_SOFTLY = ("ReLU", "ReLU6", "Threshold"), ("GELU", "SiLU", "Mish", "Hardswish", "Softplus")
@@ -62,7 +62,7 @@ def shut(run: Run, share: float) -> Tensor: # layer, row
 
 def most_units_live(o: Series, i: int) -> bool:
     "Was most of the units of this layer active in the last steps, as far as a sample tells?"
-    dead = o.sampled("dead_units")
+    dead = o.samples.get("dead_units")
     return dead is not None and bool(last_known(dead)[i] < .5)
 
 
@@ -95,7 +95,7 @@ FLAT_SIGMOID = .04  # mean slope of a sigmoid, which is 0.25 at zero
 def saturated(run: Run) -> Iterator[Seen]:
     "Outputs y tell the slope of what made them: 1 - y² of a tanh, if they lie between -1 and 1; y - y² of a sigmoid."
     o = run.outputs
-    if o.sampled("ended_units") is not None:
+    if o.samples.get("ended_units") is not None:
         yield from units_at_the_ends(run)
         return
     if o.hist is None: return
@@ -122,7 +122,7 @@ ENDED = .4  # fraction of units that stay at the ends of a tanh or sigmoid; heal
 def units_at_the_ends(run: Run) -> Iterator[Seen]:
     "Are many units of a tanh, a sigmoid or a recurrent layer always at the ends, where the slope is zero?"
     o = run.outputs
-    share = o.sampled("ended_units")
+    share = o.samples.get("ended_units")
     bounded = torch.tensor([run.types.get(name) in BOUNDED for name in o.names], dtype=torch.bool)
     since = lasting(share >= ENDED, share.isfinite())
     found = (since >= 0) & bounded
@@ -160,21 +160,17 @@ def constant_output(run: Run) -> Iterator[Seen]:
        follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True)
 def units_alike(run: Run) -> Iterator[Seen]:
     o = run.outputs
-    apart, square, samples = o.sampled("var_units"), o.sampled("sample_square"), o.sampled("var_samples")
+    apart, square, samples = o.samples.get("var_units"), o.samples.get("sample_square"), o.samples.get("var_samples")
     if apart is None: return
     same = (apart <= SAME**2*1e2*square) & (samples > SAME*square)
     if not same.shape[1]: return
     still = lasting(same, apart.isfinite() & (square > 0)) >= 0
-    learns = torch.tensor([has_parameters(run, name) for name in o.names], dtype=torch.bool)
+    learns = torch.tensor([name in run.with_parameters for name in o.names], dtype=torch.bool)
     found = (still | same[:, 0]) & learns
     if not found.any(): return
     how = "so they learn the same" if (still & learns).any() else "at the start, so they begin to learn the same"
     yield Seen(o.named(found), o.span(0), "certain" if (still & learns).any() else "likely",
                f"All units of such a layer return the same number for a sample, {how}.")
-
-
-def has_parameters(run: Run, layer: str) -> bool:
-    return any(name.rpartition(".")[0] == layer for name in run.facts.get("parameters", {}))
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #4cbab172
 BY_DEPTH = 100  # size of outputs, first layers to last: healthy runs had up to 14, layers with parameters up to 3.2

@@ -42,8 +42,7 @@ def nothing_recorded(run: Run) -> Iterator[Seen]:
 def eval_mode(run: Run) -> Iterator[Seen]:
     trained, evaluated = run.logged("trained").nan_to_num() > 0, run.logged("evaluated").nan_to_num() > 0
     updates = run.logged("updates")
-    moved = any(p["written"] for p in run.facts.get("parameters", {}).values())
-    wrong = evaluated & ~trained & ((updates > 0) | (updates.isnan().all() & moved))
+    wrong = evaluated & ~trained & ((updates > 0) | (updates.isnan().all() & run.some("written")))
     if wrong.sum() < LASTS or wrong.double().mean() < .2: return
     types = {layer["type"] for layer in run.facts.get("layers", {}).values()}
     matters = sorted(t for t in types if t.startswith(MODE_MATTERS))
@@ -83,8 +82,8 @@ def step_before_backward(run: Run) -> Iterator[Seen]:
     none, length = run.logged("no_gradients"), run.logged("gradient")
     empty = (none == 1) | (length == 0)
     steps = ~none.isnan()
-    foreign = any(o["n_foreign"] == o["n"] for o in run.facts.get("optimizers", []))
-    if steps.sum() < LEAST or empty[steps].double().mean() < MOSTLY or foreign or not gradients_come(run): return
+    if steps.sum() < LEAST or empty[steps].double().mean() < MOSTLY: return
+    if has_others(run) or not gradients_come(run): return
     if not (none == 1).any() and not gradients_reach(run): return
     if uses_gradients(run, none): return
     yield Seen([], run.log_span(steps.int().argmax().item()), "certain",
@@ -92,9 +91,14 @@ def step_before_backward(run: Run) -> Iterator[Seen]:
                "although gradients were computed: they come after the step, or are cleared before it.")
 
 
+def has_others(run: Run) -> bool:
+    "Does an optimizer have no parameter of this model?"
+    return any(o["n_foreign"] == o["n"] for o in run.optimizers)
+
+
 def to_be_trained(run: Run) -> dict[str, dict]: # By name
     "The parameters that the optimizer has and that are not frozen."
-    return {name: p for name, p in run.facts.get("parameters", {}).items() if p["has"] and p["trainable"]}
+    return {name: p for name, p in run.params.items() if p["has"] and p["trainable"]}
 
 
 def gradients_come(run: Run) -> bool:
@@ -113,7 +117,7 @@ def gradients_reach(run: Run) -> bool:
 
 def uses_gradients(run: Run, none: Tensor) -> bool:
     "Do its steps move the parameters? Then the optimizer had gradients, and cleared them itself before the step ended."
-    decays = any(any(o["decay"].values()) for o in run.facts.get("optimizers", []))
+    decays = any(any(o["decay"].values()) for o in run.optimizers)
     if decays and not (none == 1).any(): return False  # decay moves what has a gradient of zeros
     if run.updates is None: return run.moves
     return (run.update > 0).any(0).double().mean().item() > .5
@@ -157,17 +161,19 @@ def leads_to_its_end(rates: Tensor) -> bool:
               "later needs add_param_group or a new optimizer. What should stay as it is: requires_grad_(False).",
        follows=("other parameters in the optimizer",), brings=(WEAK,))
 def not_in_optimizer(run: Run) -> Iterator[Seen]:
-    params = {name: p for name, p in run.facts.get("parameters", {}).items() if p["has"] is not None}
-    lacks = [name for name, p in params.items()
-             if not p["has"] and p["trainable"] and p["got"] and not p["written"] and not p.get("moved")]
-    has = [name for name, p in params.items() if p["has"]]
+    lacks, n_had, last_lacking, first_had = [], 0, -1, len(run.params)
+    for i, (name, p) in enumerate(run.params.items()):
+        if p["has"]:
+            n_had += 1
+            first_had = min(first_had, i)
+        elif p["has"] is not None and p["trainable"] and p["got"] and not p["written"] and not p.get("moved"):
+            lacks.append(name)
+            last_lacking = i
     if not lacks: return
-    names = [*params]
-    last_lacking, first_had = max(map(names.index, lacks)), min(map(names.index, has), default=len(names))
-    only_the_end = has and last_lacking < first_had and len(has) <= len(lacks)
+    only_the_end = 0 < n_had <= len(lacks) and last_lacking < first_had
     if only_the_end: only_the_end = not run.once(loss_does_not_fall)  # a backbone would do its work
     yield Seen(lacks, run.log_span(0), "note" if only_the_end else "certain",
-               f"The optimizer has {len(has)} of {len(has) + len(lacks)} parameters that get gradients. It lacks "
+               f"The optimizer has {n_had} of {n_had + len(lacks)} parameters that get gradients. It lacks "
                f"{first_few(lacks, 4)}.")
 
 
@@ -178,7 +184,7 @@ def not_in_optimizer(run: Run) -> Iterator[Seen]:
               "that is loaded again has other parameters.",
        brings=(WEAK,))
 def not_of_the_model(run: Run) -> Iterator[Seen]:
-    for o in run.facts.get("optimizers", []):
+    for o in run.optimizers:
         if not o["n_idle"] or without_nan(run.logged("no_gradients")).numel() < LEAST: continue
         yield Seen([], run.log_span(0), "certain",
                    f"{o['n_foreign']} of the {o['n']} parameters of the {o['type']} are not in this model, and "
@@ -191,19 +197,18 @@ def not_of_the_model(run: Run) -> Iterator[Seen]:
        advice="If not: requires_grad_(True) on these layers. Embedding.from_pretrained freezes by default: "
               "freeze=False.")
 def frozen_part(run: Run) -> Iterator[Seen]:
-    params = run.facts.get("parameters", {})
-    frozen = [name for name, p in params.items() if not p["trainable"]]
-    if not frozen or len(frozen) == len(params): return
-    n = sum(params[name]["n"] for name in frozen)/sum(p["n"] for p in params.values())
+    frozen, layers, n_frozen, n = [], {}, 0, 0
+    for name, p in run.params.items():
+        n += p["n"]
+        if p["trainable"]: continue
+        frozen.append(name)
+        layers[name.rpartition(".")[0] or name] = None
+        n_frozen += p["n"]
+    if not frozen or len(frozen) == len(run.params): return
     of_use = not run.once(loss_does_not_fall)  # what is frozen on purpose does its work
-    yield Seen(sorted({name.rpartition(".")[0] or name for name in frozen}, key=frozen_order(frozen)),
-               run.log_span(0), "note" if of_use else "possible",
-               f"{len(frozen)} of {len(params)} parameters, {n:.0%} of the numbers, have requires_grad=False. "
-               "Is that meant?")
-
-
-def frozen_order(names: list[str]):
-    return lambda layer: next(i for i, name in enumerate(names) if name.startswith(layer))
+    yield Seen([*layers], run.log_span(0), "note" if of_use else "possible",
+               f"{len(frozen)} of {len(run.params)} parameters, {n_frozen/n:.0%} of the numbers, have "
+               "requires_grad=False. Is that meant?")
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #0df4c8f1
 @fault("never ran", page="loop", rank=370, lesson="04-capture",
@@ -227,7 +232,8 @@ def never_ran(run: Run) -> Iterator[Seen]:
 def not_trained(run: Run) -> Iterator[Seen]:
     yield from never_stepped(run)
     yield from no_gradient_at_all(run)
-    reported = {name for seen in run.once(never_ran) for name in seen.layers}
+    reported = set()
+    for seen in run.once(never_ran): reported.update(seen.layers)
     for seen in without_gradient(run):
         reported.update(seen.layers)
         yield seen
@@ -237,7 +243,7 @@ def not_trained(run: Run) -> Iterator[Seen]:
 def never_stepped(run: Run) -> Iterator[Seen]:
     "The optimizer is known, and was never called, and nothing else moves the parameters."
     updates, passes = run.logged("updates"), run.logged("trained")
-    if not run.facts.get("optimizers") or run.scaled or run.moves or (passes > 0).sum() < LASTS: return
+    if not run.optimizers or run.scaled or run.moves or (passes > 0).sum() < LASTS: return
     if not (updates.nan_to_num() == 0).all(): return
     yield Seen([], run.log_span(0), "certain",
                f"The model ran in train mode in {int((passes > 0).sum())} steps, and the optimizer made no step.")
@@ -247,9 +253,9 @@ def no_gradient_at_all(run: Run) -> Iterator[Seen]:
     "The optimizer makes its steps, and backward is not called, or the loss does not lead back to the model."
     none = run.logged("no_gradients")
     steps = ~none.isnan()
-    came = any(p["got"] for p in run.facts.get("parameters", {}).values()) or run.grads.ran.any()
-    foreign = any(o["n_foreign"] == o["n"] for o in run.facts.get("optimizers", []))
-    if steps.sum() < LEAST or came or foreign or not (none[steps] == 1).all() or uses_gradients(run, none): return
+    came = run.some("got") or run.grads.ran.any()
+    if steps.sum() < LEAST or came or has_others(run): return
+    if not (none[steps] == 1).all() or uses_gradients(run, none): return
     yield Seen([], run.log_span(0), "certain",
                f"The optimizer made {int(steps.sum())} steps, and no parameter ever had a gradient.",
                "Look for the call of loss.backward(); for a `detach`, `no_grad`, `.item()` or `.data` between the "
@@ -295,7 +301,7 @@ def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     rests = (still | run.update.isnan()).all(1) & still.any(1)
     if not rests.all() and run.ratio.nanmedian() < RATIO_SMALL: return  # small steps are lost in rounding
     known = {p for name in reported for p in parameters_of(name, moved)}
-    known |= {name for name, p in run.facts.get("parameters", {}).items() if p.get("moved")}  # somebody else moves them
+    known |= {name for name, p in run.params.items() if p.get("moved")}  # somebody else moves them
     resting = [name for name, rest in zip(moved, rests.tolist()) if rest and name not in known]
     idle_biases = [name for name in resting if is_bias(name) and weight_moves(name, moved, resting)]
     resting = [name for name in resting if name not in idle_biases]

@@ -6,134 +6,22 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #8d70c6c9
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
-from statistics import median
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 
-import torch
 from torch import Tensor
 
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits, still_rises
+from hooklab.stats.diagnosing.evidence import (
+    BLOWN_UP, LASTS, MOSTLY, SOON, LossCourse, Run, Seen, column, in_digits, loss_course, of_kind, still_rises)
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
-
-# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #1860f703
-def of_kind(run: Run, *kinds: str) -> list[dict]: # The looks at outputs whose loss is one of these
-    return [look for look in run.looks if look.get("kind") in kinds]
-
-
-def mean_of(numbers: list[float]) -> float: return sum(numbers)/len(numbers) if numbers else math.nan
-def middle_of(numbers: list[float]) -> float: return median(numbers) if numbers else math.nan
-
-
-def error_of_middle(numbers: list[float]) -> float:
-    "The standard error of their median, from deviations that outliers do not change."
-    middle = middle_of(numbers)
-    return 1.25*1.48*middle_of([abs(x - middle) for x in numbers])/len(numbers)**.5
-
-
-def single_pass(run: Run) -> bool:
-    "Does the model run once in a step? Where it runs several times, each pass may have a loss of its own."
-    return (run.logged("trained").nan_to_num() <= 1).double().mean() > MOSTLY if len(run.log_steps) else False
-
-
-def guess_of(looks: list[dict]) -> float:
-    "The loss of the best answer that ignores the input: of classes, by how often each label occurred."
-    if not looks[0]["labels"]: return mean_of([look["guess"] for look in looks])
-    width = max(len(look["labels"]) for look in looks)
-    counts = torch.zeros(width, dtype=torch.double)
-    for look in looks: counts[:len(look["labels"])] += torch.tensor(look["labels"], dtype=torch.double)
-    share = counts[counts > 0]/counts.sum()
-    return -(share*share.log()).sum().item()
-
-# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #cabf81ef
-SAME_LOSS = .05  # how far a loss that the loop gave may be from one that was looked at, but for a factor
-
-
-@dataclass
-class LossCourse:
-    "How a loss went."
-    kind: str # As `loss_kind` tells it
-    guess: float # The loss of the best answer that ignores the input
-    losses: list[float] # Those that were looked at
-    thirds: list[list[float]] # All that are known, of each third of the run
-
-    @property
-    def is_short(self) -> bool: return len(self.losses) < LASTS
-
-    @property
-    def early(self) -> float:
-        "The mean of the first three."
-        return mean_of(self.losses[:3])
-
-    @property
-    def late(self) -> float:
-        "The median of the last third, which a single batch does not change."
-        return middle_of(self.thirds[2])
-
-    @property
-    def falls(self) -> list[float]:
-        "How much lower it is in each third than in the one before; 0 if batches differ as much."
-        found = []
-        for before, part in zip(self.thirds, self.thirds[1:]):
-            fall, error = middle_of(before) - middle_of(part), math.hypot(*map(error_of_middle, (before, part)))
-            found.append(fall if min(len(before), len(part)) >= LASTS and fall > 3*error else 0.)
-        return found
-
-
-def loss_course(run: Run) -> LossCourse | None: # None if too few of its losses are of one known kind
-    "How the loss went, read from what the outputs and their gradients tell, and from the losses that the loop gave."
-    kinds = [look["kind"] for look in run.looks if "kind" in look]
-    if not kinds or not single_pass(run): return None
-    kind = max(set(kinds), key=kinds.count)
-    looks = of_kind(run, kind)
-    if len(looks) < MOSTLY*len({look["step"] for look in run.looks}): return None
-    steps, losses = [look["step"] for look in looks], [look["loss"] for look in looks]
-    known = given_losses(run, looks) or list(zip(steps, losses))
-    first, last, thirds = run.log_steps[0], run.log_steps[-1], [[], [], []]
-    for step, loss in known: thirds[min(3*(step - first)//max(last - first, 1), 2)].append(loss)
-    if len(thirds[2]) < 3: thirds[2] = losses[-3:]  # what one or two batches have may be chance
-    return LossCourse(kind, guess_of(looks), losses, thirds)
-
-
-def given_losses(run: Run, looks: list[dict]) -> list[tuple[int, float]]: # Step and loss; none if they are other ones
-    "All losses that the loop gave, if they are those of the looks, but for a factor such as the size of the batch."
-    times = [look["given"]/look["loss"] for look in looks if look.get("given") is not None and look["loss"]]
-    factor = middle_of(times)
-    if not factor > 0 or sum(abs(t - factor) <= SAME_LOSS*factor for t in times) < MOSTLY*len(looks): return []
-    pairs = zip(run.log_steps, run.logged("loss").tolist())
-    return [(step, loss/factor) for step, loss in pairs if math.isfinite(loss)]
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #5c576808
 AS_A_GUESS = .97  # of the loss of a guess: what is above has learned next to nothing
 WORSE = 1.5  # times the loss of a guess
 ENOUGH = 40  # steps: earlier, a healthy run may still be there
 SLOW_START = 200  # steps: the same for a product of which one factor begins at zero, so that the other hardly moves
-BLOWN_UP = 10  # times the first losses
-FALLS = .3  # of the loss of a guess: a rate that leads there is not much too large
-FALLS_BY_HALF = .5  # the same, where steps are long at the start only, as those of Adagrad and RMSprop are
 ENDS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
 HALF_LARGE = 65504/4  # a quarter of the largest float16
-
-# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #b498a899
-def mostly(looks: list[dict], fact, least: int = LASTS) -> bool:
-    return len(looks) >= least and sum(bool(fact(look)) for look in looks) >= MOSTLY*len(looks)
-
-
-def falls_well(run: Run, below: float = FALLS) -> bool:
-    "Is the loss in the end far below that of a guess, and below what it was?"
-    course = run.once(loss_course)
-    if course is None or course.is_short or not course.guess > 0: return False
-    if max(course.losses) > BLOWN_UP*max(course.losses[0], course.guess): return False  # it came back from far away
-    return course.late < below*course.guess and course.late < course.losses[0] and course.losses[-1] < 2*course.late
-
-
-def far_from_a_guess(run: Run) -> bool:
-    "Is the first loss far above that of a guess?"
-    course = run.once(loss_course)
-    if course is None: return False
-    return course.guess > 0 and course.losses[0] > max(3*course.guess, course.guess + 3)
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #83bd1753
 @fault("wrong sign", page="loss", rank=80, lesson="08-gradients",
@@ -142,60 +30,74 @@ def far_from_a_guess(run: Run) -> bool:
        advice="Look for a minus in front of the loss, for maximize=True, or for a gradient that is added by hand.",
        brings=(WILD, NOTHING_LEFT), by_steps=True)
 def wrong_sign(run: Run) -> Iterator[Seen]:
-    looks = [look for look in run.looks if "kind" in look]
-    maximized = any(o.get("maximize") for o in run.facts.get("optimizers", []))
-    wrong = 1 if maximized else -1
-    if not mostly(looks, lambda look: look["sign"] == wrong, 3): return
-    kind = looks[0]["kind"]
+    maximized = any(o.get("maximize") for o in run.optimizers)
+    looks, n_wrong = [], 0
+    for look in run.looks:
+        if "kind" not in look: continue
+        looks.append(look)
+        n_wrong += look["sign"] == (1 if maximized else -1)
+    if len(looks) < 3 or n_wrong < MOSTLY*len(looks): return
     how = "the optimizer has maximize=True" if maximized else "the gradient of the output has the opposite sign"
     yield Seen([], run.log_span(0), "certain",
-               f"The {kind} is maximized: {how}. It goes from {in_digits(looks[0]['loss'])} to "
+               f"The {looks[0]['kind']} is maximized: {how}. It goes from {in_digits(looks[0]['loss'])} to "
                f"{in_digits(looks[-1]['loss'])}.")
 
-# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #f5a3ef3a
+# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #7c3cefc4
+ACTIVATIONS = (  # the kinds of loss; what shows in their outputs; what that means; what helps
+    (["cross-entropy"], "sums_to_one",
+     "The cross-entropy gets probabilities, whose rows sum to 1, and applies a softmax again: its gradient becomes "
+     "weak.",
+     "Return the logits: remove the softmax from the end of the model, and use it only to show probabilities."),
+    (["nll"], "sums_to_one",
+     "The negative log-likelihood gets probabilities, and expects their logarithms.",
+     "log_softmax in place of softmax; or the logits, and cross_entropy in place of nll_loss."),
+    (["nll"], "raw",
+     "The negative log-likelihood gets numbers that are no logarithms of probabilities: their exponentials do not sum "
+     "to 1.",
+     "log_softmax at the end of the model; or cross_entropy in place of nll_loss."),
+    (["bce with logits"], "between",
+     "The binary cross-entropy applies a sigmoid, and gets numbers that lie between 0 and 1 already.",
+     "Return the logits: remove the sigmoid from the end of the model; or use binary_cross_entropy, which expects "
+     "probabilities."),
+    (["cross-entropy"], "between",
+     "The cross-entropy gets numbers between 0 and 1: a sigmoid stands before the loss, and it can never become small.",
+     "Return the logits: remove the activation behind the last layer. For several labels at once: "
+     "binary_cross_entropy_with_logits."),
+    (["squared error"], "cut",
+     "The targets lie outside of what the output can be: an activation stands behind the last layer, and the output "
+     "ends where the activation does.",
+     "Remove the activation behind the last layer: a regression returns any number."),
+    (["cross-entropy", "bce with logits"], "never_negative",
+     "The logits are never negative, and many are exactly zero: a ReLU stands before the loss.",
+     "Remove the activation behind the last layer."),
+    (["cross-entropy", "bce with logits"], "within_one",
+     "The logits lie between -1 and 1, close to the ends: a tanh or sigmoid stands before the loss, which can never "
+     "become small.",
+     "Remove the activation behind the last layer."))
+
+# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #47909543
+def mostly(looks: list[dict], holds: Callable[[dict], bool]) -> bool:
+    n = 0
+    for look in looks:
+        if holds(look): n += 1
+    return len(looks) >= LASTS and n >= MOSTLY*len(looks)
+
+
 @fault("activation before the loss", page="loss", rank=100, lesson="08-gradients",
        symptom="The loss falls slowly and stays far above zero, however long you train.",
        look_first="the last layer, and what the documentation of the loss expects",
        advice="Return the logits: remove the activation behind the last layer, or take the loss that belongs to it.",
        brings=(NOTHING_LEFT,))
 def activation_before_loss(run: Run) -> Iterator[Seen]:
-    for looks, fact, what, advice in (
-            (of_kind(run, "cross-entropy"), "sums_to_one", "The cross-entropy gets probabilities, whose rows sum to 1, "
-             "and applies a softmax again: its gradient becomes weak.", "Return the logits: remove the softmax from "
-             "the end of the model, and use it only to show probabilities."),
-            (of_kind(run, "nll"), "sums_to_one", "The negative log-likelihood gets probabilities, and expects their "
-             "logarithms.", "log_softmax in place of softmax; or the logits, and cross_entropy in place of nll_loss."),
-            (of_kind(run, "nll"), "raw", "The negative log-likelihood gets numbers that are no logarithms of "
-             "probabilities: their exponentials do not sum to 1.", "log_softmax at the end of the model; or "
-             "cross_entropy in place of nll_loss."),
-            (of_kind(run, "bce with logits"), "between", "The binary cross-entropy applies a sigmoid, and gets "
-             "numbers that lie between 0 and 1 already.", "Return the logits: remove the sigmoid from the end of the "
-             "model; or use binary_cross_entropy, which expects probabilities."),
-            (of_kind(run, "cross-entropy"), "between", "The cross-entropy gets numbers between 0 and 1: a sigmoid "
-             "stands before the loss, and it can never become small.", "Return the logits: remove the activation "
-             "behind the last layer. For several labels at once: binary_cross_entropy_with_logits."),
-            (of_kind(run, "squared error"), "cut", "The targets lie outside of what the output can be: an activation "
-             "stands behind the last layer, and the output ends where the activation does.", "Remove the activation "
-             "behind the last layer: a regression returns any number."),
-            (of_kind(run, "cross-entropy", "bce with logits"), "never_negative", "The logits are never negative, and "
-             "many are exactly zero: a ReLU stands before the loss.", "Remove the activation behind the last layer."),
-            (of_kind(run, "cross-entropy", "bce with logits"), "within_one", "The logits lie between -1 and 1, close "
-             "to the ends: a tanh or sigmoid stands before the loss, which can never become small.",
-             "Remove the activation behind the last layer.")):
+    for kinds, fact, what, advice in ACTIVATIONS:
+        looks = of_kind(run, *kinds)
         if fact == "within_one": looks = looks[len(looks)//2:]  # a healthy run begins there too
-        if not mostly(looks, partial(holds, fact=fact)): continue
+        if not mostly(looks, FACTS.get(fact, itemgetter(fact))): continue
         if fact in ("cut", "between", "within_one") and not is_cut(run, looks): continue
         yield Seen([], (looks[0]["step"], looks[-1]["step"]), sure_of(looks, fact), what, advice)
         return
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #16b29512
-def holds(look: dict, fact: str) -> bool:
-    if fact == "raw": return not look["log_sums_to_one"] and not look["sums_to_one"]
-    if fact == "cut": return cut_off(look)
-    if fact == "within_one": return .95 < look["largest"] <= 1
-    return look[fact]
-
-
 def is_cut(run: Run, looks: list[dict]) -> bool:
     "Does the model end with an activation, or do its outputs reach the ends of one? They may be small by chance."
     leaves = [name for name, layer in run.facts.get("layers", {}).items() if layer["leaf"]]
@@ -214,6 +116,11 @@ def cut_off(look: dict) -> bool:
     return .95 < look["largest"] <= 1 and (low < -1.1 or high > 1.1)
 
 
+FACTS = {"cut": cut_off,  # those that a look does not have as they are
+         "raw": lambda look: not look["log_sums_to_one"] and not look["sums_to_one"],
+         "within_one": lambda look: .95 < look["largest"] <= 1}
+
+
 def sure_of(looks: list[dict], fact: str) -> str:
     "Many numbers between 0 and 1 are no chance; a few may be."
     n = sum(look["n_rows"]*look["width"] for look in looks)
@@ -227,7 +134,10 @@ def sure_of(looks: list[dict], fact: str) -> str:
               "and whether the loss gets the output of this model; try to learn 16 samples by heart with `preflight`.",
        follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "dead attention", "not trained", "learning rate too small"))
 def loss_does_not_fall(run: Run) -> Iterator[Seen]:
-    yield from constant_loss(run)
+    loss = run.logged("loss")
+    loss = loss[loss.isfinite()]
+    if len(loss) >= SOON and loss[0] != 0 and (loss == loss[0]).all():
+        yield Seen([], run.log_span(0), "certain", f"The loss is {loss[0]:.6g} in each of {len(loss)} steps.")
     course = run.once(loss_course)
     if course is None or course.is_short or len(run.log_steps) < ENOUGH or not course.guess > 0: return
     if not AS_A_GUESS*course.guess <= course.late <= WORSE*course.guess: return
@@ -248,20 +158,12 @@ def is_on_its_way(course: LossCourse) -> bool:
 
 def begins_slowly(run: Run) -> bool:
     "Is most of the model frozen, and does a weight beside it begin at zero, as that of LoRA does?"
-    params = run.facts.get("parameters", {})
-    frozen = sum(p["n"] for p in params.values() if not p["trainable"])
-    if run.updates is None or 2*frozen < sum(p["n"] for p in params.values()): return False
+    frozen = sum(p["n"] for p in run.params.values() if not p["trainable"])
+    if run.updates is None or 2*frozen < sum(column(run.params.values(), "n")): return False
     begins = dict(zip(run.updates.names, (run.updates.values("data")[:, :1] == 0).any(1).tolist()))
-    return any(begins.get(name) and p["trainable"] and len(p["shape"]) > 1 for name, p in params.items())
+    return any(begins.get(name) and p["trainable"] and len(p["shape"]) > 1 for name, p in run.params.items())
 
-
-def constant_loss(run: Run) -> Iterator[Seen]:
-    loss = run.logged("loss")
-    loss = loss[loss.isfinite()]
-    if len(loss) < SOON or loss[0] == 0 or (loss != loss[0]).any(): return
-    yield Seen([], run.log_span(0), "certain", f"The loss is {loss[0]:.6g} in each of {len(loss)} steps.")
-
-# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #246a9c75
+# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #60761f33
 @fault("loss rises", page="loss", rank=360, lesson="09-update-ratio",
        symptom="The loss is higher at the end than at the beginning.",
        look_first="the learning rate, then the sign of the loss",
@@ -291,10 +193,13 @@ def not_finite(run: Run) -> Iterator[Seen]:
 
 def bad_inputs(run: Run) -> Iterator[Seen]:
     "NaN or Inf comes in with the data."
-    bad = [(row["step"], where) for row in run.inputs for where, x in row.items() if where != "step" and x["bad"] > 0]
-    if not bad: return
-    yield Seen([], (bad[0][0], bad[-1][0]), "certain",
-               f"The input has numbers that are not finite, first in step {bad[0][0]}: the data brings them.",
+    steps = []
+    for row in run.inputs:
+        for where, facts in row.items():
+            if where != "step" and facts["bad"] > 0: steps.append(row["step"])
+    if not steps: return
+    yield Seen([], (steps[0], steps[-1]), "certain",
+               f"The input has numbers that are not finite, first in step {steps[0]}: the data brings them.",
                "Look at the data: a missing value, a division by a deviation of zero, a logarithm.")
 
 

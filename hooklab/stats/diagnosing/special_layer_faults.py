@@ -27,10 +27,10 @@ FEW = 4  # values that a batch norm computes a standard deviation of
        advice="p is the share that is set to zero, and not the share that is kept: 0.1 to 0.5 is usual.",
        brings=(WILD, NOTHING_LEFT))
 def dropout_too_strong(run: Run) -> Iterator[Seen]:
-    strong = {name: layer["p"] for name, layer in run.facts.get("layers", {}).items()
-              if "Dropout" in layer["type"] and layer.get("p", 0) >= DROPS}
-    ran = {name for name, r in zip(run.outputs.names, run.outputs.ran.any(1).tolist()) if r}
-    strong = {name: p for name, p in strong.items() if name in ran or name not in run.outputs.names}
+    strong, names = {}, run.outputs.names
+    for name, layer in run.facts.get("layers", {}).items():
+        if "Dropout" not in layer["type"] or layer.get("p", 0) < DROPS: continue
+        if name not in names or run.outputs.ran[names.index(name)].any(): strong[name] = layer["p"]
     if not strong: return
     most = max(strong.values())
     yield Seen([*strong], run.log_span(0), "certain" if most >= .95 else "likely",
@@ -95,7 +95,7 @@ def any_attention(run: Run) -> bool: return any("ttention" in t or "ttn" in t fo
 
 def dead_softmax(run: Run) -> Iterator[Seen]:
     o = run.outputs
-    rows, peaked, even = o.sampled("sums_to_one"), o.sampled("peaked"), o.sampled("even")
+    rows, peaked, even = o.samples.get("sums_to_one"), o.samples.get("peaked"), o.samples.get("even")
     if rows is None: return
     inner = torch.tensor([run.types.get(name) == "Softmax" for name in o.names], dtype=torch.bool)
     for i, name in enumerate(o.names):  # a softmax at the end gives answers, which may be confident or undecided

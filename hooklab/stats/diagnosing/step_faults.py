@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from .data_faults import learns_large_targets
-from .evidence import (
-    CLEARLY, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, Seen, in_digits, last_known, still_rises, without_nan)
+from hooklab.stats.diagnosing.evidence import (
+    CLEARLY, FALLS_BY_HALF, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, Seen, falls_well, in_digits, last_known,
+    still_rises, without_nan)
 from .faults import NOTHING_LEFT, WEAK, WILD, fault
-from .loss_faults import ENDS, FALLS_BY_HALF, falls_well, loss_does_not_fall
+from .loss_faults import ENDS, loss_does_not_fall
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #3c93d758
 GROWTH = 100  # of outputs over time; branches that begin at zero grew by 123, but stayed below 5
@@ -48,7 +49,7 @@ def rate_too_large(run: Run) -> Iterator[Seen]:
         return
     ratio = run.ratio
     large, n = ratio > RATIO_LARGE, int((ratio > RATIO_LARGE).sum())
-    starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.facts.get("optimizers", []))
+    starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.optimizers)
     at_the_start = starts_long and large[-(len(large)//3):].double().mean() <= 1 - MOSTLY
     if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
     if at_the_start and falls_well(run, FALLS_BY_HALF): return
@@ -88,7 +89,8 @@ def little_change(run: Run) -> Iterator[Seen]:
     "Are outputs the same at the end as at the beginning, up to the differences between batches?"
     o, third = run.outputs, len(run.steps)//3
     if not o.names or third*3 < SOON or not o.finite.all(): return
-    first, last = (torch.stack([t[:, rows] for t in (o.mean, o.std)]) for rows in (slice(third), slice(-third, None)))
+    both = torch.stack([o.mean, o.std])
+    first, last = both[..., :third], both[..., -third:]
     noise = ((first.var(-1) + last.var(-1))/third).sqrt()
     change = (last.mean(-1) - first.mean(-1)).abs()
     if not (change <= torch.maximum(STILL*o.size.mean(1), 3*noise)).all(): return
@@ -166,11 +168,10 @@ FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and mo
 def decay_too_strong(run: Run) -> Iterator[Seen]:
     "Does weight decay shrink the parameters within the run?"
     if run.updates is None: return
-    rates = run.logged("rate")
-    rates, length = rates[~rates.isnan()], without_nan(run.logged("gradient"))
+    rates, length = run.rates, without_nan(run.logged("gradient"))
     data = run.updates.values("data").double().cpu()
     if len(rates) < LASTS or data.shape[1] < LASTS: return
-    for o in run.facts.get("optimizers", []):
+    for o in run.optimizers:
         strong = {name: decay for name, decay in o["decay"].items() if decay}
         if not strong: continue
         decay, coupled = max(strong.values()), o["type"] not in ("AdamW", "SGD", "NAdamW")
@@ -182,16 +183,16 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
         if len(size) < 2: continue
         shrunk, whole = (size[-1]/size[0]).item(), (rates*taken).sum().item()
         fast = whole >= DECAYED and len(rates)/whole <= FAST_DECAY
-        share = decay*size[0]/length[0].clamp(min=1e-30) if len(length) else torch.tensor(0.)
+        times = decay*size[0]/length[0].clamp(min=1e-30) if len(length) else torch.tensor(0.)
         if shrunk > 1: continue  # something else moves them
-        if not (shrunk < .7 and (share > 1 if coupled else fast)) and not (fast and not coupled and whole > 5): continue
-        if coupled: what = f"Decay adds {in_digits(share)} times the length of the gradient to it"
+        if not (shrunk < .7 and (times > 1 if coupled else fast)) and not (fast and not coupled and whole > 5): continue
+        if coupled: what = f"Decay adds {in_digits(times)} times the length of the gradient to it"
         else: what = f"Decay takes {rates.max().item()*taken:.2g} of each parameter away in each step"
         yield Seen([], run.log_span(0), "likely" if shrunk < .9 else "possible",
                    f"{what}; their length goes from {in_digits(size[0])} to {in_digits(size[-1])}.")
 
 
-def of_each_step(run: Run, rows: list[int], share: float) -> float:
-    "What weight decay alone would move these parameters, as a share of how far a step moves them."
+def of_each_step(run: Run, rows: list[int], taken: float) -> float:
+    "How far weight decay alone would move these parameters, as a fraction of how far a step moves them."
     update, data = (run.updates.values(what).double().cpu()[rows] for what in ("update", "data"))
-    return (share*data/update)[update > 0].nanmedian().nan_to_num().item()
+    return (taken*data/update)[update > 0].nanmedian().nan_to_num().item()

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.diagnosing.fault_table import explains
+from hooklab.stats.diagnosing.diagnosis import explains
 from hooklab.stats.diagnosing.layer_faults import trend
 from hooklab.stats.measure.loop_watch import CLOSELY, Looks, of_several
 from hooklab.stats.measure.loss_kind import cross_entropy

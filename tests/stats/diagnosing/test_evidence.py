@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.stats.diagnosing import data_faults, diagnosis, fault_table, loop_faults, loss_faults, step_faults
-from hooklab.stats.diagnosing.evidence import Run
-from hooklab.stats.diagnosing.loss_faults import loss_course
+from hooklab.stats.diagnosing.evidence import Run, falls_well, loss_course
 
 
 class Fixed(nn.Module):
@@ -58,7 +57,7 @@ def test_outputs_that_are_alike_have_one_finding():
     assert run.once(data_faults.samples_alike) == []
     seen, = run.once(data_faults.input_unused)
     assert seen.layers == ["body.0"] and seen.sure == "certain"
-    assert not run.once(loss_faults.falls_well) and not run.once(data_faults.constant_inputs)
+    assert not run.once(falls_well) and not run.once(data_faults.constant_inputs)
 
 
 def test_how_the_loss_went():
