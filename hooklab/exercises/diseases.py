@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from random import Random
 
 from hooklab.exercises.twins import Training
-from hooklab.stats.diagnosing.finding_pages import ABOUT
+from hooklab.stats.diagnosing.fault_table import FAULTS
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #3e4cb95c
 NOT, SLOW, NEW = "It does not learn", "It learns too slowly", "It is worse on new data than it should be"
@@ -36,7 +36,7 @@ class Disease:
     @property
     def symptom(self) -> str:
         "What somebody notices who has no hooks."
-        return ABOUT[self.what].symptom if self.what in ABOUT else ""
+        return FAULTS[self.what].symptom if self.what in FAULTS else ""
 
 
 DISEASES: dict[str, Disease] = {}  # by id; filled as the rooms of the diseases are imported
@@ -82,7 +82,7 @@ def plainly(name: str) -> str:
 def names() -> dict[str, str]:
     "The id behind each name, plainly written."
     found = {plainly(alias): d.what for d in DISEASES.values() for alias in d.aliases}
-    return found | {plainly(what): what for what in [*ABOUT, *DISEASES]}
+    return found | {plainly(what): what for what in [*FAULTS, *DISEASES]}
 
 
 def named(name: str) -> str | None:

@@ -17,9 +17,10 @@ from torch.nn import functional as F
 
 from ...debug.comparing.losses import seeded
 from ...hooks.putting_back import putting_back
+from .checks import STEPS, Check, Known, NotLookedAt, Suspect, claims
 from .loss import FirstStep, classified
 from .training import in_optimizers
-from .trial import Check, NotLookedAt, Suspect, TestFlight, fresh_copy
+from .trial import TestFlight, fresh_copy
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #7e76ffb4
@@ -105,7 +106,19 @@ def _moved(kept: list[tuple[Tensor, Tensor]], steps: int) -> float:
     return max(shares, default=1.)
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #8ba05bbb
-def learns_by_heart(flight: TestFlight, raw: Any, seconds: float, step: FirstStep) -> Check:
+@claims("The loss falls when 16 samples are learned by heart.",
+        Known("learning rate too large", rank=230,
+              advice="Divide it by 10 until the loss of 16 samples falls."),
+        Known("learning rate too small", rank=240,
+              advice="Multiply it by 10 until the loss of 16 samples falls faster; small rates are right for "
+                     "fine-tuning."),
+        Known("cannot learn by heart", rank=250, lesson="05-stats",
+              symptom="The loss stays where it is, even on a few samples.",
+              look_first="what else was found; then dropout, weight decay and the narrowest layer",
+              advice="Fix what else was found first. Then leave out dropout, weight decay and augmentation, and look "
+                     "for a layer that loses the input or a bottleneck that is too narrow."),
+        price=STEPS)
+def learns_by_heart(flight: TestFlight) -> Check:
     "Does the loss of 16 samples fall?"
     if not flight.trained: raise NotLookedAt("no parameter is trained")
     if flight.optimizers and not in_optimizers(flight) & {id(p) for p in flight.trained.values()}:
@@ -113,7 +126,8 @@ def learns_by_heart(flight: TestFlight, raw: Any, seconds: float, step: FirstSte
     try: own = [fresh_copy(o) for o in flight.optimizers]
     except Exception as e: raise NotLookedAt(f"no second optimizer like yours could be made ({e})") from e
     def adam(lr): return [torch.optim.Adam(list(flight.trained.values()), lr)]
-    began, floor = time.monotonic(), floor_of(step)
+    raw, seconds = flight.batch.raw, flight.seconds
+    began, floor = time.monotonic(), floor_of(flight.first)
     first = taught(flight, raw, own or adam(1e-3), seconds, floor or 0)
     if abs(first.start) < 1e-6: raise NotLookedAt("the first loss is 0")
     if len(first.losses) < 20 and not first.learned and not first.blown_up:

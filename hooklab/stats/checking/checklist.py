@@ -15,72 +15,66 @@ from typing import Any
 from torch import nn
 from torch.utils.data import DataLoader
 
+from . import by_heart, data, loss, probes, training
 from .batch import TARGET_NAMES, batch_of, two_batches
-from .by_heart import learns_by_heart
-from .data import batch_norm_fine, inputs_fine, last_batch_size, targets_fine
-from .loss import activation_fits, first_step, loss_of_a_guess, sign_right
-from .probes import input_used, labels_used, mask_obeyed, samples_apart
+from .checks import CHECKS, FINDS, ONE_PASS, PASSES, STEPS, Check, EnteredCheck, Suspect
+from .data import last_batch_size
+from .loss import first_step
 from .result import Checklist, Preflight
-from .training import gradients_arrive, optimizer_has_all
 from .trial import (
-    Check, Suspect, TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, optimizers_in,
+    TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, optimizers_in,
     restored, where_the_model_is)
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #f9fb1dda
-def loss_finite(flight: TestFlight, loss: float) -> Check:
+def loss_finite(flight: TestFlight) -> Check:
     "What to say of a first loss that is not: which layer is the first to return such numbers?"
     odd = [name for name, ts in layer_outputs(flight, flight.batch.raw) if not all(t.isfinite().all() for t in ts)]
     where = f", and the first layer that returns such numbers is {odd[0]}" if odd else "; what layers return is finite"
-    yield Suspect("NaN or Inf", "certain", f"The first loss is {loss}{where}.", odd[:1])
+    yield Suspect("NaN or Inf", "certain", f"The first loss is {flight.first.loss}{where}.", odd[:1])
     return ""
 
 
-BY_HEART = "The loss falls when 16 samples are learned by heart."
+ROOMS = data, loss, training, probes, by_heart  # in the order of their checks
+KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
+PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 
 
-def check_all(flight: TestFlight, whole: list, small: list, last: int | None, overfit: bool,
-              seconds: float) -> Checklist:
+def checks_of(price: int) -> list[EnteredCheck]:
+    return [check for room in ROOMS for check in CHECKS
+            if check.look.__module__ == room.__name__ and check.price == price]
+
+
+def check_all(flight: TestFlight, overfit: bool) -> Checklist:
     "All checks, the cheap ones first."
     made = Checklist()
-    step = first_step(flight, flight.run(flight.batch.raw))
-    made.make("Inputs are finite, different from each other and of a usual size.", partial(inputs_fine, flight, whole))
-    made.make("Targets are finite, and not all the same.", partial(targets_fine, flight, whole))
-    made.make("Batches are large enough for batch norm.", partial(batch_norm_fine, flight, whole, last))
-    made.make("The optimizer has every trainable parameter, once, and no others.", partial(optimizer_has_all, flight))
-    claims = {
-        "The loss gets logits, probabilities or numbers, whichever it wants.": partial(activation_fits, flight, step),
-        "The loss falls when outputs come closer to targets.": partial(sign_right, flight, step),
-        "The first loss is about that of a guess.": partial(loss_of_a_guess, flight, step),
-        "Every trainable parameter gets a gradient.": partial(gradients_arrive, flight, small, step),
-        "The output depends on the input.": partial(input_used, flight),
-        "The loss depends on every sample's own label.": partial(labels_used, flight),
-        "No sample changes the output of another.": partial(samples_apart, flight),
-        "What a mask hides does not reach the output.": partial(mask_obeyed, flight)}
-    if overfit: claims[BY_HEART] = partial(learns_by_heart, flight, flight.batch.raw, seconds, step)
-    else: made.leave_out(BY_HEART, "overfit=False")
-    if not math.isfinite(step.loss):
+    flight.first = first_step(flight, flight.run(flight.batch.raw))
+    for check in checks_of(ONE_PASS): made.make(check.claim, partial(check.look, flight))
+    checks = checks_of(PASSES)
+    if overfit: checks += checks_of(STEPS)
+    else:
+        for check in checks_of(STEPS): made.leave_out(check.claim, "overfit=False")
+    if not math.isfinite(flight.first.loss):
         if "NaN or Inf" not in [f.what for f in made.findings]:
-            made.make("The first loss is finite.", partial(loss_finite, flight, step.loss))
-        made.leave_out("All that needs a loss or an output.", f"the first loss is {step.loss}")
+            made.make("The first loss is finite.", partial(loss_finite, flight))
+        made.leave_out("All that needs a loss or an output.", f"the first loss is {flight.first.loss}")
         return made
     check_quiet(flight)
-    for claim, check in claims.items(): made.make(claim, check)
+    for check in checks: made.make(check.claim, partial(check.look, flight))
     return made
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #65359c82
-def few_samples(flight: TestFlight, whole: list, n: int = 16) -> list:
-    "The batches with 16 samples, if the model takes that; an error in the user's code comes up here."
+def take_few_samples(flight: TestFlight, n: int = 16):
+    "Go on with 16 samples of each batch, if the model takes that; an error in the user's code comes up here."
     def of(raw): return batch_of(raw, flight.model.forward)
-    small = [of(b.taken(range(min(n, b.n)))) if b.n and b.n > n else b for b in whole]
-    if small != whole:
-        flight.batch = small[0]
-        try:
-            check_number(flight.run(small[0].raw).loss)
-            return small
-        except Exception: pass
-    flight.batch = whole[0]
-    check_number(flight.run(whole[0].raw).loss)
-    return whole
+    flight.small = [of(b.taken(range(min(n, b.n)))) if b.n and b.n > n else b for b in flight.whole]
+    if flight.small != flight.whole:
+        flight.batch = flight.small[0]
+        try: check_number(flight.run(flight.batch.raw).loss)
+        except Exception: flight.small = flight.whole
+    if flight.small == flight.whole:
+        flight.batch = flight.whole[0]
+        check_number(flight.run(flight.batch.raw).loss)
+    flight.other = flight.small[1] if len(flight.small) > 1 else None
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #9abfe607
 def preflight(
@@ -100,14 +94,14 @@ def preflight(
     optimizers = optimizers_in(optimizer)
     raws = [where_the_model_is(model, raw) for raw in two_batches(batch)]
     loader = getattr(batch, "train", batch)
-    last = last_batch_size(loader) if isinstance(loader, DataLoader) else None
+    last_size = last_batch_size(loader) if isinstance(loader, DataLoader) else None
     with restored(model, loss_fn, optimizers, raws):
         whole = [batch_of(raw, model.forward) for raw in raws]
         if call is None and loss_fn is not None and whole[0].given.target is None:
             raise TypeError(f"no part of the batch is called {', '.join(TARGET_NAMES)}; give (inputs, targets), or "
                             "call=lambda model, batch: … that returns the loss")
         flight = TestFlight(model, loss_fn, call, whole, optimizers)
-        small = few_samples(flight, whole)
-        flight.other = small[1] if len(small) > 1 else None
-        made = check_all(flight, whole, small, last, overfit, seconds)
+        flight.last_size, flight.seconds = last_size, seconds
+        take_few_samples(flight)
+        made = check_all(flight, overfit)
     return made.result(time.monotonic() - began)

@@ -16,8 +16,9 @@ from ...hooks.copies import HookWarning
 from ...hooks.hook import Hooks
 from ...hooks.select import first_few, leaves
 from ...hooks.tree import tensors
-from .batch import BatchPart, SampleBatch
-from .trial import Check, NotLookedAt, Suspect, TestFlight
+from .batch import BatchPart
+from .checks import ONE_PASS, Check, Known, NotLookedAt, Suspect, claims
+from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a5
@@ -35,9 +36,21 @@ def is_alike(p: BatchPart) -> bool:
     return p.dim is not None and p.tensor.size(p.dim) > 1 and bool((p.tensor == p.tensor.narrow(p.dim, 0, 1)).all())
 
 
-def inputs_fine(flight: TestFlight, batches: list[SampleBatch]) -> Check:
+@claims("Inputs are finite, different from each other and of a usual size.",
+        Known("NaN or Inf", rank=10,
+              advice="Look at the data first. If it is finite, put `find_nan(model)` around the loop: it names the "
+                     "layer."),
+        Known("constant inputs", rank=20,
+              advice="Look at what the dataset returns: an empty image, only padding, a scale that rounds to 0."),
+        Known("samples alike", rank=30,
+              advice="Look at `__getitem__` of the dataset: does it use its index?"),
+        Known("inputs not scaled", rank=40,
+              advice="Subtract the mean and divide by the deviation of the training set, column by column for a table;"
+                     " or begin the model with a normalization layer."),
+        price=ONE_PASS)
+def inputs_fine(flight: TestFlight) -> Check:
     "Are inputs finite, different from each other and of a usual size?"
-    parts = [data_parts(batch.inputs) for batch in batches]
+    parts = [data_parts(batch.inputs) for batch in flight.whole]
     if not parts[0]: raise NotLookedAt("no input is a tensor")
     for same in zip(*parts):
         name, ts = same[0].name, [p.tensor for p in same]
@@ -51,7 +64,7 @@ def inputs_fine(flight: TestFlight, batches: list[SampleBatch]) -> Check:
     yield from scaled(flight)
     return ""
 
-
+# %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a6
 def taken_first(flight: TestFlight) -> tuple[str, Tensor] | None:
     "The first layer with parameters, and the numbers it gets; None if that is normalization or gets no numbers."
     named, found = leaves(flight.model), []
@@ -81,10 +94,16 @@ def scaled(flight: TestFlight) -> Check:
                                          [name])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #5bfc27d2
-def targets_fine(flight: TestFlight, batches: list[SampleBatch]) -> Check:
+@claims("Targets are finite, and not all the same.",
+        Known("constant targets", rank=50, lesson="01-why-hooks",
+              symptom="The loss is close to zero within a few steps, whatever the input is.",
+              look_first="the targets of one batch",
+              advice="Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only."),
+        price=ONE_PASS)
+def targets_fine(flight: TestFlight) -> Check:
     "Are targets finite, and not all the same?"
-    if not batches[0].targets: raise NotLookedAt("no target was found in the batch")
-    for same in zip(*(batch.targets for batch in batches)):
+    if not flight.whole[0].targets: raise NotLookedAt("no target was found in the batch")
+    for same in zip(*(batch.targets for batch in flight.whole)):
         ts = [p.tensor for p in same]
         if any(t.is_floating_point() and not t.isfinite().all() for t in ts):
             yield Suspect("NaN or Inf", "certain", "Targets have numbers that are NaN or Inf.")
@@ -110,12 +129,16 @@ def last_batch_size(loader: Any) -> int | None:
     except TypeError: return None
 
 
-def batch_norm_fine(flight: TestFlight, batches: list[SampleBatch], last: int | None) -> Check:
+@claims("Batches are large enough for batch norm.",
+        Known("batch norm", rank=70,
+              advice="Larger batches, drop_last=True in the loader, or GroupNorm, which needs no batch."),
+        price=ONE_PASS)
+def batch_norm_fine(flight: TestFlight) -> Check:
     "Are batches large enough for batch norm in train mode?"
     named = {name: m for name, m in flight.model.named_modules() if isinstance(m, _BatchNorm)}
     training = [name for name, m in named.items() if (m, True) in flight.modes]
     if not training: return "there is none in train mode"
-    n, names = batches[0].n, training[:1]
+    n, names = flight.whole[0].n, training[:1]
     if n is not None and n <= 2:
         counts = []
         def note(m, inputs, output): counts.append(inputs[0].numel()//max(inputs[0].size(1), 1))
@@ -125,7 +148,7 @@ def batch_norm_fine(flight: TestFlight, batches: list[SampleBatch], last: int | 
         yield Suspect("batch norm", "likely" if fewest <= 4 else "possible",
                       f"Batch norm in {first_few(training, 3)} takes its statistics from {n} samples, "
                       f"{fewest} numbers for a unit where they are fewest.", names)
-    elif last == 1:
+    elif flight.last_size == 1:
         yield Suspect("batch norm", "possible", "The last batch of an epoch has one sample: batch norm in train mode "
                       f"({first_few(training, 3)}) has nothing to compare it with, and may raise an error.", names)
     return ""

@@ -17,7 +17,8 @@ from torch.autograd.graph import GradientEdge
 from torch.nn import functional as F
 
 from ...hooks.tree import tensors
-from .trial import Check, Flown, NotLookedAt, Suspect, TestFlight
+from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .trial import Flown, TestFlight
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #0b21f95c
@@ -119,11 +120,16 @@ WANTED = {"cross-entropy": "cross-entropy wants logits, and applies softmax itse
 RANGE = {"ReLU": (0., math.inf), "sigmoid": (0., 1.), "tanh": (-1., 1.), "softmax": (0., 1.)}
 
 
-def activation_fits(flight: TestFlight, step: FirstStep) -> Check:
+@claims("The loss gets logits, probabilities or numbers, whichever it wants.",
+        Known("activation before the loss", rank=200,
+              advice="Return what the last linear layer returns, or use the loss that goes with the activation: "
+                     "NLLLoss with log_softmax, BCELoss with sigmoid."),
+        price=PASSES)
+def activation_fits(flight: TestFlight) -> Check:
     "Does the loss get logits, probabilities or numbers, whichever it wants?"
-    if not step.criteria: raise NotLookedAt("the loss is of a kind that preflight does not know")
-    known = {c.kind for c in step.criteria}
-    for c in step.criteria:
+    if not flight.first.criteria: raise NotLookedAt("the loss is of a kind that preflight does not know")
+    known = {c.kind for c in flight.first.criteria}
+    for c in flight.first.criteria:
         if c.kind == "log softmax" and "cross-entropy" in known: continue  # label smoothing uses it twice
         if c.kind in WANTED and c.activation in RANGE:
             certain = c.activation == ("sigmoid" if c.kind == "bce with logits" else "softmax")
@@ -141,9 +147,13 @@ def activation_fits(flight: TestFlight, step: FirstStep) -> Check:
     return ""
 
 
-def sign_right(flight: TestFlight, step: FirstStep) -> Check:
+@claims("The loss falls when outputs come closer to targets.",
+        Known("wrong sign", rank=210,
+              advice="Look for a minus before the loss, or for a score that should rise in place of a loss."),
+        price=PASSES)
+def sign_right(flight: TestFlight) -> Check:
     "Does the loss fall when outputs come closer to targets?"
-    known = [c for c in step.criteria if c.target is not None]
+    known = [c for c in flight.first.criteria if c.target is not None]
     if not known: raise NotLookedAt("the loss is of a kind that preflight does not know")
     if any(c.sign < 0 for c in known):
         yield Suspect("wrong sign", "likely" if len(known) == 1 else "possible",
@@ -161,9 +171,18 @@ def classified(c: Criterion) -> tuple[float, float] | None:
     return (yes_or_no(c.prediction, c.target).item(), math.log(2)) if yes_or_no else None
 
 
-def loss_of_a_guess(flight: TestFlight, step: FirstStep) -> Check:
+@claims("The first loss is about that of a guess.",
+        Known("first loss too high", rank=220, lesson="07-init",
+              symptom="The first loss is many times that of a guess, and the first steps only undo it.",
+              look_first="the size of the last layer's weights, and of the inputs",
+              advice="Begin with smaller weights in the last layer, and scale embeddings that are used as output "
+                     "weights too. Look at the scale of the inputs."),
+        Known("targets not scaled", rank=60,
+              advice="Subtract the mean of the targets and divide by their deviation; undo it after predicting."),
+        price=PASSES)
+def loss_of_a_guess(flight: TestFlight) -> Check:
     "Is the first loss about that of a model that knows nothing?"
-    known = [c for c in step.criteria if c.target is not None]
+    known = [c for c in flight.first.criteria if c.target is not None]
     if not known: raise NotLookedAt("what a guess loses is known for cross-entropy and distances only")
     told = []
     for c in known:

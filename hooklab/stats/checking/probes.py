@@ -18,8 +18,9 @@ from ...hooks.select import first_few
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
     BatchPart, SampleBatch, given_by, looks_like_mask, masked_by, other_sample, swapped, with_sample)
+from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .trial import (
-    Check, Flown, NotLookedAt, Suspect, TestFlight, base_of, differs, first_layer_where, layer_outputs, roused, same)
+    Flown, TestFlight, base_of, differs, first_layer_where, layer_outputs, roused, same)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6738
 def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
@@ -27,6 +28,10 @@ def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
     return flight.other.parts[part.number].tensor if flight.other else None
 
 
+@claims("The output depends on the input.",
+        Known("input unused", rank=90,
+              advice="Read `forward` from there on: a result that is overwritten, a wrong variable, dead units."),
+        price=PASSES)
 def input_used(flight: TestFlight) -> Check:
     "Does the output depend on the input, and on each of its parts?"
     batch, base = flight.batch, base_of(flight)
@@ -102,6 +107,17 @@ def other_label(t: Tensor, dim: int, i: int, n_classes: int) -> Tensor:
     return (own + 1) % max(n_classes, 2)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #0ec349d0
+@claims("The loss depends on every sample's own label.",
+        Known("labels not used", rank=100, lesson="01-why-hooks",
+              symptom="The loss falls, and the model is no better than before.",
+              look_first="what the loss does with the target",
+              advice="Look at what the loss does with the target: a slice of it, a wrong variable, a weight of zero. "
+                     "If the loss is meant to do without labels, this is no fault."),
+        Known("labels broadcast", rank=110, lesson="01-why-hooks",
+              symptom="A regression falls to the error of the mean and no further; torch warns about two sizes.",
+              look_first="the shapes of output and target",
+              advice="Give output and target the same shape: `output.squeeze(1)`, or `target[:, None]`."),
+        price=PASSES)
 def labels_used(flight: TestFlight) -> Check:
     "Does the loss depend on the label of every sample, and on which sample has it?"
     batch, computed_inside = flight.batch, flight.call is not None or flight.loss_fn is None
@@ -203,6 +219,13 @@ def time_may_be_first(flight: TestFlight, base: Flown) -> bool:
     return not any(leaks(flight, turned, base))
 
 
+@claims("No sample changes the output of another.",
+        Known("samples leak", rank=120, lesson="04-capture",
+              symptom="The loss looks better than it should, and single samples get other answers than batches.",
+              look_first="the layer that is named: its dimensions",
+              advice="Look there for batch_first=True, for a view or reshape where transpose or permute is meant, and "
+                     "for the dim= of softmax, mean or cat. If samples shall see each other, this is no fault."),
+        price=PASSES)
 def samples_apart(flight: TestFlight) -> Check:
     "Does a sample change the outputs of others?"
     batch = flight.batch
@@ -241,6 +264,13 @@ def other_numbers(t: Tensor) -> Tensor:
     return known[(torch.searchsorted(known, t) + 1) % len(known)]
 
 
+@claims("What a mask hides does not reach the output.",
+        Known("mask ignored", rank=130, lesson="14-patching",
+              symptom="Answers depend on how far a batch is padded.",
+              look_first="where the mask goes in `forward`",
+              advice="Pass the mask on to attention or pooling, and check which value hides: True hides in torch's "
+                     "key_padding_mask, and 1 shows in Hugging Face's attention_mask."),
+        price=PASSES)
 def mask_obeyed(flight: TestFlight) -> Check:
     "Does what a mask hides reach the output?"
     masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]

@@ -13,49 +13,9 @@ from typing import NamedTuple
 from ...drawing import for_xml
 from ...hooks.names import in_lines
 from ...hooks.select import first_few
-from .trial import Check, NotLookedAt, Suspect
+from .checks import FINDS, Check, NotLookedAt, Suspect
 from ..diagnosing.evidence import in_digits
 from ..diagnosing.findings import SURE, Finding, more_as_html
-
-# %% ../../../nbs/lib/stats/checking/result.ipynb #44d4de8a
-PREFLIGHT_ADVICE = {
-    "NaN or Inf": "Look at the data first. If it is finite, put `find_nan(model)` around the loop: it names the layer.",
-    "constant inputs": "Look at what the dataset returns: an empty image, only padding, a scale that rounds to 0.",
-    "samples alike": "Look at `__getitem__` of the dataset: does it use its index?",
-    "inputs not scaled": "Subtract the mean and divide by the deviation of the training set, column by column for a "
-        "table; or begin the model with a normalization layer.",
-    "constant targets": "Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only.",
-    "targets not scaled": "Subtract the mean of the targets and divide by their deviation; undo it after predicting.",
-    "batch norm": "Larger batches, drop_last=True in the loader, or GroupNorm, which needs no batch.",
-    "dead units": "Look at the biases and the initialization of the layer before; LeakyReLU keeps a gradient.",
-    "input unused": "Read `forward` from there on: a result that is overwritten, a wrong variable, dead units.",
-    "labels not used": "Look at what the loss does with the target: a slice of it, a wrong variable, a weight of zero. "
-        "If the loss is meant to do without labels, this is no fault.",
-    "labels broadcast": "Give output and target the same shape: `output.squeeze(1)`, or `target[:, None]`.",
-    "samples leak": "Look there for batch_first=True, for a view or reshape where transpose or permute is meant, and "
-        "for the dim= of softmax, mean or cat. If samples shall see each other, this is no fault.",
-    "mask ignored": "Pass the mask on to attention or pooling, and check which value hides: True hides in torch's "
-        "key_padding_mask, and 1 shows in Hugging Face's attention_mask.",
-    "frozen part": "Right for a backbone, an adapter or a teacher. If not, look for requires_grad_(False), "
-        "`Embedding.from_pretrained` and no_grad.",
-    "never ran": "Look at `forward`: is the layer called there? Remove it, or call it.",
-    "not trained": "Look for detach, no_grad, `.data`, `.item()`, numpy, argmax, or a result that is not used.",
-    "not in the optimizer": "Make the optimizer from model.parameters(), after all layers are there. What shall not be "
-        "trained needs requires_grad_(False).",
-    "other parameters in the optimizer": "Make the optimizer from this model, after copying it, replacing its layers "
-        "or wrapping it.",
-    "twice in the optimizers": "Give each parameter to one optimizer only.",
-    "activation before the loss": "Return what the last linear layer returns, or use the loss that goes with the "
-        "activation: NLLLoss with log_softmax, BCELoss with sigmoid.",
-    "wrong sign": "Look for a minus before the loss, or for a score that should rise in place of a loss.",
-    "first loss too high": "Begin with smaller weights in the last layer, and scale embeddings that are used as output "
-        "weights too. Look at the scale of the inputs.",
-    "learning rate too large": "Divide it by 10 until the loss of 16 samples falls.",
-    "learning rate too small": "Multiply it by 10 until the loss of 16 samples falls faster; small rates are right for "
-        "fine-tuning.",
-    "cannot learn by heart": "Fix what else was found first. Then leave out dropout, weight decay and augmentation, "
-        "and look for a layer that loses the input or a bottleneck that is too narrow.",
-}
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #a55978b8
 class Checked(NamedTuple):
@@ -142,13 +102,12 @@ class Checklist:
             self.checks.append(Checked(claim, state, said or ""))
         for s in found:
             self.findings.append(Finding(what=s.what, layers=s.layers, steps=(0, 0), sure=s.sure, evidence=s.evidence,
-                                         advice=PREFLIGHT_ADVICE[s.what]))
+                                         advice=FINDS[s.what].advice))
 
     def leave_out(self, claim: str, why: str): self.checks.append(Checked(claim, "not looked at", why))
 
     def result(self, seconds: float) -> Preflight:
-        order = {what: i for i, what in enumerate(PREFLIGHT_ADVICE)}
-        self.findings.sort(key=lambda f: (SURE.index(f.sure), order[f.what]))
+        self.findings.sort(key=lambda f: (SURE.index(f.sure), FINDS[f.what].rank))
         return Preflight(self.findings, self.checks, seconds)
 
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from ...hooks.select import first_few, leaves, unwrap
 from .batch import SampleBatch
-from .loss import FirstStep
-from .trial import Check, NotLookedAt, Suspect, TestFlight, layer_outputs, roused
+from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .trial import TestFlight, layer_outputs, roused
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761528
 def reached(flight: TestFlight, batches: list[SampleBatch], of_output: bool = False) -> dict[str, bool | None]:
@@ -45,8 +45,19 @@ def owners(flight: TestFlight, names: list[str]) -> list[str]:
         found = list(dict.fromkeys(name.rpartition(".")[0] if name.count(".") == deepest else name for name in found))
     return found
 
-
-def gradients_arrive(flight: TestFlight, batches: list[SampleBatch], step: FirstStep) -> Check:
+# %% ../../../nbs/lib/stats/checking/training.ipynb #0b761529
+@claims("Every trainable parameter gets a gradient.",
+        Known("dead units", rank=80,
+              advice="Look at the biases and the initialization of the layer before; LeakyReLU keeps a gradient."),
+        Known("frozen part", rank=140,
+              advice="Right for a backbone, an adapter or a teacher. If not, look for requires_grad_(False), "
+                     "`Embedding.from_pretrained` and no_grad."),
+        Known("never ran", rank=150,
+              advice="Look at `forward`: is the layer called there? Remove it, or call it."),
+        Known("not trained", rank=160,
+              advice="Look for detach, no_grad, `.data`, `.item()`, numpy, argmax, or a result that is not used."),
+        price=PASSES)
+def gradients_arrive(flight: TestFlight) -> Check:
     "Does every trainable parameter get a gradient?"
     if not flight.trained:
         yield Suspect("frozen part", "certain", "No parameter of the model has requires_grad=True: nothing is trained.")
@@ -54,17 +65,17 @@ def gradients_arrive(flight: TestFlight, batches: list[SampleBatch], step: First
     frozen = [name for name in flight.parameters if name not in flight.trained]
     if frozen: yield Suspect("frozen part", "note", f"{len(frozen)} of {len(flight.parameters)} parameters are frozen.",
                              owners(flight, frozen))
-    if not step.flown.loss.requires_grad:
+    if not flight.first.flown.loss.requires_grad:
         yield Suspect("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
         return ""
-    if step.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
-    found = reached(flight, batches)
+    if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
+    found = reached(flight, flight.small)
     missing = [name for name, arrived in found.items() if arrived is False]
     if flight.optimizers: missing = [n for n in missing if id(flight.trained[n]) in in_optimizers(flight)]
     if missing: yield from not_reached(flight, missing)
     zero = [name for name, arrived in found.items() if arrived is None and not _has_trained_sibling(name, found)]
     if zero:
-        with roused(flight): again = reached(flight, batches)
+        with roused(flight): again = reached(flight, flight.small)
         zero = [name for name in zero if again[name] is None]
     if zero: yield from only_zeros(flight, zero)
     return ""
@@ -119,6 +130,17 @@ def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
                         owners(flight, zero))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0ba57857
+@claims("The optimizer has every trainable parameter, once, and no others.",
+        Known("not in the optimizer", rank=170,
+              advice="Make the optimizer from model.parameters(), after all layers are there. What shall not be "
+                     "trained needs requires_grad_(False)."),
+        Known("other parameters in the optimizer", rank=180,
+              advice="Make the optimizer from this model, after copying it, replacing its layers or wrapping it."),
+        Known("twice in the optimizers", rank=190, lesson="09-update-ratio",
+              symptom="Some parameters make steps that are twice as long as the others'.",
+              look_first="the parameters that each optimizer was given",
+              advice="Give each parameter to one optimizer only."),
+        price=ONE_PASS)
 def optimizer_has_all(flight: TestFlight) -> Check:
     "Does the optimizer have every trainable parameter, once, and no others?"
     if not flight.optimizers: raise NotLookedAt("no optimizer was given")

@@ -27,20 +27,7 @@ from ...hooks.select import is_scripted, leaves, not_a_model, refuse_opaque, unw
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
 from .batch import SampleBatch, given_by
-
-# %% ../../../nbs/lib/stats/checking/trial.ipynb #cb9cf5be
-class Suspect(NamedTuple):
-    "What a check has found."
-    what: str # Its id
-    sure: str # `certain`, `likely`, `possible` or `note`
-    evidence: str
-    layers: list[str] = []
-
-
-class NotLookedAt(Exception): "Why a check could not be made."
-
-
-Check = Iterator[Suspect] # It yields what it finds; what it returns is told if it finds nothing
+from .checks import NotLookedAt
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5995
 def check_loss(loss_fn: Any, call: Any):
@@ -88,6 +75,10 @@ class TestFlight:
     def __init__(self, model: nn.Module, loss_fn: Any, call: Any, batches: list[SampleBatch], optimizers: list):
         self.model, self.loss_fn, self.call, self.optimizers = model, loss_fn, call, optimizers
         self.batch, self.other = batches[0], batches[-1] if len(batches) > 1 else None
+        self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
+        self.last_size: int | None = None # how many samples the last batch of an epoch has
+        self.seconds = 3. # how long learning by heart may take
+        self.first: Any = None # the `FirstStep`
         if not model.training: model.train()
         self.modes = [(m, m.training) for m in model.modules() if hasattr(m, "training")]  # frozen code has none
         self.parameters = dict(unwrap(model).named_parameters())

@@ -1,15 +1,15 @@
 """Says what is wrong with a recorded run: evidence, faults, findings, causes first.
 
-    diagnosis         what the statistics say, how sure that is, what usually helps
-    findings          what a diagnosis returns: findings, causes before consequences
-    finding_pages     how each finding shows, and the page that tells more
-    fault_table       every fault, with the function that looks for it and the advice
-    evidence          the numbers that a diagnosis looks at, and its limits
-    layer_faults      faults of single layers
-    run_faults        faults of the whole run
-    loop_faults       mistakes of the loop, and of what the optimizer has
-    data_faults       faults of the inputs, and samples that come out alike
-    loss_faults       the course of the loss, the wrong sign, an activation too many, a loss that stands still
-    attention_faults  heads that look everywhere alike or at one key, logits that explode
-    sarif             a diagnosis as code scanning and other programs read it
+    diagnosis             diagnose: what the statistics say, how sure that is, what follows from what
+    findings              what a diagnosis returns: findings, causes before consequences
+    fault_table           every fault, causes first, and the page about each
+    faults                how a fault is entered, with all that is known about it
+    evidence              the numbers that a diagnosis looks at, its limits, and the course of the loss
+    data_faults           inputs and targets that are not scaled or all the same, samples that come out alike
+    loop_faults           mistakes of the loop, what the optimizer has, what takes no part
+    loss_faults           the wrong sign, an activation too many, a loss that stays or rises, NaN and Inf
+    layer_faults          layers that leave nothing, numbers that shrink or grow with depth
+    special_layer_faults  dropout, batch norm, attention
+    step_faults           steps that are too long or too short, and what else moves the parameters
+    sarif                 a diagnosis as code scanning and other programs read it
 """

@@ -9,53 +9,83 @@ __all__ = ['diagnose']
 from dataclasses import replace
 
 from ...hooks.names import printable
-from .attention_faults import dead_heads
-from .data_faults import any_attention
 from .evidence import LASTS, SOON, Run
-from .fault_table import FAULTS, LOOP_FAULTS, NOTHING, advice_on
-from .findings import Diagnosis, Finding, id_of_cause, roots_first
+from .fault_table import FAULTS, usual_advice
+from .findings import SURE, Diagnosis, Finding
+from .special_layer_faults import any_attention, dead_heads
 from ..records.attention_history import AttentionHistory
 from ..records.recorded import Recorded
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #c84ac1cb
 def not_judged(run: Run) -> list[str]:
     "What was not recorded, and how to record it."
+    stats, missing = run.stats, []
+    if stats.process is not None and not stats.combined:
+        cut = any(history.cut for history in stats.histories.values())
+        what = "and parts of layers or parameters are not judged" if cut else "with its part of each batch"
+        missing.append(f"the whole run: this is {stats.whence}, {what}. What all have is judged after "
+                       "stats.combine(), which all call")
+    if "activations" not in run.recorded: missing.append("outputs; record them with is_forward=True")
+    if "gradients" not in run.recorded: missing.append("gradients; record them with ActivationStats(grads=True)")
+    if run.moves_unseen:
+        missing.append("the size of steps: parameters move, and not in a step of the optimizer that on() was given; "
+                       "give it the one whose step() is called")
+    elif run.updates is None: missing.append("the size of steps; record it with on(model, optimizer=optimizer)")
+    if run.outputs.hist is None and "n_samples" not in run.outputs.numbers:
+        missing.append("saturation, samples and units; record them with ActivationStats.for_diagnosis()")
+    if run.facts.get("attention_hidden", False) and any_attention(run):
+        missing.append("what heads of attention do, because compiled code hides it; AttentionStats sees it where the "
+                       "model runs uncompiled")
     n = len(run.steps)
-    cut = sum(len(history.cut) for history in run.stats.histories.values())
-    what = "and parts of layers or parameters are not judged" if cut else "with its part of each batch"
-    missing = {
-        f"the whole run: this is {run.stats.whence}, {what}. What all have is judged after stats.combine(), which all "
-        "call": run.stats.process is not None and not run.stats.combined,
-        "outputs; record them with is_forward=True": "activations" not in run.recorded,
-        "gradients; record them with ActivationStats(grads=True)": "gradients" not in run.recorded,
-        "the size of steps: parameters move, and not in a step of the optimizer that on() was given; give it the one "
-        "whose step() is called": run.moves_unseen,
-        "the size of steps; record it with on(model, optimizer=optimizer)":
-            run.updates is None and not run.moves_unseen,
-        "saturation, samples and units; record them with ActivationStats.for_diagnosis()":
-            run.outputs.hist is None and run.outputs.sampled("n_samples") is None,
-        "what heads of attention do, because compiled code hides it; AttentionStats sees it where the model runs "
-        "uncompiled": run.facts.get("attention_hidden", False) and any_attention(run),
-        f"what takes time to show; there are {n} recorded steps, and {SOON} tell more": n < LASTS}
-    return [text for text, is_missing in missing.items() if is_missing]
+    if n < LASTS: missing.append(f"what takes time to show; there are {n} recorded steps, and {SOON} tell more")
+    return missing
+
+# %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #f00c6d8a
+def explains(cause: Finding, effect: Finding) -> bool:
+    "Can one finding be the reason for another?"
+    why, what = FAULTS[cause.what], FAULTS[effect.what]
+    if not why.causes(what) or "note" in (cause.sure, effect.sure): return False
+    if cause.sure == "possible" and effect.sure == "certain": return False
+    begins, begun = cause.steps[0], effect.steps[0]
+    if why.by_steps and what.at_once and begun == 0: return False  # it was so before any step
+    if begins != begun or not what.causes(why): return begins <= begun
+    return order(cause) < order(effect)  # each could bring about the other
+
+
+def order(finding: Finding) -> tuple[int, int]: return SURE.index(finding.sure), FAULTS[finding.what].rank
+
+
+def id_of_cause(finding: Finding, findings: list[Finding]) -> str: # Its id, empty if there is none
+    "The first finding that explains this one."
+    causes = [other for other in findings if other.what != finding.what and explains(other, finding)]
+    return min(causes, key=lambda other: (other.steps[0], FAULTS[other.what].rank)).what if causes else ""
+
+
+def roots_first(findings: list[Finding]) -> list[Finding]:
+    "Causes first, the most certain of them first; then what follows from them; notes last."
+    return sorted(findings, key=lambda finding: (finding.sure == "note", finding.follows != "", *order(finding)))
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #0960f40f
-WITHOUT_ROWS = ("eval mode",)  # what the loop alone tells, where no layer was measured
-
-
-def found_in(run: Run, faults: dict) -> list[Finding]: # Causes first
-    "What is found of these faults."
-    found = [Finding(what, *seen[:4], advice_on(what, run, seen))
-             for what, (look, _) in faults.items() for seen in run.once(look)]
+def found_in(run: Run, without_layers: bool = False) -> list[Finding]: # Causes first
+    "What is found in a run; or only what shows even where no layer was measured."
+    found, hidden = [], set()
+    for fault in FAULTS.values():  # causes first, so that what they hide is not looked for
+        if fault.what in hidden or without_layers > fault.without_layers: continue
+        for seen in run.once(fault.look):
+            hidden.update(fault.hides)
+            found.append(Finding(fault.what, *seen[:4], seen.advice or usual_advice(fault.what, run)))
     return roots_first([replace(f, follows=id_of_cause(f, found)) for f in found])
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #ab047734
+def nothing_to_read(why: str) -> Finding:
+    return Finding("nothing recorded", [], (0, -1), "certain", why, usual_advice("nothing recorded"))
+
+
 def about_heads(history: AttentionHistory) -> Diagnosis:
     "What the numbers of heads alone show."
-    advice = FAULTS["dead attention"][1]
+    advice = usual_advice("dead attention")
     found = [Finding("dead attention", *seen[:4], advice) for seen in dead_heads(history)]
-    nothing = Finding("nothing recorded", [], (0, -1), "certain", "no attention was called in train mode.", NOTHING)
-    if not history.names: found = [nothing]
+    if not history.names: found = [nothing_to_read("no attention was called in train mode.")]
     return Diagnosis(found, len(history), len(history.names), [])
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #98c5211d
@@ -69,10 +99,9 @@ def diagnose(
         hint = f"diagnose({kind.lower()}.activation_stats)" if hasattr(stats, "activation_stats") else "diagnose(s)"
         raise TypeError(printable(f"diagnose reads what an ActivationStats has recorded, and got a {kind}; record a "
                                   f"run, with ActivationStats().on(model) as s: …, and then write {hint}"))
-    if why := stats._why_nothing_to_read():
-        nothing = Finding("nothing recorded", [], (0, -1), "certain", why, NOTHING)
-        found = [] if stats.history.is_meta else found_in(Run(stats), LOOP_FAULTS)
-        found = [f for f in found if f.what in WITHOUT_ROWS]
-        return Diagnosis(found or [nothing], 0, len(stats.names), [])
+    why = stats._why_nothing_to_read()
+    if why:
+        found = [] if stats.history.is_meta else found_in(Run(stats), without_layers=True)
+        return Diagnosis(found or [nothing_to_read(why)], 0, len(stats.names), [])
     run = Run(stats)
-    return Diagnosis(found_in(run, FAULTS), len(run.steps), len(run.outputs.names or run.grads.names), not_judged(run))
+    return Diagnosis(found_in(run), len(run.steps), len(run.outputs.names or run.grads.names), not_judged(run))

@@ -6,15 +6,15 @@
 __all__ = ['Finding', 'Diagnosis']
 
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #45febe8c
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any, TypeVar
+from typing import Any
 
 from hooklab.drawing import for_xml
 from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.finding_pages import address_of
+from hooklab.stats.diagnosing.fault_table import address_of
 
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #8a08c30d
 @dataclass(frozen=True)
@@ -62,6 +62,9 @@ class Finding:
         return f"{in_lines([head, f'  {self.evidence}'])}\n{self.more}"
 
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #bdee7927
+SURE = ("certain", "likely", "possible", "note")  # from the most certain to what may be meant
+
+
 def counted(n: int, noun: str) -> str: return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
@@ -79,18 +82,15 @@ def more_as_html(finding: Finding) -> str:
     return f"{helps}<br><i>More:</i> " + (f'<a href="{page}">{page}</a>' if "://" in page else f"<code>{page}</code>")
 
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #15401206
+@dataclass(eq=False, repr=False)
 class Diagnosis:
     """What `diagnose` has found. It is false if that is nothing but notes, and `"dead units" in diagnosis` asks for
     one fault. Iterating gives all findings: causes first, then what follows from them, then notes.
     A run of which nothing was recorded is not a healthy run: it has the finding `nothing recorded`."""
-    def __init__(
-        self,
-        findings: list[Finding], # Causes first
-        n_steps: int, # How many rows were looked at
-        n_layers: int, # Of how many layers
-        unknown: list[str], # What could not be judged, and what to record so that it can
-    ):
-        self.findings, self.n_steps, self.n_layers, self.unknown = findings, n_steps, n_layers, unknown
+    findings: list[Finding] # Causes first
+    n_steps: int # How many rows were looked at
+    n_layers: int # Of how many layers
+    unknown: list[str] # What could not be judged, and what to record so that it can
 
     @property
     def first(self) -> Finding | None:
@@ -128,86 +128,3 @@ class Diagnosis:
         rows = "".join(map(as_html, self))
         notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in self.unknown]
         return for_xml(f"<p><b>{escape(self.title)}</b></p>{f'<ul>{rows}</ul>' if rows else ''}{''.join(notes)}")
-
-# %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #88e60f6f
-WEAK = ("not trained", "learning rate too small", "loss does not fall")  # nothing moves
-WILD = ("outputs blow up", "activations explode", "gradients explode", "learning rate too large", "NaN or Inf",
-        "skipped steps", "float16 limit", "loss rises", "loss does not fall", "saturated", "dead units",
-        "dead attention")
-NOTHING_LEFT = (  # nothing comes through
-    "constant output", "samples alike", "units alike", "input unused", "activations vanish", "gradients vanish",
-    "not trained", "loss does not fall", "learning rate too small")
-FOLLOWS = {
-    "constant inputs": (*NOTHING_LEFT, "dead units", "batch norm", "loss rises", "saturated"),
-    "inputs not scaled": (*WILD, *NOTHING_LEFT),
-    "eval mode": ("never ran", "batch norm", *WEAK),
-    "step before backward": WEAK,
-    "not in the optimizer": WEAK,
-    "other parameters in the optimizer": ("not in the optimizer", *WEAK),
-    "frozen part": ("loss does not fall", "dead attention"),
-    "wrong sign": (*WILD, *NOTHING_LEFT, "weight decay too strong"),
-    "no zero_grad": (*WILD, *NOTHING_LEFT),
-    "activation before the loss": (*NOTHING_LEFT, "dead units", "gradients explode", "loss rises", "saturated"),
-    "targets not scaled": (*WILD, *NOTHING_LEFT),
-    "dropout too strong": (*WILD, *NOTHING_LEFT),
-    "batch norm": (*WILD, *NOTHING_LEFT),
-    "scheduler each batch": WEAK,
-    "clipping too tight": WEAK,
-    "weight decay too strong": (*NOTHING_LEFT, "learning rate too large", "dead units", "loss rises"),
-    "saturated": (*NOTHING_LEFT, "dead attention"),
-    "activations explode": (*WILD, *NOTHING_LEFT),
-    "units alike": NOTHING_LEFT,
-    "dead attention": ("loss does not fall",),
-    "dead units": NOTHING_LEFT,
-    "activations vanish": NOTHING_LEFT,
-    "constant output": NOTHING_LEFT,
-    "learning rate too large": (*WILD, *NOTHING_LEFT),
-    "gradients explode": WILD,
-    "outputs blow up": (*WILD, *NOTHING_LEFT),
-    "float16 limit": ("skipped steps", "NaN or Inf"),
-    "gradients vanish": (*WEAK, "samples alike", "input unused"),
-    "samples alike": (*WEAK, "input unused", "gradients vanish", "activations vanish"),
-    "input unused": (*WEAK, "samples alike", "gradients vanish", "activations vanish"),
-    "NaN or Inf": ("skipped steps", "learning rate too large", "loss rises", "dead units", *NOTHING_LEFT),
-    "skipped steps": WEAK,
-    "not trained": ("loss does not fall", "learning rate too small", "gradients vanish"),
-    "learning rate too small": ("loss does not fall", "not trained"),
-}
-RANK = {what: i for i, what in enumerate(FOLLOWS)}
-SURE = ("certain", "likely", "possible", "note")
-
-# %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #f00c6d8a
-T = TypeVar("T")
-
-
-def rank(what: str) -> int: return RANK.get(what, len(RANK))
-
-
-BY_STEPS = ("learning rate too large", "no zero_grad", "wrong sign", "weight decay too strong", "outputs blow up")
-AT_ONE_STEP = ("dead units", "constant output", "saturated", "units alike", "samples alike", "input unused",
-               "activations explode", "activations vanish", "gradients explode", "gradients vanish", "dead attention")
-
-
-def explains(cause, effect) -> bool:
-    "Can one finding be the reason for another?"
-    if effect.what not in FOLLOWS.get(cause.what, ()) or "note" in (cause.sure, effect.sure): return False
-    if cause.sure == "possible" and effect.sure == "certain": return False
-    begins, begun = cause.steps[0], effect.steps[0]
-    if cause.what in BY_STEPS and effect.what in AT_ONE_STEP and begun == 0: return False  # it was so before any step
-    if begins != begun or cause.what not in FOLLOWS.get(effect.what, ()): return begins <= begun
-    return order(cause) < order(effect)  # each could bring about the other
-
-
-def order(finding) -> tuple[int, int]: return SURE.index(finding.sure), rank(finding.what)
-
-
-def id_of_cause(finding: T, findings: Iterable[T]) -> str: # Its id, empty if there is none
-    "The first finding that explains this one."
-    causes = [other for other in findings if other.what != finding.what and explains(other, finding)]
-    return min(causes, key=lambda other: (other.steps[0], rank(other.what))).what if causes else ""
-
-
-def roots_first(findings: list[T]) -> list[T]:
-    "Causes first, the most certain of them first; then what follows from them; notes last."
-    def place(f): return f.sure == "note", f.follows != "", SURE.index(f.sure), rank(f.what)
-    return sorted(findings, key=place)

@@ -13,8 +13,7 @@ from urllib.parse import quote
 from hooklab import __version__
 from hooklab.hooks.names import printable
 from hooklab.stats.diagnosing.diagnosis import diagnose
-from hooklab.stats.diagnosing.fault_table import usual_advice
-from hooklab.stats.diagnosing.finding_pages import ABOUT, page_of
+from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES, page_of, usual_advice
 from hooklab.stats.diagnosing.findings import Diagnosis, Finding
 from hooklab.stats.records.recorded import read_records
 
@@ -25,7 +24,7 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema
 
 def rule_of(what: str, site: str) -> dict[str, Any]:
     "What a finding means, whether it was found or not."
-    rule = {"id": what, "shortDescription": {"text": f"{what}: {ABOUT[what].symptom}"},
+    rule = {"id": what, "shortDescription": {"text": f"{what}: {FAULTS[what].symptom}"},
             "help": {"text": f"{usual_advice(what)} More: {page_of(what)}"}, "properties": {"page": page_of(what)}}
     return rule | {"helpUri": f"{site.rstrip('/')}/{page_of(what)}"} if site else rule
 
@@ -56,7 +55,7 @@ def sarif(
     site: str = "", # Where these pages stand, as https://docs.example; without it rules have no `helpUri`
 ) -> dict[str, Any]: # For `json.dump`
     "A diagnosis as a log of SARIF 2.1.0."
-    ids = [*ABOUT]
+    ids = [what for page in PAGES.values() for what in page]
     driver = {"name": "hooklab", "version": __version__, "rules": [rule_of(what, site) for what in ids]}
     done = {"executionSuccessful": "nothing recorded" not in diagnosis}
     about = {"title": printable(diagnosis.title), "not judged": list(map(printable, diagnosis.unknown))}

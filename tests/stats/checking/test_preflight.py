@@ -13,8 +13,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import hooklab as hl
-from hooklab.stats.checking.result import PREFLIGHT_ADVICE, SURE
+from hooklab.stats.checking.checklist import KNOWN
 from hooklab.stats.checking.trial import fresh_copy
+from hooklab.stats.diagnosing.findings import SURE
 from support.portions import swept
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -519,7 +520,7 @@ def test_what_is_planted_is_named(name, seed):
 
 
 def test_every_finding_is_planted():
-    assert {what for what, _ in planted.values()} == {*PREFLIGHT_ADVICE}
+    assert {what for what, _ in planted.values()} == {*KNOWN}
 
 
 def test_nothing_is_said_twice_or_of_the_wrong_part():

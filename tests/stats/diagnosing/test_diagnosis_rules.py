@@ -5,8 +5,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.diagnosing.findings import explains
-from hooklab.stats.diagnosing.run_faults import trend
+from hooklab.stats.diagnosing.diagnosis import explains
+from hooklab.stats.diagnosing.layer_faults import trend
 from hooklab.stats.measure.loop_watch import CLOSELY, Looks, of_several
 from hooklab.stats.measure.loss_kind import cross_entropy
 

@@ -1,13 +1,14 @@
 "Each question about a run is asked once, and several rules that look at one thing have one answer."
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.diagnosing import data_faults, diagnosis, fault_table, loop_faults, loss_faults, run_faults
-from hooklab.stats.diagnosing.evidence import Run
-from hooklab.stats.diagnosing.loss_faults import loss_course
+from hooklab.stats.diagnosing import data_faults, diagnosis, fault_table, loop_faults, loss_faults, step_faults
+from hooklab.stats.diagnosing.evidence import Run, falls_well, loss_course
 
 
 class Fixed(nn.Module):
@@ -42,10 +43,11 @@ def test_each_question_is_asked_once(monkeypatch):
     def counted(run):
         asked.append(1)
         yield from loss_faults.loss_does_not_fall(run)
-    for room in run_faults, loop_faults: monkeypatch.setattr(room, "loss_does_not_fall", counted)
-    monkeypatch.setitem(fault_table.FAULTS, "loss does not fall", (counted, "advice"))
+    for room in step_faults, loop_faults: monkeypatch.setattr(room, "loss_does_not_fall", counted)
+    entry = fault_table.FAULTS["loss does not fall"]
+    monkeypatch.setitem(fault_table.FAULTS, entry.what, replace(entry, look=counted))
     run = recorded(linear, lr=1e-9)
-    assert diagnosis.found_in(run, fault_table.FAULTS) and len(asked) == 1
+    assert diagnosis.found_in(run) and len(asked) == 1
     assert run.once(counted) == [*loss_faults.loss_does_not_fall(run)]
     assert run.ratio is run.ratio
 
@@ -55,7 +57,7 @@ def test_outputs_that_are_alike_have_one_finding():
     assert run.once(data_faults.samples_alike) == []
     seen, = run.once(data_faults.input_unused)
     assert seen.layers == ["body.0"] and seen.sure == "certain"
-    assert not run.once(loss_faults.falls_well) and not run.once(data_faults.constant_inputs)
+    assert not run.once(falls_well) and not run.once(data_faults.constant_inputs)
 
 
 def test_how_the_loss_went():

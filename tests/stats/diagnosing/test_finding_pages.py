@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from hooklab.stats.checking.result import PREFLIGHT_ADVICE, Preflight
-from hooklab.stats.diagnosing.fault_table import FAULTS, usual_advice
-from hooklab.stats.diagnosing.finding_pages import ABOUT, PAGES, PREFLIGHT, address_of, anchor, page_of
+from hooklab.stats.checking.checklist import KNOWN, PREFLIGHT
+from hooklab.stats.checking.result import Preflight
+from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES, address_of, anchor, page_of, usual_advice
 from hooklab.stats.diagnosing.findings import Diagnosis, Finding
 
 LARGEST = 300_000  # bytes of a page as a notebook, with its figures
@@ -33,9 +33,9 @@ def printed(cell): return "".join("".join(output.get("text", [])) for output in 
 
 
 def test_every_finding_is_on_one_page():
-    assert ABOUT.keys() == FAULTS.keys()
-    assert sum(map(len, PAGES.values())) == len(ABOUT)
-    assert PREFLIGHT_ADVICE.keys() - ABOUT.keys() == PREFLIGHT.keys()
+    assert {what for page in PAGES.values() for what in page} == FAULTS.keys()
+    assert sum(map(len, PAGES.values())) == len(FAULTS)
+    assert KNOWN.keys() - FAULTS.keys() == PREFLIGHT.keys()
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
@@ -59,7 +59,7 @@ def test_a_section_says_what_the_table_says(repo, page):
     for what, found in sections(repo, page).items():
         about, text = ALL_PAGES[page][what], "\n".join(map(words, found))
         assert words(found[0]).startswith(f"## {what}\n\n{about.symptom} "), what
-        assert f"Look first at: {about.look}. " in text and f"(../../lessons/{about.lesson}.ipynb)" in text, what
+        assert f"Look first at: {about.look_first}. " in text and f"(../../lessons/{about.lesson}.ipynb)" in text, what
         assert (repo/f"nbs/lessons/{about.lesson}.ipynb").exists(), what
         causes = re.search(r"\| often it is \| what helps \|\n\|---\|---\|\n((?:\|.+\|\n)+)", text + "\n")
         assert causes and len(causes[1].splitlines()) >= 2, what
@@ -69,7 +69,7 @@ def test_the_table_links_every_section(repo):
     html = "".join("".join(output["data"]["text/html"]) for cell in cells(repo, "lib/faults/symptoms")
                    for output in cell.get("outputs", []))
     links = re.findall(r'<td[^>]*><a href="((?:data|loop|loss|layers|steps|preflight)\.html#[\w-]+)">(.+?)</a>', html)
-    assert links == [(page_of(what).removeprefix("lib/faults/"), what) for what in [*ABOUT, *PREFLIGHT]]
+    assert links == [(page_of(what).removeprefix("lib/faults/"), what) for page in ALL_PAGES.values() for what in page]
     for lesson in re.findall(r'href="\.\./\.\./lessons/([\w-]+)\.html"', html):
         assert (repo/f"nbs/lessons/{lesson}.ipynb").exists()
 
@@ -106,7 +106,7 @@ def test_a_result_of_nothing_leads_to_its_page():
 
 def test_anchors_are_those_of_the_site():
     markdown = pytest.importorskip("smalldocs.markdown")
-    ids = [*ABOUT, *PREFLIGHT]
+    ids = [*FAULTS, *PREFLIGHT]
     assert [*map(anchor, ids)] == [*map(markdown.pandoc_id, ids)]
 
 

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 import hooklab as hl
-from hooklab.stats.diagnosing.fault_table import FAULTS
-from hooklab.stats.diagnosing.finding_pages import page_of
+from hooklab.stats.diagnosing.fault_table import FAULTS, page_of
 from hooklab.stats.diagnosing.findings import Diagnosis, Finding
 from hooklab.stats.diagnosing.sarif import as_rows, diagnosis_of, sarif, with_page
 
