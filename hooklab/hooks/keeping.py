@@ -24,7 +24,7 @@ def last_given(m, *given):
 
 
 class HookGroup(Group):
-    "Hooks that call one function, and what they show it."
+    "Hooks that call the same function, and what they show it."
     due = True
     level = 0  # how many transforms, such as `torch.vmap`, surround the code that reads the copies: none
 

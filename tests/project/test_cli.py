@@ -600,7 +600,8 @@ def test_diagnose_says_what_its_exit_codes_mean():
     done = shell("diagnose", "--help", env=os.environ | {"COLUMNS": "200"})
     assert done.returncode == 0 and done.stderr == "" and "--sarif FILE" in done.stdout
     said = " ".join(done.stdout.split())
-    assert "0 if nothing is wrong or there are only notes, 1 if something is found, and 2 if the file cannot be read" in said
+    assert ("0 if nothing is wrong or there are only notes, 1 if something is found, and 2 if the file cannot be read"
+            in said)
 
 
 # lessons
