@@ -113,7 +113,7 @@ def pushed(t: Tensor, seed: int, dtype: torch.dtype) -> Tensor:
     return t*(1 + torch.finfo(dtype).eps*signs)
 
 
-def _stand_in(t: Tensor, bits: torch.dtype | None, push: int) -> Tensor:
+def _float64_stand_in(t: Tensor, bits: torch.dtype | None, push: int) -> Tensor:
     "A copy of `t` in float64, which is first rounded to the dtype `bits`, and then pushed by its last bit."
     wide = t.detach()
     if bits in WIDE and t.dtype in WIDE and t.is_floating_point(): wide = wide.to(bits)
@@ -156,7 +156,7 @@ def float64_stand_ins(
             rounded_to = bits(m) if bits else None
             for name, t in before.items():
                 if t is None: continue
-                if id(t) not in stand_ins: stand_ins[id(t)] = _stand_in(t, rounded_to, push)
+                if id(t) not in stand_ins: stand_ins[id(t)] = _float64_stand_in(t, rounded_to, push)
                 store[name] = stand_ins[id(t)]
         with _stand_ins_in_lists(modules, stand_ins): yield stand_ins
 

@@ -228,7 +228,7 @@ class Hooks:
     ):
         is_attached, hooks = isinstance(ms, Group), None
         if is_attached: group = ms
-        else: group, hooks = _made(ms, hook_func, is_forward, detach, cpu, names=names, root=root, **options)
+        else: group, hooks = _hooks_made(ms, hook_func, is_forward, detach, cpu, names=names, root=root, **options)
         self.group = group
         self.hooks: list[Hook] = group.hooks if is_attached else hooks # The hooks, in the order of the layers
         if not is_attached: group.attach(hooks)  # last: who has this object can remove them
@@ -292,10 +292,10 @@ def _removed_hooks(names: list[str]) -> Hooks:
     return Hooks(group, None)
 
 # %% ../../nbs/lib/hooks/hook.ipynb #fcdba471
-def _made(ms, hook_func, is_forward, detach, cpu, *, names, root, **options) -> tuple[HookGroup, list[Hook]]:
+def _hooks_made(ms, hook_func, is_forward, detach, cpu, *, names, root, **options) -> tuple[HookGroup, list[Hook]]:
     "A hook for each of the layers that were asked for, and their group, which does not have them attached yet."
     if isinstance(ms, nn.Module): refuse_opaque(ms)
-    named = _named(ms, names, root)
+    named = _asked_for(ms, names, root)
     if root is None and isinstance(ms, nn.Module) and runs(ms): root = ms
     check_layers(named)
     group = HookGroup(hook_func, is_forward, detach, cpu, root=root, **options)
@@ -306,7 +306,7 @@ def hooks_to_attach(
     ms: Layers, f: Callable, is_forward: bool = True, detach: bool = True, cpu: bool = False, **options: Any,
 ) -> tuple[Hooks, Callable[[], None]]:
     "Hooks that are not on yet, and a function that attaches them, for an object that must have them before."
-    group, made = _made(ms, f, is_forward, detach, cpu, **{"names": None, "root": None} | options)
+    group, made = _hooks_made(ms, f, is_forward, detach, cpu, **{"names": None, "root": None} | options)
     hooks = Hooks(group, None)
     hooks.hooks = made
     return hooks, partial(group.attach, made)
@@ -315,13 +315,13 @@ def hooks_to_attach(
 @contextmanager
 def hooks_for_now(ms: Layers, f: Callable, **options: Any) -> Iterator[list[Hook]]:
     "Hooks of our own, which are on during the `with`. They do not report a layer that did not run."
-    group, made = _made(ms, f, True, True, False, **{"names": None, "root": None} | options)
+    group, made = _hooks_made(ms, f, True, True, False, **{"names": None, "root": None} | options)
     with closing(group, report=False):
         group.attach(made)
         yield made
 
 
-def _named(ms, names, root) -> list[tuple[str, nn.Module]]:
+def _asked_for(ms, names, root) -> list[tuple[str, nn.Module]]:
     "The layers that `Hooks` was asked for, with names."
     if names is not None:
         what = names if isinstance(names, list | tuple) else [names]

@@ -85,16 +85,16 @@ def _misfit_inside(x: Any, kind: Any, where: Any) -> str:
     return ""
 
 # %% ../../nbs/lib/hooks/opening.ipynb #3d85c0fa
-LOOKS = {b"PK\x03\x04": "a zip archive", b"\x80": "a pickle, as torch.save and others write it",
-         b"\x1f\x8b": "compressed by gzip", b"\x89HDF": "a file of HDF5", b"<": "HTML or XML", b"%PDF": "a PDF",
-         b"\x89PNG": "a picture", b"{": "JSON", b"[": "JSON"}
+FIRST_BYTES = {b"PK\x03\x04": "a zip archive", b"\x80": "a pickle, as torch.save and others write it",
+               b"\x1f\x8b": "compressed by gzip", b"\x89HDF": "a file of HDF5", b"<": "HTML or XML", b"%PDF": "a PDF",
+               b"\x89PNG": "a picture", b"{": "JSON", b"[": "JSON"}
 OTHER = "give another file"
 
 
 def looks_like(head: bytes) -> str:
     "The kind of a file, as its first bytes show it; empty if they show nothing."
     if head.startswith(b"PK") and b"/data.pkl" in head: return "a pickle in a zip archive, as torch.save writes it"
-    return next((what for begin, what in LOOKS.items() if head.startswith(begin)), "")
+    return next((what for begin, what in FIRST_BYTES.items() if head.startswith(begin)), "")
 
 
 def ordinary(

@@ -86,8 +86,8 @@ def _checked(name: str, form: Form, t: Tensor) -> Tensor:
 
 # %% ../../nbs/lib/hooks/tensor-files.ipynb #5f2c71d0
 LONGEST_HEADER = 100_000_000  # of a safetensors file
-BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4,
-         "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8}
+ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+              "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8}
 ENTRY = {"dtype": str, "shape": [SIZE], "data_offsets": (SIZE, SIZE)}
 
 
@@ -103,7 +103,7 @@ def _n_bytes_in(header: Any) -> int | None:
     end = 0
     for entry in sorted(entries, key=lambda entry: entry["data_offsets"]):
         start, stop = entry["data_offsets"]
-        each = BYTES.get(entry["dtype"])
+        each = ITEM_SIZES.get(entry["dtype"])
         if start != end or each and stop - start != each*math.prod(entry["shape"]): return None
         end = stop
     return end

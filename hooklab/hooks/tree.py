@@ -44,7 +44,7 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
     "The same as `parts_of`, for containers that are not a plain `tuple`, `list` or `dict`."
     kind, has_fields = type(x), dataclasses.is_dataclass(x) and not isinstance(x, type)
     if isinstance(x, dict) and has_fields:  # a ModelOutput: torch's own way to take it apart drops fields that are None
-        return list(x), list(x.values()), lambda parts: _filled(x, dict(zip(x, parts)), _set_item)
+        return list(x), list(x.values()), lambda parts: _with_parts(x, dict(zip(x, parts)), _set_item)
     if kind in pytree.SUPPORTED_NODES:  # what torch or another library has registered: OrderedDict, caches
         node = pytree.SUPPORTED_NODES[kind]
         parts, context = node.flatten_fn(x)
@@ -52,10 +52,10 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
         return names, parts, lambda new: node.unflatten_fn(new, context)
     if isinstance(x, tuple) and hasattr(x, "_fields"): return x._fields, list(x), kind._make
     if isinstance(x, Mapping):
-        return list(x), list(x.values()), lambda parts: _filled(x, dict(zip(x, parts)), _set_item)
+        return list(x), list(x.values()), lambda parts: _with_parts(x, dict(zip(x, parts)), _set_item)
     if has_fields:
         fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x) if hasattr(x, f.name)}
-        def rebuild(parts): return _filled(x, dict(zip(fields, parts)), object.__setattr__)
+        def rebuild(parts): return _with_parts(x, dict(zip(fields, parts)), object.__setattr__)
         return list(fields), list(fields.values()), rebuild
     if isinstance(x, list | tuple): return range(len(x)), list(x), kind
     return None
@@ -64,7 +64,7 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
 def _set_item(container, name, value): container[name] = value
 
 
-def _filled(x, parts: dict, put: Callable):
+def _with_parts(x, parts: dict, put: Callable):
     "A copy of the container `x` with other parts. The rest, such as an attribute of a subclass, stays."
     new = copy.copy(x)
     for name, part in parts.items(): put(new, name, part)
