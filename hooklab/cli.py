@@ -25,7 +25,7 @@ from hooklab.profiling.importing import importable, in_one_line
 
 # %% ../nbs/lib/cli.ipynb #7ad4bed1
 def called() -> str:
-    "What was typed to call this command: `hooklab`, or `python -m hooklab` where scripts are not on the path."
+    "How this command was called: `hooklab`, or `python -m hooklab` where scripts are not on the path."
     spec = sys.modules["__main__"].__spec__
     if spec is None or spec.name not in ("hooklab.__main__", "hooklab.cli"): return "hooklab"
     return f"{Path(sys.executable).name} -m {spec.name.removesuffix('.__main__')}"
@@ -42,7 +42,8 @@ def run_lessons(args: Namespace) -> None:
     from hooklab.exercises.folder import (
         lesson_files, missing_for_lessons, open_in_jupyterlab, read_lesson, write_lesson)
     from hooklab.exercises.notebooks import learner_notebook
-    if args.open and (missing := missing_for_lessons()): sys.exit(missing)
+    missing = missing_for_lessons() if args.open else ""
+    if missing: sys.exit(missing)
     files, folder = lesson_files(), args.folder
     other = f"name another folder: {called()} lessons FOLDER"
     if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")
@@ -75,29 +76,29 @@ def run_summary(args: Namespace) -> None:
     if sizes: options["input_size"] = sizes[0] if len(sizes) == 1 else sizes
     if dtypes: options["dtypes"] = [getattr(torch, name) for name in dtypes]
     if dtypes and len(sizes) == 1: options["dtypes"] = options["dtypes"][0]
-    try: told = summary(model, device="meta" if args.meta else None, **options)
+    try: table = summary(model, device="meta" if args.meta else None, **options)
     except Exception as e: sys.exit(f"hooklab: {in_one_line(e)}")
-    print(told.json() if args.json else told)
+    print(table.json() if args.json else table)
 
 
 def run_compare(args: Namespace) -> None:
     "`hooklab compare`"
     try:
-        import_module("hooklab.stats.runs.comparing_runs")  # has `compare` take the files of ActivationStats too
+        import_module("hooklab.stats.runs.comparing_runs")  # registers how to compare files of ActivationStats
         from hooklab.debug.comparing.comparing import compare
         found = compare(args.reference, args.candidate)
-        same, told = found.same, as_json(found) if args.json else str(found)
+        same, text = found.same, comparison_as_json(found) if args.json else str(found)
     except Exception as e: args.parser.exit(2, f"hooklab: {in_one_line(e)}\n")
-    print(told, flush=True)
+    print(text, flush=True)
     if not same: sys.exit(1)
 
 
-def as_json(found: Any) -> str:
+def comparison_as_json(found: Any) -> str:
     "A comparison for programs: the verdict, the first row that differs, and all rows. Infinity and NaN become words."
     def plain(x): return f"{x}" if isinstance(x, float) and not isfinite(x) else x
     def row(x): return x and {name: plain(value) for name, value in vars(x).items()}
-    told = {"same": found.same, "verdict": found.verdict, "first": row(found.first), "rows": [*map(row, found.rows)]}
-    return json.dumps(told, indent=2)
+    facts = {"same": found.same, "verdict": found.verdict, "first": row(found.first), "rows": [*map(row, found.rows)]}
+    return json.dumps(facts, indent=2)
 
 
 def run_diagnose(args: Namespace) -> None:
@@ -106,11 +107,11 @@ def run_diagnose(args: Namespace) -> None:
         from hooklab.hooks.files import write_file
         from hooklab.stats.diagnosing.sarif import as_rows, diagnosis_of, sarif, with_page
         found = diagnosis_of(args.run_files if len(args.run_files) > 1 else args.run_files[0])
-        told = json.dumps(as_rows(found), indent=2) if args.json else with_page(found)
+        text = json.dumps(as_rows(found), indent=2) if args.json else with_page(found)
         log = json.dumps(sarif(found, args.run_files[0].as_posix()), indent=2)
         if args.sarif: write_file(args.sarif, log.encode())
     except Exception as e: args.parser.exit(2, f"hooklab: {in_one_line(e)}\n")
-    print(told, flush=True)
+    print(text, flush=True)
     if found: sys.exit(1)
 
 # %% ../nbs/lib/cli.ipynb #03f4394c
@@ -160,8 +161,8 @@ def spec(text: str) -> str:
     raise ArgumentTypeError(f"{meant}, and not {text!r}")
 
 # %% ../nbs/lib/cli.ipynb #a440c072
-DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
-          "complex64")
+INPUT_DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
+                "complex64")
 
 
 class Parser(ArgumentParser):
@@ -170,7 +171,7 @@ class Parser(ArgumentParser):
 
 # %% ../nbs/lib/cli.ipynb #f65f75c9
 def add_command(commands: Any, run: Callable[[Namespace], None], about: str, more: str) -> Parser:
-    "The parser of one command, which is called as its function is, without `run_`."
+    "The parser of one command, whose name is that of its function without `run_`."
     parser = commands.add_parser(run.__name__.removeprefix("run_"), help=about, description=f"{about} {more}")
     parser.set_defaults(run=run, parser=parser)
     return parser
@@ -191,15 +192,15 @@ def add_summary(commands: Any):
     summary.add_argument("model", type=spec, metavar="MODULE:CALLABLE",
                          help="what makes the model, such as torchvision.models:resnet18")
     summary.add_argument("--size", action="append", type=size, metavar="1,3,224,224",
-                         help="of the input; for several inputs give it several times")
-    summary.add_argument("--dtype", action="append", type=known("dtype", DTYPES), metavar="int64",
-                         help="of the input, or of each")
+                         help="size of the input; for several inputs, give it several times")
+    summary.add_argument("--dtype", action="append", type=known("dtype", INPUT_DTYPES), metavar="int64",
+                         help="dtype of the input, or of each of several")
     summary.add_argument("--meta", action="store_true",
-                         help="without the weights: shapes and counts of a model of any size")
+                         help="do without the weights: shapes and counts of a model of any size")
     summary.add_argument("--train", action="store_true", help="run it in train mode")
     summary.add_argument("--depth", type=levels, help="how many levels to show, or all; default: 3")
-    summary.add_argument("--columns", type=column_list, metavar="A,B,…", help=f"of {', '.join(COLUMNS)}")
-    summary.add_argument("--json", action="store_true", help="everything that is known, for programs")
+    summary.add_argument("--columns", type=column_list, metavar="A,B,…", help=f"columns, of {', '.join(COLUMNS)}")
+    summary.add_argument("--json", action="store_true", help="print everything that is known, for programs")
 
 
 def add_compare(commands: Any):
@@ -208,22 +209,22 @@ def add_compare(commands: Any):
                           "cannot be compared. hooklab.record(model, path, inputs) writes such a file.")
     compare.add_argument("reference", type=existing, metavar="REFERENCE", help="the file of the run that is right")
     compare.add_argument("candidate", type=existing, metavar="CANDIDATE", help="the file of the run to be checked")
-    compare.add_argument("--json", action="store_true", help="everything that is found, for programs")
+    compare.add_argument("--json", action="store_true", help="print everything that was found, for programs")
 
 
 def add_diagnose(commands: Any):
     diagnose = add_command(commands, run_diagnose, "Say what is wrong with a training run.",
-                           "The exit code is 0 if nothing is, or only notes are told, 1 if something is found, and 2 "
-                           "if the file cannot be read. hooklab.ActivationStats.for_diagnosis().on(model, "
+                           "The exit code is 0 if nothing is wrong or there are only notes, 1 if something is found, "
+                           "and 2 if the file cannot be read. hooklab.ActivationStats.for_diagnosis().on(model, "
                            "optimizer=optimizer) records a run, and its save(path) writes such a file.")
     diagnose.add_argument("run_files", nargs="+", type=existing, metavar="RUN",
                           help="the file of the run, such as run.safetensors; if several processes made it, all files")
-    diagnose.add_argument("--sarif", type=Path, metavar="FILE", help="write the findings for code scanning, too")
-    diagnose.add_argument("--json", action="store_true", help="everything that is found, for programs")
+    diagnose.add_argument("--sarif", type=Path, metavar="FILE", help="also write the findings, for code scanning")
+    diagnose.add_argument("--json", action="store_true", help="print everything that was found, for programs")
 
 # %% ../nbs/lib/cli.ipynb #c854bda6
 def whole_parser() -> Parser:
-    "All commands. Without one, the help is printed."
+    "The parser of all commands. Without a command, it prints the help."
     parser = Parser(called(), description="Learn PyTorch hooks by experiment, and use them in real work.")
     parser.add_argument("--version", action="version", version=f"hooklab {__version__}")
     parser.set_defaults(run=lambda args: parser.print_help())

@@ -14,26 +14,26 @@ from typing import Any
 import numpy as np
 
 # %% ../nbs/lib/drawing.ipynb #6e1f0a32
-PLAIN = {"parse_math": False, "usetex": False}  # options of a text with a name in it, which is no mathematics
+PLAIN = {"parse_math": False, "usetex": False}  # options of a text that has a name in it: a name is not mathematics
 _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def for_xml(text: str) -> str:
-    "A name, or a whole page, without what XML and UTF-8 cannot hold: that is escaped as `repr` does it."
+    "A name, or a whole page, in which what XML and UTF-8 cannot hold is escaped as `repr` does it."
     return _NOT_IN_XML.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def for_picture(name: str) -> str:
-    "The same in one line."
+    "A name as pictures show it: as in `for_xml`, and in one line."
     return for_xml(name).replace("\t", "\\t").replace("\n", "\\n")
 
 # %% ../nbs/lib/drawing.ipynb #7bad1318
 def axes_for(
     ax: Any, # The axes that the caller was given, or None
-    size: tuple[float, float], # Of a new figure, in inches
+    size: tuple[float, float], # Size of a new figure, in inches
     n: int = 1, # How many axes a new figure has, side by side
 ) -> Any: # The axes
-    "The axes to draw on: those that were given, or `n` in a new figure."
+    "The axes to draw on: those that were given, or the `n` axes of a new figure."
     if ax is not None: return ax
     import matplotlib.pyplot as plt
     return plt.subplots(1, n, figsize=size, layout="constrained")[1]
@@ -61,10 +61,10 @@ def shortened(name: str, length: int = 28) -> str:
 
 def name_ticks(
     axis: Any, # `ax.xaxis` or `ax.yaxis`
-    names: list[str], # One for each place along the axis
-    length: float, # Of the axis, in inches
+    names: list[str], # A name for each place along the axis
+    length: float, # Length of the axis, in inches
 ):
-    "Names at the ticks of an axis, as many as there is room for."
+    "Write names at the ticks of an axis, as many as there is room for."
     every = max(1, int(np.ceil(len(names)*.17/length)))
     shown = [shortened(name) for name in names[::every]]
     axis.set_ticks(range(0, len(names), every), shown, fontsize="small", **PLAIN)
@@ -79,7 +79,7 @@ ALARM, ABSENT = "#d55e00", "#b4b4b4"  # not finite; missing
 
 
 def line_colours(ax: Any, n: int) -> list:
-    "`n` colours from dark to light, all distinct from the background."
+    "`n` colours from dark to light, none like the background."
     from matplotlib import colormaps
     from matplotlib.colors import to_rgb
     on_light = sum(to_rgb(ax.get_facecolor())) > 1.5
@@ -117,17 +117,17 @@ def thinned(x: np.ndarray, y: np.ndarray, points: int = 1000) -> tuple[np.ndarra
 # %% ../nbs/lib/drawing.ipynb #1b724ef9
 def label_ends(
     ax: Any, # The axes with the lines
-    names: list[str], # One for each line
-    x: np.ndarray, # Where the numbers of all lines are
+    names: list[str], # A name for each line
+    x: np.ndarray, # The x of the numbers, the same for all lines
     lines: np.ndarray, # A row of numbers for each line
-    colours: list, # One for each line
+    colours: list, # A colour for each line
 ):
     "Write the name of each line where it ends, on the right, far enough apart to be read."
     ends = [(line[there[-1]], x[there[-1]], name, colour) for name, line, colour in zip(names, lines, colours)
             if len(there := np.flatnonzero(np.isfinite(line)))]
     to_axes = ax.transAxes.inverted().transform
     heights = [to_axes(ax.transData.transform((end, y)))[1] for y, end, *_ in ends]
-    heights = [min(max(h, 0), 1) if np.isfinite(h) else 0 for h in heights]  # zero lies far below a logarithmic axis
+    heights = [min(max(h, 0), 1) if np.isfinite(h) else 0 for h in heights]  # a zero is far below a logarithmic axis
     for (_, _, name, colour), end, height in zip(ends, heights, spread(heights, .16/size_in_inches(ax)[1])):
         arrow = {"arrowstyle": "-", "color": colour, "lw": 1.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, .5)}
         ax.annotate(shortened(name), (1, end), (1.04, height), xycoords="axes fraction",
@@ -164,8 +164,8 @@ def image_over_time(
     table: np.ndarray, # A row for each row of the image, a column for each step; NaN where there is no number
     steps: list[int], # The numbers of the steps
     bottom: float, # The value at the lower edge
-    top: float, # And at the upper edge
-    **options: Any, # Of `ax.imshow`
+    top: float, # The value at the upper edge
+    **options: Any, # Options of `ax.imshow`
 ) -> Any: # matplotlib's image
     "An image over time: grey where there is no number, averaged where there are too many steps to show."
     ax.set_facecolor(ABSENT)
@@ -184,7 +184,7 @@ def image_over_time(
 
 # %% ../nbs/lib/drawing.ipynb #39941e2a
 def in_jupyter() -> bool:
-    "Are we in a notebook that can show something?"
+    "True in a notebook that can show something."
     return "IPython" in sys.modules and hasattr(sys.modules["IPython"].get_ipython(), "kernel")
 
 

@@ -28,9 +28,9 @@ _all_ = ["Hook", "hook_output", "Hooks", "hook_outputs", "dummy_eval", "model_si
 # %% ../nbs/lib/fastai.ipynb #fa57a1d7
 def rows_of_five(
     learn: Any, # A learner: fastai's or hooklab's
-    *xb: Any, # Inputs; by default those of its first batch
-) -> list[tuple]: # Type, parameters, whether they are trained, size of the output, whether it is that of the input
-    "The output of each layer without layers inside, for one sample, in the columns of fastai."
+    *xb: Any, # Inputs; by default those of the learner's first batch
+) -> list[tuple]: # Type, parameters, whether they are trained, size of the output, whether the input has that size
+    "A row with fastai's columns for each layer that has no layers inside, from one sample."
     args, kwargs = map_tensors(lambda t: t[:1], learner_inputs(learn, xb))
     with undisturbed(learn.model, (args, kwargs)) as model:
         with hooks_for_now(leaves(model), _five, root=model) as hooks:
@@ -49,19 +49,19 @@ layer_info = rows_of_five
 
 # %% ../nbs/lib/fastai.ipynb #fa57a1db
 class Text(str):
-    "Shows itself without quotes."
+    "A text that a notebook shows without quotes."
     __repr__ = str.__str__
 
 
 def text_summary(
     learn: Any, # A learner: fastai's or hooklab's
-    *xb: Any, # Inputs; by default those of its first batch
-) -> str: # It prints as a table
-    "What the model of a learner is made of, as text."
-    told = summary_of_learner(learn, *xb)
-    totals = {"Total params": told.params, "Total trainable params": told.trainable,
-              "Total non-trainable params": told.params - told.trainable}
-    return Text("\n".join([repr(told), "", *(f"{name}: {n:,}" for name, n in totals.items()), ""]))
+    *xb: Any, # Inputs; by default those of the learner's first batch
+) -> str: # A table, when printed
+    "The layers, shapes and parameters of a learner's model, as text."
+    table = summary_of_learner(learn, *xb)
+    totals = {"Total params": table.params, "Total trainable params": table.trainable,
+              "Total non-trainable params": table.params - table.trainable}
+    return Text("\n".join([repr(table), "", *(f"{name}: {n:,}" for name, n in totals.items()), ""]))
 
 
 module_summary = text_summary

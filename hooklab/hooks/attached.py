@@ -28,7 +28,7 @@ class Attached(NamedTuple):
     type: str # The class of what it is on
     kind: str # When it fires
     function: str # What it calls
-    ours: bool # Was it put there by hooklab?
+    ours: bool # True if hooklab put it there
 
     def __repr__(self):
         ours = ", hooklab" if self.ours else ""
@@ -78,7 +78,7 @@ def _everything(model: nn.Module | Optimizer) -> Iterator[tuple[str, Any, str, A
     inner = unwrap(model)
     names = {id(m): name for name, m in reversed(named_layers(model))} | {id(inner): ""}
     for m in model.modules():
-        name = names.get(id(m), "")  # the wrappers around a model stand for the model
+        name = names.get(id(m), "")  # a wrapper around the model has the empty name, too
         for attribute, kind in KINDS_ON_LAYERS.items():
             for f in getattr(m, attribute).values(): yield name, m, kind, f.hook if isinstance(f, _WrappedHook) else f
         for parameter_name, p in m._parameters.items():

@@ -25,12 +25,12 @@ class Book(OrderedDict):
 
 # %% ../../nbs/lib/hooks/books.ipynb #00fa83cf
 class StandIn:
-    "Stands for a hook of other code in the plain dictionary; deleting it there takes the hook out of the book."
+    "Takes the place of another code's hook in the plain dictionary; deleting it there takes the hook out of the book."
     __slots__ = "book", "number", "f", "__weakref__"
     def __init__(self, book: Book, number: int):
         self.book, self.number, self.f = weakref.ref(book), number, book[number]
 
-    # Called when a shallow copy of the layer runs, because it shares the dictionary.
+    # Called when a shallow copy of the layer runs, because that has the same dictionary.
     def __call__(self, *args, **kwargs): return self.f(*args, **kwargs)
 
     def __del__(self):
@@ -41,7 +41,7 @@ class StandIn:
 def entered(places: list, state: dict, name: str, number: int, f: Any) -> Book:
     """Write an entry of ours into the book for a layer's dictionary `name`; `state` is the layer's `__dict__`.
 
-    The place is noted first, and what removes it finds a whole book at every moment: Ctrl-C may come at any line."""
+    The place is noted first, and the book is complete at every moment, because Ctrl-C may come at any line."""
     plain = state[name]
     if type(plain) is Book:
         places.append((name, plain, number))
@@ -59,7 +59,7 @@ def entered(places: list, state: dict, name: str, number: int, f: Any) -> Book:
 
 
 def left(state: dict, name: str, book: Book):
-    "Give the layer its plain dictionary back: none of ours is in the book any more. It may be asked again."
+    "Give the layer its plain dictionary back, when none of ours is in the book any more. It may be called again."
     plain = book.plain
     if state.get(name) is not book: return
     if book and not book.keys() <= plain.keys(): return  # other code added hooks, whose handles know the book
@@ -97,7 +97,7 @@ class Entry:
 
 
 def forget(port: Callable, dictionaries: list[dict | None]):
-    "Delete what torch has registered from its dictionaries, without the number that its handle would tell."
+    "Delete what torch has registered from its dictionaries, without a handle, which would have its number."
     found = [there for there in dictionaries if there]
     numbers = [number for there in found for number, f in there.items() if port in (f, getattr(f, "hook", None))]
     for number in numbers:
@@ -108,8 +108,8 @@ def register(
     m: nn.Module, # The layer
     ports: dict[str, Callable], # What torch calls before the layer runs (`forward_pre`) or after it (`forward`)
     options: dict[str, bool] = {}, # `with_kwargs`, `prepend` and `always_call`, as in torch
-    entry: Entry | None = None, # What takes them off again, if the caller holds it already
-) -> Entry: # Its `remove` takes them off again
+    entry: Entry | None = None, # The entry to use, if the caller has one already
+) -> Entry: # An entry whose `remove` takes them off again
     "Have torch call `ports` when the layer runs."
     entry, state, layer_type = entry or Entry(m), m.__dict__, type(m)
     places, number = entry.places, RemovableHandle.next_id
@@ -135,10 +135,10 @@ def register(
 def in_books(
     m: nn.Module, # A layer
     port: Callable, # Something of ours
-    register: Callable[[], Any], # Registers it, and returns torch's handle
-    *names: str, # torch's names of the dictionaries in which it may be then
-    entry: Entry | None = None, # What takes it off again, if the caller holds it already
-) -> Entry: # Its `remove` takes the place of that of the handle
+    register: Callable[[], Any], # A function that registers it, and returns torch's handle
+    *names: str, # torch's names of the dictionaries in which it may then be
+    entry: Entry | None = None, # The entry to use, if the caller has one already
+) -> Entry: # An entry, whose `remove` is called in place of that of the handle
     "Have torch register something, such as a hook for state dicts, and move it into books."
     entry = entry or Entry(m)
     entry.sought = port, names
@@ -154,11 +154,11 @@ def in_books(
 
 
 class TorchHandle:
-    "What removes a hook that torch registers elsewhere than on a layer: it exists before torch's own handle."
+    "Removes a hook that torch registers elsewhere than on a layer. It exists before torch's own handle."
     __slots__ = "owner", "names", "port", "handle"
     def __init__(
         self,
-        owner: Any, # What has the dictionaries: a tensor, an optimizer, a module of Python
+        owner: Any, # The object that has the dictionaries: a tensor, an optimizer, a module of Python
         port: Callable, # What is registered
         *names: str, # The names of the dictionaries
     ):

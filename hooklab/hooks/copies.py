@@ -32,7 +32,7 @@ def users_level() -> int:
 def own_copy(
     t: Tensor, # Any tensor
     level: int = 0, # How many transforms, such as `torch.vmap`, surround the code that will read the copy
-) -> Tensor: # Without history
+) -> Tensor: # The copy, without history
     "A copy of `t` that no other code will change."
     while stands_for_many(t) and not 0 < functorch.maybe_get_level(t) <= level: t = functorch.get_unwrapped(t)
     if not torch.is_inference_mode_enabled(): return t.detach().clone() if t.requires_grad else t.clone()
@@ -47,7 +47,7 @@ def current_level() -> int: return 0 if torch.compiler.is_compiling() else funct
 
 
 def unwrapped(t: Tensor) -> Tensor:
-    "What a tensor inside `torch.vmap` or `torch.func.grad` stands for."
+    "The tensor that a stand-in inside `torch.vmap` or `torch.func.grad` represents."
     while stands_for_many(t): t = functorch.get_unwrapped(t)
     return t
 
@@ -58,7 +58,7 @@ def shares_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def is_wrapper(t: Tensor) -> bool:
-    "Is `t` of a class with `__torch_dispatch__`, which decides itself where its data is?"
+    "True if `t` has a class with `__torch_dispatch__`, which decides itself where its data is."
     kind = type(t)
     if kind is Tensor or kind is Parameter: return False
     return kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
@@ -68,7 +68,7 @@ def versions(x) -> list[int]:
     "How often each tensor was changed in place so far."
     found = tensors(x)
     try: return [t._version for t in found]
-    except RuntimeError: return [t._version for t in found if not t.is_inference()]  # these have no counter
+    except RuntimeError: return [t._version for t in found if not t.is_inference()]  # inference tensors have no counter
 
 # %% ../../nbs/lib/hooks/copies.ipynb #e0e08da5
 def gathered(t: Tensor) -> Tensor:

@@ -20,12 +20,12 @@ from .select import unwrap
 
 # %% ../../nbs/lib/hooks/distributed.ipynb #6ee83999
 def in_processes() -> bool:
-    "Is this one of several processes that work together?"
+    "True if this is one of several processes that work together."
     dist = torch.distributed
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def meshes(model: nn.Module) -> list: # Without duplicates; those with most dimensions first
+def meshes(model: nn.Module) -> list: # Meshes without duplicates, those with most dimensions first
     "The meshes that parameters of a model are divided on."
     found = []
     for p in unwrap(model).parameters():
@@ -37,16 +37,16 @@ def meshes(model: nn.Module) -> list: # Without duplicates; those with most dime
 class ProcessPlace(NamedTuple):
     "The place of a process among those of a run."
     rank: int # Its number
-    world: int # How many there are
-    mesh: dict[str, int] # Its coordinates, by the name of the dimension
+    world: int # How many processes there are
+    mesh: dict[str, int] # Its coordinates on the mesh, by the name of the dimension
     def __str__(self) -> str:
         where = ", ".join(f"{name} {i}" for name, i in self.mesh.items())
         return printable(f"rank {self.rank} of {self.world}" + (f" ({where})" if where else ""))
 
 
 def place_of(
-    model: nn.Module | None = None, # Its parameters tell the mesh
-) -> ProcessPlace | None: # None where one process works alone
+    model: nn.Module | None = None, # A model whose parameters know the mesh
+) -> ProcessPlace | None: # None for a process that works alone
     "The place of this process."
     if not in_processes(): return None
     mesh = {}
@@ -59,7 +59,7 @@ def place_of(
 _met: dict[str, int] = {}  # how often this process has met the others of a group
 
 
-def ranks_of(group: Any = None) -> list[int]: # Their numbers among all processes
+def ranks_of(group: Any = None) -> list[int]: # Their ranks among all processes
     "The processes of a group; without a group, all."
     return list(range(torch.distributed.get_world_size()) if group is None
                 else torch.distributed.get_process_group_ranks(group))
@@ -76,7 +76,7 @@ def ranks_text(ranks: list[int]) -> str:
 
 # %% ../../nbs/lib/hooks/distributed.ipynb #7fa13351
 def meet(
-    doing: str, # What is done together, for errors: `stats.combine()`
+    doing: str, # What is done together, for errors, such as `stats.combine()`
     timeout: float = 300., # How many seconds to wait for the others
     group: Any = None, # A process group; None for all processes
 ):
@@ -108,8 +108,8 @@ def from_all(
     doing: str, # As in `meet`
     timeout: float = 300., # As in `meet`
     group: Any = None, # As in `meet`
-) -> list: # In the order of `ranks_of(group)`
-    "What each of the processes gives."
+) -> list: # What each process gave, in the order of `ranks_of(group)`
+    "Collect something from all processes, in each of them."
     meet(doing, timeout, group)
     found = [None]*len(ranks_of(group))
     torch.distributed.all_gather_object(found, what, group=group)
@@ -124,23 +124,23 @@ def sending_device() -> torch.device:
 
 # %% ../../nbs/lib/hooks/distributed.ipynb #7f295444
 CUT, EQUAL, SUMMAND, UNKNOWN = "a part", "the same", "a summand", "of unknown meaning"
-_by_weight = {EQUAL: 0, CUT: 1, SUMMAND: 2}  # what something is that was computed from several
+_by_weight = {EQUAL: 0, CUT: 1, SUMMAND: 2}  # what a result of several tensors is: the heaviest of these
 
 
 class TensorPart(NamedTuple):
-    "What the tensor of a process is of the whole."
-    along: dict[str, str] = {} # What it is along each dimension of the mesh
+    "Which part of a whole tensor a process has."
+    along: dict[str, str] = {} # What the part is along each dimension of the mesh
     where: dict[str, int] = {} # Where this process is along that dimension
-    known: bool = True # False where nothing tells
+    known: bool = True # False if the part is unknown
 
     @property
     def counts(self) -> bool:
-        "Of processes that have the same, the first one counts."
+        "True if the numbers of this process count: of several that have the same, the first one counts."
         return not any(self.where[name] for name, what in self.along.items() if what != CUT)
 
     @property
     def number(self) -> tuple[tuple[str, int], ...]:
-        "Which of the parts it is: what has the same number on another process is a copy."
+        "Which of the parts it is. A part with the same number on another process is a copy."
         return tuple(sorted((name, self.where[name]) for name, what in self.along.items() if what == CUT))
 
     @property
@@ -148,20 +148,20 @@ class TensorPart(NamedTuple):
 
     @property
     def text(self) -> str:
-        "What to say of it; empty for a tensor that is whole, apart from the data of other processes."
+        "The part in words; empty for a tensor that is whole, apart from the data of other processes."
         if not self.known: return UNKNOWN
-        told = [(what, [name for name, is_what in self.along.items() if is_what == what]) for what in (CUT, SUMMAND)]
-        return " and ".join(f"{what} along {', '.join(names)}" for what, names in told if names)
+        found = [(what, [name for name, is_what in self.along.items() if is_what == what]) for what in (CUT, SUMMAND)]
+        return " and ".join(f"{what} along {', '.join(names)}" for what, names in found if names)
 
 
-def dimensions(mesh: Any) -> list[tuple[str, int, int]]: # Their names, sizes, and where this process is
+def dimensions(mesh: Any) -> list[tuple[str, int, int]]: # Name and size of each, and the coordinate of this process
     numbered = tuple(f"dimension {i}" for i in range(mesh.ndim)) if mesh.ndim > 1 else ("processes",)
     names = mesh.mesh_dim_names or numbered
     return list(zip(names, mesh.shape, mesh.get_coordinate() or [0]*mesh.ndim))
 
 
 def part_of_dtensor(mesh: Any, placements: tuple) -> TensorPart:
-    "What the local tensor of a DTensor is."
+    "Which part the local tensor of a DTensor is."
     along, where = {}, {}
     for (name, size, place), placement in zip(dimensions(mesh), placements):
         if size == 1: continue
@@ -171,7 +171,7 @@ def part_of_dtensor(mesh: Any, placements: tuple) -> TensorPart:
 
 
 def part_from(parts: list[TensorPart]) -> TensorPart:
-    "What something is that was computed from several."
+    "Which part a tensor is that was computed from several parts."
     along, where = {}, {}
     for part in parts:
         where.update(part.where)
@@ -183,19 +183,19 @@ def is_dtensor(x: Any) -> bool: return type(x).__name__ == "DTensor" and hasattr
 
 
 def local_part(x: Tensor) -> Tensor:
-    "The part on this process. Nothing is sent; what is still on its way here is waited for."
+    "The part on this process. Nothing is sent, but a tensor that is still on its way here is waited for."
     if is_dtensor(x): x = x.detach().to_local()
     return x.wait() if type(x).__name__ == "AsyncCollectiveTensor" else x
 
 
-def specs_behind(x: Tensor) -> list: # Of each: a mesh and placements
-    "The DTensors that a plain tensor was computed from: the nearest ones in the graph."
+def specs_behind(x: Tensor) -> list: # For each DTensor, an object with its mesh and placements
+    "The DTensors from which a plain tensor was computed: the nearest ones in the graph."
     found, seen, ahead = [], set(), [x.grad_fn]
     while ahead:
         node = ahead.pop()
         if node is None or node in seen: continue
         seen.add(node)
-        spec = getattr(node, "dtensor_spec", None)  # of the node of `to_local`
+        spec = getattr(node, "dtensor_spec", None)  # the node of `to_local` has it
         if spec is not None: found.append(spec)
         else: ahead += [before for before, _ in node.next_functions]
     return found
@@ -217,7 +217,7 @@ def sharded_groups(model: nn.Module) -> list:
 
 
 class Parts:
-    "Tells what the outputs of the layers of a model are."
+    "Finds out which parts the outputs of a model's layers are."
     def __init__(self, model: nn.Module):
         data = data_meshes(model)
         of_data = {name for mesh in data for name, _, _ in dimensions(mesh)}
@@ -227,41 +227,41 @@ class Parts:
         copies = where | {name: place for mesh in data for name, size, place in dimensions(mesh) if size > 1}
         if isinstance(model, nn.parallel.DistributedDataParallel): copies["copies"] = model.process_group.rank()
         if not copies: copies = {"copies": torch.distributed.get_rank()}
-        self.copied = TensorPart(dict.fromkeys(copies, EQUAL), copies)  # the same for a parameter that nobody cuts
+        self.copied = TensorPart(dict.fromkeys(copies, EQUAL), copies)  # the same for a parameter that is not cut
 
     def part(
         self,
-        x: Tensor, # What a layer has returned
+        x: Tensor, # The output of a layer
         m: nn.Module, # The layer
     ) -> TensorPart:
-        "What `x` is of the whole."
+        "Which part of the whole output `x` is."
         if is_dtensor(x): return part_from([self.same, part_of_dtensor(x.device_mesh, x.placements)])
         if not self.same.along: return TensorPart()
         if x.grad_fn is None: return self.by_weights(m)
         return part_from([self.same, *(part_of_dtensor(spec.mesh, spec.placements) for spec in specs_behind(x))])
 
     def of_parameter(self, p: Tensor) -> TensorPart:
-        "What a parameter on this process is of the whole one."
+        "Which part of the whole parameter this process has."
         if not is_dtensor(p): return self.copied
         own = part_of_dtensor(p.device_mesh, p.placements)
         return TensorPart({**self.copied.along, **own.along}, {**self.copied.where, **own.where})
 
     def by_weights(self, m: nn.Module) -> TensorPart:
-        "What the output of a layer is, as far as its weights tell."
+        "Which part the output of a layer is, as far as its weights show."
         weight = getattr(m := unwrap(m), "weight", None)
         if not is_dtensor(weight) or not isinstance(m, nn.Linear | nn.Embedding): return TensorPart(known=False)
-        units = 1 if isinstance(m, nn.Embedding) else 0  # the dimension of the weight that holds the units
+        units = 1 if isinstance(m, nn.Embedding) else 0  # the dimension of the weight that has the units
         placed = zip(dimensions(weight.device_mesh), weight.placements)
         cut = {name: CUT for (name, _, _), p in placed if name in self.same.along and p.is_shard(units)}
         return part_from([self.same, TensorPart(cut)])
 
 
-def parts_for(model: nn.Module) -> Parts | None: # None where one process works alone
+def parts_for(model: nn.Module) -> Parts | None: # None for a process that works alone
     return Parts(model) if in_processes() else None
 
 # %% ../../nbs/lib/hooks/distributed.ipynb #a060db4d
 def averaged_over(model: nn.Module) -> float:
-    "By what data parallel training divides the sum of the gradients of its processes; 1 for a model that is whole."
+    "The number by which data parallel training divides the sum of the gradients; 1 for a model in one process."
     if not in_processes(): return 1.
     if type(model).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
         return model.process_group.size()
@@ -273,16 +273,16 @@ _TRIALS = {"_shape_inference", "_forward_metadata_inference"}  # before torch 2.
 
 
 class Microbatch(NamedTuple):
-    "What a stage of a pipeline is run on."
+    "The microbatch with which a stage of a pipeline runs."
     stage: int # The number of the stage
-    stages: int # How many there are
+    stages: int # How many stages there are
     index: int # The number of the microbatch in this step
-    of: int # How many there are
-    trial: bool = False # Is this only to learn the shapes?
-    divides: bool = True # Does the schedule divide gradients by the number of microbatches, as it does by default?
+    of: int # How many microbatches a step has
+    trial: bool = False # True if this is only to learn the shapes
+    divides: bool = True # True if the schedule divides gradients by the number of microbatches, as it does by default
     @property
     def begins_step(self) -> bool:
-        "Is it the first one of a step? Each stage is given them in their order, whatever the schedule."
+        "True for the first one of a step. Each stage gets them in their order, whatever the schedule."
         return self.index == 0
 
     def __str__(self) -> str:
@@ -307,7 +307,7 @@ def running_microbatch() -> Microbatch | None: # None outside of pipelines
 
 
 def divides_gradients(frame: Any) -> bool:
-    "Does the schedule that has called this divide gradients by the number of microbatches?"
+    "True if the schedule that called this divides gradients by the number of microbatches."
     for _ in range(8):
         if frame is None: break
         schedule = frame.f_locals.get("self")
@@ -318,8 +318,8 @@ def divides_gradients(frame: Any) -> bool:
 # %% ../../nbs/lib/hooks/distributed.ipynb #487ff601
 def names_apart(
     names: dict[int, list[str]], # The names of the layers, by stage
-) -> dict[int, dict[str, str]]: # By stage: for each of its names, the one among all stages
-    "Names that belong to one layer each: if two stages have a layer of one name, names begin with the stage."
+) -> dict[int, dict[str, str]]: # By stage: each of its names, and the name among all stages
+    "A name of its own for each layer: if two stages have a layer of the same name, names begin with the stage."
     containers = {parent for own in names.values() for name in own for parent in parts_around(name)}
     all_names = [name for own in names.values() for name in own]
     many = {name for name, n in Counter(all_names).items() if n > 1}

@@ -28,7 +28,7 @@ _numbers = count()
 
 
 def _short(name: str) -> str:
-    "A name to which something can be added: most disks take 255 bytes."
+    "A name to which something can be added, because most disks take at most 255 bytes."
     return name if len(os.fsencode(name)) <= 200 else hashlib.sha256(os.fsencode(name)).hexdigest()
 
 
@@ -37,7 +37,7 @@ def _lock(f: BinaryIO, wait: bool):
 
 
 def remove_unfinished(folder: Path, name: str | None = None):
-    "Remove what killed writers have left of a file, or of all files in a folder. That of a living writer is locked."
+    "Remove what killed writers have left of a file, or of all files in a folder. A living writer's file is locked."
     for entry in os.scandir(folder):
         found = UNFINISHED.fullmatch(entry.name)
         if not found or name and found[1] != _short(name): continue
@@ -57,7 +57,7 @@ def _begin(target: Path) -> tuple[Path, BinaryIO]:
         except FileExistsError: continue  # of a process with the same number, on another machine
         with suppress(OSError): _lock(f, wait=True)  # some disks have no locks; what is left there stays
         if unfinished.exists(): return unfinished, f
-        f.close()  # somebody took it for a leftover before it was locked
+        f.close()  # another writer took it for a leftover before it was locked
 
 # %% ../../nbs/lib/hooks/files.ipynb #5c1e7a90
 WHAT_TO_DO = {
@@ -71,9 +71,9 @@ WHAT_TO_DO = {
 
 @contextmanager
 def whole_file(
-    path: str | Path, # Where the file is to be; of a link, the file that it leads to is written
-    then: str = "", # What to do after an error, for its text; by default what the kind of error suggests
-) -> Iterator[BinaryIO]: # Open for writing
+    path: str | Path, # Where the file is to be; if this is a link, the file that it leads to is written
+    then: str = "", # What to do after an error, for its text; by default what suits the kind of error
+) -> Iterator[BinaryIO]: # The file, open for writing
     "A file to write to. It has its name only after the `with` has ended without an error."
     path, unfinished = Path(path), None
     try:
@@ -100,7 +100,7 @@ def whole_file(
 
 
 def _refuse(target: Path):
-    "An error if writing into this file would not be allowed either."
+    "Raise an error if this file could not be written to in place, either."
     if target.is_dir(): raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not target.exists() or os.access(target, os.W_OK): return
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

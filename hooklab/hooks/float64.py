@@ -34,7 +34,7 @@ def _narrowed(t: Tensor) -> Tensor: return t.to(NARROW[t.dtype]) if t.dtype in N
 
 
 def _each(f: Callable[[Tensor], Tensor], x: Any) -> Any:
-    "`x` with `f` of each tensor in it. Arguments of operations are tensors, lists of tensors and plain values."
+    "`x` with `f` applied to each tensor in it. Arguments of operations are tensors, lists of tensors and plain values."
     if isinstance(x, Tensor): return f(x)
     if isinstance(x, list | tuple): return type(x)(_each(f, part) for part in x)
     return x
@@ -52,7 +52,7 @@ def _may_draw(func) -> bool: return torch.Tag.nondeterministic_seeded in func.ta
 
 
 def _draws(func, args: tuple, kwargs: dict) -> bool:
-    "Does this operation draw random numbers? Not with a dropout of 0, nor outside of training."
+    "True if this operation draws random numbers, which it does not with a dropout of 0 or outside of training."
     if not _may_draw(func): return False
     for i, a in enumerate(func._schema.arguments):
         value = args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
@@ -62,7 +62,7 @@ def _draws(func, args: tuple, kwargs: dict) -> bool:
 
 # %% ../../nbs/lib/hooks/float64.ipynb #bf962043
 def _write_back(result: Any, args: tuple, used: list, written: tuple[int, ...]) -> Any:
-    "Copy what an operation wrote in `used` to `args`; the result, with these in the place of the copies."
+    "Copy what an operation wrote in `used` to `args`, and return its result with these in place of the copies."
     given = {}
     for i in written:
         if i >= len(args): continue
@@ -85,7 +85,7 @@ class Float64Mode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func is torch.ops.aten.view.dtype:  # it reads bits as other numbers, and the code means those of its dtype
+        if func is torch.ops.aten.view.dtype:  # it reads bits as other numbers: those of the code's own dtype
             return _each(widened, func(*_each(_narrowed, args), **kwargs))
         if _draws(func, args, kwargs): return self._run_narrow(func, args, kwargs)
         wide = [_widened_argument(x) for x in args]
@@ -107,14 +107,14 @@ class Float64Mode(TorchDispatchMode):
 
 # %% ../../nbs/lib/hooks/float64.ipynb #d2292100
 def pushed(t: Tensor, seed: int, dtype: torch.dtype) -> Tensor:
-    "`t` with each number moved by a last bit of `dtype`, up or down at random; the same each time."
+    "`t` with each number moved by the last bit of `dtype`, up or down at random, in the same way each time."
     chance = torch.Generator(t.device).manual_seed(seed + t.numel())
     signs = torch.randint(0, 2, t.shape, generator=chance, device=t.device)*2 - 1
     return t*(1 + torch.finfo(dtype).eps*signs)
 
 
-def _stand_in(t: Tensor, bits: torch.dtype | None, push: int) -> Tensor:
-    "A copy of `t` in float64, rounded to the dtype `bits` before, and pushed by a last bit after."
+def _float64_stand_in(t: Tensor, bits: torch.dtype | None, push: int) -> Tensor:
+    "A copy of `t` in float64, which is first rounded to the dtype `bits`, and then pushed by its last bit."
     wide = t.detach()
     if bits in WIDE and t.dtype in WIDE and t.is_floating_point(): wide = wide.to(bits)
     wide = widened(wide)
@@ -124,7 +124,7 @@ def _stand_in(t: Tensor, bits: torch.dtype | None, push: int) -> Tensor:
 
 # %% ../../nbs/lib/hooks/float64.ipynb #694d6dbb
 @contextmanager
-def _lent_lists(modules: list[nn.Module], stand_ins: dict[int, Tensor]) -> Iterator[None]:
+def _stand_ins_in_lists(modules: list[nn.Module], stand_ins: dict[int, Tensor]) -> Iterator[None]:
     "Put stand-ins into the lists of recurrent layers: one of their weights, and one of weak references to them."
     recurrent = [vars(m) for m in modules if isinstance(m, nn.RNNBase)]
     kept = [(own["_flat_weights"], own.get("_flat_weight_refs")) for own in recurrent]
@@ -133,20 +133,20 @@ def _lent_lists(modules: list[nn.Module], stand_ins: dict[int, Tensor]) -> Itera
             own.update(_flat_weights=weights, _flat_weight_refs=references)
     with putting_back(put_back):
         for own in recurrent:
-            lent = [stand_ins.get(id(w), w) for w in own["_flat_weights"]]
-            references = [None if w is None else weakref.ref(w) for w in lent]
-            own.update(_flat_weights=lent, _flat_weight_refs=references)
+            weights = [stand_ins.get(id(w), w) for w in own["_flat_weights"]]
+            references = [None if w is None else weakref.ref(w) for w in weights]
+            own.update(_flat_weights=weights, _flat_weight_refs=references)
         yield
 
 
 @contextmanager
-def lent_float64(
-    modules: Iterable[nn.Module], # Modules, with those inside them
-    bits: Callable[[nn.Module], torch.dtype | None] | None = None, # To which dtype those of a module are rounded before
+def float64_stand_ins(
+    modules: Iterable[nn.Module], # All the modules: those inside of others, too
+    bits: Callable[[nn.Module], torch.dtype | None] | None = None, # The dtype to which a module's numbers are rounded
     push: int = 0, # Move each number by a last bit, at random with this seed
 ) -> Iterator[dict[int, Tensor]]: # Stand-ins by the id of the tensor
-    "Put float64 copies in place of parameters and buffers, until the end."
-    # Parameters of scripted layers stay what they are: as every argument, they are widened on their way.
+    "Put float64 copies in place of parameters and buffers, until the `with` ends."
+    # Parameters of scripted layers stay as they are: an operation widens them like every argument.
     modules, stand_ins = [m for m in modules if not is_scripted(m)], {}
     stores = [(m, store, dict(store)) for m in modules for store in (m._parameters, m._buffers)]
     def put_back():
@@ -156,24 +156,24 @@ def lent_float64(
             rounded_to = bits(m) if bits else None
             for name, t in before.items():
                 if t is None: continue
-                if id(t) not in stand_ins: stand_ins[id(t)] = _stand_in(t, rounded_to, push)
+                if id(t) not in stand_ins: stand_ins[id(t)] = _float64_stand_in(t, rounded_to, push)
                 store[name] = stand_ins[id(t)]
-        with _lent_lists(modules, stand_ins): yield stand_ins
+        with _stand_ins_in_lists(modules, stand_ins): yield stand_ins
 
 # %% ../../nbs/lib/hooks/float64.ipynb #ee45a7d4
 @contextmanager
 def in_float64(
     model: nn.Module, # The model that code in the block runs
-    bits: Callable[[nn.Module], torch.dtype | None] | None = None, # As in `lent_float64`
-    push: int = 0, # As in `lent_float64`
+    bits: Callable[[nn.Module], torch.dtype | None] | None = None, # As in `float64_stand_ins`
+    push: int = 0, # As in `float64_stand_ins`
 ) -> Iterator[dict[int, Tensor]]: # Stand-ins by the id of the tensor
-    "Code in the block runs in float64, with parameters and buffers of `model` that stand in for its own."
-    with lent_float64(model.modules(), bits, push) as stand_ins, Float64Mode(): yield stand_ins
+    "Run the code in the block in float64, with stand-ins for the parameters and buffers of `model`."
+    with float64_stand_ins(model.modules(), bits, push) as stand_ins, Float64Mode(): yield stand_ins
 
 # %% ../../nbs/lib/hooks/float64.ipynb #75a46e84
 @contextmanager
 def out_of_float64() -> Iterator[None]:
-    "Code in the block computes in the dtypes that it names, also where code around it runs in float64."
+    "Let the code in the block compute in its own dtypes, also where the code around it runs in float64."
     # torch._C._DisableTorchDispatch is quicker, but it crashes on jagged nested tensors; torch's own function for this,
     # `_disable_current_modes`, loses the modes that it has taken off when Ctrl-C comes before it has noted them.
     modes = _get_current_dispatch_mode_stack()

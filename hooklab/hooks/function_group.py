@@ -20,17 +20,17 @@ from .select import first_few, layers_that_fit, nearest
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #62ebb734
 class FunctionGroup(PlaceGroup):
-    "What looks at the calls of functions while one model runs."
+    "A group that looks at the calls of functions while one model runs."
     due = True
-    told = False  # whether the warning about a call that cannot be looked at has been given
+    warned = False  # True after the warning about a call that cannot be looked at
 
     def __init__(
         self,
-        kind: str, # What it is called in messages
-        model: nn.Module, # Each time it is called, a pass begins
+        kind: str, # The name of the group in messages
+        model: nn.Module, # The model: each time it is called, a pass begins
         function: Any, # The functions of torch that are wanted
-        names: Any = "*", # In which layers: names, patterns, types or functions; `"*"` is all, and the model itself
-        f: Callable | None = None, # What a subclass calls
+        names: Any = "*", # The calling layers: names, patterns, types or functions; `"*"` is all, and the model itself
+        f: Callable | None = None, # The function that a subclass calls
     ):
         self.wanted = self.functions(function)
         self.names, self.within = names, layers_within(model, names)
@@ -45,11 +45,11 @@ class FunctionGroup(PlaceGroup):
         return function in self.wanted
 
     def called(self, where: tuple[str, str, int], args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
-        "What the model goes on with after a wanted call; `where` has the layer, the function and its number."
+        "The value with which the model goes on after a wanted call; `where` is its layer, function and number."
         return run()
 
     def passes(self, function: str, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
-        "A call of a wanted function; inside another spelling of itself, or in other layers, it is not looked at."
+        "A call of a wanted function. Inside another spelling of itself, or in other layers, it is not looked at."
         now, layer = self.now, self.now.layer
         elsewhere = self.within is not None and layer not in self.within
         if self.leaving or elsewhere or function in now.inside or not now.running: return run()  # Ctrl-C: none runs
@@ -60,8 +60,8 @@ class FunctionGroup(PlaceGroup):
 
     def left_alone(self, where: tuple[str, str, int], error: Exception):
         "Warn, once, about a call that cannot be looked at. It does not stop the model."
-        if self.told: return
-        self.told = True
+        if self.warned: return
+        self.warned = True
         warnings.warn(printable(f"{call_name(*where)}: what it was given or returned cannot be looked at, and is left "
                                 f"alone ({type(error).__name__}: {error})"), HookWarning, stacklevel=5)
 
@@ -77,13 +77,13 @@ def layers_within(model: nn.Module, names: Any) -> set[str] | None:
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #beed213a
 class Unseen:
-    "What a warning says of one function, or of one part of the model."
+    "The part of a warning about one function, or about one part of the model."
     def __init__(self, name: str, reason: str): self.name, self.reason = name, reason
     def why_silent(self) -> str: return self.reason
 
 
 def unseen(group: FunctionGroup):
-    "What was wanted and not seen, and the parts of the model that could not be looked at."
+    "The functions that were wanted and not seen, and the parts of the model that could not be looked at."
     for function in group.wanted:
         if function not in group.reached: yield Unseen(function, _why_unseen(group, function))
     ran = {h.name for h in group.hooks if h.fired and isinstance(h, RunningLayer)}

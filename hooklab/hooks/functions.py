@@ -30,20 +30,20 @@ from .tree import map_tensors, shape_text, tensors
 
 # %% ../../nbs/lib/hooks/functions.ipynb #95e54a92
 def without_history(t: Tensor, copied: bool) -> Tensor:
-    "`t` without a graph, or a copy of it, with the attributes that a class of its own gave it."
+    "`t` without a graph, or a copy of it, with the attributes that its class has added."
     new = own_copy(t) if copied else t.detach()
-    if type(t) is not Tensor and type(new) is type(t): vars(new).update(vars(t))  # a CausalBias is nothing without them
+    if type(t) is not Tensor and type(new) is type(t): vars(new).update(vars(t))  # a CausalBias is useless without them
     return new
 
 
 def may_change_inputs(function: str, args: tuple, kwargs: dict) -> bool:
-    "May this call work in place on what it is given?"
+    "True if this call may work in place on what it is given."
     return function.endswith("_") or function == "setitem" or "out" in kwargs or any(
         flag is True for flag in (*args, kwargs.get("inplace")))
 
 
 class Kept:
-    "What was kept of one call."
+    "What is kept of one call."
     __slots__ = "order", "call", "value"
     def __init__(self, order: int, call: FunctionCall, value: Any):
         self.order, self.call, self.value = order, call, value
@@ -75,13 +75,13 @@ class KeptCalls:
         with self.lock: self.in_pass.discard(get_ident())
 
     def part_begins(self, name: str):
-        "A layer was called, and not by the model: it forgets its calls, and those of the layers in it."
+        "Called when a layer runs without its model: forget its calls, and those of the layers in it."
         mine = self.lists.get(get_ident(), [])
         mine[:] = [kept for kept in mine if not is_within(kept.call.layer, name)]
 
 # %% ../../nbs/lib/hooks/functions.ipynb #3e1ee38f
 def kept_result(group: "CallGroup", call: FunctionCall, given: tuple) -> Any:
-    "What the function of `hook_calls` returns for a call, with copies of the tensors that belong to the model."
+    "What the function of `hook_calls` returns for a call, with copies of the model's own tensors."
     before = versions(given)
     value = group.f(call)
     if before != versions(given):
@@ -118,7 +118,7 @@ class CallGroup(FunctionGroup):
         return output
 
     def returned(self, call: FunctionCall, given: tuple):
-        "A call has returned: keep it, or wait for its gradient."
+        "Keep a call that has returned, or wait for its gradient."
         order, thread, output = next(self.order), get_ident(), given[-1]
         if not self.of_gradients: self.keep_call(call, order, thread, given)
         elif torch.is_grad_enabled() and any(t.requires_grad for t in tensors(output)):
@@ -175,7 +175,7 @@ class CallHooks:
         return call_of_name(which, self.by_name, "the last")
 
     @property
-    def removed(self) -> bool: return self.group.closed # Are the hooks off?
+    def removed(self) -> bool: return self.group.closed # True if the hooks are off
 
     def clear(self):
         "Forget what was kept; called when a pass begins."
@@ -199,15 +199,15 @@ class CallHooks:
 
 # %% ../../nbs/lib/hooks/functions.ipynb #7b036e10
 def hook_calls(
-    model: nn.Module, # Each time it is called, a pass begins
+    model: nn.Module, # The model: each time it is called, a pass begins
     function: Any, # A function of torch in any spelling (`F.softmax`, `torch.Tensor.add`, `operator.add`), or a list
-    names: Any = "*", # In which layers: names, patterns, types or functions as in `layers`; `""` is the model itself
-    f: Callable[[FunctionCall], Any] | None = None, # What it returns is kept in place of the call
+    names: Any = "*", # The calling layers: names, patterns, types or functions as in `layers`; `""` is the model
+    f: Callable[[FunctionCall], Any] | None = None, # A function whose result is kept in place of the call
     detach: bool = True, # Keep copies without history; False keeps the tensors themselves, in the graph
-    keep: int | None = None, # How many calls of one function in one layer, of one pass; by default all of it
+    keep: int | None = None, # How many calls of one function in one layer to keep of a pass; by default all
     *,
     kind: str = "forward", # `backward` waits for the gradient of the output, and adds it to the call as `gradient`
-) -> CallHooks: # On until its `with` ends or it is removed; the calls of the last pass in order, and `by_name`
+) -> CallHooks: # The calls of the last pass, in order and `by_name`; on until the `with` ends, or until `remove()`
     "See the calls of functions inside a model."
     hooks = CallHooks(CallGroup(model, function, names, f, detach, keep, kind))
     hooks.group.put_on()

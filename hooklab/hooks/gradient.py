@@ -22,7 +22,7 @@ class Entrance:
     "Where the inputs of one call are attached to the graph, noted before the layer runs."
     def __init__(
         self,
-        *given: Any, # The positional arguments as a tuple, and the keyword arguments as a dict if they are of interest
+        *given: Any, # The positional arguments as a tuple; then the keyword arguments as a dict, if they matter
     ):
         inputs = tensors(given)
         self.inputs = [_edge(t) if t.requires_grad else None for t in inputs]
@@ -95,7 +95,7 @@ def _readers(
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #fd909ffc
 def _is_whole_view(t: Tensor) -> bool:
-    "Does `t` show each element of another tensor once?"
+    "True if `t` shows each element of another tensor once."
     # inside a transform of torch.func the counter cannot be shared
     if not t._is_view() or is_wrapper(t) or current_level() or (base := t._base).grad_fn is None: return False
     if t.dtype != base.dtype or t.layout != torch.strided or t.numel() != base.numel() or not t.numel(): return False
@@ -103,7 +103,7 @@ def _is_whole_view(t: Tensor) -> bool:
 
 
 def _is_dense(t: Tensor) -> bool:
-    "Do the elements of `t` lie next to each other in memory, each once?"
+    "True if the elements of `t` lie next to each other in memory, each once."
     step = 1
     for stride, size in sorted(zip(t.stride(), t.shape)):
         if size == 1: continue
@@ -119,7 +119,7 @@ def _laid_out_as(base: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 class _Changes:
-    "True once a tensor has been changed in place. It shares the tensor's counter, but none of its memory."
+    "True once a tensor has been changed in place. It has the tensor's counter, but none of its memory."
     __slots__ = "counter", "before"
     def __init__(self, t: Tensor):
         self.counter = t.detach()
@@ -225,8 +225,8 @@ class GradientCall:
 
     def _listen(self, register, f, places, changed=None, if_changed=False):
         # Hooks on nodes go with the graph, so there is nothing to remove. The exception is the node of a tensor that
-        # was not computed, such as a parameter that a layer returns. Its node may outlive the graph, or belong to no
-        # graph yet, and is then held here.
+        # was not computed, such as a parameter that a layer returns. Its node may outlive the graph, or be in no graph
+        # yet, and is then held here.
         if changed is None:
             self.expected += 1
             return register(partial(f, places))
@@ -234,7 +234,7 @@ class GradientCall:
         return register(partial(self.if_so, changed, if_changed, f, places))
 
     def _listen_at_view(self, t, place, entrance):
-        "Listen at the node of the view `t`, and at that of its base, which counts if the view was overwritten."
+        "Listen at the node of the view `t`, and at the node of its base, which counts if the view was overwritten."
         changed, (base, base_nr) = _Changes(t), _edge(t._base)
         viewed = []
         if entrance:  # `t` may be a view of an input
@@ -250,9 +250,9 @@ class RecordedGradients(GradientCall):
     "Also listens to what the call does in a backward pass that is recorded, when a later pass goes through that."
     def __init__(
         self,
-        out: Any, # As for `GradientCall`, and so are the next two
-        done: Callable,
-        entrance: Entrance,
+        out: Any, # What the layer returned
+        done: Callable, # The function to call with the gradients, as in `GradientCall`
+        entrance: Entrance, # Where the inputs are attached
         begins: Callable, # Called when the first gradients of a pass arrive, before any is added to a `.grad`
     ):
         self.begins, self.parts, self.first_node = begins, [], 0
@@ -273,7 +273,7 @@ class RecordedGradients(GradientCall):
         self.parts = []  # they hold the graph, and the graph holds this
 
     def listen_again(self, grad_out: Any, done: Callable):
-        "To be called in `done`: call another with what a later pass gives back to this one."
+        "For `done` to call: listen to the gradients that a later pass gives back to this one, and call another `done`."
         recorded = [g for g in self.parts if g.requires_grad]
         if not recorded: return
         entrance = Entrance(tuple(tensors(grad_out)))

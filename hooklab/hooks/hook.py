@@ -37,7 +37,7 @@ class Hook(GradientHook):
     def __init__(
         self,
         m: nn.Module, # The layer
-        hook_func: Callable, # `f(layer, inputs, output)`; for gradients, those of the inputs and of the output instead
+        hook_func: Callable, # `f(layer, inputs, output)`; for gradients `f(layer, of_inputs, of_outputs)`
         is_forward: bool = True, # False for gradients
         detach: bool = True, # Show `hook_func` detached tensors and store copies; False keeps the graph
         cpu: bool = False, # Show and store tensors on the CPU
@@ -46,7 +46,7 @@ class Hook(GradientHook):
         kind: str | None = None, # `forward`, `forward_pre`, `backward` or `backward_pre`, instead of `is_forward`
         name: str | None = None, # The name of the layer in messages
         root: nn.Module | None = None, # The model: each time it is called, a pass begins
-        keep: int | None = None, # How many calls to keep: of one pass (all of them), or without `root` of all (1)
+        keep: int | None = None, # How many calls to keep: by default all of a pass, or without `root` the last one
         **options: bool, # `with_kwargs`, `prepend` and `always_call`, as in torch
     ):
         group = HookGroup(hook_func, is_forward, detach, cpu, gather, kind=kind, root=root, keep=keep, **options)
@@ -74,7 +74,7 @@ class Hook(GradientHook):
 
     @property
     def state(self) -> str:
-        "Whether it is removed, or else how often it was called, in words."
+        "In words, that the hook is removed, or else how often it was called."
         if self.removed: return "removed"
         return "1 call" if self.n_calls == 1 else f"{self.n_calls} calls"
 
@@ -83,7 +83,7 @@ class Hook(GradientHook):
         self._calls, self._order, self.n_calls = (), None, 0
 
     def add(self, value, number=None, in_pass=None, compiling=False):
-        "For subclasses: keep `value`; for gradients, `number` says of which call."
+        "For subclasses: keep `value`; for gradients, `number` is the number of the call."
         self.fired = True
         if self.removed: return  # its own function removed it
         g = self.group
@@ -122,7 +122,7 @@ class Hook(GradientHook):
         if not self.removed: self.add(self.kept(self._module, *given), call.number, call.in_pass)
 
     def kept(self, module, *given):
-        "For subclasses: what `hook_func` returns for `given`, with copies of what belongs to the layer."
+        "For subclasses: what `hook_func` returns for `given`, with copies of the layer's own tensors."
         g = self.group
         # another hook on this layer may have removed it during this call
         if self.removed or g.trial: return None
@@ -147,7 +147,7 @@ class Hook(GradientHook):
         super().left_alone(error)
 
     @property
-    def hook(self) -> Any: return self.handles[0] if self.handles else None # Its handle, as in fastai, while it is on
+    def hook(self) -> Any: return self.handles[0] if self.handles else None # As in fastai: the handle, while it is on
 
     def hook_fn(
         self,
@@ -180,20 +180,20 @@ class MemberHook(Hook):
     def __init__(self, name: str, m: Any, group: Group): self._join(name, m, group)
 
     def put_on(self) -> Self:
-        "Attach it, if its group is its own: last, once whoever made it holds it."
+        "Attach the hook, if it is alone in its group. This comes last, when the caller already has the hook."
         self.group.attach([self])
         return self
 
 
 def _joining(name: str, m: nn.Module | None, group: Group) -> Hook:
-    "A plain `Hook` in an existing group. Its own constructor would make a group, and take longer."
+    "A plain `Hook` in an existing group. The constructor of `Hook` would make a group, and take longer."
     h = Hook.__new__(Hook)
     h._join(name, m, group)
     return h
 
 
 def _removed(name: str) -> Hook:
-    "A removed hook: this is what the copy of a hook is."
+    "A removed hook, which is what a copy of a hook is."
     h = _joining(name, None, HookGroup(last_given))
     h.removed, h.group.closed = True, True
     return h
@@ -204,8 +204,8 @@ def hook_output(
     detach: bool = True, # Store copies without history; False keeps the graph
     cpu: bool = False, # Store on the CPU
     grad: bool = False, # Store the gradients of the output instead
-    **options: Any, # As in `Hook`: `gather`, `name`, `root`, `keep`, `prepend`, `always_call`
-) -> Hook: # Its `stored` is the output, or the gradients of the output
+    **options: Any, # Options of `Hook`: `gather`, `name`, `root`, `keep`, `prepend`, `always_call`
+) -> Hook: # A hook whose `stored` is the output, or the gradients of the output
     "Keep what `module` returns."
     return Hook(module, last_given, detach=detach, cpu=cpu, kind="backward_pre" if grad else "forward", **options)
 
@@ -215,21 +215,21 @@ class Hooks:
     def __init__(
         self,
         ms: Layers | Group, # A list of layers, a `Sequential`, a dict; a model, with `names`; or an attached group
-        hook_func: Callable | None, # As in `Hook`; None for a group
+        hook_func: Callable | None, # The function to call, as in `Hook`; None for a group
         is_forward: bool = True, # False for gradients
         detach: bool = True, # Show detached tensors and store copies; False keeps the graph
         cpu: bool = False, # Show and store tensors on the CPU
         *,
         names: str | type | Callable | list | None = None, # Which layers of the model `ms`, as in `layers`
-        root: nn.Module | None = None, # Each time it is called, a pass begins; by default `ms`, if it is a model
-        **options: Any, # As in `Hook`: `gather`, `kind`, `keep`, `with_kwargs`, `prepend`, `always_call`
+        root: nn.Module | None = None, # The model, whose calls begin passes; by default `ms`, if that is a model
+        **options: Any, # Options of `Hook`: `gather`, `kind`, `keep`, `with_kwargs`, `prepend`, `always_call`
     ):
         is_attached, hooks = isinstance(ms, Group), None
         if is_attached: group = ms
-        else: group, hooks = _made(ms, hook_func, is_forward, detach, cpu, names=names, root=root, **options)
+        else: group, hooks = _hooks_made(ms, hook_func, is_forward, detach, cpu, names=names, root=root, **options)
         self.group = group
         self.hooks: list[Hook] = group.hooks if is_attached else hooks # The hooks, in the order of the layers
-        if not is_attached: group.attach(hooks)  # last: whoever has this object can remove them
+        if not is_attached: group.attach(hooks)  # last: who has this object can remove them
 
     @property
     def stored(self) -> list:
@@ -242,7 +242,7 @@ class Hooks:
         return {h.name: h.stored for h in self.hooks}
 
     @property
-    def removed(self) -> bool: return all(h.removed for h in self.hooks) # Are all hooks off their layers?
+    def removed(self) -> bool: return all(h.removed for h in self.hooks) # True if all hooks are off their layers
 
     def clear(self):
         "Forget what was stored; called when a pass begins."
@@ -281,16 +281,16 @@ class Hooks:
 
 # %% ../../nbs/lib/hooks/hook.ipynb #c46b5975
 def _removed_hooks(names: list[str]) -> Hooks:
-    "Removed hooks: this is what the copy of `Hooks` is."
+    "Removed hooks, which is what a copy of `Hooks` is."
     group = HookGroup(last_given)
     group.hooks = [_removed(name) for name in names]
     return Hooks(group, None)
 
 # %% ../../nbs/lib/hooks/hook.ipynb #fcdba471
-def _made(ms, hook_func, is_forward, detach, cpu, *, names, root, **options) -> tuple[HookGroup, list[Hook]]:
-    "A hook for each of the layers that were asked for, and their group, which is to attach them."
+def _hooks_made(ms, hook_func, is_forward, detach, cpu, *, names, root, **options) -> tuple[HookGroup, list[Hook]]:
+    "A hook for each of the layers that were asked for, and their group, which does not have them attached yet."
     if isinstance(ms, nn.Module): refuse_opaque(ms)
-    named = _named(ms, names, root)
+    named = _asked_for(ms, names, root)
     if root is None and isinstance(ms, nn.Module) and runs(ms): root = ms
     check_layers(named)
     group = HookGroup(hook_func, is_forward, detach, cpu, root=root, **options)
@@ -300,8 +300,8 @@ def _made(ms, hook_func, is_forward, detach, cpu, *, names, root, **options) -> 
 def hooks_to_attach(
     ms: Layers, f: Callable, is_forward: bool = True, detach: bool = True, cpu: bool = False, **options: Any,
 ) -> tuple[Hooks, Callable[[], None]]:
-    "Hooks that are not on yet, and what attaches them: for an object that has to hold them before they are on."
-    group, made = _made(ms, f, is_forward, detach, cpu, **{"names": None, "root": None} | options)
+    "Hooks that are not on yet, and a function that attaches them, for an object that must have them before."
+    group, made = _hooks_made(ms, f, is_forward, detach, cpu, **{"names": None, "root": None} | options)
     hooks = Hooks(group, None)
     hooks.hooks = made
     return hooks, partial(group.attach, made)
@@ -309,14 +309,14 @@ def hooks_to_attach(
 
 @contextmanager
 def hooks_for_now(ms: Layers, f: Callable, **options: Any) -> Iterator[list[Hook]]:
-    "Hooks of our own: on during the `with`. Of a layer that did not run, nothing is said."
-    group, made = _made(ms, f, True, True, False, **{"names": None, "root": None} | options)
+    "Hooks of our own, which are on during the `with`. They do not report a layer that did not run."
+    group, made = _hooks_made(ms, f, True, True, False, **{"names": None, "root": None} | options)
     with closing(group, report=False):
         group.attach(made)
         yield made
 
 
-def _named(ms, names, root) -> list[tuple[str, nn.Module]]:
+def _asked_for(ms, names, root) -> list[tuple[str, nn.Module]]:
     "The layers that `Hooks` was asked for, with names."
     if names is not None:
         what = names if isinstance(names, list | tuple) else [names]
@@ -341,7 +341,7 @@ def hook_outputs(
     detach: bool = True, # Store copies without history; False keeps the graph
     cpu: bool = False, # Store on the CPU
     grad: bool = False, # Store the gradients of the outputs instead
-    **options: Any, # As in `Hooks`: `names`, `root`, `gather`, `keep`, `prepend`, `always_call`
-) -> Hooks: # Its `stored` has the output of each layer, or the gradients of that
+    **options: Any, # Options of `Hooks`: `names`, `root`, `gather`, `keep`, `prepend`, `always_call`
+) -> Hooks: # Hooks whose `stored` has the output of each layer, or the gradients of that
     "Keep what all `modules` return."
     return Hooks(modules, last_given, detach=detach, cpu=cpu, kind="backward_pre" if grad else "forward", **options)

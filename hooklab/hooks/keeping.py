@@ -24,7 +24,7 @@ def last_given(m, *given):
 
 
 class HookGroup(Group):
-    "Hooks that call one function, and what they show it."
+    "Hooks that call the same function, and what they show it."
     due = True
     level = 0  # how many transforms, such as `torch.vmap`, surround the code that reads the copies: none
 
@@ -40,7 +40,7 @@ class HookGroup(Group):
             raise ValueError("always_call=True is for forward hooks")
         if not isinstance(detach, bool):
             raise TypeError(f"detach is True or False, not {detach!r}; "
-                            "which layers of a model are meant is said with names=")
+                            "name the layers of a model with names=")
         self.port, self.detach, self.cpu, self.gather, self.keep = kind, detach, cpu, gather, keep
         self.show = Tensor.detach if detach and not (cpu or gather) else self.shown
         self.plain_store = f is last_given and detach and not (cpu or gather)

@@ -26,7 +26,7 @@ from .tree import tensors
 
 # %% ../../nbs/lib/hooks/layer-hook.ipynb #53cf40a9
 _ALWAYS = {"always_call": True}  # after an error in the layer, `left` is called too
-PORTS = {  # for each port, what torch calls and when, and the options that this needs
+PORTS = {  # for each port: what torch calls and when, and the options that are needed
     "forward": ([("forward", Look)], {}), "forward_pre": ([("forward_pre", Look)], {}),
     "forward_always": ([("forward", LookAlways)], {}),
     "new_output": ([("forward", Replace)], {}), "new_input": ([("forward_pre", Replace)], {}),
@@ -37,7 +37,7 @@ PORTS = {  # for each port, what torch calls and when, and the options that this
 
 
 def put_ports(hook: "LayerHook", layer: nn.Module, port: str, options: dict, outermost: bool):
-    "Put a hook on its layer, at the moments that belong to `port`. Its handles are there before anything is put on."
+    "Put a hook on its layer, at the moments of `port`. The hook has its handles before anything is put on."
     (moments, needed), ports = PORTS[port], {}
     for moment, make in moments: ports[moment] = make(hook)
     if needed: options = {**options, **needed}
@@ -51,8 +51,9 @@ def put_ports(hook: "LayerHook", layer: nn.Module, port: str, options: dict, out
 
 # %% ../../nbs/lib/hooks/layer-hook.ipynb #e72cfc1c
 class LayerHook:
-    "The base of what is put on one layer. Its `port` says when it is called, and a subclass what it does then."
-    __slots__ = "name group handles removed fired told n_ran recorded unreadable entrances _module __weakref__".split()
+    "The base of everything that is put on one layer. `port` says when it is called; a subclass says what it does then."
+    __slots__ = ("name", "group", "handles", "removed", "fired", "warned", "n_ran", "recorded", "unreadable",
+                 "entrances", "_module", "__weakref__")
     port = "calls"
     outermost = False  # True: before the hooks that are there already on the way in, and after them on the way out
     eager_only = False  # True: leaves compiled code alone, instead of splitting it
@@ -60,9 +61,9 @@ class LayerHook:
     def __init__(self, name: str, module: nn.Module | None, group: Group):
         self._module, self.group, self.handles = module, group, ()
         self.name: str = name # The name of the layer
-        self.removed: bool = False # Is the hook off its layer?
-        self.fired: bool = False # Has it been called since it was attached?
-        self.told = False  # whether the warning about something that cannot be looked at has been given
+        self.removed: bool = False # True if the hook is off its layer
+        self.fired: bool = False # True if the hook was called since it was attached
+        self.warned = False  # True if it has warned about something that cannot be looked at
         self.n_ran, self.recorded = 0, True  # how often the layer ran, and whether it recorded a graph
         self.unreadable = None  # the type of an output in which no tensor was found
         self.entrances = {}  # by thread: what was noted at the start of calls that have not ended
@@ -111,14 +112,14 @@ class LayerHook:
 
     def left_alone(self, error: Exception):
         "For subclasses: warn, once, about something that cannot be looked at. It does not stop the model."
-        if self.told: return
-        self.told = True
+        if self.warned: return
+        self.warned = True
         warnings.warn(printable(f"{self.name}: what it was given or returned cannot be looked at, and is left alone "
                                 f"({type(error).__name__}: {error})"), HookWarning, stacklevel=5)
 
 # %% ../../nbs/lib/hooks/layer-hook.ipynb #88682d28
 def _removed(name: str) -> LayerHook:
-    "A removed hook: this is what the copy of a listener is."
+    "A removed hook, which is what a copy of a listener is."
     hook = LayerHook(name, None, Group("removed"))
     hook.removed, hook.group.closed = True, True
     return hook
@@ -181,10 +182,10 @@ def _arrived(hook: weakref.ref, call, *given):
 
 # %% ../../nbs/lib/hooks/layer-hook.ipynb #4478b781
 def listen(
-    listener: type[LayerHook], # Made for each layer, as `listener(name, layer, group)`
+    listener: type[LayerHook], # The class; `listener(name, layer, group)` is called for each layer
     named: dict[str, nn.Module], # The layers, by name
-    group: Group | None = None, # What they share, if that is more than being attached and removed together
-) -> "Listening": # On until its `with` ends, or until `remove()`
+    group: Group | None = None, # Their group, if it does more than attach and remove them together
+) -> "Listening": # Listeners that are on until the `with` ends, or until `remove()`
     "Attach a listener to each layer, or to none."
     check_layers(list(named.items()))
     group = group or Group(listener.__name__)

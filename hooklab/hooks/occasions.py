@@ -32,11 +32,11 @@ from .tree import shape_text, tensors
 # %% ../../nbs/lib/hooks/occasions.ipynb #3dc78b29
 def state_dict_hook(
     m: nn.Module, # The model, or any layer
-    f: Callable, # What it is called with depends on the occasion: see the table
+    f: Callable, # The function; what it is called with depends on the occasion, see the table
     *,
-    load: bool = False, # When a state dict is loaded, instead of when one is made
-    before: bool = False, # Before that, instead of after
-) -> Hook: # On until its `with` ends, or until `remove()`
+    load: bool = False, # True to call it when a state dict is loaded, instead of when one is made
+    before: bool = False, # True to call it before that, instead of after
+) -> Hook: # A hook that is on until its `with` ends, or until `remove()`
     "Call `f` when `m` writes or loads its part of a state dict."
     if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
     if isinstance(m, torch.jit.ScriptModule):
@@ -80,16 +80,16 @@ class OccasionHook(MemberHook):
 # %% ../../nbs/lib/hooks/occasions.ipynb #e42acbbc
 def step_hook(
     optimizer: Optimizer, # The optimizer, or a wrapper around it from accelerate, Fabric or Lightning
-    f: Callable[[Optimizer, tuple, dict], Any], # `f(optimizer, args, kwargs)`: what `step` is called with
+    f: Callable[[Optimizer, tuple, dict], Any], # `f(optimizer, args, kwargs)`, with the arguments of `step`
     *,
-    before: bool = False, # Before the step; then `f` may return other arguments for it, as a pair of a tuple and a dict
-) -> Hook: # On until its `with` ends, or until `remove()`
+    before: bool = False, # True for before the step: then `f` may return other arguments for it, as a tuple and a dict
+) -> Hook: # A hook that is on until its `with` ends, or until `remove()`
     "Call `f` after each step of an optimizer, or before."
     return step_hook_to_put_on(optimizer, f, before).put_on()
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #5d1c7a11
 def step_hook_to_put_on(optimizer: Optimizer, f: Callable, before: bool = False) -> "OccasionHook":
-    "The hook, which is not on yet: for an object that has to hold it before."
+    "A hook that is not on yet, for an object that must have it before."
     optimizer = innermost(optimizer)
     def put_on(port, handles):
         handles.append(handle := TorchHandle(optimizer, port, f"_optimizer_step_{'pre' if before else 'post'}_hooks"))
@@ -123,8 +123,8 @@ def _parts_of(x):
 def global_hook(
     f: Callable, # `f(layer, inputs, output)` as in `Hook`; for registrations `f(module, name, part)`
     kind: str = "forward", # As in `Hook`; or `module_registration`, `parameter_registration`, `buffer_registration`
-    **options: Any, # As in `Hook`: `detach`, `cpu`, `gather`, `root`, `keep`; `with_kwargs`, `always_call` if forward
-) -> Hook: # On from the beginning of its `with` to the end
+    **options: Any, # Of `Hook`: `detach`, `cpu`, `gather`, `root`, `keep`; `with_kwargs`, `always_call` if forward
+) -> Hook: # A hook that is on from the beginning of its `with` to the end
     "Look at every layer of every model."
     if kind in REGISTRATIONS:
         if options: raise TypeError(f"a hook for registrations has no {', '.join(options)}")
@@ -151,7 +151,7 @@ GLOBAL_DICTIONARIES = [name for name in vars(torch_module) if name.startswith("_
 
 
 class GlobalHook(MemberHook):
-    "A hook on every layer, in a `with`."
+    "A hook on every layer, for use in a `with`."
     def __init__(self, group):
         super().__init__("every layer", None, group)
         self.unrecorded = weakref.WeakSet()  # the layers that ran without a graph last time
@@ -195,7 +195,7 @@ class GlobalHook(MemberHook):
         call.number, call.in_pass = number, self.group.running
 
     def _entrance_of(self, layer):
-        "The entrance of the call that ends now; those above it are of calls that Ctrl-C has ended."
+        "The entrance of the call that ends now. Those above it are from calls that Ctrl-C has ended."
         entered = self.entrances.get(threading.get_ident(), [])
         while entered:
             entered_layer, entrance = entered.pop()
@@ -211,7 +211,7 @@ REGISTRATIONS = "module_registration", "parameter_registration", "buffer_registr
 
 
 class RegistrationHook(GlobalHook):
-    "A hook on what becomes a part of any module, in a `with`."
+    "A hook that is called when anything becomes a part of a module, for use in a `with`."
     def register(self):
         self.handles = []
         self.put_on(Occasion(self), getattr(torch_module, f"register_module_{self.group.kind}_hook"))
@@ -225,7 +225,7 @@ class RegistrationHook(GlobalHook):
 def saved_tensors(
     f: Callable[[Tensor], Any], # Called with each tensor that is saved; with `unpack`, its result is saved instead
     unpack: Callable[[Any], Tensor] | None = None, # Rebuilds the tensor from what was saved
-) -> Iterator[None]: # While its `with` lasts
+) -> Iterator[None]: # A context, which lasts as long as its `with`
     "See what is saved for the backward pass, or save something else."
     def pack(t):
         own = t.detach()  # a result that was saved as it is would hold its own graph

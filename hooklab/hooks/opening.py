@@ -23,7 +23,7 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 
 class OneOf:
-    "Any of these kinds."
+    "A value of any of these kinds."
     def __init__(self, *kinds: Any): self.kinds = kinds
 
 
@@ -40,17 +40,17 @@ def _in_words(x: Any) -> str:
 
 
 def _is(x: Any, kind: Any) -> bool:
-    "Does a single value fit this type?"
+    "True if a single value fits this type."
     if kind is None: return x is None
     if kind is float: return type(x) is float or type(x) is int and x in WITHIN
     return type(x) is kind and (kind is not int or x in WITHIN)
 
 # %% ../../nbs/lib/hooks/opening.ipynb #2ab8f6d1
 def misfit(
-    x: Any, # What JSON may hold
-    kind: Any, # What it should be, as in the table above
+    x: Any, # A value that JSON can hold
+    kind: Any, # The kind that it should be, as in the table above
     where: Any = "it", # What to call `x`
-) -> str: # Empty if it fits
+) -> str: # A text, which is empty if `x` fits
     "What is wrong with a value from a file, in words."
     if kind is None or isinstance(kind, type):
         return "" if _is(x, kind) else f"{where} is {_in_words(x)}, and not {WORDS[kind]}"
@@ -77,31 +77,32 @@ def _misfit_inside(x: Any, kind: Any, where: Any) -> str:
     else:
         missing = next((name for name in kind if not name.endswith("?") and name not in x), None)
         if missing is not None: return f"{where} has no {missing!r}"
-        parts = ((name, x[name], of) for told, of in kind.items() if (name := told.removesuffix("?")) in x)
+        named = [(name.removesuffix("?"), of) for name, of in kind.items()]
+        parts = [(name, x[name], of) for name, of in named if name in x]
     for name, part, of in parts:
         why = misfit(part, of, _Place(where, name))
         if why: return why
     return ""
 
 # %% ../../nbs/lib/hooks/opening.ipynb #3d85c0fa
-LOOKS = {b"PK\x03\x04": "a zip archive", b"\x80": "a pickle, as torch.save and others write it",
-         b"\x1f\x8b": "compressed by gzip", b"\x89HDF": "a file of HDF5", b"<": "HTML or XML", b"%PDF": "a PDF",
-         b"\x89PNG": "a picture", b"{": "JSON", b"[": "JSON"}
+FIRST_BYTES = {b"PK\x03\x04": "a zip archive", b"\x80": "a pickle, as torch.save and others write it",
+               b"\x1f\x8b": "compressed by gzip", b"\x89HDF": "a file of HDF5", b"<": "HTML or XML", b"%PDF": "a PDF",
+               b"\x89PNG": "a picture", b"{": "JSON", b"[": "JSON"}
 OTHER = "give another file"
 
 
 def looks_like(head: bytes) -> str:
-    "What the first bytes of a file say of it; empty if they say nothing."
+    "The kind of a file, as its first bytes show it; empty if they show nothing."
     if head.startswith(b"PK") and b"/data.pkl" in head: return "a pickle in a zip archive, as torch.save writes it"
-    return next((what for begin, what in LOOKS.items() if head.startswith(begin)), "")
+    return next((what for begin, what in FIRST_BYTES.items() if head.startswith(begin)), "")
 
 
 def ordinary(
     path: str | Path, # A file that is to be read
     kind: str, # What it should be, for the text of an error
     if_other: str = OTHER, # What to do if it is something else
-) -> Path: # The same
-    "A file that can be opened without waiting for anybody; an error if it is none."
+) -> Path: # The same file
+    "A file that can be opened without waiting; raise an error for anything else."
     path = Path(path)
     if path.is_file(): return path
     named = printable(path)
@@ -111,7 +112,7 @@ def ordinary(
 
 
 def in_folder(folder: Path, name: str) -> Path:
-    "A file by its plain name; an error if a link there leads out of the folder."
+    "A file by its plain name; raise an error if that or a link leads out of the folder."
     path = folder/name
     is_plain = path.parent == folder and name not in ("", "..") and "\0" not in name
     if is_plain and (not path.is_symlink() or os.path.dirname(os.path.realpath(path)) == os.path.realpath(folder)):
@@ -120,22 +121,22 @@ def in_folder(folder: Path, name: str) -> Path:
 
 
 def briefly(x: Any) -> str:
-    "What an error says, or a value from a file, in one line that is not long."
+    "The text of an error, or a value from a file, in one short line."
     return printable(" ".join(str(x).split())[:150])
 
 
 def parsed(text: str) -> Any:
-    "JSON, or a ValueError that says why it is none."
+    "The value of a JSON text, or a ValueError that says why the text is no JSON."
     try: return json.loads(text)
     except RecursionError: raise ValueError("it is nested too deeply") from None
 
 
 def read_json(
     path: str | Path, # A file
-    kind: Any, # What is in it, as `misfit` takes it
-    writer: str, # What should have written it, for the text of an error
+    kind: Any, # The kind of its content, as `misfit` takes it
+    writer: str, # The writer that it should come from, for the text of an error
     if_other: str = OTHER, # What to do if it is something else, or damaged
-) -> Any: # What it says
+) -> Any: # Its content
     "Read a file of JSON."
     content, named = ordinary(path, f"file of {writer}", if_other).read_bytes(), printable(path)
     try: found = parsed(content.decode())

@@ -23,7 +23,7 @@ from .tensor import TensorGroup, TensorHook
 
 # %% ../../nbs/lib/hooks/parameters.ipynb #32dcab2f
 class ParameterHook(TensorHook):
-    "A hook on a parameter, which tells its function the name."
+    "A hook on a parameter, whose function gets the name and the gradient."
     def _call(self, given): return self.group.f(self.name, given)
 
     def overlooked(self):
@@ -93,11 +93,11 @@ def refuse_sharded(model: nn.Module, instead: str):
 def parameter_hooks(
     model: nn.Module, # The model
     f: Callable[[str, Tensor], Any] | None = None, # Called with a parameter's name, and with its gradient or itself
-    names: str | type | Callable | list | None = None, # Only in these layers, as in `layers`
+    names: str | type | Callable | list | None = None, # The layers whose parameters are hooked, as in `layers`
     *,
-    kind: str = "tensor", # As in `tensor_hook`, or `post_accumulate`
+    kind: str = "tensor", # `tensor` as in `tensor_hook`, or `post_accumulate`
     quiet: bool = False, # Accept that some of the parameters get no gradient, and give no warning
-) -> Hooks: # By name; on until its `with` ends, or until `remove()`
+) -> Hooks: # Hooks by name; on until the `with` ends, or until `remove()`
     "A hook on each parameter that is trained."
     hooks, attach = parameter_hooks_to_attach(model, f, names, kind, quiet)
     attach()
@@ -105,7 +105,7 @@ def parameter_hooks(
 
 # %% ../../nbs/lib/hooks/parameters.ipynb #5d1c7a12
 def parameter_hooks_to_attach(model, f, names, kind, quiet) -> tuple[Hooks, Callable[[], None]]:
-    "Hooks that are not on yet, and what attaches them: for an object that has to hold them before they are on."
+    "Hooks that are not on yet, and a function that attaches them, for an object that must have them before."
     if kind not in ("tensor", "post_accumulate"):
         raise ValueError(f"kind={kind!r} is not one of tensor, post_accumulate")
     if kind == "tensor": refuse_sharded(model, 'hook them after accumulation, with kind="post_accumulate"')

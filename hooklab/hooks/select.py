@@ -75,7 +75,7 @@ def refuse_scripted(m: nn.Module, name: str = "the model"):
 
 
 def without_scripted(named: dict[str, nn.Module], asked: Container[str] = ()) -> dict[str, nn.Module]:
-    "Leave out scripted layers, with a warning, but not those that were asked for by name, nor if there are no others."
+    "Leave out scripted layers, with a warning. Keep those that were asked for by name, and all if there are no others."
     scripted = {name: m for name, m in named.items() if is_scripted(m) and name not in asked}
     if not scripted or len(scripted) == sum(runs(m) for name, m in named.items() if name): return named
     found = [f"{name} (a {type(m).__name__} of {m.original_name})" for name, m in scripted.items()
@@ -97,13 +97,13 @@ def layers(
     model: nn.Module, # The model to pick from
     *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns (`layer?.*.conv*`), types, functions
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
-    """The layers of `model` that fit any of `what`, `""` being the model itself; without `what`, all that can run.
-    Scripted ones must be named."""
+    """The layers of `model` that fit any of `what`, where `""` is the model itself; without `what`, all that can run.
+    A scripted layer must be named."""
     return without_scripted(layers_that_fit(model, *what), [w for w in what if isinstance(w, str)])
 
 # %% ../../nbs/lib/hooks/select.ipynb #6ce39b40
 def layers_that_fit(model: nn.Module, *what: str | type | Callable[[str, nn.Module], bool]) -> dict[str, nn.Module]:
-    "As `layers`, with those that are scripted."
+    "The same as `layers`, but with scripted layers."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     refuse_opaque(model)
     named = named_layers(model)
@@ -123,7 +123,7 @@ def _test(what) -> Callable[[str, nn.Module], bool]:
     if isinstance(what, str): return lambda name, m: name == what or (runs(m) and fnmatchcase(name, what))
     if isinstance(what, type): return lambda name, m: isinstance(m, what)
     if callable(what) and not isinstance(what, nn.Module): return what
-    # The repr of a model has many lines, so its class stands for it.
+    # The repr of a model has many lines, so only its class is shown.
     given = f"a layer ({type(what).__name__})" if isinstance(what, nn.Module) else repr(what)
     raise TypeError("layers are asked for by name, pattern, type or a function of (name, layer), "
                     f"not by {printable(given)}")
@@ -133,7 +133,7 @@ def nearest(
     name: str, # What was asked for
     names: list[str], # The names that exist
 ) -> list[str]: # At most five names: those that end in `name` first, then those spelled almost like it
-    "The names that may have been meant by `name`."
+    "The names that `name` may have been meant for."
     ends = [n for n in names if n.endswith("." + name)]
     return (ends + [n for n in get_close_matches(name, names, n=5, cutoff=0.5) if n not in ends])[:5]
 
@@ -154,7 +154,7 @@ def not_a_model(x) -> str:
 
 # %% ../../nbs/lib/hooks/select.ipynb #b97ecf77
 def first_few(names: list[str], most: int = 5) -> str:
-    "The names as one text; of many, only the first few."
+    "The names as one text, which has only the first few of many."
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 # %% ../../nbs/lib/hooks/select.ipynb #c5b4be30
@@ -184,20 +184,20 @@ def leaves(model: nn.Module) -> dict[str, nn.Module]:
     refuse_opaque(model)
     found = {}
     for name, m in named_layers(model):
-        if _only_lends(m) or "parametrizations" in name.split("."): continue
+        if _computes_nothing(m) or "parametrizations" in name.split("."): continue
         idle = is_scripted(m) or all(_idle(*child) for child in m.named_children())
         if idle: found.setdefault(id(m), (name, m))  # a shared layer is listed once, under its first name
     return without_scripted(dict(found.values())) or {type(unwrap(model)).__name__: model}
 
 
-def _only_lends(m: nn.Module) -> bool:
+def _computes_nothing(m: nn.Module) -> bool:
     "Does `m` only hold layers, or weights that another layer uses?"
     return not runs(m) or isinstance(m, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
 
 def _idle(name: str, m: nn.Module) -> bool:
-    "Does this child compute nothing of its own? Its parent is then still a leaf."
-    return name == "parametrizations" or (_only_lends(m) and not has_children(m))
+    "True if this child computes nothing of its own, so that its parent is still a leaf."
+    return name == "parametrizations" or (_computes_nothing(m) and not has_children(m))
 
 # %% ../../nbs/lib/hooks/select.ipynb #f1faae4a
 def forward_source(
@@ -214,7 +214,7 @@ def forward_source(
 # %% ../../nbs/lib/hooks/select.ipynb #1d973ca8
 def is_sharded(
     model: nn.Module, # The model
-    each_parameter: bool = False, # Ask for `fully_shard` only
+    each_parameter: bool = False, # True to ask about `fully_shard` only
 ) -> bool: # False for a wrapper that keeps whole weights in each process
     "Are the weights of `model` split between processes?"
     classes = {c for kind in set(map(type, model.modules())) for c in kind.__mro__}

@@ -108,7 +108,7 @@ class TensorHook(MemberHook):
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #6b2c895e
 def tensor_hook_to_put_on(t: Tensor, f: Callable | None, kind: str, name: str | None = None) -> TensorHook:
-    "The hook, which is not on yet: for an object that has to hold it before."
+    "A hook that is not on yet, for an object that must have it before."
     return TensorHook(t, TensorGroup(f, kind), name)
 
 
@@ -124,8 +124,8 @@ def tensor_hook(
     t: Tensor, # Any tensor that needs a gradient
     f: Callable[[Tensor], Tensor | None] | None = None, # Its result replaces the gradient; without `f`, `stored` has it
     *,
-    name: str | None = None, # How to call it in messages
-) -> TensorHook: # On until its `with` ends, or until `remove()`
+    name: str | None = None, # The name of the tensor in messages
+) -> TensorHook: # A hook that is on until its `with` ends, or until `remove()`
     "Look at the gradient of `t` when it is complete, or replace it."
     return tensor_hook_to_put_on(t, f, "tensor", name).put_on()
 
@@ -134,8 +134,8 @@ def post_accumulate(
     p: Tensor, # A parameter, or another tensor that gradients are accumulated in
     f: Callable[[Tensor], Any] | None = None, # Called with `p`; without it, a copy of `p.grad` is kept in `stored`
     *,
-    name: str | None = None, # How to call it in messages
-) -> TensorHook: # On until its `with` ends, or until `remove()`
+    name: str | None = None, # The name of the tensor in messages
+) -> TensorHook: # A hook that is on until its `with` ends, or until `remove()`
     "Call `f` each time a gradient has been added to `p.grad`."
     return tensor_hook_to_put_on(p, f, "post_accumulate", name).put_on()
 
@@ -182,7 +182,7 @@ def multi_grad_hook(
     ts: list[Tensor] | dict[str, Tensor], # The tensors
     f: Callable, # Called with a list of their gradients, None where there is none; for `any`, with the first one
     mode: str = "all", # `all` or `any`
-) -> Hooks: # One hook for each tensor; on until its `with` ends, or until `remove()`
+) -> Hooks: # A hook for each tensor; on until the `with` ends, or until `remove()`
     "Call `f` once in a backward pass: at its end with the gradients of all `ts`, or with the first that arrives."
     named = ts if isinstance(ts, dict) else {str(i): t for i, t in enumerate(ts)}
     if not named: raise ValueError("there are no tensors to hook")

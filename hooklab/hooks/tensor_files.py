@@ -46,10 +46,10 @@ Form = tuple[torch.dtype, Sequence[int]]
 
 @cache
 def name_in_files(dtype: torch.dtype) -> str | None:
-    "What safetensors calls a dtype; None if it does not take it."
+    "The name of a dtype in safetensors; None if that does not have the dtype."
     try: name = json.loads(save({"": torch.empty(0, dtype=dtype, device="cpu")})[8:])[""]["dtype"]
     except Exception: return None  # a KeyError in some versions, and other errors for dtypes that torch hardly knows
-    return None if name == "F4" else name  # two numbers in a byte, so their shape would be another
+    return None if name == "F4" else name  # a byte has two of these numbers, so their shape would be another
 
 
 def head_of(forms: dict[str, Form], facts: Any = None) -> bytes:
@@ -68,11 +68,11 @@ def head_of(forms: dict[str, Form], facts: Any = None) -> bytes:
 def write_tensors(
     path: str | Path, # Where the file is to be
     forms: dict[str, Form], # The dtype and the shape of each tensor, by name
-    fetch: Callable[[str], Tensor], # Gives the tensor of this name, when it is its turn
-    facts: Any = None, # What else the file says: anything that JSON can hold
+    fetch: Callable[[str], Tensor], # A function that gets the tensor of this name, when it is its turn
+    facts: Any = None, # The facts in the file: anything that JSON can hold
     then: str = "", # What to do after an error, for its text
 ):
-    "Write tensors, of which one at a time is in memory, to one safetensors file, which is there whole or not at all."
+    "Write tensors to one safetensors file, which is there whole or not at all. One tensor at a time is in memory."
     forms = dict(sorted(forms.items(), key=lambda form: -form[1][0].itemsize))
     with whole_file(path, then) as f:
         f.write(head_of(forms, facts))
@@ -86,8 +86,8 @@ def _checked(name: str, form: Form, t: Tensor) -> Tensor:
 
 # %% ../../nbs/lib/hooks/tensor-files.ipynb #5f2c71d0
 LONGEST_HEADER = 100_000_000  # of a safetensors file
-BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4,
-         "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8}
+ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+              "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8}
 ENTRY = {"dtype": str, "shape": [SIZE], "data_offsets": (SIZE, SIZE)}
 
 
@@ -95,22 +95,22 @@ class CutOff(ValueError):
     "A file of tensors that ends too early."
 
 
-def _n_bytes_told(header: Any) -> int | None:
-    "How many bytes the tensors take, as a header says; None if it contradicts itself."
+def _n_bytes_in(header: Any) -> int | None:
+    "How many bytes the tensors take according to a header; None if it contradicts itself."
     if not isinstance(header, dict): return None
     entries = [entry for name, entry in header.items() if name != "__metadata__"]
     if misfit(entries, [ENTRY]): return None
     end = 0
     for entry in sorted(entries, key=lambda entry: entry["data_offsets"]):
         start, stop = entry["data_offsets"]
-        each = BYTES.get(entry["dtype"])
+        each = ITEM_SIZES.get(entry["dtype"])
         if start != end or each and stop - start != each*math.prod(entry["shape"]): return None
         end = stop
     return end
 
 
 def _goes_on(text: str) -> bool:
-    "Does something come after the JSON?"
+    "True if something comes after the JSON."
     try: end = json.JSONDecoder().raw_decode(text)[1]
     except RecursionError: return True
     except ValueError: return False
@@ -118,7 +118,7 @@ def _goes_on(text: str) -> bool:
 
 # %% ../../nbs/lib/hooks/tensor-files.ipynb #a94be710
 def _what_is_wrong(path: Path) -> tuple[type, str]:
-    "Why this is no safetensors file: the error, and what follows the path in its text."
+    "Why this is no safetensors file: the class of the error, and its text after the path."
     size = path.stat().st_size
     with open(path, "rb") as f:
         head = f.read(9)
@@ -127,52 +127,52 @@ def _what_is_wrong(path: Path) -> tuple[type, str]:
         n = int.from_bytes(head[:8], "little")
         if head[8:] != b"{" or n > LONGEST_HEADER:
             f.seek(0)
-            told = looks_like(f.read(200))
-            return ValueError, f"is no {{}} ({told or 'it has no header'})"
+            other = looks_like(f.read(200))
+            return ValueError, f"is no {{}} ({other or 'it has no header'})"
         text = b"{" + f.read(min(n, size) - 1)
     if 8 + n > size:
         if _goes_on(text.decode("latin-1")): return ValueError, "is no {} (damaged: its header has another length)"
         return CutOff, f"was cut off (in its header, after {size} bytes)"
-    try: told = _n_bytes_told(parsed(text[:n].decode()))
-    except ValueError: told = None
-    if told in (None, size - n - 8): return ValueError, "is no {} (damaged: its header contradicts itself)"
-    return CutOff, f"was cut off ({size} bytes are there, and its header tells of {8 + n + told})"
+    try: promised = _n_bytes_in(parsed(text[:n].decode()))
+    except ValueError: promised = None
+    if promised in (None, size - n - 8): return ValueError, "is no {} (damaged: its header contradicts itself)"
+    return CutOff, f"was cut off ({size} bytes are there, and its header promises {8 + n + promised})"
 
 
 def open_tensors(
     path: str | Path, # A safetensors file
     kind: str = "safetensors file", # What it should be, for the text of an error
-    if_cut_off: str = "write it again", # What to do then
+    if_cut_off: str = "write it again", # What to do if it was cut off
     if_other: str = OTHER, # What to do if it is damaged, or something else
-) -> safe_open: # To be used in a `with`; `get_tensor` and `get_slice` read what is asked for, and no more
-    "A file of tensors to read from."
+) -> safe_open: # The open file, for a `with`; `get_tensor` and `get_slice` read what is asked for, and no more
+    "Open a file of tensors to read from."
     path = ordinary(path, kind, if_other)
     try: return safe_open(path, "pt")
     except SafetensorError as e:
-        error, said = _what_is_wrong(path)
+        error, reason = _what_is_wrong(path)
         then = if_cut_off if error is CutOff else if_other
-        raise error(printable(f"{path} {said.format(kind)}: {then}")) from e
+        raise error(printable(f"{path} {reason.format(kind)}: {then}")) from e
 
 # %% ../../nbs/lib/hooks/tensor-files.ipynb #d4a07f63
 @dataclass(frozen=True)
 class FileKind:
     "One kind of hooklab's files of tensors."
-    called: str # Such as `record of a run`
-    facts: Any # What its facts are, as `misfit` takes it
-    mark: Any # The part of that by which it is told from other kinds
-    lacks: str # What another safetensors file has not, such as `record of a run`
+    called: str # The name of the kind, such as `record of a run`
+    facts: Any # The kind of its facts, as `misfit` takes it
+    mark: Any # The part of `facts` that no other kind has
+    lacks: str # What a safetensors file of another kind does not have, such as `record of a run`
     again: str # What to do if it is damaged or cut off
     if_other: str # What to do if it is something else
 
 
 def facts_in(f: safe_open) -> Any:
-    "What the file says of itself; None if hooklab has not written it. A ValueError if it is no JSON."
-    said = (f.metadata() or {}).get(FACTS)
-    return None if said is None else parsed(said)
+    "The facts in a file; None if hooklab has not written it. A ValueError if they are no JSON."
+    text = (f.metadata() or {}).get(FACTS)
+    return None if text is None else parsed(text)
 
 
 class TensorFile:
-    "A file of tensors with facts, both checked."
+    "A file of tensors and facts, which checks both."
     def __init__(self, path: str | Path, kind: FileKind):
         self.path, self.kind = path, kind
         self.file = open_tensors(path, kind.called, kind.again, kind.if_other)
@@ -183,16 +183,16 @@ class TensorFile:
         if why: raise self.damaged(why)
 
     def damaged(self, why: str) -> ValueError:
-        "The error that says so."
+        "The error for a damaged file, with the reason."
         return ValueError(printable(f"{self.path} is a damaged {self.kind.called} ({why}): {self.kind.again}"))
 
     def check(
         self,
-        name: str, # Of a tensor
-        shape: Sequence[int], # What it should be
-        *dtypes: torch.dtype, # One of which it should have
+        name: str, # The name of a tensor
+        shape: Sequence[int], # The shape that it should have
+        *dtypes: torch.dtype, # The dtypes that it may have
     ):
-        "An error if there is no such tensor."
+        "Raise an error if there is no such tensor."
         try: there = self.file.get_slice(name)
         except SafetensorError as e: raise self.damaged(f"it has no tensor {name!r:.60}") from e
         if list(there.get_shape()) != list(shape):
@@ -201,6 +201,6 @@ class TensorFile:
             raise self.damaged(f"{name!r:.60} holds {there.get_dtype()}, and not {dtypes[0]}")
 
     def tensor(self, name: str, shape: Sequence[int], *dtypes: torch.dtype) -> Tensor:
-        "A tensor that was checked."
+        "Check a tensor, and read it."
         self.check(name, shape, *dtypes)
         return self.file.get_tensor(name)

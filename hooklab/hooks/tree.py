@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 # %% ../../nbs/lib/hooks/tree.ipynb #c1053931
 def is_one_of(x: Any, containers: tuple) -> bool:
-    "Is `x` one of the containers around it? A list may hold itself, directly or through others; it is visited once."
+    "True if `x` is one of the containers around it: a list that holds itself, also through others, is visited once."
     if torch.compiler.is_compiling(): return False  # torch's compiler cannot compare tuples by identity
     return any(x is container for container in containers)
 
@@ -41,10 +41,10 @@ def parts_of(
 
 
 def _special_parts(x) -> tuple[list, list, Callable] | None:
-    "As `parts_of`, for containers of other classes than `tuple`, `list` and `dict` themselves."
+    "The same as `parts_of`, for containers that are not a plain `tuple`, `list` or `dict`."
     kind, has_fields = type(x), dataclasses.is_dataclass(x) and not isinstance(x, type)
     if isinstance(x, dict) and has_fields:  # a ModelOutput: torch's own way to take it apart drops fields that are None
-        return list(x), list(x.values()), lambda parts: _filled(x, dict(zip(x, parts)), _set_item)
+        return list(x), list(x.values()), lambda parts: _with_parts(x, dict(zip(x, parts)), _set_item)
     if kind in pytree.SUPPORTED_NODES:  # what torch or another library has registered: OrderedDict, caches
         node = pytree.SUPPORTED_NODES[kind]
         parts, context = node.flatten_fn(x)
@@ -52,10 +52,10 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
         return names, parts, lambda new: node.unflatten_fn(new, context)
     if isinstance(x, tuple) and hasattr(x, "_fields"): return x._fields, list(x), kind._make
     if isinstance(x, Mapping):
-        return list(x), list(x.values()), lambda parts: _filled(x, dict(zip(x, parts)), _set_item)
+        return list(x), list(x.values()), lambda parts: _with_parts(x, dict(zip(x, parts)), _set_item)
     if has_fields:
         fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x) if hasattr(x, f.name)}
-        def rebuild(parts): return _filled(x, dict(zip(fields, parts)), object.__setattr__)
+        def rebuild(parts): return _with_parts(x, dict(zip(fields, parts)), object.__setattr__)
         return list(fields), list(fields.values()), rebuild
     if isinstance(x, list | tuple): return range(len(x)), list(x), kind
     return None
@@ -64,7 +64,7 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
 def _set_item(container, name, value): container[name] = value
 
 
-def _filled(x, parts: dict, put: Callable):
+def _with_parts(x, parts: dict, put: Callable):
     "A copy of the container `x` with other parts. The rest, such as an attribute of a subclass, stays."
     new = copy.copy(x)
     for name, part in parts.items(): put(new, name, part)
@@ -93,7 +93,7 @@ def _holds(container, parts: list) -> bool:
 
 # %% ../../nbs/lib/hooks/tree.ipynb #1f1f1049
 def unreadable(x: Any) -> Exception | None:
-    "Why `x`, which looks like a container, cannot be taken apart; None if it can, or is none."
+    "Why `x`, which looks like a container, cannot be taken apart; None if it can be, or is no container."
     try: _special_parts(x)
     except Exception as e: return e
 
@@ -118,7 +118,7 @@ def _mapped(f, x, around):
 # %% ../../nbs/lib/hooks/tree.ipynb #995ff703
 def named_tensors(
     x: Any, # A tensor, or a container of containers of tensors
-    prefix: str = "", # Put before each name
+    prefix: str = "", # The text before each name
 ) -> Iterator[tuple[str, Tensor]]: # Pairs of a name such as `pair.left` and a tensor
     "Every tensor in `x`, with the path that leads to it."
     yield from _named(x, prefix, ())
@@ -133,7 +133,7 @@ def _named(x, prefix, around):
 # %% ../../nbs/lib/hooks/tree.ipynb #f90d9212
 def tensors(
     x: Any, # A tensor, or a container of containers of tensors
-) -> list[Tensor]: # In the order in which `map_tensors` meets them
+) -> list[Tensor]: # The tensors, in the order in which `map_tensors` visits them
     "Every tensor in `x`."
     found = []
     _collect(x, found, ())
@@ -150,7 +150,7 @@ def _collect(x, found, around):
 # %% ../../nbs/lib/hooks/tree.ipynb #4882e104
 def shape_text(
     x: Any, # A tensor, or a container of containers of tensors
-) -> str: # Such as `2×10` or `logits 2×10, loss scalar`
+) -> str: # A text such as `2×10` or `logits 2×10, loss scalar`
     "The shapes of the tensors in `x`, for people to read."
     named = list(named_tensors(x))
     if len(named) == 1: return _shape(named[0][1])

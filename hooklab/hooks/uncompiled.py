@@ -17,20 +17,20 @@ _uncompiled = torch._dynamo.disable(reason="hooks for gradients split the graph:
 @_uncompiled
 def enter(hook, given):
     "Called before the layer of a backward hook runs."
-    _say_once(hook.group)
+    _warn_once(hook.group)
     hook.enters(given, False)
 
 
 @_uncompiled
 def leave(hook, output):
     "Called after the layer of a backward hook has run."
-    _say_once(hook.group)
+    _warn_once(hook.group)
     hook.left(output, False)
 
 
-def _say_once(group):
-    if group.said: return
-    group.said = True
+def _warn_once(group):
+    if group.warned_of_split: return
+    group.warned_of_split = True
     from hooklab.hooks.copies import HookWarning
     warnings.warn("hooks for gradients split the compiled graph at each layer they are on: right, but slower",
                   HookWarning, stacklevel=2)

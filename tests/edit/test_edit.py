@@ -22,6 +22,7 @@ from hooklab import HookWarning
 from hooklab.edit.changes import Change, ablate, patch, scale, steer
 from hooklab.edit.edits import edit_input, edit_output
 from hooklab.hooks import books, layer_hook as calls
+from hooklab.hooks.tree import named_tensors
 from support.nets import Net, Returns, Twins, all_equal, step
 from support.portions import one_in
 
@@ -161,7 +162,7 @@ def test_containers_are_kept(kind, x):
     plain = m(x)
     with edit_output(m, scale(3, part=part)): edited = m(x)
     assert type(edited) is type(plain) and torch.equal(take(edited), x*3)
-    names, others = zip(*hl.named_tensors(plain))
+    names, others = zip(*named_tensors(plain))
     changed = [name for name, a, b in zip(names, others, hl.tensors(edited)) if not torch.equal(a, b)]
     assert len(changed) == 1 and getattr(edited, "note", "kept") == "kept"
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from hooklab.hooks import float64
-from hooklab.hooks.float64 import Float64Mode, in_float64, lent_float64, out_of_float64, pushed, widened
+from hooklab.hooks.float64 import Float64Mode, float64_stand_ins, in_float64, out_of_float64, pushed, widened
 
 
 @pytest.fixture(autouse=True)
@@ -254,7 +254,7 @@ def test_an_error_while_it_is_lent():
 def test_rounded_to_the_bits_of_another_model():
     full = nn.Linear(4, 3)
     half = copy.deepcopy(full).bfloat16()
-    with lent_float64([full], bits=lambda m: torch.bfloat16), lent_float64([half]):
+    with float64_stand_ins([full], bits=lambda m: torch.bfloat16), float64_stand_ins([half]):
         assert torch.equal(full.weight, half.weight) and full.weight.dtype == torch.float64
     assert full.weight.dtype == torch.float32 and half.weight.dtype == torch.bfloat16
 

@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 import hooklab as hl
 from hooklab import HookWarning
 from hooklab.hooks import books
+from hooklab.hooks.tree import map_tensors
 from support.nets import Checkpointed, Returns, Twins, all_equal, step
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
@@ -779,8 +780,8 @@ def test_gradients_of_a_model_output_are_one_also_where_a_required_field_has_non
 def test_a_model_output_keeps_the_order_of_its_fields():
     one = WithRequired(torch.ones(1), torch.ones(2), torch.ones(3))
     nones = iter([None, *hl.tensors(one)[1:]])
-    made = hl.map_tensors(lambda t: next(nones), one)
-    again = hl.map_tensors(torch.neg, made)
+    made = map_tensors(lambda t: next(nones), one)
+    again = map_tensors(torch.neg, made)
     assert type(again) is WithRequired and list(again) == ["hidden", "second", "third"]
     assert again.hidden is None and [t.numel() for t in hl.tensors(again)] == [2, 3]
 

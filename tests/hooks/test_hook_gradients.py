@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
+from hooklab.hooks.tree import map_tensors
 from support.traces import buffers, difference, loss, ours, run, same
 from support.whole_models import check_gradients, check_untouched, same_calls
 
@@ -29,7 +30,7 @@ def as_torch_sees(model, inputs, forward=None) -> dict[str, list]:
     "Per layer, what torch's full backward hooks are given, the calls in the order in which gradients arrive."
     seen, handles = {}, []
     for name, m in hl.layers(model).items():
-        def look(m, grad_in, grad_out, name=name): seen.setdefault(name, []).append(hl.map_tensors(torch.clone, (grad_in, grad_out)))
+        def look(m, grad_in, grad_out, name=name): seen.setdefault(name, []).append(map_tensors(torch.clone, (grad_in, grad_out)))
         handles.append(m.register_full_backward_hook(look))
     run(model, inputs, forward=forward)
     for handle in handles: handle.remove()

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchvision.models import resnet18
 
 import hooklab as hl
+from hooklab.hooks.select import named_layers, outermost
 from support.architectures import ARCHITECTURES, text_model
 from support.traces import untouched
 
@@ -30,7 +31,7 @@ def check_true(model, *args, **kwargs):
     assert told.trainable == sum(p.numel() for p in model.parameters() if p.requires_grad)
     seen, handles = {}, []
     first = {}
-    for name, m in hl.named_layers(model): first.setdefault(m, name)
+    for name, m in named_layers(model): first.setdefault(m, name)
     modes = [(m, m.training) for m in model.modules()]
     for m, name in first.items():
         def look(m, args, kwargs, out, name=name): seen.setdefault(name, []).append([tuple(t.shape) for t in hl.tensors(out)])
@@ -399,7 +400,7 @@ takes_models = {
     "execution_order": lambda m: hl.execution_order(m, x), "Timeline": hl.Timeline, "Timeline of some": lambda m: hl.Timeline(m, "*"),
     "VerboseExecution": hl.VerboseExecution, "ForwardCheck": hl.ForwardCheck, "cost": lambda m: hl.cost(m, x), "find_nan": hl.find_nan,
     "hook_outputs": lambda m: hl.hook_outputs(m, names="*"), "Hooks": lambda m: hl.Hooks(m, print, names=nn.Linear), "Hook": lambda m: hl.Hook(m, print, root=m),
-    "layers": hl.layers, "outermost": hl.outermost, "FeatureExtractor": lambda m: hl.FeatureExtractor(m, "*"),
+    "layers": hl.layers, "outermost": outermost, "FeatureExtractor": lambda m: hl.FeatureExtractor(m, "*"),
     "ActivationStats": lambda m: hl.ActivationStats().on(m), "Learner": lambda m: hl.synth_learner(model=m, quiet=True, cbs=hl.ActivationStats()).fit(1),
     "HookCallback": lambda m: hl.synth_learner(model=m, quiet=True, cbs=Counts("*")).fit(1),
 }
@@ -787,7 +788,7 @@ def test_an_error_of_the_function_that_makes_the_model_is_its_own():
         with pytest.raises(KeyError, match="no such width"): hl.summary(given, torch.ones(3, 4))
 
 
-@pytest.mark.parametrize("f", [hl.remove_hooks, hl.hooks_on, hl.total_params, hl.has_params, hl.named_layers, hl.forward_source, hl.layers])
+@pytest.mark.parametrize("f", [hl.remove_hooks, hl.hooks_on, hl.total_params, hl.has_params, named_layers, hl.forward_source, hl.layers])
 @pytest.mark.parametrize("given", [5, "resnet18", [nn.Linear(2, 2)], Artifact()], ids=["number", "name", "list", "artifact"])
 def test_one_message_for_what_is_no_model(f, given):
     with pytest.raises(TypeError, match=f"^expected a torch.nn.Module, got {type(given).__name__}$"): f(given)

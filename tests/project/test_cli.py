@@ -490,7 +490,7 @@ def test_numbers_that_json_lacks():
     Row = dataclasses.make_dataclass("Row", ["error", "own", "noise"])
     row = Row(math.inf, math.nan, 1e-8)
     found = SimpleNamespace(same=False, verdict="They part.", first=row, rows=[row])
-    told = plain_json(cli.as_json(found))
+    told = plain_json(cli.comparison_as_json(found))
     assert told["first"] == {"error": "inf", "own": "nan", "noise": 1e-8} and told["rows"] == [told["first"]]
 
 
@@ -600,7 +600,8 @@ def test_diagnose_says_what_its_exit_codes_mean():
     done = shell("diagnose", "--help", env=os.environ | {"COLUMNS": "200"})
     assert done.returncode == 0 and done.stderr == "" and "--sarif FILE" in done.stdout
     said = " ".join(done.stdout.split())
-    assert "0 if nothing is, or only notes are told, 1 if something is found, and 2 if the file cannot be read" in said
+    assert ("0 if nothing is wrong or there are only notes, 1 if something is found, and 2 if the file cannot be read"
+            in said)
 
 
 # lessons

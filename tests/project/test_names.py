@@ -25,6 +25,7 @@ from hooklab.debug.drift.checks import Drift
 from hooklab.drawing import for_xml
 from hooklab.hooks.distributed import ProcessPlace
 from hooklab.hooks.names import class_name, in_lines, printable
+from hooklab.hooks.tree import shape_text
 from hooklab.profiling.columns import COLUMNS
 from hooklab.stats.diagnosing.findings import Diagnosis, Finding
 from hooklab.stats.diagnosing.sarif import sarif
@@ -132,7 +133,7 @@ def looked_at(names):
     keys = Keys(names)
     with hl.hook_outputs(keys, names="*", root=keys) as h, hl.hook_output(keys) as own:
         keys(x())
-        yield "keys", [repr(h), repr(own), hl.shape_text(x())]
+        yield "keys", [repr(h), repr(own), shape_text(x())]
     with hl.hook_outputs(m, names="*", grad=True) as h:
         m(x()).sum().backward()
         yield "gradients", [repr(h)]

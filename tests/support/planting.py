@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import hooklab as hl
+from hooklab.hooks.select import named_layers, unwrap
 
 from .sharded import fully_sharded, llama, loss_of, mesh_of, sequence_parallel, stage_from, tensor_parallel, words
 
@@ -69,9 +70,9 @@ def rows_of(way, rank, ways, step):
 def plant_in(way, rank, ways, layer, direction, bad_rank, step, on_find):
     "A short training, in which one process makes a NaN."
     model = WAYS[way](llama(), ways)
-    inner, now = hl.unwrap(model), []
+    inner, now = unwrap(model), []
     def is_now(): return rank == bad_rank and now[-1] == step
-    found = dict(hl.named_layers(inner))[layer]
+    found = dict(named_layers(inner))[layer]
     with planted(found, direction, is_now), hl.find_nan(model, on_find):
         for i in range(step + 1):
             now.append(i)
@@ -93,7 +94,7 @@ def plant_in_stage(make, rank, stages, layer, direction, bad_rank, microbatch, s
         return part and not part.trial and part.index == microbatch and now[-1] == step
 
     context = contextlib.nullcontext()
-    if rank == bad_rank: context = planted(dict(hl.named_layers(model))[layer], direction, is_now)
+    if rank == bad_rank: context = planted(dict(named_layers(model))[layer], direction, is_now)
     with context, hl.find_nan(model, on_find):
         for i in range(step + 1):
             now.append(i)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 import hooklab as hl
+from hooklab.hooks.tree import named_tensors
 
 
 class Run(NamedTuple):
@@ -29,7 +30,7 @@ def run(model: nn.Module, inputs: dict[str, Any], start: dict[str, Tensor] | Non
     out = forward(model, inputs) if forward else model(**inputs)
     loss(out).backward()
     parts = dict(model.named_parameters()) | {f"input {name}": x for name, x in inputs.items() if isinstance(x, Tensor)}
-    return Run({name: t.detach() for name, t in hl.named_tensors(out)}, {name: t.grad for name, t in parts.items()},
+    return Run({name: t.detach() for name, t in named_tensors(out)}, {name: t.grad for name, t in parts.items()},
                buffers(model), torch.get_rng_state(), {name: m.training for name, m in model.named_modules()})
 
 

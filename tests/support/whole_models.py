@@ -4,6 +4,7 @@ import warnings
 from torch import Tensor
 
 import hooklab as hl
+from hooklab.hooks.tree import map_tensors
 from support.traces import buffers, difference, ours, run, same
 
 
@@ -53,7 +54,7 @@ class torch_sees:
     def __init__(self, model): self.named = hl.layers(model)
     def __enter__(self):
         self.calls, self.handles = {name: [] for name in self.named}, []
-        def look(name): return lambda m, *given: self.calls[name].append(hl.map_tensors(lambda t: t.detach().clone(), given))
+        def look(name): return lambda m, *given: self.calls[name].append(map_tensors(lambda t: t.detach().clone(), given))
         for name, m in self.named.items(): self.handles.append(m.register_forward_hook(look(name), with_kwargs=True))
         return self.calls
     def __exit__(self, *_):
@@ -95,7 +96,7 @@ def shares_by_copies(model, inputs, start, forward=None) -> dict[str, list]:
             call = next(call for call in reversed(calls[name]) if "copies" in call)
             originals = {id(copy): t for t, copy in call.pop("copies").values() if copy._version == 0}
             call["returned"] = any(id(t) in originals for t in hl.tensors(out))
-            if call["returned"]: out = hl.map_tensors(lambda t: originals.get(id(t), t), out)
+            if call["returned"]: out = map_tensors(lambda t: originals.get(id(t), t), out)
             call["out"] = [place for x in (out if isinstance(out, tuple) else [out]) for place in leaves(places(x, {})) if place]
             return out
         handles += [m.register_forward_pre_hook(enter, with_kwargs=True), m.register_forward_hook(leave, with_kwargs=True)]

@@ -58,7 +58,7 @@ def noted_gradients(
     backward: Callable[[Any], Tensor], # Returns the loss of an output
     call: Callable[[nn.Module], Any] | None, # Runs the model
     wide: bool = False, # Run in float64
-    bits: Callable[[nn.Module], torch.dtype | None] | None = None, # As in `lent_float64`
+    bits: Callable[[nn.Module], torch.dtype | None] | None = None, # As in `in_float64`
 ) -> tuple[dict, dict[int, Tensor]]: # Gradients by place; and those of parameters, by the id of the parameter
     "One pass forward and backward."
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:

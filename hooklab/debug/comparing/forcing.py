@@ -217,7 +217,7 @@ def run_forced(
     *,
     call: Callable[[nn.Module], Any] | None = None, # Runs the model
     wide: bool = False, # Run in float64
-    bits: Callable[[nn.Module], torch.dtype | None] | None = None, # As in `lent_float64`
+    bits: Callable[[nn.Module], torch.dtype | None] | None = None, # As in `in_float64`
     skip: Callable[[Stop], bool] = lambda stop: False, # Which layers need not be computed
     with_flags: Callable[[Stop], None] | None = None, # Replace masks, positions and flags too; told where they differ
     push: int = 0, # Move all numbers by a last bit, at random with this seed

@@ -22,12 +22,12 @@ from ...hooks.select import named_layers, unwrap
 
 # %% ../../../nbs/lib/debug/drift/layout.ipynb #eecc2f70
 class Copy(NamedTuple):
-    "What a process tells the others about one of its tensors."
+    "What a process sends the others about one of its tensors."
     name: str # Its name in the model
     part: tuple[tuple[str, int], ...] # The coordinates of the process, along the dimensions that cut the tensor
-    shape: tuple[int, ...] # Of what is here
+    shape: tuple[int, ...] # The shape of the part on this process
     dtype: str
-    is_plain: bool # Can it be subtracted from another?
+    is_plain: bool # True if it can be subtracted from another
 
     @property
     def key(self) -> tuple: return self.name, self.part
@@ -35,8 +35,8 @@ class Copy(NamedTuple):
     def form(self) -> str: return f"{self.dtype} {shape_in_words(self.shape)}"
 
 
-def tensors_in_layers(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module, bool]]: # The bool: is it a buffer?
-    "Names, tensors and their layers."
+def tensors_in_layers(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module, bool]]: # True for a buffer
+    "Each parameter and buffer of a model: its name, itself, and the layer that has it."
     seen = set()
     for prefix, m in [("", unwrap(model)), *((f"{name}.", m) for name, m in named_layers(model))]:
         for store in m._parameters, m._buffers:
@@ -47,7 +47,7 @@ def tensors_in_layers(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module
 
 
 def copy_of(name: str, t: Tensor, parts: list[Tensor]) -> Copy:
-    "What is told of a tensor."
+    "What the others need to know about a tensor."
     part = ()
     if is_dtensor(t):
         along = part_of_dtensor(t.device_mesh, t.placements).along
@@ -81,7 +81,7 @@ class Choice:
         return OWN_BATCHES if isinstance(m, nn.modules.batchnorm._NormBase) and not _is_synced(m) else ""
 
     def copies(self, model: nn.Module) -> tuple[dict[Copy, list[Tensor]], dict[str, str]]:
-        "What there is to compare, with the tensors that hold the numbers; and what is left out, with the reason."
+        "What is compared, with the tensors that hold the numbers; and what is left out, with the reason."
         chosen, left_out = {}, {}
         for name, t, m, is_buffer in tensors_in_layers(model):
             reason = self.reason_against(name, m, is_buffer)
@@ -97,11 +97,11 @@ def _is_synced(m: nn.Module) -> bool: return isinstance(m, nn.SyncBatchNorm)
 
 # %% ../../../nbs/lib/debug/drift/layout.ipynb #78c20156
 class ReplicaLayout:
-    "Where the replicas of each tensor are."
+    "Which processes have the replicas of each tensor, and where in their lists."
     def __init__(
         self,
         lists: list[list[Copy]], # What each process has
-        ranks: list[int], # Their numbers in the run
+        ranks: list[int], # The ranks of these processes in the run
     ):
         self.lists, self.ranks = lists, ranks
         self.width = max(map(len, lists))
@@ -122,14 +122,14 @@ class ReplicaLayout:
         return list(dict.fromkeys(self.lists[i][slot].key for i, slot in found))
 
     def grouped(self, key: tuple, what: Callable[[int, int], Any]) -> dict[Any, list[int]]:
-        "The ranks that have replicas, by what `what(position, slot)` says of them; those that most share come first."
+        "The ranks that have replicas, grouped by the value of `what(position, slot)`; the largest group comes first."
         ranks = {}
         for i, slot in self.holders[key]: ranks.setdefault(what(i, slot), []).append(self.ranks[i])
         return dict(sorted(ranks.items(), key=lambda pair: -len(pair[1])))
 
     @cached_property
     def unlike(self) -> list[tuple[tuple, dict[str, list[int]]]]:
-        "The keys whose replicas have other shapes or dtypes, and those that a process lacks, with who has what."
+        "The keys whose replicas differ in shape or dtype, and those that a process lacks, with the ranks by form."
         found = []
         for key, holders in self.holders.items():
             forms = self.grouped(key, lambda i, slot: self.lists[i][slot].form)
@@ -138,7 +138,7 @@ class ReplicaLayout:
         return found
 
     def _lacking(self, key: tuple, holders: set[int]) -> list[int]:
-        "The processes without this name that have most of the names of a process with it."
+        "The processes that lack this name, but have most of the names of a process that has it."
         names = self.names
         if any(key[0] not in names[i] for i in holders) or len(holders) == len(names): return []
         mine = names[min(holders)]

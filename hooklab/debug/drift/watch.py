@@ -34,7 +34,7 @@ class PassBegins(LayerHook):
 
 
 def where_passes_begin(model: nn.Module) -> nn.Module:
-    "The model inside its wrappers, or the wrapper of `torch.compile`, in which no hook may wait for others."
+    "The model inside its wrappers, or the wrapper of `torch.compile`: inside it, no hook may wait for others."
     inner = unwrap(model)
     if getattr(inner, "_compiled_call_impl", None) is not None:
         raise ValueError("model.compile() has compiled this model in place, and a check inside compiled code would "
@@ -43,7 +43,7 @@ def where_passes_begin(model: nn.Module) -> nn.Module:
     return next(compiled, inner)
 
 
-def tell_drift(new: list[Drift], action: str, warns: bool):
+def report_drift(new: list[Drift], action: str, warns: bool):
     "Raise an error with what was found, or warn."
     more = f". So do {len(new) - 1} more; `found` lists them" if len(new) > 1 else ""
     text = f"replicas drift: {new[0]}{more}"
@@ -51,19 +51,19 @@ def tell_drift(new: list[Drift], action: str, warns: bool):
     if warns: warnings.warn(text, HookWarning, stacklevel=5)
 
 
-def group_for(model: nn.Module, given: Any, of_wrapper: Any) -> Any: # None for all processes
+def group_for(model: nn.Module, given: Any, of_wrapper: Any) -> Any: # None if all processes compare
     "The processes that compare their copies."
     group = given if given is not None or meshes(model) else of_wrapper
     return None if group is None or len(ranks_of(group)) == torch.distributed.get_world_size() else group
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #b6f69e7e
 class Replicas:
-    "What `replicas` returns."
+    "A watch that compares the copies of a model in the processes of a run. `replicas` makes it."
     def __init__(self, model, optimizer, every, choice: Choice, exchange: Exchange, action: str):
         self.model, self.every, self.choice, self.exchange, self.action = model, every, choice, exchange, action
-        self.found: list[Drift] = []  # a row for each tensor, of the first check that found its replicas unequal
+        self.found: list[Drift] = []  # a row for each tensor, from the first check that found its replicas unequal
         self.left_out: dict[str, str] = {}  # the tensors that are not compared, with the reason
-        self.ended: list[int] = []  # the ranks whose `with` is over: no check can follow
+        self.ended: list[int] = []  # the ranks whose `with` has ended: no check can follow
         self.step = self.n_checks = self._n_passes = 0
         self.removed, self._known, self._checked_at, self._hook = False, set(), None, None
         try:
@@ -89,7 +89,7 @@ class Replicas:
         self.step, self._n_passes = self._n_passes, self._n_passes + 1  # the pass that begins is not a step yet
         if self.step and self.step % self.every == 0: self._check()
 
-    def check(self) -> list[Drift]: # The rows that are new
+    def check(self) -> list[Drift]: # The new rows
         "Compare now. All processes have to call this."
         if self.removed: raise RuntimeError("this watch is off: make another one with hl.replicas")
         if self._n_passes: self.step = self._n_passes  # without an optimizer: the last pass is over
@@ -105,7 +105,7 @@ class Replicas:
         self.n_checks, self._checked_at = self.n_checks + 1, self.step
         warns = not self.found and torch.distributed.get_rank() == self.exchange.layout.ranks[0]
         self.found += new
-        if new: tell_drift(new, self.action, warns)
+        if new: report_drift(new, self.action, warns)
         return new
 
     def remove(self):

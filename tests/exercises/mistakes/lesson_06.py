@@ -91,7 +91,8 @@ mistakes = {
     ],
     "06c": [
         ("            if not self.training: return\n", "", "The fit stops in the first validation"),
-        ("hl.CancelFitException", "hl.CancelEpochException", "but the fit went on"),
+        ("raise hl.CancelFitException", "\n                from hooklab.training.callback import CancelEpochException\n"
+         "                raise CancelEpochException", "but the fit went on"),
         ("hl.CancelFitException", "StopIteration('dead')", "stopped with StopIteration"),
         ("hl.CancelFitException", "KeyboardInterrupt", "Ctrl-C had been pressed"),
         ("raise hl.CancelFitException", "return", "does it raise"),
