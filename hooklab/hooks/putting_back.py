@@ -6,9 +6,13 @@
 __all__ = []
 
 # %% ../../nbs/lib/hooks/putting-back.ipynb #7b0e4d13
-from collections.abc import Callable, Iterator
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from torch import Tensor
 
 # %% ../../nbs/lib/hooks/putting-back.ipynb #7b0e4d14
 @contextmanager
@@ -38,3 +42,30 @@ def closing(
         except BaseException:
             group.close(report=False)
             raise
+
+# %% ../../nbs/lib/hooks/putting-back.ipynb #955b8dc0
+@contextmanager
+def same_chance() -> Iterator[None]:
+    "Afterwards the generators of Python and numpy are as they were."
+    numpy = sys.modules.get("numpy")
+    python_state, numpy_state = random.getstate(), numpy and numpy.random.get_state()
+    def put_back():
+        random.setstate(python_state)
+        if numpy: numpy.random.set_state(numpy_state)
+    with putting_back(put_back): yield
+
+# %% ../../nbs/lib/hooks/putting-back.ipynb #a4d9f983
+@contextmanager
+def put_aside(leaves: Iterable[Tensor]):
+    "Take away the gradients of `leaves`, and the hooks that wait for new ones, until the end."
+    kept = [(p, p.grad, p._post_accumulate_grad_hooks) for p in leaves]
+    waiting = [(hooks, dict(hooks)) for _, _, hooks in kept if hooks]
+    def put_back():
+        for p, grad, _ in kept:
+            if p.grad is not grad: p.grad = grad
+        for hooks, before in waiting: hooks.update(before)
+    with putting_back(put_back):
+        for p, grad, _ in kept:
+            if grad is not None: p.grad = None
+        for hooks, _ in waiting: hooks.clear()
+        yield

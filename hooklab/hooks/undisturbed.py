@@ -8,7 +8,6 @@ __all__ = []
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #ce8aa7a4
 import copy
 import operator
-import random
 import sys
 import warnings
 from collections import deque
@@ -21,11 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 from torch.utils._python_dispatch import (
-    TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode, is_traceable_wrapper_subclass)
+    TorchDispatchMode, _get_current_dispatch_mode, _get_current_dispatch_mode_stack, _pop_mode, _push_mode,
+    is_traceable_wrapper_subclass)
 
 from .books import Book
-from .copies import HookWarning, own_copy
-from .putting_back import putting_back
+from .copies import HookWarning, is_as_copied, own_copy
+from .putting_back import put_aside, putting_back, same_chance
 from .select import first_few, is_sharded, refuse_opaque
 from .tree import map_tensors, tensors
 
@@ -61,6 +61,7 @@ def are_same(now: Collection, before: Collection) -> bool:
 
 def fill_store(store: Any, kept: dict[str, Any]):
     "Put the same entries back into the `_parameters`, `_buffers` or `_modules` of a module."
+    if not kept and not len(store): return  # most stores are empty
     if list(store.keys()) == list(kept) and are_same(list(store.values()), kept.values()): return
     if isinstance(store, dict): store.clear()  # the store of a scripted layer is no dict, and keeps its names
     for name, t in kept.items(): store[name] = t
@@ -86,33 +87,6 @@ def lent_tensors(modules: Iterable[nn.Module], meta: bool = False):
 def _stand_in(t: Tensor, meta: bool) -> Tensor:
     if meta: return torch.empty_like(t, device="meta").requires_grad_(t.requires_grad)
     return t.detach().clone()
-
-# %% ../../nbs/lib/hooks/undisturbed.ipynb #955b8dc0
-@contextmanager
-def same_chance() -> Iterator[None]:
-    "Afterwards the generators of Python and numpy are as they were."
-    numpy = sys.modules.get("numpy")
-    python_state, numpy_state = random.getstate(), numpy and numpy.random.get_state()
-    def put_back():
-        random.setstate(python_state)
-        if numpy: numpy.random.set_state(numpy_state)
-    with putting_back(put_back): yield
-
-# %% ../../nbs/lib/hooks/undisturbed.ipynb #a4d9f983
-@contextmanager
-def put_aside(leaves: Iterable[Tensor]):
-    "Take away the gradients of `leaves`, and the hooks that wait for new ones, until the end."
-    kept = [(p, p.grad, p._post_accumulate_grad_hooks) for p in leaves]
-    waiting = [(hooks, dict(hooks)) for _, _, hooks in kept if hooks]
-    def put_back():
-        for p, grad, _ in kept:
-            if p.grad is not grad: p.grad = grad
-        for hooks, before in waiting: hooks.update(before)
-    with putting_back(put_back):
-        for p, grad, _ in kept:
-            if grad is not None: p.grad = None
-        for hooks, _ in waiting: hooks.clear()
-        yield
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #359289f6
 PLAIN = Tensor, nn.Parameter
@@ -177,13 +151,6 @@ class WatchWrites(TorchDispatchMode):
                 if isinstance(t, Tensor): self.numbers.copy_of(t)
         return func(*args, **kwargs)
 
-# %% ../../nbs/lib/hooks/undisturbed.ipynb #0bf3bb1c
-def without_repeats(t: Tensor) -> Tensor:
-    "The numbers of an expanded tensor, each once, so that they can be written."
-    for dim, stride in enumerate(t.stride()):
-        if not stride and t.shape[dim]: t = t.narrow(dim, 0, 1)
-    return t
-
 
 @contextmanager
 def modes_off_again() -> Iterator[None]:
@@ -194,6 +161,28 @@ def modes_off_again() -> Iterator[None]:
             try: stack[-1].__exit__(None, None, None)
             except IndexError: _pop_mode()  # its end had begun
     with putting_back(put_back): yield
+
+
+def unwatched(work: Callable, *args: Any) -> Any:
+    "Do work of ours, which writes to no tensor of a model, without the mode: it makes each operation slower."
+    mode = _get_current_dispatch_mode()
+    if type(mode) is not WatchWrites: return work(*args)
+    def put_back():
+        if mode not in _get_current_dispatch_mode_stack(): _push_mode(mode)
+    with putting_back(put_back):
+        _pop_mode()
+        return work(*args)
+
+# %% ../../nbs/lib/hooks/undisturbed.ipynb #0bf3bb1c
+def without_repeats(t: Tensor) -> Tensor:
+    "The numbers of an expanded tensor, each once, so that they can be written."
+    if 0 not in t.stride(): return t
+    for dim, stride in enumerate(t.stride()):
+        if not stride and t.shape[dim]: t = t.narrow(dim, 0, 1)
+    return t
+
+
+FEW_BYTES = 2**22
 
 
 class NumbersKept:
@@ -211,6 +200,13 @@ class NumbersKept:
         "Copy what shares its storage with `t`, if that is kept here."
         for part in plain_parts(t): self.copy_at(storage_of(part))
 
+    @property
+    def are_few(self) -> bool:
+        "Are these plain numbers on the CPU, and so few that copying all takes less time than a mode?"
+        parts = [part for places in self.parts.values() for part in places.values()]
+        if not all(type(part) in PLAIN and part.is_cpu for part in parts): return False
+        return sum(part.nbytes for part in parts) <= FEW_BYTES
+
     def copy_at(self, storage: int | None):
         if storage in self.copies or storage not in self.parts: return
         parts = map(without_repeats, self.parts[storage].values())
@@ -221,6 +217,7 @@ class NumbersKept:
         "Put the numbers back. Returns the tensors for which this is impossible: no copy was made before a write."
         for parts in self.copies.values():
             for part, copied in parts:
+                if is_as_copied(part, copied): continue  # it may lie where nobody can write
                 with torch.inference_mode(part.is_inference()): part.copy_(copied)
         lost = []
         for t, data, places, required, version in self.tensors:
@@ -259,14 +256,15 @@ class StateKept:
     def __init__(self, modules: Iterable[nn.Module], others: Iterable[Tensor] = ()):
         self.modules, self.known = list(modules), False  # `known`: a run has shown what is written
         self.attributes = [(vars(m), dict(vars(m))) for m in self.modules]
-        scripted = torch.jit.ScriptModule
-        self.stores = [(store, dict(store.items())) for m in self.modules for store in
-                       (m._parameters, m._buffers, *(() if isinstance(m, scripted) else (m._modules,)))]
+        scripted = [m for m in self.modules if isinstance(m, torch.jit.ScriptModule)]
+        stores = [store for m in self.modules for store in (m._parameters, m._buffers)]
+        stores += [m._modules for m in self.modules if m not in scripted]
+        self.stores = [(store, dict(store.items())) for store in stores]
         own = [x for _, before in self.attributes for name, x in before.items()
                if type(x) not in VALUES and name not in OF_TORCH]
         self.contents = [(x, copy.copy(x)) for x in own if type(x) in CONTAINERS]
         self.generators = [(x, x.get_state()) for x in own if type(x) is torch.Generator]
-        parameters = own_tensors(m for m in self.modules if isinstance(m, scripted))  # with buffers
+        parameters = own_tensors(scripted)  # with buffers
         parameters += [p for m in self.modules for p in m._parameters.values() if p is not None]
         held = [x for x in [*own, *(y for x, _ in self.contents for y in _inside(x))] if isinstance(x, Tensor)]
         self.tensors = [*parameters, *others, *held]

@@ -25,7 +25,7 @@ from ..hooks.group import Group
 from ..hooks.layer_hook import LayerHook, listen
 from ..hooks.names import printable
 from ..hooks.tree import map_tensors, shape_text, tensors
-from ..hooks.undisturbed import put_aside
+from ..hooks.putting_back import put_aside
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #768466c4
 class Turn(LayerHook):

@@ -32,7 +32,7 @@ from ...hooks.names import printable
 from ...hooks.running import compiled_parts
 from ...hooks.select import first_few, not_a_model
 from ...hooks.tree import named_tensors
-from ...hooks.undisturbed import run_undisturbed
+from ...hooks.undisturbed import own_tensors, run_undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #e770e565
 def compare(
@@ -93,7 +93,7 @@ def check_models(**models: Any):
     devices = {}
     for whose, model in models.items():
         if not isinstance(model, nn.Module): raise TypeError(f"{whose}: {not_a_model(model)}")
-        devices[whose] = {t.device.type for t in [*model.parameters(), *model.buffers()]}
+        devices[whose] = {t.device.type for t in own_tensors(model.modules())}
         if "meta" not in devices[whose]: continue
         raise ValueError(f"the {whose} has parameters on the meta device, which have no numbers")
     one, other = devices.values()

@@ -106,18 +106,18 @@ class Precision:
 
 def _dtypes(call: LayerCall) -> set[torch.dtype]:
     found = {v.dtype for v in [*call.inputs, *call.output] if v.is_float}
-    return found | {p.dtype for p in call.module.parameters(recurse=False) if p.dtype in EPS}
+    return found | {p.dtype for p in call.module._parameters.values() if p is not None and p.dtype in EPS}
 
 
 def _bits(stops: list[Stop], side: str, model: nn.Module) -> Callable[[nn.Module], torch.dtype | None]:
     "To which dtype the parameters of a model are rounded in float64: that of the other model, if it has fewer bits."
-    def coarsest(m, recurse):
-        return max((p.dtype for p in m.parameters(recurse) if p.dtype in EPS), key=eps, default=None)
+    def coarsest(parameters):
+        return max((p.dtype for p in parameters if p is not None and p.dtype in EPS), key=eps, default=None)
     other = "b" if side == "a" else "a"
-    everywhere, known = coarsest(model, True), {}
+    everywhere, known = coarsest(model.parameters()), {}
     for stop in stops:
-        m = getattr(stop.pair, side).module
-        known[m] = coarsest(getattr(stop.pair, other).module, False) or everywhere
+        m, its_partner = getattr(stop.pair, side).module, getattr(stop.pair, other).module
+        known[m] = coarsest(its_partner._parameters.values()) or everywhere
     return lambda m: known.get(m, everywhere)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #02437ddd

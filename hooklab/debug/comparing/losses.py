@@ -23,9 +23,9 @@ from .places import stops_of
 from .watching import Watcher, Watching, copied
 from ...hooks.float64 import in_float64, out_of_float64, widened
 from ...hooks.layer_hook import listen
-from ...hooks.putting_back import closing
+from ...hooks.putting_back import closing, same_chance
 from ...hooks.tree import map_tensors, named_tensors
-from ...hooks.undisturbed import run_undisturbed, same_chance
+from ...hooks.undisturbed import run_undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #42b73851
 @contextmanager

@@ -32,26 +32,29 @@ FLOAT8 = {dtype for name, dtype in DTYPES.items() if name.startswith("float8_")}
 FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None) # Two numbers in a byte, the first in the lower half
 IN_FLOAT4 = [0., .5, 1., 1.5, 2., 3., 4., 6.] # Then the same with a minus
 ONLY_STORED = {dtype for name, dtype in DTYPES.items() if re.fullmatch(r"u?int[1-7]|bits\d\w*", name)}
+UNUSUAL = FLOAT8 | {FLOAT4} | ONLY_STORED
 
 
 def _read(t: Tensor) -> Tensor | None:
     "The numbers of a plain tensor in a dtype that torch can compute with; None if they mean nothing to torch."
+    if t.dtype not in UNUSUAL: return t
     if t.dtype in FLOAT8: return t.float()
-    if FLOAT4 is not None and t.dtype == FLOAT4:
+    if t.dtype == FLOAT4:
         two, numbers = t.view(torch.uint8), torch.tensor(IN_FLOAT4, device=t.device)
         codes = torch.stack([two & 15, two >> 4], -1).reshape(*t.shape[:-1], -1)
         return torch.cat([numbers, -numbers])[codes.long()]
-    return None if t.dtype in ONLY_STORED else t
+    return None
 
 
 def numbers_in(t: Tensor) -> Tensor | None:
     "The numbers of a tensor in the usual layout; None where they cannot be read."
+    if is_plain(t): return _read(t)
     try:
         if t.is_nested: return torch.nested.to_padded_tensor(t.detach(), 0.)
         if t.is_quantized: return t.dequantize()
         if t.layout != torch.strided: return t.detach().to_dense()
     except Exception: return None
-    return _read(t) if is_plain(t) else None
+    return None
 
 
 def can_be_replaced(t: Tensor) -> bool:
@@ -200,6 +203,7 @@ def arguments(m: nn.Module, args: tuple, kwargs: dict, own_forward: bool) -> dic
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #70709b4b
 PLAIN = bool, int, float, str, type(None)
+TENSOR_OR_PLAIN = Tensor, *PLAIN
 
 
 def plain_settings(given: dict[str, Any]) -> dict[str, Any]:
@@ -209,6 +213,6 @@ def plain_settings(given: dict[str, Any]) -> dict[str, Any]:
 
 def all_plain(x: Any) -> bool:
     "Is this made of tensors and plain values only, in which a layer cannot have written something else?"
-    if isinstance(x, (Tensor, *PLAIN)): return True
+    if isinstance(x, TENSOR_OR_PLAIN): return True
     if isinstance(x, dict): return all(map(all_plain, x.values()))
     return isinstance(x, tuple | list) and all(map(all_plain, x))

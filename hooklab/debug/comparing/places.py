@@ -152,12 +152,15 @@ def parts_of_values(
         if _expands(one, other): return True
         return _expands(other, one) and _equal_rows(shelf.get(one.key), other.shape)
 
-    found = []
+    found, left, free = [], list(a), list(b)
     for fit in (_same_path_and_shape, _same_shape, _same_size, expand):
-        for one in [value for value in a if all(value is not part.a for part in found)]:
-            free = [value for value in b if all(value is not part.b for part in found)]
+        for one in list(left):
             part = _first_part(one, free, fit, shelf)
-            if part is not None: found.append(part)
+            if part is None: continue
+            found.append(part)
+            left.remove(one)
+            free.remove(part.b)
+        if not left or not free: break
     return found
 
 

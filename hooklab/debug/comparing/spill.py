@@ -151,7 +151,8 @@ class Shelf:
         folder: str | None = None, # Where to make the file; None: where temporary files are
     ):
         self.copies, self.closed, self._lock = Copies(budget, folder), False, RLock()
-        self._kept, self._uses, self._next, self._unchanged = {}, {}, 0, Unchanged()
+        self._kept, self._uses, self._unchanged = {}, {}, Unchanged()
+        self.n_copied = 0  # how many copies were made; the next one gets this number as its key
 
     def put(
         self,
@@ -162,9 +163,9 @@ class Shelf:
             if self.closed: raise ValueError("the shelf was closed")
             key = self._unchanged.find(t)
             if key not in self._kept:
-                key = self._next
+                key = self.n_copied
                 self._kept[key], self._uses[key] = self.copies.copy(t), 0
-                self._next += 1
+                self.n_copied += 1
                 self._unchanged.remember(t, key)
             self._uses[key] += 1
             return key

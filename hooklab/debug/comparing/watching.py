@@ -26,7 +26,7 @@ from ...hooks.names import class_name
 from ...hooks.putting_back import closing
 from ...hooks.select import layers, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
-from ...hooks.undisturbed import kept_state, run_undisturbed
+from ...hooks.undisturbed import kept_state, own_tensors, run_undisturbed, unwatched
 
 # %% ../../../nbs/lib/debug/comparing/watching.ipynb #a8bbc3e6
 class KeepsTensors(Group):
@@ -53,7 +53,9 @@ class KeepsTensors(Group):
         return known.key if equal_bits(self.seen.shelf.get(known.key), t) else self._put(t)
 
     def _put(self, t: Tensor) -> int:
-        key = self.seen.shelf.put(t)
+        shelf, known = self.seen.shelf, self.seen.shelf.n_copied
+        key = shelf.put(t)
+        if key >= known: return key  # it has just been copied
         if t.numel() > 2**20 or equal_bits(some_of(self.seen.shelf.get(key)), some_of(t)): return key
         return self.seen.shelf.put(t.clone())  # it was changed through `.data`
 
@@ -66,6 +68,7 @@ class Watching(KeepsTensors):
     def __init__(self, seen: ModelPass, like: ModelPass | None):
         super().__init__(seen, like)
         self.counts = Counter()  # how often each layer has been called, by name
+        self.n_begun = 0  # how many calls have begun
         self.stacks = {}  # by thread: the calls that have begun
         self.given = {}  # by call: what the layer was given, and the states of the generators then
 
@@ -77,7 +80,8 @@ class Watching(KeepsTensors):
     def begin(self, name: str, module: nn.Module) -> LayerCall:
         around = self.stack or next(iter(self.stacks.values()))
         call = LayerCall(name, self.counts[name], type(module).__name__, module, around[-1] if around else None)
-        call.begun = self.counts.total()
+        call.begun = self.n_begun
+        self.n_begun += 1
         self.counts[name] += 1
         self.stack.append(call)
         return call
@@ -89,10 +93,10 @@ class Watching(KeepsTensors):
         self.seen.finish(call)
 
 # %% ../../../nbs/lib/debug/comparing/watching.ipynb #8cb3d80e
-def random_states(given: Any) -> list[Tensor]:
+def random_states(given: list[Tensor]) -> list[Tensor]:
     "The states of torch's generators that a layer with these inputs can use."
-    gpus = {t.device for t in tensors(given) if t.is_cuda}
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]
+    gpus = {t.device for t in given if t.is_cuda}
+    return [torch.default_generator.get_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]
 
 
 class Watcher(LayerHook):
@@ -101,24 +105,29 @@ class Watcher(LayerHook):
     port, outermost = "calls", True
 
     def enters(self, given, rerun):
-        if rerun: return
+        if not rerun: unwatched(self._begin, given)
+
+    def left(self, output, rerun):
+        if not rerun: unwatched(self._end, output)
+
+    def _begin(self, given):
         group = self.group
         args, kwargs = given
         call = group.begin(self.name, self.module)
         named = arguments(self.module, args, kwargs, has_own_forward(self.module))
         call.arguments, call.settings = list(named), plain_settings(named)
         call.inputs = group.kept(call, "inputs", named)
-        group.given[call] = given, random_states(given)
+        group.given[call] = given, random_states(tensors(given))
 
-    def left(self, output, rerun):
-        if rerun: return
+    def _end(self, output):
         group = self.group
         while (call := group.stack.pop()).name != self.name: pass  # an error has ended the calls in it
         given, states = group.given.pop(call)
-        ids_given = {id(t) for t in tensors(given)}
-        call.in_place = any(id(t) in ids_given for t in tensors(output))
-        call.drew = any(not torch.equal(then, now) for then, now in zip(states, random_states(given)))
-        is_plain = all_plain(given) and all_plain(output) and all(map(can_be_replaced, tensors(output)))
+        tensors_given, returned = tensors(given), tensors(output)
+        ids_given = set(map(id, tensors_given))
+        call.in_place = any(id(t) in ids_given for t in returned)
+        call.drew = not all(map(torch.equal, states, random_states(tensors_given)))
+        is_plain = all_plain(given) and all_plain(output) and all(map(can_be_replaced, returned))
         call.repeats = is_plain and not call.in_place and not call.drew
         group.end(call, output)
 
@@ -168,7 +177,7 @@ def run_pass(
     like: ModelPass | None = None, # A pass that may have equal tensors, which are kept once
 ) -> ModelPass: # The calls, in the order in which they finished
     "Run the model once, and note each call."
-    if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
+    if any(map(is_lazy, own_tensors(model.modules()))):
         raise ValueError(f"{class_name(model)} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
     seen = ModelPass(model, shelf, kept_state(model))
@@ -183,6 +192,6 @@ def run_pass(
             result = call(m) if call else m(*args, **kwargs)
         if seen.calls and seen.calls[-1].name: _finish_root(group, unwrap(model), result)
 
-    run_undisturbed(model, inputs, run, train=None, state=seen.state)
+    run_undisturbed(model, inputs, run, train=None, copies=seen.state.numbers.are_few, state=seen.state)
     if not seen.calls: raise ValueError("no layer of the model ran")
     return seen
