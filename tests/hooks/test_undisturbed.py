@@ -245,12 +245,16 @@ def test_the_modes_of_others_stay_and_see_no_copies():
 
 @pytest.mark.parametrize("few", [True, False])
 def test_compare_takes_the_mode_off_in_its_own_work(few, monkeypatch):
-    from hooklab.debug.comparing.watching import Watcher
+    from hooklab.debug.comparing.passes import Watcher
     if not few: monkeypatch.setattr("hooklab.hooks.undisturbed.FEW_BYTES", 0)
     own, seen = [], []
+    def noted(work):
+        def run(*args):
+            own.append(modes())
+            work(*args)
+        return run
     for half in ("_begin", "_end"):
-        def noted(*args, work=getattr(Watcher, half)): (own.append(modes()), work(*args))
-        monkeypatch.setattr(Watcher, half, noted)
+        monkeypatch.setattr(Watcher, half, noted(getattr(Watcher, half)))
     a, b = (Writes(lambda m: (seen.append(WatchWrites in modes()), moco(m))) for _ in range(2))
     before = state_of(a), state_of(b)
     hl.compare(a, b, torch.ones(4, 3))

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #5a1859b3
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -61,6 +62,17 @@ def with_containers(stop: Stop | None) -> Iterator[Stop]:
     while stop is not None:
         yield stop
         stop = stop.parent
+
+
+def in_order(stops: list[Stop]) -> Iterator[tuple[Stop, str]]:
+    "Each place where a layer begins (`entry`) or ends (`exit`), when it is its turn."
+    inside = defaultdict(list)
+    for stop in stops: inside[stop.parent].append(stop)
+    def visit(stop):
+        yield stop, "entry"
+        for inner in inside[stop]: yield from visit(inner)
+        yield stop, "exit"
+    for stop in inside[None]: yield from visit(stop)
 
 
 class TensorPlace(NamedTuple):

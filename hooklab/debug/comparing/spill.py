@@ -10,6 +10,7 @@ import tempfile
 import weakref
 from shutil import disk_usage
 from threading import RLock
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -170,8 +171,12 @@ class Shelf:
             self._uses[key] += 1
             return key
 
-    def get(self, key: int) -> Tensor: # Not to be changed: others may be given the same tensor
+    def get(
+        self,
+        key: int | tuple[Any, str], # Of a tensor that was put; or a record, and the name of a tensor in its file
+    ) -> Tensor: # Not to be changed: others may be given the same tensor
         "The copy, on the device of the tensor that was put."
+        if isinstance(key, tuple): return key[0].read(key[1])
         with self._lock: return self.copies.read(self._at(key))
 
     def form(self, key: int) -> Form:
