@@ -70,6 +70,15 @@ def versions(x) -> list[int]:
     try: return [t._version for t in found]
     except RuntimeError: return [t._version for t in found if not t.is_inference()]  # inference tensors have no counter
 
+
+BITS = {torch.float32: torch.int32, torch.float64: torch.int64, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+
+
+def is_as_copied(t: Tensor, copied: Tensor) -> bool:
+    "Is a tensor still what was copied, bit for bit? False for a dtype in which torch cannot compare all tensors."
+    if t.dtype not in BITS or type(t) not in (Tensor, Parameter): return False
+    return torch.equal(t, copied) or torch.equal(t.view(BITS[t.dtype]), copied.view(BITS[t.dtype]))  # NaN is not NaN
+
 # %% ../../nbs/lib/hooks/copies.ipynb #e0e08da5
 def gathered(t: Tensor) -> Tensor:
     "The tensors of all processes, joined along the first dimension, which may differ between them."

@@ -7,11 +7,13 @@ __all__ = []
 
 # %% ../../nbs/lib/hooks/putting-back.ipynb #7b0e4d13
 import dis
+import random
 import sys
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
@@ -100,3 +102,31 @@ def safe_exit(
 ) -> Exit:
     "Make an `__exit__` safe: its work is done wherever Ctrl-C comes."
     return SafeExit(work)
+
+# %% ../../nbs/lib/hooks/putting-back.ipynb #955b8dc0
+def same_chance(again: bool = True) -> AbstractContextManager[None]:
+    "Afterwards the generators of Python and numpy are as they were. `again`: another run has to draw the same numbers."
+    # numpy imports its generator when it is first used. Until then only a further run depends on its state.
+    is_needed = again and "numpy" in sys.modules
+    numpy_random = import_module("numpy.random") if is_needed else sys.modules.get("numpy.random")
+    python_state, numpy_state = random.getstate(), numpy_random and numpy_random.get_state()
+    def put_back():
+        random.setstate(python_state)
+        if numpy_random: numpy_random.set_state(numpy_state)
+    return putting_back(put_back)
+
+# %% ../../nbs/lib/hooks/putting-back.ipynb #a4d9f983
+@contextmanager
+def put_aside(leaves: Iterable[Tensor]):
+    "Take away the gradients of `leaves`, and the hooks that wait for new ones, until the end."
+    kept = [(p, p.grad, p._post_accumulate_grad_hooks) for p in leaves]
+    waiting = [(hooks, dict(hooks)) for _, _, hooks in kept if hooks]
+    def put_back():
+        for p, grad, _ in kept:
+            if p.grad is not grad: p.grad = grad
+        for hooks, before in waiting: hooks.update(before)
+    with putting_back(put_back):
+        for p, grad, _ in kept:
+            if grad is not None: p.grad = None
+        for hooks, _ in waiting: hooks.clear()
+        yield

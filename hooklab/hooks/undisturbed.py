@@ -8,25 +8,24 @@ __all__ = []
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #ce8aa7a4
 import copy
 import operator
-import random
 import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 from torch.utils._python_dispatch import (
-    TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode, is_traceable_wrapper_subclass)
+    TorchDispatchMode, _get_current_dispatch_mode, _get_current_dispatch_mode_stack, _pop_mode, _push_mode,
+    is_traceable_wrapper_subclass)
 
 from .books import Book
-from .copies import HookWarning, own_copy
-from .putting_back import putting_back
+from .copies import HookWarning, is_as_copied, own_copy
+from .putting_back import put_aside, putting_back, same_chance
 from .select import first_few, is_sharded, refuse_opaque
 from .tree import map_tensors, tensors
 
@@ -61,7 +60,7 @@ def are_same(now: Collection, before: Collection) -> bool:
 
 def fill_store(store: Any, kept: dict[str, Any]):
     "Put the same entries back into the `_parameters`, `_buffers` or `_modules` of a module."
-    if not store and not kept: return
+    if not kept and not len(store): return  # most stores are empty
     if list(store.keys()) == list(kept) and are_same(list(store.values()), kept.values()): return
     if isinstance(store, dict): store.clear()  # the store of a scripted layer is no dict, and keeps its names
     for name, t in kept.items(): store[name] = t
@@ -84,34 +83,6 @@ def lent_tensors(modules: Iterable[nn.Module], meta: bool = False):
                     else: stand_in = t.detach().clone()
                     stand_ins[id(t)] = stand_in
                 store[name] = stand_ins[id(t)]
-        yield
-
-# %% ../../nbs/lib/hooks/undisturbed.ipynb #955b8dc0
-def same_chance(again: bool = True) -> AbstractContextManager[None]:
-    "Afterwards the generators of Python and numpy are as they were. `again`: another run has to draw the same numbers."
-    # numpy imports its generator when it is first used. Until then only a further run depends on its state.
-    is_needed = again and "numpy" in sys.modules
-    numpy_random = import_module("numpy.random") if is_needed else sys.modules.get("numpy.random")
-    python_state, numpy_state = random.getstate(), numpy_random and numpy_random.get_state()
-    def put_back():
-        random.setstate(python_state)
-        if numpy_random: numpy_random.set_state(numpy_state)
-    return putting_back(put_back)
-
-# %% ../../nbs/lib/hooks/undisturbed.ipynb #a4d9f983
-@contextmanager
-def put_aside(leaves: Iterable[Tensor]):
-    "Take away the gradients of `leaves`, and the hooks that wait for new ones, until the end."
-    kept = [(p, p.grad, p._post_accumulate_grad_hooks) for p in leaves]
-    waiting = [(hooks, dict(hooks)) for _, _, hooks in kept if hooks]
-    def put_back():
-        for p, grad, _ in kept:
-            if p.grad is not grad: p.grad = grad
-        for hooks, before in waiting: hooks.update(before)
-    with putting_back(put_back):
-        for p, grad, _ in kept:
-            if grad is not None: p.grad = None
-        for hooks, _ in waiting: hooks.clear()
         yield
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #359289f6
@@ -177,13 +148,6 @@ class WatchWrites(TorchDispatchMode):
                 if isinstance(t, Tensor): self.numbers.copy_of(t)
         return func(*args, **kwargs)
 
-# %% ../../nbs/lib/hooks/undisturbed.ipynb #0bf3bb1c
-def without_repeats(t: Tensor) -> Tensor:
-    "The numbers of an expanded tensor, each once, so that they can be written."
-    for dim, stride in enumerate(t.stride()):
-        if not stride and t.shape[dim]: t = t.narrow(dim, 0, 1)
-    return t
-
 
 def modes_off_again() -> AbstractContextManager[None]:
     "Afterwards no dispatch mode is on that was not on before: Ctrl-C in torch's own code may leave one."
@@ -193,6 +157,28 @@ def modes_off_again() -> AbstractContextManager[None]:
             try: stack[-1].__exit__(None, None, None)
             except IndexError: _pop_mode()  # its end had begun
     return putting_back(put_back)
+
+
+def unwatched(work: Callable, *args: Any) -> Any:
+    "Do work of ours, which writes to no tensor of a model, without the mode: it makes each operation slower."
+    mode = _get_current_dispatch_mode()
+    if type(mode) is not WatchWrites: return work(*args)
+    def put_back():
+        if mode not in _get_current_dispatch_mode_stack(): _push_mode(mode)
+    with putting_back(put_back):
+        _pop_mode()
+        return work(*args)
+
+# %% ../../nbs/lib/hooks/undisturbed.ipynb #0bf3bb1c
+def without_repeats(t: Tensor) -> Tensor:
+    "The numbers of an expanded tensor, each once, so that they can be written."
+    if 0 not in t.stride(): return t
+    for dim, stride in enumerate(t.stride()):
+        if not stride and t.shape[dim]: t = t.narrow(dim, 0, 1)
+    return t
+
+
+FEW_BYTES = 2**22
 
 
 class NumbersKept:
@@ -210,6 +196,13 @@ class NumbersKept:
         "Copy what shares its storage with `t`, if that is kept here."
         for part in plain_parts(t): self.copy_at(storage_of(part))
 
+    @property
+    def are_few(self) -> bool:
+        "Are these plain numbers on the CPU, and so few that copying all takes less time than a mode?"
+        parts = [part for places in self.parts.values() for part in places.values()]
+        if not all(type(part) in PLAIN and part.is_cpu for part in parts): return False
+        return sum(part.nbytes for part in parts) <= FEW_BYTES
+
     def copy_at(self, storage: int | None):
         if storage in self.copies or storage not in self.parts: return
         parts = map(without_repeats, self.parts[storage].values())
@@ -220,6 +213,7 @@ class NumbersKept:
         "Put the numbers back. Returns the tensors for which this is impossible: no copy was made before a write."
         for parts in self.copies.values():
             for part, copied in parts:
+                if is_as_copied(part, copied): continue  # it may lie where nobody can write
                 with torch.inference_mode(part.is_inference()): part.copy_(copied)
         lost = []
         for t, data, places, required, version in self.tensors:

@@ -26,7 +26,7 @@ from ..hooks.layer_hook import LayerHook, listen
 from ..hooks.names import printable
 from ..hooks.putting_back import packing
 from ..hooks.tree import map_tensors, shape_text, tensors
-from ..hooks.undisturbed import put_aside
+from ..hooks.putting_back import put_aside
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #768466c4
 class Turn(LayerHook):

@@ -1,8 +1,10 @@
 """Every tool that runs a model leaves it as it was, whatever the model writes to in its forward."""
 import copy
+import mmap
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 from collections import deque
@@ -19,7 +21,7 @@ from torch.nn.utils.prune import random_unstructured
 
 import hooklab as hl
 from hooklab.debug.trace import execution_order
-from hooklab.hooks.undisturbed import NumbersKept, StateKept, WatchWrites, run_undisturbed, undisturbed
+from hooklab.hooks.undisturbed import NumbersKept, StateKept, WatchWrites, run_undisturbed, undisturbed, unwatched
 from hooklab.profiling.shapes import dummy_eval, model_sizes
 from support.portions import sample, sweep
 
@@ -241,6 +243,46 @@ def test_the_modes_of_others_stay_and_see_no_copies():
     m = Writes(moco)
     with FlopCounterMode(display=False) as counter: hl.summary(m, torch.ones(4, 3))
     assert counter.get_total_flops() == 2*2*4*3*3 and modes() == []
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_compare_takes_the_mode_off_in_its_own_work(few, monkeypatch):
+    from hooklab.debug.comparing.passes import Watcher
+    if not few: monkeypatch.setattr("hooklab.hooks.undisturbed.FEW_BYTES", 0)
+    own, seen = [], []
+    def noted(work):
+        def run(*args):
+            own.append(modes())
+            work(*args)
+        return run
+    for half in ("_begin", "_end"):
+        monkeypatch.setattr(Watcher, half, noted(getattr(Watcher, half)))
+    a, b = (Writes(lambda m: (seen.append(WatchWrites in modes()), moco(m))) for _ in range(2))
+    before = state_of(a), state_of(b)
+    hl.compare(a, b, torch.ones(4, 3))
+    assert own and not any(own)
+    assert seen[:2] == [not few]*2 and not any(seen[2:])  # later passes know what is written
+    assert (state_of(a), state_of(b)) == before and modes() == []
+
+
+def test_an_interrupt_leaves_the_mode_where_it_was():
+    def work(): raise KeyboardInterrupt
+    with StateKept([nn.Linear(2, 2)]) as state, state.watched():
+        with suppress(KeyboardInterrupt): unwatched(work)
+        assert modes() == [WatchWrites]
+    assert modes() == []
+
+
+@pytest.mark.parametrize("number", [1., float("nan")])
+def test_what_is_as_it_was_is_not_written(number):
+    with tempfile.TemporaryFile() as file:
+        file.write(np.full(6, number, np.float32).tobytes())
+        file.flush()
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with warnings.catch_warnings(action="ignore"): t = torch.frombuffer(memory, dtype=torch.float32)
+    m = nn.Linear(3, 2, bias=False)
+    m.weight = nn.Parameter(t.view(2, 3))
+    assert hl.compare(m, m, torch.ones(1, 3)).same  # writing to this memory ends the process
 
 
 # ---- However the run ends

@@ -3,8 +3,7 @@
     comparing         where two models, or two runs, part first
     comparison        what was found, as a verdict in words, a table and a picture
     recording         one run of a model in a file, for a comparison later or elsewhere
-    passes            every call of a pass, with what went in and what came out
-    watching          run a model once, note every call, and leave the model as it was
+    passes            run a model once, and note every call with what went in and what came out
     spill             copies of many tensors: in memory within a budget, beyond it in a temporary file
     pairing           which call of one model is which call of another
     places            where the numbers of two models can be laid side by side, in which layout

@@ -18,13 +18,11 @@ from torch import Tensor, nn
 from .comparison import ComparedRow
 from .few_bits import FLOATS, overflow
 from .findings import STANDS_OUT
-from .forcing import Forcer, Forcing
+from .forcing import Forcing, ReferenceNumbers
 from .judging import FAULT, ROUGH, Size, Trial, as_shares, difference, rounding_noise, size_of
-from .passes import ModelPass, arguments, has_own_forward, numbers_in
-from .places import Stop, TensorPlace
-from .side_by_side import in_order
+from .passes import ModelPass, arguments, copied, has_own_forward, numbers_in
+from .places import Stop, TensorPlace, in_order
 from .symptoms import dtype_in_words, in_numbers
-from .watching import copied
 from ...hooks.float64 import in_float64, widened
 from ...hooks.group import Group
 from ...hooks.layer_hook import GradientHook, listen
@@ -92,19 +90,18 @@ class Given:
         return self.notes.get((*call.place, place.where, path))
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #b3242712
-class ForcingGradients(Forcing):
-    "Cuts the graph wherever a number is replaced: there a new leaf begins."
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
+class GraphCut:
+    "The graph is cut wherever a number is replaced: there a new leaf begins."
+    def __init__(self):
         self.leaves, self.ends = {}, {}
 
-    def lend(self, place: TensorPlace, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
+    def replacement(self, place: TensorPlace, t: Tensor, value: Tensor, written: bool) -> Tensor:
         self.ends[place] = t
         self.leaves[place] = leaf = value.detach().requires_grad_()
         return leaf.clone()  # a leaf must not be changed in place, and the model may do that
 
-    def give_gradients(self, given: "Given", side: str):
-        "Go backward from every place where the graph was cut, with the gradients of the reference."
+    def go_backward(self, given: "Given", side: str):
+        "From every place where the graph was cut, with the gradients of the reference."
         ends, seeds = [], []
         for place, t in self.ends.items():
             g = given.at(place)
@@ -122,21 +119,21 @@ def forced_gradients(
     wide: bool, # Run in float64
 ) -> tuple[dict[TensorPlace, Tensor], dict[int, Tensor]]: # By place, and by the id of the parameter
     "What every layer makes of the reference's gradients, for each place and each parameter."
-    seen, named = (trial.a if side == "a" else trial.b), trial.named[side]
+    seen, named = (trial.a if side == "a" else trial.b), trial.runs.named[side]
     own, bits = list(seen.model.parameters()), getattr(trial.precision, f"bits_{side}")
-    inputs = trial.inputs_of(seen, wide)
+    inputs = trial.runs.inputs_of(seen, wide)
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
         args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
-        group = ForcingGradients(trial.stops, side, seen.shelf, lambda *_: None, wide=wide, skip=lambda stop: False,
-                                 with_flags=None, push=0, within={})
+        numbers, cut = ReferenceNumbers(trial.stops, side, seen.shelf, wide=wide), GraphCut()
+        group = Forcing(numbers, seen, lambda *_: None, replacement=cut.replacement)
         precision = in_float64(m, bits) if wide else nullcontext({})
         with closing(group):
-            listen(Forcer, group.lend_forwards(seen, named), group)
+            group.listen(named)
             with precision as lent:
-                trial.call(m) if trial.call else m(*args, **kwargs)
-                group.give_gradients(given, side)
-                by_place = {place: leaf.grad for place, leaf in group.leaves.items() if leaf.grad is not None}
+                trial.runs.call(m) if trial.runs.call else m(*args, **kwargs)
+                cut.go_backward(given, side)
+                by_place = {place: leaf.grad for place, leaf in cut.leaves.items() if leaf.grad is not None}
                 return by_place, of_parameters(own, lent)
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #c374f13d
@@ -191,8 +188,8 @@ class BackwardTrial:
         trial, found = self.trial, []
         for side, seen in (("a", trial.a), ("b", trial.b)):
             if options.get("wide"): options["bits"] = getattr(trial.precision, f"bits_{side}")
-            given = seen, trial.inputs_of(seen, options.get("wide", False)), trial.named[side]
-            found.append(Given(*noted_gradients(*given, self.backward, trial.call, **options)))
+            given = seen, trial.runs.inputs_of(seen, options.get("wide", False)), trial.runs.named[side]
+            found.append(Given(*noted_gradients(*given, self.backward, trial.runs.call, **options)))
         return found
 
     def _forced(self) -> list[tuple[dict, dict]]:

@@ -18,21 +18,21 @@ from .backward import BackwardTrial
 from .comparison import ComparedRow, Comparison
 from .few_bits import in_dtype, other_dtypes
 from .findings import Verdict, put_in_words, root_of, rounding, rows_and_proof, words
-from .judging import EPS, Trial, difference, rounding_noise, size_of
+from .judging import EPS, Runs, Trial, difference, rounding_noise, size_of
 from .losses import losses
 from .pairing import Pairs, paired
-from .passes import ModelPass, numbers_in
+from .passes import (
+    ModelPass, copied, layers_watched, layers_watched_or_all, numbers_in, run_pass)
 from .records import is_record
 from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
 from .symptoms import dtype_in_words, shape_in_words
-from .watching import copied, layers_watched, layers_watched_or_all, run_pass
 from ...hooks.names import printable
 from ...hooks.running import compiled_parts
 from ...hooks.select import first_few, not_a_model
 from ...hooks.tree import named_tensors
-from ...hooks.undisturbed import run_undisturbed
+from ...hooks.undisturbed import own_tensors, run_undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #e770e565
 def compare(
@@ -56,7 +56,7 @@ def compare(
     with Shelf() as shelf:
         a = first_pass("reference", reference, inputs, shelf, named=named["a"], call=call)
         b = first_pass("candidate", candidate, inputs, shelf, named=named["b"], call=call, like=a)
-        return judged(Trial(a, b, paired(a, b, pairs), inputs, named, call), backward)
+        return judged(Trial(paired(a, b, pairs), a, b, Runs(inputs, named, call)), backward)
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #848e1e9c
 A_MODEL, A_RECORD = "a model", "a record of one pass"
@@ -93,7 +93,7 @@ def check_models(**models: Any):
     devices = {}
     for whose, model in models.items():
         if not isinstance(model, nn.Module): raise TypeError(f"{whose}: {not_a_model(model)}")
-        devices[whose] = {t.device.type for t in [*model.parameters(), *model.buffers()]}
+        devices[whose] = {t.device.type for t in own_tensors(model.modules())}
         if "meta" not in devices[whose]: continue
         raise ValueError(f"the {whose} has parameters on the meta device, which have no numbers")
     one, other = devices.values()
@@ -157,10 +157,12 @@ def outputs_alone(trial: Trial) -> list[str]:
 
 def rows_of_compiled(trial: Trial) -> list[ComparedRow]:
     "A row for each model whose compiled code does not return what its layers do."
-    models = ("reference", trial.a, trial.named["a"]), ("candidate", trial.b, trial.named["b"])
-    rows = [compiled_row(whose, seen, trial.inputs_of(seen), named, trial.call) for whose, seen, named in models
-            if is_compiled(seen.model)]
-    return [row for row in rows if row is not None]
+    runs, rows = trial.runs, []
+    for whose, side, seen in (("reference", "a", trial.a), ("candidate", "b", trial.b)):
+        if not is_compiled(seen.model): continue
+        row = compiled_row(whose, seen, runs.inputs_of(seen), runs.named[side], runs.call)
+        if row is not None: rows.append(row)
+    return rows
 
 
 def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Comparison:

@@ -17,7 +17,7 @@ from .few_bits import Overflow
 from .judging import FAULT, Trial, as_shares, difference, eps, size_of
 from .pairing import Pair
 from .passes import LayerCall
-from .places import Stop, TensorPlace, with_containers
+from .places import Part, Stop, TensorPlace, with_containers
 from .symptoms import (
     dtype_in_words, in_numbers, in_padding, in_parameters, in_settings, shape_in_words)
 from ...hooks.tree import tensors
@@ -53,37 +53,57 @@ STANDS_OUT = 4. # How many times what is usual an inherited error is at least, f
 
 class Verdict:
     "From a trial to rows."
-    def __init__(self, trial: Trial, faults: dict[Stop, TensorPlace | None]):
-        self.trial, self.faults = trial, faults
+    def __init__(
+        self,
+        trial: Trial, # Two passes that were compared
+        faults: dict[Stop, TensorPlace | None], # The layers at fault, and where that shows
+        *,
+        sampled: dict[Stop, list[Part]] | None = None, # Outputs of which a record has only samples
+        beside: Trial | None = None, # The same passes side by side, for what could not be forced
+    ):
+        self.trial, self.faults, self.sampled, self.beside = trial, faults, sampled or {}, beside
         self.stops = {stop.pair: stop for stop in trial.stops}
-        self.shelf, self.words = trial.a.shelf, {}
+        self.words = {}
         self.order = {call: number for number, call in enumerate(trial.b.calls)}
+        self.is_recorded = trial.a.record is not None or trial.b.record is not None
 
     def sizes(self, pair: Pair) -> tuple[float, bool]:
-        "How much the outputs of a pair differ, as a share of the reference's, and whether they are equal bit for bit."
+        "How much the outputs of a pair differ, relative to the reference's, and whether they are equal bit for bit."
         stop = self.stops[pair]
         worst, equal = 0., True
         if stop in self.trial.other_shapes: return math.inf, False
-        for part in stop.exit:
+        for part in [*stop.exit, *self.sampled.get(stop, [])]:
             if part.a.key == part.b.key: continue
-            one, other = part.for_b(self.shelf.get(part.a.key)), self.shelf.get(part.b.key)
-            apart, whole = size_of(difference(one, other)), size_of(one)
-            if apart.rms or part.a.dtype != part.b.dtype: equal = False
+            both = self.trial.numbers(part)
+            if both is None: continue
+            apart, whole = size_of(difference(*both)), size_of(both[0])
+            one, other = both if self.is_recorded else (part.a, part.b)  # a record has float8 as float32
+            if apart.most or one.dtype != other.dtype: equal = False
             worst = max(worst, apart.share_of(whole))
         return worst, equal
 
     def own(self, stop: Stop) -> tuple[float, float]:
-        "The own share of a layer and what rounding explains, as shares of what it returned."
+        "What a layer adds by itself and what rounding explains, relative to what the reference returned."
+        if self.trial.runs is None: return self._own_side_by_side(stop)
         places = [place for place in self.trial.shares if place.owner is stop]
         if stop in self.faults: places = [self.faults[stop]]
         if places == [None]: return math.inf, 0.
         if not places: return 0., max(self.trial.precision.of(stop))/4
+        if places[0] not in self.trial.shares: return shares_at(self.beside, places[0])
         place = max(places, key=lambda place: self.trial.shares[place].ratio)
-        share, whole = self.trial.shares[place], size_of(self.shelf.get(place.part.a.key))
+        share, whole = self.trial.shares[place], size_of(self.trial.a.shelf.get(place.part.a.key))
         mine = share.own
         # A layer whose float64 agrees is at fault only because it has rounded to fewer bits.
         if mine is None or (stop in self.faults and share.ratio <= FAULT): mine = share.plain
         return as_shares(mine, share.noise, whole)
+
+    def _own_side_by_side(self, stop: Stop) -> tuple[float, float]:
+        "The error of the first layer at fault is its own; of the others that is not known."
+        places = [p for p in self.trial.shares if p.stop is stop and p.where == "exit"]
+        if self.faults.get(stop) is not None: places = [self.faults[stop]]
+        if not places: return (math.inf if stop in self.faults else 0.), max(self.trial.precision.of(stop))/4
+        mine, noise = shares_at(self.trial, max(places, key=lambda p: self.trial.shares[p].ratio))
+        return mine if stop in self.faults else math.nan, noise
 
     def blame_what_was_not_measured(self):
         "Other shapes, another number of outputs, and what nothing explains."
@@ -145,6 +165,12 @@ class Verdict:
         return False
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #e9deb400
+def shares_at(trial: Trial, place: TensorPlace) -> tuple[float, float]:
+    "The difference at a place and what arithmetic explains, relative to the reference."
+    share = trial.shares[place]
+    return as_shares(share.plain, share.noise, size_of(trial.numbers(place.part)[0]))
+
+
 def _rows_without_numbers(pair: Pair, faulty: bool) -> list[ComparedRow]:
     "Rows of calls that have no partner, or one of another shape."
     a, b = pair.a, pair.b
@@ -195,7 +221,7 @@ def _dtypes(place: TensorPlace) -> list[str]:
 def _patterns(trial: Trial, place: TensorPlace) -> list[str]:
     "What the numbers look like: at most two patterns."
     expected, arrived = place.part.for_b(trial.expected(place)), trial.shares[place].arrived
-    masks = [t for t in tensors(trial.inputs) if t.dim() == 2]
+    masks = [t for t in tensors(trial.runs.inputs) if t.dim() == 2]
     if in_padding(difference(expected, arrived), masks): return ["only the padding differs"]
     return list(in_numbers(expected, arrived))[:2]
 

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from .passes import (
-    FLOAT8, LayerCall, ModelPass, arguments, as_tensor, can_be_replaced, has_own_forward, numbers_in)
+    FLOAT8, LayerCall, ModelPass, arguments, as_tensor, can_be_replaced, copied, has_own_forward, numbers_in)
 from .places import Part, Stop, TensorPlace
 from .spill import Shelf
-from .watching import copied
 from ...hooks.float64 import in_float64, out_of_float64, pushed, widened
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
@@ -29,10 +28,9 @@ from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import run_undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #443a809d
-class ReferenceNumbers(Group):
+class ReferenceNumbers:
     "The numbers of the reference for each call of one model."
-    def __init__(self, stops: list[Stop], side: str, shelf: Shelf, *, wide: bool, push: int):
-        super().__init__("comparison", with_kwargs=True)
+    def __init__(self, stops: list[Stop], side: str, shelf: Shelf, *, wide: bool = False, push: int = 0):
         self.side, self.shelf, self.wide, self.push = side, shelf, wide, push
         self.stops = {self.call_of(stop).place: stop for stop in stops}
 
@@ -45,6 +43,25 @@ class ReferenceNumbers(Group):
         t = widened(t) if self.wide and dtype not in FLOAT8 else t.to(dtype)  # float64 does not stand in for float8
         if self.side == "b": t = part.for_b(t)
         return pushed(t, self.push, part.a.dtype) if self.push and dtype not in FLOAT8 else t.clone()
+
+
+class CallsBegun:
+    "Which calls of a run have begun, as places where numbers are replaced; None for a call that is none."
+    def __init__(self, stops: dict[tuple[str, int], Stop]):
+        self.stops = stops
+        self.counts = Counter()  # how often each layer has been called, by name
+        self.stacks = {}  # by thread: the places of the calls that have begun
+
+    @property
+    def stack(self) -> list[Stop | None]:
+        "The places of the calls that have begun in this thread."
+        return self.stacks.setdefault(get_ident(), [])
+
+    def begin(self, name: str) -> Stop | None:
+        stop = self.stops.get((name, self.counts[name]))
+        self.counts[name] += 1
+        self.stack.append(stop)
+        return stop
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #64d5e4cb
 def _equal_flags(a: Any, b: Any) -> bool:
@@ -69,61 +86,54 @@ def reference_flags(stop: Stop, named: dict[str, Any], shelf: Shelf, wide: bool)
     return found
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #a908b5af
-class SkipsLayers(ReferenceNumbers):
-    "Lends a forward to layers that need not run."
-    def __init__(self, *args, skip: Callable[[Stop], bool], within: dict[LayerCall, list[LayerCall]], **options):
-        super().__init__(*args, **options)
-        self.skip, self.within = skip, within
-        self.counts = Counter()  # how often each layer has been called, by name
-        self.stacks = {}  # by thread: the places of the calls that have begun
-        self.own = {}  # by layer: whether it had a forward of its own
-        self.lent = []  # layers with a forward that was lent, and the one that they had
+class Shortcuts:
+    "Other forwards for layers that need not run, which return the reference's numbers at once."
+    def __init__(self, numbers: ReferenceNumbers, seen: ModelPass, skip: Callable[[Stop], bool], begun: CallsBegun):
+        self.numbers, self.seen, self.skip, self.begun = numbers, seen, skip, begun
+        self.within: dict[LayerCall, list[LayerCall]] = {}  # the calls that each call made itself
+        self.before = []  # layers that have another forward now, and the one that each had
 
-    @property
-    def stack(self) -> list[Stop | None]:
-        "The places of the calls that have begun in this thread."
-        return self.stacks.setdefault(get_ident(), [])
+    def is_skipped(self, stop: Stop) -> bool: return self.numbers.call_of(stop).repeats and self.skip(stop)
 
-    def is_skipped(self, stop: Stop) -> bool: return self.call_of(stop).repeats and self.skip(stop)
-
-    def lend_forwards(self, seen: ModelPass, named: dict[str, nn.Module]) -> dict[str, nn.Module]:
-        "Lend a forward to the layers that are skipped; returns the layers that will still be called."
-        self.own = {layer: has_own_forward(layer) for layer in named.values()}
-        skipped = {self.call_of(stop) for stop in self.stops.values() if self.is_skipped(stop)}
+    def put_on(self, named: dict[str, nn.Module]) -> dict[str, nn.Module]:
+        "Give another forward to the layers that are skipped; returns the layers that will still be called."
+        skipped = {self.numbers.call_of(stop) for stop in self.numbers.stops.values() if self.is_skipped(stop)}
+        if not skipped: return named
+        self.within = self.seen.within()
         hidden = set()  # the calls in those that are skipped
-        for call in reversed(seen.calls):  # containers come before what is in them
+        for call in reversed(self.seen.calls):  # containers come before what is in them
             if call.parent in skipped or call.parent in hidden: hidden.add(call)
         for layer in {call.module for call in skipped - hidden}:
-            self.lent.append((layer, vars(layer).get("forward")))
+            self.before.append((layer, vars(layer).get("forward")))
             vars(layer)["forward"] = partial(self._forward, layer.forward)
-        called = {call.name for call in seen.calls if call not in hidden}
+        called = {call.name for call in self.seen.calls if call not in hidden}
         return {name: layer for name, layer in named.items() if name in called}
 
     def _forward(self, forward: Callable, *args, **kwargs):
-        "What a layer with a lent forward does; `forward` is its own."
-        stop = self.stack[-1]
+        "What a layer does now; `forward` is its own."
+        stop = self.begun.stack[-1]
         if stop is None or not self.is_skipped(stop): return forward(*args, **kwargs)
-        call, parts = self.call_of(stop), {self.path(part): part for part in stop.exit}
+        numbers, call = self.numbers, self.numbers.call_of(stop)
+        parts = {numbers.path(part): part for part in stop.exit}
         self._count_calls_in(call)
         values = []
         for v in call.output:
-            if v.path in parts: values.append(self.value(parts[v.path]))
-            else: values.append(self.shelf.get(v.key).to(v.dtype, copy=True))
+            if v.path in parts: values.append(numbers.value(parts[v.path]))
+            else: values.append(numbers.shelf.get(v.key).to(v.dtype, copy=True))
         remaining = iter(values)
         return map_tensors(lambda t: next(remaining), call.outline)
 
     def _count_calls_in(self, call: LayerCall):
         for inner in self.within[call]:
-            self.counts[inner.name] += 1
+            self.begun.counts[inner.name] += 1
             self._count_calls_in(inner)
 
-    def let_go(self):
-        "Also after an exception, each layer has its own forward again."
-        for layer, own in self.lent:
+    def take_off(self):
+        "Each layer has its own forward again."
+        for layer, own in self.before:
             if own is None: vars(layer).pop("forward", None)
             else: vars(layer)["forward"] = own
-        self.lent = []
-        super().let_go()
+        self.before = []
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #e17d9dfc
 class InPlaceOf(torch.autograd.Function):
@@ -134,24 +144,44 @@ class InPlaceOf(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g: Tensor): return g, None
 
+
+def in_place_of(place: TensorPlace, t: Tensor, value: Tensor, written: bool) -> Tensor:
+    "What takes the place of `t`: `value`, in the graph too; `written` says that the layer has written to `t` itself."
+    if t.requires_grad and value.dtype == t.dtype and torch.is_grad_enabled(): return InPlaceOf.apply(t, value)
+    return t.copy_(value) if written and t.dtype == value.dtype else value
+
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #662fb020
-class Forcing(SkipsLayers):
-    "What the forcers of one run share."
-    def __init__(self, stops: list[Stop], side: str, shelf: Shelf, arrived: Callable, *,
-                 with_flags: Callable[[Stop], None] | None, **options):
-        super().__init__(stops, side, shelf, **options)
-        self.arrived, self.with_flags = arrived, with_flags
+class Forcing(Group):
+    "Replaces what the layers of one model are given and return by the reference's numbers."
+    def __init__(
+        self,
+        numbers: ReferenceNumbers, # Those of the reference
+        seen: ModelPass, # A pass of the model
+        arrived: Callable[[TensorPlace, Part, Tensor], None], # Called with each tensor before it is replaced
+        *,
+        skip: Callable[[Stop], bool] = lambda stop: False, # Which layers need not be computed
+        with_flags: Callable[[Stop], None] | None = None, # As in `run_forced`
+        replacement: Callable = in_place_of, # Returns what takes the place of a tensor
+    ):
+        super().__init__("comparison", with_kwargs=True)
+        self.numbers, self.arrived, self.with_flags, self.replacement = numbers, arrived, with_flags, replacement
+        self.begun = CallsBegun(numbers.stops)
+        self.shortcuts = Shortcuts(numbers, seen, skip, self.begun)
+        self.own = {}  # by layer: whether it had a forward of its own
+
+    def listen(self, named: dict[str, nn.Module]):
+        "Attach a forcer to each layer that will be called."
+        self.own = {layer: has_own_forward(layer) for layer in named.values()}
+        listen(Forcer, self.shortcuts.put_on(named), self)
 
     def enter(self, name: str, layer: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         "What a layer is given in place of its arguments; None for these."
-        stop = self.stops.get((name, self.counts[name]))
-        self.counts[name] += 1
-        self.stack.append(stop)
+        stop = self.begun.begin(name)
         if stop is None: return None
         named = arguments(layer, args, kwargs, self.own[layer])
         new = self._replaced(stop, "entry", named)
         if self.with_flags and stop.flags:
-            flags = reference_flags(stop, new, self.shelf, self.wide)
+            flags = reference_flags(stop, new, self.numbers.shelf, self.numbers.wide)
             if flags: self.with_flags(stop)
             new = {**new, **flags}
         if new is named: return None
@@ -161,23 +191,23 @@ class Forcing(SkipsLayers):
 
     def leave(self, layer: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
         "What a layer returns in place of its output; None for this."
-        stop = self.stack.pop()
-        if stop is None or self.is_skipped(stop): return None
+        stop = self.begun.stack.pop()
+        if stop is None or self.shortcuts.is_skipped(stop): return None
         given = {id(t) for t in tensors((args, kwargs))}
         found = as_tensor(output)
         new = self._replaced(stop, "exit", found, given)
         return None if new is output or found is not output else new
 
     def end_of_call(self, result: Any):
-        "Where `call=` runs a part of the model, what it returns stands for what the model returns."
-        root = self.stops.get(("", 0))
-        if root is not None and not self.counts[""]: self._replaced(root, "exit", result)
+        "Where `call=` runs a part of the model, what it returns counts as what the model returns."
+        root = self.numbers.stops.get(("", 0))
+        if root is not None and not self.begun.counts[""]: self._replaced(root, "exit", result)
 
     def _replaced(self, stop: Stop, where: str, x: Any, given: set[int] = frozenset()) -> Any:
         "`x` with the numbers of the reference; `given` are the ids of the tensors that the layer was given."
         parts = getattr(stop, where)
         if not parts: return x
-        wanted = {self.path(part): (i, part) for i, part in enumerate(parts)}
+        wanted = {self.numbers.path(part): (i, part) for i, part in enumerate(parts)}
         paths = iter([path for path, _ in named_tensors(x)])
 
         def replaced(t):
@@ -186,14 +216,14 @@ class Forcing(SkipsLayers):
             place, numbers = TensorPlace(stop, where, i), numbers_in(t)
             with out_of_float64(): self.arrived(place, part, numbers)  # what looks on does not run in float64
             if not can_be_replaced(t): return t  # it is only looked at
-            return self.lend(place, t, self.value(part), id(t) in given)
+            return self.replacement(place, t, self.numbers.value(part), id(t) in given)
 
         return map_tensors(replaced, x)
 
-    def lend(self, place: TensorPlace, t: Tensor, value: Tensor, in_place: bool) -> Tensor:
-        "What takes the place of `t`, which is in `in_place` if its layer was given it, too."
-        if t.requires_grad and value.dtype == t.dtype and torch.is_grad_enabled(): return InPlaceOf.apply(t, value)
-        return t.copy_(value) if in_place and t.dtype == value.dtype else value
+    def let_go(self):
+        "Also after an exception, each layer has its own forward again."
+        self.shortcuts.take_off()
+        super().let_go()
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #2e668536
 class Forcer(LayerHook):
@@ -213,26 +243,25 @@ def run_forced(
     inputs: tuple[tuple, dict], # What it is called with
     named: dict[str, nn.Module], # Its layers that are looked at
     stops: list[Stop], # Where numbers are replaced
-    arrived: Callable[[TensorPlace, Part, Tensor], None], # Told what arrives
+    arrived: Callable[[TensorPlace, Part, Tensor], None], # Called with each tensor before it is replaced
     *,
     call: Callable[[nn.Module], Any] | None = None, # Runs the model
     wide: bool = False, # Run in float64
     bits: Callable[[nn.Module], torch.dtype | None] | None = None, # As in `in_float64`
     skip: Callable[[Stop], bool] = lambda stop: False, # Which layers need not be computed
-    with_flags: Callable[[Stop], None] | None = None, # Replace masks, positions and flags too; told where they differ
+    with_flags: Callable[[Stop], None] | None = None, # Replace flags too; called where they differ
     push: int = 0, # Move all numbers by a last bit, at random with this seed
 ):
     "Run a model with the reference's numbers in place of its own."
-    within = seen.within()
+    numbers = ReferenceNumbers(stops, side, seen.shelf, wide=wide, push=push)
 
     def run(m, inputs):
         args, kwargs = copied(inputs)
-        if wide: args, kwargs = map_tensors(widened, args), map_tensors(widened, kwargs)
-        group = Forcing(stops, side, seen.shelf, arrived, wide=wide, skip=skip, with_flags=with_flags, push=push,
-                        within=within)
+        if wide: args, kwargs = map_tensors(widened, (args, kwargs))
+        group = Forcing(numbers, seen, arrived, skip=skip, with_flags=with_flags)
         precision = in_float64(m, bits, push) if wide else nullcontext()
         with closing(group):
-            listen(Forcer, group.lend_forwards(seen, named), group)
+            group.listen(named)
             with precision: result = call(m) if call else m(*args, **kwargs)
         group.end_of_call(result)
 

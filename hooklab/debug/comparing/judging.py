@@ -9,7 +9,7 @@ __all__ = []
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from .few_bits import Overflow, exceeds, in_dtype, overflow
 from .forcing import run_forced
-from .pairing import Pair
-from .passes import FLOAT4, FLOAT8, LayerCall, ModelPass, one_for_all
-from .places import Stop, TensorPlace, stops_of, with_containers
+from .pairing import Pair, kept_places
+from .passes import FLOAT4, FLOAT8, LayerCall, ModelPass, Value, one_for_all
+from .places import Part, Stop, TensorPlace, stops_of, with_containers
 from ...hooks.float64 import widened
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #149b2e62
@@ -106,18 +106,18 @@ class Precision:
 
 def _dtypes(call: LayerCall) -> set[torch.dtype]:
     found = {v.dtype for v in [*call.inputs, *call.output] if v.is_float}
-    return found | {p.dtype for p in call.module.parameters(recurse=False) if p.dtype in EPS}
+    return found | {p.dtype for p in call.module._parameters.values() if p is not None and p.dtype in EPS}
 
 
 def _bits(stops: list[Stop], side: str, model: nn.Module) -> Callable[[nn.Module], torch.dtype | None]:
     "To which dtype the parameters of a model are rounded in float64: that of the other model, if it has fewer bits."
-    def coarsest(m, recurse):
-        return max((p.dtype for p in m.parameters(recurse) if p.dtype in EPS), key=eps, default=None)
+    def coarsest(parameters):
+        return max((p.dtype for p in parameters if p is not None and p.dtype in EPS), key=eps, default=None)
     other = "b" if side == "a" else "a"
-    everywhere, known = coarsest(model, True), {}
+    everywhere, known = coarsest(model.parameters()), {}
     for stop in stops:
-        m = getattr(stop.pair, side).module
-        known[m] = coarsest(getattr(stop.pair, other).module, False) or everywhere
+        m, its_partner = getattr(stop.pair, side).module, getattr(stop.pair, other).module
+        known[m] = coarsest(its_partner._parameters.values()) or everywhere
     return lambda m: known.get(m, everywhere)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #02437ddd
@@ -147,32 +147,76 @@ class Share:
         if self.own is None: return self.ratio > ROUGH
         return self.ratio > FAULT or self.plain.over(self.noise) > ROUGH
 
+
+@dataclass
+class Losses:
+    "What a pass has lost to its own precision, by value."
+    alone: dict[Value, tuple[Size, Any]] = field(default_factory=dict) # As `local_losses` returns it
+    lost: dict[Value, Size] = field(default_factory=dict) # As `losses` returns it
+    pushed: dict[Value, Size] = field(default_factory=dict) # The same with all parameters moved by a last bit
+
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #73158d36
+@dataclass(frozen=True)
+class Runs:
+    "How the models of a trial run again."
+    inputs: tuple[tuple, dict] # What they are called with
+    named: dict[str, dict[str, nn.Module]] # The layers of each that are looked at, by `a` and `b`
+    call: Callable[[nn.Module], Any] | None = None # Runs a model, in place of `model(*args, **kwargs)`
+
+    def inputs_of(self, seen: ModelPass, wide: bool = False) -> Any:
+        "What one of the models is called with; in float64 both are called with the same."
+        return self.inputs if wide else in_dtype(self.inputs, seen.dtype)
+
+
 def _was_equal(stop: Stop) -> bool:
     "Were all numbers that went in and out equal, bit for bit, before anything was forced?"
     return all(part.a.key == part.b.key for part in [*stop.entry, *stop.exit])
 
+
+def _in_a_row(seen: ModelPass, v: Value) -> Tensor:
+    "The numbers of a value in a row, those that a record has."
+    return seen.shelf.get(v.key).reshape(-1) if seen.record is None else seen.record.some(v)
+
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #eb3bfaec
 class Trial:
-    "What the forced runs say about two passes: whose numbers are their own fault."
-    def __init__(self, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any, named: dict[str, dict],
-                 call: Callable | None):
-        self.a, self.b, self.pairs, self.inputs, self.named, self.call = a, b, pairs, inputs, named, call
+    "Two passes and their pairs, and what is found out about whose numbers are their own fault."
+    def __init__(
+        self,
+        pairs: list[Pair], # The calls of both
+        a: ModelPass, # Of the reference
+        b: ModelPass, # Of the candidate
+        runs: Runs | None = None, # How the models run again; None if both passes were recorded
+        losses: tuple[Losses | None, Losses | None] = (None, None), # Of both passes, as far as they are known before
+    ):
+        self.pairs, self.a, self.b, self.runs, self.losses = pairs, a, b, runs, losses
         self.stops, self.other_shapes = stops_of(pairs, a, b)
         self.precision = Precision(self.stops, a, b)
         self.shares: dict[TensorPlace, Share] = {}
         self.problems: list[str] = []
 
     def run(self, side: str, arrived: Callable, stops: list[Stop] | None = None, **options: Any):
-        "Run a model with the reference's numbers, and tell `arrived` what it computes at each place."
+        "Run a model with the reference's numbers; `arrived` is called with what it computes at each place."
         seen, stops = (self.a if side == "a" else self.b), self.stops if stops is None else stops
         if options.get("wide"): options["bits"] = getattr(self.precision, f"bits_{side}")
-        inputs = self.inputs_of(seen, options.get("wide", False))
-        run_forced(seen, side, inputs, self.named[side], stops, arrived, call=self.call, **options)
+        inputs, named = self.runs.inputs_of(seen, options.get("wide", False)), self.runs.named[side]
+        run_forced(seen, side, inputs, named, stops, arrived, call=self.runs.call, **options)
 
-    def inputs_of(self, seen: ModelPass, wide: bool = False) -> Any:
-        "What one of the models is called with; in float64 both are called with the same."
-        return self.inputs if wide else in_dtype(self.inputs, seen.dtype)
+    def numbers(self, part: Part) -> tuple[Tensor, Tensor] | None:
+        "The numbers of a part in both passes, those that both have; None if there are none."
+        records = self.a.record, self.b.record
+        kept_a, kept_b = (None if r is None else r.kept(v) for r, v in zip(records, (part.a, part.b)))
+        if kept_a is None and kept_b is None:
+            return part.for_b(self.a.shelf.get(part.a.key)), self.b.shelf.get(part.b.key)
+        same_order = part.layout is None and math.prod(part.a.shape) == math.prod(part.b.shape)
+        if 0 in (kept_a, kept_b) or not same_order: return None
+        if None not in (kept_a, kept_b) and kept_a != kept_b:  # only what pairing compares is from the same places
+            if part.a.sample is None or part.b.sample is None: return None
+            return tuple(torch.from_numpy(v.sample[:-1]) for v in (part.a, part.b))
+        one = _in_a_row(self.a, part.a)
+        other = _in_a_row(self.b, part.b)
+        if kept_a is None: one = one[kept_places(len(one), kept_b).to(one.device)]
+        if kept_b is None: other = other[kept_places(len(other), kept_a).to(other.device)]
+        return one, other
 
     def quiet(self, is_quiet: Callable[[Stop], bool]) -> Callable[[Stop], bool]:
         "Which layers need not be computed: those that are quiet, with all that is in them."
@@ -259,8 +303,8 @@ class Trial:
             self.run("a", at_reference, wide=True, skip=skip)
             self.run("b", at_candidate, wide=True, skip=skip)
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            self.problems.append(f"There was no run in float64 ({told}), so small faults go unseen.")
+            why = f"{type(error).__name__}: {error}"
+            self.problems.append(f"There was no run in float64 ({why}), so small faults go unseen.")
         for place, share in self.shares.items():
             if share.lost is None: share.noise = self.noise(place, Size())
 

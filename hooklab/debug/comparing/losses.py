@@ -18,14 +18,13 @@ from torch import Tensor, nn
 from .forcing import run_forced
 from .judging import Size, difference, size_of
 from .pairing import Pair
-from .passes import LayerCall, ModelPass, Value, numbers_in
+from .passes import LayerCall, ModelPass, Value, Watcher, Watching, copied, numbers_in
 from .places import stops_of
-from .watching import Watcher, Watching, copied
 from ...hooks.float64 import in_float64, out_of_float64, widened
 from ...hooks.layer_hook import listen
-from ...hooks.putting_back import closing
+from ...hooks.putting_back import closing, same_chance
 from ...hooks.tree import map_tensors, named_tensors
-from ...hooks.undisturbed import run_undisturbed, same_chance
+from ...hooks.undisturbed import run_undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #42b73851
 @contextmanager
@@ -40,13 +39,13 @@ def seeded() -> Iterator[None]:
         yield
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #7b62382f
-class Measuring(Watching):
-    "Measures how far each value is from that of a pass before, and keeps none."
-    def __init__(self, seen: ModelPass):
-        super().__init__(ModelPass(seen.model, seen.shelf), None)
-        self.before, self.sizes = seen, {}
+class Distances:
+    "Measures how far the values of a pass are from those of an earlier one, and keeps none of them."
+    def __init__(self, before: ModelPass):
+        self.before, self.sizes = before, {}
 
-    def kept(self, call: LayerCall, what: str, x: Any) -> list[Value]:
+    def values(self, call: LayerCall, what: str, x: Any) -> list[Value]:
+        "Measure the tensors in `x`, which is what a call has as its `inputs` or its `output`."
         before = self.before.places.get(call.place)
         known = {v.path: v for v in getattr(before, what)} if before else {}
         for path, t in named_tensors(x):
@@ -67,11 +66,12 @@ def losses(
     "How far each value of a pass is from the one in float64."
     def run(m, inputs):
         args, kwargs = map_tensors(widened, copied(inputs))
-        group = Measuring(seen)
+        distances = Distances(seen)
+        group = Watching(ModelPass(seen.model, seen.shelf), distances.values)
         with closing(group):
             listen(Watcher, named, group)
             with in_float64(m, push=push): call(m) if call else m(*args, **kwargs)
-        return group.sizes
+        return distances.sizes
 
     return run_undisturbed(seen.model, inputs, run, train=None, state=seen.state)
 

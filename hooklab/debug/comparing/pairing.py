@@ -46,6 +46,11 @@ def sampled(t: Tensor) -> np.ndarray:
     return np.nan_to_num(found, posinf=1e30, neginf=-1e30)
 
 
+def kept_places(n: int, k: int) -> Tensor:
+    "Where the `k` numbers are that are kept of `n`, evenly spread."
+    return torch.arange(k)*(n - 1)//(k - 1)
+
+
 def main_value(values: list[Value]) -> Value | None:
     "The first tensor of floating point numbers."
     return next((v for v in values if v.is_float), None)

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #5a1859b3
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -61,6 +62,17 @@ def with_containers(stop: Stop | None) -> Iterator[Stop]:
     while stop is not None:
         yield stop
         stop = stop.parent
+
+
+def in_order(stops: list[Stop]) -> Iterator[tuple[Stop, str]]:
+    "Each place where a layer begins (`entry`) or ends (`exit`), when it is its turn."
+    inside = defaultdict(list)
+    for stop in stops: inside[stop.parent].append(stop)
+    def visit(stop):
+        yield stop, "entry"
+        for inner in inside[stop]: yield from visit(inner)
+        yield stop, "exit"
+    for stop in inside[None]: yield from visit(stop)
 
 
 class TensorPlace(NamedTuple):
@@ -152,12 +164,15 @@ def parts_of_values(
         if _expands(one, other): return True
         return _expands(other, one) and _equal_rows(shelf.get(one.key), other.shape)
 
-    found = []
+    found, left, free = [], list(a), list(b)
     for fit in (_same_path_and_shape, _same_shape, _same_size, expand):
-        for one in [value for value in a if all(value is not part.a for part in found)]:
-            free = [value for value in b if all(value is not part.b for part in found)]
+        for one in list(left):
             part = _first_part(one, free, fit, shelf)
-            if part is not None: found.append(part)
+            if part is None: continue
+            found.append(part)
+            left.remove(one)
+            free.remove(part.b)
+        if not left or not free: break
     return found
 
 

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from ... import __version__
 from .fingerprints import layer_facts
 from .losses import local_losses, losses, seeded
-from .pairing import SAMPLE, main_value, sampled
-from .passes import PLAIN, LayerCall, ModelPass, Value, equal_bits, numbers_at, parameter_norms
+from .pairing import SAMPLE, kept_places, main_value, sampled
+from .passes import (
+    PLAIN, LayerCall, ModelPass, Value, equal_bits, layers_watched, numbers_at, parameter_norms, run_pass)
 from .spill import Shelf, is_plain
-from .watching import layers_watched, run_pass
 from ...hooks.names import class_name, printable
 from ...hooks.tensor_files import Form, name_in_files, tensors_hash, write_tensors
 from ...hooks.select import not_a_model
@@ -30,11 +30,6 @@ from ...hooks.select import not_a_model
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #b6f45365
 MOST_BYTES = 48*2**20
 LEAST_KEPT = SAMPLE  # numbers of a tensor, fewer say too little
-
-
-def kept_places(n: int, k: int) -> Tensor:
-    "Where the `k` numbers are that are kept of `n`, evenly spread."
-    return torch.arange(k)*(n - 1)//(k - 1)
 
 
 def evenly(t: Tensor, k: int) -> Tensor:

@@ -18,12 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .judging import Size
-from .passes import LayerCall, ModelPass, Value, equal_bits, numbers_in
-from .pairing import SAMPLE
-from .recording import decoded, keys_in, kept_places
+from .judging import Losses, Size
+from .passes import LayerCall, ModelPass, Value, equal_bits, layers_watched, numbers_in
+from .pairing import SAMPLE, kept_places
+from .recording import decoded, keys_in
 from .spill import Shelf
-from .watching import layers_watched
 from ...hooks.float64 import out_of_float64
 from ...hooks.names import class_name, printable
 from ...hooks.opening import SIZE, OneOf, misfit
@@ -137,19 +136,6 @@ def is_record(x: Any) -> bool:
 def _is_record(path: str, *state: int) -> bool: return not misfit(TensorFile(path, ANY).facts, RECORD.mark)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #9d353f04
-class RecordShelf(Shelf):
-    "A shelf on which the tensors of records lie too, under keys such as `(record, 'value 3')`."
-    def __init__(self, device: torch.device | None = None, **options: Any):
-        super().__init__(**options)
-        self.records, self.device = [], device
-
-    def get(self, key: Any) -> Tensor:
-        if not isinstance(key, tuple): return super().get(key)
-        number, name = key
-        # While a model runs in float64, what is read must keep its own dtype.
-        with out_of_float64(): return self.records[number].tensor(name).to(self.device)
-
-
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
 def _number(v: Value) -> int: return int(v.key[1].partition(" ")[2])
 
@@ -178,19 +164,15 @@ def check_record(file: TensorFile):
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #53e79074
 class Record:
     "A recorded run, as a pass; and what its layers lose to their own precision."
-    def __init__(self, path: str | Path, shelf: RecordShelf):
-        self.path, self.shelf, file = path, shelf, TensorFile(path, RECORD)
+    def __init__(self, path: str | Path, shelf: Shelf, device: torch.device | None = None):
+        self.path, self.device, file = path, device, TensorFile(path, RECORD)
         check_record(file)
         self.file, self.facts = file.file, file.facts
-        self.mine = len(shelf.records)
-        shelf.records.append(self)
-        self.alone: dict[Value, tuple[Size, Any]] = {}  # as `local_losses` returned it
-        self.lost: dict[Value, Size] = {}
-        self.pushed: dict[Value, Size] = {}
+        self.losses = Losses()
         rows = self.file.get_tensor("samples").numpy() if self.facts["samples"] else ()
         self.samples = dict(zip(self.facts["samples"], rows))
         modules = self.facts["modules"]
-        self.seen = ModelPass(stand_ins(modules), shelf)
+        self.seen = ModelPass(stand_ins(modules), shelf, record=self)
         by_name = dict(self.seen.model.named_modules())
         for about in self.facts["calls"]: self.seen.finish(self._call(about, by_name))
         for call, about in zip(self.seen.calls, self.facts["calls"]):
@@ -204,14 +186,14 @@ class Record:
 
     def _value(self, said: dict) -> Value:
         about = self.about(said["key"])
-        v = Value(said["path"], (self.mine, f"value {said['key']}"), _dtype(about["dtype"]), tuple(about["shape"]))
+        v = Value(said["path"], (self, f"value {said['key']}"), _dtype(about["dtype"]), tuple(about["shape"]))
         if said["key"] in self.samples: v.sample = self.samples[said["key"]]
         elif "kept" in about: v.sample = np.full(65, np.nan)
         if "alone" in said:
             *size, key = said["alone"]
-            self.alone[v] = Size(*size), None if key is None else (self.mine, f"lost {key}")
-        if "lost" in said: self.lost[v] = Size(*said["lost"])
-        if "pushed" in said: self.pushed[v] = Size(*said["pushed"])
+            self.losses.alone[v] = Size(*size), None if key is None else (self, f"lost {key}")
+        if "lost" in said: self.losses.lost[v] = Size(*said["lost"])
+        if "pushed" in said: self.losses.pushed[v] = Size(*said["pushed"])
         return v
 
     def about(self, key: int) -> dict[str, Any]: return self.facts["tensors"][str(key)]
@@ -232,10 +214,15 @@ class Record:
         if "strides" not in about: return t
         return torch.empty_strided(t.shape, about["strides"], dtype=t.dtype).copy_(t)
 
+    def read(self, name: str) -> Tensor:
+        "A tensor of the file, on the device that is wanted."
+        # While a model runs in float64, what is read must keep its own dtype.
+        with out_of_float64(): return self.tensor(name).to(self.device)
+
     def some(self, v: Value, t: Tensor | None = None) -> Tensor:
         "The numbers that were kept of a value, in a row; or those of `t` at the same places."
         k = self.kept(v)
-        if t is None: return self.file.get_tensor(v.key[1]).reshape(-1).to(self.shelf.device)
+        if t is None: return self.file.get_tensor(v.key[1]).reshape(-1).to(self.device)
         return t.reshape(-1) if k is None else t.reshape(-1)[kept_places(t.numel(), k).to(t.device)]
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #c7776e60
@@ -280,7 +267,7 @@ def inputs_of(run: Record, args: tuple, kwargs: dict, call: Any) -> tuple[tuple,
                                    "give the same inputs after the model"))
     if given: check_same(run, args, kwargs)
     if said is None or given: return args, kwargs
-    args, kwargs = decoded(said, lambda key: run.tensor(f"value {key}").to(run.shelf.device))
+    args, kwargs = decoded(said, lambda key: run.tensor(f"value {key}").to(run.device))
     return tuple(args), kwargs
 
 
@@ -305,7 +292,7 @@ def check_same(run: Record, args: tuple, kwargs: dict):
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #f53978d1
 def only(seen: ModelPass, names: Any) -> ModelPass:
     "The pass with the calls of some layers."
-    picked, some = layers_watched(seen.model, names), ModelPass(seen.model, seen.shelf)
+    picked, some = layers_watched(seen.model, names), ModelPass(seen.model, seen.shelf, record=seen.record)
     for call in seen.calls:
         if call.name in picked: some.finish(call)
     for call in some.calls:

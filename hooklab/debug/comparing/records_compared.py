@@ -9,7 +9,7 @@ __all__ = []
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,82 +19,85 @@ from torch import nn
 from .comparison import Comparison
 from .findings import Verdict, put_in_words, rows_and_proof, words
 from .fingerprints import in_fingerprints, parameter_facts_of
-from .judging import FAULT, Size, Trial, difference, size_of
+from .judging import FAULT, Losses, Runs, Size, Trial, difference, size_of
 from .losses import losses, seeded
 from .pairing import Pair, paired
-from .passes import ModelPass
+from .passes import LayerCall, layers_watched_or_all, run_pass
 from .places import Part, Stop, TensorPlace, with_containers
-from .records import Record, RecordShelf, inputs_of, is_record, only
+from .records import Record, inputs_of, is_record, only
 from .second_look import clear_by_flags, clear_in_blocks, clear_near_noise, second_look
-from .side_by_side import LiveSide, SideBySide, SideVerdict, blamed, shares_at, words_of_records
-from .watching import layers_watched_or_all, run_pass
+from .side_by_side import blamed, compare_side_by_side, words_of_records
+from .spill import Shelf
 from ...hooks.float64 import widened
 from ...hooks.names import printable
 from ...hooks.select import first_few, not_a_model
 
-# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #a4462a5d
-class MeasuredTrial(Trial):
-    "A trial of a record and a pass of a model, with the losses that were recorded."
-    def __init__(self, record: Record, a: ModelPass, b: ModelPass, pairs: list[Pair], inputs: Any,
-                 named: dict[str, nn.Module], call: Any):
-        super().__init__(a, b, pairs, inputs, {"b": named}, call)
-        self.record, self.sampled, self.open = record, {}, set()
-        for stop in self.stops: self._leave_samples(stop)
-        self.alone = self._losses_without_partner()
+# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #c2ff4685
+def losses_without_partner(trial: Trial) -> dict[LayerCall | None, float]:
+    "What the calls without a partner lose, relative to what they return, by the innermost call around that has one."
+    paired, found = {stop.pair.a for stop in trial.stops}, defaultdict(float)
+    alone = trial.losses[0].alone
+    for call in trial.a.calls:
+        if call in paired: continue
+        around = call.parent
+        while around is not None and around not in paired: around = around.parent
+        for v in call.output:
+            whole = size_of(trial.a.shelf.get(v.key)).rms if v in alone else 0.
+            if whole and math.isfinite(whole): found[around] += alone[v][0].rms/whole
+    return found
 
-    def _leave_samples(self, stop: Stop):
-        "Where a tensor was only sampled, nothing is forced, and what follows from it is not judged."
-        def is_whole(part): return self.record.kept(part.a) is None
-        self.sampled[stop] = [part for part in stop.exit if not is_whole(part)]
-        if self.sampled[stop]: self.open.add(stop.parent)
-        if not all(map(is_whole, stop.entry)): self.open.add(stop)
-        stop.entry, stop.exit = ([part for part in parts if is_whole(part)] for parts in (stop.entry, stop.exit))
-        sampled = {v.path for v in stop.pair.a.inputs if self.record.kept(v) is not None}
-        stop.flags = [name for name in stop.flags if name not in sampled]
 
-    def _losses_without_partner(self) -> dict[Any, float]:
-        "What the calls without a partner lose, as a share, by the innermost call around them that has one."
-        paired = {stop.pair.a for stop in self.stops}
-        found = defaultdict(float)
-        for call in self.a.calls:
-            if call in paired: continue
-            around = call.parent
-            while around is not None and around not in paired: around = around.parent
-            for v in call.output:
-                whole = size_of(self.a.shelf.get(v.key)).rms if v in self.record.alone else 0.
-                if whole and math.isfinite(whole): found[around] += self.record.alone[v][0].rms/whole
-        return found
+def measure_from_record(trial: Trial):
+    "As `Trial.measure`, with what the reference lost when it was recorded."
+    shelf, record = trial.a.shelf, trial.a.record
+    nothing, without_partner = shelf.put(torch.zeros((), device=record.device)), losses_without_partner(trial)
+    for place, share in trial.shares.items():
+        loss, key = record.losses.alone.get(place.part.a, (None, None))
+        if loss is not None: share.loss, share.lost = loss, nothing if key is None else key
+        more, whole = without_partner.get(place.owner.pair.a, 0.), size_of(shelf.get(place.part.a.key))
+        share.noise = Size(*(x + more*y for x, y in zip(trial.noise(place, share.loss), whole)))
 
-    def run(self, side: str, *args: Any, **options: Any):
-        if side == "a": raise RuntimeError("the reference was recorded, and cannot run again")
-        super().run(side, *args, **options)
-
-    def compare_plainly(self):
-        super().compare_plainly()
-        self.shares = {place: share for place, share in self.shares.items() if place.owner not in self.open}
-
-    def measure(self):
-        nothing = self.a.shelf.put(torch.zeros((), device=self.record.shelf.device))
-        for place, share in self.shares.items():
-            loss, key = self.record.alone.get(place.part.a, (None, None))
-            if loss is not None: share.loss, share.lost = loss, nothing if key is None else key
-            more, whole = self.alone.get(place.owner.pair.a, 0.), size_of(self.a.shelf.get(place.part.a.key))
-            share.noise = Size(*(x + more*y for x, y in zip(self.noise(place, share.loss), whole)))
-        try: self.widely(self._note)
-        except Exception as error: self.problems.append(f"no run in float64 ({type(error).__name__}: {error})")
-
-    def _note(self, place: TensorPlace, part: Part, t: torch.Tensor):
-        share = self.shares[place]
+    def arrived(place, part, t):
+        share = trial.shares[place]
         if share.lost is None: return
-        own = size_of(difference(part.for_b(self.expected(place)), t))
+        own = size_of(difference(part.for_b(trial.expected(place)), t))
         share.own, share.arrived = own, t.float() if own.over(share.noise) > FAULT else None
 
-    def widely(self, told: Any, **options: Any):
-        "Run the model in float64, and tell what arrives where it differs."
-        exits = {place.stop for place in self.shares if place.where == "exit"}
-        def arrived(place, part, t):
-            if place in self.shares: told(place, part, t)
-        self.run("b", arrived, wide=True, skip=lambda stop: stop not in exits, **options)
+    try: run_widely(trial, arrived)
+    except Exception as error: trial.problems.append(_no_float64(error))
+
+
+def run_widely(trial: Trial, arrived: Callable[[TensorPlace, Part, torch.Tensor], None], **options: Any):
+    "Run the candidate in float64; `arrived` is called at the places where it differs."
+    exits = {place.stop for place in trial.shares if place.where == "exit"}
+    def at_place(place, part, t):
+        if place in trial.shares: arrived(place, part, t)
+    trial.run("b", at_place, wide=True, skip=lambda stop: stop not in exits, **options)
+
+
+def _no_float64(error: Exception) -> str: return f"no run in float64 ({type(error).__name__}: {error})"
+
+# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #a4462a5d
+@dataclass
+class Samples:
+    "Where a record has only samples of tensors, so that nothing can be forced there."
+    parts: dict[Stop, list[Part]] # The outputs of each pair of calls of which there are only samples
+    open: set[Stop | None] # Calls that depend on such tensors: what they compute is not judged
+
+
+def leave_samples(trial: Trial) -> Samples:
+    "Take the tensors that were only sampled from the places where numbers are forced."
+    found, record = Samples({}, set()), trial.a.record
+    def is_whole(part): return record.kept(part.a) is None
+
+    for stop in trial.stops:
+        found.parts[stop] = [part for part in stop.exit if not is_whole(part)]
+        if found.parts[stop]: found.open.add(stop.parent)
+        if not all(map(is_whole, stop.entry)): found.open.add(stop)
+        stop.entry, stop.exit = ([part for part in parts if is_whole(part)] for parts in (stop.entry, stop.exit))
+        sampled = {v.path for v in stop.pair.a.inputs if record.kept(v) is not None}
+        stop.flags = [name for name in stop.flags if name not in sampled]
+    return found
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #c2ff4684
 def _same_hashes(stop: Stop) -> bool:
@@ -104,18 +107,18 @@ def _same_hashes(stop: Stop) -> bool:
     return Counter(one) == Counter(other)
 
 
-def clear_by_rounding(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
+def clear_by_rounding(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those that rounding of merged or narrower weights explains; the candidate is pushed."
     def may_be_merged(stop): return not _same_hashes(stop) and not _only_numbers_differ(stop)
 
-    def push(near, told):
+    def push(near, moved):
         before = {}
         def note(place, part, t):
             if place.owner in near: before[place] = t.clone()
         def compare(place, part, t):
-            if place in before: told(place, difference(before[place], t))
-        trial.widely(note)
-        for seed in range(2): trial.widely(compare, push=seed + 1)
+            if place in before: moved(place, difference(before[place], t))
+        run_widely(trial, note)
+        for seed in range(2): run_widely(trial, compare, push=seed + 1)
 
     return clear_near_noise(trial, faults, may_be_merged, push)
 
@@ -127,14 +130,16 @@ def _only_numbers_differ(stop: Stop) -> bool:
     return one == other and not stop.pair.a.inner and all("16" in dtype for dtype, _ in one.values())
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #6089c814
-def clear_by_whole_block(trial: MeasuredTrial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
+def clear_by_whole_block(
+    samples: Samples, trial: Trial, faults: dict[Stop, TensorPlace],
+) -> dict[Stop, TensorPlace]:
     "The faults, without those in a block that as a whole does the same; only the candidate runs."
-    def was_kept(block): return not trial.sampled[block] and block not in trial.open
+    def was_kept(block): return not samples.parts[block] and block not in samples.open
     def same_results(blocks): return [block for block in blocks if _same_result(trial, block)]
     return clear_in_blocks(faults, was_kept, same_results)
 
 
-def _same_result(trial: MeasuredTrial, block: Stop) -> bool:
+def _same_result(trial: Trial, block: Stop) -> bool:
     "Does a block return the same when only what goes into it, and what is around it, is forced?"
     stops = [s for s in trial.stops if s is block or block not in with_containers(s)]
     returned = {}
@@ -153,22 +158,28 @@ def _same_result(trial: MeasuredTrial, block: Stop) -> bool:
         if size_of(difference(widened(recorded), wide)).over(noise) > FAULT: return False
     return bool(returned)
 
-
-def second_look_at_record(trial: MeasuredTrial) -> dict[Stop, TensorPlace]:
-    "The layers at fault."
-    return second_look(trial, (clear_by_flags, clear_by_rounding, clear_by_whole_block))
-
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #b21e13a9
-def beside(trial: MeasuredTrial) -> SideBySide:
+def beside(trial: Trial) -> Trial:
     "The record and the pass of the model, as two passes that cannot run again."
-    options = {"inputs": trial.inputs, "named": trial.named["b"], "call": trial.call}
-    try: lost, pushed = losses(trial.b, **options), losses(trial.b, **options, push=1)
-    except Exception as error:
-        lost = pushed = {}
-        trial.problems.append(f"no run in float64 ({type(error).__name__}: {error})")
-    found = SideBySide(trial.record, LiveSide(trial.b, lost, pushed), trial.pairs, trial.inputs)
-    found.compare_all()
+    runs, measured = trial.runs, Losses()
+    options = {"inputs": runs.inputs_of(trial.b), "named": runs.named["b"], "call": runs.call}
+    try: measured = Losses(lost=losses(trial.b, **options), pushed=losses(trial.b, **options, push=1))
+    except Exception as error: trial.problems.append(_no_float64(error))
+    found = Trial(trial.pairs, trial.a, trial.b, losses=(trial.losses[0], measured))
+    compare_side_by_side(found)
     return found
+
+
+def among_samples(
+    trial: Trial, beside: Trial, samples: Samples, faults: dict[Stop, Any],
+) -> dict[Stop, TensorPlace]:
+    "The layer at which the samples part first, if it could not be judged by forcing, and no fault comes before it."
+    found = blamed(beside)
+    if found is None: return {}
+    other, place = found
+    stop = next(stop for stop in trial.stops if stop.pair is other.pair)
+    was_judged = stop not in samples.open and not samples.parts[stop]
+    return {} if was_judged or any(fault.number <= stop.number for fault in faults) else {stop: place}
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #b842cc8f
 def notes_on(*records: Record) -> list[str]:
@@ -201,48 +212,31 @@ def no_partners(pairs: list[Pair]) -> list[str]:
             "so only inputs and outputs of the whole were compared: is it another model?"]
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #612d374d
-class RecordVerdict(SideVerdict):
-    "From a trial with a record to rows."
-    def parts(self, stop: Stop) -> list[Part]: return [*stop.exit, *self.trial.sampled.get(stop, [])]
-
-    def own(self, stop: Stop) -> tuple[float, float]:
-        place = self.faults.get(stop)
-        if place is not None and place not in self.trial.shares: return shares_at(self.trial.beside, place)
-        return Verdict.own(self, stop)
-
-
-def judged_with_record(trial: MeasuredTrial) -> Comparison:
+def judged_with_record(trial: Trial) -> Comparison:
     "What a record and a model say."
-    trial.side_a, trial.side_b = trial.record, LiveSide(trial.b, {})
-    verdict = RecordVerdict(trial, {})
+    samples = leave_samples(trial)
+    verdict = Verdict(trial, {}, sampled=samples.parts)
     if trial.other_shapes or not all(verdict.sizes(stop.pair)[1] for stop in trial.stops):
         trial.compare_plainly()
-        if trial.shares: trial.measure()
-        verdict.faults |= second_look_at_record(trial)
-        verdict.faults |= among_samples(trial, verdict.faults)
+        trial.shares = {place: share for place, share in trial.shares.items() if place.owner not in samples.open}
+        if trial.shares: measure_from_record(trial)
+        questions = clear_by_flags, clear_by_rounding, partial(clear_by_whole_block, samples)
+        verdict.faults |= second_look(trial, questions)
+        if any(samples.parts.values()):
+            verdict.beside = beside(trial)
+            verdict.faults |= among_samples(trial, verdict.beside, samples, verdict.faults)
     verdict.blame_what_was_not_measured()
-    put_in_words(verdict, partial(words_with_record, trial))
+    put_in_words(verdict, partial(words_with_record, verdict))
     rows, lines = rows_and_proof(verdict)
     return Comparison(rows, lines=lines, notes=trial.problems)
 
 
-def words_with_record(trial: MeasuredTrial, stop: Stop, place: TensorPlace | None) -> list[str]:
+def words_with_record(verdict: Verdict, stop: Stop, place: TensorPlace | None) -> list[str]:
+    trial, beside = verdict.trial, verdict.beside
     if place is not None and place not in trial.shares:
-        stop_beside = next(s for s in trial.beside.stops if s.pair is stop.pair)
-        return [words_of_records(trial.beside, stop_beside, place)]
+        stop_beside = next(s for s in beside.stops if s.pair is stop.pair)
+        return [words_of_records(beside, stop_beside, place)]
     return [*list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))[:3], words(trial, stop, place)]
-
-
-def among_samples(trial: MeasuredTrial, faults: dict[Stop, Any]) -> dict[Stop, TensorPlace]:
-    "The layer at which the samples part first, if it could not be judged by forcing, and no fault comes before it."
-    if not any(trial.sampled.values()): return {}
-    trial.beside = beside(trial)
-    found = blamed(trial.beside)
-    if found is None: return {}
-    other, place = found
-    stop = next(stop for stop in trial.stops if stop.pair is other.pair)
-    was_judged = stop not in trial.open and not trial.sampled[stop]
-    return {} if was_judged or any(fault.number <= stop.number for fault in faults) else {stop: place}
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #ab32b70f
 def compare_with_model(
@@ -252,8 +246,8 @@ def compare_with_model(
     if not isinstance(model, nn.Module): raise TypeError(f"the other one: {not_a_model(model)}")
     device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
     if device.type == "meta": raise ValueError("the candidate has parameters on the meta device, which have no numbers")
-    with RecordShelf(device) as shelf, seeded():
-        record = Record(path, shelf)
+    with Shelf() as shelf, seeded():
+        record = Record(path, shelf, device)
         inputs = inputs_of(record, args, kwargs, call)
         a = record.seen if names is None else only(record.seen, names)
         named = layers_watched_or_all(model, names)
@@ -262,7 +256,7 @@ def compare_with_model(
             raise RuntimeError(printable(f"the model ({type(model).__name__}) cannot be called with what is in {path}: "
                                          f"{type(error).__name__}: {error}")) from error
         found = without_some([record, None], paired(a, b, pairs))
-        comparison = judged_with_record(MeasuredTrial(record, a, b, found, inputs, named, call))
+        comparison = judged_with_record(Trial(found, a, b, Runs(inputs, {"b": named}, call), (record.losses, None)))
         comparison.notes = [*no_partners(found), *notes_on(record), *comparison.notes]
         return comparison
 
@@ -278,14 +272,14 @@ def turned(c: Comparison) -> Comparison:
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #6d12cde7
 def compare_two_records(one: Any, other: Any, *, pairs: Any, names: Any) -> Comparison:
     "Outputs side by side."
-    with RecordShelf() as shelf:
+    with Shelf() as shelf:
         a, b = Record(one, shelf), Record(other, shelf)
         check_inputs(a, b)
         if names is not None: a.seen = only(a.seen, names)
         found = without_some([a, b], paired(a.seen, b.seen, pairs))
-        trial = SideBySide(a, b, found)
-        trial.compare_all()
-        verdict = SideVerdict(trial, {})
+        trial = Trial(found, a.seen, b.seen, losses=(a.losses, b.losses))
+        compare_side_by_side(trial)
+        verdict = Verdict(trial, {})
         fault = blamed(trial)
         if fault: verdict.faults = dict([fault])
         verdict.blame_what_was_not_measured()
@@ -305,7 +299,7 @@ def check_inputs(a: Record, b: Record):
                                "so nothing can be compared: record both with the same"))
 
 
-def other_parameters(trial: SideBySide, faults: dict[Stop, Any]) -> list[str]:
+def other_parameters(trial: Trial, faults: dict[Stop, Any]) -> list[str]:
     "Which other layers have other parameters."
     found = {stop.pair.a.name: None for stop in trial.stops if stop not in faults and not stop.pair.a.inner
              and list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))}
@@ -315,7 +309,7 @@ def other_parameters(trial: SideBySide, faults: dict[Stop, Any]) -> list[str]:
 def compare_records(
     reference: Any, # A path, or a model
     candidate: Any, # A path, or a model; one of both is a path
-    *args: Any, # What the model was called with, if somebody likes to say it again
+    *args: Any, # What the model was called with, to be checked against the record
     pairs: Any = None, # As in `compare`
     names: Any = None, # As in `compare`
     call: Callable[[nn.Module], Any] | None = None, # As in `compare`

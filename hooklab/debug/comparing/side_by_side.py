@@ -7,113 +7,70 @@ __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #caa95074
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from .findings import Verdict
 from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
-from .judging import EPS, ROUGH, Share, Size, Trial, as_shares, difference, eps, size_of
-from .pairing import Pair
-from .passes import ModelPass, Value
-from .places import Part, Stop, TensorPlace
-from .recording import kept_places
+from .judging import ROUGH, Losses, Share, Size, Trial, difference, eps, size_of
+from .passes import Value
+from .places import Part, Stop, TensorPlace, in_order
 from .symptoms import in_numbers, in_settings
 
-# %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #03a66bf8
-class LiveSide:
-    "A pass of a model that is here, as a `Record` is one that was recorded."
-    def __init__(self, seen: ModelPass, lost: dict[Value, Size], pushed: dict[Value, Size] | None = None):
-        self.seen, self.lost, self.pushed = seen, lost, pushed or {}
-
-    def kept(self, v: Value) -> int | None: return None
-    def some(self, v: Value) -> Tensor: return self.seen.shelf.get(v.key).reshape(-1)
-
-
-def numbers(a: Any, b: Any, part: Part) -> tuple[Tensor, Tensor] | None:
-    "The numbers of a part on both sides, those that both have; None if there are none."
-    kept_a, kept_b = a.kept(part.a), b.kept(part.b)
-    if kept_a is None and kept_b is None: return part.for_b(a.seen.shelf.get(part.a.key)), b.seen.shelf.get(part.b.key)
-    same_order = part.layout is None and math.prod(part.a.shape) == math.prod(part.b.shape)
-    if 0 in (kept_a, kept_b) or not same_order: return None
-    one, other = a.some(part.a), b.some(part.b)
-    if kept_a == kept_b: return one, other
-    if kept_b is None: return one, other[kept_places(len(other), kept_a).to(other.device)]
-    if kept_a is None: return one[kept_places(len(one), kept_b).to(one.device)], other
-    if part.a.sample is None or part.b.sample is None: return None
-    return tuple(torch.from_numpy(v.sample[:-1]) for v in (part.a, part.b))
-
 # %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #cc6cf6f9
-def in_order(stops: list[Stop]) -> Iterator[tuple[Stop, str]]:
-    "Each place where a layer begins (`entry`) or ends (`exit`), when it is its turn."
-    inside = defaultdict(list)
-    for stop in stops: inside[stop.parent].append(stop)
-    def visit(stop):
-        yield stop, "entry"
-        for inner in inside[stop]: yield from visit(inner)
-        yield stop, "exit"
-    for stop in inside[None]: yield from visit(stop)
+FLOAT64_LOSES = 64*eps(torch.float64) # What float64 itself may lose, relative to a number
 
 
-FLOAT64_LOSES = 64*EPS[torch.float64] # What float64 itself may lose, as a share
+def lost_at(losses: Losses, merged: bool, v: Value, whole: Size) -> Size:
+    "What one pass has lost at a value; a rough guess if it was not measured."
+    if merged and v in losses.pushed: return Size(*(2*x for x in losses.pushed[v]))  # one push is one of many
+    if v in losses.lost: return losses.lost[v]
+    return Size(*(ROUGH*eps(v.dtype)*x for x in whole))
 
 
-class SideBySide(Trial):
-    "Two passes and their pairs, of which at least one cannot run again."
-    def __init__(self, a: Any, b: Any, pairs: list[Pair], inputs: Any = ((), {})):
-        super().__init__(a.seen, b.seen, pairs, inputs, {}, None)
-        self.side_a, self.side_b = a, b
-        self.merged = may_be_merged(a.seen.model, b.seen.model)
+def compare_side_by_side(trial: Trial):
+    "Note the difference at each place, and what arithmetic explains of it."
+    merged, scale = may_be_merged(trial.a.model, trial.b.model), 1.
+    for stop, where in in_order(trial.stops):
+        eps_a, eps_b = trial.precision.of(stop)
+        if eps_a: scale = max(scale, eps_b/eps_a)
+        for number, part in enumerate(getattr(stop, where)):
+            found = trial.numbers(part)
+            if found is None: continue
+            apart, whole = size_of(difference(*found)), size_of(found[0])
+            if not apart.most: continue
+            share = trial.shares[TensorPlace(stop, where, number)] = Share(apart)
+            mine, theirs = (lost_at(losses, merged, v, whole) for losses, v in zip(trial.losses, (part.a, part.b)))
+            least = max(eps_a, eps_b)/4
+            share.noise = Size(*(_bound(*sizes, scale, least) for sizes in zip(mine, theirs, whole)))
+            if found[0].numel() < math.prod(part.b.shape): share.noise = Size(2*share.noise.rms, share.noise.most)
 
-    def run(self, side: str, *args: Any, **options: Any): raise RuntimeError("a recorded run cannot run again")
 
-    def lost(self, side: Any, v: Value, whole: Size) -> Size:
-        "What one side has lost at a value; a rough guess if it was not measured."
-        if self.merged and v in side.pushed: return Size(*(2*x for x in side.pushed[v]))  # one push is one of many
-        if v in side.lost: return side.lost[v]
-        return Size(*(ROUGH*eps(v.dtype)*x for x in whole))
+def first_place(trial: Trial) -> TensorPlace | None:
+    "The first place that arithmetic does not explain, and that is not inside a block that still returns the same."
+    around = {stop: _agrees(trial, stop) for stop in trial.stops}
+    for place, share in trial.shares.items():
+        outer = place.stop.parent
+        while outer is not None and not around[outer]: outer = outer.parent
+        if share.ratio > 1 and outer is None: return place
 
-    def compare_all(self):
-        "Note the difference at each place, and what arithmetic explains of it."
-        scale = 1.
-        for stop, where in in_order(self.stops):
-            eps_a, eps_b = self.precision.of(stop)
-            if eps_a: scale = max(scale, eps_b/eps_a)
-            for number, part in enumerate(getattr(stop, where)):
-                found = numbers(self.side_a, self.side_b, part)
-                if found is None: continue
-                apart, whole = size_of(difference(*found)), size_of(found[0])
-                if not apart.most: continue
-                share = self.shares[TensorPlace(stop, where, number)] = Share(apart)
-                mine, theirs = self.lost(self.side_a, part.a, whole), self.lost(self.side_b, part.b, whole)
-                share.noise = Size(*(_bound(*sizes, scale, max(eps_a, eps_b)/4) for sizes in zip(mine, theirs, whole)))
-                if found[0].numel() < math.prod(part.b.shape): share.noise = Size(2*share.noise.rms, share.noise.most)
 
-    def first(self) -> TensorPlace | None:
-        "The first place that arithmetic does not explain, and that is not inside a block that still returns the same."
-        around = {stop: self._agrees(stop) for stop in self.stops}
-        for place, share in self.shares.items():
-            outer = place.stop.parent
-            while outer is not None and not around[outer]: outer = outer.parent
-            if share.ratio > 1 and outer is None: return place
-
-    def _agrees(self, stop: Stop) -> bool:
-        "Does arithmetic explain what both return?"
-        shares = [self.shares.get(TensorPlace(stop, "exit", i)) for i in range(len(stop.exit))]
-        found = [numbers(self.side_a, self.side_b, part) is not None for part in stop.exit]
-        return bool(found) and all(found) and all(share is None or share.ratio <= 1 for share in shares)
+def _agrees(trial: Trial, stop: Stop) -> bool:
+    "Does arithmetic explain what both return?"
+    shares = [trial.shares.get(TensorPlace(stop, "exit", i)) for i in range(len(stop.exit))]
+    have_numbers = [trial.numbers(part) is not None for part in stop.exit]
+    return bool(have_numbers) and all(have_numbers) and all(share is None or share.ratio <= 1 for share in shares)
 
 # %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #2f451017
 def _bound(mine: float, theirs: float, whole: float, scale: float, least: float) -> float:
     return mine + min(theirs, ROUGH*max(scale*mine, least*whole)) + FLOAT64_LOSES*whole
 
 # %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #a5d2344c
-def blamed(trial: SideBySide) -> tuple[Stop, TensorPlace] | None:
+def blamed(trial: Trial) -> tuple[Stop, TensorPlace] | None:
     "The layer at which two runs part, and where that shows."
-    place = trial.first()
+    place = first_place(trial)
     if place is None: return None
     if _same_forms(trial):
         for other in trial.shares:
@@ -124,31 +81,31 @@ def blamed(trial: SideBySide) -> tuple[Stop, TensorPlace] | None:
     return _who_gave(trial, place.owner), place
 
 
-def _same_forms(trial: SideBySide) -> bool:
-    def forms(side):
-        facts = (about for m in side.seen.model.modules() for about in parameter_facts_of(m).values())
+def _same_forms(trial: Trial) -> bool:
+    def forms(seen):
+        facts = (about for m in seen.model.modules() for about in parameter_facts_of(m).values())
         return Counter(str((about["dtype"], about["shape"])) for about in facts)
-    return forms(trial.side_a) == forms(trial.side_b)
+    return forms(trial.a) == forms(trial.b)
 
 
 def _own(stop: Stop) -> Iterator[str]: return in_fingerprints(stop.pair.a.module, stop.pair.b.module)
 
 
-def _who_gave(trial: SideBySide, stop: Stop) -> Stop:
+def _who_gave(trial: Trial, stop: Stop) -> Stop:
     if list(_own(stop)): return stop
     while stop.parent is not None and any(_other_flag(trial, stop, name) for name in stop.flags): stop = stop.parent
     return stop
 
 
-def _other_flag(trial: SideBySide, stop: Stop, name: str) -> bool:
-    "Was a call given another mask, position or flag? Not if that cannot be told, since they have another form."
+def _other_flag(trial: Trial, stop: Stop, name: str) -> bool:
+    "Was a call given another mask, position or flag? Not if that is unknown, because they have another form."
     a, b = stop.pair.a, stop.pair.b
     one, other = ([v for v in call.inputs if v.path.partition(".")[0] == name] for call in (a, b))
     if not one or not other:
         is_none = name in (b if one else a).settings and (b if one else a).settings[name] is None
         return is_none if one or other else a.settings.get(name) != b.settings.get(name)
     parts = (Part(x, y) for x, y in zip(one, other) if x.shape == y.shape)
-    return any(_unequal(numbers(trial.side_a, trial.side_b, part)) for part in parts)
+    return any(_unequal(trial.numbers(part)) for part in parts)
 
 
 def _unequal(both: tuple[Tensor, Tensor] | None) -> bool:
@@ -157,12 +114,12 @@ def _unequal(both: tuple[Tensor, Tensor] | None) -> bool:
     return one.dtype.is_floating_point == other.dtype.is_floating_point and not bool((one == other).all())
 
 # %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #3ca09946
-def words_of_records(trial: SideBySide, stop: Stop, place: TensorPlace | None) -> str:
-    "What kind of fault it is, as far as a record tells."
+def words_of_records(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
+    "What kind of fault it is, as far as a record shows."
     a, b = stop.pair.a, stop.pair.b
     found = [*in_settings(a.module, b.module), *_own(stop)][:3]
     if place is None or (trial.shares[place].ratio <= 1 and stop is place.owner): return "; ".join(found)
-    both = numbers(trial.side_a, trial.side_b, place.part)
+    both = trial.numbers(place.part)
     texts = list(in_numbers(*both))[:2] if both and both[0].numel() == math.prod(place.part.b.shape) else []
     if stop is not place.owner:
         return f"the masks, positions or flags that it gives, as seen in {place.owner.pair.b.name}"
@@ -170,33 +127,3 @@ def words_of_records(trial: SideBySide, stop: Stop, place: TensorPlace | None) -
     if found: return "; ".join([*found, f"output {texts[0]}"])
     if place.where == "exit": return ", ".join(texts)
     return f"what it gives to {place.stop.pair.b.name}: {', '.join(texts)}"
-
-# %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #11330d30
-class SideVerdict(Verdict):
-    "From two passes, side by side, to rows."
-    def sizes(self, pair: Pair) -> tuple[float, bool]:
-        if self.stops[pair] in self.trial.other_shapes: return math.inf, False
-        worst, equal = 0., True
-        for part in self.parts(self.stops[pair]):
-            both = numbers(self.trial.side_a, self.trial.side_b, part)
-            if both is None: continue
-            apart, whole = size_of(difference(*both)), size_of(both[0])
-            if apart.most or both[0].dtype != both[1].dtype: equal = False
-            worst = max(worst, apart.share_of(whole))
-        return worst, equal
-
-    def parts(self, stop: Stop) -> list[Part]: return stop.exit
-
-    def own(self, stop: Stop) -> tuple[float, float]:
-        "The error of the first layer at fault is its own; of the others that is not known."
-        places = [p for p in self.trial.shares if p.stop is stop and p.where == "exit"]
-        if self.faults.get(stop) is not None: places = [self.faults[stop]]
-        if not places: return (math.inf if stop in self.faults else 0.), max(self.trial.precision.of(stop))/4
-        mine, noise = shares_at(self.trial, max(places, key=lambda p: self.trial.shares[p].ratio))
-        return mine if stop in self.faults else math.nan, noise
-
-
-def shares_at(trial: SideBySide, place: TensorPlace) -> tuple[float, float]:
-    "The difference at a place and what arithmetic explains, as shares of the reference's size."
-    share = trial.shares[place]
-    return as_shares(share.plain, share.noise, size_of(numbers(trial.side_a, trial.side_b, place.part)[0]))

@@ -10,6 +10,7 @@ import tempfile
 import weakref
 from shutil import disk_usage
 from threading import RLock
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -151,7 +152,8 @@ class Shelf:
         folder: str | None = None, # Where to make the file; None: where temporary files are
     ):
         self.copies, self.closed, self._lock = Copies(budget, folder), False, RLock()
-        self._kept, self._uses, self._next, self._unchanged = {}, {}, 0, Unchanged()
+        self._kept, self._uses, self._unchanged = {}, {}, Unchanged()
+        self.n_copied = 0  # how many copies were made; the next one gets this number as its key
 
     def put(
         self,
@@ -162,15 +164,19 @@ class Shelf:
             if self.closed: raise ValueError("the shelf was closed")
             key = self._unchanged.find(t)
             if key not in self._kept:
-                key = self._next
+                key = self.n_copied
                 self._kept[key], self._uses[key] = self.copies.copy(t), 0
-                self._next += 1
+                self.n_copied += 1
                 self._unchanged.remember(t, key)
             self._uses[key] += 1
             return key
 
-    def get(self, key: int) -> Tensor: # Not to be changed: others may be given the same tensor
+    def get(
+        self,
+        key: int | tuple[Any, str], # Of a tensor that was put; or a record, and the name of a tensor in its file
+    ) -> Tensor: # Not to be changed: others may be given the same tensor
         "The copy, on the device of the tensor that was put."
+        if isinstance(key, tuple): return key[0].read(key[1])
         with self._lock: return self.copies.read(self._at(key))
 
     def form(self, key: int) -> Form:

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ...hooks.names import class_name
-from ...hooks.putting_back import putting_back
+from ...hooks.putting_back import putting_back, same_chance
 from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
-from ...hooks.undisturbed import same_chance
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #36d385fd
 def is_batch(x: Any) -> bool:

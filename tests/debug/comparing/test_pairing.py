@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from hooklab.debug.comparing.pairing import paired
+from hooklab.debug.comparing.passes import run_pass
 from hooklab.debug.comparing.spill import Shelf
-from hooklab.debug.comparing.watching import run_pass
 
 
 def net(n=3): return nn.Sequential(*(layer for _ in range(n) for layer in (nn.Linear(4, 4), nn.Tanh())))

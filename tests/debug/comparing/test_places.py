@@ -4,10 +4,9 @@ import torch
 from torch import nn
 
 from hooklab.debug.comparing.pairing import paired
-from hooklab.debug.comparing.passes import Value
+from hooklab.debug.comparing.passes import Value, run_pass
 from hooklab.debug.comparing.places import Part, TensorPlace, is_mask, parts_of_values, stops_of
 from hooklab.debug.comparing.spill import Shelf
-from hooklab.debug.comparing.watching import run_pass
 
 
 @pytest.fixture(autouse=True)
