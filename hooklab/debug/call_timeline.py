@@ -52,15 +52,18 @@ def shapes(x: Any) -> str:
     return ", ".join(map(shape_text, tensors(x))) or "no tensor"
 
 
+def computes(func: Any, function: str) -> bool:
+    "Is this a function, and not one that only reads or sets an attribute?"
+    return getattr(func, "__name__", "") not in ("__get__", "__set__") or function in VIEWS
+
+
 class EveryCall(FunctionGroup):
     "Writes down all calls of functions that return tensors."
     def __init__(self, model: nn.Module):
         self.rows: list[CallRow | None] = []
-        super().__init__("calls", model, ())
+        super().__init__("calls", model, {})
 
-    def functions(self, asked): return {}
-    def is_wanted(self, func, function):
-        return getattr(func, "__name__", "") not in ("__get__", "__set__") or function in VIEWS
+    def is_wanted(self, func, function): return computes(func, function)
 
     def called(self, where, args, kwargs, run):
         place, depth, module = len(self.rows), len(self.now.inside) - 1, self.now.running[-1].module

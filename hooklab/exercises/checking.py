@@ -29,6 +29,8 @@ from ..hooks.tree import tensors
 # %% ../../nbs/lib/exercises/checking.ipynb #72e1a513
 class NotYet(AssertionError):
     "Says what an answer still lacks. Jupyter shows only this sentence, without a traceback."
+    is_try = True # False where the answer is still the stub
+
     def _render_traceback_(self): return [f"Not yet. {self}"]
 
 # %% ../../nbs/lib/exercises/checking.ipynb #9f1b96b2
@@ -76,9 +78,6 @@ def explained(
     return " ".join([f"Your function stopped{where} with {type(error).__name__}{said.rstrip('.')}.", *advice[:1]])
 
 # %% ../../nbs/lib/exercises/checking.ipynb #c78ab120
-class NothingWritten(NotYet): "The answer is still the stub, which is no failed try."
-
-
 class Planted(RuntimeError): "An error that a check plants in a model, to see whether the answer survives it."
 
 
@@ -97,8 +96,10 @@ class Answer:
         except Planted: raise
         except NotImplementedError as error:
             if str(error): raise NotYet(self.explain(error)) from error  # torch raises it too, with a message
-            raise NothingWritten("Nothing is written here yet: replace `raise NotImplementedError` "
-                                 "with your own lines. The first hint above shows where to begin.") from None
+            nothing_yet = NotYet("Nothing is written here yet: replace `raise NotImplementedError` "
+                                 "with your own lines. The first hint above shows where to begin.")
+            nothing_yet.is_try = False
+            raise nothing_yet from None
         except (Exception, SystemExit) as error: raise NotYet(self.explain(error)) from error
         require(result is not None and result is not ..., "Your function returns nothing. Is the `return` missing?")
         self.result = result
@@ -227,8 +228,8 @@ def check(
         known = ", ".join(get_close_matches(str(id), CHECKS) or sorted(CHECKS))
         raise LookupError(f"There is no exercise {id!r}" + (f"; did you mean one of these? {known}" if known else ""))
     try: right = tried(CHECKS[id], f)
-    except NothingWritten: raise
     except NotYet as error:
+        if not error.is_try: raise
         TRIES[id] += 1
         if TRIES[id] < 3: raise
         shows = f'`hooklab.solution("{id}")`'
