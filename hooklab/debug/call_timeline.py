@@ -81,7 +81,7 @@ FIRST, LAST = 40, 12  # how many calls of a long pass are shown
 
 
 def shown_groups(rows: list[CallRow]) -> Iterator[tuple[str, list[CallRow]]]:
-    "Calls that follow each other in one layer, each under a heading; one heading stands for what is left out."
+    "Calls that follow each other in one layer, each under a heading; one heading takes the place of what is left out."
     first, last = (rows[:FIRST], rows[-LAST:]) if len(rows) > FIRST + LAST else (rows, [])
     for part in (first, last):
         for (layer, kind), found in groupby(part, lambda row: (row.layer, row.layer_type)):

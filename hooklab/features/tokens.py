@@ -70,7 +70,7 @@ def joined(seen: SeenPasses, name: str, dim: int | None, rows: Tensor | None = N
 
 # %% ../../nbs/lib/features/tokens.ipynb #a8d8b303
 class EachPass(LayerHook):
-    "Tells its group when a pass of the model begins and ends."
+    "Reports to its group when a pass of the model begins and ends."
     def enters(self, given, rerun):
         self.fired = True
         if not rerun: self.group.pass_begins(given)
