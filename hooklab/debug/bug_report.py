@@ -66,7 +66,7 @@ def report(
             "global hooks": ("\n" + " "*14).join(global_hooks()) or "none"}
     lines = [f"{name:<14}{value}" for name, value in rows.items()]
     if model is not None:
-        on_model = [repr(hook) for hook in hooks_on(model) if hook.layer != "*"]  # the global ones stand above
+        on_model = [repr(hook) for hook in hooks_on(model) if hook.layer != "*"]  # the global ones are listed above
         lines += ["", f"hooks on this {class_name(model)}:", *(on_model or ["none"])]
     return Report("\n".join(["```text", *lines, "```"]))
 

@@ -52,15 +52,18 @@ def shapes(x: Any) -> str:
     return ", ".join(map(shape_text, tensors(x))) or "no tensor"
 
 
+def computes(func: Any, function: str) -> bool:
+    "Is this a function, and not one that only reads or sets an attribute?"
+    return getattr(func, "__name__", "") not in ("__get__", "__set__") or function in VIEWS
+
+
 class EveryCall(FunctionGroup):
     "Writes down all calls of functions that return tensors."
     def __init__(self, model: nn.Module):
         self.rows: list[CallRow | None] = []
-        super().__init__("calls", model, ())
+        super().__init__("calls", model, {})
 
-    def functions(self, asked): return {}
-    def is_wanted(self, func, function):
-        return getattr(func, "__name__", "") not in ("__get__", "__set__") or function in VIEWS
+    def is_wanted(self, func, function): return computes(func, function)
 
     def called(self, where, args, kwargs, run):
         place, depth, module = len(self.rows), len(self.now.inside) - 1, self.now.running[-1].module
@@ -78,7 +81,7 @@ FIRST, LAST = 40, 12  # how many calls of a long pass are shown
 
 
 def shown_groups(rows: list[CallRow]) -> Iterator[tuple[str, list[CallRow]]]:
-    "Calls that follow each other in one layer, each under a heading; one heading stands for what is left out."
+    "Calls that follow each other in one layer, each under a heading; one heading takes the place of what is left out."
     first, last = (rows[:FIRST], rows[-LAST:]) if len(rows) > FIRST + LAST else (rows, [])
     for part in (first, last):
         for (layer, kind), found in groupby(part, lambda row: (row.layer, row.layer_type)):

@@ -40,8 +40,8 @@ class Event(NamedTuple):
 
 # %% ../../nbs/lib/debug/timeline.ipynb #b8ef4a80
 class LayerEvents(GradientHook):
-    "Tells the timeline when a call of a layer begins and ends, in both directions."
-    def tell(self, kind: str, value: Any, again: bool = False):
+    "Reports to the timeline when a call of a layer begins and ends, in both directions."
+    def report(self, kind: str, value: Any, again: bool = False):
         if self.removed: return
         try: shapes = shape_text(value)
         except Exception as e:
@@ -50,19 +50,19 @@ class LayerEvents(GradientHook):
         self.group.f(Event(kind, self.name, shapes, again))
 
     def enters(self, given, rerun):
-        self.tell("forward pre", given, rerun)
+        self.report("forward pre", given, rerun)
         super().enters(given, rerun)
 
     def left(self, output, rerun):
         raised = output is None and sys.exc_info()[0] is not None
-        if not raised: self.tell("forward", output, rerun)
+        if not raised: self.report("forward", output, rerun)
         try:
             if torch.is_grad_enabled() and any(t.requires_grad for t in tensors(output)):
-                GradientCall(output, lambda call, grad_out: self.tell("backward pre", grad_out))
+                GradientCall(output, lambda call, grad_out: self.report("backward pre", grad_out))
         except Exception as e: self.left_alone(e)
         super().left(output, rerun)
 
-    def gradients(self, call, grad_in, grad_out): self.tell("backward", grad_in)
+    def gradients(self, call, grad_in, grad_out): self.report("backward", grad_in)
 
 # %% ../../nbs/lib/debug/timeline.ipynb #f96e2ca0
 class Timeline:

@@ -7,7 +7,6 @@ __all__ = ['edit_calls']
 
 # %% ../../nbs/lib/edit/call-edits.ipynb #17304d7f
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -17,12 +16,11 @@ from torch import Tensor, nn
 from .changes import Change
 from .edits import form_of, form_text, signature_of
 from ..hooks.function_group import FunctionGroup, Unseen
-from ..hooks.function_mode import FunctionCall, FunctionMode, own_work, run_with
+from ..hooks.function_mode import FunctionCall, FunctionMode, own_work, run_with, wanted_functions
 from ..hooks.functions import may_change_inputs
 from ..hooks.group import takes
 from ..hooks.names import printable
 from ..hooks.putting_back import safe_exit
-from ..hooks.running import RunningLayer
 from ..hooks.select import first_few
 from ..hooks.tree import map_tensors, tensors
 
@@ -72,48 +70,6 @@ class InPlace:
         originals = {id(copy): t for t, copy in self.pairs}
         return map_tensors(lambda t: originals.get(id(t), t), output) if originals else output
 
-# %% ../../nbs/lib/edit/call-edits.ipynb #491e20f6
-class EditedLayer(RunningLayer):
-    "Tells its group when a layer begins and ends, also when checkpointing runs it again."
-    __slots__ = ()
-    def enters(self, given, rerun):
-        super().enters(given, rerun)
-        if rerun and not self.removed: self.group.runs_again(self)
-
-    def left(self, output, rerun):
-        super().left(output, rerun)
-        if rerun: self.group.has_run_again()
-
-
-class Rerun(threading.local):
-    "The outermost layer that runs again in this thread: how many ran around it, and the count of calls before it."
-    def __init__(self): self.depth, self.numbers = None, {}
-
-
-class RerunGroup(FunctionGroup):
-    "Has its function mode on also while layers run again."
-    listener = EditedLayer
-
-    def __init__(self, *args):
-        self.again = Rerun()
-        super().__init__(*args)
-
-    def pass_begins(self): self.again.__init__()
-    def part_begins(self, name): self.again.__init__()
-
-    def runs_again(self, hook: EditedLayer):
-        "Checkpointing runs a layer again: calls in it are counted from 0, and the count of the pass stays."
-        now, again = self.now, self.again
-        if again.depth is None: again.depth, again.numbers, now.numbers = len(now.running), now.numbers, {}
-        if now.begins(hook): self.fast[hook.name] = hook.module
-        self.switch()
-
-    def has_run_again(self):
-        now, again = self.now, self.again
-        self.layer_ends()
-        if again.depth is None or len(now.running) > again.depth: return
-        now.numbers, again.depth = again.numbers, None
-
 # %% ../../nbs/lib/edit/call-edits.ipynb #4a84c1f8
 def will_run_unseen() -> bool:
     "Is the call in code that checkpointing will run again without calling the layer that it is in?"
@@ -131,8 +87,10 @@ UNSEEN_RERUN = ("a function is checkpointed here, and not a layer: it would run 
                 "edit, and the gradients would be wrong. Checkpoint the layer, or run without checkpointing")
 
 # %% ../../nbs/lib/edit/call-edits.ipynb #412c249f
-class CallEditGroup(RerunGroup):
+class CallEditGroup(FunctionGroup):
     "What the edits of one `edit_calls` have in common."
+    sees_reruns = True
+
     def __init__(self, model, function, f, names, call):
         if not isinstance(f, Change) and callable(f) and not takes(f, 1):
             raise TypeError(printable(f"edit_calls calls f(call), and {signature_of(f)} was given; for a function of "
@@ -140,18 +98,16 @@ class CallEditGroup(RerunGroup):
         self.call = call
         self.edited, self.notes = {}, {}  # by name: the calls of the last pass, and what to say if a layer stumbles
         self.most = {}  # by function, how many calls there were of it in one layer and pass
-        super().__init__("edit_calls", model, function, names, f)
-
-    def functions(self, asked):
-        found = super().functions(asked)
-        if "setitem" not in found: return found
-        raise ValueError("x[i] = y returns nothing that could be replaced; edit what computes y")
+        wanted = wanted_functions(function)
+        if "setitem" in wanted:
+            raise ValueError("x[i] = y returns nothing that could be replaced; edit what computes y")
+        super().__init__("edit_calls", model, wanted, names, f)
 
     def called(self, where, args, kwargs, run):
         in_place = InPlace(where, args, kwargs)
         output = run_with(run, in_place.args, in_place.kwargs)
         self.most[where[1]] = max(self.most.get(where[1], 0), where[2] + 1)
-        if self.call is not None and self.again.depth is not None:
+        if self.call is not None and self.now.rerun:
             raise RuntimeError("call= does not go with checkpointing, which runs calls again without saying which")
         call = FunctionCall(*where, in_place.args, in_place.kwargs, output)
         with own_work(off=FunctionMode):
@@ -180,9 +136,7 @@ class CallEditGroup(RerunGroup):
             e.add_note(printable(f"raised in edit_calls of {call.name}; what it was given is called as {called}"))
             raise
 
-    def pass_begins(self):
-        super().pass_begins()
-        self.edited, self.notes = {}, {}
+    def pass_begins(self): self.edited, self.notes = {}, {}
 
     def silent(self, in_context):
         found = super().silent(in_context)

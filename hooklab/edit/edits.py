@@ -92,7 +92,7 @@ class EditGroup(Group):
 def form_of(x: Any) -> tuple[str, list | None]:
     "The type of a value, and the shape, dtype and device of each tensor in it."
     try: return type(x).__name__, [(name, _shape(t), t.dtype, t.device) for name, t in named_tensors(x)]
-    except Exception: return type(x).__name__, None  # a tensor that cannot tell its shape must stop no model
+    except Exception: return type(x).__name__, None  # a tensor without a shape must not stop the model
 
 
 def _shape(t): return shape_text(t) if t.is_nested else tuple(t.shape)

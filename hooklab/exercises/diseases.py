@@ -25,7 +25,7 @@ class Disease:
     "A fault that can be planted in a training."
     what: str # Its id, in most cases that of a finding
     grade: int # 1: one look shows it; 2: the right look does; 3: several faults look alike
-    complaint: str # What is told of the patient
+    complaint: str # What people say about the patient
     kinds: tuple[str, ...] # The networks that can have it
     area: str # Where a good doctor looks first
     look: str # What they measure there

@@ -68,7 +68,7 @@ def as_svg(fig: Any) -> str:
 
     with plt.rc_context(settings):
         box = shown()
-        for _ in range(3):  # what stands beside the axes moves when the figure becomes narrower
+        for _ in range(3):  # what is beside the axes moves when the figure becomes narrower
             if (beyond := box.width - INCHES) <= .01: break
             width, before = fig.get_figwidth(), box
             fig.set_figwidth(width - beyond)

@@ -65,7 +65,7 @@ class Patient(Training):
         self._layers, self._tries = plant(self, self._plan), 0
 
     @property
-    def complaint(self) -> str: return self._plan.disease.complaint # What is told of it
+    def complaint(self) -> str: return self._plan.disease.complaint # What people say about it
 
     @property
     def difficulty(self) -> int: return self._plan.disease.grade # From 1 to 3

@@ -56,10 +56,10 @@ def extract(
     folder = Path(folder)
     with started_together() as processes:
         job = in_all(processes, Job, model, loader, names, inputs, dtype, stop, shard_size)
-        in_all(processes, refuse_other_settings, processes.tell(job.index)[0], job.index, "process 0")
+        in_all(processes, refuse_other_settings, processes.gather(job.index)[0], job.index, "process 0")
         in_all(processes, open_folder, folder, job.index)
         found = in_all(processes, job.look, folder, processes)
-        missing, form = processes.tell(found)[0]  # the same for all, looked up before anybody adds a shard
+        missing, form = processes.gather(found)[0]  # the same for all, looked up before anybody adds a shard
         in_all(processes, write_shards, job, folder, missing, form, processes, progress)
         in_all(processes, job.finish, folder)
     return folder

@@ -87,9 +87,9 @@ class FeatureExtractor(nn.Module):
         return {key: kept.value if type(kept) is Live else kept for key, kept in taking.found.items()}
 
     def __repr__(self):
-        told = [f"{option}=True" for option in ("detach", "stop") if getattr(self, option)]
-        told += [f"to={t}" for t in (self.device, self.dtype) if t]
-        return f"FeatureExtractor of {class_name(unwrap(self.model))}: {', '.join([repr(self.wanted), *told])}"
+        options = [f"{option}=True" for option in ("detach", "stop") if getattr(self, option)]
+        options += [f"to={t}" for t in (self.device, self.dtype) if t]
+        return f"FeatureExtractor of {class_name(unwrap(self.model))}: {', '.join([repr(self.wanted), *options])}"
 
 # %% ../../nbs/lib/features/extractor.ipynb #55013e1c
 def _check_mode(model):
@@ -124,7 +124,7 @@ class TakingGroup(HookGroup):
         self.uncopied = {}  # what could not be copied or moved, and why
         self.found, self.missing, self.ended = {}, set(wanted.first()) if stop else None, False
         self.place = None if torch.compiler.is_compiling() else place()
-        self.level = current_level()  # a caller inside `vmap` gets features that belong there
+        self.level = current_level()  # a caller inside `vmap` gets features that live there
 
     def placed(self, t: Tensor) -> Tensor:
         "`t` where and how it was asked for."

@@ -147,7 +147,7 @@ def what_is_in(path: Path, rows: int, others: dict | None) -> dict:
 class Alone:
     "One process."
     rank, size = 0, 1
-    def tell(self, what): return [what]
+    def gather(self, what): return [what]
 
 
 class Together:
@@ -155,11 +155,11 @@ class Together:
     def __init__(self, group):
         self.group, self.rank, self.size = group, torch.distributed.get_rank(), torch.distributed.get_world_size()
 
-    def tell(self, what) -> list:
-        "What each process has to tell."
-        told = [None]*self.size
-        torch.distributed.all_gather_object(told, what, group=self.group)
-        return told
+    def gather(self, what) -> list:
+        "What each process has to report."
+        found = [None]*self.size
+        torch.distributed.all_gather_object(found, what, group=self.group)
+        return found
 
 
 @contextmanager
@@ -180,8 +180,8 @@ def in_all(processes, f, *args):
     "Call `f` here; where it fails in one process, all of them raise."
     try: result, error = f(*args), None
     except Exception as e: result, error = None, e
-    told = processes.tell(error and f"{type(error).__name__}: {error}")
+    errors = processes.gather(error and f"{type(error).__name__}: {error}")
     if error is not None: raise error
-    failed = [f"process {i} failed: {text}" for i, text in enumerate(told) if text]
+    failed = [f"process {i} failed: {text}" for i, text in enumerate(errors) if text]
     if failed: raise RuntimeError(printable("; ".join(failed)))
     return result

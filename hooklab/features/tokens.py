@@ -71,7 +71,7 @@ def joined(seen: SeenPasses, name: str, dim: int | None, rows: Tensor | None = N
 
 # %% ../../nbs/lib/features/tokens.ipynb #a8d8b303
 class EachPass(LayerHook):
-    "Tells its group when a pass of the model begins and ends."
+    "Reports to its group when a pass of the model begins and ends."
     def enters(self, given, rerun):
         self.fired = True
         if not rerun: self.group.pass_begins(given)
@@ -105,10 +105,11 @@ def _calls_by_name(hooks: Hooks) -> dict[str, Any]:
     "What the hooks have stored of each call; the second call of a layer in a pass is called `relu#1`."
     return {f"{h.name}#{i}" if i else h.name: value for h in hooks for i, value in enumerate(h.calls)}
 
-# %% ../../nbs/lib/features/tokens.ipynb #a3bb2af5
-class ByPosition:
-    "What was seen in all passes, by position of the sequence."
-    def __init__(self, seen: SeenPasses, dim: int | None): self.seen, self.dim = seen, dim
+# %% ../../nbs/lib/features/tokens.ipynb #f880d495
+class ByToken:
+    "What layers returned, or calls of functions, for every position of a sequence, and the hooks that see it."
+    def __init__(self, hooks: Any, group: TokenGroup, dim: int | None):
+        self.hooks, self.group, self.seen, self.dim = hooks, group, group.seen, dim
 
     @property
     def names(self) -> list[str]:
@@ -156,16 +157,6 @@ class ByPosition:
         "Forget what was seen, so that another sequence can begin."
         self.seen.clear()
 
-    def __repr__(self):
-        return in_lines(f"{name}: {in_short(self.passes(name))}" for name in self.names) or "by_token: nothing yet"
-
-# %% ../../nbs/lib/features/tokens.ipynb #f880d495
-class ByToken(ByPosition):
-    "What layers returned, or calls of functions, for every position of a sequence, and the hooks that see it."
-    def __init__(self, hooks: Any, group: TokenGroup, dim: int | None):
-        super().__init__(group.seen, dim)
-        self.hooks, self.group = hooks, group
-
     @property
     def removed(self) -> bool: return self.group.closed # Are the hooks off?
 
@@ -188,6 +179,9 @@ class ByToken(ByPosition):
     def __exit__(self, exc_type, *_):
         self.group.close(report=False)
         self.hooks.group.close(report=exc_type is None, in_context=True)
+
+    def __repr__(self):
+        return in_lines(f"{name}: {in_short(self.passes(name))}" for name in self.names) or "by_token: nothing yet"
 
 # %% ../../nbs/lib/features/tokens.ipynb #6106af71
 def by_token(

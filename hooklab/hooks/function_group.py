@@ -6,39 +6,100 @@
 __all__ = []
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #57149ddd
+import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from torch import nn
+from torch.overrides import _push_mode
 
 from .copies import HookWarning
-from .function_mode import call_name, wanted_functions
+from .function_mode import FunctionMode, call_name, in_a_call_of, take_off, wanted_functions
+from .group import Group
+from .layer_hook import check_layers
 from .names import printable
-from .running import PlaceGroup, RunningLayer
-from .select import first_few, layers_that_fit, nearest
+from .running import CompiledLayer, Now, RunningLayer, compiled_parts
+from .select import first_few, layers, layers_that_fit, nearest, runs, unwrap
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #62ebb734
-class FunctionGroup(PlaceGroup):
-    "A group that looks at the calls of functions while one model runs."
+class FunctionGroup(Group):
+    "What looks at the calls of functions while one model runs. It knows which layer runs, and has a mode on then."
     due = True
-    warned = False  # True after the warning about a call that cannot be looked at
+    sees_reruns = False  # whether it also looks at layers that checkpointing runs again
+    warned = False  # whether the warning about a call that cannot be looked at has been given
+    leaving = None  # how it was asked to close inside a call: it then closes when the layers around that have ended
 
     def __init__(
         self,
-        kind: str, # The name of the group in messages
-        model: nn.Module, # The model: each time it is called, a pass begins
-        function: Any, # The functions of torch that are wanted
-        names: Any = "*", # The calling layers: names, patterns, types or functions; `"*"` is all, and the model itself
-        f: Callable | None = None, # The function that a subclass calls
+        kind: str, # What it is called in messages
+        model: nn.Module, # Each time it is called, a pass begins
+        function: Any, # The functions of torch that are wanted; or a dict of them, by name
+        names: Any = "*", # In which layers: names, patterns, types or functions; `"*"` is all, and the model itself
+        f: Callable | None = None, # What a subclass calls
     ):
-        self.wanted = self.functions(function)
+        self.wanted = function if isinstance(function, dict) else wanted_functions(function)
         self.names, self.within = names, layers_within(model, names)
         self.first_seen = {}  # the functions that were called, and the layer of the first call
         self.reached = set()  # the wanted functions that were called in one of the layers
-        super().__init__(kind, model, f)
+        super().__init__(kind, f, model if runs(unwrap(model)) else None)
+        self.now, self.mode = Now(), FunctionMode(self)
+        named = {"": unwrap(model), **layers(model)} if self.rooted else layers(model)  # which refuses an opaque model
+        check_layers(list(named.items()))
+        self.fast, self.compiled = {}, compiled_parts(model)  # by name, the layers that cannot be looked into
+        self.to_attach = [*(RunningLayer(name, m, self) for name, m in named.items()),
+                          *(CompiledLayer(name, m, self) for name, m in self.compiled.items())]
 
-    def functions(self, asked) -> dict[str, Any]: return wanted_functions(asked)
+    def put_on(self) -> Self:
+        "Attach everything: last, once whoever made the group holds it."
+        self.attach(self.to_attach)
+        return self
+
+    def pass_begins(self): "Called when the model begins."
+    def pass_ends(self): "Called when the model, or a layer that was called by itself, has ended."
+    def part_begins(self, name: str): "Called when a layer begins that was called, and not by the model."
+
+    def begin_pass(self):
+        if self.leaving: return super().close(*self.leaving)
+        self.stop()  # Ctrl-C leaves the last pass unfinished
+        super().begin_pass()
+        self.pass_begins()
+
+    def goes_on(self):
+        self.now.count_again()
+        super().goes_on()
+
+    def layer_begins(self, hook: RunningLayer, rerun: bool):
+        if rerun: self.now.runs_again()
+        elif hook.name and not self.now.running:
+            self.now.count_again(hook.name)
+            self.part_begins(hook.name)
+        if self.now.begins(hook): self.fast[hook.name] = hook.module
+        self.switch()
+
+    def layer_ends(self):
+        if not self.now.running: return  # it began before the hooks were on
+        self.now.ends()
+        self.switch()
+        if self.now.running: return
+        self.pass_ends()
+        if self.leaving and sys.exc_info()[0] is None: super().close(*self.leaving)
+
+    def compiled_begins(self):
+        self.now.compiled.append(len(self.now.running))
+        self.switch()
+
+    def compiled_ends(self):
+        if self.now.compiled: self.now.compiled.pop()
+        self.switch()
+
+    def switch(self):
+        "Have torch ask the mode in this thread while a layer runs that can be looked into."
+        on = self.now.can_look and not self.trial
+        if on == self.now.on: return
+        self.now.on = on
+        if on: _push_mode(self.mode)
+        else: take_off(self.mode)
 
     def is_wanted(self, func, function: str) -> bool:
         self.first_seen.setdefault(function, self.now.layer)
@@ -67,6 +128,22 @@ class FunctionGroup(PlaceGroup):
 
     def silent(self, in_context) -> list:
         return list(unseen(self)) if in_context or self.began else []
+
+    def close(self, report, in_context=False):
+        """Take everything off. Inside a call that the mode has passed on it is done later, because torch puts the mode
+        back after that call: when the layers have ended or, after an error in one, before the next pass."""
+        if (self.now.inside or self.now.bodies) and in_a_call_of(self.mode): self.leaving = report, in_context
+        else: super().close(report, in_context)
+
+    def stop(self):
+        "End what runs in this thread."
+        take_off(self.mode)
+        self.now.__init__()
+
+    def let_go(self):
+        self.stop()
+        self.compiled, self.fast, self.to_attach = {}, {}, []
+        super().let_go()
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #65e6c72f
 def layers_within(model: nn.Module, names: Any) -> set[str] | None:

@@ -58,8 +58,8 @@ def with_prefix(n: float | None, unit: str = "") -> str:
 class Column(NamedTuple):
     "How a column is shown."
     title: str # Its heading
-    text: Callable[[Row], str] # What stands in it
-    is_number: bool = True # Numbers stand on the right, and are never cut
+    text: Callable[[Row], str] # What is in it
+    is_number: bool = True # Numbers are aligned on the right, and are never cut
 
 
 COLUMNS = {

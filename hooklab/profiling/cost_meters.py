@@ -30,7 +30,7 @@ from ..hooks.putting_back import put_aside
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #768466c4
 class Turn(LayerHook):
-    "Tells when a call of a layer begins and ends."
+    "Reports when a call of a layer begins and ends."
     def enters(self, given, rerun): self.group.enters(self.name, rerun)
     def left(self, output, rerun): self.group.left(self.name, output)
 
@@ -92,10 +92,10 @@ class Turns(Group):
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #e03a33e4
 def tell_turns(
-    turns: Turns, # Who is told
+    turns: Turns, # What they report to
     ends: list[Tensor], # Where the graph ends
 ) -> list[Tensor]: # The leaves of the graph, such as parameters
-    "Let the nodes of a graph tell when their turn comes."
+    "Have the nodes of a graph report when their turn comes."
     numbers, leaves, seen, todo = [n for n, _ in turns.marks], [], set(), [t.grad_fn for t in ends]
     while todo:
         node = todo.pop()

@@ -53,7 +53,7 @@ def cost(
     try:
         step, memory = Step(model, turns, (args, kwargs), loss or means, backward), Memory(turns, gpu)
         modules = [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
-        with closing(turns, report=False), ExitStack() as around:  # the table tells which layers did not run
+        with closing(turns, report=False), ExitStack() as around:  # the table shows which layers did not run
             turns.put_on()  # before the state is noted, which has the hooks
             state = StateKept([] if is_sharded(model) else modules)
             # A mode slows a step down, so it is on in the first warm-up step only, which shows what is written.

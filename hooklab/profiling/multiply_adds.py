@@ -109,7 +109,7 @@ def _half_of(of_shapes: Callable, args: tuple, kwargs: dict, out: Any) -> int:
 
 
 def _multiplies(name: str) -> bool:
-    "Does an operation of this name multiply matrices, as far as names tell?"
+    "Is this the name of an operation that multiplies matrices?"
     name = name.lower()
     if any(word in name for word in NO_PRODUCT): return False
     words = re.findall("[a-z]+", name.rpartition("::")[2])

@@ -119,8 +119,8 @@ def layer_info(
 ) -> list[tuple]: # Type, number of parameters, whether any is trained, and the shape of the output
     "The output of each layer without layers inside, for one sample."
     args, kwargs = map_tensors(lambda t: t[:1], learner_inputs(learn, xb))
-    told = summary(learn.model, *args, columns=["output"], **kwargs)
-    rows = [told[name] for name in leaves(learn.model)] if has_children(learn.model) else told.rows
+    found = summary(learn.model, *args, columns=["output"], **kwargs)
+    rows = [found[name] for name in leaves(learn.model)] if has_children(learn.model) else found.rows
     return [(row.type, row.params, row.trainable > 0, _listed(row.output)) for row in rows]
 
 
@@ -136,12 +136,12 @@ def module_summary(
     "What the model of a learner is made of, and what it is trained with. `Learner.summary` is the same."
     args, kwargs = learner_inputs(learn, xb)
     options = {"columns": ["output", "params", "trainable"], "depth": None} | options
-    told = summary(learn.model, *args, **options, **kwargs)
-    frozen = [f"{row.name or 'the model itself'} ({row.type})" for row in told.rows if "frozen" in row.note]
-    if frozen: told.more.append(f"frozen layers: {', '.join(frozen)}")
-    told.more += ["", f"Optimizer: {name_of(learn.opt_func)}", f"Loss: {name_of(learn.loss_func)}",
+    found = summary(learn.model, *args, **options, **kwargs)
+    frozen = [f"{row.name or 'the model itself'} ({row.type})" for row in found.rows if "frozen" in row.note]
+    if frozen: found.more.append(f"frozen layers: {', '.join(frozen)}")
+    found.more += ["", f"Optimizer: {name_of(learn.opt_func)}", f"Loss: {name_of(learn.loss_func)}",
                   f"Callbacks: {', '.join(type(cb).__name__ for cb in learn.cbs)}"]
-    return told
+    return found
 
 # %% ../../nbs/lib/profiling/summaries.ipynb #f71420dd
 def model_summary(

@@ -107,15 +107,21 @@ def as_json(rows: list[Row], **more) -> str:
     "The rows, and whatever else is given, as JSON."
     return json.dumps({**more, "layers": [vars(row) for row in rows]}, indent=1)
 
-# %% ../../nbs/lib/profiling/table.ipynb #a73ba591
-class Totals:
-    "Rows about the layers of a model, and what they add up to."
+# %% ../../nbs/lib/profiling/table.ipynb #de2cb11a
+class Summary:
+    "What a model is: rows about its layers, and their totals. It prints as a table."
     def __init__(
         self,
+        title: str, # The line above the table
         rows: list[Row], # The model first, then its layers, parents before children
+        columns: Iterable[str], # Which columns to show
+        depth: int | None, # Levels to show; in HTML the deeper ones are there, but closed
+        n: int | None, # Width
         size: int, # Bytes of all parameters
     ):
-        self.rows, self.size = rows, size
+        self.title, self.rows, self.size = title, rows, size
+        self.columns, self.depth, self.n = chosen(columns, rows), depth, n
+        self.more: list[str] = [] # Lines to print after the totals
 
     @property
     def params(self) -> int:
@@ -143,42 +149,26 @@ class Totals:
         some = ", ".join(row.name for row in self.rows[1:6])
         raise LookupError(printable(f"no layer {name!r} in this summary; its rows are {some} …"))
 
-    def parameters_text(self) -> str:
+    def _parameters_text(self) -> str:
         "How many numbers are in the parameters, and how many of them are trained."
         if not self.params: return "no parameters"
         frozen = self.params - self.trainable
         kinds = f"{self.trainable:,} trainable, {frozen:,} frozen" if frozen else "all trainable"
         return f"{self.params:,} parameters ({with_prefix(self.size, 'B')}), {kinds}"
 
-    def not_called(self) -> list[str]:
+    def _not_called(self) -> list[str]:
         "The layers that did not run, without the layers inside them."
         idle = {row.name for row in self.rows if row.note == "not called"}
         return [row.name for row in self.rows if row.name in idle and row.name.rpartition(".")[0] not in idle]
 
-# %% ../../nbs/lib/profiling/table.ipynb #de2cb11a
-class Summary(Totals):
-    "What a model is: rows about its layers, and their totals. It prints as a table."
-    def __init__(
-        self,
-        title: str, # The line above the table
-        rows: list[Row], # The model first, then its layers, parents before children
-        columns: Iterable[str], # Which columns to show
-        depth: int | None, # Levels to show; in HTML the deeper ones are there, but closed
-        n: int | None, # Width
-        size: int, # Bytes of all parameters
-    ):
-        super().__init__(rows, size)
-        self.title, self.columns, self.depth, self.n = title, chosen(columns, rows), depth, n
-        self.more: list[str] = [] # Lines to print after the totals
-
     def totals(self) -> list[str]:
         "What the table adds up to."
-        lines = [self.parameters_text()]
+        lines = [self._parameters_text()]
         if self.memory is not None:
             activations = f"{with_prefix(self.memory, 'B')} of activations"
             counted = "multiply_adds" in self.columns
             lines.append(f"{with_prefix(self.multiply_adds)} multiply-adds, {activations}" if counted else activations)
-        names = self.not_called()
+        names = self._not_called()
         if names: lines.append(f"not called: {first_few(names)}")
         return lines + self.more
 

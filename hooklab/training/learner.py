@@ -7,19 +7,23 @@ __all__ = ['TrainEvalCallback', 'Learner', 'RegModel', 'synth_learner']
 
 # %% ../../nbs/lib/training/learner.ipynb #244ffc31
 from collections.abc import Callable, Iterable
+from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..hooks.names import class_name
+from ..hooks.names import class_name, printable
 from ..hooks.select import not_a_model
+from ..hooks.undisturbed import modes_kept
 from ..profiling.summaries import Summary, module_summary
-from .callback import Callback
+from .callback import EVENTS, Callback, CancelBatchException
 from .data import DataLoaders, synth_data
-from .loop import Fits, as_list
+from .loop import (
+    all_epochs, as_list, do_batch, end_all, inputs_and_targets, prepare, validate_on, with_events)
 from .progress import ProgressCallback, Recorder
 
 # %% ../../nbs/lib/training/learner.ipynb #10852e2c
@@ -42,7 +46,7 @@ class TrainEvalCallback(Callback):
         self.learn.training = False
 
 # %% ../../nbs/lib/training/learner.ipynb #f4bd20f9
-class Learner(Fits):
+class Learner:
     "Fits a model to data."
     cleans_up = True # Callbacks of hooklab ask whether their learner calls `clean_up`
 
@@ -64,7 +68,6 @@ class Learner(Fits):
             if not isinstance(dls, tuple):
                 raise TypeError(f"dls is a pair (train, valid) or DataLoaders(train), not a {class_name(dls)}")
             dls = DataLoaders(*dls)
-        super().__init__()
         self.dls, self.model, self.loss_func, self.opt_func, self.lr = dls, model, loss_func, opt_func, lr
         self.metrics = as_list(metrics)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -76,6 +79,7 @@ class Learner(Fits):
         self.dl: Iterable | None = None # Where the batches come from now
         self.iter: int = -1 # The number of the batch in this epoch, from 0
         self.n_iter: int | None = None # How many batches there are, if that is known
+        self.cbs: list[Callback] = [] # The callbacks, in the order in which they came
         self._forget_batch()
         self.add_cbs([TrainEvalCallback, Recorder] if quiet else [TrainEvalCallback, Recorder, ProgressCallback])
         self.add_cbs(cbs)
@@ -88,6 +92,124 @@ class Learner(Fits):
     def model(self, model):
         self._model = model
         self.opt: Any = None # The optimizer, once a fit has begun; a new model gets a new one
+
+    @property
+    def x(self) -> Any: return self.xb[0] if len(self.xb) == 1 else self.xb # The input, if there is one
+
+    @property
+    def y(self) -> Any: return self.yb[0] if len(self.yb) == 1 else self.yb # The target, if there is one
+
+    def add_cb(
+        self,
+        cb: Callback | type[Callback], # A callback, or a class to make one of
+    ):
+        "From now on, call `cb`, also known as `learn.name_of_cb`."
+        if isinstance(cb, type): cb = cb()
+        if cb in self.cbs: return
+        if hasattr(self, cb.name) and getattr(self, cb.name) not in self.cbs:
+            raise ValueError(printable(f"a learner has a {cb.name} already; rename {cb!r}"))
+        if cb.learn is not None: cb.learn.remove_cb(cb)
+        cb.learn = self
+        setattr(self, cb.name, cb)
+        self.cbs.append(cb)
+
+    def remove_cb(
+        self,
+        cb: Callback | type[Callback], # The callback, or a class: all callbacks of that class
+    ):
+        "Do not call `cb` any more."
+        for old in [c for c in self.cbs if c is cb or (isinstance(cb, type) and isinstance(c, cb))]:
+            self.cbs.remove(old)
+            if vars(self).get(old.name) is old: delattr(self, old.name)
+            old.learn = None
+
+    def add_cbs(self, cbs: Callback | type[Callback] | Iterable | None):
+        "`add_cb` for each."
+        for cb in as_list(cbs): self.add_cb(cb)
+
+    @contextmanager
+    def added_cbs(self, cbs: Callback | type[Callback] | Iterable | None):
+        "Callbacks for as long as the `with` lasts."
+        before = [*self.cbs]
+        try:
+            self.add_cbs(cbs)
+            yield self
+        finally:
+            for cb in [cb for cb in self.cbs if cb not in before]: self.remove_cb(cb)
+
+    def ordered_cbs(self) -> list[Callback]:
+        "The callbacks as they are called."
+        return sorted(self.cbs, key=attrgetter("order"))
+
+    def __call__(self, event: str):
+        "Call all callbacks with `event`."
+        if event not in EVENTS: raise ValueError(f"there is no event {event!r}; there are {', '.join(EVENTS)}")
+        for cb in self.ordered_cbs(): cb(event)
+
+    def one_batch(
+        self,
+        batch: Any, # As a loader gives it
+    ):
+        "Train on a batch, or validate with it."
+        self._forget_batch()
+        self.xb, self.yb = inputs_and_targets(self, batch)
+        with_events(self, "batch", do_batch, CancelBatchException)
+
+    def _forget_batch(self):
+        self.xb: Any = () # The inputs of the batch
+        self.yb: Any = () # Its targets
+        self.pred: Any = None # What the model returned
+        self.loss: Any = None # The loss of the batch
+        self.loss_grad: Any = None # The loss whose gradients are computed; a callback may change it
+
+    def __getstate__(self):
+        "A copy or a pickle has no batch, because torch does not copy tensors that are still in the graph."
+        return vars(self) | {"xb": (), "yb": (), "pred": None, "loss": None, "loss_grad": None}
+
+    def validate(
+        self,
+        dl: Iterable | None = None, # What to validate with; by default what the learner has for it
+    ) -> dict[str, float]: # The loss and the metrics
+        "How good is the model now?"
+        dl = self.dls.valid if dl is None else dl
+        if dl is None: raise ValueError("there is nothing to validate with; give validate() a loader")
+        self.model.to(self.device)
+        try:
+            with self._place_kept(): validate_on(self, dl)
+        except BaseException:
+            for cb in self.cbs: cb.clean_up()
+            raise
+        self._forget_batch()
+        return self.recorder.validated
+
+    @contextmanager
+    def _place_kept(self):
+        "Afterwards each layer is in the mode it was in, and the learner where it was in the loop."
+        place = {name: getattr(self, name) for name in ("training", "dl", "n_iter", "iter")}
+        with modes_kept(self.model.modules()):
+            try: yield
+            finally: vars(self).update(place)
+
+    def fit(
+        self,
+        n_epoch: int, # How often to go through the training data
+        lr: float | None = None, # Learning rate of this fit
+        cbs: Callback | type[Callback] | Iterable | None = None, # Callbacks for this fit only
+    ):
+        "Train, and validate after each epoch. If it fails, callbacks still get `after_fit`."
+        with self.added_cbs(cbs), self._place_kept():
+            self.n_epoch = n_epoch
+            prepare(self, lr)
+            try:
+                try: all_epochs(self)
+                except BaseException as error:
+                    end_all(self.ordered_cbs(), error)
+                    raise
+                end_all(self.ordered_cbs())
+            except KeyboardInterrupt:  # it may have stopped the ending
+                for cb in self.cbs: cb.clean_up()
+                raise
+            self._forget_batch()  # after an error, it stays, to be looked at
 
     def summary(self) -> Summary:
         "What the model is made of, and what it is trained with. Its first training batch runs, and nothing is changed."

@@ -112,16 +112,17 @@ class BackwardPass:
 
     def added_to_old(self) -> dict[str, list[Numbers]]:
         "Gradients of parameters that were bad before this pass, and that it has added to."
+        if not self.old: return {}
         def same(n, g): return n.seen() is g and n.version == version_of(g)
-        now = self.gradients() if self.old else {}
+        now = self.gradients()
         return {name: old for name, old in self.old.items() if name in now and not same(old[0], now[name])}
 
     def _is_bad(self, gradients: dict[str, Tensor]) -> bool:
         "Is any number bad that was collected, or, as their norm shows, any of these gradients of parameters?"
         numbers = self.sight.norm(list(gradients.values()))
-        numbers += [n for c in self.calls for n in c.grad_in + c.grad_out]
-        numbers += [n for own in self.unjoined.values() for n in own]
-        numbers += [n for _, own in self.slopes.values() for n in own]
+        for c in self.calls: numbers += c.grad_in + c.grad_out
+        for own in self.unjoined.values(): numbers += own
+        for _, own in self.slopes.values(): numbers += own
         self.sight.read(numbers)
         self.sight.warn_of_left_out()
         return self.sight.worst(numbers) > 0

@@ -166,7 +166,9 @@ class Sight:
 
     def worst(self, numbers: list[Numbers]) -> int:
         "How bad the worst of them is."
-        return max((n.state(self.inf) for n in numbers), default=FINE)  # written out: it runs for each gradient
+        found = FINE
+        for n in numbers: found = max(found, n.state(self.inf))
+        return found
 
     def closer(self, x: Any) -> list[Numbers]:
         "All that can be said about each tensor in `x` right now. This waits for the device."

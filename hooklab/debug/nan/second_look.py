@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..call_timeline import EveryCall
+from ..call_timeline import computes
 from ..comparing.passes import all_plain
 from .blame import Call, NonFiniteError
 from .numbers import FINE, MASK, NAN, Sight, version_of
+from ...hooks.function_group import FunctionGroup
 from ...hooks.function_mode import own_work
 from ...hooks.functions import may_change_inputs
 from ...hooks.names import in_lines
@@ -106,12 +107,14 @@ class Culprit(NamedTuple):
     why: str # What was special in its inputs
 
 
-class CallHunt(EveryCall):
+class CallHunt(FunctionGroup):
     "Looks at the calls that one layer makes itself, and knows which of them made what is bad."
     def __init__(self, model: nn.Module, guilty: nn.Module, inf: bool):
         self.guilty, self.sight, self.n_calls = guilty, Sight(inf), 0
         self.first, self.origins, self.alive = None, {}, []  # `alive` keeps tensors, so that their ids stay theirs
-        super().__init__(model)
+        super().__init__("find_nan", model, {})
+
+    def is_wanted(self, func, function): return computes(func, function)
 
     def state(self, x: Any) -> int:
         "How bad the worst tensor in `x` is."

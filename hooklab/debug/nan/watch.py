@@ -77,7 +77,8 @@ class ForwardPass:
         sight, calls, given = self.sight, self.calls, self.given
         self.calls, self.known, self.given = [], {}, {}
         if not top.outputs: sight.left_out.add_meta(output)
-        numbers = [*self.weights, *(n for c in calls for n in c.inputs + c.unjoined + c.outputs)]
+        numbers = [*self.weights]
+        for c in calls: numbers += c.inputs + c.unjoined + c.outputs
         sight.read(numbers)
         sight.warn_of_left_out()
         found = blame_forward(sight, calls, self.weights) if sight.worst(numbers) else None
@@ -86,7 +87,7 @@ class ForwardPass:
 
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #4d029aa3
 class WatchedLayer(LayerHook):
-    "Tells the watch when a call of its layer begins and ends."
+    "Reports to the watch when a call of its layer begins and ends."
     last, recorded = None, None  # the last call, and whether it recorded a graph
     n_calls = 0
 

@@ -16,7 +16,7 @@ from ...drawing import axes_for, name_ticks, size_in_inches
 from .logits import chosen_positions, taken
 from .weights import attention_weights, flex_weights
 from ...hooks.function_group import FunctionGroup, layers_within
-from ...hooks.function_mode import call_name
+from ...hooks.function_mode import call_name, wanted_functions
 from ...hooks.names import in_lines, printable
 from ...hooks.putting_back import closing
 from ...hooks.select import first_few, nearest, not_a_model
@@ -29,9 +29,8 @@ class AttentionGroup(FunctionGroup):
     def __init__(self, model: nn.Module, names: Any, heads: Any, queries: Any):
         self.picked, self.heads, self.queries = layers_within(model, names), heads, queries
         self.found, self.elsewhere, self.softmaxes = {}, {}, {}  # weights by name of the call; then layers
-        super().__init__("attention", model, [F.scaled_dot_product_attention, F.softmax])
-
-    def functions(self, asked): return super().functions(asked) | {"flex_attention": None}  # torch seldom imports it
+        wanted = wanted_functions([F.scaled_dot_product_attention, F.softmax])
+        super().__init__("attention", model, wanted | {"flex_attention": None})  # which torch seldom imports
 
     def called(self, where, args, kwargs, run):
         (layer, function, _), output = where, run()

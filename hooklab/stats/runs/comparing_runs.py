@@ -55,7 +55,7 @@ def aligned(table: list[list[str]]) -> list[str]:
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #94072163
 class RunComparison:
-    "Where two training runs part, as `compare_runs` has found it. It prints a verdict, then the rows that tell most."
+    "Where two training runs part, as `compare_runs` has found it. It prints a verdict, then the rows that say most."
     def __init__(
         self,
         found: dict[str, Differences], # By what was compared

@@ -45,7 +45,7 @@ def typical(error: Tensor) -> Tensor:
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #1848e0f6
 class Noise:
-    "Tells where two runs part. Subclasses say by what noise."
+    "Finds where two runs part. Subclasses define the noise."
     def __init__(self, found: dict[str, Differences]):
         self.found = found
         self.steps = next(iter(found.values())).steps
@@ -79,7 +79,7 @@ TIMES_OTHERS = 10
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #0f05286c
 class Rounding(Noise):
-    "Tells where runs part that began equal: by more than rounding explains."
+    "Finds where runs part that began equal: by more than rounding explains."
     def distance(self, what: str) -> Tensor: return self.found[what].error
 
     def limit(self, what: str, t: int) -> Tensor: return self.noise(what, t)[:, None]
@@ -156,7 +156,7 @@ def spread_of(pairs: Tensor) -> Tensor: # layer, step
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #642c24a5
 class Spread(Noise):
-    "Tells where a run leaves the others, which did not begin equal."
+    "Finds where a run leaves the others, which did not begin equal."
     def __init__(self, found: dict[str, Differences]):
         super().__init__(found)
         n = len(next(iter(found.values())).others)
