@@ -235,5 +235,5 @@ class Batch:
         rest = self.columns.new_zeros(len(self.columns) - 2, len(self.total))
         rest.index_add_(1, self.owner, self.columns[2:])
         for i in largest_rows(len(self.columns)):
-            rest[i - 2].index_reduce_(0, self.owner, self.columns[i], "amax", include_self=False)
+            rest[i - 2].scatter_reduce_(0, self.owner, self.columns[i], "amax", include_self=False)
         return torch.cat([self.total[None], middle[None], rest])
