@@ -82,8 +82,9 @@ def test_numbers_that_were_always_recorded_may_not_be_missing(earlier_file):
     with pytest.raises(ValueError, match="does not know"): read_records(earlier_file[0])
 
 
-@pytest.mark.parametrize("rows", [["n", "mean"], ["update", "data"], row_names(True, False)[::-1], ["n", *row_names(False, False)],
-                                  [*row_names(False, False), *SAMPLE_ROWS[:3]], [*row_names(True, True), "other"], []])
+@pytest.mark.parametrize("rows", [
+    [], ["n", "mean"], ["update", "data"], row_names(True, False)[::-1], ["n", *row_names(False, False)],
+    [*row_names(False, False), *SAMPLE_ROWS[:3]], [*row_names(True, True), "other"]])
 def test_rows_that_no_version_recorded_are_refused(rows, tmp_path):
     history = hl.History(["0"], rows)
     history.fill([0], torch.ones(1, len(rows), 1))
