@@ -133,9 +133,9 @@ def write_page(
 
 # %% ../../nbs/lib/stats/page.ipynb #646c666f
 def below(cause: Finding, waiting: list[Finding]) -> Iterator[str]:
-    "What follows from a finding, as items of a list. It is taken from those that wait, so that it stands once."
+    "What follows from a finding, as items of a list. It is removed from those that wait, so that it appears once."
     for finding in [finding for finding in waiting if finding.follows == cause.what]:
-        if finding not in waiting: continue  # it stands below another one already
+        if finding not in waiting: continue  # it is below another one already
         waiting.remove(finding)
         yield with_followers(finding, waiting)
 
@@ -157,15 +157,15 @@ def top_of_page(diagnosis: Diagnosis) -> str:
 
 # %% ../../nbs/lib/stats/page.ipynb #69e4de71
 CAPTIONS = {
-    "std": "Deviation of the outputs. Healthy layers stay within a factor of ten of each other; a fan that opens from "
-           "layer to layer is a start that does not suit the depth.",
-    "mean": "Mean of the outputs. It may drift; a mean many times the deviation leaves little for the next layer to "
-            "tell inputs apart by.",
+    "std": "Standard deviation of the outputs. Healthy layers stay within a factor of ten of each other; a fan that "
+           "opens from layer to layer is a start that does not suit the depth.",
+    "mean": "Mean of the outputs. It may drift; a mean many times the standard deviation leaves little by which the "
+            "next layer can distinguish inputs.",
     "near_zero": "Share of outputs at most 0.05. After a ReLU, half is usual, and a share near 100 % that stays is "
                  "a dead layer.",
     "flow": "Gradients from layer to layer. They flow from right to left, and should arrive at the left about as large "
             "as they began.",
-    "gradients": "Deviation of the gradients over time.",
+    "gradients": "Standard deviation of the gradients over time.",
     "ratio": "How far a step moves each parameter, in relation to its length. About one in a thousand is usual; "
              "far more is a learning rate that is too high."}
 

@@ -25,7 +25,7 @@ CHANNELS = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNor
 UNITS_LAST = nn.Linear, nn.Bilinear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention
 TANH = nn.Tanh, nn.Hardtanh, nn.RNNBase, nn.RNNCellBase
 SIGMOID = nn.Sigmoid, nn.Hardsigmoid
-SOFTMAX = nn.Softmax, nn.Softmin, nn.Softmax2d
+SOFTMAX = nn.Softmax, nn.Softmin
 
 
 class OutputLayout(NamedTuple):
@@ -52,13 +52,14 @@ def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows`
     "Is this a tanh, a sigmoid, a softmax? Only its numbers say what a layer that is not torch's returns."
     if isinstance(m, TANH): return (-.98, .98), True, None
     if isinstance(m, SIGMOID): return (.02, .98), True, None
-    if isinstance(m, SOFTMAX): return None, True, -3 if isinstance(m, nn.Softmax2d) else -1 if m.dim is None else m.dim
+    if isinstance(m, nn.Softmax2d): return None, True, -3
+    if isinstance(m, SOFTMAX): return None, True, -1 if m.dim is None else m.dim
     if type(m).__module__.startswith("torch.nn."): return None, True, None
     return (-.98, .98), False, -1
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #bf7d4c33
 MOST = 16, 4, 32  # samples, positions and units of each output
-TRACED = 16*4*32 + 3  # numbers that compiled code notes: a part, and what `rows_told` says
+TRACED = 16*4*32 + 3  # numbers that compiled code notes: a part, and what `probabilities_in` returns
 
 
 def part_of(
@@ -66,36 +67,41 @@ def part_of(
     layout: OutputLayout, # Which dimensions are samples and units
     most: tuple[int, int, int] = MOST, # How many samples, positions and units at most
 ) -> Tensor: # A view: samples, the dimensions of positions, units
-    "Evenly evenly numbers of `x`."
+    "Evenly spread numbers of `x`."
     if x.dim() == 1: x = x[:, None]
     few = x.dim() < 3
     x = x.movedim((0 if few else layout.batch, 1 if layout.has_channels else -1), (0, -1))
-    counts, left = [min(x.shape[0], most[0]), *[1]*(x.dim() - 2), min(x.shape[-1], most[2])], most[1]
+    counts = [1]*x.dim()
+    counts[0], counts[-1] = min(x.shape[0], most[0]), min(x.shape[-1], most[2])
+    left = most[1]  # positions, from the two largest dimensions of them
     largest = sorted(range(1, x.dim() - 1), key=lambda d: -x.shape[d])[:2]
     for d in largest:
-        counts[d] = min(x.shape[d], left if len(largest) == 1 else 2, left)
+        counts[d] = min(x.shape[d], left)
+        if len(largest) == 2: counts[d] = min(counts[d], 2)
         left //= counts[d]
     return x[tuple(spread_over(size, count) for size, count in zip(x.shape, counts))]
 
 
 def spread_over(size: int, count: int) -> slice:
+    "So many of `size` places, evenly spread."
     step = size//count
     return slice(step//2, step//2 + step*(count - 1) + 1, step)
 
 
-def can_be_told(x: Tensor) -> bool:
-    "Does `x` have numbers that lie in memory one by one?"
-    if x.layout != torch.strided or x.is_nested or x.is_quantized or stands_for_many(x) or is_wrapper(x): return False
+def has_plain_numbers(x: Tensor) -> bool:
+    "Does `x` have numbers, each in its own place in memory?"
+    if x.layout != torch.strided or x.is_nested or x.is_quantized: return False
+    if stands_for_many(x) or is_wrapper(x): return False
     return x.dim() > 0 and x.numel() > 0
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #b9869ac6
 LONGEST = 2048  # numbers in a row; and the most numbers of an output that are looked at
 
 
-def rows_told(
+def probabilities_in(
     x: Tensor, # What a layer has returned
     dim: int, # Along which its numbers may be probabilities
-) -> Tensor: # Three shares
+) -> Tensor: # Three fractions
     "Rows that sum to one; among them, those with one number above 0.99, and those whose numbers are all the same."
     if not 1 < x.shape[dim] <= LONGEST: return x.new_full((3,), torch.nan, dtype=torch.float32)
     rows = x.movedim(dim, -1)
@@ -112,7 +118,8 @@ class Slot:
     "Where the part of one layer's output is kept."
     __slots__ = "layout", "shape", "strides", "sizes", "steps", "offset", "target", "dims", "wanted", "full", "seen"
     def __init__(self, layout: OutputLayout):
-        self.layout, self.shape, self.strides, self.target = layout, None, None, None
+        self.layout = layout
+        self.shape = self.strides = self.target = None
         self.dims, self.wanted = (0, 0, 0), (0, 0, 0)  # numbers of samples, positions and units: kept, and there
         self.full, self.seen = False, 0  # was anything copied in this step? in how many steps so far?
 
@@ -141,13 +148,15 @@ def target_for(part: Tensor, room: Tensor) -> Tensor:
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #c89a95df
 class Factors:
-    "What the sums over the parts of some layers are multiplied with."
+    "What the sums over the parts of some layers are multiplied by."
     def __init__(self, slots: list[Slot], room: Tensor):
         s, p, u = dims = torch.tensor([slot.dims for slot in slots], dtype=torch.float64).clamp(min=1).T
-        n, between, within, zero = s*p*u, 1/((s - 1)*p*u), 1/(s*p*(u - 1)), torch.zeros(len(s), dtype=torch.float64)
-        total, squares = [1/n, zero, zero, zero], [zero, 1/n, between, within]
-        by_samples, by_units = [zero, zero, -between/s, zero], [zero, zero, zero, -within/u]
-        factors = torch.stack([torch.stack(row) for row in (total, squares, by_samples, by_units)])
+        n, between, within = s*p*u, 1/((s - 1)*p*u), 1/(s*p*(u - 1))
+        factors = torch.zeros(4, 4, len(slots), dtype=torch.float64)
+        factors[0, 0] = 1/n  # mean, from the sum
+        factors[1, 1] = 1/n  # mean square, from the sum of squares
+        factors[1, 2], factors[2, 2] = between, -between/s  # variance between samples, from that and squares of sums
+        factors[1, 3], factors[3, 3] = within, -within/u  # variance between units
         self.dtype = torch.float32 if room.device.type == "mps" else torch.float64  # which has no 64 bits
         self.of_sums = factors.to(room.device, self.dtype)  # sum, number, layer
         self.units = u.to(room.device, torch.float32)
@@ -175,8 +184,8 @@ def moments_of(x: Tensor, f: Factors) -> Tensor: # A row for each of the four, a
     return found.float()
 
 
-def ended_in(x: Tensor, f: Factors) -> Tensor: # A share for each layer
-    "Units of which 90 % of the numbers lie at the ends of a tanh or a sigmoid; NaN if it is neither."
+def ended_in(x: Tensor, f: Factors) -> Tensor: # A fraction for each layer
+    "The fraction of units with 90 % of their numbers at the ends of a tanh or a sigmoid; NaN if it is neither."
     found = x.new_full((len(x),), torch.nan)
     if not f.bounded: return found
     x, (low, high) = x[f.bounded], f.ends
@@ -192,13 +201,14 @@ SILENT_FOR = 20  # measured steps: a unit without a number above zero in so many
 class Samples:
     "The numbers of the parts of all layers in a step."
     def __init__(self, layouts: list[OutputLayout], device: torch.device):
-        self.slots, self.device, self.room, self.factors = [Slot(layout) for layout in layouts], device, None, {}
+        self.slots = [Slot(layout) for layout in layouts]
+        self.device, self.room, self.factors = device, None, {}
         self.fitted = False  # is the room as large as the parts are?
 
     def see(self, index: int, x: Tensor):
         "Keep a part of what layer number `index` has returned, if it is its first call in this step."
         slot = self.slots[index]
-        if slot.full or not can_be_told(x): return
+        if slot.full or not has_plain_numbers(x): return
         x = x.detach().abs() if x.is_complex() else x.detach()
         self._plan(slot, index, x, slot.layout)
         slot.target.copy_(slot.view(x))
@@ -228,7 +238,7 @@ class Samples:
 
     def _note(self, slot, index, x):
         slot.full, slot.seen = True, slot.seen + 1
-        if slot.layout.whole_rows is not None: self.rows[:, index] = rows_told(x, slot.layout.whole_rows)
+        if slot.layout.whole_rows is not None: self.rows[:, index] = probabilities_in(x, slot.layout.whole_rows)
 
     @torch.inference_mode(False)
     def _make_room(self, most):
@@ -244,15 +254,15 @@ class Samples:
         self.rows = torch.full((3, len(self.slots)), torch.nan, device=self.device)
 
     def trace(self, meter: LayerHook, x: Tensor):
-        "Note a part of what the layer has returned, in compiled code. Of several calls, the last one stays."
+        "In compiled code, note a part of what the layer has returned. Of several calls, the last one is kept."
         layout = self.slots[meter.index].layout
         part = part_of(x, layout)
         part = part.reshape(len(part), -1, part.shape[-1])
         number = torch.arange(TRACED, device=x.device)
         noted = part.reshape(-1)[number.clamp(max=part.numel() - 1)]  # not copied to a slice: see `stacked`
         if layout.whole_rows is not None:
-            told = rows_told(x, layout.whole_rows)
-            noted = torch.where(number < TRACED - 3, noted, told[(number - TRACED + 3).clamp(min=0)])
+            found = probabilities_in(x, layout.whole_rows)
+            noted = torch.where(number < TRACED - 3, noted, found[(number - TRACED + 3).clamp(min=0)])
         meter.part.copy_(noted)
         meter.part_of = tuple(part.shape)
 
@@ -269,7 +279,8 @@ class Samples:
 
     def take(self, turn: slice = slice(None)) -> Tensor: # As many rows as `SAMPLE_ROWS`, a column for each layer
         "End the step: its numbers, times the number of samples, so that those of several processes can be added."
-        slots, table = self.slots[turn], torch.zeros(len(SAMPLE_ROWS), len(self.slots), device=self.device)
+        slots = self.slots[turn]
+        table = torch.zeros(len(SAMPLE_ROWS), len(self.slots), device=self.device)
         if not any(slot.full for slot in slots): return table
         key = turn.start, turn.step
         if key not in self.factors: self.factors[key] = Factors(slots, self.room)
@@ -285,7 +296,7 @@ class Samples:
         return table
 
     def _silent(self, x, f, turn, full):
-        "The shares of units that are silent in this step, and have been for long."
+        "The fractions of units that are silent in this step, and that have been silent for long."
         silent = self.silent[turn]
         silent.add_(full[:, None]).masked_fill_(x.amax((1, 2)) > 0, 0)
         return ((silent > 0).sum(1) - f.no_units)/f.units, ((silent >= SILENT_FOR).sum(1) - f.no_units)/f.units

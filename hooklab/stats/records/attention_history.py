@@ -77,12 +77,11 @@ class AttentionHistory(KeptSteps):
         calls: str | list[str] | None = None, # Which calls, by name, or by the name of the layer; by default all
         axes: Any = None, # Three axes to draw on
     ) -> Any: # The axes
-        "How widely the heads look, their largest logits, and their share on the first key: a line for each head."
+        "How widely the heads look, their largest logits, and their weight on the first key: a line for each head."
         axes = axes_for(axes, (11, 3), 3)
         if not self.steps: return [say_instead(ax, "no step was recorded") for ax in axes]
         names = self._picked(calls)
-        shares = self._relative_entropy()
-        series = shares, self.values("largest_logit"), self.values("first_share")
+        series = self._relative_entropy(), self.values("largest_logit"), self.values("first_share")
         titles = "how widely\na head looks", "largest\nlogit", "weight on\nthe first key"
         labels = "entropy, as a share of the possible", "logit", "share"
         for ax, lines, title, label in zip(axes, series, titles, labels):

@@ -77,9 +77,9 @@ def measured(
 
 
 def stacked(tensors: list[Tensor]) -> Tensor:
-    """`torch.stack`, said for the compiler in a way that it can join with what stands around it. Behind what it cannot
-    join, such as `cat`, it keeps for the backward pass what it would compute again otherwise, such as the mask of a
-    ReLU; to write that took longer than all the measuring."""
+    """`torch.stack`, written so that the compiler can fuse it with its surroundings. Next to what it cannot fuse, such
+    as `cat`, the compiler keeps for the backward pass what it would otherwise compute again, such as the mask of a
+    ReLU; writing that took longer than all the measuring."""
     if not torch.compiler.is_compiling(): return torch.stack(tensors)
     first, *rest = torch.broadcast_tensors(*tensors)
     number, table = torch.arange(len(tensors), device=first.device).view(-1, *[1]*first.dim()), first[None]
@@ -162,7 +162,7 @@ def count_bins(x: Tensor, out: Tensor, work: Tensor, sizes: RowSizes, finite: bo
     torch.add(counted[BINS + 2], counted[BINS + 3], out=out[OVER])
     out[N_COUNTED:].copy_(counted[2:BINS + 2])
     if x.is_cpu and not counted[BINS + 2].any(): return
-    ten = (x == HIGH).sum(1)  # 10 itself belongs to the last bin
+    ten = (x == HIGH).sum(1)  # 10 itself counts in the last bin
     out[-1] += ten
     out[OVER] -= ten
 
@@ -235,5 +235,5 @@ class Batch:
         rest = self.columns.new_zeros(len(self.columns) - 2, len(self.total))
         rest.index_add_(1, self.owner, self.columns[2:])
         for i in largest_rows(len(self.columns)):
-            rest[i - 2].index_reduce_(0, self.owner, self.columns[i], "amax", include_self=False)
+            rest[i - 2].scatter_reduce_(0, self.owner, self.columns[i], "amax", include_self=False)
         return torch.cat([self.total[None], middle[None], rest])

@@ -297,7 +297,7 @@ def are_counts(x: Tensor, most: float) -> bool:
 
 
 def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog | None):
-    "An error if there are numbers that cannot be counts, where nothing else can stand."
+    "Raise an error if there are numbers that cannot be counts where only counts can be."
     for kind in histories.keys() - {"updates"}:
         n = histories[kind].tables()[:, 0]
         if n.isnan().any() or not are_counts(n, 2.**63): raise file.damaged(f"{kind} have impossible numbers of values")

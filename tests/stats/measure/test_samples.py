@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import hooklab as hl
-from hooklab.stats.measure.samples import SILENT_FOR, OutputLayout, Samples, layouts, part_of, rows_told
+from hooklab.stats.measure.samples import SILENT_FOR, OutputLayout, Samples, layouts, part_of, probabilities_in
 from hooklab.stats.records.moments import merged
 from hooklab.stats.records.statistics import SAMPLE_ROWS, row_names
 
@@ -120,8 +120,8 @@ def test_whole_rows():
     assert told == [[1, 1, 1], [0, 1, 0], [1, 0, 0]]
     assert recorded(nn.Sequential(nn.Linear(8, 8)), [torch.zeros(8, 8)]).history.values("sums_to_one").isnan().all()
     heads = torch.randn(2, 3, 5, 5).softmax(1)
-    assert rows_told(heads, 1)[0] == 1 and rows_told(heads, -1)[0] == 0
-    assert rows_told(torch.randn(2, 5000), -1).isnan().all()
+    assert probabilities_in(heads, 1)[0] == 1 and probabilities_in(heads, -1)[0] == 0
+    assert probabilities_in(torch.randn(2, 5000), -1).isnan().all()
 
 
 class Gives(nn.Module):
