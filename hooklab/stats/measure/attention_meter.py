@@ -77,7 +77,7 @@ class AttentionMeter(FunctionGroup):
         due: bool = True, # Whether a model without attention is worth a warning
     ):
         self.sample, self.measures, self.found, self.due = sample, True, {}, due
-        self.parts, self.told = parts_for(model), {}  # of several processes: which heads this one has, by call
+        self.parts, self.head_parts = parts_for(model), {}  # of several processes: which heads this one has, by call
         super().__init__("AttentionStats", model, [F.scaled_dot_product_attention, F.softmax], names)
 
     def switch(self):
@@ -103,8 +103,8 @@ class AttentionMeter(FunctionGroup):
         return numbers_of_call(*args, **kwargs, sample=self.sample)
 
     def note_part(self, name: str, args: tuple):
-        if name in self.told or not args: return  # once
-        self.told[name] = self.parts.part(args[0], self.now.running[-1].module)
+        if name in self.head_parts or not args: return  # once
+        self.head_parts[name] = self.parts.part(args[0], self.now.running[-1].module)
         microbatch = running_microbatch()
         if microbatch is not None: self.stage = (microbatch.stage,)
 
