@@ -60,12 +60,20 @@ def numbers_of_logits(logits: Tensor, heads: int) -> Tensor: # As `numbers_of_ca
     unknown = torch.full_like(largest, math.nan)
     return torch.stack([by_head[0], by_head[1], largest, by_head[2], unknown, unknown])
 
-# %% ../../../nbs/lib/stats/measure/attention-meter.ipynb #3e77a82c
+# %% ../../../nbs/lib/stats/measure/attention-meter.ipynb #3e77a82b
 def can_be_metered(model: nn.Module) -> bool:
     "Can the calls of functions in this model be seen? Hooks that see nothing would only cost."
     return not compiled_parts(model) and not any(isinstance(m, torch.jit.ScriptModule) for m in model.modules())
 
 
+def _joined(numbers: list[Tensor]) -> Tensor:
+    if len(numbers) == 1: return numbers[0]
+    together = torch.stack(numbers)
+    mean = together.mean(0)
+    mean[list(HEAD_ROWS).index("largest_logit")] = together[:, list(HEAD_ROWS).index("largest_logit")].amax(0)
+    return mean
+
+# %% ../../../nbs/lib/stats/measure/attention-meter.ipynb #3e77a82c
 class AttentionMeter(FunctionGroup):
     "Measures the calls of attention while a model trains, in the steps that are due."
     stage = None  # of a pipeline
@@ -116,11 +124,3 @@ class AttentionMeter(FunctionGroup):
     def silent(self, in_context):
         if not self.due or "scaled_dot_product_attention" in self.reached: return []
         return [unseen for unseen in super().silent(in_context) if unseen.name != "softmax"]
-
-
-def _joined(numbers: list[Tensor]) -> Tensor:
-    if len(numbers) == 1: return numbers[0]
-    together = torch.stack(numbers)
-    mean = together.mean(0)
-    mean[list(HEAD_ROWS).index("largest_logit")] = together[:, list(HEAD_ROWS).index("largest_logit")].amax(0)
-    return mean

@@ -104,7 +104,7 @@ def thinly_measured(x: Tensor, with_counts: bool, with_hist: bool) -> Tensor: # 
     found = measured(sample[None], with_counts, with_hist)
     return torch.where(numbers(len(found))[:, None] == 1, x.mean(dtype=torch.float32), found*(n/sample.numel()))
 
-
+# %% ../../../nbs/lib/stats/measure/stacks.ipynb #e6334bd1
 class Sums:
     "The sums of large tensors, of which a stack has samples."
     def __init__(self, stack: Stack):
