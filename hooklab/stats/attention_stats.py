@@ -43,7 +43,7 @@ class AttentionStats(UntilRemoved, OneOfSeveral, AttentionHistory):
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
         if self.session is not None: self.remove()
         self.session = AttentionMeter(model, self.picked, self.sample)
-        self.parts, self.process, self.combined = self.session.told, place_of(model), False
+        self.parts, self.process, self.combined = self.session.head_parts, place_of(model), False
         self._switch()
         self.session.put_on()
         return self

@@ -439,7 +439,7 @@ def test_a_step_that_does_not_end():
     xs = batches(500, 2)
     with hl.ActivationStats(with_hist=True).on(model) as s:
         for x in xs: model(x)
-        assert len(s.session.meters["activations"].tables) == meter_groups.MOST_CALLS
+        assert len(s.session.meters["activations"].step.tables) == meter_groups.MOST_CALLS
         s.step()
         model(xs[0])
         s.step()
@@ -1063,7 +1063,8 @@ def test_no_pass_on_a_gpu_waits_for_it(fake, options):
             if s.history.wants_next:  # without a GPU there is no backward pass, so gradients are set by hand
                 for h, shape in zip(s.session.meters["gradients"].hooks, ((4, 8, 14, 14), (4, 8, 14, 14), (4, 10))): h.measure(torch.randn(shape))
             s.step()
-        assert s.session.meters["activations"].stacks and s.session.meters["activations"].device.type == "cuda"
+        meters = s.session.meters["activations"]
+        assert meters.step.stacks.stacks and meters.device.type == "cuda"
     assert len(s.steps) == (2 if options.get("every") else 4)
     assert s.history.kept.chunks[0].device.type == s.gradients.kept.chunks[0].device.type == "cuda"
 

@@ -60,12 +60,20 @@ def numbers_of_logits(logits: Tensor, heads: int) -> Tensor: # As `numbers_of_ca
     unknown = torch.full_like(largest, math.nan)
     return torch.stack([by_head[0], by_head[1], largest, by_head[2], unknown, unknown])
 
-# %% ../../../nbs/lib/stats/measure/attention-meter.ipynb #3e77a82c
+# %% ../../../nbs/lib/stats/measure/attention-meter.ipynb #3e77a82b
 def can_be_metered(model: nn.Module) -> bool:
     "Can the calls of functions in this model be seen? Hooks that see nothing would only cost."
     return not compiled_parts(model) and not any(isinstance(m, torch.jit.ScriptModule) for m in model.modules())
 
 
+def _joined(numbers: list[Tensor]) -> Tensor:
+    if len(numbers) == 1: return numbers[0]
+    together = torch.stack(numbers)
+    mean = together.mean(0)
+    mean[list(HEAD_ROWS).index("largest_logit")] = together[:, list(HEAD_ROWS).index("largest_logit")].amax(0)
+    return mean
+
+# %% ../../../nbs/lib/stats/measure/attention-meter.ipynb #3e77a82c
 class AttentionMeter(FunctionGroup):
     "Measures the calls of attention while a model trains, in the steps that are due."
     stage = None  # of a pipeline
@@ -77,7 +85,7 @@ class AttentionMeter(FunctionGroup):
         due: bool = True, # Whether a model without attention is worth a warning
     ):
         self.sample, self.measures, self.found, self.due = sample, True, {}, due
-        self.parts, self.told = parts_for(model), {}  # of several processes: which heads this one has, by call
+        self.parts, self.head_parts = parts_for(model), {}  # of several processes: which heads this one has, by call
         super().__init__("AttentionStats", model, [F.scaled_dot_product_attention, F.softmax], names)
 
     def switch(self):
@@ -103,8 +111,8 @@ class AttentionMeter(FunctionGroup):
         return numbers_of_call(*args, **kwargs, sample=self.sample)
 
     def note_part(self, name: str, args: tuple):
-        if name in self.told or not args: return  # once
-        self.told[name] = self.parts.part(args[0], self.now.running[-1].module)
+        if name in self.head_parts or not args: return  # once
+        self.head_parts[name] = self.parts.part(args[0], self.now.running[-1].module)
         microbatch = running_microbatch()
         if microbatch is not None: self.stage = (microbatch.stage,)
 
@@ -116,11 +124,3 @@ class AttentionMeter(FunctionGroup):
     def silent(self, in_context):
         if not self.due or "scaled_dot_product_attention" in self.reached: return []
         return [unseen for unseen in super().silent(in_context) if unseen.name != "softmax"]
-
-
-def _joined(numbers: list[Tensor]) -> Tensor:
-    if len(numbers) == 1: return numbers[0]
-    together = torch.stack(numbers)
-    mean = together.mean(0)
-    mean[list(HEAD_ROWS).index("largest_logit")] = together[:, list(HEAD_ROWS).index("largest_logit")].amax(0)
-    return mean

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #b9cc400b
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import get_ident
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import GradientHook, listen
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
-from hooklab.stats.measure.loss_kind import look_at_output, read_look
+from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, read_look
 from hooklab.stats.measure.run_facts import MemberFacts, facts_of_arguments, facts_of_layers
 from hooklab.stats.measure.step_watch import StepWatch
 from hooklab.stats.records.run_log import RunLog, as_number
@@ -41,7 +42,9 @@ class RootWatch(GradientHook):
         watch, number = self.group.watch, (self.name, self.n_ran + 1)
         counts = self.group.outermost(-1) and output is not None and not rerun and watch is not None
         if counts and watch.wants_gradient: super().left(output, rerun)
-        elif entered := self.entrances.get(get_ident()): entered.pop()
+        else:
+            entered = self.entrances.get(get_ident())
+            if entered: entered.pop()
         if counts and self._trains: watch.pass_ends(number, output)
 
     def gradients(self, call, *given):
@@ -125,15 +128,55 @@ def outputs_to_look_at(output: Any) -> dict[str, Tensor]:
     found = {}
     for where, x in named_tensors(output):
         odd = x.layout != torch.strided or x.is_nested or is_wrapper(x) or stands_for_many(x) or x.is_meta
-        if x.requires_grad and x.is_floating_point() and x.dim() and x.numel() and not odd: found[where] = x.detach()
+        if odd or not x.requires_grad or not x.is_floating_point(): continue
+        if x.dim() and x.numel(): found[where] = x.detach()
     return found
 
+# %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #fd8eeea8
+SEVERAL = {"updates": torch.add, "rate": torch.fmax, "kept": torch.fmax, "no_gradients": torch.fmin}
 
-class PassWatch:
-    "Notes the passes of a model, and in some steps what goes in and what comes out."
-    def __init__(self, max_rows):
-        self.log, self.looks = RunLog(max_rows), Looks()
-        self.n, self.looking, self.row, self.loss_given = 0, True, {}, False
+
+def of_several(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
+    "What one more optimizer has seen in this step, joined with what is in the row as `SEVERAL` says."
+    found = {}
+    for name, x in seen.items():
+        before = row.get(name)
+        if before is not None and name in SEVERAL:
+            if not isinstance(before, Tensor): before = torch.tensor(float(before))
+            if not isinstance(x, Tensor): x = torch.tensor(float(x))
+            x = SEVERAL[name](before.to(x.device), x)
+        found[name] = x
+    return found
+
+# %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #c01a3c6b
+class LoopWatch:
+    "Watches a training loop from the outside, and looks at what goes into the model and comes out in some steps."
+    def __init__(
+        self,
+        model: nn.Module, # As the loop calls it
+        optimizers: list, # Empty if they are unknown
+        scaled: bool = False, # Is there a `GradScaler`?
+        max_rows: int = 4096, # How many steps to keep
+    ):
+        self.root, self.members = unwrap(model), MemberFacts(model, optimizers)
+        self.log, self.looks, self.loss_given = RunLog(max_rows), Looks(), False
+        self.row, self.n, self.looking = {}, 0, True  # of the step that goes on: its row, its number, is it looked at?
+        self.first_step = 0  # the number of the first step: not 0 in a run that is resumed
+        self.steps = [StepWatch(optimizer, scaled, parts_for(model)) for optimizer in self.members.optimizers]
+        self.called, self.listening = called_by_loops(model), None
+
+    def put_on(self) -> Self:
+        "Begin to watch: last, once whoever made this holds it."
+        try:
+            for watch in self.steps: watch.put_on()
+            if self.called:
+                self.listening = WatchGroup(self)
+                listen(RootWatch, self.called, self.listening)
+            self.called = {}
+        except BaseException:
+            self.remove()
+            raise
+        return self
 
     def pass_begins(self, trains, given, module):
         mode = "trained" if trains else "evaluated"
@@ -150,65 +193,19 @@ class PassWatch:
 
     def pass_ends(self, number, output):
         if not torch.is_grad_enabled(): return
+        waits = self.wants_gradient
+        if self.loss_given and not waits: return
         try:
-            if self.wants_gradient:
-                self.looks.waiting[number] = outputs_to_look_at(output)
+            found = outputs_to_look_at(output)
+            if waits:
+                self.looks.waiting[number] = found
                 self.looks.n_passes += 1
-            elif self.loss_given: return
-            if not self.loss_given and (found := outputs_to_look_at(output)):
-                self.row["output"] = next(iter(found.values())).sum()
+            if found and not self.loss_given: self.row["output"] = next(iter(found.values())).sum()
         except Exception: pass  # whatever comes out, the model runs on
 
     def gradient_arrives(self, number, gradients):
         if number not in self.looks.waiting: return  # its step has ended
         with suppress(Exception): self.looks.add_output(self.n, number, gradients)
-
-# %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #fd8eeea8
-SEVERAL = {"updates": torch.add, "rate": torch.fmax, "kept": torch.fmax, "no_gradients": torch.fmin}
-
-
-def of_several(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
-    "What one more optimizer has seen in this step, together with what is in the row: how to join each stands above."
-    found = {}
-    for name, x in seen.items():
-        before = row.get(name)
-        if before is not None and name in SEVERAL:
-            before, x = (value if isinstance(value, Tensor) else torch.tensor(float(value)) for value in (before, x))
-            x = SEVERAL[name](before.to(x.device), x)
-        found[name] = x
-    return found
-
-# %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #c01a3c6b
-class LoopWatch(PassWatch):
-    "Watches a training loop from the outside."
-    def __init__(
-        self,
-        model: nn.Module, # As the loop calls it
-        optimizers: list, # Empty if they are unknown
-        scaled: bool = False, # Is there a `GradScaler`?
-        max_rows: int = 4096, # How many steps to keep
-    ):
-        super().__init__(max_rows)
-        self.root, self.members = unwrap(model), MemberFacts(model, optimizers)
-        self.parts = parts_for(model)
-        self.scaled, self.first_step = scaled, 0  # the number of the first step: not 0 in a run that is resumed
-        self.steps, self.listening = [], None
-        self.called = called_by_loops(model)
-
-    def put_on(self) -> Self:
-        "Begin to watch: last, once whoever made this holds it."
-        try:
-            for optimizer in self.members.optimizers:
-                self.steps.append(StepWatch(optimizer, self.scaled, self.parts))
-                self.steps[-1].put_on()
-            if self.called:
-                self.listening = WatchGroup(self)
-                listen(RootWatch, self.called, self.listening)
-            self.called = {}
-        except BaseException:
-            self.remove()
-            raise
-        return self
 
     def go_on(self, log: RunLog):
         "Add the rows of the next steps to these, which are of the same run."
@@ -233,17 +230,10 @@ class LoopWatch(PassWatch):
 
     def note_facts(self) -> Callable[[], dict[str, Any]]:
         "Take down what is known of the run. What is returned gives it as plain numbers and words, in any thread."
-        known, first = {"layers": facts_of_layers(self.root), **self.members.facts()}, self.first_step
-        inputs, outputs = list(self.looks.inputs), list(self.looks.outputs)
+        known = {"layers": facts_of_layers(self.root), **self.members.facts()}
         for name, moves in known.pop("running_means").items():
             if name in known["layers"]: known["layers"][name]["running_mean_moves"] = moves
-
-        def numbered(row): return {**row, "step": row["step"] + first}
-
-        def read():  # numbers may still be on a GPU
-            return {**plain_facts(known), "outputs": [numbered(read_look(look)) for look in outputs],
-                    "inputs": [numbered({where: plain_facts(x) for where, x in row.items()}) for row in inputs]}
-        return read
+        return partial(read_facts, known, list(self.looks.inputs), list(self.looks.outputs), self.first_step)
 
     def remove(self):
         for watch in self.steps: watch.remove()
@@ -254,3 +244,17 @@ def plain_facts(x: Any) -> Any:
     "Facts with numbers in the place of tensors."
     if isinstance(x, dict): return {name: plain_facts(part) for name, part in x.items()}
     return x.item() if isinstance(x, Tensor) and not x.is_meta else x
+
+
+def read_facts(
+    known: dict[str, Any], # Facts of layers, parameters and optimizers, of which some may still be on a GPU
+    inputs: list[dict[str, Any]], # What went in, by step
+    outputs: list[OutputLook], # What came out, by step
+    first: int, # The number of the step that these count from
+) -> dict[str, Any]:
+    "What is known of a run, as plain numbers and words."
+    found = {**plain_facts(known), "outputs": [], "inputs": []}
+    for look in outputs: found["outputs"].append(read_look(look))
+    for row in inputs: found["inputs"].append(plain_facts(row))
+    for row in found["outputs"] + found["inputs"]: row["step"] += first
+    return found

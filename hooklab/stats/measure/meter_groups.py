@@ -17,13 +17,13 @@ from ...hooks.copies import HookWarning, functorch, stands_for_many, unwrapped
 from ...hooks.distributed import Parts, is_dtensor, local_part
 from ...hooks.layer_hook import GradientHook, listen
 from ...hooks.names import printable
+from ...hooks.select import unwrap
 from ...hooks.tree import tensors, unreadable
 from .samples import TRACED, Samples, layouts
-from .stacks import (
-    SMALL, SMALL_ELSEWHERE, THIN_FROM, LargeRows, Place, Stack, ThinStack, is_dense, stride_for, thinly_measured)
-from .turns import SwitchedGroup
+from .stacks import SMALL, THIN_FROM, LargeRows, Place, Stacks, stride_for, thinly_measured
+from .turns import SwitchedGroup, Wanted
 from ..records.moments import (
-    BASICS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, row_names, stacked)
+    BASICS, SAMPLE_ROWS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, stacked)
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #32c2b420
 MOST_CALLS = 64  # of a layer in a step, before they are merged
@@ -47,24 +47,26 @@ class Meter(GradientHook):
     def __init__(self, name, module, group):
         super().__init__(name, module, group)
         self.index, self.places = group.n_meters, []
-        self.own = torch.zeros(group.n_measured, 1, device=group.device)
-        self.part, self.part_of = group.nothing_traced(), None  # in compiled code: of the last output, and its shape
+        self.own = torch.zeros(group.measuring.n, 1, device=group.device)  # the numbers that compiled code adds to
+        self.part = torch.zeros(TRACED if group.samples else 0, device=group.device)  # and some of its last output,
+        self.part_of = None  # which has this shape
         group.n_meters += 1
 
     def local(self, x: Tensor) -> Tensor:
         "The part of `x` on this process."
         self.note_part(x)
-        told = self.group.told[self.name]
-        if told.is_summand or (is_dtensor(x) and any(p.is_partial() for p in x.placements)):
+        part = self.group.output_parts[self.name]
+        if part.is_summand or (is_dtensor(x) and any(p.is_partial() for p in x.placements)):
             raise TypeError("each process has a summand of it, whose numbers are not those of the sum; where the "
                             "model is divided before the recording begins, the sum is measured")
         return local_part(x)
 
     def note_part(self, output: Any):
         "Once, note what this process has of the output."
-        told = self.group.told
-        if self.name in told or (x := main_tensor(output)) is None: return
-        told[self.name] = self.group.parts.part(x, self.module)
+        known = self.group.output_parts
+        if self.name in known: return
+        x = main_tensor(output)
+        if x is not None: known[self.name] = self.group.parts.part(x, self.module)
 
     def _leave_out(self, value, call, error):
         "The model goes on, whatever a layer returns. What cannot be measured is no call, and is reported once."
@@ -111,10 +113,11 @@ class Meter(GradientHook):
             same = x.shape == place.shape and x.dtype == place.dtype
             if same and place.row is not None:
                 place.row.copy_(x.detach())
-                factor = g.factor
+                factor = None if g.scale is None else g.factor
                 if factor is not None: place.row.mul_(factor)
                 place.full = True
-            elif same and place.is_large and x.is_contiguous(): g.large.measure(place, x.detach().view(-1), g.factor)
+            elif same and place.is_large and x.is_contiguous():
+                g.step.large.measure(place, x.detach().view(-1), g.factor)
             elif same and place.thin is not None and x.stride() == place.strides: g.measure_thinly(place, x.detach())
             else: g.measure_now(place, x)
         except Exception as e: self._leave_out(value, call, e)
@@ -125,6 +128,87 @@ class Meter(GradientHook):
         removed = ", removed" if self.removed else ""
         return printable(f"Meter {self.name}: {self.layer_type}, {self.group.kind}{removed}")
 
+# %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #b5e1c0a1
+class Measuring:
+    "How one tensor is measured; groups of meters share it."
+    def __init__(
+        self,
+        wanted: Wanted, # What is measured
+        parts: Parts | None = None, # In a run of several processes, what this one has of an output
+    ):
+        self.wanted, self.parts, self.scratch = wanted, parts, Scratch()
+        self.counts, self.with_hist = wanted.counts, wanted.with_hist
+        self.hist_sample, self.is_thin = wanted.hist_sample, wanted.is_thin
+        self.n = len(wanted.rows)  # how many numbers
+        self.in_one_row = self.n == len(BASICS) and not wanted.hist_sample  # can `LargeRows` measure all of them?
+
+    def into(self, place: Place, row: Tensor, shape: torch.Size):
+        "Write the numbers of a row into its column; those of a sample that has a stack come at the end of the step."
+        size, basics = self.hist_sample, len(BASICS)
+        if not size or len(row) <= size:
+            place.column.copy_(self.column(row))
+            return
+        place.column[:basics].copy_(self.column(row, basics))
+        sample = row[::stride_for(len(row), size)]
+        place.full = place.sample is not None and place.shape == shape
+        if place.full: place.sample.copy_(sample)
+        else: place.column[basics:].copy_(self.column(sample)[basics:])
+
+    def column(self, row: Tensor, n: int | None = None) -> Tensor:
+        "The numbers of a row as one column: all of them, or the first `n`, which are `BASICS`."
+        x = row[None].contiguous()
+        if not x.is_cpu or not len(row): return measured(x) if n else measured(x, self.counts, self.with_hist)
+        out, work = torch.empty(n or self.n, 1), self.scratch.like(x)
+        measure(x, out, work, RowSizes([len(row)], work))
+        return out
+
+    def in_compiled_code(self, x: Tensor) -> Tensor: # One column
+        "The same for a tensor of any shape, in calls that the compiler joins with what is around them."
+        if self.is_thin and x.numel() > THIN_FROM: return thinly_measured(x, self.counts, self.with_hist)
+        x = torch.atleast_1d(x.float())[None]  # in its own shape: flattening may mean copying
+        if not self.hist_sample or x.numel() <= self.hist_sample: return measured(x, self.counts, self.with_hist)
+        sample = x.reshape(1, -1)[:, ::stride_for(x.numel(), self.hist_sample)]
+        return torch.cat([measured(x), measured(sample, self.counts, self.with_hist)[len(BASICS):]])
+
+
+class GradientScale:
+    "What gradients are multiplied with: copies and sums of them, so that a large gradient is not copied for it."
+    def __init__(
+        self,
+        scaler: torch.amp.GradScaler | None = None, # Its scale is divided out
+        share: float = 1., # Where data parallel training divides the sum of all gradients, it is divided by this
+    ):
+        self.scaler, self.share, self.now = scaler, share, share  # `now`: in a pipeline, less for each microbatch
+
+    def factor(self) -> float | Tensor | None:
+        scaler = self.scaler
+        if scaler is not None and scaler._scale is not None: return self.now/scaler._scale
+        return None if self.now == 1 else self.now
+
+# %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #b5e1c0a3
+class StepTables:
+    "The numbers of the current step: a table for the first call of each layer, one for the second, and so on."
+    def __init__(self, measuring: Measuring):
+        self.n_rows, self.tables, self.carried = measuring.n, [], None
+        self.large, self.stacks = LargeRows(measuring.scratch), Stacks(measuring.wanted)
+
+    def column(self, call: int, index: int, n_columns: int, device: torch.device) -> Tensor:
+        "Where the numbers of one call of layer number `index` go."
+        if call == len(self.tables): self.tables.append(torch.zeros(self.n_rows, n_columns, device=device))
+        return self.tables[call][:, index:index + 1]
+
+    def take(self, n_calls: int, traced: Tensor | None) -> Tensor | None: # A column for each layer
+        "All numbers of this step, those of compiled code too; None if no layer has run. Then everything is zero."
+        self.large.write(self.tables)
+        self.stacks.measure(self.tables)
+        used = self.tables[:n_calls]
+        found = [*used, *(table for table in (traced, self.carried) if table is not None)]
+        self.carried = None
+        if not found: return None
+        taken = merged(torch.stack(found)) if len(found) > 1 else found[0].clone()
+        for table in used: table.zero_()
+        return taken
+
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #8304733e
 class MeterGroup(SwitchedGroup):
     "The meters of one kind on a model, and the numbers of the current step."
@@ -133,33 +217,23 @@ class MeterGroup(SwitchedGroup):
     def __init__(
         self,
         layers: dict[str, nn.Module], # What to measure, by name
-        model: nn.Module, # Its mode says whether it is being trained
+        model: nn.Module, # As the loop calls it: its mode says whether it is being trained
+        measuring: Measuring | None = None, # How; by default nothing but `BASICS`
         kind: str = "forward", # or `backward_pre`, for the gradients of outputs
-        with_counts: bool = False, # As in `measured`
-        with_hist: bool = False, # As in `measured`
-        hist_sample: int | None = None, # Count only a sample of this many numbers
-        scaler: torch.amp.GradScaler | None = None, # Its scale is divided out of gradients
-        scratch: Scratch | None = None, # Memory to work in, which groups may share
-        sampled: bool = False, # Compute `SAMPLE_ROWS` too
-        is_thin: bool = False, # Of large tensors, compute all but the mean of a sample
-        parts: Parts | None = None, # In a run of several processes, tells what this one has of an output
-        share: float = 1., # Gradients are multiplied with it
+        scale: GradientScale | None = None, # What gradients are multiplied with
     ):
-        super().__init__(kind, root=model)
-        self.port, self.scales = kind, kind != "forward"
-        self.parts, self.told = parts, {}  # by layer, what this process has of its output
-        self.share = self.share_now = share  # in a pipeline, of each microbatch less
-        self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
-        self.rows, self.scratch = row_names(with_counts, with_hist, sampled), scratch or Scratch()
-        self.is_thin, self.shares = is_thin and not hist_sample, 1
-        self.n_measured = len(row_names(with_counts, with_hist))
-        self.tables = []  # for each first, second … call of the layers in a step
-        self.stacks, self.large = [], LargeRows(self.scratch)
-        self.n_meters, self.traced, self.new_places, self.carried = 0, False, False, None
+        root = unwrap(model)
+        super().__init__(kind, root=root)
+        self.port, self.scale, self.layers = kind, scale, layers
+        self.measuring = measuring or Measuring(Wanted())
+        self.parts, self.output_parts = self.measuring.parts, {}  # by layer, what this process has of its output
+        self.step = StepTables(self.measuring)
+        self.n_meters, self.traced, self.new_places = 0, False, False
         # A guess, until the first output shows where the model computes: parameters may be kept elsewhere.
-        self.device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
-        self.samples = Samples(layouts(layers, model), self.device) if sampled else None
-        self.layers = layers
+        self.device = next((t.device for t in [*root.parameters(), *root.buffers()]), torch.device("cpu"))
+        sampled = self.measuring.wanted.samples and kind == "forward"
+        self.samples = Samples(layouts(layers, root), self.device) if sampled else None
+        self.rows = [*self.measuring.wanted.rows, *(SAMPLE_ROWS if sampled else ())]
 
     def put_on(self) -> Self:
         "Attach the meters: last, once whoever made the group holds it."
@@ -168,10 +242,10 @@ class MeterGroup(SwitchedGroup):
         return self
 
     @property
-    def factor(self) -> float | Tensor | None:
-        "What gradients are multiplied with: copies and sums of them, so that a large gradient is not copied for it."
-        if self.scaler is None or self.scaler._scale is None: return None if self.share_now == 1 else self.share_now
-        return self.share_now/self.scaler._scale
+    def factor(self) -> float | Tensor | None: return None if self.scale is None else self.scale.factor()
+
+    @property
+    def places(self) -> list[Place]: return [place for h in self.hooks for place in h.places]
 
     def begin_pass(self):
         self.running = self.began = True
@@ -179,21 +253,20 @@ class MeterGroup(SwitchedGroup):
 
     def root_begins(self):
         super().root_begins()
-        if self.microbatch is None or self.trial: return
-        self.stage, divided = self.microbatch.stage, self.microbatch.of if self.microbatch.divides else 1
-        self.share_now = self.share/divided if self.scales else self.share
+        microbatch = self.microbatch
+        if microbatch is None or self.trial: return
+        self.stage = microbatch.stage
+        if self.scale is not None: self.scale.now = self.scale.share/(microbatch.of if microbatch.divides else 1)
 
     @property
     def pending(self) -> bool:
         "Has anything been measured in the step that has not ended yet?"
-        return self.traced or self.carried is not None or any(h.n_calls for h in self.hooks)
+        return self.traced or self.step.carried is not None or any(h.n_calls for h in self.hooks)
 
     @property
     def nothing(self) -> Tensor:
         "The table of a step in which no layer ran."
         return torch.zeros(len(self.rows), len(self.hooks), device=self.device)
-
-    def nothing_traced(self) -> Tensor: return torch.zeros(TRACED if self.samples else 0, device=self.device)
 
     def place(
         self,
@@ -203,9 +276,9 @@ class MeterGroup(SwitchedGroup):
         "Where the numbers of another call of this layer go."
         call = len(meter.places)
         with torch.inference_mode(False):
-            if not self.tables and not self.traced and device != self.device: self._move(device)
-            if call == len(self.tables): self.tables.append(self.nothing[:self.n_measured].clone())
-        meter.places.append(Place(self.tables[call][:, meter.index:meter.index + 1], meter.index, call))
+            if not self.step.tables and not self.traced and device != self.device: self._move(device)
+            column = self.step.column(call, meter.index, len(self.hooks), self.device)
+        meter.places.append(Place(column, meter.index, call))
         self.new_places = True
         return meter.places[-1]
 
@@ -217,11 +290,12 @@ class MeterGroup(SwitchedGroup):
     def measure_now(self, place: Place, x: Tensor):
         "Measure `x`, which is large, or new here."
         row, factor = in_a_row(x), self.factor
-        is_large = row.is_cpu and len(row) > SMALL["cpu"] and not self.hist_sample and self.n_measured == len(BASICS)
-        if is_large: self.large.measure(place, row, factor)
-        else: self._measure_row(place, row if factor is None else row*factor, x.shape)
+        is_large = row.is_cpu and len(row) > SMALL["cpu"] and self.measuring.in_one_row
+        if is_large: self.step.large.measure(place, row, factor)
+        else: self.measuring.into(place, row if factor is None else row*factor, x.shape)
         plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized)
-        if place.shape is None and plain: place.expect(x, is_large and not self.is_thin and self.samples is None)
+        if place.shape is None and plain:
+            place.expect(x, is_large and not self.measuring.wanted.is_thin and self.samples is None)
         if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
 
     def measure_thinly(self, place: Place, x: Tensor):
@@ -229,22 +303,6 @@ class MeterGroup(SwitchedGroup):
         place.thin.copy(x, self.factor)
         place.full = True
         if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
-
-    def _measure_row(self, place, row, shape):
-        if not self.hist_sample or len(row) <= self.hist_sample:
-            return place.column.copy_(self._measured(row, self.with_counts, self.with_hist))
-        place.column[:len(BASICS)].copy_(self._measured(row, False, False))
-        sample = row[::stride_for(len(row), self.hist_sample)]
-        place.full = place.sample is not None and place.shape == shape
-        if place.full: place.sample.copy_(sample)
-        else: place.column[len(BASICS):].copy_(self._measured(sample, self.with_counts, self.with_hist)[len(BASICS):])
-
-    def _measured(self, row, with_counts, with_hist):
-        x = row[None].contiguous()
-        if not x.is_cpu or not len(row): return measured(x, with_counts, with_hist)
-        out, work = torch.empty(len(row_names(with_counts, with_hist)), 1), self.scratch.like(x)
-        measure(x, out, work, RowSizes([len(row)], work))
-        return out
 
     def trace(self, meter: Meter, value):
         "Measure `value`, in compiled code."
@@ -255,65 +313,36 @@ class MeterGroup(SwitchedGroup):
         if self.parts is not None and is_dtensor(x): x = x.to_local()
         if x.is_complex(): x = x.abs()
         if self.samples is not None and x.dim() and x.numel(): self.samples.trace(meter, x)
-        if self.is_thin and x.numel() > THIN_FROM: column = thinly_measured(x, self.with_counts, self.with_hist)
-        else: column = self._traced(torch.atleast_1d(x.float())[None])  # in its own shape: flattening may mean copying
+        column = self.measuring.in_compiled_code(x)
         meter.own.copy_(merged(stacked([meter.own, column])))
-
-    def _traced(self, x):
-        if self.hist_sample and x.numel() > self.hist_sample:
-            sample = x.reshape(1, -1)[:, ::stride_for(x.numel(), self.hist_sample)]
-            return torch.cat([measured(x), measured(sample, self.with_counts, self.with_hist)[len(BASICS):]])
-        return measured(x, self.with_counts, self.with_hist)
-
-    def _stack(self):
-        "Make stacks for the small outputs, and the samples, of new places."
-        self.new_places = False
-        places = [place for h in self.hooks for place in h.places]
-        new = [p for p in places if p.row is None and p.sample is None and p.thin is None and p.shape is not None]
-        def key(p): return p.call, p.index % self.shares
-        with torch.inference_mode(False):
-            for wanted in sorted(set(map(key, new))): self._stack_call([p for p in new if key(p) == wanted])
 
     def switch(self, on: bool, turn: slice = slice(None)):
         super().switch(on, turn)
-        if not on or (turn.step or 1) == self.shares: return
-        self.shares = turn.step or 1
-        for place in (place for h in self.hooks for place in h.places): place.row = place.sample = place.thin = None
-        self.stacks = []
-        self._stack()  # those that have their turn together are measured together
-
-    def _stack_call(self, new):
-        limit = THIN_FROM if self.is_thin else SMALL.get(self.device.type, SMALL_ELSEWHERE)
-        real = [p for p in new if not p.dtype.is_complex]
-        rows = [p for p in real if 0 < p.shape.numel() <= limit]
-        counted = {"with_counts": self.with_counts, "with_hist": self.with_hist}
-        if rows:
-            sizes = [p.shape.numel() for p in rows]
-            stack = Stack(rows, sizes, 0, device=self.device, **({} if self.hist_sample else counted))
-            self.stacks.append(stack)
-            for place, t in zip(rows, stack.batch.tensors): place.row = t.view(place.shape)
-        if self.is_thin:
-            large = [p for p in real if p.shape.numel() > limit and is_dense(p.shape, p.strides)]
-            if large: self.stacks.append(ThinStack(large, device=self.device, **counted))
-        if not self.hist_sample: return
-        sampled = rows + [p for p in new if p not in rows and p.shape.numel() > self.hist_sample]
-        if sampled: self._stack_samples(sampled, counted)
-
-    def _stack_samples(self, sampled, counted):
-        strides = [stride_for(p.shape.numel(), self.hist_sample) for p in sampled]
-        sizes = [len(range(0, p.shape.numel(), stride)) for p, stride in zip(sampled, strides)]
-        stack = Stack(sampled, sizes, len(BASICS), device=self.device, **counted)
-        self.stacks.append(stack)
-        for place, t, stride in zip(sampled, stack.batch.tensors, strides):
-            if place.row is None: place.sample = t
-            else: stack.copies.append((t, place.row.view(-1)[::stride]))
+        shares = turn.step or 1
+        if on and shares != self.step.stacks.shares: self.step.stacks.divide(shares, self.places, self.device)
 
     def take(self) -> Tensor | None: # A column for each layer; None if no layer has run
         "End the step, return its numbers, and begin a new one."
-        if self.samples is not None: self._gather()
         taken = self._merged()
         if taken is None or self.samples is None: return taken
         return torch.cat([taken, self.samples.take(self.turn)])
+
+    def carry(self):
+        "Merge what was measured so far in this step. Each call of a layer takes memory, and the step may be long."
+        self.step.carried = self._merged()
+
+    def _merged(self):
+        if self.samples is not None: self._gather()
+        traced = torch.cat([h.own for h in self.hooks], 1) if self.traced else None
+        taken = self.step.take(max(h.n_calls for h in self.hooks), traced)
+        if self.traced: self._forget_traced()
+        for h in self.hooks:
+            for place in h.places[:h.n_calls]: place.full = False
+            h.n_calls = 0
+        if self.new_places:
+            self.new_places = False
+            self.step.stacks.make(self.places, self.device)
+        return taken
 
     def _gather(self):
         "Take samples of what was copied as a whole."
@@ -321,27 +350,8 @@ class MeterGroup(SwitchedGroup):
         self.samples.gather([(place.index, place.row) for place in firsts if place.full and place.row is not None])
         if self.traced: self.samples.gather_traced(self.hooks)
 
-    def _merged(self):
-        used = max(h.n_calls for h in self.hooks)
-        self.large.write(self.tables)
-        for stack in self.stacks: stack.measure(self.tables[stack.call])
-        tables = self.tables[:used]
-        if self.traced: tables.append(torch.cat([h.own for h in self.hooks], 1))
-        if self.carried is not None: tables.append(self.carried)
-        self.carried = None
-        taken = merged(torch.stack(tables)) if len(tables) > 1 else tables[0].clone() if tables else None
-        for t in self.tables[:used]: t.zero_()
-        if self.traced: torch._foreach_zero_([h.own for h in self.hooks])
-        if self.traced and self.parts is not None and self.parts.same.along:  # compiled code shows no graph
-            for h in self.hooks: self.told.setdefault(h.name, self.parts.by_weights(h.module))
+    def _forget_traced(self):
+        torch._foreach_zero_([h.own for h in self.hooks])
+        if self.parts is not None and self.parts.same.along:  # compiled code shows no graph
+            for h in self.hooks: self.output_parts.setdefault(h.name, self.parts.by_weights(h.module))
         self.traced = False
-        for h in self.hooks:
-            for place in h.places[:h.n_calls]: place.full = False
-            h.n_calls = 0
-        if self.new_places: self._stack()
-        return taken
-
-    def carry(self):
-        "Merge what was measured so far in this step. Each call of a layer takes memory, and the step may be long."
-        if self.samples is not None: self._gather()
-        self.carried = self._merged()

@@ -77,11 +77,13 @@ class MemberFacts:
     def look(self):
         "Note which parameters have a gradient now, and which the optimizer has."
         if self.lengths is None: self.lengths = lengths_of(self.model)
-        self.got.update(name for name, p in self.named.items() if p.grad is not None)
-        self.frozen &= {name for name, p in self.named.items() if not p.requires_grad}
-        ids = {id(p): name for name, p in self.named.items()}
+        names = {}
+        for name, p in self.named.items():
+            names[id(p)] = name
+            if p.grad is not None: self.got.add(name)
+            if p.requires_grad: self.frozen.discard(name)
         for _, _, p in self.members():
-            if id(p) in ids: self.ever.add(ids[id(p)])
+            if id(p) in names: self.ever.add(names[id(p)])
             elif p.grad is not None: self.foreign_got.add(id(p))
 
     def members(self):
@@ -92,29 +94,38 @@ class MemberFacts:
     def facts(self) -> dict[str, Any]:
         "What is known now, as plain values and tensors of one."
         self.look()
-        now = lengths_of(self.model)
-        moved = {name: now[name] != length for name, length in self.lengths.items() if name in now}  # maybe on a GPU
-        params = {name: {"n": p.numel(), "shape": list(p.shape), "trainable": name not in self.frozen,
-                         "has": name in self.ever if self.known else None, "got": name in self.got,
-                         "written": version(p) != self.versions[name], "moved": moved.get(name)}
-                  for name, p in self.named.items()}
-        means = {name.rpartition(".")[0]: move for name, move in moved.items() if name not in params}
-        return {"parameters": params, "running_means": means,
-                "optimizers": [self._of(i) for i in range(len(self.optimizers))]}
+        now, moved, params, means = lengths_of(self.model), {}, {}, {}
+        for name, length in self.lengths.items():
+            if name not in now: continue
+            moved[name] = now[name] != length  # may be on a GPU
+            if name not in self.named: means[name.rpartition(".")[0]] = moved[name]
+        for name, p in self.named.items():
+            params[name] = {
+                "n": p.numel(),
+                "shape": list(p.shape),
+                "trainable": name not in self.frozen,
+                "has": name in self.ever if self.known else None,
+                "got": name in self.got,
+                "written": version(p) != self.versions[name],
+                "moved": moved.get(name),
+            }
+        optimizers = [self._of(i) for i in range(len(self.optimizers))]
+        return {"parameters": params, "running_means": means, "optimizers": optimizers}
 
     def _of(self, i) -> dict[str, Any]:
-        mine = {id(p) for p in self.named.values()}
-        members = [(group, p) for j, group, p in self.members() if j == i]
-        foreign = [p for _, p in members if id(p) not in mine]
         names = {id(p): name for name, p in self.named.items()}
+        members, foreign, decay = [], [], {}
+        for j, group, p in self.members():
+            if j != i: continue
+            members.append(id(p))
+            if id(p) not in names: foreign.append(id(p))
+            else: decay[names[id(p)]] = plain_number(group.get("weight_decay", group.get("wd", 0)))
         optimizer = self.optimizers[i]
         defaults = getattr(optimizer, "defaults", {})
         settings = {key: plain_number(defaults.get(key)) for key in ("momentum", "betas", "eps", "maximize")}
-        decay = {names[id(p)]: plain_number(group.get("weight_decay", group.get("wd", 0)))
-                 for group, p in members if id(p) in names}
         return {"type": type_of_optimizer(optimizer), "n": len(members), "n_foreign": len(foreign),
-                "n_idle": sum(id(p) not in self.foreign_got for p in foreign),
-                "twice": len(members) - len({id(p) for _, p in members}), "decay": decay, **settings}
+                "n_idle": sum(member not in self.foreign_got for member in foreign),
+                "twice": len(members) - len(set(members)), "decay": decay, **settings}
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #e8113d3f
 def torch_optimizer(optimizer: Any) -> Any:

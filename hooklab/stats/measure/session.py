@@ -16,14 +16,13 @@ from ...hooks.distributed import averaged_over, parts_for, place_of
 from ...hooks.select import unwrap
 from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch
-from .meter_groups import MeterGroup
+from .meter_groups import GradientScale, Measuring, MeterGroup
 from .own_hook import HookHistory, OwnHookGroup
 from .step_end import StepEnd
 from .turns import EVERYBODY, NOBODY, SHARES, Rota, Wanted, share
 from .updates import Weights
 from ..records.attention_history import AttentionHistory
 from ..records.history import History, WeightHistory
-from ..records.moments import Scratch
 from ..records.recorded import Recorded
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #db906378
@@ -94,15 +93,11 @@ class Session:
 
     def _meters(self, called: nn.Module) -> dict[str, MeterGroup]:
         "Meters of outputs, and of gradients."
-        found, root = {}, unwrap(self.model)
-        options = {"with_counts": self.wanted.counts, "with_hist": self.wanted.with_hist,
-                   "hist_sample": self.wanted.hist_sample, "scratch": Scratch(), "is_thin": self.wanted.samples,
-                   "parts": parts_for(self.model)}
-        if self.wanted.is_forward:
-            found["activations"] = MeterGroup(self.layers, root, sampled=self.wanted.samples, **options)
+        found, measuring = {}, Measuring(self.wanted, parts_for(self.model))
+        if self.wanted.is_forward: found["activations"] = MeterGroup(self.layers, self.model, measuring)
         if self.wanted.grads or not self.wanted.is_forward:
-            options |= {"scaler": self.scaler, "share": 1/averaged_over(called)}
-            found["gradients"] = MeterGroup(self.layers, root, "backward_pre", **options)
+            scale = GradientScale(self.scaler, 1/averaged_over(called))
+            found["gradients"] = MeterGroup(self.layers, self.model, measuring, "backward_pre", scale)
         return found
 
     def ends_with(self, optimizers: Iterable, records: Recorded):
@@ -228,7 +223,7 @@ def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory 
         if isinstance(meters, OwnHookGroup): history = HookHistory(names, wanted.max_rows)
         else:
             history = History(names, meters.rows, wanted.max_rows)
-            history.parts = meters.told
+            history.parts = meters.output_parts
         history.kind, history.cpu, history.sampled = kind, wanted.cpu, wanted.hist_sample
         history.turns, history.trainable, history.followed = wanted.turns, trainable, follows
         records[kind] = history
@@ -238,7 +233,7 @@ def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory 
         updates.parts, updates.turns = weights.parts, wanted.turns
     if not session.heads: return records, None
     attention = AttentionHistory(wanted.max_rows)
-    attention.sample, attention.parts = session.heads.sample, session.heads.told
+    attention.sample, attention.parts = session.heads.sample, session.heads.head_parts
     return records, attention
 
 

@@ -12,13 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .turns import Wanted
 from ..records.moments import BASICS, NEAR, Batch, Scratch, measured, of_all
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #c9de50b0
-SMALL = {"cpu": 65_536}  # tensors of at most this many numbers are copied, and measured later
-SMALL_ELSEWHERE = 1_048_576  # small calls keep a GPU waiting even more
-
-
 class Place:
     "Where the numbers of one call of one layer go."
     __slots__ = "column", "index", "call", "shape", "dtype", "strides", "row", "sample", "thin", "is_large", "full"
@@ -37,21 +34,28 @@ class Place:
 
 class Stack:
     "A batch of tensors, or of samples of them, and where its numbers go."
-    def __init__(self, places: list[Place], sizes: list[int], first: int, **options):
+    def __init__(
+        self,
+        places: list[Place], # Where the numbers go
+        sizes: list[int], # How many numbers each tensor has
+        first: int = 0, # The numbers before this one are measured elsewhere
+        **options, # Of `Batch`
+    ):
         self.places, self.call, self.first, self.batch = places, places[0].call, first, Batch(sizes, **options)
         self.where = torch.tensor([place.index for place in places], device=self.batch.matrix.device)
         self.copies = []  # pairs: a tensor of the batch, and what is copied to it before measuring
+        self.sums = None  # of large tensors, of which the batch has samples
 
     def measure(self, table: Tensor):
         "Write the numbers into `table`, without those before number `first`."
         full = [i for i, place in enumerate(self.places) if place.full]
         if not full: return
         if self.copies: torch._foreach_copy_(*map(list, zip(*self.copies)))
-        found, where = self.numbers()[self.first:], self.where
+        found, where = self.batch.measured(), self.where
+        if self.sums is not None: self.sums.correct(found)
+        found = found[self.first:]
         if len(full) < len(self.places): found, where = found[:, full], where[full]  # others are of an earlier step
         table[self.first:self.first + len(found)].index_copy_(1, where, found)
-
-    def numbers(self) -> Tensor: return self.batch.measured()
 
 
 def stride_for(n: int, sample: int) -> int:
@@ -100,20 +104,85 @@ def thinly_measured(x: Tensor, with_counts: bool, with_hist: bool) -> Tensor: # 
     found = measured(sample[None], with_counts, with_hist)
     return torch.where(numbers(len(found))[:, None] == 1, x.mean(dtype=torch.float32), of_all(found, n/sample.numel()))
 
+# %% ../../../nbs/lib/stats/measure/stacks.ipynb #e6334bd1
+class Sums:
+    "The sums of large tensors, of which a stack has samples."
+    def __init__(self, stack: Stack):
+        n, device = [place.shape.numel() for place in stack.places], stack.where.device
+        self.n = torch.tensor(n, dtype=torch.float32).to(device)
+        self.sums = torch.zeros(len(n), device=device)
+        for i, place in enumerate(stack.places):
+            place.thin = Thin(place.shape, self.sums[i], stack.batch.tensors[i])
 
-class ThinStack(Stack):
-    "A batch of samples of large tensors, and the sums of these tensors."
-    def __init__(self, places: list[Place], **options):
-        super().__init__(places, [BLOCKS*BLOCK]*len(places), 0, **options)
-        device = self.batch.matrix.device
-        self.sums = torch.zeros(len(places), device=device)
-        self.n = torch.tensor([place.shape.numel() for place in places], dtype=torch.float32).to(device)
-        for i, place in enumerate(places): place.thin = Thin(place.shape, self.sums[i], self.batch.tensors[i])
-
-    def numbers(self) -> Tensor:
-        found = of_all(self.batch.measured(), self.n/(BLOCKS*BLOCK))
+    def correct(self, found: Tensor):
+        "Have the numbers of the samples stand for whole tensors; their means are exact."
+        found.copy_(of_all(found, self.n/(BLOCKS*BLOCK)))
         found[0], found[1] = self.n, self.sums/self.n
-        return found
+
+
+def thin_stack(places: list[Place], **options) -> Stack:
+    "A stack of samples of large tensors."
+    stack = Stack(places, [BLOCKS*BLOCK]*len(places), **options)
+    stack.sums = Sums(stack)
+    return stack
+
+# %% ../../../nbs/lib/stats/measure/stacks.ipynb #f3a90c11
+SMALL = {"cpu": 65_536}  # tensors of at most this many numbers are copied, and measured later
+SMALL_ELSEWHERE = 1_048_576  # small calls keep a GPU waiting even more
+
+
+class Stacks:
+    "All stacks of a group of meters."
+    def __init__(self, wanted: Wanted):
+        self.wanted, self.is_thin = wanted, wanted.is_thin
+        self.stacks, self.shares = [], 1  # `shares`: into how many turns the layers are divided
+        self.counted = {"with_counts": wanted.counts, "with_hist": wanted.with_hist}
+
+    def make(self, places: list[Place], device: torch.device):
+        "Make stacks for small outputs, and for samples of large ones, of places that have none."
+        together = {}
+        for place in places:
+            has_one = place.row is not None or place.sample is not None or place.thin is not None
+            if has_one or place.shape is None: continue
+            together.setdefault((place.call, place.index % self.shares), []).append(place)
+        with torch.inference_mode(False):
+            for key in sorted(together): self.add(together[key], device)
+
+    def divide(self, shares: int, places: list[Place], device: torch.device):
+        "Make all stacks anew: those that have their turn together are measured together."
+        self.shares, self.stacks = shares, []
+        for place in places: place.row = place.sample = place.thin = None
+        self.make(places, device)
+
+    def add(self, new: list[Place], device: torch.device):
+        sample = self.wanted.hist_sample
+        limit = THIN_FROM if self.is_thin else SMALL.get(device.type, SMALL_ELSEWHERE)
+        real = [place for place in new if not place.dtype.is_complex]
+        rows = [place for place in real if 0 < place.shape.numel() <= limit]
+        if rows:
+            stack = Stack(rows, [place.shape.numel() for place in rows], device=device,
+                          **({} if sample else self.counted))
+            self.stacks.append(stack)
+            for place, t in zip(rows, stack.batch.tensors): place.row = t.view(place.shape)
+        if self.is_thin:
+            large = [p for p in real if p.shape.numel() > limit and is_dense(p.shape, p.strides)]
+            if large: self.stacks.append(thin_stack(large, device=device, **self.counted))
+        if sample:
+            sampled = rows + [place for place in new if place not in rows and place.shape.numel() > sample]
+            if sampled: self.add_samples(sampled, device)
+
+    def add_samples(self, places: list[Place], device: torch.device):
+        strides = [stride_for(place.shape.numel(), self.wanted.hist_sample) for place in places]
+        sizes = [len(range(0, place.shape.numel(), stride)) for place, stride in zip(places, strides)]
+        stack = Stack(places, sizes, len(BASICS), device=device, **self.counted)
+        self.stacks.append(stack)
+        for place, t, stride in zip(places, stack.batch.tensors, strides):
+            if place.row is None: place.sample = t
+            else: stack.copies.append((t, place.row.view(-1)[::stride]))
+
+    def measure(self, tables: list[Tensor]):
+        "Write the numbers of this step into the tables, one for each call."
+        for stack in self.stacks: stack.measure(tables[stack.call])
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #5b0e9a14
 PIECE = 4096  # numbers: the squares of so few are added without losing digits

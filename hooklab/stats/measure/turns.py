@@ -37,6 +37,9 @@ class Wanted:
         "The names of the numbers that are measured of each output, without those of samples."
         return row_names(self.counts, self.with_hist)
 
+    @property
+    def is_thin(self) -> bool: return self.samples and not self.hist_sample # Is a sample of a large tensor enough?
+
     def is_due(self, step: int) -> bool: return self.every is None or step % self.every == 0
 
 # %% ../../../nbs/lib/stats/measure/turns.ipynb #f492973c
