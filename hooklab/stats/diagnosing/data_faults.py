@@ -184,7 +184,7 @@ def begins_at_zero(run: Run, parameter: str) -> bool:
 
 def is_sudden(run: Run) -> bool:
     "Does one layer lose what tells samples apart? Otherwise it fades from layer to layer."
-    apart, square = run.outputs.samples.get("var_samples"), run.outputs.samples.get("sample_square")
+    apart, square = run.outputs.numbers.get("var_samples"), run.outputs.numbers.get("sample_square")
     if apart is None: return True
     left = (apart/square).nanmedian(1).values
     left = left[left.isfinite()]
@@ -195,6 +195,6 @@ def is_sudden(run: Run) -> bool:
 def first_alike(run: Run) -> list[str]:
     "The layers whose outputs are the same for every sample, where samples were recorded."
     o = run.outputs
-    apart, square = o.samples.get("var_samples"), o.samples.get("sample_square")
+    apart, square = o.numbers.get("var_samples"), o.numbers.get("sample_square")
     if apart is None: return []
     return o.named(lasting((apart <= ALIKE**2*square), apart.isfinite() & (square > 0)) >= 0)

@@ -89,7 +89,7 @@ class Series:
         self.names, self.steps, self.followed, self.untrainable = [], steps, {}, set()
         self.n = self.mean = self.std = self.near_zero = torch.zeros(0, len(steps), dtype=torch.double)
         self.under = self.hist = None
-        self.samples: dict[str, Tensor] = {}  # what was counted in a sample of each output, where it was
+        self.numbers: dict[str, Tensor] = {}  # what is taken from a sample of each output, where it was recorded
         if history is not None and history.steps == steps: self._read(history)
         self.ran, self.finite = self.n > 0, self.mean.isfinite()
         self.bad = self.ran & ~self.finite
@@ -105,7 +105,7 @@ class Series:
         if "under" in history.rows: self.under = values_of("under")
         if history.has_hist: self.hist = history.values("hist").detach().double().cpu()
         for what in SAMPLED:
-            if what in history.rows: self.samples[what] = values_of(what)
+            if what in history.rows: self.numbers[what] = values_of(what)
 
     def named(self, chosen: Tensor) -> list[str]:
         return [name for name, is_chosen in zip(self.names, chosen.tolist()) if is_chosen]
@@ -153,7 +153,7 @@ class Run:
         return self._answers[question]
 
     def has(self, *types: str) -> bool:
-        "Is a layer of one of these types in the model, as far as their first letters say?"
+        "Is a layer of one of these types in the model, by how their names begin?"
         return any(found.startswith(types) for found in self.types.values())
 
     def some(self, fact: str) -> bool:
@@ -205,7 +205,7 @@ def middle_of(numbers: list[float]) -> float: return median(numbers) if numbers 
 
 
 def error_of_middle(numbers: list[float]) -> float:
-    "The standard error of their median, from deviations that outliers do not change."
+    "The standard error of their median, from distances that outliers do not change."
     middle = middle_of(numbers)
     return 1.25*1.48*middle_of([abs(x - middle) for x in numbers])/len(numbers)**.5
 
@@ -223,7 +223,7 @@ def guess_of(looks: list[dict]) -> float:
 @dataclass
 class LossCourse:
     "How a loss went."
-    kind: str # As `loss_kind` tells it
+    kind: str # As `loss_kind` names it
     guess: float # The loss of the best answer that ignores the input
     losses: list[float] # Those that were looked at
     thirds: list[list[float]] # All that are known, of each third of the run

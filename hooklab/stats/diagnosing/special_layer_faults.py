@@ -95,17 +95,17 @@ def any_attention(run: Run) -> bool: return any("ttention" in t or "ttn" in t fo
 
 def dead_softmax(run: Run) -> Iterator[Seen]:
     o = run.outputs
-    rows, peaked, even = o.samples.get("sums_to_one"), o.samples.get("peaked"), o.samples.get("even")
+    rows, peaked, even = o.numbers.get("sums_to_one"), o.numbers.get("peaked"), o.numbers.get("even")
     if rows is None: return
     inner = torch.tensor([run.types.get(name) == "Softmax" for name in o.names], dtype=torch.bool)
     for i, name in enumerate(o.names):  # a softmax at the end gives answers, which may be confident or undecided
         if "." not in name and inner[i] and inner.sum() == 1 and i == len(o.names) - 1: inner[i] = any_attention(run)
-    for share, what in (peaked, "one place has all the weight"), (even, "all places have the same weight"):
-        since = lasting((share > MOSTLY) & (rows > MOSTLY), share.isfinite())
+    for rate, what in (peaked, "one place has all the weight"), (even, "all places have the same weight"):
+        since = lasting((rate > MOSTLY) & (rows > MOSTLY), rate.isfinite())
         found = (since == 0) & inner  # attention that has learned where to look may look at one place only
         if not found.any(): continue
         yield Seen(o.named(found), o.span(since[found].min().item()), "likely",
-                   f"In {share[found].nanmean():.0%} of the rows of such a softmax {what}: nothing can be learned "
+                   f"In {rate[found].nanmean():.0%} of the rows of such a softmax {what}: nothing can be learned "
                    "about where to look.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #42d8bfa8
