@@ -42,8 +42,8 @@ class Finding:
 
     @property
     def page(self) -> str:
-        """The page with more about it, such as lib/faults/loop.html#no-zero_grad: relative to the root of hooklab's pages,
-        or a whole address if the environment variable HOOKLAB_SITE has theirs. Empty if there is none."""
+        """The page with more about it, such as lib/faults/loop.html#no-zero_grad: relative to the root of hooklab's
+        pages, or a whole address if the environment variable HOOKLAB_SITE has theirs. Empty if there is none."""
         return address_of(self.what)
 
     @property
