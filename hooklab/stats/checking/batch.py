@@ -111,8 +111,8 @@ class SampleBatch:
     raw: Any
     given: GivenToModel
     parts: list[BatchPart]
-    n: int | None # How many samples; None if shapes do not tell
-    said: str = "" # Why shapes do not tell
+    n: int | None # How many samples; None if shapes do not show it
+    why_unknown: str = "" # Why shapes do not show it
     inputs: list[BatchPart] = field(init=False)
     targets: list[BatchPart] = field(init=False)
 
@@ -140,7 +140,7 @@ def batch_of(raw: Any, forward: Callable, n: int | None = None) -> SampleBatch:
                        id(t) in inputs, id(t) in targets)
              for i, (name, t) in enumerate(named_tensors(raw))]
     batch = SampleBatch(raw, given, parts, None)
-    if n is None: n, batch.said = n_samples(batch)
+    if n is None: n, batch.why_unknown = n_samples(batch)
     batch.n = n
     for p in parts: p.dim = next((d for d in range(min(p.tensor.dim(), 2)) if p.tensor.size(d) == n), None)
     return batch

@@ -149,9 +149,9 @@ def learns_by_heart(flight: TestFlight) -> Check:
 
 
 def rate_is_to_blame(flight: TestFlight, own: Lesson, adam: Lesson, lr: float) -> Iterator[Suspect]:
-    told = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
+    evidence = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
             f"a step moves parameters by up to {in_digits(own.moved)} of their length.")
     warming_up = any("initial_lr" in group for o in flight.optimizers for group in o.param_groups)
-    if own.leapt: yield Suspect("learning rate too large", "possible" if warming_up else "likely", told)
-    elif own.moved < 1e-5: yield Suspect("learning rate too small", "likely", told)
-    else: yield Suspect("learning rate too small", "note", told)
+    if own.leapt: yield Suspect("learning rate too large", "possible" if warming_up else "likely", evidence)
+    elif own.moved < 1e-5: yield Suspect("learning rate too small", "likely", evidence)
+    else: yield Suspect("learning rate too small", "note", evidence)

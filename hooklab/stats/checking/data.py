@@ -87,11 +87,11 @@ def scaled(flight: TestFlight) -> Check:
     if taken is None or not taken[1].isfinite().all() or not taken[1].any(): return
     name, x = taken
     size, most = x.double().square().mean().sqrt().item(), x.abs().max().item()
-    told = f"{name} gets numbers of size {in_digits(size)}, from {in_digits(x.min())} to {in_digits(x.max())}."
-    if size > TOO_LARGE: yield Suspect("inputs not scaled", "likely" if size > 2*TOO_LARGE else "possible", told,
-                                       [name])
-    elif most < TOO_SMALL: yield Suspect("inputs not scaled", "likely" if most < TOO_SMALL/10 else "possible", told,
-                                         [name])
+    evidence = f"{name} gets numbers of size {in_digits(size)}, from {in_digits(x.min())} to {in_digits(x.max())}."
+    if size > TOO_LARGE: sure = "likely" if size > 2*TOO_LARGE else "possible"
+    elif most < TOO_SMALL: sure = "likely" if most < TOO_SMALL/10 else "possible"
+    else: return
+    yield Suspect("inputs not scaled", sure, evidence, [name])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #5bfc27d2
 @claims("Targets are finite, and not all the same.",
@@ -122,7 +122,7 @@ def _n_classes(flight: TestFlight) -> int:
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #699f45aa
 def last_batch_size(loader: Any) -> int | None:
-    "How many samples the last batch of an epoch has; None if the loader does not tell."
+    "How many samples the last batch of an epoch has; None if the loader does not have it."
     size, sampler = getattr(loader, "batch_size", None), getattr(loader, "sampler", None)
     if not size or getattr(loader, "drop_last", True): return None
     try: return len(sampler) % size or size

@@ -97,8 +97,8 @@ def first_step(flight: TestFlight, flown: Flown) -> FirstStep:
     last = outputs[0].grad_fn if outputs else None
     while op(last) in ONLY_TURNED: last = last.next_functions[0][0]
     step = FirstStep(flown, flown.loss.item(), criteria, ACTIVATIONS.get(op(last), ""))
-    if not criteria and (pair := _plain_distance(flight, outputs)): step.criteria = [Criterion("distance",
-                                                                                               step.activation, *pair)]
+    pair = None if criteria else _plain_distance(flight, outputs)
+    if pair: step.criteria = [Criterion("distance", step.activation, *pair)]
     return step
 
 
@@ -142,8 +142,9 @@ def activation_fits(flight: TestFlight) -> Check:
         elif c.kind == "distance" and c.activation in RANGE:
             low, high = RANGE[c.activation]
             out = ((c.target < low - .01) | (c.target > high + .01)).float().mean().item()
-            if out > .01: yield Suspect("activation before the loss", "likely",
-                                        f"{out:.0%} of the targets are outside of what {c.activation} can return.")
+            if out <= .01: continue
+            yield Suspect("activation before the loss", "likely",
+                          f"{out:.0%} of the targets are outside of what {c.activation} can return.")
     return ""
 
 
@@ -184,21 +185,22 @@ def loss_of_a_guess(flight: TestFlight) -> Check:
     "Is the first loss about that of a model that knows nothing?"
     known = [c for c in flight.first.criteria if c.target is not None]
     if not known: raise NotLookedAt("what a guess loses is known for cross-entropy and distances only")
-    told = []
+    compared = []
     for c in known:
-        if pair := classified(c):
+        pair = classified(c)
+        if pair:
             loss, guess = pair
-            told.append(f"{in_digits(loss)}, and a guess loses {in_digits(guess)}")
-            if loss > 3*guess + 1: yield Suspect("first loss too high", "likely", f"The loss is {told[-1]}.")
+            compared.append(f"{in_digits(loss)}, and a guess loses {in_digits(guess)}")
+            if loss > 3*guess + 1: yield Suspect("first loss too high", "likely", f"The loss is {compared[-1]}.")
         elif c.kind == "distance": yield from sizes_fit(c)
-    return "; ".join(told)
+    return "; ".join(compared)
 
 
 def sizes_fit(c: Criterion) -> Iterator[Suspect]:
     "Are outputs and targets of about the same size?"
     out, y = (t.double().square().mean().sqrt().item() for t in (c.prediction, c.target))
     if not y: return
-    told = f"Targets are of size {in_digits(y)}, outputs of size {in_digits(out)}."
-    if out > max(6*y, 10): yield Suspect("first loss too high", "likely", told)
-    elif y > 20 and out < .1*y: yield Suspect("targets not scaled", "likely" if y > 100 else "possible", told)
-    elif y < .01 and out > 10*y: yield Suspect("targets not scaled", "possible", told)
+    evidence = f"Targets are of size {in_digits(y)}, outputs of size {in_digits(out)}."
+    if out > max(6*y, 10): yield Suspect("first loss too high", "likely", evidence)
+    elif y > 20 and out < .1*y: yield Suspect("targets not scaled", "likely" if y > 100 else "possible", evidence)
+    elif y < .01 and out > 10*y: yield Suspect("targets not scaled", "possible", evidence)

@@ -46,8 +46,8 @@ def input_used(flight: TestFlight) -> Check:
         return "once the layers that begin at zero have moved"
     for p in moved if len(batch.inputs) > 1 else []:
         raw = batch.put({p.number: new[p.number]})
-        if looks_like_mask(p, batch) or not same(base, flight.asked(raw)) or not _same_when_roused(flight,
-                                                                                                   raw): continue
+        if looks_like_mask(p, batch) or not same(base, flight.asked(raw)): continue
+        if not _same_when_roused(flight, raw): continue
         yield Suspect("input unused", "note" if flight.call else "likely",
                       f"With another batch's {p.name} the output is the same.", [p.name])
     return ""
@@ -59,14 +59,14 @@ def _same_when_roused(flight: TestFlight, raw: Any) -> bool:
 
 def _where_lost(flight: TestFlight, raw: Any) -> str:
     "Up to where the outputs of layers still differ."
-    told = "With another batch's input the output is the same."
+    evidence = "With another batch's input the output is the same."
     with roused(flight): runs = [layer_outputs(flight, one) for one in (flight.batch.raw, raw)]
     names = [name for name, _ in runs[0]]
     def differ(xs, ys): return any(x.shape != y.shape or differs(x, y).any() for x, y in zip(xs, ys))
     apart = [i for i, ((_, xs), (_, ys)) in enumerate(zip(*runs)) if differ(xs, ys)]
-    if not apart: return f"{told} No layer sees a difference."
+    if not apart: return f"{evidence} No layer sees a difference."
     after = f", and in {names[apart[-1] + 1]} no more" if apart[-1] + 1 < len(names) else ""
-    return f"{told} The output of {names[apart[-1]]} still differs{after}."
+    return f"{evidence} The output of {names[apart[-1]]} still differs{after}."
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #e0e62fd0
 def noisy(output: Any) -> Any:
@@ -201,7 +201,7 @@ def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #6fab0ef3
 def is_graph(flight: TestFlight) -> bool:
-    "Are samples the nodes of a graph, as an adjacency matrix or a list of edges tells?"
+    "Are samples the nodes of a graph, as an adjacency matrix or a list of edges shows?"
     n = flight.batch.n
     held = [t for m in flight.model.modules() for t in [*m.buffers(recurse=False), *vars(m).values()]
             if isinstance(t, Tensor)]
@@ -229,7 +229,7 @@ def time_may_be_first(flight: TestFlight, base: Flown) -> bool:
 def samples_apart(flight: TestFlight) -> Check:
     "Does a sample change the outputs of others?"
     batch = flight.batch
-    if batch.n is None: raise NotLookedAt(batch.said)
+    if batch.n is None: raise NotLookedAt(batch.why_unknown)
     if batch.n < 2: raise NotLookedAt("the batch has one sample")
     if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
     base = base_of(flight)
@@ -239,18 +239,18 @@ def samples_apart(flight: TestFlight) -> Check:
     leak = next(leaks(flight, batch, base), None)
     if leak is None: return ""
     i, others, new = leak
-    told = (f"Another sample {i} changes the outputs of samples {first_few(list(map(str, others)), 6)} "
+    evidence = (f"Another sample {i} changes the outputs of samples {first_few(list(map(str, others)), 6)} "
             f"in {flight.quiet} mode")
     if time_may_be_first(flight, base):
-        yield Suspect("samples leak", "note", f"{told}; along the second dimension they stay apart, so this is right "
-                      "if time comes first.")
+        yield Suspect("samples leak", "note", f"{evidence}; along the second dimension they stay apart, so this is "
+                                              "right if time comes first.")
         return ""
     def leaking(a, b): return bool(others_changed(a, b, batch.n, i))
     layer = first_layer_where(flight, batch.raw, batch.put(new), leaking)
     kind = dict(flight.model.named_modules()).get(layer)
     by_design = isinstance(kind, nn.modules.batchnorm._BatchNorm) and not kind.track_running_stats
     yield Suspect("samples leak", "note" if by_design else "likely",
-                  f"{told}" + (f", and first in what {layer} ({type(kind).__name__}) returns." if layer else "."),
+                  f"{evidence}" + (f", and first in what {layer} ({type(kind).__name__}) returns." if layer else "."),
                   [layer] if layer else [])
     return ""
 

@@ -25,7 +25,7 @@ class Checked(NamedTuple):
     said: str = "" # More about it
 
 
-def told_of(finding: Finding) -> str:
+def head_of(finding: Finding) -> str:
     where = f" in {first_few(finding.layers, 4)}" if finding.layers else ""
     return f"{finding.sure}: {finding.what}{where}"
 
@@ -74,14 +74,14 @@ class Preflight:
 
     def __repr__(self):
         lines = [self.title]
-        for f in self.findings: lines += ["", told_of(f), f"  {f.evidence}", *f.more.split("\n")]
+        for f in self.findings: lines += ["", head_of(f), f"  {f.evidence}", *f.more.split("\n")]
         for state in ("fine", "not looked at"):
             some = self._claims(state)
             if some: lines += ["", f"{state.capitalize()}:", *(f"  {text}" for text in some)]
         return in_lines(lines)
 
     def _repr_html_(self):
-        found = [f"<b>{escape(told_of(f))}</b><br>{escape(f.evidence)}<br>{more_as_html(f)}" for f in self.findings]
+        found = [f"<b>{escape(head_of(f))}</b><br>{escape(f.evidence)}<br>{more_as_html(f)}" for f in self.findings]
         parts = [f"<p><b>{escape(self.title)}</b></p>", listed(found)]
         for state in ("fine", "not looked at"):
             some = self._claims(state)

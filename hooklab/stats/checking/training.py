@@ -63,8 +63,9 @@ def gradients_arrive(flight: TestFlight) -> Check:
         yield Suspect("frozen part", "certain", "No parameter of the model has requires_grad=True: nothing is trained.")
         return ""
     frozen = [name for name in flight.parameters if name not in flight.trained]
-    if frozen: yield Suspect("frozen part", "note", f"{len(frozen)} of {len(flight.parameters)} parameters are frozen.",
-                             owners(flight, frozen))
+    if frozen:
+        yield Suspect("frozen part", "note", f"{len(frozen)} of {len(flight.parameters)} parameters are frozen.",
+                      owners(flight, frozen))
     if not flight.first.flown.loss.requires_grad:
         yield Suspect("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
         return ""
@@ -94,22 +95,25 @@ def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
     idle = [n for n in missing if n.rpartition(".")[0] in known and n.rpartition(".")[0] not in ran]
     theirs = [n for n in idle if is_library(modules[n.rpartition(".")[0].rpartition(".")[0]])]
     for names, sure in ((theirs, "note"), ([n for n in idle if n not in theirs], "likely")):
-        if names: yield Suspect("never ran", sure, f"{first_few(names, 4)} got no gradient: the layer was not called.",
-                                owners(flight, names))
+        if not names: continue
+        yield Suspect("never ran", sure, f"{first_few(names, 4)} got no gradient: the layer was not called.",
+                      owners(flight, names))
     cut = [n for n in missing if n not in idle]
     beside = reached(flight, [flight.batch], of_output=True)
     unused = [n for n in cut if beside[n] is not False]
-    if unused: yield Suspect("not trained", "note",
-                             f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
-                             "output that the loss does not use.", owners(flight, unused))
+    if unused:
+        yield Suspect("not trained", "note", f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
+                      "output that the loss does not use.", owners(flight, unused))
     constants = [n for n in cut if n not in unused and flight.has_forces and "bias" in n.rpartition(".")[2]]
-    if constants: yield Suspect("not trained", "note",
-                                f"{first_few(constants, 4)} got no gradient: the forward takes a gradient, which a "
-                                "constant that is added to an energy does not change.", owners(flight, constants))
+    if constants:
+        yield Suspect("not trained", "note",
+                      f"{first_few(constants, 4)} got no gradient: the forward takes a gradient, which a constant that "
+                      "is added to an energy does not change.", owners(flight, constants))
     cut = [n for n in cut if n not in unused + constants]
-    if cut: yield Suspect("not trained", "certain" if flight.optimizers else "likely",
-                          f"{first_few(cut, 4)} got no gradient, though the layer runs: "
-                          "nothing that leads to the loss is computed from it.", owners(flight, cut))
+    if cut:
+        yield Suspect("not trained", "certain" if flight.optimizers else "likely",
+                      f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that leads to the loss is "
+                      "computed from it.", owners(flight, cut))
 
 
 def is_library(m: nn.Module) -> bool:
@@ -122,12 +126,13 @@ def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
     "What to say of gradients of zeros: is a layer behind them silent?"
     outputs = layer_outputs(flight, flight.batch.raw)
     silent = [name for name, ts in outputs if ts and not any(t.any() for t in ts) and ts[0].numel() > 1]
-    if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is told of the input
-    if silent: yield Suspect("dead units", "certain",
-                             f"The output of {first_few(silent, 3)} is zero for every sample, and "
-                             f"so is the gradient of {first_few(zero, 4)}.", silent[:3])
-    else: yield Suspect("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
-                        owners(flight, zero))
+    if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is a finding about the input
+    if silent:
+        yield Suspect("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
+                      f"so is the gradient of {first_few(zero, 4)}.", silent[:3])
+        return
+    yield Suspect("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
+                  owners(flight, zero))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0ba57857
 @claims("The optimizer has every trainable parameter, once, and no others.",
@@ -158,10 +163,11 @@ def optimizer_has_all(flight: TestFlight) -> Check:
     elif lacking:
         yield Suspect("not in the optimizer", "certain", f"The optimizer lacks {len(lacking)} of {len(flight.trained)} "
                       f"trainable parameters: {first_few(lacking, 4)}.", owners(flight, lacking))
-    elif others: yield Suspect("other parameters in the optimizer", "note",
-                               f"The optimizer has {len(others)} parameters that are not in this model.")
+    elif others:
+        yield Suspect("other parameters in the optimizer", "note",
+                      f"The optimizer has {len(others)} parameters that are not in this model.")
     twice = [own[i] for i in own if sum(id(p) == i for p in held) > 1]
-    if twice: yield Suspect("twice in the optimizers", "likely",
-                            f"{first_few(twice, 4)} is changed twice in each step.",
-                            owners(flight, twice))
+    if twice:
+        yield Suspect("twice in the optimizers", "likely", f"{first_few(twice, 4)} is changed twice in each step.",
+                      owners(flight, twice))
     return ""

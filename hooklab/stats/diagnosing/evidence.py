@@ -152,7 +152,7 @@ class Run:
         return self._answers[question]
 
     def has(self, *types: str) -> bool:
-        "Is a layer of one of these types in the model, as far as their first letters say?"
+        "Is a layer of one of these types in the model, by how their names begin?"
         return any(found.startswith(types) for found in self.types.values())
 
     def some(self, fact: str) -> bool:
@@ -204,7 +204,7 @@ def middle_of(numbers: list[float]) -> float: return median(numbers) if numbers 
 
 
 def error_of_middle(numbers: list[float]) -> float:
-    "The standard error of their median, from deviations that outliers do not change."
+    "The standard error of their median, from distances that outliers do not change."
     middle = middle_of(numbers)
     return 1.25*1.48*middle_of([abs(x - middle) for x in numbers])/len(numbers)**.5
 
@@ -222,7 +222,7 @@ def guess_of(looks: list[dict]) -> float:
 @dataclass
 class LossCourse:
     "How a loss went."
-    kind: str # As `loss_kind` tells it
+    kind: str # As `loss_kind` names it
     guess: float # The loss of the best answer that ignores the input
     losses: list[float] # Those that were looked at
     thirds: list[list[float]] # All that are known, of each third of the run

@@ -24,7 +24,7 @@ for room in ROOMS:
 
 # %% ../../../nbs/lib/stats/diagnosing/fault-table.ipynb #ab5cf57e
 class NoModel:
-    "Stands in for a run whose model is not known."
+    "In place of a run whose model is not known."
     @staticmethod
     def has(*types: str) -> bool: return False
 

@@ -42,8 +42,8 @@ class Finding:
 
     @property
     def page(self) -> str:
-        """The page that tells more, such as lib/faults/loop.html#no-zero_grad: relative to the root of hooklab's pages,
-        or a whole address if the environment variable HOOKLAB_SITE has theirs. Empty if there is none."""
+        """The page with more about it, such as lib/faults/loop.html#no-zero_grad: relative to the root of hooklab's
+        pages, or a whole address if the environment variable HOOKLAB_SITE has theirs. Empty if there is none."""
         return address_of(self.what)
 
     @property
@@ -76,7 +76,7 @@ def as_html(finding: Finding) -> str:
 
 
 def more_as_html(finding: Finding) -> str:
-    "What helps, and where to read more; as a link if it is known where the pages stand."
+    "What helps, and where to read more; as a link if the address of the pages is known."
     helps, page = f"<i>What helps:</i> {escape(finding.advice)}", escape(finding.page)
     if not page: return helps
     return f"{helps}<br><i>More:</i> " + (f'<a href="{page}">{page}</a>' if "://" in page else f"<code>{page}</code>")

@@ -52,16 +52,16 @@ def dead_units(run: Run) -> Iterator[Seen]:
                    f"Negative or zero outputs: {', '.join(shares)}. {why}")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #324c8cbc
-def shut(run: Run, share: float) -> Tensor: # layer, row
-    "Is this share of the numbers zero or below, and not because all are small?"
+def shut(run: Run, least: float) -> Tensor: # layer, row
+    "Is at least this fraction of the numbers zero or below, and not because all are small?"
     o = run.outputs
     open_wide = o.size >= OPENS
-    if o.under is None: return (o.near_zero >= share) & open_wide
-    return (o.near_zero >= share) & ((o.under >= share) | ((o.under == 0) & open_wide))
+    if o.under is None: return (o.near_zero >= least) & open_wide
+    return (o.near_zero >= least) & ((o.under >= least) | ((o.under == 0) & open_wide))
 
 
 def most_units_live(o: Series, i: int) -> bool:
-    "Was most of the units of this layer active in the last steps, as far as a sample tells?"
+    "Was most of the units of this layer active in the last steps, as far as a sample shows?"
     dead = o.numbers.get("dead_units")
     return dead is not None and bool(last_known(dead)[i] < .5)
 
@@ -93,7 +93,7 @@ FLAT_SIGMOID = .04  # mean slope of a sigmoid, which is 0.25 at zero
        look_first="the histogram of the activation", advice=on_saturation,
        follows=(WILD, "constant inputs", "activation before the loss"), brings=(NOTHING_LEFT,), at_once=True)
 def saturated(run: Run) -> Iterator[Seen]:
-    "Outputs y tell the slope of what made them: 1 - y² of a tanh, if they lie between -1 and 1; y - y² of a sigmoid."
+    "The slope of what made an output y is 1 - y² for a tanh, where y lies between -1 and 1, and y - y² for a sigmoid."
     o = run.outputs
     if o.numbers.get("ended_units") is not None:
         yield from units_at_the_ends(run)
@@ -122,13 +122,13 @@ ENDED = .4  # fraction of units that stay at the ends of a tanh or sigmoid; heal
 def units_at_the_ends(run: Run) -> Iterator[Seen]:
     "Are many units of a tanh, a sigmoid or a recurrent layer always at the ends, where the slope is zero?"
     o = run.outputs
-    share = o.numbers.get("ended_units")
+    ended = o.numbers.get("ended_units")
     bounded = torch.tensor([run.types.get(name) in BOUNDED for name in o.names], dtype=torch.bool)
-    since = lasting(share >= ENDED, share.isfinite())
+    since = lasting(ended >= ENDED, ended.isfinite())
     found = (since >= 0) & bounded
     found[-1:] &= torch.tensor(run.types.get(o.names[-1]) not in ("Sigmoid", "Hardsigmoid"))  # confident probabilities
     if not found.any(): return
-    shares = ", ".join(f"{share[i].nanmean():.0%}" for i in found.nonzero().flatten().tolist()[:4])
+    shares = ", ".join(f"{ended[i].nanmean():.0%}" for i in found.nonzero().flatten().tolist()[:4])
     yield Seen(o.named(found), o.span(since[found].min().item()), "likely",
                f"Of the units of such a layer, {shares} give nearly the same number for each sample, at the end of "
                "what a tanh or sigmoid can return. The slope there is close to zero.")

@@ -64,11 +64,11 @@ def eval_mode(run: Run) -> Iterator[Seen]:
        brings=(WILD, NOTHING_LEFT), by_steps=True)
 def no_zero_grad(run: Run) -> Iterator[Seen]:
     kept = run.logged("kept")
-    share = without_nan(kept)
-    if len(share) < LEAST or share.mean() < MOSTLY: return
+    known = without_nan(kept)
+    if len(known) < LEAST or known.mean() < MOSTLY: return
     first = (kept == 1).int().argmax().item()
     yield Seen([], run.log_span(first), "certain",
-               f"In {int(share.sum())} of {len(share)} steps of the optimizer, the gradients still held those of the "
+               f"In {int(known.sum())} of {len(known)} steps of the optimizer, the gradients still held those of the "
                "step before: they add up from step to step.")
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #ec6b0ae2

@@ -52,7 +52,7 @@ def result_of(finding: Finding, ids: list[str], run: str) -> dict[str, Any]:
 def sarif(
     diagnosis: Diagnosis, # What was found
     run: str = "", # The file of the run, as a path relative to where the results are read
-    site: str = "", # Where these pages stand, as https://docs.example; without it rules have no `helpUri`
+    site: str = "", # The address of these pages, as https://docs.example; without it rules have no `helpUri`
 ) -> dict[str, Any]: # For `json.dump`
     "A diagnosis as a log of SARIF 2.1.0."
     ids = [what for page in PAGES.values() for what in page]

@@ -100,12 +100,12 @@ def dead_softmax(run: Run) -> Iterator[Seen]:
     inner = torch.tensor([run.types.get(name) == "Softmax" for name in o.names], dtype=torch.bool)
     for i, name in enumerate(o.names):  # a softmax at the end gives answers, which may be confident or undecided
         if "." not in name and inner[i] and inner.sum() == 1 and i == len(o.names) - 1: inner[i] = any_attention(run)
-    for share, what in (peaked, "one place has all the weight"), (even, "all places have the same weight"):
-        since = lasting((share > MOSTLY) & (rows > MOSTLY), share.isfinite())
+    for rate, what in (peaked, "one place has all the weight"), (even, "all places have the same weight"):
+        since = lasting((rate > MOSTLY) & (rows > MOSTLY), rate.isfinite())
         found = (since == 0) & inner  # attention that has learned where to look may look at one place only
         if not found.any(): continue
         yield Seen(o.named(found), o.span(since[found].min().item()), "likely",
-                   f"In {share[found].nanmean():.0%} of the rows of such a softmax {what}: nothing can be learned "
+                   f"In {rate[found].nanmean():.0%} of the rows of such a softmax {what}: nothing can be learned "
                    "about where to look.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #42d8bfa8
