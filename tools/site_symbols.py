@@ -142,6 +142,10 @@ def members_of(owner: Symbol, part: ast.stmt) -> list[Member]:
     if isinstance(part, ast.Assign) and "of_history" in ast.unparse(part.value):  # methods of a `History`
         history, names = symbol("History"), [t.id for t in getattr(part.targets[0], "elts", part.targets)]
         return [replace(history.members[name], owner=owner, line=part.lineno) for name in names]
+    if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Tuple):  # methods that are functions elsewhere
+        named = [(name.id, value) for name, value in zip(part.targets[0].elts, getattr(part.value, "elts", ()))]
+        functions = {name: symbol(ast.unparse(value)) for name, value in named if isinstance(value, ast.Attribute)}
+        return [method_from(owner, name, f, part.lineno) for name, f in functions.items() if f and not f.is_class]
     if isinstance(part, ast.Assign) and isinstance(part.value, ast.Name):  # events that a method stands for
         names = [target.id for target in part.targets if EVENT.match(target.id)]
         return [Member(name, owner, True, OF_EVENT, line=part.lineno) for name in names]
@@ -156,6 +160,11 @@ def members_of(owner: Symbol, part: ast.stmt) -> list[Member]:
     if not text and EVENT.match(part.name): text = OF_EVENT
     given = parameters(part, owner.module, method="staticmethod" not in marks)
     return [Member(part.name, owner, True, text, part.returns, tuple(given), part.lineno), *set_on_self(owner, part)]
+
+
+def method_from(owner: Symbol, name: str, f: Symbol, line: int) -> Member:
+    "The method that a class has by this name; its first parameter is the object."
+    return Member(name, owner, True, f.text, f.node.returns, tuple(parameters(f.node, f.module, method=True)), line)
 
 
 def text_of(f: ast.FunctionDef, module: Module) -> str:

@@ -15,12 +15,13 @@ import torch
 from torch import nn
 
 from ..drawing import PLAIN, axes_for, for_picture, ink
-from ..hooks.copies import HookWarning
+from ..hooks.copies import HookWarning, users_level
 from ..hooks.gradient import GradientCall
 from ..hooks.group import Group, none_ran
 from ..hooks.layer_hook import GradientHook, listen
 from ..hooks.names import in_lines, printable
 from ..hooks.parameters import parameter_hooks_to_attach
+from ..hooks.putting_back import safe_exit
 from ..hooks.select import layers, runs, unwrap
 from ..hooks.tree import shape_text, tensors
 
@@ -107,14 +108,11 @@ class Timeline:
         seen = {e.name for e in self.rows if e.kind != "accumulated"}
         ran = events.began or seen
         if ran and self.names and seen <= {"(model)"} and sys.exc_info()[0] is None:
-            warnings.warn(none_ran(self.names), HookWarning, stacklevel=3)
+            warnings.warn(none_ran(self.names), HookWarning, stacklevel=users_level())
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, *exc):
-        try: self.remove()
-        except BaseException:  # Ctrl-C
-            self._close()
-            raise
+    @safe_exit
+    def __exit__(self, *exc): self.remove()
 
     def __getstate__(self):  # a copy has the rows, and is attached to nothing
         return vars(self) | {"groups": [], "events": None}

@@ -20,6 +20,7 @@ from ..hooks.group import none_ran
 from ..hooks.hook import Hooks, hooks_for_now, hooks_to_attach
 from ..hooks.names import class_name, printable
 from ..hooks.parameters import parameter_hooks, refuse_sharded
+from ..hooks.putting_back import safe_exit
 from ..hooks.select import layers, outermost
 from ..hooks.tree import named_tensors
 from ..hooks.undisturbed import run_undisturbed
@@ -82,11 +83,8 @@ class Reporter(nn.Module):
             raise
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, *exc):
-        try: self.hooks.__exit__(*exc)
-        except BaseException:
-            self.hooks.group.close(report=False)
-            raise
+    @safe_exit
+    def __exit__(self, exc_type, *_): self.hooks.group.close(report=exc_type is None, in_context=True)
 
 # %% ../../nbs/lib/debug/trace.ipynb #1d1bb7dc
 class VerboseExecution(Reporter):

@@ -21,6 +21,7 @@ from ..hooks.function_mode import FunctionCall, FunctionMode, own_work, run_with
 from ..hooks.functions import may_change_inputs
 from ..hooks.group import takes
 from ..hooks.names import printable
+from ..hooks.putting_back import safe_exit
 from ..hooks.running import RunningLayer
 from ..hooks.select import first_few
 from ..hooks.tree import map_tensors, tensors
@@ -214,14 +215,11 @@ class CallEdits:
             raise
 
     def __enter__(self) -> Self: return self
+    @safe_exit
     def __exit__(self, exc_type, exc, *_):
-        try:
-            if isinstance(exc, Exception):
-                for note in self.group.notes.values(): exc.add_note(printable(note))
-            self.group.close(report=exc_type is None, in_context=True)
-        except BaseException:  # Ctrl-C
-            self.group.close(report=False)
-            raise
+        if isinstance(exc, Exception):
+            for note in self.group.notes.values(): exc.add_note(printable(note))
+        self.group.close(report=exc_type is None, in_context=True)
 
     def __repr__(self):
         edited = printable(first_few(self.names)) or "nothing yet"

@@ -17,6 +17,7 @@ from ..hooks.group import Group, takes
 from ..hooks.hook import Hooks, MemberHook
 from ..hooks.layer_hook import check_layers
 from ..hooks.names import printable
+from ..hooks.putting_back import safe_exit
 from ..hooks.select import layers
 from ..hooks.tree import named_tensors, shape_text
 
@@ -155,12 +156,9 @@ class Edits(Hooks):
         self.hooks = [Edit(name, layer, group) for name, layer in named.items()]
         group.attach(self.hooks)
 
+    @safe_exit
     def __exit__(self, exc_type, exc, *_):
-        try:
-            if isinstance(exc, Exception):
-                for edit in self.hooks:
-                    if edit.note: exc.add_note(printable(edit.note))
-            super().__exit__(exc_type)
-        except BaseException:  # Ctrl-C
-            self.group.close(report=False)
-            raise
+        if isinstance(exc, Exception):
+            for edit in self.hooks:
+                if edit.note: exc.add_note(printable(edit.note))
+        self.group.close(report=exc_type is None, in_context=True)

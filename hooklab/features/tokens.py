@@ -21,6 +21,7 @@ from ..hooks.hook import Hooks, hooks_to_attach
 from ..hooks.keeping import last_given
 from ..hooks.layer_hook import LayerHook
 from ..hooks.names import in_lines, printable
+from ..hooks.putting_back import safe_exit
 from ..hooks.select import nearest
 from ..hooks.tree import map_tensors, tensors
 
@@ -183,13 +184,10 @@ class ByToken(ByPosition):
 
     def __enter__(self) -> Self: return self
 
+    @safe_exit
     def __exit__(self, exc_type, *_):
-        try:
-            self.group.close(report=False)
-            self.hooks.group.close(report=exc_type is None, in_context=True)
-        except BaseException:  # Ctrl-C
-            self._close()
-            raise
+        self.group.close(report=False)
+        self.hooks.group.close(report=exc_type is None, in_context=True)
 
 # %% ../../nbs/lib/features/tokens.ipynb #6106af71
 def by_token(

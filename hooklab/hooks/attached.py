@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.modules.module import _WrappedHook  # wraps hooks that run before a state dict is loaded
 from torch.optim import Optimizer
 
+from .function_mode import stale_modes_off
 from .group import Begin, End, Enter, Port
 from .layer_hook import LayerHook
 from .names import printable
@@ -110,4 +111,5 @@ def _ours_removed(model: nn.Module | Optimizer) -> int:
     ours = {id(f.hook): f.hook for _, _, _, f in _everything(model) if isinstance(f, Port)}
     groups = {id(group): group for h in ours.values() for group in [h.group if isinstance(h, LayerHook) else h]}
     for group in groups.values(): group.close(report=False)
+    stale_modes_off()
     return sum(isinstance(h, LayerHook) for h in ours.values())

@@ -42,18 +42,19 @@ def entered(places: list, state: dict, name: str, number: int, f: Any) -> Book:
     """Write an entry of ours into the book for a layer's dictionary `name`; `state` is the layer's `__dict__`.
 
     The place is noted first, and the book is complete at every moment, because Ctrl-C may come at any line."""
-    book = plain = state[name]
-    is_new = type(plain) is not Book
-    if is_new:
-        book = Book(plain) if plain else Book()
-        book.ours, book.plain = set(), plain
-    places.append((name, book, number))
-    book.ours.add(number)
+    plain = state[name]
+    if type(plain) is Book:
+        places.append((name, plain, number))
+        plain.ours.add(number)
+        plain[number] = f
+        return plain
+    book = Book(plain) if plain else Book()
+    book.ours, book.plain = {number}, plain
     book[number] = f
-    if is_new:
-        state[name] = book
-        if plain:
-            for other in plain: plain[other] = StandIn(book, other)
+    places.append((name, book, number))
+    state[name] = book
+    if plain:
+        for other in plain: plain[other] = StandIn(book, other)
     return book
 
 

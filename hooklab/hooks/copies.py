@@ -6,6 +6,7 @@
 __all__ = ['HookWarning']
 
 # %% ../../nbs/lib/hooks/copies.ipynb #8ef25a37
+import sys
 import warnings
 
 import torch
@@ -18,6 +19,14 @@ from .tree import tensors
 # %% ../../nbs/lib/hooks/copies.ipynb #8901b101
 class HookWarning(UserWarning):
     "A hook saw nothing, or a tensor that was only to be looked at was changed."
+
+# %% ../../nbs/lib/hooks/copies.ipynb #3f1c07b1
+def users_level() -> int:
+    "The `stacklevel` of a warning about code that called hooklab: the first frame that is not hooklab's."
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hooklab."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 # %% ../../nbs/lib/hooks/copies.ipynb #36aa7288
 def own_copy(

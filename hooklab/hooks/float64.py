@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode, _push_mode
 
 from .putting_back import putting_back
 from .select import is_scripted
@@ -174,5 +174,14 @@ def in_float64(
 @contextmanager
 def out_of_float64() -> Iterator[None]:
     "Let the code in the block compute in its own dtypes, also where the code around it runs in float64."
-    # torch._C._DisableTorchDispatch is quicker, but it crashes on jagged nested tensors.
-    with _disable_current_modes(): yield
+    # torch._C._DisableTorchDispatch is quicker, but it crashes on jagged nested tensors; torch's own function for this,
+    # `_disable_current_modes`, loses the modes that it has taken off when Ctrl-C comes before it has noted them.
+    modes = _get_current_dispatch_mode_stack()
+    def put_back():
+        on = _get_current_dispatch_mode_stack()
+        same = next((i for i, (a, b) in enumerate(zip(on, modes)) if a is not b), min(len(on), len(modes)))
+        for _ in on[same:]: _pop_mode()
+        for mode in modes[same:]: _push_mode(mode)
+    with putting_back(put_back):
+        for _ in modes: _pop_mode()
+        yield

@@ -215,6 +215,13 @@ def in_a_call_of(mode: TorchFunctionMode) -> bool:
         frame = frame.f_back
     return False
 
+# %% ../../nbs/lib/hooks/function-mode.ipynb #4f6bfed8
+def stale_modes_off():
+    """Switch off the modes of ours that are on although no layer of their model runs in this thread: where Ctrl-C comes
+    inside torch's own code, torch may put a mode back much later, when Python frees what was interrupted."""
+    for mode in _get_current_function_mode_stack():
+        if isinstance(mode, FunctionMode) and not mode.group.now.running: take_off(mode)
+
 # %% ../../nbs/lib/hooks/function-mode.ipynb #8a3cc377
 # What Python calls its operators, without underscores; what is not here has torch's name already.
 OPERATORS = {

@@ -24,6 +24,7 @@ from .function_mode import FunctionCall, FunctionMode, call_of_name, own_work
 from .gradient import GradientCall
 from .keeping import HookGroup, last_given
 from .names import in_lines, printable
+from .putting_back import safe_exit
 from .running import is_within
 from .tree import map_tensors, shape_text, tensors
 
@@ -188,11 +189,8 @@ class CallHooks:
             raise
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, *_):
-        try: self.group.close(report=exc_type is None, in_context=True)
-        except BaseException:  # Ctrl-C
-            self.group.close(report=False)
-            raise
+    @safe_exit
+    def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
 
 
     def __repr__(self):

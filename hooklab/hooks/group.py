@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from .books import Entry, register
-from .copies import HookWarning
+from .copies import HookWarning, users_level
 from .distributed import running_microbatch
+from .function_mode import stale_modes_off
 from .names import printable
 from .select import first_few, not_a_model, refuse_opaque
 
@@ -125,6 +126,7 @@ class Group:
     def attach(self, hooks: list):
         "Called with the hooks of the group: attaches all of them, or none."
         _let_compiled_code_see_hooks()
+        stale_modes_off()
         self.hooks = hooks
         try:
             for h in hooks: h.register()
@@ -171,7 +173,7 @@ class Group:
         except BaseException:  # Ctrl-C: it comes out once everything is off
             self.take_off()
             raise
-        if message: warnings.warn(printable(message), HookWarning, stacklevel=4)
+        if message: warnings.warn(printable(message), HookWarning, stacklevel=users_level())
 
     def take_off(self):
         "Called to remove everything, and called again if Ctrl-C has stopped that."

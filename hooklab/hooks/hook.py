@@ -21,6 +21,7 @@ from .group import Group
 from .keeping import HookGroup, last_given
 from .layer_hook import GradientHook, check_layers
 from .names import class_name, printable
+from .putting_back import safe_exit
 from .putting_back import closing
 from .select import layers, named_layers, nearest, not_a_model, refuse_opaque, runs, without_scripted
 from .tree import map_tensors, shape_text
@@ -158,11 +159,8 @@ class Hook(GradientHook):
         self.add(self.kept(module, *given))
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, *_):
-        try: self.group.close(report=exc_type is None, in_context=True)
-        except BaseException:  # Ctrl-C
-            self.group.close(report=False)
-            raise
+    @safe_exit
+    def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
 
     def __deepcopy__(self, memo): return _removed(self.name)
     def __reduce__(self): return _removed, (self.name,)
@@ -258,11 +256,8 @@ class Hooks:
             raise
 
     def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, *_):
-        try: self.group.close(report=exc_type is None, in_context=True)
-        except BaseException:  # Ctrl-C
-            self.group.close(report=False)
-            raise
+    @safe_exit
+    def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
 
     def __len__(self): return len(self.hooks)
     def __iter__(self) -> Iterator[Hook]: return iter(self.hooks)

@@ -20,6 +20,7 @@ from .copies import HookWarning
 from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, LookAlways, Replace, has_compiled
 from .names import printable
+from .putting_back import safe_exit
 from .select import not_a_model, refuse_scripted, runs
 from .tree import tensors
 
@@ -197,11 +198,8 @@ class Listening:
     def __init__(self, group: Group): self.group = group
     def remove(self): self.group.remove()
     def __enter__(self) -> Self: return self
-    def __exit__(self, exc_type, *_):
-        try: self.group.close(report=exc_type is None, in_context=True)
-        except BaseException:  # Ctrl-C
-            self.group.close(report=False)
-            raise
+    @safe_exit
+    def __exit__(self, exc_type, *_): self.group.close(report=exc_type is None, in_context=True)
 
 
 def check_layers(named: list[tuple[str, nn.Module]]):

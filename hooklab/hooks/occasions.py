@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
@@ -26,6 +25,7 @@ from .group import Enter, Group, Leave, Look, Port, has_compiled
 from .hook import Hook, MemberHook
 from .keeping import HookGroup
 from .names import class_name, printable
+from .putting_back import packing
 from .select import not_a_model
 from .tree import shape_text, tensors
 
@@ -239,4 +239,4 @@ def saved_tensors(
         if before in (None, versions(packed)): return packed if unpack is None else unpack(packed)
         raise RuntimeError(f"what was saved for the gradient (shape {shape_text(packed)}) was changed in place")
 
-    with saved_tensors_hooks(pack, unpacked): yield
+    with packing(pack, unpacked): yield

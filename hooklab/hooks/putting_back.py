@@ -6,9 +6,17 @@
 __all__ = []
 
 # %% ../../nbs/lib/hooks/putting-back.ipynb #7b0e4d13
+import dis
+import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 # %% ../../nbs/lib/hooks/putting-back.ipynb #7b0e4d14
 @contextmanager
@@ -38,3 +46,57 @@ def closing(
         except BaseException:
             group.close(report=False)
             raise
+
+# %% ../../nbs/lib/hooks/putting-back.ipynb #29c61566
+@contextmanager
+def packing(
+    pack: Callable[[Tensor], Any], # A function whose result is saved in place of the tensor
+    unpack: Callable[[Any], Tensor], # A function that rebuilds the tensor from what was saved
+) -> Iterator[None]:
+    "torch's `saved_tensors_hooks`, which are off at the end even if Ctrl-C comes when they have just been put on."
+    hooks = saved_tensors_hooks(pack, unpack)
+    def put_back():
+        on = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        if on is not None and on[0] is pack: hooks.__exit__()
+    with putting_back(put_back):
+        hooks.__enter__()
+        yield
+
+# %% ../../nbs/lib/hooks/putting-back.ipynb #6a13af0d
+# The instruction that asks for `__exit__`: the second is Python's from 3.14 on.
+BEGINS_A_WITH = {dis.opmap[name] for name in ("BEFORE_WITH", "LOAD_SPECIAL") if name in dis.opmap}
+
+
+Exit = TypeVar("Exit", bound=Callable)
+
+
+def _ended(work: Callable, owner: Any, guard: list, *exc) -> Any:
+    try: return work(owner, *exc)
+    except BaseException:  # Ctrl-C: it comes out once the work is done
+        work(owner, KeyboardInterrupt, None, None)
+        raise
+    finally: guard.clear()
+
+
+class SafeExit:
+    "An `__exit__` whose work is done wherever Ctrl-C comes, also before its first instruction."
+    def __init__(self, work: Callable): self.work = work
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Callable:
+        if owner is None: return self.work
+        try:
+            guard, caller = [], sys._getframe(1)
+            end = partial(_ended, self.work, owner, guard)
+            if caller.f_code.co_code[caller.f_lasti] in BEGINS_A_WITH:
+                guard.append(weakref.ref(end, lambda _: self.work(owner, KeyboardInterrupt, None, None)))
+            return end
+        except BaseException:  # Ctrl-C
+            self.work(owner, KeyboardInterrupt, None, None)
+            raise
+
+
+def safe_exit(
+    work: Exit, # Removes what was attached; it may be called twice, and reports nothing if it gets an error
+) -> Exit:
+    "Make an `__exit__` safe: its work is done wherever Ctrl-C comes."
+    return SafeExit(work)

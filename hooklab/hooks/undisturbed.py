@@ -13,8 +13,9 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -35,23 +36,22 @@ def own_tensors(modules: Iterable[nn.Module]) -> list[Tensor]:
     return [t for m in modules for store in (m._parameters, m._buffers) for t in store.values() if t is not None]
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #82ab35f0
-@contextmanager
-def modes_kept(modules: Iterable[nn.Module]):
+def modes_kept(modules: Iterable[nn.Module]) -> AbstractContextManager[None]:
     "Afterwards each module is in the mode that it was in before, train or eval."
     modes = [(m, m.training) for m in modules if hasattr(m, "training")]  # frozen code has no modes
     def put_back():
-        for m, mode in modes: m.training = mode
-    with putting_back(put_back): yield
+        for m, mode in modes:
+            if m.training != mode: m.training = mode
+    return putting_back(put_back)
 
 
-@contextmanager
-def requirements_kept(inputs: Any):
+def requirements_kept(inputs: Any) -> AbstractContextManager[None]:
     "Afterwards the leaves among `inputs` require gradients only if they did before."
     leaves = [(t, t.requires_grad) for t in tensors(inputs) if t.is_leaf]
     def put_back():
         for t, required in leaves:
             if t.requires_grad != required: t.requires_grad_(required)
-    with putting_back(put_back): yield
+    return putting_back(put_back)
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #177fba68
 def are_same(now: Collection, before: Collection) -> bool:
@@ -61,6 +61,7 @@ def are_same(now: Collection, before: Collection) -> bool:
 
 def fill_store(store: Any, kept: dict[str, Any]):
     "Put the same entries back into the `_parameters`, `_buffers` or `_modules` of a module."
+    if not store and not kept: return
     if list(store.keys()) == list(kept) and are_same(list(store.values()), kept.values()): return
     if isinstance(store, dict): store.clear()  # the store of a scripted layer is no dict, and keeps its names
     for name, t in kept.items(): store[name] = t
@@ -78,25 +79,24 @@ def lent_tensors(modules: Iterable[nn.Module], meta: bool = False):
         for store in stores:
             for name, t in store.items():
                 if t is None or is_lazy(t): continue
-                if id(t) not in stand_ins: stand_ins[id(t)] = _stand_in(t, meta)
+                if id(t) not in stand_ins:
+                    if meta: stand_in = torch.empty_like(t, device="meta").requires_grad_(t.requires_grad)
+                    else: stand_in = t.detach().clone()
+                    stand_ins[id(t)] = stand_in
                 store[name] = stand_ins[id(t)]
         yield
 
-
-def _stand_in(t: Tensor, meta: bool) -> Tensor:
-    if meta: return torch.empty_like(t, device="meta").requires_grad_(t.requires_grad)
-    return t.detach().clone()
-
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #955b8dc0
-@contextmanager
-def same_chance() -> Iterator[None]:
-    "Afterwards the generators of Python and numpy are as they were."
-    numpy = sys.modules.get("numpy")
-    python_state, numpy_state = random.getstate(), numpy and numpy.random.get_state()
+def same_chance(again: bool = True) -> AbstractContextManager[None]:
+    "Afterwards the generators of Python and numpy are as they were. `again`: another run has to draw the same numbers."
+    # numpy imports its generator when it is first used. Until then only a further run depends on its state.
+    is_needed = again and "numpy" in sys.modules
+    numpy_random = import_module("numpy.random") if is_needed else sys.modules.get("numpy.random")
+    python_state, numpy_state = random.getstate(), numpy_random and numpy_random.get_state()
     def put_back():
         random.setstate(python_state)
-        if numpy: numpy.random.set_state(numpy_state)
-    with putting_back(put_back): yield
+        if numpy_random: numpy_random.set_state(numpy_state)
+    return putting_back(put_back)
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #a4d9f983
 @contextmanager
@@ -185,15 +185,14 @@ def without_repeats(t: Tensor) -> Tensor:
     return t
 
 
-@contextmanager
-def modes_off_again() -> Iterator[None]:
+def modes_off_again() -> AbstractContextManager[None]:
     "Afterwards no dispatch mode is on that was not on before: Ctrl-C in torch's own code may leave one."
     n = len(_get_current_dispatch_mode_stack())
     def put_back():
         while len(stack := _get_current_dispatch_mode_stack()) > n:
             try: stack[-1].__exit__(None, None, None)
             except IndexError: _pop_mode()  # its end had begun
-    with putting_back(put_back): yield
+    return putting_back(put_back)
 
 
 class NumbersKept:
@@ -227,14 +226,16 @@ class NumbersKept:
             now = [place_in_memory(part) for part in plain_parts(t)]
             if now != places: t.data = data
             if t.is_leaf and t.requires_grad != required: t.requires_grad_(required)
-            copied = any(place[0] in self.copies for place in places)
-            if not copied and version_of(t) != version and not t.is_meta: lost.append(t)
+            if version_of(t) == version or t.is_meta: continue
+            if not any(place[0] in self.copies for place in places): lost.append(t)
         return lost
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #ad57a260
 OF_TORCH = set(vars(nn.Module()))
 CONTAINERS = {list, dict, set, deque}
 VALUES = {bool, int, float, str, tuple, type(None)}  # what most attributes are
+NOT_SEEN = ("written to where torch does not ask the mode that copies numbers before they are changed, "
+            "as in another thread; the new numbers could not be undone")
 
 
 def _inside(container: Any) -> list:
@@ -247,10 +248,6 @@ def _fill_again(container: Any, content: Any):
     container.update(content) if isinstance(container, dict | set) else container.extend(content)
 
 
-def _words(names: list[str]) -> str:
-    return (f"{first_few(names)}: written to where torch does not ask the mode that copies numbers before they are "
-            "changed, as in another thread; the new numbers could not be undone")
-
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #634395d5
 class StateKept:
     """The state of modules as it is now, to be put back: parameters, attributes, and what these hold.
@@ -258,19 +255,27 @@ class StateKept:
     With it one can run a model several times, each time in a `with` of its own."""
     def __init__(self, modules: Iterable[nn.Module], others: Iterable[Tensor] = ()):
         self.modules, self.known = list(modules), False  # `known`: a run has shown what is written
-        self.attributes = [(vars(m), dict(vars(m))) for m in self.modules]
-        scripted = torch.jit.ScriptModule
-        self.stores = [(store, dict(store.items())) for m in self.modules for store in
-                       (m._parameters, m._buffers, *(() if isinstance(m, scripted) else (m._modules,)))]
-        own = [x for _, before in self.attributes for name, x in before.items()
-               if type(x) not in VALUES and name not in OF_TORCH]
-        self.contents = [(x, copy.copy(x)) for x in own if type(x) in CONTAINERS]
-        self.generators = [(x, x.get_state()) for x in own if type(x) is torch.Generator]
-        parameters = own_tensors(m for m in self.modules if isinstance(m, scripted))  # with buffers
-        parameters += [p for m in self.modules for p in m._parameters.values() if p is not None]
-        held = [x for x in [*own, *(y for x, _ in self.contents for y in _inside(x))] if isinstance(x, Tensor)]
-        self.tensors = [*parameters, *others, *held]
+        self.attributes, self.stores, self.contents, self.generators, self.tensors = [], [], [], [], list(others)
+        for m in self.modules: self._note(m)
         self.numbers = NumbersKept(self.tensors)
+
+    def _note(self, m: nn.Module):
+        own, is_scripted = vars(m), isinstance(m, torch.jit.ScriptModule)
+        before = dict(own)
+        self.attributes.append((own, before))
+        stores = (m._parameters, m._buffers) if is_scripted else (m._parameters, m._buffers, m._modules)
+        self.stores += [(store, dict(store.items())) for store in stores]
+        tensors_in = own_tensors([m]) if is_scripted else m._parameters.values()  # others have copies of buffers
+        self.tensors += [t for t in tensors_in if t is not None]
+        for name in before.keys() - OF_TORCH:
+            x = before[name]
+            kind = type(x)
+            if kind in VALUES: continue
+            if kind is torch.Generator: self.generators.append((x, x.get_state()))
+            elif kind in CONTAINERS:
+                self.contents.append((x, copy.copy(x)))
+                self.tensors += [y for y in _inside(x) if isinstance(y, Tensor)]
+            elif isinstance(x, Tensor): self.tensors.append(x)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -302,7 +307,7 @@ class StateKept:
         for store, before in self.stores: fill_store(store, before)
         for generator, state in self.generators: generator.set_state(state)
         lost = {id(t) for t in self.numbers.put_back()}
-        if lost: warnings.warn(_words(self._names(lost)), HookWarning, stacklevel=2)
+        if lost: warnings.warn(f"{first_few(self._names(lost))}: {NOT_SEEN}", HookWarning, stacklevel=2)
 
     def _names(self, lost: set[int]) -> list[str]:
         "Each parameter by its layer's class and its name."
@@ -326,7 +331,7 @@ def no_fast_attention():
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #d02468d9
 def kept_state(model: nn.Module, others: Iterable[Tensor] = ()) -> StateKept:
-    "The state of a model. One whose parameters are split between processes handles them itself."
+    "The state of a model, for several runs. One whose parameters are split between processes handles them itself."
     return StateKept([] if is_sharded(model) else model.modules(), others)
 
 
@@ -348,26 +353,22 @@ def undisturbed(
     whose parameters are split between processes handles them itself; only its buffers are put back."""
     refuse_opaque(model)
     modules = list(model.modules())  # only once, because it is slow
-    own = own_tensors(modules)
-    state = state or kept_state(model)
+    own, is_only_run = own_tensors(modules), state is None
+    if is_only_run: state = StateKept([] if is_sharded(model) else modules)
     if any(map(is_lazy, own)):
-        model = _lazy_copy(model, own)
+        # torch can copy lazy parameters, but not lazy buffers.
+        buffers = [t for t in own if isinstance(t, UninitializedBuffer)]
+        model = copy.deepcopy(model, {id(t): UninitializedBuffer(t.requires_grad, t.device, t.dtype) for t in buffers})
         modules = list(model.modules())
     gpus = {t.device for t in [*own, *tensors(inputs)] if t.is_cuda}
     if copies: state.copy_all()
     leaves = [t for t in [*state.tensors, *(own if gradients else [])] if t.is_leaf]
     with (modes_off_again(), put_aside(leaves), state, requirements_kept(inputs), modes_kept(modules),
-          lent_tensors(modules, meta), no_fast_attention(), torch.set_grad_enabled(gradients), same_chance(),
-          torch.random.fork_rng(gpus), uncompiled()):
+          lent_tensors(modules, meta), no_fast_attention(), torch.set_grad_enabled(gradients),
+          same_chance(again=not is_only_run), torch.random.fork_rng(gpus), uncompiled()):
         if train is not None: model.train(train)
         with state.watched(): yield model
 
-
-def _lazy_copy(model: nn.Module, state: list[Tensor]) -> nn.Module:
-    "A copy of a lazy model. torch can copy its lazy parameters, but not its lazy buffers."
-    lazy = [t for t in state if isinstance(t, UninitializedBuffer)]
-    copies = {id(t): UninitializedBuffer(t.requires_grad, t.device, t.dtype) for t in lazy}
-    return copy.deepcopy(model, copies)
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #8def9b02
 def asks_for_gradients(error: Exception) -> bool:
@@ -390,7 +391,6 @@ def run_undisturbed(
     state: StateKept | None = None, # As in `undisturbed`
 ) -> Any: # What `run` returned
     "Run the model without gradients; if it computes gradients itself, run it again with them."
-    state = state or kept_state(model)
     try:
         with undisturbed(model, inputs, train, meta, copies=copies, state=state) as m: return run(m, inputs)
     except Exception as error:

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..hooks.group import Group
 from ..hooks.layer_hook import LayerHook, listen
 from ..hooks.names import printable
+from ..hooks.putting_back import packing
 from ..hooks.tree import map_tensors, shape_text, tensors
 from ..hooks.undisturbed import put_aside
 
@@ -241,7 +242,7 @@ class Memory:
     def measuring(self, known: list[Tensor]):
         self.known = {s._cdata for s in storages(known)}
         self.in_use = Watched(self.known) if self.gpu is None else Allocator(self.gpu)
-        with self.in_use, torch.autograd.graph.saved_tensors_hooks(self.pack, lambda t: t): yield
+        with self.in_use, packing(self.pack, lambda t: t): yield
 
     def pack(self, t):
         for s in storages(t):

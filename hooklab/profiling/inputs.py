@@ -6,8 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #cf734b26
-import random
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import Parameter, signature
 from typing import Any
@@ -21,7 +19,7 @@ from ..hooks.names import class_name, printable
 from ..hooks.putting_back import putting_back
 from ..hooks.select import runs
 from ..hooks.tree import map_tensors
-from ..hooks.undisturbed import own_tensors
+from ..hooks.undisturbed import own_tensors, same_chance
 from .shapes import first_layer, made_up
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #a12309dc
@@ -98,13 +96,11 @@ def first_batch(loader: Iterable) -> Any:
     "The first batch. The order of the loader and all other random numbers stay as they are."
     if isinstance(loader, Iterator):
         raise TypeError("the loader can be looped over only once, and a summary would take its first batch")
-    order, numpy = getattr(loader, "generator", None), sys.modules.get("numpy")
-    states = order and order.get_state(), random.getstate(), numpy and numpy.random.get_state()
+    order = getattr(loader, "generator", None)
+    state = order and order.get_state()
     def put_back():
-        if order: order.set_state(states[0])
-        random.setstate(states[1])
-        if numpy: numpy.random.set_state(states[2])
-    with putting_back(put_back), torch.random.fork_rng([]):
+        if order: order.set_state(state)
+    with putting_back(put_back), same_chance(), torch.random.fork_rng([]):
         for batch in loader: return batch
     raise ValueError("the loader gave no batch")
 

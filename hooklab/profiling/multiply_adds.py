@@ -56,7 +56,8 @@ def _of_packed(op, args, out) -> int | None:
 ATTENTION = ["_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
              "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu",
              "_scaled_dot_product_fused_attention_overrideable", "_scaled_dot_product_attention_math_for_mps"]
-ADDED_PRODUCTS = ["addmm_", "addbmm", "addbmm_", "baddbmm_", "_addmm_activation"]
+# torch's formulas for `addmm` and `baddbmm` are correct, but take longer than the operations on a small layer.
+ADDED_PRODUCTS = ["addmm", "addmm_", "addbmm", "addbmm_", "baddbmm", "baddbmm_", "_addmm_activation"]
 FORMULAS = {
     **dict.fromkeys(ATTENTION, _attention),
     "mv": lambda a, x: a.numel(),
@@ -132,6 +133,9 @@ class MultiplyAdds(TorchDispatchMode):
     def __init__(self, add: Callable[[int], None]):
         super().__init__()
         self.add, self.nested, self.unknown = add, set(), set()  # the last two: names of what was not counted, and why
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}

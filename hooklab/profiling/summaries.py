@@ -101,7 +101,8 @@ def _is_on_meta(model: nn.Module, device: Any, inputs: Any) -> bool | None:
     "Is this a run on the meta device? None if a run has to show it."
     if device is not None and torch.device(device).type == "meta": return True
     if any(t.is_meta for t in tensors(inputs)): return True
-    return None if comes_later(model) else any(t.is_meta for t in own_tensors(model.modules()))
+    if not any(t.is_meta for t in own_tensors(model.modules())): return False
+    return None if comes_later(model) else True
 
 
 def _with_numbers_or_on_meta(run: Callable[[Inputs, bool], Summary], inputs: Inputs) -> Summary:

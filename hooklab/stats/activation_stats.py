@@ -6,7 +6,6 @@
 __all__ = ['ActivationStats']
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #aba6b2f7
-import sys
 import warnings
 from pathlib import Path
 from typing import Any, Self
@@ -15,32 +14,76 @@ import torch
 from torch import nn
 
 from ..hooks.copies import HookWarning
-from ..hooks.names import class_name
-from ..hooks.select import not_a_model
+from ..hooks.hook import Hooks
+from ..hooks.names import class_name, printable
+from ..hooks.select import not_a_model, unwrap
 from .autosave import Autosave
 from .live import LivePlot
-from .measure.recorder import StepRecorder
+from .measure.own_hook import OwnHookGroup, numbers_of_output
 from .measure.resuming import Earlier
-from .measure.step_end import StepEnd, that_make_steps
+from .measure.session import Session, begin_records
+from .measure.step_end import several, that_make_steps
+from .measure.turns import Wanted
+from .measure.until_removed import UntilRemoved
 from .page import write_page
-from .records.recorded import Records, read_records
+from .records.history import History
+from .records.moments import row_names
+from .records.recorded import Recorded, Records, read_records
 from .trainers import lightning_callback, transformers_callback
+from ..training.callback import HookCallback
 
-# %% ../../nbs/lib/stats/activation-stats.ipynb #90229ce8
-class Loop:
-    "Stands in for the learner in a loop of your own."
-    cleans_up, cbs, training, train_iter = True, (), True, 0
-    ended, was_due = 0, False  # how many steps have ended; was any of them due, according to `every`?
-    def __init__(self, model): self.model = model
-    def remove_cb(self, cb): cb.remove()
+# %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8080
+def check_options(with_hist: Any, hist_sample: int | None):
+    if not isinstance(with_hist, int):
+        raise TypeError(f"ActivationStats got a {class_name(with_hist)} for with_hist. It finds its learner by "
+                        "itself: Learner(…, cbs=ActivationStats()); layers are asked for with modules=")
+    if hist_sample is not None and hist_sample < 1:
+        raise ValueError(f"hist_sample={hist_sample}: a sample has at least one number")
 
 
-def any_began(meters: dict) -> bool: return any(group.began for group in meters.values())
-def any_fired(meters: dict) -> bool: return any(h.fired for group in meters.values() for h in group.hooks)
+def check_what_is_recorded(model: Any, optimizer: Any, auto: bool):
+    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    if auto and optimizer is None:
+        raise ValueError("auto=True ends a step after that of the optimizer, and no optimizer was given; write "
+                         "on(model, optimizer=optimizer, auto=True), or call step() yourself")
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8081
-class ActivationStats(StepRecorder):
+class ActivationStats(UntilRemoved, Recorded, HookCallback):
     "Records statistics of the outputs of layers while a model trains, and of gradients on request."
+    live_plot = None # The `LivePlot`, if one is wanted
+    saver = None # The `Autosave`, if one is wanted
+    earlier = None # The `Earlier` part of the run that the next steps are added to
+    updates_too = False # In a learner or trainer, record how far its optimizer moves the parameters
+    attention_too = False # Record what heads of attention do, if there are any
+    order = -20
+
+    def __init__(
+        self,
+        with_hist: bool = False, # Record histograms too: 40 bins from 0 to 10
+        *,
+        grads: bool = False, # Record the gradients of outputs as well
+        counts: bool = False, # Record fractions of NaN, Inf, and numbers below 0, above 10, near 0; so does `with_hist`
+        hist_sample: int | None = None, # Count only a sample of this many numbers of each output, which is cheaper
+        samples: bool = False, # Record too how samples and units differ, such as `var_samples` and `dead_units`
+        turns: int | None = None, # Measure all layers in so many steps, then a few in every fourth step, in turns
+        max_rows: int = 4096, # How many steps to keep; of a longer run, evenly spaced ones are kept
+        **options: Any, # Of `HookCallback`: `modules`, `every`, `remove_end`, `is_forward`, `include_paramless`, `cpu`
+    ):
+        check_options(with_hist, hist_sample)
+        super().__init__(**options)
+        self.with_hist, self.grads, self.counts, self.hist_sample = with_hist, grads, counts, hist_sample
+        self.samples, self.turns, self.max_rows = samples, turns, max_rows
+        self.history = History([], row_names(counts, with_hist, samples), max_rows)
+
+    def hook(
+        self,
+        m: nn.Module, # The layer
+        i: Any, # Its inputs
+        o: Any, # Its output, or the gradients of it
+    ) -> dict[str, Any] | None: # `mean`, `std`, `near_zero`, maybe `hist`; None if there is no tensor in `o`
+        "The numbers of one output. Write your own in a subclass, or pass `hook=f`: `stats` has what it returns."
+        return numbers_of_output(o, self.with_hist)
+
     def on(
         self,
         model: nn.Module, # The model; if it is compiled or distributed, as you call it
@@ -50,29 +93,34 @@ class ActivationStats(StepRecorder):
         auto: bool = False, # End each step after the optimizer's; with a `scaler`, after its `update()`
     ) -> Self: # Itself, for a `with`
         "Start recording. Call `step()` at the end of each step, or have that done with `auto=True`."
-        if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-        if auto and optimizer is None:
-            raise ValueError("auto=True ends a step after that of the optimizer, and no optimizer was given; write "
-                             "on(model, optimizer=optimizer, auto=True), or call step() yourself")
-        if optimizer is not None: optimizer = that_make_steps(optimizer, {id(p) for p in model.parameters()})
-        self.optimizer, self.scaler = optimizer, scaler if scaler is not None and scaler.is_enabled() else None
-        self.scaled = self.scaler is not None
-        self.learn = Loop(model)
-        try:
-            self._register()
-            self.learn.train_iter = self.first_step
-            if auto:
-                self.end = StepEnd(optimizer, self.scaler, self._step)
-                self.end.put_on()
-            self._switch(self._is_due())
-            return self
-        except BaseException:  # Ctrl-C
-            self._take_off()
-            raise
+        check_what_is_recorded(model, optimizer, auto)
+        optimizers = that_make_steps(optimizer, {id(p) for p in model.parameters()}) if optimizer is not None else []
+        self.learn = None
+        self._begin(model, optimizers, scaler, updates=True, auto=auto)
+        return self
 
-    def layers(self) -> dict[str, nn.Module]:
-        "The layers by name; if earlier records go on, theirs."
-        return self.earlier.layers_in(self.learn.model) if self.earlier else super().layers()
+    def _begin(self, model, optimizers, scaler=None, *, updates, auto=False, called=None, step=0):
+        "Begin a session and new records. If that fails, nothing is on the model."
+        self._remove()
+        earlier = self.earlier
+        if earlier:
+            updates = updates and "updates" in earlier.histories
+            step = earlier.step = step or earlier.step
+        layers = (earlier or self.choice).layers_in(model)
+        if self.learn is None: self.scaled = scaler is not None and scaler.is_enabled()
+        session = self.session = Session(
+            model, layers, Wanted.of(self), own_hooks(self, layers, model), optimizers, scaler if self.scaled else None,
+            scaled=self.scaled, updates=updates, attention=self.attention_too, called=called)
+        try:
+            if auto: session.ends_with(optimizers, self)
+            session.put_on()
+            begin_records(self, session)
+            self.earlier, self.hooks = None, Hooks(session.own, None) if session.own else None
+            if self.learn is None: session.begin_step(self, step)
+        except BaseException:  # Ctrl-C
+            session.remove()
+            self.session = None
+            raise
 
     def resume(
         self,
@@ -89,73 +137,50 @@ class ActivationStats(StepRecorder):
         try: return self.on(model, optimizer, scaler, auto=auto)
         finally: self.earlier = None  # a model that was refused may get a record of its own
 
-    def _go_on_at(self, step: int):  # the number of the next step
-        self.learn.train_iter = step
-        self._switch(self._is_due())
-
     def step(
         self,
         loss: Any = None, # The loss, if you like: a number, or a tensor of one number, which nobody waits for
     ):
         "End a step: what was measured since the last one becomes a row."
-        if not self.meters: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
-        if self.end:
-            raise RuntimeError("with auto=True a step ends by itself, after that of the optimizer; leave out step(), "
-                               "or begin without auto")
-        self._step(loss)
+        if self.session is None: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
+        self.session.end_by_hand(self, loss)
 
-    def _step(self, loss=None):
-        loop, due = self.learn, self._is_due()
-        loop.ended, loop.was_due = loop.ended + 1, loop.was_due or due
-        self._end_step(loop.train_iter, due, loss)
-        self._go_on_at(loop.train_iter + 1)
+    def _remove(self, report=None, in_context=False):
+        "Remove everything. Without `report`, each part decides whether its silence is worth a warning."
+        session = self.session
+        if session is None: return
+        try:
+            if not self.steps:
+                self.unrecorded = session.why_unrecorded()
+                if report and self.learn is None and (session.has_fired or not session.was_called):
+                    report = session.has_fired  # otherwise each layer is reported
+                    warnings.warn(f"Nothing was recorded: {self.unrecorded}", HookWarning, stacklevel=3)
+            if report is not None:
+                for meters in session.meters.values(): meters.close(report, in_context)
+        finally: session.remove()
+        self._facts = self.facts
+        self.session = None
+        if self.live_plot: self.live_plot.close()
+        if self.saver: self.saver.close()
 
-    def remove(self):
-        "Remove everything from the model. What was recorded stays; if there is nothing, a warning says why."
-        try: self._close(report=sys.exc_info()[0] is None)
-        except BaseException:  # Ctrl-C
-            self._close(report=False)
-            raise
+    def _model(self): return self.session.model if self.session and self.learn is None else super()._model()
 
-    def __enter__(self) -> Self: return self
+    def before_fit(self):
+        self._begin(self.learn.model, optimizers_of(self.learn), updates=self.updates_too or self.earlier is not None)
 
-    def __exit__(self, exc_type, *_):
-        try: self._close(report=exc_type is None, in_context=True)
-        except BaseException:  # Ctrl-C
-            self._close(report=False)
-            raise
+    def before_batch(self):
+        if self.session: self.session.switch(self, self.training and self._is_due())
 
-    def _close(self, report, in_context=False):
-        in_loop = isinstance(self.learn, Loop)
-        if self.meters and not self.steps:
-            self.unrecorded = why = self._why_unrecorded()
-            began, fired = any_began(self.meters), any_fired(self.meters)
-            if report and in_loop and (fired or not began):  # otherwise each layer is reported
-                warnings.warn(f"Nothing was recorded: {why}", HookWarning, stacklevel=3)
-                report = fired
-        for meters in self.meters.values(): meters.close(report, in_context)
-        self._take_off()
-        if in_loop: self._learn = self.optimizer = self.scaler = None  # records must not keep a model alive
+    def after_batch(self):
+        if not self.session or not self.training: return
+        step = self.session.first_step + self.train_iter
+        self.session.end_step(self, step, self._is_due(), getattr(self.learn, "loss", None))
 
-    def _why_unrecorded(self) -> str:
-        "Why there are no rows."
-        if not self.meters: return self.unrecorded
-        groups, loop = self.meters.values(), self.learn
-        if isinstance(loop, Loop) and loop.ended and not loop.was_due:
-            return f"with every={self.every}, none of the {loop.ended} steps was due."
-        if not any_began(self.meters) and not any_fired(self.meters):
-            return "the model was not called. Was a copy of it trained, or another model?"
-        if any(meters.pending for meters in groups):
-            if not self.end:
-                return ("the model ran in train mode, and step() was not called after that. "
-                        "Call it at the end of each step of the loop.")
-            missing = "the scaler was not updated" if self.scaled else "the optimizer made no step"
-            return f"the model ran in train mode, and {missing} after that. Is it the one that was given to on()?"
-        if any(meters.trained or (not meters.began and meters.root.training) for meters in groups):
-            what = "number" if self.is_forward else "gradient"
-            return f"the model ran in train mode, and no {what} came out of the layers that were watched."
-        return ("the model was in eval mode whenever it was called, and only train mode is recorded. "
-                "Call model.train() before the loop.")
+    def after_fit(self):
+        super().after_fit()
+        if self.remove_end: return
+        if self.saver: self.saver.close()
+        if self.session: self.session.rest()
 
     def lightning(
         self,
@@ -185,7 +210,7 @@ class ActivationStats(StepRecorder):
         seconds: float = 60., # The shortest time between two copies
     ) -> Self: # Itself
         "Write what was recorded to a file from time to time, so that a run that is killed keeps its record."
-        if self._has_own_hook:
+        if has_own_hook(self):
             raise TypeError("autosave() needs the numbers of an ActivationStats without a hook of its own")
         self.saver = Autosave(self, path, seconds)
         return self
@@ -217,24 +242,45 @@ class ActivationStats(StepRecorder):
         path: str | Path | list, # What `save` or `autosave` has written; a list combines the files of all processes
     ) -> Self: # To read; it records nothing until it is attached again
         "Read what was recorded from a file, also while the run goes on."
-        found: Records = read_records(path)
-        histories = found.histories
-        new = cls(hist_sample=found.hist_sample, grads="gradients" in histories, is_forward="activations" in histories)
-        new.scaled, new.unrecorded, new.log, new._facts = found.scaled, found.unrecorded, found.log, found.facts
-        new.attention, new.process = found.attention, found.process
-        new.stage, new.combined, new.every, new.next_step = found.stage, found.combined, found.every, found.next_step
-        new._hold(histories)
-        rows, new.max_rows, new.turns = new.history.rows, new.history.max_rows, new.history.turns
-        new.with_hist, new.counts, new.samples = new.history.has_hist, "nan" in rows, "var_samples" in rows
-        new.updates_too, new.attention_too = new.updates is not None, new.attention is not None
-        return new
+        return holding(cls, read_records(path))
 
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
-        attached = dict.fromkeys(("weights", "end", "optimizer", "scaler", "watch", "heads", "saver", "earlier"))
-        attached |= {"meters": {}, "_facts": self.facts}
-        return vars(self) | attached | {"_learn": None if isinstance(self.learn, Loop) else self.learn}
+        return vars(self) | {"session": None, "saver": None, "earlier": None, "_facts": self.facts}
 
-    def __repr__(self):
-        recording = ", recording" if self.meters else ""
-        return f"{class_name(self)}: {self.history!r}{self.from_where}{recording}"
+# %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8082
+def has_own_hook(stats: ActivationStats) -> bool:
+    "Was a hook written or passed, which is called in place of the meters?"
+    return getattr(stats.hook, "__func__", None) is not ActivationStats.hook
+
+
+def own_hooks(stats: ActivationStats, layers: dict[str, nn.Module], model: nn.Module) -> OwnHookGroup | None:
+    "The hooks that call it, not attached yet; None without it."
+    if not has_own_hook(stats): return None
+    asked = [f"{name}=" for name in ("grads", "counts", "hist_sample", "samples", "turns") if getattr(stats, name)]
+    if asked:
+        raise TypeError(printable(f"{type(stats).__name__} has a hook of its own, and records what it returns, so "
+                                  f"{', '.join(asked)} means nothing there. For gradients, is_forward=False has "
+                                  "the hook called with them"))
+    return OwnHookGroup(layers, unwrap(model), stats._called(), stats.is_forward, stats.detach, stats.cpu)
+
+
+def optimizers_of(learn: Any) -> list:
+    "The optimizers of a learner, if it has made them already."
+    optimizer = getattr(learn, "opt", None)
+    return several(optimizer) if hasattr(optimizer, "param_groups") else []
+
+
+def holding(kind: type[ActivationStats], found: Records) -> ActivationStats:
+    "An object of this class that holds what was read, and measures the same if it goes on."
+    kinds = found.histories
+    stats = kind(hist_sample=found.hist_sample, grads="gradients" in kinds, is_forward="activations" in kinds)
+    stats.scaled, stats.unrecorded, stats.log, stats._facts = found.scaled, found.unrecorded, found.log, found.facts
+    stats.process, stats.stage, stats.combined = found.process, found.stage, found.combined
+    stats.attention, stats.every, stats.next_step = found.attention, found.every, found.next_step
+    stats._hold(found.histories)
+    history = stats.history
+    stats.max_rows, stats.turns, stats.with_hist = history.max_rows, history.turns, history.has_hist
+    stats.counts, stats.samples = "nan" in history.rows, "var_samples" in history.rows
+    stats.updates_too, stats.attention_too = stats.updates is not None, stats.attention is not None
+    return stats

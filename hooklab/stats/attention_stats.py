@@ -13,13 +13,15 @@ from torch import nn
 from ..hooks.distributed import place_of
 from ..hooks.select import not_a_model
 from .measure.attention_meter import AttentionMeter
+from .measure.until_removed import UntilRemoved
 from .records.attention_history import AttentionHistory
 from .records.together import OneOfSeveral
 
 # %% ../../nbs/lib/stats/attention-stats.ipynb #774d450c
-class AttentionStats(OneOfSeveral, AttentionHistory):
+class AttentionStats(UntilRemoved, OneOfSeveral, AttentionHistory):
     "Records what each head of attention does while a model trains."
     histories, log, facts = {}, None, {}  # what a record of everything has besides
+    session: AttentionMeter | None = None # What measures, while it is on a model
     def __init__(
         self,
         names: Any = "*", # In which layers: names, patterns, types or functions as in `layers`
@@ -31,7 +33,7 @@ class AttentionStats(OneOfSeveral, AttentionHistory):
         if sample is not None and sample < 1: raise ValueError(f"sample={sample}: a sample has at least one query")
         if every < 1: raise ValueError(f"every={every}: one in so many steps is measured, so it is at least 1")
         super().__init__(max_rows)
-        self.picked, self.sample, self.every, self.watch, self.next_step = names, sample, every, None, 0
+        self.picked, self.sample, self.every, self.next_step = names, sample, every, 0
 
     def on(
         self,
@@ -39,52 +41,33 @@ class AttentionStats(OneOfSeveral, AttentionHistory):
     ) -> Self: # Itself, for a `with`
         "Start recording. Call `step()` at the end of each step."
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-        if self.watch is not None: self.remove()
-        self.watch = AttentionMeter(model, self.picked, self.sample)
-        self.parts, self.process, self.combined = self.watch.told, place_of(model), False
+        if self.session is not None: self.remove()
+        self.session = AttentionMeter(model, self.picked, self.sample)
+        self.parts, self.process, self.combined = self.session.told, place_of(model), False
         self._switch()
-        self.watch.put_on()
+        self.session.put_on()
         return self
 
     def step(self):
         "End a step: what was measured since the last one becomes a row."
-        if self.watch is None: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
-        found, self.stage = self.watch.take(), self.watch.stage
+        if self.session is None: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
+        found, self.stage = self.session.take(), self.session.stage
         if self.next_step % self.every == 0: self.add(found, self.next_step)
         self.next_step += 1
         self._switch()
 
-    def _switch(self): self.watch.measures = self.next_step % self.every == 0 and self.wants_next
+    def _switch(self): self.session.measures = self.next_step % self.every == 0 and self.wants_next
 
-    def remove(self):
-        "Remove everything from the model. What was recorded stays."
-        try:
-            if self.watch is not None: self.watch.remove()
-            self.watch = None
-        except BaseException:  # Ctrl-C
-            self._close()
-            raise
-
-    def _close(self):
-        if self.watch is not None: self.watch.close(report=False)
-        self.watch = None
+    def _remove(self, report, in_context=False):
+        if self.session is not None: self.session.close(report, in_context)
+        self.session = None
 
     @property
     def attention(self) -> Self:
         "Itself; an `ActivationStats` has its record of attention under this name, too."
         return self
 
-    def __enter__(self) -> Self: return self
-
-    def __exit__(self, exc_type, *_):
-        try:
-            if self.watch is not None: self.watch.close(report=exc_type is None, in_context=True)
-            self.watch = None
-        except BaseException:  # Ctrl-C
-            self._close()
-            raise
-
-    def __getstate__(self): return vars(self) | {"watch": None}
+    def __getstate__(self): return vars(self) | {"session": None}
 
     def __repr__(self):
-        return super().__repr__() + self.from_where + (", recording" if self.watch is not None else "")
+        return super().__repr__() + self.from_where + (", recording" if self.session is not None else "")

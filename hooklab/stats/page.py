@@ -25,9 +25,9 @@ from ..hooks.files import write_file
 from .diagnosing.diagnosis import Diagnosis, diagnose
 from .diagnosing.findings import Finding, as_html
 from .records.history import History
-from .records.moments import BINS
-from .records.over_time import label_of
+from .records.over_time import about, label_of, to_draw
 from .records.recorded import Recorded
+from .records.statistics import BINS
 
 # %% ../../nbs/lib/stats/page.ipynb #67113fe0
 LOOK = """
@@ -193,7 +193,7 @@ def pictures_of(histories: dict[str, History]) -> Iterator[Picture]:
 
 def in_words(history: History, what: str) -> str:
     "The alternative text of a picture of one number over time."
-    values, broken = history._numbers(what)
+    values, broken = to_draw(history, what)
     text = f"{label_of(history, what)}, {len(history.names)} lines or rows"
     if history.steps: text += f", steps {history.steps[0]} to {history.steps[-1]}"
     last = np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values])
@@ -247,12 +247,12 @@ def small_histogram(name: str, counts: np.ndarray) -> str:
 
 def number_cells(history: History, what: str) -> Iterator[str]:
     "A cell for each layer: the number at the beginning and at the end, and a line for what lies between."
-    values, broken = history._numbers(what)
+    values, broken = to_draw(history, what)
     for series, bad in zip(values, broken):
         there = series[np.isfinite(series)]
         if not there.size: yield "<td>not finite</td>" if bad.any() else "<td>did not run</td>"
         else:
-            is_share = what == "near_zero"
+            is_share = about(history, what).axis == "share"
             first, last = (f"{number:.0%}" if is_share else f"{number:.3g}" for number in (there[0], there[-1]))
             span = (0, 1) if is_share else (there.min(), there.max())
             alarm = f"<br><b>not finite</b> at step {history.steps[bad.argmax()]}" if bad.any() else ""

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .measure.run_facts import torch_optimizer
+from .measure.step_end import that_make_steps
 
 # %% ../../nbs/lib/stats/trainers.ipynb #c80c8bf6
 class Follower:
@@ -30,13 +31,10 @@ class Follower:
         if self.updates and not optimizers:
             raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
         known = [o for o in optimizers if isinstance(torch_optimizer(o), Optimizer)]
-        wanted = optimizers if self.updates else known if self.stats.updates_too else None
-        self.loss, self.stats.wrapped = None, wrapped
-        earlier = self.stats.earlier
-        if earlier and step: earlier.step = step  # the trainer resumes the run, too
-        self.stats.on(model, wanted or None, scaler)
-        self.stats.watch.know(known)
-        if not earlier: self.stats._go_on_at(step)
+        wanted = optimizers if self.updates else known if self.stats.updates_too else []
+        if wanted: known = that_make_steps(wanted, {id(p) for p in model.parameters()})
+        self.loss, self.stats.learn = None, None
+        self.stats._begin(model, known, scaler, updates=bool(wanted), called=wrapped, step=step)
 
     def add_loss(self, loss):
         "Note the loss of a batch. Trainers have divided it already where a step takes several."
@@ -46,11 +44,9 @@ class Follower:
 
     def step(self):
         loss, self.loss = self.loss, None
-        if self.stats.meters: self.stats.step(loss)  # stats.remove() was not called in the meantime
+        if self.stats.session: self.stats.step(loss)  # stats.remove() was not called in the meantime
 
-    def end(self, *_, **__):
-        self.stats.remove()
-        self.stats.wrapped = None
+    def end(self, *_, **__): self.stats.remove()
 
 # %% ../../nbs/lib/stats/trainers.ipynb #f2bf6387
 def library(*names: str, install: str) -> ModuleType:

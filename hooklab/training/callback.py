@@ -134,31 +134,30 @@ def _unwatch(learn, leaving):
         if getattr(vars(learn).get(method), "func", None) is _then_clean_up: delattr(learn, method)
 
 # %% ../../nbs/lib/training/callback.ipynb #2b46c2b2
-class OnLayers(Callback):
-    "Knows which layers of its learner's model are meant."
-    def __init__(self, modules, include_paramless):
+class LayerChoice:
+    "Which layers of a model are meant: by default those that have parameters."
+    def __init__(
+        self,
+        modules: Any, # As `HookCallback` gets them; None for the default
+        include_paramless: bool, # By default, take layers without parameters too
+        owner: Any, # Who asks, for error messages
+    ):
         if isinstance(getattr(modules, "model", None), nn.Module):
-            raise TypeError(f"{self!r} finds its learner by itself: Learner(…, cbs={self!r}(…)), "
-                            f"or learn.fit(1, cbs={self!r}(…))")
+            name = class_name(owner)
+            raise TypeError(f"{name} finds its learner by itself: Learner(…, cbs={name}(…)), "
+                            f"or learn.fit(1, cbs={name}(…))")
         if isinstance(modules, nn.Module) and not isinstance(modules, Iterable):
-            raise TypeError(f"which layers of this {class_name(modules)}? {self!r}([layer]) hooks one, "
-                            f"{self!r}(\"*\") takes all of the model")
-        self.modules, self.include_paramless = modules, include_paramless
-
-    @property
-    def modules(self) -> list[nn.Module]:
-        "The layers, as they are found in the model now."
-        return self._modules if self.learn is None else list(self.layers().values())
-
-    @modules.setter
-    def modules(self, modules):
+            name = class_name(owner)
+            raise TypeError(f"which layers of this {class_name(modules)}? {name}([layer]) hooks one, "
+                            f"{name}(\"*\") takes all of the model")
         several = isinstance(modules, Iterable) and not isinstance(modules, str | type | Mapping)
-        self._modules = list(modules) if several else modules
+        self.modules = list(modules) if several else modules
+        self.include_paramless = include_paramless
 
-    def layers(self) -> dict[str, nn.Module]:
-        "The layers by name. They are looked up in each fit, because the model may have been replaced."
-        model, wanted = self.learn.model, self._modules
-        if wanted is None: return self._with_parameters(model)
+    def layers_in(self, model: nn.Module) -> dict[str, nn.Module]:
+        "The layers by name."
+        wanted = self.modules
+        if wanted is None: return self.by_default(model)
         if not isinstance(wanted, list | Mapping): return layers(model, wanted)
         if isinstance(wanted, list) and not all(isinstance(m, nn.Module) for m in wanted): return layers(model, *wanted)
         known = {id(m): name for name, m in reversed([(type(unwrap(model)).__name__, model), *named_layers(model)])}
@@ -169,16 +168,16 @@ class OnLayers(Callback):
                              "names find the layers of any model")
         return found
 
-    def _with_parameters(self, model) -> dict[str, nn.Module]:
+    def by_default(self, model: nn.Module) -> dict[str, nn.Module]:
         found = leaves(model)
         if not self.include_paramless:
-            found = {name: m for name, m in found.items() if any(True for _ in m.parameters())}
+            found = {name: m for name, m in found.items() if next(m.parameters(), None) is not None}
         if found: return found
         raise ValueError(f"no layer of this {class_name(model)} has parameters; include_paramless=True takes those "
                          "without too")
 
 # %% ../../nbs/lib/training/callback.ipynb #31fa7c91
-class HookCallback(OnLayers):
+class HookCallback(Callback):
     "Hooks on layers while a learner trains. Write a method `hook(self, m, i, o)`, or pass a function."
     hook = None
     hooks = None # What is attached, once a fit has begun
@@ -196,12 +195,30 @@ class HookCallback(OnLayers):
         hook: Callable | None = None, # `f(layer, inputs, output)`, instead of a method
         do_remove: bool | None = None, # What `remove_end` was called in fastai v1
     ):
-        super().__init__(modules, include_paramless)
+        self.choice = LayerChoice(modules, include_paramless, self)
         if every is not None and (not isinstance(every, int) or every < 1):
             raise ValueError(f"every={every!r}: hooks can be on in every batch, every=1, or less often")
         self.every, self.remove_end = every, remove_end if do_remove is None else do_remove
         self.is_forward, self.detach, self.cpu = is_forward, detach, cpu
         if hook is not None: self.hook = hook
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        "The layers, as they are found in the model now."
+        model = self._model()
+        return self.choice.modules if model is None else list(self.layers().values())
+
+    @modules.setter
+    def modules(self, modules):
+        self.choice = LayerChoice(modules, self.choice.include_paramless, self)
+
+    def layers(self) -> dict[str, nn.Module]:
+        "The layers by name. They are looked up in each fit, because the model may have been replaced."
+        return self.choice.layers_in(self._model())
+
+    def _model(self) -> nn.Module | None:
+        "The model whose layers are hooked."
+        return None if self.learn is None else self.learn.model
 
     def before_fit(self):
         self._remove()  # what an earlier fit left on
@@ -240,4 +257,5 @@ class HookCallback(OnLayers):
         "The hook, whose cancel exceptions become those of the learner."
         if self.hook is None:
             raise TypeError(f"{self!r} has nothing to call; give it a method hook(self, m, i, o), or pass hook=f")
-        return self.hook if getattr(self.learn, "cleans_up", False) else understood_by(self.learn)(self.hook)
+        learn = self.learn
+        return self.hook if learn is None or getattr(learn, "cleans_up", False) else understood_by(learn)(self.hook)

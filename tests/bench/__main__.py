@@ -2,6 +2,7 @@
 
     python -m tests.bench [hook import …]
     python -m tests.bench diagnose --seed 1      what begins with a dash, and all that follows, goes to the file
+    python -m tests.bench against COMMIT hook    prices of the working tree and of a commit, in turns
 
 Each figure is a median with its quartiles, unless its title says otherwise; a list is a table or lines. Those of a file go to results/NAME.json, with the machine and the versions."""
 import importlib
@@ -13,6 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
+
+from tests.bench.against import main as against
 
 here = Path(__file__).parent
 
@@ -30,6 +33,9 @@ for package in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nn
     with suppress(PackageNotFoundError): setting[package] = version(package)  # few files compare with all of them
 (here/"results").mkdir(exist_ok=True)
 asked = sys.argv[1:]
+if asked[:1] == ["against"]:
+    against(*asked[1:])
+    sys.exit()
 cut = next((i for i, word in enumerate(asked) if word.startswith("-")), len(asked))
 names, options = asked[:cut], asked[cut:]
 for name in names or [path.stem.removeprefix("bench_") for path in sorted(here.glob("bench_*.py"))]:

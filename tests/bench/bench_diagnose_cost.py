@@ -52,9 +52,8 @@ def added(build):
     try:
         n = max(1, round(FIRST/10/scale))
         first = compared(plain, recorded, 11, n)
-        stats.turn.first = stats.turn.ended = stats.turn.ended
-        stats.turns = 0
-        stats._switch(True)
+        stats.session.turn.first = stats.session.turn.ended
+        stats.session.switch(stats, True)
         periods = max(1, round(LAST/PERIOD/scale))
         n = 12 if periods < 4 else PERIOD
         rest = compared(plain, recorded, max(6, periods*PERIOD//n), n)

@@ -25,7 +25,7 @@ def for_diagnosis(model, optimizer): return hl.ActivationStats.for_diagnosis().o
 def of_long_run(model, optimizer):
     "Layers soon have their turns, as after the first steps."
     stats = for_diagnosis(model, optimizer)
-    stats.turn.ended = FIRST - WARM_UP
+    stats.session.turn.ended = FIRST - WARM_UP
     return stats
 
 
@@ -111,7 +111,7 @@ def merging(stats) -> dict[str, float]:
     def counted(x, *args, **kwargs):
         sent.append(x.nbytes)
         return all_reduce(x, *args, **kwargs)
-    told = len(pickle.dumps(together.what_is_told(stats)))
+    told = len(pickle.dumps(together.metadata_of(stats)))
     dist.all_reduce = counted
     try: took = seconds(stats.combine)
     finally: dist.all_reduce = all_reduce

@@ -11,10 +11,11 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
-from hooklab.stats.activation_stats import ActivationStats, Loop
+from hooklab.stats.activation_stats import ActivationStats
 from hooklab.stats.live import LivePlot
 from hooklab.stats.measure.own_hook import HookHistory
-from hooklab.stats.records.history import History, Recording, WeightHistory
+from hooklab.stats.measure.session import Session
+from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.moments import row_names
 from hooklab.training.callback import Callback, HookCallback
 from hooklab.training.learner import Learner, TrainEvalCallback, synth_learner
@@ -65,7 +66,7 @@ fresh = {"stats": ActivationStats, "all": partial(ActivationStats, with_hist=Tru
 kinds = {**fresh, "Callback": Callback, "HookCallback": Calls, "Recorder": Recorder, "ProgressCallback": ProgressCallback, "TrainEvalCallback": TrainEvalCallback,
          "Learner": partial(synth_learner, cbs=[ActivationStats, Calls], device="cpu"), "LivePlot": lambda: live().live_plot,
          "History": lambda: History(["a"], row_names(False, True)), "WeightHistory": lambda: WeightHistory(["a"], ["update", "data"]),
-         "HookHistory": lambda: HookHistory(["a"]), "Recording": lambda: Recording(["a"], row_names(False, False)),
+         "HookHistory": lambda: HookHistory(["a"]),
          "Timeline": lambda: hl.Timeline(net()), "Hook": lambda: hl.hook_output(net()[0]), "Hooks": lambda: hl.hook_outputs(net()),
          "FeatureExtractor": lambda: hl.FeatureExtractor(net(), ["0"]), "Summary": lambda: hl.summary(net(), torch.ones(1, 1))}
 
@@ -82,7 +83,7 @@ def vars_of(x): return getattr(x, "__dict__", {})
 
 
 @pytest.mark.parametrize("kind", [Callback, Calls, ActivationStats, Largest, Recorder, ProgressCallback, TrainEvalCallback, Learner, LivePlot, History, WeightHistory,
-                                  HookHistory, Recording, hl.Timeline, hl.Hook, hl.Hooks, hl.FeatureExtractor, hl.Summary], ids=lambda kind: kind.__name__)
+                                  HookHistory, hl.Timeline, hl.Hook, hl.Hooks, hl.FeatureExtractor, hl.Summary], ids=lambda kind: kind.__name__)
 def test_an_object_without_its_attributes_says_so(kind):
     "As copy and pickle make them. A recursion in `__getattr__` would be told as one here."
     bare = kind.__new__(kind)
@@ -120,10 +121,10 @@ def test_what_was_recorded_survives_and_nothing_that_is_attached(make, while_rec
     attached = len(hooks_on(model))
     twin = twin_of(s)
     assert len(hooks_on(model)) == attached  # what watches the loop stays on between recorded steps
-    assert any(row.kind != "loop" for row in hooks_on(model)) == (while_recording and s._is_due())
+    assert any(row.kind != "loop" for row in hooks_on(model)) == (while_recording and s.session.due)
     same(s, twin)
-    assert repr(twin) == repr(s).removesuffix(", recording") and twin.learn is None and not twin.meters
-    assert not any(isinstance(x, nn.Module | torch.optim.Optimizer | Loop) for x in vars(twin).values())
+    assert repr(twin) == repr(s).removesuffix(", recording") and twin.learn is None and twin.session is None
+    assert not any(isinstance(x, nn.Module | torch.optim.Optimizer | Session) for x in vars(twin).values())
     with pytest.raises(RuntimeError, match="nothing is being recorded"): twin.step()
     if while_recording: recorded_on = [*s.steps]
     again = net()
@@ -143,11 +144,11 @@ def test_optimizer_and_scaler_stay_behind(twin_of):
     opt = torch.optim.SGD(model.parameters(), lr=.1)
     with ActivationStats(grads=True).on(model, optimizer=opt, scaler=torch.amp.GradScaler("cpu")) as s:
         for _ in range(2):
-            s.scaler.scale(model(torch.ones(4, 1)).sum()).backward()
+            s.session.scaler.scale(model(torch.ones(4, 1)).sum()).backward()
             opt.step()
             s.step()
         twin = twin_of(s)
-    assert twin.optimizer is twin.scaler is twin.weights is None and twin.scaled and twin.skipped == []
+    assert twin.session is None and twin.scaled and twin.skipped == []
     assert torch.equal(twin.updates.values(), s.updates.values()) and len(opt._optimizer_step_pre_hooks) == len(opt._optimizer_step_post_hooks) == 0
 
 

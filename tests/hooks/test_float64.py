@@ -5,8 +5,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from hooklab.hooks.float64 import Float64Mode, float64_stand_ins, in_float64, pushed, widened
+from hooklab.hooks import float64
+from hooklab.hooks.float64 import Float64Mode, float64_stand_ins, in_float64, out_of_float64, pushed, widened
 
 
 @pytest.fixture(autouse=True)
@@ -281,3 +283,22 @@ def test_a_push_leaves_the_random_state_alone():
     state = torch.get_rng_state()
     pushed(torch.ones(4), 1, torch.float32)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_mode_is_on_again_wherever_ctrl_c_comes(monkeypatch):
+    "Before, torch's own function lost the modes that it had taken off."
+    model, pop, stopped = nn.Linear(2, 2), float64._pop_mode, []
+    def stops():
+        pop()
+        if not stopped:
+            stopped.append(True)
+            raise KeyboardInterrupt
+    with in_float64(model):
+        on = _get_current_dispatch_mode_stack()
+        monkeypatch.setattr(float64, "_pop_mode", stops)
+        with pytest.raises(KeyboardInterrupt), out_of_float64(): pass
+        assert stopped and _get_current_dispatch_mode_stack() == on
+        monkeypatch.undo()
+        with out_of_float64(): assert not _get_current_dispatch_mode_stack()
+        assert _get_current_dispatch_mode_stack() == on
+    assert not _get_current_dispatch_mode_stack()

@@ -3,12 +3,16 @@
 `support/interrupts.py` raises KeyboardInterrupt where Python looks for signals: when a function begins and when it has
 returned, at each jump backwards, when a function written in C has returned, and at each line. All places of all tools:
 `python -m tests.bench interrupts`."""
+import sys
+from contextlib import ExitStack
+
 import pytest
 import torch
 from torch import nn
+from torch.overrides import _get_current_function_mode_stack, _push_mode
 
 import hooklab as hl
-from support.interrupts import Interrupts, Place, Signals, expected_of, interrupted, places_of
+from support.interrupts import Signals, expected_of, interrupted, places_of
 from support.portions import sample, sweep
 from support.worlds import TOOLS
 
@@ -45,22 +49,102 @@ def test_an_interrupt_at_any_place_leaves_nothing(tool, tmp_path):
     check(tool, tmp_path, lambda places: sample(40, places, kind=lambda place: place.kind))
 
 
+class RunsOf:
+    "Runs of a tool that are interrupted before the first instruction of `__exit__` or `__enter__`."
+    def __init__(self, **functions): self.functions = functions
+    def __call__(self, frame, event, arg):
+        for name, file in self.functions.items():
+            if frame.f_code.co_name == name and frame.f_code.co_filename.endswith(file):
+                sys.settrace(None)
+                raise KeyboardInterrupt
+
+
+WITHS = {
+    "hook_output": lambda m: hl.hook_output(m[0]), "hook_outputs": lambda m: hl.hook_outputs(m, names="*"),
+    "edit_output": lambda m: hl.edit_output(m[0], hl.scale(2)), "find_nan": hl.find_nan,
+    "hook_calls": lambda m: hl.hook_calls(m, torch.relu),
+    "edit_calls": lambda m: hl.edit_calls(m, torch.relu, hl.scale(2)), "Timeline": hl.Timeline,
+    "by_token": lambda m: hl.by_token(m, "0"), "verbose_execution": lambda m: hl.VerboseExecution(m)}
+
+
+@pytest.mark.parametrize("place", ["_ended", "__enter__"])
+@pytest.mark.parametrize("name", WITHS)
+def test_before_exit_or_enter_begins(name, place):
+    "Python looks for signals before the first instruction of a function, where no `try` of its own can act."
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2)
+    before = [dict(vars(m)) for m in model.modules()]
+    tool = WITHS[name](model)
+    assert hl.hooks_on(model)
+    stop = RunsOf(**{place: "putting_back.py" if place == "_ended" else ".py"})
+    with pytest.raises(KeyboardInterrupt):
+        if place == "__enter__": sys.settrace(stop)
+        with tool:
+            model(x)
+            sys.settrace(stop)
+    assert not hl.hooks_on(model) and [vars(m) for m in model.modules()] == before
+
+
+def test_hooks_stay_where_no_with_has_begun():
+    "Reading `__exit__`, or calling it, is no `with`; and an `ExitStack` ends what it has entered."
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    hooks = hl.hook_outputs(model, names="*")
+    end = hooks.__exit__
+    del end
+    assert hasattr(hooks, "__exit__") and len(hl.hooks_on(model)) == 3
+    with ExitStack() as stack: assert stack.enter_context(hooks) is hooks and len(hl.hooks_on(model)) == 3
+    assert not hl.hooks_on(model)
+    hooks = hl.hook_outputs(model)
+    hooks.__exit__(ValueError, ValueError(), None)
+    assert not hl.hooks_on(model)
+
+
 @pytest.mark.filterwarnings("ignore::hooklab.hooks.copies.HookWarning")
 @pytest.mark.parametrize("way", ["remove_hooks", "remove", "the next with"])
-def test_before_exit_begins(way):
-    "No code can act before the first instruction of `__exit__`: hooks stay on, and each of three ways takes them off."
+def test_behind_a_constructor(way):
+    "Between a constructor that attaches and the `with`, no code of hooklab runs: each of three ways takes hooks off."
     model, x = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2)
     before = dict(vars(model[0]))
     hooks = hl.hook_outputs(model, names="*")
-    line = type(hooks).__exit__.__code__.co_firstlineno
-    with Interrupts(Place("hooks/hook.py", "Hooks.__exit__", line, "entry")), pytest.raises(KeyboardInterrupt):
-        with hooks: model(x)
-    assert len(hl.hooks_on(model)) == 3
     if way == "remove_hooks": assert hl.remove_hooks(model) == 2
     elif way == "remove": hooks.remove()
     else:
         with hooks: model(x)
     assert not hl.hooks_on(model) and hooks.removed and vars(model[0]) == before
+
+
+@pytest.mark.parametrize("way", ["remove_hooks", "the next hooks"])
+def test_a_mode_that_torch_puts_back_later(way):
+    "torch puts a mode back when Python frees what Ctrl-C has stopped, and that may be after our hooks are off."
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2)
+    with hl.hook_calls(model, torch.relu) as calls: model(x)
+    _push_mode(calls.group.mode)
+    if way == "remove_hooks": hl.remove_hooks(model)
+    else: hl.hook_output(model[0]).remove()
+    assert not _get_current_function_mode_stack()
+
+
+def test_hooks_on_saved_tensors_that_torch_has_put_on(monkeypatch):
+    "torch's own context manager leaves them on where Ctrl-C comes when its function in C has returned."
+    enter = torch.autograd.graph.saved_tensors_hooks.__enter__
+    def stopped(self):
+        enter(self)
+        raise KeyboardInterrupt
+    monkeypatch.setattr(torch.autograd.graph.saved_tensors_hooks, "__enter__", stopped)
+    before = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    with pytest.raises(KeyboardInterrupt), hl.saved_tensors(print): pass
+    with pytest.raises(KeyboardInterrupt): hl.cost(nn.Linear(2, 2), torch.ones(1, 2))
+    assert before is None and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+
+
+def test_a_mode_that_is_in_use_stays():
+    "Hooks that are attached, and taken off, while a layer runs leave the mode of that layer's hooks on."
+    model, x, seen = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2), []
+    def attaches(m, inputs, output):
+        hl.hook_output(model[1]).remove()
+        seen.append(hl.remove_hooks(nn.Linear(1, 1)))
+    model[0].register_forward_hook(attaches)
+    with hl.hook_calls(model, torch.relu) as calls: model(x)
+    assert len(calls) == 1 and seen == [0]
 
 
 def test_hooks_on_the_steps_of_an_optimizer_are_listed_and_removed():

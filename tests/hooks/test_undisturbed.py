@@ -1,6 +1,8 @@
 """Every tool that runs a model leaves it as it was, whatever the model writes to in its forward."""
 import copy
 import random
+import subprocess
+import sys
 import threading
 import warnings
 from collections import deque
@@ -492,3 +494,27 @@ def test_what_is_put_back_is_put_back_before_an_interrupt_comes_out(monkeypatch)
     monkeypatch.setattr(NumbersKept, "put_back", interrupted)
     with pytest.raises(KeyboardInterrupt): hl.summary(model, torch.ones(2))
     assert came and model.n == 0 and torch.equal(model.weight, torch.ones(2))
+
+
+IN_A_NEW_PROCESS = """
+import sys
+import numpy
+import torch
+from torch import nn
+import hooklab as hl
+
+def are_there(): return [name for name in ("numpy.random", "torch._dynamo") if name in sys.modules]
+
+class Draws(nn.Linear):
+    def forward(self, x): return super().forward(x)*numpy.random.rand()
+
+before = are_there()
+hl.summary(nn.Linear(3, 3), torch.ones(2, 3))
+assert are_there() == before, are_there()  # importing them takes far longer than a summary
+print(hl.compare(m := Draws(3, 3), m, torch.ones(2, 3)))
+"""
+
+
+def test_numpys_generator_is_not_imported_for_one_run_and_is_the_same_in_several():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", IN_A_NEW_PROCESS], capture_output=True, text=True)
+    assert done.returncode == 0 and "equal" in done.stdout, done.stdout + done.stderr

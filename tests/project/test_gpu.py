@@ -114,7 +114,7 @@ def test_a_copy_of_a_record_does_not_wait(net, x, tmp_path, monkeypatch):
     with hl.ActivationStats.load(tmp_path/"run.safetensors").resume(net, optimizer) as again:
         net(x).square().mean().backward()
         again.step()
-    assert len(again.steps) == 6 and again.history.chunks[0].is_cuda
+    assert len(again.steps) == 6 and again.history.kept.chunks[0].is_cuda
 
 
 def test_statistics_as_on_a_cpu(net, x):

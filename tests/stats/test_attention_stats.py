@@ -13,7 +13,7 @@ import hooklab as hl
 from hooklab.stats.diagnosing.attention_faults import dead_heads
 from hooklab.stats.measure.attention_meter import numbers_of_call, numbers_of_logits
 from hooklab.stats.records.attention_history import AttentionHistory
-from hooklab.stats.records.moments import HEAD_ROWS
+from hooklab.stats.records.statistics import HEAD_ROWS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -128,7 +128,7 @@ def test_every_and_bounded_memory():
     a = hl.AttentionStats(every=3, max_rows=4)
     model = Copies()
     with a.on(model): train(model, a, steps=20)
-    assert a.steps == [0, 6, 12, 18] and len(a.rows) == 4
+    assert a.steps == [0, 6, 12, 18] and len(a.kept) == 4
     for wrong in ({"sample": 0}, {"every": 0}, {"max_rows": 1}):
         with pytest.raises(ValueError): hl.AttentionStats(**wrong)
     with pytest.raises(RuntimeError, match="begin with"): hl.AttentionStats().step()
@@ -246,7 +246,7 @@ def test_in_a_record_for_the_diagnosis(tmp_path):
         for _ in range(5):
             plain(torch.randn(3, 4))
             s.step()
-        assert s.heads is None and s.attention is None
+        assert s.session.heads is None and s.attention is None
     assert not hl.hooks_on(model) and not hl.hooks_on(plain)
 
 

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 import hooklab as hl
 from hooklab.stats.measure import meter_groups
 from hooklab.stats.records import moments
-from hooklab.stats.records.history import Recording
+from hooklab.stats.records.history import History
 from support.portions import one_in
 
 
@@ -329,7 +329,7 @@ def check_subclasses(options, compiled):
         found.append(s)
     plain, picky = found
     for kind, history in plain.histories.items():
-        assert torch.equal(history.tables(), picky.histories[kind].tables()) and type(picky.histories[kind].chunks[0]) is torch.Tensor
+        assert torch.equal(history.tables(), picky.histories[kind].tables()) and type(picky.histories[kind].kept.chunks[0]) is torch.Tensor
 
 
 @every_option
@@ -439,7 +439,7 @@ def test_a_step_that_does_not_end():
     xs = batches(500, 2)
     with hl.ActivationStats(with_hist=True).on(model) as s:
         for x in xs: model(x)
-        assert len(s.meters["activations"].tables) == meter_groups.MOST_CALLS
+        assert len(s.session.meters["activations"].tables) == meter_groups.MOST_CALLS
         s.step()
         model(xs[0])
         s.step()
@@ -477,11 +477,11 @@ def test_evaluation_is_not_recorded():
 
 @pytest.mark.parametrize("rows, steps", [(2, 50), (5, 100), (10, 25), (300, 2000)])
 def test_bounded(rows, steps):
-    history = Recording(["a", "b"], moments.row_names(False, True), rows)
+    history = History(["a", "b"], moments.row_names(False, True), rows)
     for step in range(steps):
         assert history.wants_next == (step % history.stride == 0)
         history.add(torch.full((len(history.rows), 2), float(step)), step)
-        assert len(history) <= rows and sum(len(c) for c in history.chunks) <= rows
+        assert len(history) <= rows and sum(len(c) for c in history.kept.chunks) <= rows
     assert len(history) >= rows//2 and history.steps == list(range(0, steps, history.stride))[:len(history)]
     assert torch.equal(history.tables()[:, 0, 0], torch.tensor(history.steps, dtype=torch.float32))
 
@@ -550,7 +550,6 @@ def test_the_model_is_let_go():
     model = net()
     with hl.ActivationStats(grads=True).on(model) as s: train(model, batches(3), s)
     gone = weakref.ref(model[0])
-    s.learn = None
     del model
     gc.collect()
     assert gone() is None and len(s.stats) == 3
@@ -578,7 +577,7 @@ def test_copies_of_a_watched_model():
         torch.save(model, buffer)
         train(twin, batches(2))
         train(stored, batches(2))
-        assert len(s.stats) == 2 and not any(h.n_calls for m in s.meters.values() for h in m.hooks)
+        assert len(s.stats) == 2 and not any(h.n_calls for m in s.session.meters.values() for h in m.hooks)
 
 
 # Gradients, scalers, updates
@@ -1041,7 +1040,7 @@ def test_nothing_depends_on_the_numbers():
     opt = torch.optim.SGD(model.parameters(), .1)
     for options in ({}, {"with_hist": True}, {"counts": True}, {"with_hist": True, "hist_sample": 50}):
         with hl.ActivationStats(grads=True, **options).on(model, optimizer=opt) as s: train(model, torch.empty(4, 8, 3, 16, 16, device="meta"), s, opt=opt)
-        assert len(s.steps) == 4 and s.history.chunks[0].is_meta
+        assert len(s.steps) == 4 and s.history.kept.chunks[0].is_meta
 
 
 @pytest.fixture
@@ -1062,11 +1061,11 @@ def test_no_pass_on_a_gpu_waits_for_it(fake, options):
         for _ in range(4):
             model(torch.randn(4, 3, 16, 16))
             if s.history.wants_next:  # without a GPU there is no backward pass, so gradients are set by hand
-                for h, shape in zip(s.meters["gradients"].hooks, ((4, 8, 14, 14), (4, 8, 14, 14), (4, 10))): h.measure(torch.randn(shape))
+                for h, shape in zip(s.session.meters["gradients"].hooks, ((4, 8, 14, 14), (4, 8, 14, 14), (4, 10))): h.measure(torch.randn(shape))
             s.step()
-        assert s.meters["activations"].stacks and s.meters["activations"].device.type == "cuda"
+        assert s.session.meters["activations"].stacks and s.session.meters["activations"].device.type == "cuda"
     assert len(s.steps) == (2 if options.get("every") else 4)
-    assert s.history.chunks[0].device.type == s.gradients.chunks[0].device.type == "cuda"
+    assert s.history.kept.chunks[0].device.type == s.gradients.kept.chunks[0].device.type == "cuda"
 
 
 def test_what_waits_for_a_gpu_is_noticed(fake, monkeypatch):

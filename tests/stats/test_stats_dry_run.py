@@ -103,7 +103,7 @@ def test_what_500_steps_send(rank_of_128, monkeypatch):
     "Sums of the size of the record, whatever the number of processes; and a few KB that each tells all others."
     mesh = rank_of_128
     stats = recorded(sharded.fully_sharded(sharded.tensor_parallel(sharded.llama(), mesh["tp"]), mesh["dp"]))
-    short = len(pickle.dumps(together.what_is_told(stats)))
+    short = len(pickle.dumps(together.metadata_of(stats)))
     longer(stats, 500)
     kept, sent = size_of(stats), Sent(monkeypatch)
     stats.combine()

@@ -216,7 +216,7 @@ def test_hooks_are_gone_after_a_failure_and_the_records_stay(run, where, n, erro
     ran = run(s, True, fault=Fault(where, error, n))
     # Lightning makes SystemExit of an interrupt
     with pytest.raises((RuntimeError, KeyboardInterrupt, SystemExit)): ran()
-    assert not hooks_on(ran.model) and not s.meters
+    assert not hooks_on(ran.model) and s.session is None
     if where == "train": assert len(s.stats) == n - 1
     if where == "validate": assert len(s.stats) in (0, n_batches)  # Lightning tries validation out before
 
@@ -463,7 +463,7 @@ def test_trainers_without_our_callback_are_what_they_were(tmp_path):
     ran = in_transformers(folder=tmp_path)
     with s.on(ran.net):  # recorded by hand
         ran()
-        assert s.meters
+        assert s.session
 
 
 @with_marks(*peers)

@@ -21,6 +21,7 @@ from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.names import printable
 from ...hooks.occasions import step_hook_to_put_on
+from ...hooks.putting_back import safe_exit
 from ...hooks.select import not_a_model, refuse_scripted, unwrap
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #cd413c87
@@ -119,14 +120,11 @@ class Replicas:
         self.removed = True
 
     def __enter__(self) -> Self: return self
+    @safe_exit
     def __exit__(self, exc_type, *_):
-        try:
-            if not self.removed and self._n_passes: self.step = self._n_passes
-            if not self.removed and exc_type is None: self._check(ends=True)
-            self._take_off()
-        except BaseException:
-            self._take_off()
-            raise
+        if not self.removed and self._n_passes: self.step = self._n_passes
+        if not self.removed and exc_type is None: self._check(ends=True)
+        self._take_off()
 
     def __repr__(self):
         found = f"{len(self.found)} tensors differ; {self.found[0]}" if self.found else "no drift"

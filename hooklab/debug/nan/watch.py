@@ -23,12 +23,13 @@ from .blame import Call, NonFiniteError, blame_forward, verdict, word
 from .numbers import Sight
 from .processes import Peers, UnjoinedGradients, first_sign, peers_of, unjoined_outputs
 from .second_look import add_call, culprit_in
-from ...hooks.copies import HookWarning
+from ...hooks.copies import HookWarning, users_level
 from ...hooks.distributed import Microbatch, running_microbatch
 from ...hooks.gradient import Entrance, RecordedGradients
 from ...hooks.group import Group, none_ran
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.names import printable
+from ...hooks.putting_back import safe_exit
 from ...hooks.select import first_few, layers, runs, unwrap
 from ...hooks.tree import tensors
 
@@ -266,13 +267,10 @@ class NanWatch(Group):
         return loss
 
     def __enter__(self) -> Self: return self
+    @safe_exit
     def __exit__(self, exc_type, error, _):
-        try:
-            stop_error = self.peers.stop_error if self.peers else None
-            self.close(report=exc_type is None, in_context=True)
-        except BaseException:  # Ctrl-C
-            self.close(report=False)
-            raise
+        stop_error = self.peers.stop_error if self.peers else None
+        self.close(report=exc_type is None, in_context=True)
         if error is None or isinstance(error, NonFiniteError): return
         own = next((e for e in behind(error) if isinstance(e, NonFiniteError)), None)
         if own: raise own from None
@@ -284,9 +282,9 @@ class NanWatch(Group):
         super().close(report=False)  # a layer that did not run has made no NaN
         if in_context and report and not self.n_pass:
             warnings.warn("the model that was watched for NaN never ran; was a copy of it trained?", HookWarning,
-                          stacklevel=3)
+                          stacklevel=users_level())
         if report and names and self.layers_ran is False:
-            warnings.warn(f"find_nan: {none_ran(names)}", HookWarning, stacklevel=3)
+            warnings.warn(f"find_nan: {none_ran(names)}", HookWarning, stacklevel=users_level())
 
     def take_off(self):
         for h in self.hooks: h.last = None

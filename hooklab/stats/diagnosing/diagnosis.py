@@ -33,7 +33,7 @@ def not_judged(run: Run) -> list[str]:
         "the size of steps; record it with on(model, optimizer=optimizer)":
             run.updates is None and not run.moves_unseen,
         "saturation, samples and units; record them with ActivationStats.for_diagnosis()":
-            run.outputs.hist is None and not run.outputs.samples,
+            run.outputs.hist is None and run.outputs.sampled("n_samples") is None,
         "what heads of attention do, because compiled code hides it; AttentionStats sees it where the model runs "
         "uncompiled": run.facts.get("attention_hidden", False) and any_attention(run),
         f"what takes time to show; there are {n} recorded steps, and {SOON} tell more": n < LASTS}

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ..records.history import History
-from ..records.moments import row_names
 from ..records.recorded import Recorded
 from ..records.run_log import LOGGED
+from ..records.statistics import JUDGED, row_names
 
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #b2bd582e
 LASTS = 5  # rows: what shows in fewer may be chance, or how a run begins
@@ -42,9 +42,6 @@ RATIO_SMALL_AND_STILL = 6e-4  # the same, where the loss stands still as well
 STILL = .005  # relative change of outputs, from the first third of a run to the last
 WEAK_GRADIENTS = .3  # length relative to later layers: 0.22 before a ReLU that passes 5 % of its input
 HALF_LARGE = 65504/4  # a quarter of the largest float16
-SAMPLED = ("sample_square", "var_samples", "var_units", "n_samples", "silent_units", "dead_units", "ended_units",
-           "sums_to_one", "peaked", "even")  # numbers that tell samples and units apart
-
 
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #9c1a2003
 def true_from(x: Tensor) -> Tensor:
@@ -99,18 +96,19 @@ class Series:
         def read(what): return history.values(what).detach().double().cpu().reshape(shape)
         self.names, self.steps, self.followed = history.names, steps, history.followed
         self.untrainable = set() if history.trainable is None else set(history.names) - set(history.trainable)
-        self.n, self.mean, self.std, self.near_zero = map(read, ("n", "mean", "std", "near_zero"))
-        self.under = read("under") if "under" in history.rows else None
+        recorded = [one.name for one in JUDGED if one.group == "basics" or one.row in history.rows]
+        self.numbers = {what: read(what) for what in recorded}
+        self.n, self.mean, self.std, self.near_zero, self.under = map(
+            self.numbers.get, ("n", "mean", "std", "near_zero", "under"))
         self.hist = history.values("hist").detach().double().cpu() if history.has_hist else None
-        self.samples = {what: read(what) for what in SAMPLED if what in history.rows}
         self.ran, self.finite = self.n > 0, self.mean.isfinite()
         self.bad = self.ran & ~self.finite
         self.size = (self.mean**2 + self.std.nan_to_num(0)**2).sqrt()  # the root mean square of an output
         self.norm = self.size*self.n.sqrt()
 
     def sampled(self, what: str) -> Tensor | None: # A row for each layer, a column for each step
-        "A number that is taken from a sample of each output; None if none was recorded."
-        return self.samples.get(what)
+        "A number that may not be recorded, such as one that is taken from a sample of each output; None if it was not."
+        return self.numbers.get(what)
 
     def named(self, chosen: Tensor) -> list[str]:
         return [name for name, is_chosen in zip(self.names, chosen.tolist()) if is_chosen]

@@ -1,13 +1,14 @@
 """Measures a run while it trains: layers, optimizer and loop, at almost no cost.
 
-    recorder         what is measured, on which layers, and when a row is complete
+    session          all that is on one model while it is recorded, and what is measured in which step
     meter_groups     the hooks that measure, and where the numbers of a step come together
-    turns            which layers are measured in which step, and hooks that are off for a while
+    turns            what is measured, of which layers in which step, and hooks that are off for a while
     stacks           small outputs measured together at the end of a step, and large ones where they are
     samples          a few numbers of each output, by sample and by unit
     updates          how far each step moves each parameter
     own_hook         statistics of your own
     resuming         the part of a run that is recorded already, to go on with
+    until_removed    recording that ends with its block, with `remove()`, or with Ctrl-C
     step_end         the steps of an optimizer, and where a step of the loop ends by itself
     loop_watch       what happens in a training loop, noted while it runs
     step_watch       what the gradients are when the optimizer makes its step

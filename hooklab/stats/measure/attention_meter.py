@@ -19,7 +19,7 @@ from ...hooks.function_group import FunctionGroup
 from ...hooks.function_mode import call_name, own_work
 from ...hooks.running import compiled_parts
 from ...hooks.tree import map_tensors
-from ..records.moments import HEAD_ROWS
+from ..records.statistics import HEAD_ROWS
 
 # %% ../../../nbs/lib/stats/measure/attention-meter.ipynb #df05e92b
 def possible_entropy(n_queries: int, n_keys: int, is_causal: bool, sample: int | None) -> float:

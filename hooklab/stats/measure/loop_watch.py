@@ -198,7 +198,9 @@ class LoopWatch(PassWatch):
     def put_on(self) -> Self:
         "Begin to watch: last, once whoever made this holds it."
         try:
-            self.follow_steps()
+            for optimizer in self.members.optimizers:
+                self.steps.append(StepWatch(optimizer, self.scaled, self.parts))
+                self.steps[-1].put_on()
             if self.called:
                 self.listening = WatchGroup(self)
                 listen(RootWatch, self.called, self.listening)
@@ -207,17 +209,6 @@ class LoopWatch(PassWatch):
             self.remove()
             raise
         return self
-
-    def follow_steps(self):
-        for optimizer in self.members.optimizers:
-            self.steps.append(StepWatch(optimizer, self.scaled, self.parts))
-            self.steps[-1].put_on()
-
-    def know(self, optimizers: list):
-        "Follow these optimizers, if none were known before."
-        if self.members.known: return
-        self.members.know(optimizers)
-        self.follow_steps()
 
     def go_on(self, log: RunLog):
         "Add the rows of the next steps to these, which are of the same run."

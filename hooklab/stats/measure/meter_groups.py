@@ -149,7 +149,6 @@ class MeterGroup(SwitchedGroup):
         self.port, self.scales = kind, kind != "forward"
         self.parts, self.told = parts, {}  # by layer, what this process has of its output
         self.share = self.share_now = share  # in a pipeline, of each microbatch less
-        self.stage = None  # of a pipeline
         self.with_counts, self.with_hist, self.hist_sample, self.scaler = with_counts, with_hist, hist_sample, scaler
         self.rows, self.scratch = row_names(with_counts, with_hist, sampled), scratch or Scratch()
         self.is_thin, self.shares = is_thin and not hist_sample, 1

@@ -9,7 +9,6 @@ __all__ = []
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +17,8 @@ from ...hooks.keeping import HookGroup
 from ...hooks.layer_hook import check_layers
 from ...hooks.names import printable
 from .turns import SwitchedGroup
-from ..records.history import History
+from ..records.history import History, Rows
+from ..records.moments import in_a_row, main_tensor, measured, row_names
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5d6
 class OwnHook(MemberHook):
@@ -91,6 +91,16 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
         for h in self.hooks: h.fresh = False
         return row if ran else None
 
+# %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5c7
+def numbers_of_output(output: Any, with_hist: bool) -> dict[str, Any] | None: # None if there is no tensor in it
+    "What the hook of `ActivationStats` itself returns: `mean`, `std`, `near_zero`, maybe `hist`."
+    x = main_tensor(output)
+    if x is None: return None
+    history = History([""], row_names(False, with_hist))
+    history.add(measured(in_a_row(x)[None], with_hist=with_hist), 0)
+    found = history.stats[0][0]
+    return {what: found[what] for what in ("mean", "std", "near_zero", "hist") if what in found}
+
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5da
 def named_parts(given: Any) -> Mapping: return given if isinstance(given, Mapping) else {}
 
@@ -107,12 +117,7 @@ class HookHistory(History):
         max_rows: int = 4096, # How many steps to keep at most
     ):
         super().__init__(names, [], max_rows)
-        self.kept = [] # A row for each step
-
-    def _keep(self, row): self.kept.append(row)
-    def _keep_every_second(self): self.kept = self.kept[::2]
-    def _keep_first(self, n): del self.kept[n:]
-    def _copy_rows(self, to): to.kept = list(self.kept)
+        self.kept = Rows()
 
     @property
     def stats(self) -> list[list[Any]]:
@@ -154,15 +159,16 @@ class HookHistory(History):
         hists = torch.stack([torch.stack([nothing if x is None else x for x in row]) for row in found])
         return self._placed(hists).permute(1, 2, 0)
 
-    def _numbers(self, what):
-        values, shown = self.values(what).double().numpy(), self._where(lambda given: what in named_parts(given))
-        return np.where(np.isfinite(values), values, np.nan), shown & ~np.isfinite(values)
+    @property
+    def measured(self) -> Tensor: return self._where(lambda given: given is not None) # When each layer ran
 
-    def _ran(self): return self._where(lambda given: given is not None)
+    def broken(self, what: str) -> Tensor: # layer, step
+        "For subclasses: where a number should be finite, and is not."
+        return self._where(lambda given: what in named_parts(given)) & ~self.values(what).isfinite()
 
-    def _where(self, is_so: Callable) -> np.ndarray: # layer, step
+    def _where(self, is_so: Callable) -> Tensor: # layer, step
         rows = [[is_so(given) for given in row] for row in self.kept]
-        return np.array(rows, bool).reshape(len(self), len(self.names)).T
+        return torch.tensor(rows, dtype=torch.bool).reshape(len(self), len(self.names)).T
 
     def check_mergeable(self): raise TypeError(self._lacks("there is nothing that could be merged"))
 

@@ -72,24 +72,29 @@ class Earlier:
         self,
         new: dict[str, History], # Empty records, by kind
         attention: AttentionHistory | None, # An empty record of heads
-        stats: Any, # The `ActivationStats` that records now
+        session: Any, # The `Session` that records now
     ) -> tuple[dict[str, History], AttentionHistory | None]: # What the next steps are added to
-        "Have the recorder go on with what was recorded."
+        "Have a session go on with what was recorded."
         series = [*self.histories.values(), *(s for s in (self.log, self.attention) if s is not None)]
         for s in series: s.go_on(self.step)
         for kind, history in self.histories.items():
             history.parts, history.trainable, history.followed = (
                 new[kind].parts, new[kind].trainable, new[kind].followed)
-        if self.log is not None: stats.watch.go_on(self.log)
+        if self.log is not None: session.watch.go_on(self.log)
         if attention is not None and self.attention is not None:
             self.attention.parts = attention.parts
             attention = self.attention
-        looks = {what: [row for row in self.facts.get(what, ()) if row["step"] < self.step]
-                 for what in ("inputs", "outputs")}
-        stats.earlier_facts, stats.first_step = {**self.facts, **looks}, self.step
-        kept = [history for kind, history in self.histories.items() if kind != "updates"]
-        n, first = len(kept[0])*kept[0].stride, stats.turns
-        stats.turn.ended = n if first is None or n <= first else first + (n - first)*EVERY
+        session.first_step = self.step
+        kept = next(history for kind, history in self.histories.items() if kind != "updates")
+        n, first = len(kept)*kept.stride, session.turn.first
+        session.turn.ended = n if first is None or n <= first else first + (n - first)*EVERY
         return self.histories, attention
+
+    def facts_before(self) -> dict[str, Any]:
+        "What was known of the run, without inputs and outputs of steps that are made again."
+        found = dict(self.facts)
+        for what in ("inputs", "outputs"):
+            found[what] = [row for row in self.facts.get(what, ()) if row["step"] < self.step]
+        return found
 
     def refuse(self, why: str): raise ValueError(f"the record is of another model than this one: {why}")

@@ -67,15 +67,12 @@ class MemberFacts:
         model: nn.Module, # The model
         optimizers: list, # Its optimizers; empty if they are unknown
     ):
-        self.know(optimizers)
+        self.optimizers, self.known = [torch_optimizer(optimizer) for optimizer in optimizers], bool(optimizers)
         self.model, self.lengths = unwrap(model), None  # those at the end of the first step
         self.named = dict(self.model.named_parameters())
         self.versions = {name: version(p) for name, p in self.named.items()}
         self.got, self.foreign_got, self.ever = set(), set(), set()
         self.frozen = {name for name, p in self.named.items() if not p.requires_grad}
-
-    def know(self, optimizers: list):
-        self.optimizers, self.known = [*map(torch_optimizer, optimizers)], bool(optimizers)
 
     def look(self):
         "Note which parameters have a gradient now, and which the optimizer has."

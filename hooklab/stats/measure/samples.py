@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from ...hooks.copies import is_wrapper, stands_for_many
 from ...hooks.layer_hook import LayerHook
 from ...hooks.select import unwrap
-from ..records.moments import SAMPLE_ROWS, stacked
+from ..records.moments import stacked
+from ..records.statistics import SAMPLE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #1e36a680
 CHANNELS = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LocalResponseNorm,

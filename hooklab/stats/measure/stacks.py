@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..records.moments import BASICS, NEAR, Batch, Scratch, measured
+from ..records.moments import BASICS, NEAR, Batch, Scratch, measured, of_all
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #c9de50b0
 SMALL = {"cpu": 65_536}  # tensors of at most this many numbers are copied, and measured later
@@ -98,7 +98,7 @@ def thinly_measured(x: Tensor, with_counts: bool, with_hist: bool) -> Tensor: # 
     def numbers(size): return torch.arange(size, device=x.device)
     sample = x.reshape(-1)[first + step*numbers(BLOCKS)[:, None] + numbers(BLOCK)].float()  # see `stacked`
     found = measured(sample[None], with_counts, with_hist)
-    return torch.where(numbers(len(found))[:, None] == 1, x.mean(dtype=torch.float32), found*(n/sample.numel()))
+    return torch.where(numbers(len(found))[:, None] == 1, x.mean(dtype=torch.float32), of_all(found, n/sample.numel()))
 
 
 class ThinStack(Stack):
@@ -111,8 +111,7 @@ class ThinStack(Stack):
         for i, place in enumerate(places): place.thin = Thin(place.shape, self.sums[i], self.batch.tensors[i])
 
     def numbers(self) -> Tensor:
-        found = self.batch.measured()
-        found[2:].mul_(self.n/(BLOCKS*BLOCK))
+        found = of_all(self.batch.measured(), self.n/(BLOCKS*BLOCK))
         found[0], found[1] = self.n, self.sums/self.n
         return found
 

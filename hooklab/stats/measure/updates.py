@@ -18,7 +18,7 @@ from .run_facts import torch_optimizer
 from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense
 from .step_end import StepSpan
 from .turns import share
-from ..records.moments import NOT_MEASURED
+from ..records.statistics import NOT_MEASURED
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #1a417dd9
 def is_large(p: Tensor) -> bool: return p.numel() > THIN_FROM and is_dense(p.shape, p.stride())

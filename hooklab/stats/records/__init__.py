@@ -4,6 +4,7 @@
     history            one kind of numbers, as series, tensors and rows
     plots              the pictures of a run
     over_time          pictures with one line or one row for each layer
+    statistics         the table of all that is recorded of a layer
     moments            the numbers of one tensor, in few passes over it
     run_log            what the loop did in each step: loss, rate, mode, and the optimizer's steps
     attention_history  the numbers of heads for each step: to read, to draw, to save

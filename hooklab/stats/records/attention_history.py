@@ -15,38 +15,34 @@ from torch import Tensor
 from ...drawing import PLAIN, axes_for, in_percent, line_colours, say_instead, shortened, thinned
 from ...hooks.names import class_name, printable
 from ...hooks.select import first_few, nearest
-from .history import KeptSteps
-from .moments import HEAD_ROWS
+from .history import KeptSteps, Rows
+from .statistics import HEAD_ROWS
 
 # %% ../../../nbs/lib/stats/records/attention-history.ipynb #473de35a
 class AttentionHistory(KeptSteps):
     "What each head of attention did in each recorded step."
     def __init__(self, max_rows: int = 4096):
         super().__init__([], max_rows)
-        self.rows, self.sample = [], None
+        self.sample = None
         self.parts = {}  # in a run of several processes, which heads this one had, by call
 
-    def _keep(self, row: dict[str, Tensor]):
+    def _keep(self, row: dict[str, Tensor]): # By name of the call, a row for each of `HEAD_ROWS`
+        super()._keep(row)
         self.names += [name for name in row if name not in self.names]
-        self.rows.append(row)
-
-    def _keep_every_second(self): self.rows = self.rows[::2]
-    def _keep_first(self, n): del self.rows[n:]
-    def _copy_rows(self, to): to.rows = list(self.rows)
 
     @property
     def heads(self) -> dict[str, int]:
         "How many heads each call has."
-        return {name: max(row[name].size(-1) for row in self.rows if name in row) for name in self.names}
+        return {name: max(row[name].size(-1) for row in self.kept if name in row) for name in self.names}
 
     def tables(self) -> Tensor: # step, call, number, head; NaN where there is none
         "All numbers as one tensor, on the CPU."
         heads = self.heads
         most = max(heads.values(), default=0)
-        found = torch.full((len(self.rows), len(self.names), len(HEAD_ROWS), most), math.nan)
+        found = torch.full((len(self.kept), len(self.names), len(HEAD_ROWS), most), math.nan)
         for place, name in enumerate(self.names):
-            there = [i for i, row in enumerate(self.rows) if name in row and row[name].size(-1) == heads[name]]
-            rows = torch.stack([self.rows[i][name] for i in there]).float().cpu()  # fetched together
+            there = [i for i, row in enumerate(self.kept) if name in row and row[name].size(-1) == heads[name]]
+            rows = torch.stack([self.kept[i][name] for i in there]).float().cpu()  # fetched together
             found[there, place, :, :heads[name]] = rows
         return found
 
@@ -54,8 +50,10 @@ class AttentionHistory(KeptSteps):
         "Replace what was recorded."
         self._fill_steps(steps, place)
         self.names = list(heads)
-        self.rows = [{name: table[place, :, :heads[name]] for place, name in enumerate(self.names)
-                      if not table[place, :, :heads[name]].isnan().all()} for table in tables]
+        self.kept = Rows()
+        for table in tables:
+            row = {name: table[place, :, :n] for place, (name, n) in enumerate(heads.items())}
+            self.kept.append({name: numbers for name, numbers in row.items() if not numbers.isnan().all()})
 
     def values(
         self,

@@ -15,20 +15,30 @@ from torch import Tensor
 
 from ...hooks.distributed import TensorPart
 from ...hooks.names import printable
-from .moments import BINS, COUNTS, NOT_MEASURED, SAMPLE_ROWS
-from .plots import Plots
+from . import over_time, plots
+from .statistics import BIN_ROWS, NOT_MEASURED, STATISTICS, Statistic
+
+# %% ../../../nbs/lib/stats/records/history.ipynb #c755dcf0
+class Rows(list):
+    "What was recorded, a row of any kind for each step that is kept."
+    is_meta = False # What is a row here was not on the meta device
+
+    def keep_every_second(self): self[:] = self[::2]
+    def keep_first(self, n: int): del self[n:]
+    def copy(self) -> Self: return Rows(map(copy, self))  # rows can still change
 
 # %% ../../../nbs/lib/stats/records/history.ipynb #c755dcf1
 class KeptSteps:
-    "Keeps evenly spaced steps of a run, however long it is. Subclasses say what a row is."
+    "Keeps evenly spaced steps of a run, however long it is."
     def __init__(
         self,
-        names: list[str], # What the columns belong to: layers, or parameters
+        names: list[str], # What the columns are of: layers, or parameters
         max_rows: int, # How many steps to keep at most
     ):
         if max_rows < 2: raise ValueError(f"max_rows={max_rows}: there must be room for at least 2 steps")
         self.names, self.max_rows = list(names), max_rows
         self.steps: list[int] = [] # The number of the step of each row
+        self.kept = Rows()
         self.stride, self.offered = 1, 0
 
     @property
@@ -48,35 +58,36 @@ class KeptSteps:
             self.steps.append(step)
         self.offered += 1
 
+    def _keep(self, row): self.kept.append(row)
+
+    def _thin_out(self):
+        self.kept.keep_every_second()
+        self.steps = self.steps[::2]
+        self.stride *= 2
+
     def go_on(
         self,
         step: int, # The number of the step that comes next
     ):
         "Be ready for this step: rows that have its number or a later one are dropped, as they are recorded again."
         n = bisect_left(self.steps, step)
-        self._keep_first(n)
+        self.kept.keep_first(n)
         if n < len(self.steps): self.steps, self.offered = self.steps[:n], n*self.stride  # the next row is wanted
 
     def snapshot(self) -> Self:
         "A copy that stays as it is while more is recorded. It waits for no GPU."
         found = copy(self)
-        found.names, found.steps = list(self.names), list(self.steps)
-        self._copy_rows(found)
+        found.names, found.steps, found.kept = list(self.names), list(self.steps), self.kept.copy()
         return found
 
     @property
     def place(self) -> list[int]:
-        "What a file needs to say so that the next steps can be added: `max_rows`, `stride` and `offered`."
+        "What a file must contain so that the next steps can be added: `max_rows`, `stride` and `offered`."
         return [self.max_rows, self.stride, self.offered]
 
     def _fill_steps(self, steps, place):
         self.steps = list(steps)
         self.max_rows, self.stride, self.offered = place or (self.max_rows, 1, len(steps))
-
-    def _thin_out(self):
-        self._keep_every_second()
-        self.steps = self.steps[::2]
-        self.stride *= 2
 
     def __len__(self): return len(self.steps)
 
@@ -85,58 +96,106 @@ CHUNK = 256  # the number of tables that memory is allocated for at a time
 NO_NUMBERS = ("the model ran on the meta device, where tensors have shapes and no numbers, so there is nothing to "
               "read; move it to a device, model.to_empty(device=…) or from_pretrained(…), and record again.")
 
-# %% ../../../nbs/lib/stats/records/history.ipynb #f7cb0840
-class Recording(KeptSteps):
-    "Tables that can be read by the name of a number, and merged with those of other processes."
+
+class Tables:
+    "A table for each step that is kept: a row for each number, a column for each layer or parameter."
     def __init__(
         self,
-        names: list[str], # What the columns belong to: layers, or parameters
-        rows: list[str], # What the numbers in a column are, as `row_names` gives them
-        max_rows: int = 4096, # How many steps to keep at most
+        names: list[str], # The names of the rows of a table
+        n_columns: int, # How many columns a table has
+        most: int, # How many tables there will be at most
+        tables: Tensor | None = None, # Those that there are from the beginning: step, number, column
     ):
-        super().__init__(names, max_rows)
-        self.rows, self.chunks = list(rows), []
+        self.names, self.n_columns, self.most = names, n_columns, most
+        self.n = 0 if tables is None else len(tables)
+        self.chunks = [] if tables is None else list(tables.contiguous().split(CHUNK))
+        self.device_is_known = False
 
-    def _keep(self, table):
-        n = len(self.steps)
-        if self.chunks and self.chunks[0].device != table.device:  # they are from a file
-            self.chunks = [chunk.to(table.device) for chunk in self.chunks]
-        if n == len(self.chunks)*CHUNK: self.chunks.append(table.new_empty(min(CHUNK, self.max_rows - n), *table.shape))
-        self.chunks[n//CHUNK][n % CHUNK].copy_(table)
+    def append(self, table: Tensor):
+        if self.n == len(self.chunks)*CHUNK or not self.device_is_known: self._make_room_for(table)
+        self.chunks[self.n//CHUNK][self.n % CHUNK].copy_(table)
+        self.n += 1
 
-    def _keep_every_second(self):
-        for to, of in enumerate(range(0, len(self.steps), 2)):
-            if of: self.chunks[to//CHUNK][to % CHUNK].copy_(self.chunks[of//CHUNK][of % CHUNK])
-        self._drop_chunks(-(-len(self.steps)//2))
+    def _make_room_for(self, table):
+        self.chunks = [chunk.to(table.device) for chunk in self.chunks]
+        if self.n == len(self.chunks)*CHUNK:
+            self.chunks.append(table.new_empty(min(CHUNK, self.most - self.n), *table.shape))
+        self.device_is_known = True
 
-    def _drop_chunks(self, n):
-        "Keep the chunks of the first `n` tables."
+    def keep_every_second(self):
+        for to, of in enumerate(range(2, self.n, 2), 1):
+            self.chunks[to//CHUNK][to % CHUNK].copy_(self.chunks[of//CHUNK][of % CHUNK])
+        self._drop_from((self.n + 1)//2)
+
+    def _drop_from(self, n):
+        self.n = n
         del self.chunks[-(-n//CHUNK):]
 
-    def _keep_first(self, n):
-        self._drop_chunks(n)
+    def keep_first(self, n: int):
+        "Drop the others, and be ready for tables on another device: these may be from a file."
+        self._drop_from(n)
+        self.device_is_known = False
         if n % CHUNK == 0: return
         begun = self.chunks[-1][:n % CHUNK]  # one from a file has no room for more
         self.chunks[-1] = begun.new_empty(CHUNK, *begun.shape[1:])
         self.chunks[-1][:len(begun)] = begun
 
-    def _copy_rows(self, to): to.chunks = [chunk.clone() for chunk in self.chunks]
-
-    def _rows(self, start: int, stop: int) -> Tensor:
-        "Some of the numbers, for all columns and steps: number, column, step."
-        if not self.steps: return torch.zeros(stop - start, len(self.names), 0)
-        if self.is_meta: raise RuntimeError(NO_NUMBERS)
-        filled = [chunk[:len(self.steps) - i*CHUNK, start:stop] for i, chunk in enumerate(self.chunks)]
-        return torch.cat(filled).permute(1, 2, 0)
+    def copy(self) -> "Tables":
+        found = copy(self)
+        found.chunks = [chunk.clone() for chunk in self.chunks]
+        return found
 
     @property
-    def is_meta(self) -> bool:
-        "Was the model on the meta device, where there are no numbers?"
-        return any(chunk.is_meta for chunk in self.chunks)
+    def is_meta(self) -> bool: return any(chunk.is_meta for chunk in self.chunks)
 
-    def tables(self) -> Tensor: # step, number, column
-        "All tables as one tensor."
-        return self._rows(0, len(self.rows)).permute(2, 0, 1)
+    def part(self, start: int, stop: int) -> Tensor: # number, column, step
+        "Some of the numbers, for all columns and steps."
+        if not self.n: return torch.zeros(stop - start, self.n_columns, 0)
+        if self.is_meta: raise RuntimeError(NO_NUMBERS)
+        filled = [chunk[:self.n - i*CHUNK, start:stop] for i, chunk in enumerate(self.chunks)]
+        return torch.cat(filled).permute(1, 2, 0)
+
+    def row(self, name: str) -> Tensor: # column, step
+        at = self.names.index(name)
+        return self.part(at, at + 1)[0]
+
+    @property
+    def has_bins(self) -> bool: return BIN_ROWS[0] in self.names
+
+    def bins(self) -> Tensor: # bin, column, step
+        first = self.names.index(BIN_ROWS[0])
+        return self.part(first, first + len(BIN_ROWS))
+
+    def read(self, statistic: Statistic) -> Tensor: # column, step
+        "A number that is computed from two rows."
+        if statistic.of != "counted": other = self.row(statistic.of)
+        elif self.has_bins: other = self.row("nan") + self.row("under") + self.row("over") + self.bins().sum(0)
+        else: other = self.row("n")
+        return statistic.read(self.row(statistic.row), other)
+
+# %% ../../../nbs/lib/stats/records/history.ipynb #ecff2e8b
+class History(KeptSteps):
+    "What was recorded, and ways to read it and to look at it. Layers are asked for by number or by name."
+    cpu, kind = True, "activations" # Are values moved to the CPU when they are read? What was measured?
+    parts: dict[str, TensorPart] = {} # What this process has of an output or of a parameter, by name
+    whose = "" # What the labels of pictures say of the process
+    followed = {} # The class of the layer that follows each one, where a `Sequential` shows it
+    trainable = None # The layers that had trainable parameters when recording began, if that is known
+    sampled = None # The size of the sample of each output that was counted, if not all of it was
+    turns = None # In so many steps all was measured, later a few layers at a time: where `n` is 0, nothing is known
+
+    plot, dead_chart, plot_layer_stats = over_time.plot_over_time, over_time.dead_chart, over_time.plot_layer_stats
+    color_dim, plot_hist, plot_flow, plot_all = plots.color_dim, plots.plot_hist, plots.plot_flow, plots.plot_all
+
+    def __init__(
+        self,
+        names: list[str], # What the columns are of: layers, or parameters
+        rows: list[str], # What the numbers in a column are, as `row_names` gives them
+        max_rows: int = 4096, # How many steps to keep at most
+    ):
+        super().__init__(names, max_rows)
+        self.rows = list(rows)
+        self.kept = Tables(self.rows, len(self.names), max_rows)
 
     def fill(
         self,
@@ -146,47 +205,17 @@ class Recording(KeptSteps):
     ):
         "Replace what was recorded with these tables."
         self._fill_steps(steps, place)
-        self.chunks = list(tables.contiguous().split(CHUNK))
+        self.kept = Tables(self.rows, len(self.names), self.max_rows, tables)
 
-    def values(
-        self,
-        what: str, # `n`, `mean`, `std`, `near_zero`; also one of `COUNTS` or `SAMPLE_ROWS`, or `hist`, if recorded
-    ) -> Tensor: # column, step; for `hist` column, bin, step
-        "The history of one number, NaN where there is none."
-        if what == "hist": return self._bins().transpose(0, 1)
-        if what in SAMPLE_ROWS: return self._of_samples(what)
-        n, mean, m2 = self._rows(0, 3)
-        if what == "n": return n
-        if what == "mean": return torch.where(n > 0, mean, torch.nan)
-        if what == "std": return torch.where(n > 1, m2/(n - 1), torch.nan).sqrt()
-        if what in COUNTS and self.has_hist:  # only a sample may have been counted
-            nan, _, under, over = self._rows(4, 8)
-            n = nan + under + over + self._bins().sum(0)
-        return torch.where(n > 0, self._numbers_of(what)/n, torch.nan)
-
-    def _numbers_of(self, what): return self._rows(i := self.rows.index(what), i + 1)[0]
-    def _bins(self): return self._rows(i := self.rows.index("bin0"), i + BINS)
-
-    def _of_samples(self, what):  # all these rows are times the number of samples
-        n = self._numbers_of("n_samples")
-        return n if what == "n_samples" else torch.where(n > 0, self._numbers_of(what)/n, torch.nan)
+    def tables(self) -> Tensor: # step, number, column
+        "All tables as one tensor."
+        return self.kept.part(0, len(self.rows)).permute(2, 0, 1)
 
     @property
-    def has_hist(self) -> bool: return "bin0" in self.rows # Are there histograms?
+    def is_meta(self) -> bool: return self.kept.is_meta # Was the model on the meta device, where there are no numbers?
 
-    def __repr__(self):
-        return f"Recording: {len(self)} steps of {len(self.names)} columns with {len(self.rows)} numbers each"
-
-# %% ../../../nbs/lib/stats/records/history.ipynb #ecff2e8b
-class History(Plots, Recording):
-    "What was recorded, and ways to read it and to look at it. Layers are asked for by number or by name."
-    cpu, kind = True, "activations" # Are values moved to the CPU when they are read? What was measured?
-    parts: dict[str, TensorPart] = {} # What this process has of an output or of a parameter, by name
-    whose = "" # What the labels of pictures say of the process
-    followed = {} # The class of the layer that follows, where a `Sequential` tells
-    trainable = None # The layers that had trainable parameters when recording began, if that is known
-    sampled = None # The size of the sample of each output that was counted, if not all of it was
-    turns = None # In so many steps all was measured, later a few layers at a time: where `n` is 0, nothing is known
+    @property
+    def has_hist(self) -> bool: return self.kept.has_bins # Are there histograms?
 
     def index(
         self,
@@ -201,24 +230,32 @@ class History(Plots, Recording):
     @property
     def whats(self) -> list[str]:
         "The names of the numbers that `stats` has for each layer."
-        return ["mean", "std", "near_zero", *[row for row in self.rows if row in (*COUNTS, *SAMPLE_ROWS)]]
+        return [name for name, one in STATISTICS.items() if name != "n" and one.row in self.rows]
 
     def values(
         self,
         what: str, # `n` or one of `whats`, such as `mean`; `hist`
     ) -> Tensor: # layer, step; for `hist` layer, bin, step
-        "The history of one number, for all layers."
-        known = [*self.whats[:3], "n", *self.whats[3:]]
-        if what == "hist" and not self.has_hist:
+        "The history of one number for all layers, NaN where there is none."
+        if what == "hist":
+            if self.has_hist: return self._placed(self.kept.bins().transpose(0, 1))
             raise LookupError("no histogram was recorded; ask for it with ActivationStats(with_hist=True)")
-        if what != "hist" and what not in known:
-            raise LookupError(f"{what!r} was not recorded; there are {', '.join(known)}")
-        return self._placed(super().values(what))
-
-    @property
-    def measured(self) -> Tensor: return self._rows(0, 1)[0] > 0 # When each layer ran and had its turn
+        whats = self.whats
+        if what != "n" and what not in whats:
+            raise LookupError(f"{what!r} was not recorded; there are {', '.join([*whats[:3], 'n', *whats[3:]])}")
+        return self._placed(self.kept.read(STATISTICS[what]))
 
     def _placed(self, values): return values.cpu() if self.cpu else values
+
+    @property
+    def measured(self) -> Tensor: return self._placed(self.kept.row("n") > 0) # When each layer ran and had its turn
+
+    def broken(
+        self,
+        what: str, # As in `values`
+    ) -> Tensor: # layer, step
+        "For subclasses: where a number should be finite, and is not."
+        return self.measured & ~self.values("mean").isfinite() | self.values(what).isinf()
 
     @property
     def stats(self) -> list[list[dict]]:
@@ -239,7 +276,7 @@ class History(Plots, Recording):
     def layer_stats(
         self,
         layer: int | str, # Its number or its name
-    ) -> list[list[float]]: # Means, deviations and shares near zero: a number for each recorded step
+    ) -> list[list[float]]: # Means, standard deviations and fractions near zero: a number for each recorded step
         "The three series of one layer."
         return [self.values(what)[self.index(layer)].tolist() for what in ("mean", "std", "near_zero")]
 
@@ -252,9 +289,12 @@ class History(Plots, Recording):
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer in each recorded step: what `pandas.DataFrame` takes."
-        def numbers(given): return {what: number for what, number in given.items() if what != "hist"}
-        return [{"step": step, "layer": name} | numbers(given)
-                for step, row in zip(self.steps, self.stats) for name, given in zip(self.names, row)]
+        found = []
+        for step, row in zip(self.steps, self.stats):
+            for name, given in zip(self.names, row):
+                given.pop("hist", None)
+                found.append({"step": step, "layer": name} | given)
+        return found
 
     @property
     def cut(self) -> dict[str, str]:
@@ -280,10 +320,15 @@ class History(Plots, Recording):
 # %% ../../../nbs/lib/stats/records/history.ipynb #74325065
 class WeightHistory(History):
     "How far each step moved the parameters."
-    kind, has_hist, whats = "updates", False, ["ratio", "update", "data"]
+    kind = "updates"
 
     @property
-    def measured(self) -> Tensor: return self._rows(0, 1)[0] != NOT_MEASURED # When each parameter was measured
+    def measured(self) -> Tensor: # When each parameter was measured
+        return self._placed(self.kept.row("update") != NOT_MEASURED)
+
+    def broken(self, what: str) -> Tensor:
+        "For subclasses: where a number should be finite, and is not."
+        return self.measured & ~(self.values("update") + self.values("data")).isfinite()
 
     def values(
         self,
@@ -292,6 +337,4 @@ class WeightHistory(History):
         "The history of one number, for all parameters."
         if what not in self.whats:
             raise LookupError(f"{what!r} is not recorded of parameters; there are {', '.join(self.whats)}")
-        update, data = torch.where(self.measured, self._rows(0, 2), torch.nan)
-        if what == "ratio": return self._placed(update/data)
-        return self._placed(update if what == "update" else data)
+        return self._placed(self.kept.read(STATISTICS[what]))

@@ -12,32 +12,12 @@ from torch import Tensor
 
 from ...hooks.copies import is_wrapper, unwrapped
 from ...hooks.tree import tensors
+from .statistics import BASICS, BINS, COUNTS, HIGH, LARGEST_ROWS, LOW, row_names
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #6bc802d2
-BASICS = "n", "mean", "m2", "near_zero"
-COUNTS = "nan", "inf", "under", "over", "around_zero"  # under 0, over 10, and |x| near zero
-NEAR, BINS, LOW, HIGH = .05, 40, 0., 10.  # what is near zero; the histogram's bins, and where they begin and end
-
-
-# of a part of each output, see `samples`
-SAMPLE_ROWS = ("n_samples", "sample_mean", "sample_square", "var_samples", "var_units", "silent_units", "dead_units",
-               "ended_units", "sums_to_one", "peaked", "even")
-HEAD_ROWS = {
-    "entropy": "how widely a head looks, in nats: the mean of its rows; 0 is one key, `possible` all keys alike",
-    "possible": "the largest entropy that was possible, with the keys that the mask leaves",
-    "largest_logit": "the largest number that the softmax got",
-    "first_share": "the share of the weight on the first key",
-    "query_norm": "the mean length of the queries", "key_norm": "the mean length of the keys"}
-NOT_MEASURED = -1.  # in place of the length of an update
-
-
-def row_names(with_counts: bool, with_hist: bool, with_samples: bool = False) -> list[str]:
-    "The names of the numbers in a column."
-    names = [*BASICS]
-    if with_counts or with_hist: names += COUNTS
-    if with_hist: names += [f"bin{i}" for i in range(BINS)]
-    if with_samples: names += SAMPLE_ROWS
-    return names
+NEAR = .05  # what is near zero
+N_COUNTED = len(BASICS) + len(COUNTS)  # numbers of a column before the bins
+UNDER, OVER = ([*BASICS, *COUNTS].index(row) for row in ("under", "over"))
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #444ec83f
 def main_tensor(value) -> Tensor | None:
@@ -125,7 +105,7 @@ class RowSizes:
     "How many numbers each row has, and where the padding of the rows is in the working memory."
     def __init__(self, sizes: list[int], work: Tensor):
         self.n = torch.tensor(sizes, dtype=torch.float32, device=work.device)
-        self.share = 1/self.n
+        self.one_of = 1/self.n  # of the numbers in a row
         self.padding = [work[i, size:] for i, size in enumerate(sizes) if size < work.shape[1]]
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #f3bd49f5
@@ -142,13 +122,13 @@ def measure(
     def summed(work, out):
         if sizes.padding: torch._foreach_zero_(sizes.padding)
         return torch.sum(work, 1, out=out)
-    n, mean, m2, near_zero = out[:4].unbind()
+    n, mean, m2, near_zero = out[:len(BASICS)].unbind()
     n.copy_(sizes.n)
-    torch.sum(x, 1, out=mean).mul_(sizes.share)
+    torch.sum(x, 1, out=mean).mul_(sizes.one_of)
     summed(torch.sub(x, mean[:, None], out=work).square_(), m2)  # `dot` and norms lose digits of millions of numbers
     summed(torch.le(x, _NEAR, out=work), near_zero)
-    if len(out) == 4: return
-    nan, inf, under, over, around_zero = out[4:9].unbind()
+    if len(out) == len(BASICS): return
+    nan, inf, under, over, around_zero = out[len(BASICS):N_COUNTED].unbind()
     finite = x.is_cpu and bool(mean.isfinite().all())  # a GPU is not asked, because that means waiting for it
     if finite:
         nan.zero_()
@@ -158,7 +138,7 @@ def measure(
         inf.copy_(x.isinf().sum(1))
     summed(torch.lt(x, _MINUS_NEAR, out=work), around_zero)  # among those that are at most `NEAR`
     torch.sub(near_zero, around_zero, out=around_zero)
-    if len(out) > 9: return count_bins(x, out, work, sizes, finite)
+    if len(out) > N_COUNTED: return count_bins(x, out, work, sizes, finite)
     summed(torch.lt(x, _LOW, out=work), under)
     summed(torch.gt(x, _HIGH, out=work), over)
 
@@ -178,13 +158,13 @@ def count_bins(x: Tensor, out: Tensor, work: Tensor, sizes: RowSizes, finite: bo
     else:  # here `bincount` would wait for the device, to know how many different numbers there are
         counted = x.new_zeros(len(x)*CODES).index_add_(0, code, x.new_ones(1).expand(code.shape))
     counted = counted.view(len(x), CODES).T
-    out[6].copy_(counted[1])
-    torch.add(counted[BINS + 2], counted[BINS + 3], out=out[7])
-    out[9:].copy_(counted[2:BINS + 2])
+    out[UNDER].copy_(counted[1])
+    torch.add(counted[BINS + 2], counted[BINS + 3], out=out[OVER])
+    out[N_COUNTED:].copy_(counted[2:BINS + 2])
     if x.is_cpu and not counted[BINS + 2].any(): return
     ten = (x == HIGH).sum(1)  # 10 itself belongs to the last bin
     out[-1] += ten
-    out[7] -= ten
+    out[OVER] -= ten
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #80465567
 def merged(
@@ -192,11 +172,34 @@ def merged(
 ) -> Tensor: # One table
     "The numbers of everything measured in `tables`, together."
     n, mean, m2 = tables[:, 0], tables[:, 1], tables[:, 2]
-    share = torch.where(n > 0, n/n.sum(0), 0)
-    middle = torch.where(n > 0, mean*share, 0).sum(0)
+    weight = torch.where(n > 0, n/n.sum(0), 0)
+    middle = torch.where(n > 0, mean*weight, 0).sum(0)
     spread = torch.where(n > 0, m2 + n*(mean - middle).square(), 0).sum(0)
     row = torch.arange(tables.shape[1], device=tables.device)[:, None]
-    return torch.where(row == 1, middle, torch.where(row == 2, spread, tables.sum(0)))  # no `cat`: see `stacked`
+    found = torch.where(row == 1, middle, torch.where(row == 2, spread, tables.sum(0)))  # no `cat`: see `stacked`
+    for i in largest_rows(tables.shape[1]): found = torch.where(row == i, largest(tables[:, i], n), found)
+    return found
+
+
+def largest_rows(n_rows: int) -> list[int]: return [i for i in LARGEST_ROWS if i < n_rows]
+
+
+def largest(x: Tensor, n: Tensor) -> Tensor: # Zero where `n` is zero, as in a column of nothing
+    "The largest of the first dimension, without those that were not measured."
+    most = torch.where(n > 0, x, -torch.inf).amax(0)
+    return torch.where(n.sum(0) > 0, most, 0)
+
+
+def of_all(
+    columns: Tensor, # The numbers of samples
+    factor: float | Tensor, # How many times as large is what they were taken from
+) -> Tensor:
+    "What the numbers of samples are for everything: sums are larger, and the largest number is the same."
+    found = columns*factor
+    for i in largest_rows(len(columns)):
+        row = torch.arange(len(columns), device=columns.device)[:, None]
+        found = torch.where(row == i, columns, found)
+    return found
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #282c4a3d
 ROW_LENGTH = 2048  # numbers; a longer tensor takes several rows
@@ -231,4 +234,6 @@ class Batch:
         m2.addcmul_(n, (mean - middle[self.owner]).square_())
         rest = self.columns.new_zeros(len(self.columns) - 2, len(self.total))
         rest.index_add_(1, self.owner, self.columns[2:])
+        for i in largest_rows(len(self.columns)):
+            rest[i - 2].index_reduce_(0, self.owner, self.columns[i], "amax", include_self=False)
         return torch.cat([self.total[None], middle[None], rest])

@@ -12,23 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from ...drawing import (
+from hooklab.drawing import (
     ALARM, MOST_LINES, PLAIN, axes_for, for_picture, height_for, image_over_time, in_percent, ink, label_ends,
     line_colours, name_ticks, say_instead, shortened, size_in_inches, thinned)
-
+from hooklab.stats.records.statistics import STATISTICS, Statistic
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #c0c99ab2
-LABELS = {"mean": "mean of the {}", "std": "standard deviation of the {}", "near_zero": "share of numbers ≤ 0.05",
-          "n": "numbers in the {}", "nan": "share of NaN", "inf": "share of Inf", "under": "share of numbers < 0",
-          "over": "share of numbers > 10", "around_zero": "share of numbers from -0.05 to 0.05",
-          "ratio": "length of update / length of parameter", "update": "length of the update",
-          "data": "length of the parameter"}
 NOUNS = {"activations": "output", "gradients": "gradient", "updates": "update"}
-IN_LOGS = "std", "ratio", "update", "data"
-USUAL_RATIO = 1e-3  # an update of this share of the parameter is usual
+USUAL_RATIO = 1e-3  # an update of this fraction of the parameter is usual
 
 
-def label_of(history: Any, what: str) -> str: return LABELS.get(what, what).format(NOUNS[history.kind])
+def about(history: Any, what: str) -> Statistic:
+    "What is known of a number. Those that a hook of the user's own returns have only a name."
+    known = STATISTICS.get(what)
+    is_own = known is None or known.group == "samples" and known.row not in history.rows
+    return Statistic(what, what) if is_own else known
+
+
+def label_of(history: Any, what: str) -> str: return about(history, what).label.replace("{}", NOUNS[history.kind])
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #a16735be
 def held(values: np.ndarray, measured: np.ndarray) -> np.ndarray:
@@ -37,34 +38,27 @@ def held(values: np.ndarray, measured: np.ndarray) -> np.ndarray:
     return np.take_along_axis(values, last.astype(int), 1)
 
 
-class Pictured:
-    "What pictures need to know from a `History`."
-    def _numbers(self, what: str) -> tuple[np.ndarray, np.ndarray]:
-        "The numbers, NaN where there are none; and a mask of those that should be finite and are not."
-        values = self.values(what).detach().cpu().double().numpy()
-        if self.kind == "updates":
-            broken = self._ran() & ~(self.values("update") + self.values("data")).isfinite().cpu().numpy()
-        else:
-            mean_is_finite = self.values("mean").isfinite().cpu().numpy()
-            broken = (self._ran() & ~mean_is_finite) | np.isinf(values)
-        values = np.where(np.isfinite(values), values, np.nan)
-        return (held(values, self._ran()) if self.turns else values), broken
+def to_draw(history: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+    "The numbers, NaN where there are none; and a mask of those that should be finite and are not."
+    values = history.values(what).detach().cpu().double().numpy()
+    broken = history.broken(what).cpu().numpy()
+    values = np.where(np.isfinite(values), values, np.nan)
+    return (held(values, measured_in(history)) if history.turns else values), broken
 
-    def _ran(self) -> np.ndarray: return self.measured.cpu().numpy()
 
-    def _chosen(self, layers) -> list[int]:
-        return list(range(len(self.names))) if layers is None else [self.index(layer) for layer in layers]
+def measured_in(history: Any) -> np.ndarray: return history.measured.cpu().numpy()
 
-    def _row(self, step: int) -> int:
-        "The row of the recorded step that is nearest to `step`; a negative one counts from the end."
-        if step < 0: return max(len(self) + step, 0)
-        return int(np.abs(np.asarray(self.steps) - step).argmin())
+
+def nearest_row(history: Any, step: int) -> int:
+    "The row of the recorded step that is nearest to `step`; a negative one counts from the end."
+    if step < 0: return max(len(history) + step, 0)
+    return int(np.abs(np.asarray(history.steps) - step).argmin())
 
 
 @dataclass
 class Shown:
     "Series to draw: a row for each layer, a column for each step."
-    what: str # As in `values`
+    about: Statistic # Which number
     label: str # In words
     names: list[str] # Of the layers
     steps: np.ndarray
@@ -72,9 +66,15 @@ class Shown:
     broken: np.ndarray # True where a number should be finite and is not
 
     @property
-    def is_share(self) -> bool: return self.label.startswith("share")
+    def is_share(self) -> bool: return self.about.axis == "share"
 
-    def tell_broken(self, ax: Any):
+    @property
+    def is_ratio(self) -> bool: return self.about.name == "ratio"
+
+    @property
+    def in_logs(self) -> bool: return self.about.axis == "log" and bool((self.values > 0).any())
+
+    def name_broken(self, ax: Any):
         "Say where the first number that is not finite appeared."
         at = self.broken.any(0).argmax()
         first = self.names[self.broken[:, at].argmax()]
@@ -86,14 +86,14 @@ def draw_lines(ax: Any, shown: Shown):
     "A line for each layer, with its name where it ends."
     steps, colours = shown.steps, line_colours(ax, len(shown.names))
     for series, colour in zip(shown.values, colours): draw_line(ax, steps, series, colour)
-    if shown.what in IN_LOGS and (shown.values > 0).any(): ax.set_yscale("log")
+    if shown.in_logs: ax.set_yscale("log")
     if shown.is_share:
         in_percent(ax.yaxis)
         ax.set_ylim(-.03, 1.03)
-    if shown.what == "ratio": mark_usual_ratio(ax)
+    if shown.is_ratio: mark_usual_ratio(ax)
     if shown.broken.any():
         ax.axvline(steps[shown.broken.any(0).argmax()], color=ALARM, lw=1.5, ls=":")
-        shown.tell_broken(ax)
+        shown.name_broken(ax)
     ax.set_ylabel(for_picture(shown.label), **PLAIN)
     ax.spines[["top", "right"]].set_visible(False)
     if len(steps) > 1: ax.set_xlim(steps[0], steps[-1])
@@ -119,13 +119,13 @@ def coloured(shown: Shown) -> tuple[np.ndarray, dict[str, Any]]:
     "The numbers to colour, and the options of `imshow` for their colours."
     from matplotlib.colors import CenteredNorm, LogNorm, Normalize, TwoSlopeNorm
     values, there = shown.values, np.isfinite(shown.values)
-    if shown.what == "ratio":
+    if shown.is_ratio:
         powers = np.log10(np.where(values > 0, values, 1e-12))
         return np.where(there, powers, np.nan), {"norm": TwoSlopeNorm(-3, -6, 0), "cmap": "PuOr_r"}
-    if shown.what == "mean":
+    if shown.about.axis == "centred":
         norm = CenteredNorm(0, np.nanquantile(np.abs(values), .98) or 1) if there.any() else None
         return values, {"norm": norm, "cmap": "PuOr_r"}
-    if shown.what in IN_LOGS and (values > 0).any():
+    if shown.in_logs:
         positive = np.where(values > 0, values, values[values > 0].min())
         return np.where(there, positive, np.nan), {"norm": LogNorm(), "cmap": "viridis"}
     return values, {"norm": Normalize(0, 1) if shown.is_share else None, "cmap": "viridis"}
@@ -137,63 +137,65 @@ def draw_rows(ax: Any, shown: Shown):
     values, colours = coloured(shown)
     span = len(shown.names) - .5, -.5
     image = image_over_time(ax, values, shown.steps, *span, **colours)
-    ends = "both" if shown.what in ("ratio", "mean") else "neither"
+    ends = "both" if shown.is_ratio or shown.about.axis == "centred" else "neither"
     bar = ax.figure.colorbar(image, ax=ax, extend=ends)
     bar.set_label(for_picture(shown.label), **PLAIN)
     if shown.is_share: in_percent(bar.ax.yaxis)
-    if shown.what == "ratio": bar.ax.set_yticks(range(-6, 1), [*(f"1e{i}" for i in range(-6, 0)), "1"])
+    if shown.is_ratio: bar.ax.set_yticks(range(-6, 1), [*(f"1e{i}" for i in range(-6, 0)), "1"])
     if shown.broken.any():
         alarm = np.where(shown.broken, 1., np.nan)
         image_over_time(ax, alarm, shown.steps, *span, cmap=ListedColormap([ALARM])).set_zorder(2)
-        shown.tell_broken(ax)
+        shown.name_broken(ax)
     name_ticks(ax.yaxis, shown.names, size_in_inches(ax)[1])
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #7d2d99be
-class OverTime(Pictured):
-    "Pictures of a `History` with steps from left to right."
-    def plot(
-        self,
-        what: str | None = None, # As in `values`; by default `std`, and `ratio` of updates
-        layers: Iterable[int | str] | None = None, # Numbers or names; by default all
-        ax: Any = None, # Where to draw
-    ) -> Any: # The axes
-        "One number of each layer over time: up to eight layers as lines, more as the rows of an image."
-        what = what or ("ratio" if self.kind == "updates" else "std")
-        chosen, label = self._chosen(layers), label_of(self, what)
-        values, broken = (numbers[chosen] for numbers in self._numbers(what))
-        ax = axes_for(ax, (8, height_for(len(chosen))))
-        if not len(self) or not chosen: return say_instead(ax, f"No {self.kind} were recorded yet.")
-        if not (np.isfinite(values) | broken).any():
-            return say_instead(ax, f"There is no {label}: {self._why_no_number(chosen)}.")
-        names = [self.names[i] for i in chosen]
-        draw = draw_rows if len(chosen) > MOST_LINES else draw_lines
-        draw(ax, Shown(what, label, names, np.asarray(self.steps), values, broken))
-        ax.set_xlabel(f"step{self.whose}")
-        return ax
+def plot_over_time(
+    history: Any, # A `History`
+    what: str | None = None, # As in `values`; by default `std`, and `ratio` of updates
+    layers: Iterable[int | str] | None = None, # Numbers or names; by default all
+    ax: Any = None, # Where to draw
+) -> Any: # The axes
+    "One number of each layer over time: up to eight layers as lines, more as the rows of an image."
+    what = what or ("ratio" if history.kind == "updates" else "std")
+    chosen = range(len(history.names)) if layers is None else [history.index(layer) for layer in layers]
+    chosen, label = list(chosen), label_of(history, what)
+    values, broken = (numbers[chosen] for numbers in to_draw(history, what))
+    ax = axes_for(ax, (8, height_for(len(chosen))))
+    if not len(history) or not chosen: return say_instead(ax, f"No {history.kind} were recorded yet.")
+    if not (np.isfinite(values) | broken).any():
+        return say_instead(ax, f"There is no {label}: {why_no_number(history, chosen)}.")
+    names = [history.names[i] for i in chosen]
+    draw = draw_rows if len(chosen) > MOST_LINES else draw_lines
+    draw(ax, Shown(about(history, what), label, names, np.asarray(history.steps), values, broken))
+    ax.set_xlabel(f"step{history.whose}")
+    return ax
 
-    def _why_no_number(self, chosen) -> str:
-        if self.kind == "updates": return "no step was made"
-        return "it takes more than one number" if self._ran()[chosen].any() else "nothing of this ran"
 
-    def dead_chart(
-        self,
-        layers: Iterable[int | str] | None = None, # Numbers or names; by default all
-        ax: Any = None, # Where to draw
-    ) -> Any: # The axes
-        "The share of each layer's output that is near zero, over time."
-        return self.plot("near_zero", layers, ax)
+def why_no_number(history: Any, chosen: list[int]) -> str:
+    if history.kind == "updates": return "no step was made"
+    return "it takes more than one number" if measured_in(history)[chosen].any() else "nothing of this ran"
 
-    def plot_layer_stats(
-        self,
-        layer: int | str, # Its number or its name
-        ax: Any = None, # Three axes to draw on
-    ) -> Any: # The axes
-        "Mean, standard deviation and fraction near zero of one layer over time."
-        axes, name = axes_for(ax, (12, 3), 3), self.names[self.index(layer)]
-        titles = {"mean": "mean", "std": "std", "near_zero": "% near zero"}
-        for a, (what, title) in zip(axes, titles.items()):
-            self.plot(what, [layer], a).set_title(title)
-            if what == "near_zero": continue
-            a.set_yscale("linear")
-            a.set_ylabel(f"{NOUNS[self.kind]} of {shortened(name)}", **PLAIN)
-        return axes
+
+def dead_chart(
+    history: Any, # A `History`
+    layers: Iterable[int | str] | None = None, # Numbers or names; by default all
+    ax: Any = None, # Where to draw
+) -> Any: # The axes
+    "The fraction of each layer's output that is near zero, over time."
+    return plot_over_time(history, "near_zero", layers, ax)
+
+
+def plot_layer_stats(
+    history: Any, # A `History`
+    layer: int | str, # Its number or its name
+    ax: Any = None, # Three axes to draw on
+) -> Any: # The axes
+    "Mean, standard deviation and fraction near zero of one layer over time."
+    axes, name = axes_for(ax, (12, 3), 3), history.names[history.index(layer)]
+    titles = {"mean": "mean", "std": "std", "near_zero": "% near zero"}
+    for a, (what, title) in zip(axes, titles.items()):
+        plot_over_time(history, what, [layer], a).set_title(title)
+        if what == "near_zero": continue
+        a.set_yscale("linear")
+        a.set_ylabel(f"{NOUNS[history.kind]} of {shortened(name)}", **PLAIN)
+    return axes

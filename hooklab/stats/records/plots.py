@@ -15,103 +15,110 @@ import numpy as np
 from ...drawing import (
     ALARM, MOST_LINES, PLAIN, axes_for, for_picture, image_over_time, ink, line_colours, name_ticks, say_instead,
     shortened, size_in_inches, thinned)
-from .moments import BINS, HIGH, LOW
-from .over_time import IN_LOGS, NOUNS, OverTime, Pictured, label_of
+from .over_time import NOUNS, about, label_of, measured_in, nearest_row, to_draw
+from .statistics import BINS, HIGH, LOW
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #e299281f
-class HistogramPlots(Pictured):
-    "Pictures of a `History` that show histograms."
-    def color_dim(
-        self,
-        layer: int | str, # Its number or its name
-        figsize: tuple[float, float] = (10, 5), # In inches, of a figure of its own
-        ax: Any = None, # Where to draw
-    ) -> Any: # The axes
-        "The colourful dimension: the histograms of all steps side by side. Bright means many."
-        i = self.index(layer)
-        counts, ran = self.values("hist").cpu().numpy()[i], self._ran()[i]
-        ax, ran = axes_for(ax, figsize), counts.any(0) | ran
-        if not len(self): return say_instead(ax, "Nothing was recorded yet.")
-        if not ran.any(): return say_instead(ax, f"{self.names[i]} did not run.")
-        shown = np.where(ran, np.log1p(counts), np.nan)
-        image = image_over_time(ax, shown, self.steps, LOW, HIGH, origin="lower", cmap="viridis", vmin=0)
-        bar = ax.figure.colorbar(image, ax=ax, label="numbers per bin")
-        ticks = [0, *(10**k for k in range(int(np.log10(max(counts.max(), 1))) + 1))]
-        bar.set_ticks(np.log1p(ticks), labels=[f"{tick:,}" for tick in ticks])
-        ax.set(xlabel=f"step{self.whose}", ylabel=f"value of the {NOUNS[self.kind]}")
-        self._title(ax, i, slice(None))
-        return ax
+def color_dim(
+    history: Any, # A `History`
+    layer: int | str, # Its number or its name
+    figsize: tuple[float, float] = (10, 5), # In inches, of a figure of its own
+    ax: Any = None, # Where to draw
+) -> Any: # The axes
+    "The colourful dimension: the histograms of all steps side by side. Bright means many."
+    i = history.index(layer)
+    counts, ran = history.values("hist").cpu().numpy()[i], measured_in(history)[i]
+    ax, ran = axes_for(ax, figsize), counts.any(0) | ran
+    if not len(history): return say_instead(ax, "Nothing was recorded yet.")
+    if not ran.any(): return say_instead(ax, f"{history.names[i]} did not run.")
+    shown = np.where(ran, np.log1p(counts), np.nan)
+    image = image_over_time(ax, shown, history.steps, LOW, HIGH, origin="lower", cmap="viridis", vmin=0)
+    bar = ax.figure.colorbar(image, ax=ax, label="numbers per bin")
+    ticks = [0, *(10**k for k in range(int(np.log10(max(counts.max(), 1))) + 1))]
+    bar.set_ticks(np.log1p(ticks), labels=[f"{tick:,}" for tick in ticks])
+    ax.set(xlabel=f"step{history.whose}", ylabel=f"value of the {NOUNS[history.kind]}")
+    title_histogram(history, ax, i, slice(None))
+    return ax
 
-    def plot_hist(
-        self,
-        layer: int | str, # Its number or its name
-        step: int = -1, # The nearest recorded step is shown; -1 is the last
-        ax: Any = None, # Where to draw
-    ) -> Any: # The axes
-        "The histogram of one step."
-        counts, i = self.values("hist").cpu().numpy(), self.index(layer)
-        ax = axes_for(ax, (6, 3.2))
-        if not len(self): return say_instead(ax, "Nothing was recorded yet.")
-        row, width = self._row(step), (HIGH - LOW)/BINS
-        if not self._ran()[i, row]: return say_instead(ax, f"{self.names[i]} did not run in step {self.steps[row]}.")
-        ax.bar(LOW + width*np.arange(BINS), counts[i, :, row], width, align="edge", color=line_colours(ax, 1)[0],
-               edgecolor=ax.get_facecolor(), lw=.5)
-        ax.set(xlabel=f"value of the {NOUNS[self.kind]}{self.whose}", ylabel="numbers", xlim=(LOW, HIGH))
-        if counts[i, :, row].any(): ax.set_yscale("log")
-        ax.spines[["top", "right"]].set_visible(False)
-        self._title(ax, i, slice(row, row + 1), f", step {self.steps[row]}")
-        return ax
 
-    def _title(self, ax, i, rows, more=""):
-        "Titles: the layer on the left, and on the right what its histogram does not show."
-        places = {"under": "below 0", "over": "above 10", "nan": "NaN"}
-        shares = {what: np.nan_to_num(self._numbers(what)[0][i, rows]).mean() for what in places if what in self.whats}
-        notes = [f"{share:.0%} {places[what]}" for what, share in shares.items() if share >= .005]
-        if self.sampled: notes.append(f"sample of {self.sampled:,}")
-        ax.set_title(f"{shortened(self.names[i], 40)}{more}", loc="left", **PLAIN)
-        ax.set_title(", ".join(notes), loc="right", fontsize="small")
+def plot_hist(
+    history: Any, # A `History`
+    layer: int | str, # Its number or its name
+    step: int = -1, # The nearest recorded step is shown; -1 is the last
+    ax: Any = None, # Where to draw
+) -> Any: # The axes
+    "The histogram of one step."
+    counts, i = history.values("hist").cpu().numpy(), history.index(layer)
+    ax = axes_for(ax, (6, 3.2))
+    if not len(history): return say_instead(ax, "Nothing was recorded yet.")
+    row, width = nearest_row(history, step), (HIGH - LOW)/BINS
+    name, step = history.names[i], history.steps[row]
+    if not measured_in(history)[i, row]: return say_instead(ax, f"{name} did not run in step {step}.")
+    ax.bar(LOW + width*np.arange(BINS), counts[i, :, row], width, align="edge", color=line_colours(ax, 1)[0],
+           edgecolor=ax.get_facecolor(), lw=.5)
+    ax.set(xlabel=f"value of the {NOUNS[history.kind]}{history.whose}", ylabel="numbers", xlim=(LOW, HIGH))
+    if counts[i, :, row].any(): ax.set_yscale("log")
+    ax.spines[["top", "right"]].set_visible(False)
+    title_histogram(history, ax, i, slice(row, row + 1), f", step {step}")
+    return ax
+
+
+def title_histogram(history: Any, ax: Any, i: int, rows: slice, more: str = ""):
+    "Titles: the layer on the left, and on the right what its histogram does not show."
+    notes = []
+    for what, place in {"under": "below 0", "over": "above 10", "nan": "NaN"}.items():
+        if what not in history.whats: continue
+        fraction = np.nan_to_num(to_draw(history, what)[0][i, rows]).mean()
+        if fraction >= .005: notes.append(f"{fraction:.0%} {place}")
+    if history.sampled: notes.append(f"sample of {history.sampled:,}")
+    ax.set_title(f"{shortened(history.names[i], 40)}{more}", loc="left", **PLAIN)
+    ax.set_title(", ".join(notes), loc="right", fontsize="small")
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #ff7d0930
-class FlowPlots(Pictured):
-    "A picture of a `History` with layers from left to right."
-    def plot_flow(
-        self,
-        steps: Iterable[int] | None = None, # The nearest recorded steps, -1 the last; by default first, middle and last
-        ax: Any = None, # Where to draw
-    ) -> Any: # The axes
-        "From layer to layer: deviation and absolute mean, the input on the left and the output on the right."
-        ax = axes_for(ax, (min(max(6, 2 + .2*len(self.names)), 14), 4))
-        if not len(self) or not self.names: return say_instead(ax, f"No {self.kind} were recorded yet.")
-        if steps is None: rows = sorted({0, len(self)//2, len(self) - 1})
-        else: rows = sorted({self._row(step) for step in steps})
-        (std, _), (mean, broken) = self._numbers("std"), self._numbers("mean")
-        self._draw_flow(ax, rows, std, np.abs(mean))
-        if (bad := np.flatnonzero(broken[:, rows].any(1))).size:
-            ax.plot(bad, np.ones(len(bad)), "X", color=ALARM, ms=5, transform=ax.get_xaxis_transform(), clip_on=False,
-                    label="not finite")
-        if (positive := std[:, rows][std[:, rows] > 0]).size:
-            ax.set_yscale("log")
-            ax.set_ylim(bottom=max(ax.get_ylim()[0], positive.min()/100))  # a mean may be zero up to rounding
-        ax.set(xlabel=f"layer, from input to output{self.whose}", ylabel=f"{NOUNS[self.kind]}, deviation and |mean|",
-               xlim=(-.5, len(self.names) - .5))
-        self._name_layers(ax)
-        ax.legend(loc="center left", bbox_to_anchor=(1, .5), frameon=False, fontsize="small")
-        ax.spines[["top", "right"]].set_visible(False)
-        return ax
+def plot_flow(
+    history: Any, # A `History`
+    steps: Iterable[int] | None = None, # The nearest recorded steps, -1 the last; by default first, middle and last
+    ax: Any = None, # Where to draw
+) -> Any: # The axes
+    "From layer to layer: standard deviation and absolute mean, the input on the left and the output on the right."
+    ax = axes_for(ax, (min(max(6, 2 + .2*len(history.names)), 14), 4))
+    if not len(history) or not history.names: return say_instead(ax, f"No {history.kind} were recorded yet.")
+    if steps is None: rows = sorted({0, len(history)//2, len(history) - 1})
+    else: rows = sorted({nearest_row(history, step) for step in steps})
+    (std, _), (mean, broken) = to_draw(history, "std"), to_draw(history, "mean")
+    draw_flow(ax, {history.steps[row]: (std[:, row], np.abs(mean[:, row])) for row in rows})
+    bad = np.flatnonzero(broken[:, rows].any(1))
+    if bad.size:
+        ax.plot(bad, np.ones(len(bad)), "X", color=ALARM, ms=5, transform=ax.get_xaxis_transform(), clip_on=False,
+                label="not finite")
+    positive = std[:, rows][std[:, rows] > 0]
+    if positive.size:
+        ax.set_yscale("log")
+        ax.set_ylim(bottom=max(ax.get_ylim()[0], positive.min()/100))  # a mean may be zero up to rounding
+    noun = NOUNS[history.kind]
+    ax.set(xlabel=f"layer, from input to output{history.whose}", ylabel=f"{noun}, deviation and |mean|",
+           xlim=(-.5, len(history.names) - .5))
+    name_layers(ax, history.names)
+    ax.legend(loc="center left", bbox_to_anchor=(1, .5), frameon=False, fontsize="small")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
 
-    def _draw_flow(self, ax, rows, std, size_of_mean):
-        x, looks = np.arange(len(self.names)), (("o-", "deviation", std), ("x:", "|mean|", size_of_mean))
-        for row, colour in zip(rows, line_colours(ax, len(rows))):
-            for look, _, values in looks:
-                y = np.where(values[:, row] > 0, values[:, row], np.nan)
-                ax.plot(x, y, look, color=colour, ms=4, lw=1.5)
-            ax.plot([], color=colour, label=f"step {self.steps[row]}")
-        for look, label, _ in looks: ax.plot([], [], look, color=ink(), ms=4, label=label)
 
-    def _name_layers(self, ax):
-        width = size_in_inches(ax)[0]
-        name_ticks(ax.xaxis, self.names, width)
-        if .08*sum(len(shortened(name)) for name in self.names) > width: ax.tick_params("x", rotation=90)
+def draw_flow(ax: Any, by_step: dict[int, tuple[np.ndarray, np.ndarray]]):
+    "Two lines for each step: standard deviations, and sizes of means."
+    looks = ("o-", "deviation"), ("x:", "|mean|")
+    for (step, lines), colour in zip(by_step.items(), line_colours(ax, len(by_step))):
+        for (look, _), line in zip(looks, lines):
+            y = np.where(line > 0, line, np.nan)
+            ax.plot(np.arange(len(y)), y, look, color=colour, ms=4, lw=1.5)
+        ax.plot([], color=colour, label=f"step {step}")
+    for look, label in looks: ax.plot([], [], look, color=ink(), ms=4, label=label)
+
+
+def name_layers(ax: Any, names: list[str]):
+    width = size_in_inches(ax)[0]
+    name_ticks(ax.xaxis, names, width)
+    if .08*sum(len(shortened(name)) for name in names) > width: ax.tick_params("x", rotation=90)
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #d958f278
 def grid_of_axes(fig: Any, n: int) -> np.ndarray: # Of axes, in rows and columns; surplus ones are removed
@@ -147,67 +154,70 @@ def draw_band(ax: Any, steps: np.ndarray, middle: np.ndarray, spread: np.ndarray
     ax.fill_between(steps[::every], lower, upper, color=colour, alpha=.25, lw=0)
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #ab3e18f1
-class Plots(OverTime, HistogramPlots, FlowPlots, Pictured):
-    "All pictures of a `History`. Each draws on the given axes, or in a new figure, and returns the axes."
-    def plot_all(
-        self,
-        fig: Any = None, # A figure to draw in
-    ) -> Any: # The axes, one for each layer
-        """A small picture of each layer over time: of outputs the histogram, or else mean and deviation; of gradients
-        the deviation; of updates the ratio."""
-        axes = grid_of_axes(fig, max(len(self.names), 1))
-        fig = axes.flat[0].figure
-        if not len(self) or not self.names:
-            say_instead(axes.flat[0], f"No {self.kind} were recorded yet.")
-            return axes
-        what = {"activations": "mean", "gradients": "std", "updates": "ratio"}[self.kind]
-        values, broken = self._numbers(what)
-        if self.has_hist and what == "mean": label = self._draw_small_images(axes, np.isfinite(values) | broken)
-        else: label = self._draw_small_lines(axes, what, values)  # histograms of gradients would show one bin
-        for ax, name, series, bad in zip(axes.flat, self.names, values, broken):
-            if bad.any(): ax.axvline(self.steps[bad.argmax()], color=ALARM, lw=1.5, ls=":")
-            if not (np.isfinite(series) | bad).any():
-                ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
-            ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3, **PLAIN)
-        self._share_axes(axes)
-        told = "; orange: not finite from here on" if broken.any() else ""
-        fig.supxlabel(f"step{self.whose}{told}", fontsize="medium")
-        fig.supylabel(for_picture(label), fontsize="medium", **PLAIN)
+def plot_all(
+    history: Any, # A `History`
+    fig: Any = None, # A figure to draw in
+) -> Any: # The axes, one for each layer
+    """A small picture of each layer over time: of outputs the histogram, or else mean and standard deviation; of
+    gradients the standard deviation; of updates the ratio."""
+    axes = grid_of_axes(fig, max(len(history.names), 1))
+    fig = axes.flat[0].figure
+    if not len(history) or not history.names:
+        say_instead(axes.flat[0], f"No {history.kind} were recorded yet.")
         return axes
+    what = {"activations": "mean", "gradients": "std", "updates": "ratio"}[history.kind]
+    values, broken = to_draw(history, what)
+    if history.has_hist and what == "mean": label = draw_small_images(history, axes, np.isfinite(values) | broken)
+    else: label = draw_small_lines(history, axes, what, values)  # histograms of gradients would show one bin
+    for ax, name, series, bad in zip(axes.flat, history.names, values, broken):
+        if bad.any(): ax.axvline(history.steps[bad.argmax()], color=ALARM, lw=1.5, ls=":")
+        if not (np.isfinite(series) | bad).any():
+            ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
+        ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3, **PLAIN)
+    label_edges(axes, len(history.names), history.steps)
+    note = "; orange: not finite from here on" if broken.any() else ""
+    fig.supxlabel(f"step{history.whose}{note}", fontsize="medium")
+    fig.supylabel(for_picture(label), fontsize="medium", **PLAIN)
+    return axes
 
-    def _draw_small_images(self, axes, here) -> str: # What the vertical axes are
-        hists = np.log1p(self.values("hist").cpu().numpy())
-        for ax, hist, ran in zip(axes.flat, hists, here):
-            image_over_time(ax, np.where(ran, hist, np.nan), self.steps, LOW, HIGH, origin="lower", cmap="viridis")
-            ax.set_ylim(LOW, HIGH)
-        return f"value of the {NOUNS[self.kind]}"
 
-    def _draw_small_lines(self, axes, what, values) -> str: # What the vertical axes are
-        spread, steps = self._numbers("std")[0] if what == "mean" else 0*values, np.asarray(self.steps)
-        ends = np.nan_to_num(spread)
-        bottom, top = limits(np.concatenate([values - ends, values + ends]), what in IN_LOGS)
-        for ax, series, around in zip(axes.flat, values, spread):
-            draw_band(ax, steps, series, around)
-            if what in IN_LOGS: ax.set_yscale("log")
-            ax.set_ylim(bottom, top)
-        return f"mean ± deviation of the {NOUNS[self.kind]}" if what == "mean" else label_of(self, what)
+def draw_small_images(history: Any, axes: np.ndarray, here: np.ndarray) -> str: # What the vertical axes are
+    hists = np.log1p(history.values("hist").cpu().numpy())
+    for ax, hist, ran in zip(axes.flat, hists, here):
+        shown = np.where(ran, hist, np.nan)
+        image_over_time(ax, shown, history.steps, LOW, HIGH, origin="lower", cmap="viridis")
+        ax.set_ylim(LOW, HIGH)
+    return f"value of the {NOUNS[history.kind]}"
 
-    def _share_axes(self, axes):
-        "Label steps only at the bottom, and values only on the left. matplotlib could do it, but takes seconds."
-        columns = axes.shape[1]
-        for i, ax in enumerate(axes.flat[:len(self.names)]):
-            if len(self.steps) > 1: ax.set_xlim(self.steps[0], self.steps[-1])
-            if i + columns < len(self.names): ax.set_xticks([])
-            if i % columns:
-                ax.set_yticks([])
-                ax.set_yticks([], minor=True)
+
+def draw_small_lines(history: Any, axes: np.ndarray, what: str, values: np.ndarray) -> str: # As above
+    in_logs, steps = about(history, what).axis == "log", np.asarray(history.steps)
+    spread = to_draw(history, "std")[0] if what == "mean" else 0*values
+    ends = np.nan_to_num(spread)
+    bottom, top = limits(np.concatenate([values - ends, values + ends]), in_logs)
+    for ax, series, around in zip(axes.flat, values, spread):
+        draw_band(ax, steps, series, around)
+        if in_logs: ax.set_yscale("log")
+        ax.set_ylim(bottom, top)
+    return f"mean ± deviation of the {NOUNS[history.kind]}" if what == "mean" else label_of(history, what)
+
+
+def label_edges(axes: np.ndarray, n: int, steps: list[int]):
+    "Label steps only at the bottom, and values only on the left. matplotlib could do it, but takes seconds."
+    columns = axes.shape[1]
+    for i, ax in enumerate(axes.flat[:n]):
+        if len(steps) > 1: ax.set_xlim(steps[0], steps[-1])
+        if i + columns < n: ax.set_xticks([])
+        if i % columns:
+            ax.set_yticks([])
+            ax.set_yticks([], minor=True)
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #b4d88848
 def overview(
-    histories: dict[str, Plots], # As in `ActivationStats.histories`
+    histories: dict[str, Any], # As in `ActivationStats.histories`
     fig: Any = None, # A figure to draw in
 ) -> list: # The axes
-    "The most telling pictures of a run, side by side."
+    "The pictures of a run that show most, side by side."
     import matplotlib.pyplot as plt
     draws = []
     for kind, history in histories.items():

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import ProcessPlace, TensorPart, place_of
+from ...hooks.names import class_name
 from ...hooks.opening import SIZE, OneOf, misfit
 from ...hooks.tensor_files import FileKind, TensorFile, write_tensors
 from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
-from .moments import HEAD_ROWS, row_names
 from .plots import overview
 from .run_log import LOGGED, RunLog
+from .statistics import HEAD_ROWS, UPDATE_ROWS, completed, is_known
 from .together import OneOfSeveral, merge_here
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #ea0570df
@@ -37,9 +38,10 @@ class Recorded(OneOfSeveral):
     history: History # Of activations, or of gradients if only they were recorded
     gradients: History | None = None # Of the gradients of outputs
     updates: WeightHistory | None = None # Of how far each step moves the parameters
+    hist_sample: int | None = None # Size of the sample of each output that is counted, if not all of it is
     scaled = False # Was there a `GradScaler`?
     log: RunLog | None = None # Of the loop: losses, rates, modes
-    watch = None # What notes the events of the loop, while it runs
+    session = None # The `Session` that measures the run, while it goes on
     attention: AttentionHistory | None = None # What heads of attention did
     _facts = None # What is known apart from numbers of steps; or a function that gives it
     earlier_facts = None # Of the part of the run that was recorded before, if this goes on with it
@@ -53,9 +55,11 @@ class Recorded(OneOfSeveral):
         return self._note_facts()()
 
     def _note_facts(self) -> Callable[[], dict[str, Any]]:
-        "Take down the facts as they are now. What is returned gives them, and waits for a GPU where that is needed."
-        if self.watch is None: return known if callable(known := self._facts) else lambda: known or {}
-        noted, earlier, hidden = self.watch.note_facts(), self.earlier_facts, self.attention_hidden
+        "Note the facts as they are now. What is returned gives them, and waits for a GPU where that is needed."
+        if self.session is None:
+            known = self._facts
+            return known if callable(known) else lambda: known or {}
+        noted, earlier, hidden = self.session.watch.note_facts(), self.earlier_facts, self.session.attention_hidden
         return lambda: facts_of_both(earlier, {**noted(), "attention_hidden": hidden})
 
     @property
@@ -101,14 +105,11 @@ class Recorded(OneOfSeveral):
         bad = (~self.gradients.values("mean").isfinite() & (self.gradients.values("n") > 0)).any(0)
         return [step for step, is_bad in zip(self.gradients.steps, bad.tolist()) if is_bad]
 
-    hist_sample: int | None = None # Size of the sample of each output that is counted, if not all of it is
-    # Why there are no rows:
-
     def plot(
         self,
         fig: Any = None, # A figure to draw in
     ) -> list: # The axes
-        "The most telling pictures of the run, side by side."
+        "The pictures of the run that show most, side by side."
         return overview(self.histories, fig)
 
     plot_layer_stats, color_dim = of_history("plot_layer_stats"), of_history("color_dim")
@@ -123,7 +124,7 @@ class Recorded(OneOfSeveral):
             for what in row.keys() - {"kind", "step", "layer"}:
                 writer.add_scalar(f"{row['kind']}/{row['layer']}/{what}", row[what], row["step"])
 
-    def _why_unrecorded(self) -> str: return self.unrecorded
+    def _why_unrecorded(self) -> str: return self.session.why_unrecorded() if self.session else self.unrecorded
 
     def _why_nothing_to_read(self) -> str: # Empty if there is something
         if self.history.is_meta: return NO_NUMBERS
@@ -158,9 +159,13 @@ class Recorded(OneOfSeveral):
             tables["attention"] = self.attention.tables()
         write_tensors(path, {kind: (t.dtype, t.shape) for kind, t in tables.items()}, tables.get, about)
 
+    def __repr__(self):
+        recording = ", recording" if self.session else ""
+        return f"{class_name(self)}: {self.history!r}{self.from_where}{recording}"
+
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #fe6ae232
 def facts_of(history: History) -> dict[str, Any]:
-    "What a file needs to say about the tensor of a history."
+    "What a file must contain about the tensor of a history."
     return {"names": history.names, "rows": history.rows, "steps": history.steps,
             "trainable": history.trainable, "followed": history.followed, "turns": history.turns,
             "parts": history.parts, "place": history.place}
@@ -168,10 +173,15 @@ def facts_of(history: History) -> dict[str, Any]:
 
 def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
     "A history from a file."
-    history = (WeightHistory if kind == "updates" else History)(facts["names"], facts["rows"])
+    rows = completed(facts["rows"])
+    history = (WeightHistory if kind == "updates" else History)(facts["names"], rows)
     history.kind, history.trainable, history.followed = kind, facts.get("trainable"), facts.get("followed", {})
     history.turns = facts.get("turns")
     history.parts = {name: TensorPart(*part) for name, part in facts.get("parts", {}).items()}
+    if rows != facts["rows"]:  # an earlier version recorded fewer
+        there, recorded = [rows.index(row) for row in facts["rows"]], tables
+        tables = recorded.new_full((len(recorded), len(rows), len(history.names)), torch.nan)
+        tables[:, there] = recorded
     history.fill(facts["steps"], tables, facts.get("place"))
     return history
 
@@ -211,13 +221,9 @@ class Records(Recorded):
         self.hist_sample, self.scaled, self.unrecorded = hist_sample, scaled, unrecorded
         for history in histories.values(): history.sampled = hist_sample
 
-    def __repr__(self): return f"Records: {self.history!r}{self.from_where}"
-
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #6d9b03fe
 STEPS, NUMBER, SETTING = [range(2**53)], OneOf(float, None), OneOf(float, bool, None)
 PLACE = OneOf((range(2, 2**48), range(1, 2**48), SIZE), None)  # of `KeptSteps`
-ROWS = [row_names(counts, hist, samples) for counts in (False, True) for hist in (False, True)
-        for samples in (False, True)]
 
 
 def part_kind(x: Any, where: Any) -> str:
@@ -226,9 +232,15 @@ def part_kind(x: Any, where: Any) -> str:
     return why or ("" if x[0].keys() <= x[1].keys() else f"{where} does not say where it is")
 
 
-def rows_kind(*known: list[str]) -> Callable[[Any, Any], str]:
+def rows_kind(x: Any, where: Any) -> str:
     "The names of the numbers in a table."
-    return lambda x, where: "" if x in known else f"{where} are numbers that this version of hooklab does not know"
+    if type(x) is list and x != UPDATE_ROWS and is_known(x): return ""
+    return f"{where} are numbers that this version of hooklab does not know"
+
+
+def update_rows_kind(x: Any, where: Any) -> str:
+    "The names of the numbers in a table of updates."
+    return "" if x == UPDATE_ROWS else f"{where} are numbers that this version of hooklab does not know"
 
 
 def histories_kind(x: Any, where: Any) -> str:
@@ -248,10 +260,10 @@ def output_kind(x: Any, where: Any) -> str:
     return misfit(x, OUTPUT | LOSS if isinstance(x, dict) and "kind" in x else OUTPUT, where)
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #e37a5d18
-HISTORY = {"names": [str], "rows": rows_kind(*ROWS), "steps": STEPS, "trainable?": OneOf([str], None),
+HISTORY = {"names": [str], "rows": rows_kind, "steps": STEPS, "trainable?": OneOf([str], None),
            "followed?": {str: str}, "turns?": OneOf(SIZE, None), "parts?": {str: part_kind}, "place?": PLACE}
 HISTORIES = {"activations": HISTORY, "gradients": HISTORY,
-             "updates": HISTORY | {"rows": rows_kind(["update", "data"])}}
+             "updates": HISTORY | {"rows": update_rows_kind}}
 LAYER = {"type": str, "leaf": bool, "library?": bool, "running_mean_moves?": bool} | {f"{name}?": SETTING for name in (
     "p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")}
 PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,

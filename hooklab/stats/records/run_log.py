@@ -13,19 +13,23 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.copies import is_wrapper
-from hooklab.stats.records.history import KeptSteps
+from hooklab.stats.records.history import KeptSteps, Rows
 
 # %% ../../../nbs/lib/stats/records/run-log.ipynb #75938643
-LOGGED = {  # the numbers of a row; a number that is unknown is NaN
-    "loss": "what was given to `step(loss)`", "given": "1 if something was given",
-    "output": "the sum of the model's output, where no loss is given: NaN or Inf shows here",
-    "trained": "passes of the model in train mode", "evaluated": "passes in eval mode that recorded a graph",
-    "updates": "steps of the optimizer", "rate": "its largest learning rate",
-    "kept": "1 if a step of the optimizer used gradients that were there before the last one",
-    "no_gradients": "1 if the optimizer made a step, and no parameter had a gradient",
-    "gradient": "the length of all gradients together, at the optimizer's step",
-    "own": "in a run of several processes: the length of those gradients for which this one speaks",
-    "clipped": "the length of a small parameter's gradient at the optimizer's step, as a share of that after backward",
+LOGGED = {  # the numbers of a row: what each is, NaN if unknown; and what becomes of those of several processes
+    "loss": ("what was given to `step(loss)`", "mean"),
+    "given": ("1 if something was given", "max"),
+    "output": ("the sum of the model's output, where no loss is given: NaN or Inf shows here", "sum"),
+    "trained": ("passes of the model in train mode", "max"),
+    "evaluated": ("passes in eval mode that recorded a graph", "max"),
+    "updates": ("optimizer steps", "max"),
+    "rate": ("the largest learning rate of the optimizer", "max"),
+    "kept": ("1 if an optimizer step used gradients that were there before the last one", "max"),
+    "no_gradients": ("1 if the optimizer made a step, and no parameter had a gradient", "min"),
+    "gradient": ("the length of all gradients together, at the optimizer step", "length"),
+    "own": ("in a run of several processes: the length of the gradients that this process counts", "length"),
+    "clipped": ("the length of a small parameter's gradient at the optimizer step, relative to that after backward",
+                "mean"),
 }
 
 
@@ -45,22 +49,18 @@ class RunLog(KeptSteps):
         max_rows: int = 4096, # How many steps to keep at most
     ):
         super().__init__([*LOGGED], max_rows)
-        self.rows = []
 
-    def _keep(self, row): self.rows.append([row.get(name, math.nan) for name in self.names])
-    def _keep_every_second(self): self.rows = self.rows[::2]
-    def _keep_first(self, n): del self.rows[n:]
-    def _copy_rows(self, to): to.rows = [list(row) for row in self.rows]
+    def _keep(self, row): super()._keep([row.get(name, math.nan) for name in self.names])
 
     def table(self) -> Tensor: # A row for each step, a column for each of `LOGGED`
         "All numbers. Those on a GPU are fetched together."
-        waiting = [(row, i) for row in self.rows for i, x in enumerate(row) if isinstance(x, Tensor)]
+        waiting = [(row, i) for row in self.kept for i, x in enumerate(row) if isinstance(x, Tensor)]
         for device in {row[i].device for row, i in waiting}:
             here = [(row, i) for row, i in waiting if row[i].device == device]
             numbers = torch.stack([row[i].double() for row, i in here]).tolist() if device.type != "meta" else []
             for (row, i), number in zip(here, numbers): row[i] = number
-        known = [[math.nan if isinstance(x, Tensor) else x for x in row] for row in self.rows]
-        return torch.tensor(known, dtype=torch.double).reshape(len(self.rows), len(self.names))
+        known = [[math.nan if isinstance(x, Tensor) else x for x in row] for row in self.kept]
+        return torch.tensor(known, dtype=torch.double).reshape(len(self.kept), len(self.names))
 
     def values(
         self,
@@ -77,6 +77,6 @@ class RunLog(KeptSteps):
     ):
         "Replace what was recorded."
         self._fill_steps(steps, place)
-        self.rows = table.tolist()
+        self.kept = Rows(table.tolist())
 
     def __repr__(self): return f"RunLog: {len(self)} steps"

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/records/together.ipynb #aea2d428
 import math
 from collections.abc import Generator
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Self
 
 import torch
@@ -18,24 +18,29 @@ from ...hooks.distributed import ProcessPlace, from_all, in_processes, names_apa
 from ...hooks.names import printable
 from .attention_history import AttentionHistory
 from .history import History, WeightHistory
-from .moments import HEAD_ROWS, NOT_MEASURED
 from .run_log import LOGGED, RunLog
+from .statistics import HEAD_ROWS, LARGEST, NOT_MEASURED
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #7fa47d82
 class Columns:
     "Where the columns of this process are among those of all, and which of them count."
-    def __init__(self, told: list[dict[str, Any]], mine: int, of_parameters: bool):
-        by_stage = sorted(told, key=lambda t: t["stage"] or ())
-        self.names = list(dict.fromkeys(name for t in by_stage for name in t["names"]))
+    def __init__(
+        self,
+        metadata: list[dict[str, Any]], # Of this history in all processes
+        mine: int, # Which of them is of this process
+        of_parameters: bool, # The columns are parameters, and not layers
+    ):
+        by_stage = sorted(metadata, key=lambda one: one["stage"] or ())
+        self.names = list(dict.fromkeys(name for one in by_stage for name in one["names"]))
         self.place = {name: i for i, name in enumerate(self.names)}
-        own = told[mine]
+        own = metadata[mine]
         self.where = torch.tensor([self.place[name] for name in own["names"]], dtype=torch.long)
-        self.steps = sorted(set.intersection(*(set(t["steps"]) for t in told)))
+        self.steps = sorted(set.intersection(*(set(one["steps"]) for one in metadata)))
         self.rows = [own["steps"].index(step) for step in self.steps]
         first, n_parts = {}, [0]*len(self.names)
-        for r, t in enumerate(told):
-            for name in t["names"]:
-                part = t["parts"].get(name)
+        for r, one in enumerate(metadata):
+            for name in one["names"]:
+                part = one["parts"].get(name)
                 if not of_parameters: n_parts[self.place[name]] += part is None or part.counts
                 elif first.setdefault((name, part and part.number), r) == r: n_parts[self.place[name]] += 1
         def counts(name, part):
@@ -43,9 +48,9 @@ class Columns:
         self.counts = torch.tensor([counts(name, own["parts"].get(name)) for name in own["names"]], dtype=torch.bool)
         self.n_parts = torch.tensor(n_parts)
 
-    def spread(self, own: Tensor) -> Tensor:
-        "Numbers of the own columns, in the places of all; zero where another process counts."
-        found = own.new_zeros(*own.shape[:-1], len(self.names))
+    def spread(self, own: Tensor, nothing: float = 0.) -> Tensor:
+        "Numbers of the own columns, in the places of all; `nothing` where another process counts."
+        found = own.new_full((*own.shape[:-1], len(self.names)), nothing)
         found[..., self.where[self.counts]] = own[..., self.counts]
         return found
 
@@ -80,7 +85,7 @@ def side_by_side(mergings: list[Merging]) -> list: # What they return
 STEPS_SENT = 256  # steps that are merged together
 
 
-def merged_moments(own: Tensor, columns: Columns) -> Merging: # step, number, column
+def merged_moments(own: Tensor, columns: Columns, rows: list[str]) -> Merging: # step, number, column
     n, mean, m2 = own[:, 0], own[:, 1], own[:, 2]
     ran = n > 0
     sums = torch.cat([torch.stack([n, torch.where(ran, n*mean, 0)], 1), own[:, 3:]], 1)
@@ -89,81 +94,86 @@ def merged_moments(own: Tensor, columns: Columns) -> Merging: # step, number, co
     middle = torch.where(total > 0, sums[:, 1]/total, 0)
     apart = torch.where(ran, m2 + n*(mean - middle[:, columns.where]).square(), 0)
     spread = yield "SUM", columns.spread(apart)
-    return torch.cat([torch.stack([total, middle, spread], 1), sums[:, 2:]], 1)
+    found = torch.cat([torch.stack([total, middle, spread], 1), sums[:, 2:]], 1)
+    largest = [i for i, row in enumerate(rows) if row in LARGEST]
+    if largest:
+        own_tops = torch.where(ran[:, None], own[:, largest], -math.inf)
+        tops = yield "MAX", columns.spread(own_tops, -math.inf)
+        found[:, largest] = torch.where(total[:, None] > 0, tops, 0)
+    return found
 
 
 def merged_lengths(own: Tensor, columns: Columns) -> Merging: # step, number, column
-    "The lengths of parameters and of their steps: the squares of the parts are added."
+    "The lengths of parameters and of their updates: the squares of the parts are added."
     measured = own != NOT_MEASURED
     squares, n = yield "SUM", columns.spread(torch.stack([own.square()*measured, measured.double()]))
     return torch.where(n == columns.n_parts, squares.sqrt(), NOT_MEASURED)
 
 
-def merge_history(history: History, told: list[dict[str, Any]], mine: int) -> Merging:
+def merge_history(history: History, metadata: list[dict[str, Any]], mine: int) -> Merging:
     "Replace a history with that of all processes."
     of_parameters = isinstance(history, WeightHistory)
-    columns, merge = Columns(told, mine, of_parameters), merged_lengths if of_parameters else merged_moments
+    columns = Columns(metadata, mine, of_parameters)
+    merge = merged_lengths if of_parameters else partial(merged_moments, rows=history.rows)
     blocks = []
     for own in history.tables()[columns.rows].cpu().split(STEPS_SENT):
         blocks.append((yield from merge(own.double(), columns)))
-    doubtful = {name: part for t in told for name, part in t["parts"].items() if not part.known}
+    doubtful = {name: part for one in metadata for name, part in one["parts"].items() if not part.known}
     history.names, history.parts = columns.names, doubtful
-    if history.trainable is not None: history.trainable = [*dict.fromkeys(sum((t["trainable"] for t in told), []))]
-    history.followed = {name: after for t in told for name, after in t["followed"].items()}
+    if history.trainable is not None:
+        history.trainable = list(dict.fromkeys(name for one in metadata for name in one["trainable"]))
+    history.followed = {name: after for one in metadata for name, after in one["followed"].items()}
     history.fill(columns.steps, torch.cat(blocks).float())
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #bdc3eaf3
-HOW = {"loss": "mean", "given": "max", "output": "sum", "trained": "max", "evaluated": "max", "updates": "max",
-       "rate": "max", "kept": "max", "no_gradients": "min", "gradient": "length", "clipped": "mean", "own": "length"}
-
-
 def merge_log(log: RunLog, steps: list[list[int]], alone: bool) -> Merging:
     "Replace a log with that of all processes. `alone`: this is a stage of a pipeline, and the only copy of it."
     common = sorted(set.intersection(*map(set, steps)))
     table = log.table()[[log.steps.index(step) for step in common]]
+    how = {name: joined for name, (_, joined) in LOGGED.items()}
     column = {name: table[:, i] for i, name in enumerate(LOGGED)}
     if not alone: column["gradient"] = column["own"]
     known = {name: ~x.isnan() for name, x in column.items()}
     known["loss"] = column["given"] == 1  # a loss may be NaN
-    add = {name: x.square() if HOW[name] == "length" else x for name, x in column.items()}
+    add = {name: x.square() if how[name] == "length" else x for name, x in column.items()}
     sums = yield "SUM", torch.stack([torch.where(known[name], x, 0) for name, x in add.items()])
     n = yield "SUM", torch.stack([*known.values()]).double()
-    most = yield "MAX", torch.stack([torch.where(known[name], x if HOW[name] != "min" else -x, -math.inf)
+    most = yield "MAX", torch.stack([torch.where(known[name], x if how[name] != "min" else -x, -math.inf)
                                      for name, x in column.items()])
     found = []
     for name, total, count, top in zip(column, sums, n, most):
-        x = {"mean": total/count, "sum": total, "length": total.sqrt(), "max": top, "min": -top}[HOW[name]]
+        x = {"mean": total/count, "sum": total, "length": total.sqrt(), "max": top, "min": -top}[how[name]]
         found.append(torch.where(count > 0, x, math.nan))
     log.fill(common, torch.stack(found, 1))
 
 
-def merge_heads(history: Any, told: list[dict[str, Any]], mine: int) -> Merging:
-    "Replace what heads of attention did with that of all processes: divided heads stand side by side."
-    common = sorted(set.intersection(*(set(t["steps"]) for t in told)))
-    numbers = {(name, t["parts"][name].number if name in t["parts"] else ()): n
-               for t in told for name, n in t["heads"].items()}
+def merge_heads(history: AttentionHistory, metadata: list[dict[str, Any]], mine: int) -> Merging:
+    "Replace what heads of attention did with that of all processes: divided heads are put side by side."
+    common = sorted(set.intersection(*(set(one["steps"]) for one in metadata)))
+    numbers = {(name, one["parts"][name].number if name in one["parts"] else ()): n
+               for one in metadata for name, n in one["heads"].items()}
     heads, first = {}, {}
     for (name, number), n in sorted(numbers.items(), key=lambda item: item[0][1]):
         first[name, number], heads[name] = heads.get(name, 0), heads.get(name, 0) + n
-    heads = {name: heads[name] for name in dict.fromkeys(name for t in told for name in t["heads"])}
+    heads = {name: heads[name] for name in dict.fromkeys(name for one in metadata for name in one["heads"])}
     own = history.tables()[[history.steps.index(step) for step in common]].double() if history.names else None
     placed = torch.full((len(common), len(heads), len(HEAD_ROWS), max(heads.values(), default=0)), math.nan).double()
-    for i, (name, n) in enumerate(told[mine]["heads"].items()):
-        part = told[mine]["parts"].get(name)
+    for i, (name, n) in enumerate(metadata[mine]["heads"].items()):
+        part = metadata[mine]["parts"].get(name)
         start = first[name, part.number if part else ()]
         placed[:, [*heads].index(name), :, start:start + n] = own[:, i, :, :n]
     known = ~placed.isnan()
     total, n = (yield "SUM", torch.where(known, placed, 0)), (yield "SUM", known.double())
-    mean = total/n
-    logit = list(HEAD_ROWS).index("largest_logit")
-    top = (yield "MAX", torch.where(known, placed, -math.inf))[:, :, logit]
-    mean[:, :, logit] = torch.where(top == -math.inf, math.nan, top)
+    found = total/n
+    largest = [i for i, one in enumerate(HEAD_ROWS.values()) if one.joined == "max"]
+    top = (yield "MAX", torch.where(known, placed, -math.inf))[:, :, largest]
+    found[:, :, largest] = torch.where(top == -math.inf, math.nan, top)
     history.parts = {}
-    history.fill(common, heads, mean.float())
+    history.fill(common, heads, found.float())
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e1fcf766
-def what_is_told(stats: Any) -> dict[str, Any]:
-    "What the other processes have to know of a record before the numbers come."
+def metadata_of(stats: Any) -> dict[str, Any]:
+    "Metadata of a record, which each process sends before the numbers."
     kinds = {}
     for kind, history in stats.histories.items():
         history.check_mergeable()
@@ -175,35 +185,45 @@ def what_is_told(stats: Any) -> dict[str, Any]:
     return {"process": stats.process, "combined": stats.combined, "stage": stats.stage, "kinds": kinds, "heads": heads,
             "log": stats.log.steps if stats.log else None, "facts": stats.facts}
 
-
-def why_not(told: list[dict], given: str = "processes now") -> str: # Empty if nothing stands against it
+# %% ../../../nbs/lib/stats/records/together.ipynb #e1fcf767
+def why_not(metadata: list[dict], given: str = "processes now") -> str: # Empty if they can
     "Why these records cannot become one."
-    world, known = len(told), [(r, t["process"]) for r, t in enumerate(told) if t["process"] is not None]
-    for r, t in enumerate(told):
-        if t["combined"]: return f"rank {r} has a record that was merged already"
+    why = why_not_these(metadata, given)
+    for r in range(len(metadata)): why = why or why_unlike(metadata, r)
+    return why
+
+
+def why_not_these(metadata: list[dict], given: str) -> str:
+    "Why these are not the records of all processes of one run."
+    for r, one in enumerate(metadata):
+        if one["combined"]: return f"rank {r} has a record that was merged already"
+    world, known = len(metadata), [(r, one["process"]) for r, one in enumerate(metadata) if one["process"] is not None]
     for r, process in known:
         if process.world != world:
             return f"what rank {r} has was recorded as {process}, and there are {world} {given}"
     ranks = [process.rank for _, process in known]
     twice = [rank for rank in ranks if ranks.count(rank) > 1]
-    if twice: return f"two processes have the record of rank {twice[0]}"
-    for r, t in enumerate(told):
-        if [*t["kinds"]] != [*told[0]["kinds"]]:
-            recorded = [", ".join(u["kinds"]) or "attention alone" for u in (told[0], t)]
-            return f"rank 0 recorded {recorded[0]}, and rank {r} {recorded[1]}"
-        for kind, of in t["kinds"].items():
-            if of["rows"] != told[0]["kinds"][kind]["rows"]:
-                return f"rank {r} recorded other numbers of {kind} than rank 0; give all the same options"
-            why = apart(r, of["steps"], told[0]["kinds"][kind]["steps"])
-            if why: return why
-            same = next(u for u in told if u["stage"] == t["stage"])["kinds"][kind]["names"]
-            others = "parameters" if kind == "updates" else "layers"
-            if of["names"] != same: return f"rank {r} recorded different {others}: {some_difference(of['names'], same)}"
-        if not t["kinds"] and (why := apart(r, t["heads"]["steps"], told[0]["heads"]["steps"])): return why
-    return ""
+    return f"two processes have the record of rank {twice[0]}" if twice else ""
 
 
-def apart(rank: int, steps: list[int], first: list[int]) -> str:
+def why_unlike(metadata: list[dict], r: int) -> str:
+    "Why the record of one rank cannot be merged with that of rank 0, or with the others of its stage."
+    first, one = metadata[0], metadata[r]
+    if [*one["kinds"]] != [*first["kinds"]]:
+        recorded = [", ".join(of["kinds"]) or "attention alone" for of in (first, one)]
+        return f"rank 0 recorded {recorded[0]}, and rank {r} {recorded[1]}"
+    for kind, of in one["kinds"].items():
+        if of["rows"] != first["kinds"][kind]["rows"]:
+            return f"rank {r} recorded other numbers of {kind} than rank 0; give all the same options"
+        why = why_apart(r, of["steps"], first["kinds"][kind]["steps"])
+        if why: return why
+        same = next(other for other in metadata if other["stage"] == one["stage"])["kinds"][kind]["names"]
+        others = "parameters" if kind == "updates" else "layers"
+        if of["names"] != same: return f"rank {r} recorded different {others}: {some_difference(of['names'], same)}"
+    return "" if one["kinds"] else why_apart(r, one["heads"]["steps"], first["heads"]["steps"])
+
+
+def why_apart(rank: int, steps: list[int], first: list[int]) -> str:
     "Why what `rank` recorded in these steps has nothing in common with that of rank 0."
     if not first: return "rank 0 recorded no step"
     return "" if set(steps) & set(first) else f"rank {rank} recorded none of the steps of rank 0"
@@ -214,49 +234,51 @@ def some_difference(names: list[str], others: list[str]) -> str:
     return f"{only[0]} is not among those of all" if only else "they are in another order"
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #7053e71a
-def merged_facts(told: list[dict[str, Any]]) -> dict[str, Any]:
+def merged_facts(metadata: list[dict[str, Any]]) -> dict[str, Any]:
     "What is known of the run apart from its series."
-    facts, found = [t["facts"] for t in told if t["facts"]], {}
+    facts, found = [one["facts"] for one in metadata if one["facts"]], {}
     for of in facts:
         for what, known in of.items():
             if isinstance(known, dict): found[what] = {**known, **found.get(what, {})}
             elif not found.get(what): found[what] = known
     for name, of in found.get("parameters", {}).items():
         same = [other["parameters"][name] for other in facts if name in other["parameters"]]
-        said = {what: [p[what] for p in same if p.get(what) is not None] for what in ("got", "written", "moved")}
-        found["parameters"][name] = of | {what: any(each) for what, each in said.items() if each}
+        known = {what: [p[what] for p in same if p.get(what) is not None] for what in ("got", "written", "moved")}
+        found["parameters"][name] = of | {what: any(each) for what, each in known.items() if each}
     return found
 
 
 def renamed(names: Any, new: dict[str, str]) -> Any:
-    "Names, in a list or as keys, with others in the place of some."
+    "Names, in a list or as keys, some of them replaced."
     if isinstance(names, dict): return {new.get(name, name): value for name, value in names.items()}
     return names and [new.get(name, name) for name in names]
 
 
-def name_stages_apart(told: list[dict[str, Any]]):
+def name_stages_apart(metadata: list[dict[str, Any]]):
     "Where stages of a pipeline have layers of the same name, have the names begin with the stage."
-    staged = [t for t in told if t["stage"]]
-    named = [[(t, t["kinds"][kind], "names") for t in staged] for kind in told[0]["kinds"]]
-    named.append([(t, t["heads"], "heads") for t in staged if t["heads"]])
-    named += [[(t, t["facts"], what) for t in staged if t["facts"]] for what in ("layers", "parameters")]
+    staged = [one for one in metadata if one["stage"]]
+    named = [[(one, one["kinds"][kind], "names") for one in staged] for kind in metadata[0]["kinds"]]
+    named.append([(one, one["heads"], "heads") for one in staged if one["heads"]])
+    named += [[(one, one["facts"], what) for one in staged if one["facts"]] for what in ("layers", "parameters")]
     for places in named:
-        new = names_apart({t["stage"][0]: [name for name in of[what] if name] for t, of, what in places})
-        for t, of, what in places:
+        new = names_apart({one["stage"][0]: [name for name in of[what] if name] for one, of, what in places})
+        for one, of, what in places:
             for part in {what, "parts", "trainable", "followed"} & of.keys():
-                of[part] = renamed(of[part], new[t["stage"][0]])
+                of[part] = renamed(of[part], new[one["stage"][0]])
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #7053e71c
-def merge_told(stats: Any, told: list[dict[str, Any]], mine: int) -> Merging:
+def merge_record(stats: Any, metadata: list[dict[str, Any]], mine: int) -> Merging:
     "Replace what one process has recorded with what all of them have."
     for kind, history in stats.histories.items():
-        yield from merge_history(history, [t["kinds"][kind] for t in told], mine)
-    alone = stats.stage is not None and [t["stage"] for t in told].count(stats.stage) == 1
-    if all(t["log"] is not None for t in told): yield from merge_log(stats.log, [t["log"] for t in told], alone)
-    heads = [t["heads"] for t in told]
-    if known := next((of for of in heads if of), None):  # the stages of a pipeline may have none
-        if stats.attention is None: stats.attention = AttentionHistory()
-        yield from merge_heads(stats.attention, [of or {**known, "heads": {}, "parts": {}} for of in heads], mine)
+        yield from merge_history(history, [one["kinds"][kind] for one in metadata], mine)
+    alone = stats.stage is not None and [one["stage"] for one in metadata].count(stats.stage) == 1
+    if all(one["log"] is not None for one in metadata):
+        yield from merge_log(stats.log, [one["log"] for one in metadata], alone)
+    heads = [one["heads"] for one in metadata]
+    known = next((of for of in heads if of), None)
+    if known is None: return
+    if stats.attention is None: stats.attention = AttentionHistory()  # as in a stage without attention
+    yield from merge_heads(stats.attention, [of or {**known, "heads": {}, "parts": {}} for of in heads], mine)
 
 
 def merge_records(
@@ -264,24 +286,24 @@ def merge_records(
     timeout: float, # How many seconds to wait for the others
 ):
     "Replace what a process has recorded with what all of them have. All call this."
-    told, mine = from_all(what_is_told(stats), "combine()", timeout), torch.distributed.get_rank()
-    why = why_not(told)
+    metadata, mine = from_all(metadata_of(stats), "combine()", timeout), torch.distributed.get_rank()
+    why = why_not(metadata)
     if why: raise ValueError(printable(f"combine(): {why}. Nothing was changed"))
-    name_stages_apart(told)
-    with_processes(merge_told(stats, told, mine))
-    stats.hold_all(told)
+    name_stages_apart(metadata)
+    with_processes(merge_record(stats, metadata, mine))
+    stats.hold_all(metadata)
 
 
 def merge_here(
     records: list, # Of each process, a `Recorded`; the first becomes that of all
 ):
     "Replace what the first process has recorded with what all of them have."
-    told = [what_is_told(stats) for stats in records]
-    why = why_not(told, "files")
+    metadata = [metadata_of(stats) for stats in records]
+    why = why_not(metadata, "files")
     if why: raise ValueError(f"these records cannot be combined: {why}")
-    name_stages_apart(told)
-    side_by_side([merge_told(stats, told, mine) for mine, stats in enumerate(records)])
-    records[0].hold_all(told)
+    name_stages_apart(metadata)
+    side_by_side([merge_record(stats, metadata, mine) for mine, stats in enumerate(records)])
+    records[0].hold_all(metadata)
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e8261937
 class OneOfSeveral:
@@ -292,7 +314,7 @@ class OneOfSeveral:
 
     @property
     def whence(self) -> str: # Empty where one process worked alone
-        "Of a run of several processes: whose numbers these are."
+        "Which process recorded this, in words."
         if self.process is None: return ""
         if self.combined: return f"all {self.process.world} processes together"
         n, cut = len(self.names), len(self.history.cut) if self.histories else 0
@@ -311,7 +333,7 @@ class OneOfSeveral:
         timeout: float = 300., # How many seconds to wait for the other processes
     ) -> Self: # Itself
         "Merge the records of all processes of a distributed run. All must call it, and all get the same."
-        if self.watch is not None:
+        if self.session is not None:
             raise RuntimeError("combine() merges what was recorded, and this still records: call it after remove() or "
                                "after the with. To look in between, copy.deepcopy(stats).combine() merges a copy")
         for history in self.histories.values(): history.check_mergeable()
@@ -321,8 +343,8 @@ class OneOfSeveral:
 
     def hold_all(
         self,
-        told: list[dict[str, Any]], # What all processes have, as in `what_is_told`
+        metadata: list[dict[str, Any]], # Of the records of all processes, as `metadata_of` gives it
     ):
         "For `combine`: note that these are the records of all processes."
-        self._facts, self.combined = merged_facts(told), True
+        self._facts, self.combined = merged_facts(metadata), True
         self.name_process()

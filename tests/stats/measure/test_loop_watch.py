@@ -359,7 +359,7 @@ def test_a_model_that_raises_in_a_step(error):
     loop, stats = Tries(), hl.ActivationStats.for_diagnosis()
     with stats.on(loop.model, optimizer=loop.optimizers):
         loop.run(stats)
-        assert stats.log.values("trained").eq(1).all() and not any(stats.watch.listening.depth.values())
+        assert stats.log.values("trained").eq(1).all() and not any(stats.session.watch.listening.depth.values())
     assert not left_on(loop) and len(stats.log) == n_steps and len(stats.facts["inputs"]) == 22
     loop, stats = Tries(), hl.ActivationStats.for_diagnosis()
     loop.step = lambda: Loop.step(loop)
@@ -718,7 +718,8 @@ def test_copies_in_the_middle_of_a_run():
         loop.run(stats, 12)
     for twin in twins:
         assert (
-            str(hl.diagnose(twin)) == str(read) and twin.watch is None and len(twin.log) == 12 and twin.facts["outputs"]
+            str(hl.diagnose(twin)) == str(read) and twin.session is None and len(twin.log) == 12
+            and twin.facts["outputs"]
         )
         with twin.on(other := mlp()):
             other(torch.randn(4, 6)).sum().backward()
@@ -781,7 +782,7 @@ def test_two_recorders_on_one_model():
 def test_steps_have_the_numbers_of_a_run_that_is_resumed():
     loop, stats = Loop(), hl.ActivationStats.for_diagnosis()
     with stats.on(loop.model, optimizer=loop.optimizers):
-        stats._go_on_at(500)
+        stats.session.begin_step(stats, 500)
         loop.run(stats)
     assert stats.log.steps == stats.steps == [*range(500, 530)]
     assert (
@@ -815,9 +816,8 @@ def test_a_long_run_takes_bounded_memory(n):
             opt.step()
             stats.step(loss)
             if i in (n // 2 - 1, n - 1):
-                sizes.append(
-                    (len(stats.log.rows), len(stats.watch.looks.inputs), len(stats.watch.looks.outputs), n_tensors())
-                )
+                looks = stats.session.watch.looks
+                sizes.append((len(stats.log.kept), len(looks.inputs), len(looks.outputs), n_tensors()))
     (rows, inputs, outputs, tensors), later = sizes
     assert later[0] <= 64 and later[1] <= 121 and later[2] <= 4*121 and later[3] < tensors*1.3
     assert stats.log.steps[-1] > .95*n and stats.facts["inputs"][-1]["step"] > .9*n
@@ -835,7 +835,8 @@ def test_many_passes_in_a_step_are_not_all_kept():
             sum(model(torch.randn(64, 40)).sum() for _ in range(25)).backward()
             for _ in range(25): model(torch.randn(64, 40)).sum().backward()
             stats.step()
-            assert not stats.watch.looks.waiting and len(stats.watch.looks.outputs) <= 4*stats.watch.n
+            watch = stats.session.watch
+            assert not watch.looks.waiting and len(watch.looks.outputs) <= 4*watch.n
     assert passes(stats) == [50.]*3
 
 

@@ -8,7 +8,8 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import hooklab as hl
 from hooklab.stats.measure.samples import SILENT_FOR, OutputLayout, Samples, layouts, part_of, rows_told
-from hooklab.stats.records.moments import SAMPLE_ROWS, merged, row_names
+from hooklab.stats.records.moments import merged
+from hooklab.stats.records.statistics import SAMPLE_ROWS, row_names
 
 
 def recorded(model, batches, called=None, **options):
