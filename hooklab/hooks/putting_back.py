@@ -52,10 +52,10 @@ def closing(
 # %% ../../nbs/lib/hooks/putting-back.ipynb #29c61566
 @contextmanager
 def packing(
-    pack: Callable[[Tensor], Any], # What it returns is saved in place of the tensor
-    unpack: Callable[[Any], Tensor], # Rebuilds the tensor from what was saved
+    pack: Callable[[Tensor], Any], # A function whose result is saved in place of the tensor
+    unpack: Callable[[Any], Tensor], # A function that rebuilds the tensor from what was saved
 ) -> Iterator[None]:
-    "torch's `saved_tensors_hooks`, which are also off afterwards where Ctrl-C comes when they have just been put on."
+    "torch's `saved_tensors_hooks`, which are off at the end even if Ctrl-C comes when they have just been put on."
     hooks = saved_tensors_hooks(pack, unpack)
     def put_back():
         on = torch._C._autograd._top_saved_tensors_default_hooks(True)
@@ -98,7 +98,7 @@ class SafeExit:
 
 
 def safe_exit(
-    work: Exit, # Takes off what was attached; it may be called twice, and reports nothing when it is given an error
+    work: Exit, # Removes what was attached; it may be called twice, and reports nothing if it gets an error
 ) -> Exit:
     "Make an `__exit__` safe: its work is done wherever Ctrl-C comes."
     return SafeExit(work)
