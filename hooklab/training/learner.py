@@ -6,10 +6,10 @@
 __all__ = ['TrainEvalCallback', 'Learner', 'RegModel', 'synth_learner']
 
 # %% ../../nbs/lib/training/learner.ipynb #244ffc31
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, length_hint
 from typing import Any
 
 import torch
@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from ..hooks.names import class_name, printable
 from ..hooks.select import not_a_model
+from ..hooks.tree import map_tensors
 from ..hooks.undisturbed import modes_kept
 from ..profiling.summaries import Summary, module_summary
-from .callback import EVENTS, Callback, CancelBatchException
+from .callback import (
+    EVENTS, Callback, CancelBackwardException, CancelBatchException, CancelEpochException, CancelFitException,
+    CancelStepException, CancelTrainException, CancelValidException)
 from .data import DataLoaders, synth_data
-from .loop import (
-    all_epochs, as_list, do_batch, end_all, inputs_and_targets, prepare, validate_on, with_events)
 from .progress import ProgressCallback, Recorder
 
 # %% ../../nbs/lib/training/learner.ipynb #10852e2c
@@ -44,6 +45,118 @@ class TrainEvalCallback(Callback):
     def before_validate(self):
         self.model.eval()
         self.learn.training = False
+
+# %% ../../nbs/lib/training/learner.ipynb #a8a8ad44
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from operator import length_hint
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hooklab.hooks.tree import map_tensors
+from hooklab.training.callback import (
+    Callback, CancelBackwardException, CancelEpochException, CancelFitException, CancelStepException,
+    CancelTrainException, CancelValidException)
+
+# %% ../../nbs/lib/training/learner.ipynb #bde7b6cb
+def as_list(x: Any) -> list:
+    "None is nothing, one thing is a list of one."
+    if x is None: return []
+    return [x] if callable(x) or not isinstance(x, Iterable) else list(x)
+
+# %% ../../nbs/lib/training/learner.ipynb #ccfcf6a6
+def end_all(cbs: list[Callback], error: BaseException | None = None):
+    "Have all callbacks end. The first error is raised, and a note under it names the others."
+    first_error = error
+    for end in [*(partial(cb, "after_fit") for cb in cbs), *(cb.clean_up for cb in cbs)]:
+        try: end()
+        except BaseException as e:
+            if first_error is None: first_error = e
+            else: first_error.add_note(f"When the fit was ended after that, there was another error: {e!r}")
+    if first_error is not error: raise first_error
+
+# %% ../../nbs/lib/training/learner.ipynb #51d9830d
+# In each of these, `learn` is the learner.
+
+def with_events(
+    learn: Any,
+    part: str, # What the events are named by: `fit`, `epoch`, `train`, `validate`, `batch`, `backward` or `step`
+    do: Callable[[Any], Any], # `do(learn)` does it
+    cancel: type[BaseException], # The exception that ends it early
+):
+    "Do a part of the loop, between its events."
+    try:
+        learn(f"before_{part}")
+        do(learn)
+    except cancel: learn(f"after_cancel_{part}")
+    learn(f"after_{part}")
+
+
+def inputs_and_targets(learn: Any, batch: Any) -> tuple[tuple, tuple]:
+    "The inputs and the targets of a batch, on the device."
+    batch = map_tensors(lambda t: t.to(learn.device, non_blocking=True), batch)
+    if isinstance(batch, Mapping): return (batch,), (batch,)
+    if isinstance(batch, Tensor): return (batch,), ()
+    n = getattr(learn.dls, "n_inp", max(len(batch) - 1, 1))
+    return tuple(batch[:n]), tuple(batch[n:])
+
+
+def do_batch(learn: Any):
+    "Predict, compute the loss and, in training, make a step."
+    named = len(learn.xb) == 1 and isinstance(learn.xb[0], Mapping)
+    learn.pred = learn.model(**learn.xb[0]) if named else learn.model(*learn.xb)
+    learn("after_pred")
+    if learn.yb or learn.training:
+        learn.loss_grad = learn.loss_func(learn.pred, *learn.yb)
+        learn.loss = learn.loss_grad.detach().clone()
+    learn("after_loss")
+    if not learn.training: return
+    with_events(learn, "backward", lambda learn: learn.loss_grad.backward(), CancelBackwardException)
+    with_events(learn, "step", lambda learn: learn.opt.step(), CancelStepException)
+    learn.opt.zero_grad()
+
+# %% ../../nbs/lib/training/learner.ipynb #5e0a91c2
+def go_through(learn: Any, dl: Iterable, part: str, cancel: type[BaseException]):
+    "Train or validate on all batches of a loader."
+    learn.dl, learn.n_iter = dl, length_hint(dl) or None  # a stream does not know its length
+    with_events(learn, part, all_batches, cancel)
+
+
+def all_batches(learn: Any):
+    learn.iter = -1
+    for learn.iter, batch in enumerate(learn.dl): learn.one_batch(batch)
+    if learn.training and learn.iter < 0:
+        raise ValueError(f"there is nothing to train on in epoch {learn.epoch}: the loader gave no batch "
+                         "(a generator gives them only once)")
+
+
+def validate_on(learn: Any, dl: Iterable):
+    with torch.no_grad(): go_through(learn, dl, "validate", CancelValidException)
+
+
+def prepare(learn: Any, lr: float | None):
+    "Model and optimizer, ready to train."
+    learn.model.to(learn.device)
+    if learn.opt is None:
+        options = {} if learn.lr is None else {"lr": learn.lr}
+        learn.opt = learn.opt_func(learn.model.parameters(), **options)
+    for group in learn.opt.param_groups:
+        group.setdefault("initial_lr", group["lr"])  # where torch's schedulers look for it, too
+        group["lr"] = group["initial_lr"] if lr is None else lr
+
+
+def all_epochs(learn: Any):
+    try:
+        learn("before_fit")
+        for learn.epoch in range(learn.n_epoch): with_events(learn, "epoch", one_epoch, CancelEpochException)
+    except CancelFitException: learn("after_cancel_fit")
+
+
+def one_epoch(learn: Any):
+    go_through(learn, learn.dls.train, "train", CancelTrainException)
+    if learn.dls.valid is not None: validate_on(learn, learn.dls.valid)
 
 # %% ../../nbs/lib/training/learner.ipynb #f4bd20f9
 class Learner:
