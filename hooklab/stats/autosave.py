@@ -25,7 +25,7 @@ from .records.recorded import Records, file_of
 # %% ../../nbs/lib/stats/autosave.ipynb #28e5ccdc
 class Autosave:
     "Keeps the record of a run in a file while it goes on. `ActivationStats.autosave` makes one."
-    share = .05 # The share of the time that copies may take
+    share = .05 # The fraction of the time that copies may take
 
     def __init__(
         self,
@@ -39,14 +39,14 @@ class Autosave:
         if self.path.is_dir(): raise IsADirectoryError(printable(f"{self.path} is a folder: give the name of a file"))
         self.stats, self.seconds = weakref.ref(stats), seconds
         self.file, self.due, self.writing, self.owner = None, 0., None, None
-        self.error, self.failed = None, False  # of the last copy; was it told?
+        self.error, self.failed = None, False  # of the last copy, and whether a warning said so
 
     def update(self):
         "Have a copy written if it is time to; called at the end of each step."
         if time.monotonic() < self.due: return
         if self.owner is None: self.begin()
         if self.writing is not None and self.writing.is_alive(): return
-        self.tell()
+        self._warn()
         began = time.monotonic()
         self.due = began + self.seconds
         try:
@@ -61,7 +61,7 @@ class Autosave:
         atexit.register(self.close)
 
     def write(self, noted: Records, ready: list, began: float):
-        "Write a copy. An error is told later, in the thread that trains."
+        "Write a copy. A warning about an error comes later, in the thread that trains."
         try:
             for event in ready: event.synchronize()
             noted.save(self.file)
@@ -71,11 +71,11 @@ class Autosave:
             ended = time.monotonic()
             self.due = max(self.due, ended + (ended - began)/self.share)
 
-    def tell(self):
+    def _warn(self):
         "Warn of an error, once until a copy succeeds."
         if self.error is not None and not self.failed:
-            told = f"the run could not be saved: {self.error} (it goes on, and the next copy is tried)"
-            warnings.warn(printable(told), HookWarning, stacklevel=4)
+            message = f"the run could not be saved: {self.error} (it goes on, and the next copy is tried)"
+            warnings.warn(printable(message), HookWarning, stacklevel=4)
         self.failed = self.error is not None
 
     def close(self):
@@ -88,7 +88,7 @@ class Autosave:
         stats = self.stats()
         if stats is not None and stats.steps: self.write(stats.snapshot(), [], time.monotonic())
         self.writing, self.due = None, 0.
-        self.tell()
+        self._warn()
 
 # %% ../../nbs/lib/stats/autosave.ipynb #187f4ec4
 def events(stats: Any) -> list[torch.Event]:

@@ -17,7 +17,7 @@ from .records.plots import overview
 # %% ../../nbs/lib/stats/live.ipynb #ede03eba
 class LivePlot:
     "An overview that is redrawn while a model trains. `ActivationStats.live` makes one."
-    share = .05 # The share of the time that may be spent on drawing
+    share = .05 # The fraction of the time that may be spent on drawing
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class Callback:
     run_valid: bool = True # Listen to validation batches
 
     @property
-    def learn(self) -> Any: return self._learn # The learner that it belongs to, or None
+    def learn(self) -> Any: return self._learn # The learner that calls it, or None
 
     @learn.setter
     def learn(self, learn):
@@ -143,13 +143,13 @@ class LayerChoice:
         owner: Any, # Who asks, for error messages
     ):
         if isinstance(getattr(modules, "model", None), nn.Module):
-            name = class_name(owner)
-            raise TypeError(f"{name} finds its learner by itself: Learner(…, cbs={name}(…)), "
-                            f"or learn.fit(1, cbs={name}(…))")
+            asking = class_name(owner)
+            raise TypeError(f"{asking} finds its learner by itself: Learner(…, cbs={asking}(…)), "
+                            f"or learn.fit(1, cbs={asking}(…))")
         if isinstance(modules, nn.Module) and not isinstance(modules, Iterable):
-            name = class_name(owner)
-            raise TypeError(f"which layers of this {class_name(modules)}? {name}([layer]) hooks one, "
-                            f"{name}(\"*\") takes all of the model")
+            asking = class_name(owner)
+            raise TypeError(f"which layers of this {class_name(modules)}? {asking}([layer]) hooks one, "
+                            f"{asking}(\"*\") takes all of the model")
         several = isinstance(modules, Iterable) and not isinstance(modules, str | type | Mapping)
         self.modules = list(modules) if several else modules
         self.include_paramless = include_paramless

@@ -13,6 +13,6 @@
     loop_watch       what happens in a training loop, noted while it runs
     step_watch       what the gradients are when the optimizer makes its step
     run_facts        layers and their settings, the optimizer's parameters, what goes into the model
-    loss_kind        which loss is used, told from an output and its gradient
+    loss_kind        which loss is used, recognized from an output and its gradient
     attention_meter  works out the numbers of heads beside each call
 """

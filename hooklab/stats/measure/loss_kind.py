@@ -50,13 +50,13 @@ def look_at_output(step: int, x: Tensor, g: Tensor) -> list[OutputLook]: # For e
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #b91378e4
 @dataclass(frozen=True)
 class LossKind:
-    "What one look at output and gradient tells of the loss."
+    "What one look at output and gradient says about the loss."
     kind: str # `cross-entropy`, `nll`, `bce with logits`, `bce`, `squared error`
     sign: int # 1, or -1 if the loss is maximized
     guess: float # The loss of the best answer that ignores the input; NaN if unknown
     loss: float # The loss on these rows, computed again
     target_mean: float = 0. # Of a squared error: the mean of the targets
-    target_std: float = 0. # their deviation,
+    target_std: float = 0. # their standard deviation,
     target_low: float = 0. # the smallest
     target_high: float = 0. # and the largest
     labels: tuple[int, ...] = () # How often each label occurred, of classes
@@ -79,10 +79,10 @@ def cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
     "Is each row of the gradient softmax minus one-hot, times a factor?"
     if o.shape[1] < 2: return None
     size = g.abs().amax(1)
-    told = size > 1e-3*size.max()  # a row that is learned already has no gradient to speak of
-    if not told.any(): return None
-    learned = o[(size > 0) & ~told]  # a row that is left out of the loss has none at all
-    o, g = o[told], g[told]
+    counts = size > 1e-3*size.max()  # a row that is learned already has hardly any gradient
+    if not counts.any(): return None
+    learned = o[(size > 0) & ~counts]  # a row that is left out of the loss has none at all
+    o, g = o[counts], g[counts]
     p = o.softmax(1)
     for sign in (1, -1):
         t = one_hot_rows(sign*g < 0)
@@ -119,9 +119,9 @@ def nll(o: Tensor, g: Tensor) -> LossKind | None:
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #91460376
 def same_factor(g: Tensor, unit: Tensor) -> float | None:
     "The factor between a gradient and that of a loss with factor 1; None if there is not one for all."
-    told = unit.abs() > 1e-3*unit.abs().max()
-    if told.sum() < 2: return None
-    factor = (g[told]/unit[told])
+    large = unit.abs() > 1e-3*unit.abs().max()
+    if large.sum() < 2: return None
+    factor = g[large]/unit[large]
     middle = factor.median()
     return middle.item() if ((factor - middle).abs() <= 5*CLOSE*middle.abs()).all() and middle != 0 else None
 

@@ -174,7 +174,7 @@ def facts_of_input(x: Tensor) -> dict[str, Tensor | float]: # Numbers, of which 
 
 
 def facts_of_features(x: Tensor) -> dict[str, Tensor]:
-    "The largest and the smallest deviation of a feature, and the largest mean relative to its deviation."
+    "The largest and smallest standard deviation of a feature, and the largest mean in standard deviations."
     columns = x.movedim(1 if x.dim() in (2, 4) else -1, -1).flatten(0, -2)
     std, mean = columns.std(0, correction=0), columns.mean(0).abs()
     varied = std > 0

@@ -115,7 +115,7 @@ class Sums:
             place.thin = Thin(place.shape, self.sums[i], stack.batch.tensors[i])
 
     def correct(self, found: Tensor):
-        "Have the numbers of the samples stand for whole tensors; their means are exact."
+        "Turn the numbers of samples into those of whole tensors, with their exact means."
         found.copy_(of_all(found, self.n/(BLOCKS*BLOCK)))
         found[0], found[1] = self.n, self.sums/self.n
 

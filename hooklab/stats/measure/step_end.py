@@ -85,7 +85,7 @@ class Around:
 
     def remove(self):
         self.before = self.after = None
-        while isinstance(top := vars(self.owner).get(self.name), Around):  # another one may stand around this one
+        while isinstance(top := vars(self.owner).get(self.name), Around):  # there may be another one around this one
             if top.before is not None or top.after is not None: return
             if top.outer is None: delattr(self.owner, self.name)
             else: setattr(self.owner, self.name, top.outer)

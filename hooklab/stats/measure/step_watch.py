@@ -53,7 +53,7 @@ class Probe:
         if p.grad is not None: self.length = p.grad.norm()  # another hook may have used it up
 
     def clipped(self) -> float | Tensor:
-        "Called at a step: the length of the gradient now, as a share of that after the backward pass."
+        "Called at a step: the length of the gradient now, as a fraction of that after the backward pass."
         if self.length is None or self.p.grad is None: return math.nan
         share, self.length = self.p.grad.norm()/self.length, None
         return share
@@ -85,7 +85,7 @@ class StepWatch:
         self,
         optimizer: Any, # The optimizer, of torch or another one with `param_groups`
         scaled: bool = False, # Are gradients scaled? Then they are not compared with those after the backward pass
-        parts: Parts | None = None, # In a run of several processes, tells which parameters this one speaks for
+        parts: Parts | None = None, # In a run of several processes, knows which parameters this one reports
     ):
         self.optimizer, self.scaled, self.probe, self.parts = optimizer, scaled, None, parts
         self.seen, self.n, self.clipping = {}, 0, False
