@@ -27,7 +27,7 @@ from .measure.turns import Wanted
 from .measure.until_removed import UntilRemoved
 from .page import write_page
 from .records.history import History
-from .records.moments import row_names
+from .records.statistics import row_names
 from .records.recorded import Recorded, Records, read_records
 from .trainers import lightning_callback, transformers_callback
 from ..training.callback import HookCallback

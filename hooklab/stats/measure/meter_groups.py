@@ -23,7 +23,8 @@ from .samples import TRACED, Samples, layouts
 from .stacks import SMALL, THIN_FROM, LargeRows, Place, Stacks, stride_for, thinly_measured
 from .turns import SwitchedGroup, Wanted
 from ..records.moments import (
-    BASICS, SAMPLE_ROWS, RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, stacked)
+    RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, stacked)
+from ..records.statistics import BASICS, SAMPLE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #32c2b420
 MOST_CALLS = 64  # of a layer in a step, before they are merged

@@ -18,7 +18,8 @@ from ...hooks.layer_hook import check_layers
 from ...hooks.names import printable
 from .turns import SwitchedGroup
 from ..records.history import History, Rows
-from ..records.moments import in_a_row, main_tensor, measured, row_names
+from ..records.moments import in_a_row, main_tensor, measured
+from ..records.statistics import row_names
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5d6
 class OwnHook(MemberHook):

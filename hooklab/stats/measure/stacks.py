@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from .turns import Wanted
-from ..records.moments import BASICS, NEAR, Batch, Scratch, measured, of_all
+from ..records.moments import NEAR, Batch, Scratch, measured, of_all
+from ..records.statistics import BASICS
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #c9de50b0
 class Place:

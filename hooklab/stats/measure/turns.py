@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from ...hooks.group import Group, has_compiled
-from ..records.moments import row_names
+from ..records.statistics import row_names
 
 # %% ../../../nbs/lib/stats/measure/turns.ipynb #c1d70a30
 @dataclass(frozen=True)
