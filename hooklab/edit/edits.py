@@ -14,7 +14,7 @@ from torch import nn
 
 from .changes import Change
 from ..hooks.group import Group, takes
-from ..hooks.hook import Hooks, MemberHook
+from ..hooks.hook import Hook, Hooks
 from ..hooks.layer_hook import check_layers
 from ..hooks.names import printable
 from ..hooks.putting_back import safe_exit
@@ -107,9 +107,11 @@ ON_NESTED = ("it got a nested tensor, which few operations of torch take (nn.Tra
              "padding mask in eval mode); torch.backends.mha.set_fastpath_enabled(False) makes it work on padded ones")
 
 # %% ../../nbs/lib/edit/edits.ipynb #83b95709
-class Edit(MemberHook):
+class Edit(Hook):
     "Replaces what one layer gets or returns."
     note = None # what to say if a layer stumbles over the edit
+
+    def __init__(self, name, m, group): self._join(name, m, group)
 
     def answer(self, m, given, compiling, rerun):
         g, number = self.group, self.n_calls

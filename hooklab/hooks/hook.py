@@ -55,7 +55,7 @@ class Hook(GradientHook):
         group.attach([self])
 
     def _join(self, name: str, m: Any, group: Group):
-        "Become a hook of `group`, which attaches it."
+        "Become a hook of `group`, which attaches it. Subclasses call this in place of the constructor."
         GradientHook.__init__(self, name, m, group)
         self.n_calls: int = 0 # How often the layer was called in this pass
         self._calls = ()
@@ -174,17 +174,6 @@ class Hook(GradientHook):
         return printable(f"Hook {self.name or '(model)'}: {about}")
 
 # %% ../../nbs/lib/hooks/hook.ipynb #99e97e18
-class MemberHook(Hook):
-    "A hook in an existing group, which attaches it."
-    __slots__ = ()
-    def __init__(self, name: str, m: Any, group: Group): self._join(name, m, group)
-
-    def put_on(self) -> Self:
-        "Attach the hook, if it is alone in its group. This comes last, when the caller already has the hook."
-        self.group.attach([self])
-        return self
-
-
 def _joining(name: str, m: nn.Module | None, group: Group) -> Hook:
     "A plain `Hook` in an existing group. The constructor of `Hook` would make a group, and take longer."
     h = Hook.__new__(Hook)

@@ -22,7 +22,7 @@ from .books import Entry, TorchHandle, in_books
 from .copies import versions
 from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, Port, has_compiled
-from .hook import Hook, MemberHook
+from .hook import Hook
 from .keeping import HookGroup
 from .names import class_name, printable
 from .putting_back import packing
@@ -55,13 +55,18 @@ class Occasion(Port):
     def __call__(self, *given): return self.hook.called(*given)
 
 
-class OccasionHook(MemberHook):
+class OccasionHook(Hook):
     "Calls its function on an occasion that may or may not come."
     def __init__(self, owner, f, kind, where):
         if not callable(f): raise TypeError(printable(f"a {kind} hook calls a function, not a {type(f).__name__}"))
         name = "(model)" if isinstance(owner, nn.Module) else type(owner).__name__
-        super().__init__(name, owner, Group(kind, f))
+        self._join(name, owner, Group(kind, f))
         self.where = where
+
+    def put_on(self) -> Self:
+        "Attach the hook, which is alone in its group. This comes last, when the caller already has it."
+        self.group.attach([self])
+        return self
 
     def register(self):
         self.handles = []
@@ -150,10 +155,10 @@ GLOBAL_DICTIONARIES = [name for name in vars(torch_module) if name.startswith("_
                        and name.endswith(("_hooks", "_always_called", "_with_kwargs"))]
 
 
-class GlobalHook(MemberHook):
+class GlobalHook(Hook):
     "A hook on every layer, for use in a `with`."
     def __init__(self, group):
-        super().__init__("every layer", None, group)
+        self._join("every layer", None, group)
         self.unrecorded = weakref.WeakSet()  # the layers that ran without a graph last time
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from .books import TorchHandle
 from .copies import HookWarning, own_copy
 from .group import Group, Port
-from .hook import Hooks, MemberHook
+from .hook import Hook, Hooks
 from .names import class_name, printable
 from .tree import shape_text
 
@@ -44,15 +44,20 @@ class TensorGroup(Group):
         return [h for h in self.hooks if not h.removed and (h.overlooked() or due and not h.fired)]
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #4bc0fc6d
-class TensorHook(MemberHook):
+class TensorHook(Hook):
     "A hook on one tensor. Without a function, `stored` is the last gradient; `n_calls` counts the calls."
 
     def __init__(self, t: Tensor, group: TensorGroup, name: str | None = None):
         if not isinstance(t, Tensor):
             raise TypeError(f"expected a tensor, got a {class_name(t)}; "
                             "for a layer there is Hook(layer, f, is_forward=False)")
-        super().__init__(name or f"{type(t).__name__} {shape_text(t)}", None, group)
+        self._join(name or f"{type(t).__name__} {shape_text(t)}", None, group)
         self.tensor, self.had_grad = weakref.ref(t), t.is_leaf and t.grad is not None
+
+    def put_on(self) -> Self:
+        "Attach the hook, which is alone in its group. This comes last, when the caller already has it."
+        self.group.attach([self])
+        return self
 
     def register(self):
         t, accumulated = self.tensor(), self.group.kind == "post_accumulate"

@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ...hooks.hook import MemberHook
+from ...hooks.hook import Hook
 from ...hooks.keeping import HookGroup
 from ...hooks.layer_hook import check_layers
 from ...hooks.names import printable
@@ -22,9 +22,11 @@ from ..records.moments import in_a_row, main_tensor, measured
 from ..records.statistics import row_names
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5d6
-class OwnHook(MemberHook):
+class OwnHook(Hook):
     "Calls the function while the model is trained, and remembers whether there is a new result."
     fresh = False
+
+    def __init__(self, name, m, group): self._join(name, m, group)
 
     def _listens(self) -> bool:
         self.fired = True
