@@ -271,7 +271,7 @@ def test_a_record_with_a_model_that_overflows(tmp_path):
 
 def test_a_record_with_a_model_that_fails_in_every_dtype(tmp_path):
     path = record(decoder(), tmp_path/"run.safetensors", torch.randn(3, 8))
-    with pytest.raises(RuntimeError, match="(?s)the model .Sequential. cannot be called with what is in .*in float16, "):
+    with pytest.raises(RuntimeError, match="(?s)the model .Sequential. cannot be called with .*in float16, "):
         compare(path, nn.Sequential(nn.Linear(7, 4)).half())
 
 
