@@ -196,14 +196,14 @@ class BackwardTrial:
         "What every layer of both models makes of the reference's gradients."
         def forced(wide): return [forced_gradients(self.trial, side, self.a, wide) for side in "ab"]
         try: return forced(wide=True)
-        except Exception as error: told = f"There was no backward pass in float64 ({type(error).__name__}: {error})."
+        except Exception as error: problem = f"There was no backward pass in float64 ({type(error).__name__}: {error})."
         try: found = forced(wide=False)
         except Exception as error: return self._as_they_are(error)
-        self._is_rough(told)
+        self._is_rough(problem)
         return found
 
-    def _is_rough(self, told: str):
-        self.trial.problems.append(told)
+    def _is_rough(self, problem: str):
+        self.trial.problems.append(problem)
         self.limit = ROUGH
 
     def _as_they_are(self, error: Exception) -> list[tuple[dict, dict]]:

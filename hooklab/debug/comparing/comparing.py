@@ -6,7 +6,6 @@
 __all__ = ['compare']
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #57149ddd
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,17 @@ from torch import nn
 
 from .backward import BackwardTrial
 from .comparison import ComparedRow, Comparison
-from .few_bits import in_dtype, other_dtypes
+from .few_bits import casts, first_pass
 from .findings import Verdict, put_in_words, root_of, rounding, rows_and_proof, words
 from .judging import EPS, Runs, Trial, difference, rounding_noise, size_of
 from .losses import losses
 from .pairing import Pairs, paired
-from .passes import (
-    ModelPass, copied, layers_watched, layers_watched_or_all, numbers_in, run_pass)
+from .passes import ModelPass, copied, layers_watched, layers_watched_or_all, numbers_in
 from .records import is_record
 from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
-from .symptoms import dtype_in_words, shape_in_words
-from ...hooks.names import printable
+from .symptoms import shape_in_words
 from ...hooks.running import compiled_parts
 from ...hooks.select import first_few, not_a_model
 from ...hooks.tree import named_tensors
@@ -44,13 +41,15 @@ def compare(
     names: Any = None, # Look at these layers only: names, patterns, types, as in `layers`
     call: Callable[[nn.Module], Any] | None = None, # Runs a model, in place of `model(*args, **kwargs)`
     **kwargs: Any, # What both are called with, by name
-) -> Comparison: # Its `same`, `first` and `rows` tell what was found; it prints as a verdict
+) -> Comparison: # Its `same`, `first` and `rows` are what was found; it prints as a verdict
     "Find out where two models, or two runs, part first."
     options = {"pairs": pairs, "backward": backward, "names": names, "call": call, **kwargs}
-    refuse_two_kinds(reference, candidate)
-    for _, is_one, compare_them in COMPARISONS:
-        if not (is_one(reference) or is_one(candidate)): continue
-        return compare_them(reference, candidate, *args, **{name: x for name, x in options.items() if x is not None})
+    if not (isinstance(reference, nn.Module) and isinstance(candidate, nn.Module)):
+        refuse_two_kinds(reference, candidate)
+        for _, is_one, compare_them in COMPARISONS:
+            if not (is_one(reference) or is_one(candidate)): continue
+            wanted = {name: x for name, x in options.items() if x is not None}
+            return compare_them(reference, candidate, *args, **wanted)
     check_models(reference=reference, candidate=candidate)
     inputs, named = (args, kwargs), layers_to_compare(reference, candidate, names)
     with Shelf() as shelf:
@@ -64,11 +63,11 @@ COMPARISONS: list[tuple[str, Callable[[Any], bool], Callable]] = [(A_RECORD, is_
 
 
 def register_comparison(
-    kind: str, # What it is, with an article
+    kind: str, # What kind of object it is, with an article
     is_one: Callable[[Any], bool], # Is this what `compare_them` compares?
     compare_them: Callable, # Called as `compare` was, if one of its first two arguments is
 ):
-    "Have `compare` take other things than models."
+    "Register how to compare another kind of object."
     COMPARISONS.append((kind, is_one, compare_them))
 
 
@@ -84,8 +83,8 @@ def refuse_two_kinds(reference: Any, candidate: Any):
     if None in kinds or kinds[0] == kinds[1] or set(kinds) == {A_MODEL, A_RECORD}: return
     names = [x if isinstance(x, str | Path) else f"the {whose}" for whose, x in
              (("reference", reference), ("candidate", candidate))]
-    told = ", and ".join(f"{name} is {kind}" for name, kind in zip(names, kinds))
-    raise TypeError(f"{told}: compare takes two of a kind, or {A_RECORD} and {A_MODEL}")
+    found = ", and ".join(f"{name} is {kind}" for name, kind in zip(names, kinds))
+    raise TypeError(f"{found}: compare takes two of a kind, or {A_RECORD} and {A_MODEL}")
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #ca0deb90
 def check_models(**models: Any):
@@ -98,35 +97,10 @@ def check_models(**models: Any):
         raise ValueError(f"the {whose} has parameters on the meta device, which have no numbers")
     one, other = devices.values()
     if one and other and one != other:
-        told = " and ".join(f"the {whose} on {', '.join(sorted(found))}" for whose, found in devices.items())
-        raise ValueError(f"{told}: move one of the models, so that both are on one device")
+        places = " and ".join(f"the {whose} on {', '.join(sorted(found))}" for whose, found in devices.items())
+        raise ValueError(f"{places}: move one of the models, so that both are on one device")
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #d5ce5d40
-def first_pass(whose: str, model: nn.Module, inputs: tuple[tuple, dict], shelf: Shelf, **options: Any) -> ModelPass:
-    "A pass of one of the models; an error says which model it came from."
-    try: return run_pass(model, inputs, shelf, **options)
-    except Exception as error: failed, told = error, [f"{type(error).__name__}: {error}"]
-    call = options.get("call")
-    for dtype in other_dtypes(model, inputs) if call is None else ():
-        try: seen = run_pass(model, in_dtype(inputs, dtype), shelf, **options)
-        except Exception as error:
-            told.append(f"with its inputs in {dtype_in_words(dtype)}, {type(error).__name__}: {error}")
-            continue
-        seen.dtype = dtype
-        return seen
-    if call is not None and re.search(r"dtype|scalar type", told[0]):
-        told.append("what call= gives to a model stays as it is; in the dtype of its parameters it would be "
-                    "call=lambda m: m(x.to(next(m.parameters()).dtype))")
-    kind, told = type(model).__name__, "; ".join(told)
-    raise RuntimeError(printable(f"the {whose} ({kind}) cannot be called like this: {told}")) from failed
-
-
-def casts(trial: Trial) -> list[str]:
-    "What was done to the inputs."
-    return [f"The {whose} was given its inputs in {dtype_in_words(seen.dtype)}, the dtype of its parameters."
-            for whose, seen in (("reference", trial.a), ("candidate", trial.b)) if seen.dtype is not None]
-
-
 def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) -> dict[str, dict[str, nn.Module]]:
     "The layers of both. `names` selects in the reference, and in the candidate too if some of its layers fit."
     return {"a": layers_watched(reference, names), "b": layers_watched_or_all(candidate, names)}
@@ -166,7 +140,7 @@ def rows_of_compiled(trial: Trial) -> list[ComparedRow]:
 
 
 def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Comparison:
-    "What two passes and their pairs say."
+    "The faults of two passes, as a comparison."
     verdict = verdict_of(trial)
     rows, lines = rows_and_proof(verdict)
     small = []
@@ -174,8 +148,8 @@ def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Compar
         found = BackwardTrial(trial, backward)
         rows, small = rows + found.rows(set(verdict.faults)), found.underflow()
     rows += rows_of_compiled(trial)
-    notes = [*casts(trial), *rounding(trial, rows), *small, *outputs_alone(trial), *trial.problems]
-    return Comparison(rows, lines=lines, notes=notes)
+    notes = [*casts(reference=trial.a, candidate=trial.b), *rounding(trial, rows)]
+    return Comparison(rows, lines=lines, notes=[*notes, *small, *outputs_alone(trial), *trial.problems])
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #117bdffc
 FACTOR = 30. # How many times the usual noise counts as noise: compiled code joins operations, and rounds elsewhere

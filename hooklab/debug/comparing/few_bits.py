@@ -6,13 +6,17 @@
 __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/few-bits.ipynb #6f9520e9
+import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .passes import FLOAT8
+from .passes import FLOAT8, ModelPass, run_pass
 from .places import Part, is_mask
+from .spill import Shelf
+from ...hooks.names import printable
 from ...hooks.tree import map_tensors, tensors
 
 # %% ../../../nbs/lib/debug/comparing/few-bits.ipynb #341b1add
@@ -31,6 +35,42 @@ def other_dtypes(model: nn.Module, inputs: Any) -> list[torch.dtype]:
     "The dtypes of parameters of a model in which not all of its floating point inputs are."
     given = {t.dtype for t in tensors(inputs) if t.dtype in FLOATS}
     return [d for d in dict.fromkeys(p.dtype for p in model.parameters()) if d in FLOATS and given - {d}]
+
+
+def first_pass(
+    whose: str, # Which model it is, for messages
+    model: nn.Module, # The model
+    inputs: tuple[tuple, dict], # Positional arguments and keyword arguments
+    shelf: Shelf, # Where tensors are kept
+    *,
+    call: Callable[[nn.Module], Any] | None = None, # Runs the model; its inputs stay as they are then
+    how: str = "like this", # With what the model is called, for messages
+    **options: Any, # As in `run_pass`
+) -> ModelPass:
+    "A pass of a model; if it does not take its inputs, one with its inputs in the dtype of its parameters."
+    try: return run_pass(model, inputs, shelf, call=call, **options)
+    except Exception as error: first_error, errors = error, [f"{type(error).__name__}: {error}"]
+    for dtype in other_dtypes(model, inputs) if call is None else ():
+        try: seen = run_pass(model, in_dtype(inputs, dtype), shelf, **options)
+        except Exception as error:
+            errors.append(f"with its inputs in {_name(dtype)}, {type(error).__name__}: {error}")
+            continue
+        seen.dtype = dtype
+        return seen
+    if call is not None and re.search(r"dtype|scalar type", errors[0]):
+        errors.append("what call= gives to a model stays as it is; in the dtype of its parameters it would be "
+                      "call=lambda m: m(x.to(next(m.parameters()).dtype))")
+    failed = f"the {whose} ({type(model).__name__}) cannot be called {how}: {'; '.join(errors)}"
+    raise RuntimeError(printable(failed)) from first_error
+
+
+def casts(**passes: ModelPass) -> list[str]:
+    "What was done to the inputs, by what each pass is of."
+    return [f"The {whose} was given its inputs in {_name(seen.dtype)}, the dtype of its parameters."
+            for whose, seen in passes.items() if seen.dtype is not None]
+
+
+def _name(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
 
 # %% ../../../nbs/lib/debug/comparing/few-bits.ipynb #214f3bc3
 class Overflow(NamedTuple):

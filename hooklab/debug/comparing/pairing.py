@@ -196,11 +196,11 @@ Pairs = Mapping[str, str | None] | Callable[[str], str | None] | None
 
 
 def _chosen(a: ModelPass, b: ModelPass, pairs: Pairs) -> dict[str, str | None]:
-    "Names of the reference and their partners, as far as `pairs` tells them."
+    "Names of the reference and their partners, as far as `pairs` has them."
     names_a, names_b = ({c.name: None for c in seen.calls} for seen in (a, b))
     if callable(pairs):
-        told = {name: pairs(name) for name in names_a if name}
-        return {name: other for name, other in told.items() if other in names_b}
+        partners = {name: pairs(name) for name in names_a if name}
+        return {name: other for name, other in partners.items() if other in names_b}
     for name, other in pairs.items():
         for asked, names, whose in ((name, names_a, "reference"), (other, names_b, "candidate")):
             if asked is None or asked in names: continue

@@ -147,8 +147,8 @@ class LayerCall:
     def place(self) -> tuple[str, int]: return self.name, self.number
 
     def __repr__(self):
-        def told(values): return ", ".join(f"{v.path} {list(v.shape)}".strip() for v in values)
-        shapes = f"{told(self.inputs)} → {told(self.output)}"
+        def shapes_of(values): return ", ".join(f"{v.path} {list(v.shape)}".strip() for v in values)
+        shapes = f"{shapes_of(self.inputs)} → {shapes_of(self.output)}"
         return printable(f"{self.name or '(model)'}: {self.kind}, call {self.number}, {shapes}")
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #9e7f7707

@@ -17,12 +17,13 @@ import torch
 from torch import nn
 
 from .comparison import Comparison
+from .few_bits import casts, first_pass
 from .findings import Verdict, put_in_words, rows_and_proof, words
 from .fingerprints import in_fingerprints, parameter_facts_of
 from .judging import FAULT, Losses, Runs, Size, Trial, difference, size_of
 from .losses import losses, seeded
 from .pairing import Pair, paired
-from .passes import LayerCall, layers_watched_or_all, run_pass
+from .passes import LayerCall, layers_watched_or_all
 from .places import Part, Stop, TensorPlace, with_containers
 from .records import Record, inputs_of, is_record, only
 from .second_look import clear_by_flags, clear_in_blocks, clear_near_noise, second_look
@@ -221,7 +222,7 @@ def judged_with_record(trial: Trial) -> Comparison:
         trial.shares = {place: share for place, share in trial.shares.items() if place.owner not in samples.open}
         if trial.shares: measure_from_record(trial)
         questions = clear_by_flags, clear_by_rounding, partial(clear_by_whole_block, samples)
-        verdict.faults |= second_look(trial, questions)
+        verdict.faults |= trial.overflows() | second_look(trial, questions)
         if any(samples.parts.values()):
             verdict.beside = beside(trial)
             verdict.faults |= among_samples(trial, verdict.beside, samples, verdict.faults)
@@ -251,13 +252,10 @@ def compare_with_model(
         inputs = inputs_of(record, args, kwargs, call)
         a = record.seen if names is None else only(record.seen, names)
         named = layers_watched_or_all(model, names)
-        try: b = run_pass(model, inputs, shelf, named=named, call=call, like=a)
-        except Exception as error:
-            raise RuntimeError(printable(f"the model ({type(model).__name__}) cannot be called with what is in {path}: "
-                                         f"{type(error).__name__}: {error}")) from error
+        b = first_pass("model", model, inputs, shelf, how=f"with what is in {path}", named=named, call=call, like=a)
         found = without_some([record, None], paired(a, b, pairs))
         comparison = judged_with_record(Trial(found, a, b, Runs(inputs, {"b": named}, call), (record.losses, None)))
-        comparison.notes = [*no_partners(found), *notes_on(record), *comparison.notes]
+        comparison.notes = [*casts(model=b), *no_partners(found), *notes_on(record), *comparison.notes]
         return comparison
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #e26d71f2

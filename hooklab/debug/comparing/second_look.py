@@ -78,7 +78,8 @@ def clear_near_noise(
     trial: Trial, # Has measured the suspects
     faults: dict[Stop, TensorPlace], # The suspects
     may_be_merged: Callable[[Stop], bool], # Can weights of a suspect have been computed from others?
-    push: Callable[[set[Stop], Callable[[TensorPlace, Tensor], None]], None], # Tells what a push moves, place by place
+    # Pushes the suspects, and calls what it is given with how far the numbers moved at each place
+    push: Callable[[set[Stop], Callable[[TensorPlace, Tensor], None]], None],
 ) -> dict[Stop, TensorPlace]: # Those that are left
     "The faults, without those that are hardly more than what a push of the last bits moves."
     def is_near(share): return share.own is not None and share.ratio <= NEAR_NOISE
@@ -95,9 +96,9 @@ def clear_near_noise(
 
 def clear_by_merging(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those that the rounding of merged weights explains; the reference is pushed."
-    def push(near, told):
+    def push(near, moved):
         def arrived(place, part, t):
-            if place in places: told(place, difference(trial.expected(place), t))
+            if place in places: moved(place, difference(trial.expected(place), t))
         places = {place for place, share in trial.shares.items() if place.owner in near and share.lost is not None}
         for seed in range(2): trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed + 1)
     return clear_near_noise(trial, faults, lambda stop: not _same_numbers(trial, stop), push)

@@ -111,7 +111,7 @@ class Unchanged:
 
 
 def _state(t: Tensor) -> tuple | None:
-    "What changes when `t` is changed; None if that cannot be told."
+    "What changes when `t` is changed; None if that cannot be known."
     if t.is_inference(): return None
     return t._version, t.data_ptr() if is_plain(t) else None  # another address if somebody has set `t.data`
 

@@ -2,6 +2,7 @@
 import copy
 import dataclasses
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from hooklab.debug.comparing.comparing import compare
 from hooklab.debug.comparing.passes import equal_bits, numbers_in, stored_numbers
+from hooklab.debug.comparing.recording import record
 from support.nets import Makes
 from support.portions import sample, sweep
 
@@ -242,6 +244,35 @@ def test_inputs_are_cast_to_the_dtype_of_the_parameters(dtype):
     wrong = copy.deepcopy(narrow)
     with torch.no_grad(): wrong.blocks[1].up.weight[0] *= -1
     assert [row.name for row in compare(model, wrong, x).faults] == ["blocks.1.up"]
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_a_record_with_a_model_in_another_precision(dtype, tmp_path):
+    model, x = decoder(), torch.randn(3, 8)
+    path, narrow = record(model, tmp_path/"run.safetensors", x), copy.deepcopy(model).to(dtype)
+    note = f"The model was given its inputs in {str(dtype)[6:]}, the dtype of its parameters."
+    wrong = copy.deepcopy(narrow)
+    with torch.no_grad(): wrong.blocks[1].up.weight[0] *= -1
+    for found in (partial(compare, path), lambda m: compare(m, path)):
+        c = found(narrow)
+        assert c.same and note in c.notes, c
+        assert [row.name for row in found(wrong).faults] == ["blocks.1.up"]
+        assert not any("was given" in text for text in found(model).notes)
+    back = record(narrow, tmp_path/"narrow.safetensors", x.to(dtype))
+    c = compare(back, model)
+    assert c.same and "The model was given its inputs in float32, the dtype of its parameters." in c.notes, c
+
+
+def test_a_record_with_a_model_that_overflows(tmp_path):
+    model, x = decoder(2), torch.randn(3, 8)
+    c = compare(record(model, tmp_path/"run.safetensors", x), copy.deepcopy(model).half())
+    assert [row.name for row in c.faults] == ["blocks.2.down"] and c.first.overflow == "candidate", c
+
+
+def test_a_record_with_a_model_that_fails_in_every_dtype(tmp_path):
+    path = record(decoder(), tmp_path/"run.safetensors", torch.randn(3, 8))
+    with pytest.raises(RuntimeError, match="(?s)the model .Sequential. cannot be called with .*in float16, "):
+        compare(path, nn.Sequential(nn.Linear(7, 4)).half())
 
 
 def test_who_takes_the_inputs_as_they_are_gets_them_so():
