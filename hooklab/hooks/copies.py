@@ -21,10 +21,13 @@ class HookWarning(UserWarning):
     "A hook saw nothing, or a tensor that was only to be looked at was changed."
 
 # %% ../../nbs/lib/hooks/copies.ipynb #3f1c07b1
+OUR_CODE = "hooklab.", "contextlib"  # which calls our generators
+
+
 def users_level() -> int:
     "The `stacklevel` of a warning about code that called hooklab: the first frame that is not hooklab's."
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hooklab."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OUR_CODE):
         level, frame = level + 1, frame.f_back
     return level
 

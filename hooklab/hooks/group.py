@@ -126,7 +126,7 @@ class Group:
     def attach(self, hooks: list):
         "Called with the hooks of the group: attaches all of them, or none."
         _let_compiled_code_see_hooks()
-        stale_modes_off()
+        if torch._C._len_torch_function_stack(): stale_modes_off()
         self.hooks = hooks
         try:
             for h in hooks: h.register()

@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass)
 
 from .books import Book
-from .copies import HookWarning, is_as_copied, own_copy
-from .putting_back import put_aside, putting_back, same_chance
+from .copies import HookWarning, is_as_copied, own_copy, users_level
+from .putting_back import put_aside, putting_back, safe_exit, same_chance
 from .select import first_few, is_sharded, refuse_opaque
 from .tree import map_tensors, tensors
 
@@ -285,11 +285,8 @@ class StateKept:
         self.known = True
 
     def __enter__(self): return self
-    def __exit__(self, *exc):
-        try: self.put_back()
-        except BaseException:  # Ctrl-C
-            self.put_back()
-            raise
+    @safe_exit
+    def __exit__(self, *exc): self.put_back()
 
     def put_back(self):
         for own, before in self.attributes:
@@ -301,7 +298,7 @@ class StateKept:
         for store, before in self.stores: fill_store(store, before)
         for generator, state in self.generators: generator.set_state(state)
         lost = {id(t) for t in self.numbers.put_back()}
-        if lost: warnings.warn(f"{first_few(self._names(lost))}: {NOT_SEEN}", HookWarning, stacklevel=2)
+        if lost: warnings.warn(f"{first_few(self._names(lost))}: {NOT_SEEN}", HookWarning, stacklevel=users_level())
 
     def _names(self, lost: set[int]) -> list[str]:
         "Each parameter by its layer's class and its name."

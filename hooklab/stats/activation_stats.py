@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from ..hooks.copies import HookWarning
+from ..hooks.copies import HookWarning, users_level
 from ..hooks.hook import Hooks
 from ..hooks.names import class_name, printable
 from ..hooks.select import not_a_model, unwrap
@@ -154,7 +154,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
                 self.unrecorded = session.why_unrecorded()
                 if report and self.learn is None and (session.has_fired or not session.was_called):
                     report = session.has_fired  # otherwise each layer is reported
-                    warnings.warn(f"Nothing was recorded: {self.unrecorded}", HookWarning, stacklevel=3)
+                    warnings.warn(f"Nothing was recorded: {self.unrecorded}", HookWarning, stacklevel=users_level())
             if report is not None:
                 for meters in session.meters.values(): meters.close(report, in_context)
         finally: session.remove()

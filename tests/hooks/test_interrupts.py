@@ -64,7 +64,8 @@ WITHS = {
     "edit_output": lambda m: hl.edit_output(m[0], hl.scale(2)), "find_nan": hl.find_nan,
     "hook_calls": lambda m: hl.hook_calls(m, torch.relu),
     "edit_calls": lambda m: hl.edit_calls(m, torch.relu, hl.scale(2)), "Timeline": hl.Timeline,
-    "by_token": lambda m: hl.by_token(m, "0"), "verbose_execution": lambda m: hl.VerboseExecution(m)}
+    "by_token": lambda m: hl.by_token(m, "0"), "verbose_execution": lambda m: hl.VerboseExecution(m),
+    "ActivationStats": lambda m: hl.ActivationStats().on(m), "AttentionStats": lambda m: hl.AttentionStats().on(m)}
 
 
 @pytest.mark.parametrize("place", ["_ended", "__enter__"])
@@ -110,6 +111,27 @@ def test_behind_a_constructor(way):
     else:
         with hooks: model(x)
     assert not hl.hooks_on(model) and hooks.removed and vars(model[0]) == before
+
+
+def test_warnings_name_the_line_of_the_user():
+    "Whatever of hooklab's, or of contextlib's, lies between."
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    class Written(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+        def forward(self, x):
+            self.weight.data.numpy()[0] += 1  # not seen
+            torch._C._autograd._unsafe_set_version_counter([self.weight], [self.weight._version + 1])
+            return x
+    def used():
+        with hl.hook_outputs(model): pass
+        hl.hook_output(model[0]).remove()
+        with hl.find_nan(model): pass
+        with hl.ActivationStats().on(model): pass
+        hl.summary(Written(), torch.ones(1, 2))
+    with pytest.warns(hl.HookWarning) as seen: used()
+    assert len(seen) >= 4 and {one.filename for one in seen} == {__file__}
 
 
 @pytest.mark.parametrize("way", ["remove_hooks", "the next hooks"])

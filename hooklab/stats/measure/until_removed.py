@@ -9,6 +9,8 @@ __all__ = []
 import sys
 from typing import Self
 
+from ...hooks.putting_back import safe_exit
+
 # %% ../../../nbs/lib/stats/measure/until-removed.ipynb #e0d1a005
 class UntilRemoved:
     "Is on a model until its `with` ends, or until `remove()`. A subclass has `_remove(report, in_context)`."
@@ -21,8 +23,5 @@ class UntilRemoved:
 
     def __enter__(self) -> Self: return self
 
-    def __exit__(self, exc_type, *_):
-        try: self._remove(report=exc_type is None, in_context=True)
-        except BaseException:  # Ctrl-C
-            self._remove(report=False)
-            raise
+    @safe_exit
+    def __exit__(self, exc_type, *_): self._remove(report=exc_type is None, in_context=True)
