@@ -150,7 +150,7 @@ NEAR_NOISE = 1000. # Up to here, a weight that was merged from others may be wha
 
 @dataclass
 class Share:
-    "What was measured at a place where the numbers of the candidate are not bit for bit those of the reference."
+    "The measurements at a place where the numbers of the candidate are not bit for bit those of the reference."
     plain: Size # The difference in the models' own precision
     loss: Size = Size() # What the reference loses there to its own precision
     own: Size | None = None # The difference in float64; None if there is no run in float64
@@ -306,7 +306,7 @@ class Trial:
         return Share(size_of(apart), noise=self.noise(place, Size()), overflow=overflow(part, expected, found))
 
     def measure(self):
-        "What is left of the differences in float64, and what rounding explains."
+        "Measure the differences that are left in float64, and how much rounding explains."
         if self.problems: return
         shelf, skip = self.a.shelf, self.unequal()
 
