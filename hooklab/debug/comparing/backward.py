@@ -37,9 +37,10 @@ class GradientNotes(GradientHook):
 
     def gradients(self, call, grad_args, grad_kwargs, grad_out):
         name, number = self.name, call.number - 1
+        notes = self.group.notes
         given = arguments(self.module, grad_args, grad_kwargs, has_own_forward(self.module))
         for where, found in (("entry", given), ("exit", grad_out)):
-            for path, g in named_tensors(found): self.group.notes[name, number, where, path] = g.detach()
+            for path, g in named_tensors(found): notes[name, number, where, path] = g.detach()
 
 
 class GradientsSeen(Group):
@@ -60,22 +61,29 @@ def noted_gradients(
 ) -> tuple[dict, dict[int, Tensor]]: # Gradients by place; and those of parameters, by the id of the parameter
     "One pass forward and backward."
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
-        own, (args, kwargs) = list(m.parameters()), copied(inputs)
+        own = list(m.parameters())
+        args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
-        group, precision = GradientsSeen(), in_float64(m, bits) if wide else nullcontext({})
+        group = GradientsSeen()
+        precision = in_float64(m, bits) if wide else nullcontext({})
         with closing(group):
             listen(GradientNotes, named, group)
-            with precision as lent:
+            with precision as replaced:
                 loss = backward(call(m) if call else m(*args, **kwargs))
                 group.notes.clear()  # of gradients that the model has computed itself
                 loss.backward()
-                return group.notes, of_parameters(own, lent)
+                return group.notes, of_parameters(own, replaced)
 
 
-def of_parameters(own: list[Tensor], lent: dict[int, Tensor]) -> dict[int, Tensor]:
-    "The gradients of parameters, or of what was lent in their place; sparse ones in the usual layout."
-    found = {id(p): numbers_in(q.grad) for p in own if (q := lent.get(id(p), p)).grad is not None}
-    return {i: g for i, g in found.items() if g is not None}
+def of_parameters(own: list[Tensor], replaced: dict[int, Tensor]) -> dict[int, Tensor]:
+    "The gradients of parameters, or of the tensors in their place; sparse ones in the usual layout."
+    found = {}
+    for p in own:
+        used = replaced.get(id(p), p)
+        if used.grad is None: continue
+        numbers = numbers_in(used.grad)
+        if numbers is not None: found[id(p)] = numbers
+    return found
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #49f956d9
 @dataclass
@@ -85,7 +93,8 @@ class Given:
     parameters: dict[int, Tensor]
 
     def at(self, place: TensorPlace, side: str = "a") -> Tensor | None:
-        call, path = getattr(place.stop.pair, side), getattr(place.part, side).path
+        call = getattr(place.stop.pair, side)
+        path = getattr(place.part, side).path
         if place.where == "exit" and path == "": path = "0"
         return self.notes.get((*call.place, place.where, path))
 
@@ -118,23 +127,27 @@ def forced_gradients(
     given: Given, # The gradients of the reference
     wide: bool, # Run in float64
 ) -> tuple[dict[TensorPlace, Tensor], dict[int, Tensor]]: # By place, and by the id of the parameter
-    "What every layer makes of the reference's gradients, for each place and each parameter."
-    seen, named = (trial.a if side == "a" else trial.b), trial.runs.named[side]
-    own, bits = list(seen.model.parameters()), getattr(trial.precision, f"bits_{side}")
+    "The gradients that every layer makes of the reference's, for each place and each parameter."
+    seen = trial.a if side == "a" else trial.b
+    named, call = trial.runs.named[side], trial.runs.call
+    own = list(seen.model.parameters())
+    bits = getattr(trial.precision, f"bits_{side}")
     inputs = trial.runs.inputs_of(seen, wide)
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
         args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
-        numbers, cut = ReferenceNumbers(trial.stops, side, seen.shelf, wide=wide), GraphCut()
+        numbers = ReferenceNumbers(trial.stops, side, seen.shelf, wide=wide)
+        cut = GraphCut()
         group = Forcing(numbers, seen, lambda *_: None, replacement=cut.replacement)
         precision = in_float64(m, bits) if wide else nullcontext({})
         with closing(group):
             group.listen(named)
-            with precision as lent:
-                trial.runs.call(m) if trial.runs.call else m(*args, **kwargs)
+            with precision as replaced:
+                if call: call(m)
+                else: m(*args, **kwargs)
                 cut.go_backward(given, side)
                 by_place = {place: leaf.grad for place, leaf in cut.leaves.items() if leaf.grad is not None}
-                return by_place, of_parameters(own, lent)
+                return by_place, of_parameters(own, replaced)
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #c374f13d
 @dataclass
@@ -316,14 +329,17 @@ class BackwardTrial:
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #29ce33fd
 def _words(stop: Stop, shares: list[GradientShare]) -> str:
-    "What kind of fault it is: parameters that only one model trains, and the two gradients that are furthest apart."
+    "The kind of fault: parameters that only one model trains, and the two gradients that are furthest apart."
     found = []
     a, b = stop.pair.a.module._parameters, stop.pair.b.module._parameters
     for name, one in a.items():
         other = b.get(name)
         if one is None or other is None or one.requires_grad == other.requires_grad: continue
-        found.append(f"{name} is {'trained' if other.requires_grad else 'frozen'} in the candidate only")
-    for share in sorted(shares, key=lambda share: -share.ratio)[:2]:
+        state = "trained" if other.requires_grad else "frozen"
+        found.append(f"{name} is {state} in the candidate only")
+    furthest_first = sorted(shares, key=lambda share: -share.ratio)
+    for share in furthest_first[:2]:
         pattern = next(in_numbers(share.expected, share.found), "")
-        found.append(f"the gradient of {share.of}" + (f": {pattern}" if pattern else ""))
+        text = f"the gradient of {share.of}"
+        found.append(f"{text}: {pattern}" if pattern else text)
     return "; ".join(found)

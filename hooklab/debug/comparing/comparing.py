@@ -79,16 +79,18 @@ def kind_of(x: Any) -> str | None:
 
 def refuse_two_kinds(reference: Any, candidate: Any):
     "Raise an error if each of them could be compared with its like, but not with the other."
-    kinds = [kind_of(reference), kind_of(candidate)]
-    if None in kinds or kinds[0] == kinds[1] or set(kinds) == {A_MODEL, A_RECORD}: return
-    names = [x if isinstance(x, str | Path) else f"the {whose}" for whose, x in
-             (("reference", reference), ("candidate", candidate))]
-    found = ", and ".join(f"{name} is {kind}" for name, kind in zip(names, kinds))
+    one, other = kind_of(reference), kind_of(candidate)
+    if one is None or other is None or one == other: return
+    if {one, other} == {A_MODEL, A_RECORD}: return
+    found = f"{_called(reference, 'reference')} is {one}, and {_called(candidate, 'candidate')} is {other}"
     raise TypeError(f"{found}: compare takes two of a kind, or {A_RECORD} and {A_MODEL}")
+
+
+def _called(x: Any, whose: str) -> str | Path: return x if isinstance(x, str | Path) else f"the {whose}"
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #ca0deb90
 def check_models(**models: Any):
-    "Raise an error for what cannot be compared: no model, no numbers, or different devices."
+    "Raise an error for models that cannot be compared: no model, no numbers, or different devices."
     devices = {}
     for whose, model in models.items():
         if not isinstance(model, nn.Module): raise TypeError(f"{whose}: {not_a_model(model)}")
@@ -96,9 +98,9 @@ def check_models(**models: Any):
         if "meta" not in devices[whose]: continue
         raise ValueError(f"the {whose} has parameters on the meta device, which have no numbers")
     one, other = devices.values()
-    if one and other and one != other:
-        places = " and ".join(f"the {whose} on {', '.join(sorted(found))}" for whose, found in devices.items())
-        raise ValueError(f"{places}: move one of the models, so that both are on one device")
+    if not one or not other or one == other: return
+    places = [f"the {whose} on {', '.join(sorted(found))}" for whose, found in devices.items()]
+    raise ValueError(f"{' and '.join(places)}: move one of the models, so that both are on one device")
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #d5ce5d40
 def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) -> dict[str, dict[str, nn.Module]]:
@@ -119,10 +121,12 @@ def verdict_of(trial: Trial) -> Verdict:
 
 
 def outputs_alone(trial: Trial) -> list[str]:
-    "What only one of the models returns."
-    root, lines = root_of(trial), []
+    "The outputs that only one of the models returns."
+    root = root_of(trial)
     if root is None or not root.exit: return []
-    used_a, used_b = zip(*((part.a, part.b) for part in root.exit))
+    lines = []
+    used_a = [part.a for part in root.exit]
+    used_b = [part.b for part in root.exit]
     for whose, call, used in (("reference", root.pair.a, used_a), ("candidate", root.pair.b, used_b)):
         more = [f"{v.path} ({shape_in_words(v.shape)})" for v in call.output if v not in used]
         if more: lines.append(f"Only the {whose} returns {first_few(more)}: this was not compared.")
@@ -146,10 +150,12 @@ def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Compar
     small = []
     if backward is not None:
         found = BackwardTrial(trial, backward)
-        rows, small = rows + found.rows(set(verdict.faults)), found.underflow()
+        rows += found.rows(set(verdict.faults))
+        small = found.underflow()
     rows += rows_of_compiled(trial)
-    notes = [*casts(reference=trial.a, candidate=trial.b), *rounding(trial, rows)]
-    return Comparison(rows, lines=lines, notes=[*notes, *small, *outputs_alone(trial), *trial.problems])
+    inputs_cast = casts(reference=trial.a, candidate=trial.b)
+    notes = [*inputs_cast, *rounding(trial, rows), *small, *outputs_alone(trial), *trial.problems]
+    return Comparison(rows, lines=lines, notes=notes)
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #117bdffc
 FACTOR = 30. # How many times the usual noise counts as noise: compiled code joins operations, and rounds elsewhere
@@ -173,16 +179,22 @@ def compiled_row(
     lost = losses(seen, inputs, named, call=call)
     found = []
 
+    def note(v, t):
+        expected = shelf.get(v.key)
+        apart, whole = size_of(difference(expected, t)), size_of(expected)
+        last_bit = EPS[v.dtype]
+        noise = rounding_noise(lost[v], whole, last_bit, last_bit) if v in lost else whole
+        scale = whole.rms or 1.
+        found.append((apart.over(noise), apart.rms/scale, noise.rms/scale))
+
     def run(m, inputs):
         found.clear()
         args, kwargs = copied(inputs)
-        with torch.compiler.set_stance("default"): result = call(m) if call else m(*args, **kwargs)
-        for path, t in named_tensors(result):
-            v, t = plain.get(path), numbers_in(t)
-            if v is None or t is None or v.shape != tuple(t.shape): continue
-            apart, whole = size_of(difference(shelf.get(v.key), t)), size_of(shelf.get(v.key))
-            noise = rounding_noise(lost[v], whole, EPS[v.dtype], EPS[v.dtype]) if v in lost else whole
-            found.append((apart.over(noise), apart.rms/(whole.rms or 1.), noise.rms/(whole.rms or 1.)))
+        with torch.compiler.set_stance("default"):
+            result = call(m) if call else m(*args, **kwargs)
+        for path, returned in named_tensors(result):
+            v, t = plain.get(path), numbers_in(returned)
+            if v is not None and t is not None and v.shape == tuple(t.shape): note(v, t)
 
     run_undisturbed(seen.model, inputs, run, train=None, copies=True, state=seen.state)
     ratio, error, noise = max(found, default=(0., 0., 0.))

@@ -27,7 +27,7 @@ class ComparedRow:
     own: float # How far they are apart when the candidate's layer is given the reference's inputs
     noise: float # What rounding explains
     kind: str # `equal`, `noise`, `inherited`, `fault`, `only in a`, `only in b`; `backward …` for gradients
-    what: str = "" # What kind of fault it is, where the numbers tell
+    what: str = "" # What kind of fault it is, where the numbers show it
     layer: str = "" # The class of the layer
     overflow: str = "" # Whose dtype is too small for the numbers there: `candidate` or `reference`
 
@@ -58,23 +58,28 @@ def said(row: ComparedRow) -> str:
     "The layer that a row is about, with its partner if that has another name."
     text = _name(row.a) if row.is_pair else row.name
     if row.is_pair and row.a != row.b: text += f", which is {_name(row.b)} in the candidate"
-    about = ", ".join(part for part in (row.layer, f"call {row.call}" if row.call else "") if part)
-    return f"{text} ({about})" if about else text
+    about = [row.layer] if row.layer else []
+    if row.call: about.append(f"call {row.call}")
+    return f"{text} ({', '.join(about)})" if about else text
 
 # %% ../../../nbs/lib/debug/comparing/comparison.ipynb #2189fc83
 def verdict_in_words(c: "Comparison") -> list[str]:
     "Sentences, the most important first."
-    if c.same: return [_same(c.rows), *_without_partner(c.rows), *c.notes]
+    last = [*_without_partner(c.rows), *c.notes]
+    if c.same: return [_same(c.rows), *last]
     first, *others = c.faults
-    if first.kind.startswith("backward"): they, given, results = "In the backward pass they", "gradients", "gradients"
-    else: they, given, results = "They", "inputs", "results"
-    if first.overflow: return [_overflow(first), *_others(others), *c.lines, *_without_partner(c.rows), *c.notes]
+    last = [*_others(others), *c.lines, *last]
+    if first.overflow: return [_overflow(first), *last]
+    they, given, results = "They", "inputs", "results"
+    if first.kind.startswith("backward"):
+        they = "In the backward pass they"
+        given = results = "gradients"
     lines = [f"{they} part first in {said(first)}."]
     if first.noise < first.own < math.inf:
         lines.append(f"Given the same {given}, its {results} differ by {amount(first.own)} (relative); "
                      f"rounding explains {amount(first.noise)}.")
     if first.what: lines.append(f"What differs: {first.what}.")
-    return [*lines, *_others(others), *c.lines, *_without_partner(c.rows), *c.notes]
+    return [*lines, *last]
 
 
 def _overflow(first: ComparedRow) -> str:
@@ -83,19 +88,24 @@ def _overflow(first: ComparedRow) -> str:
 
 
 def _others(others: list[ComparedRow]) -> list[str]:
-    return [f"Also at fault: {first_few([said(row) for row in others], 4)}."] if others else []
+    if not others: return []
+    names = [said(row) for row in others]
+    return [f"Also at fault: {first_few(names, 4)}."]
 
 
 def _same(rows: list[ComparedRow]) -> str:
     "The sentence for two models without a fault."
     pairs = [row for row in rows if row.is_pair]
     if not pairs: return "There was nothing to compare."
-    compared = "output or gradient" if any(row.kind.startswith("backward") for row in pairs) else "output"
+    forward = [row for row in pairs if not row.kind.startswith("backward")]
+    compared = "output" if len(forward) == len(pairs) else "output or gradient"
     equal = sum(row.kind.endswith("equal") for row in pairs)
     if equal == len(pairs): return f"The same, bit for bit, in every {compared} that was compared ({equal})."
-    root = next((row for row in pairs if row.a == "" and not row.kind.startswith("backward")), None)
+    root = next((row for row in forward if row.a == ""), None)
     if root: how_far = f"the models' outputs differ by {amount(root.error)} (relative)"
-    else: how_far = f"the outputs differ by at most {amount(max(row.error for row in pairs))} (relative)"
+    else:
+        most = max(row.error for row in pairs)
+        how_far = f"the outputs differ by at most {amount(most)} (relative)"
     return f"The same, but for rounding: {how_far}. Equal bit for bit: {equal} of {len(pairs)}."
 
 
@@ -127,10 +137,11 @@ def shown_rows(c: "Comparison") -> list[ComparedRow | int]:
 
 
 def table_cells(c: "Comparison") -> tuple[list[str], list[list[str]]]:
-    "Headings and rows of cells; a row that stands for others has one cell."
+    "Headings and rows of cells; a row in place of others has one cell."
     shown = shown_rows(c)
     rows = [row for row in shown if isinstance(row, ComparedRow)]
-    two_names, calls = any(row.a != row.b for row in rows), any(row.call for row in rows)
+    two_names = any(row.a != row.b for row in rows)
+    calls = any(row.call for row in rows)
 
     def cells_of(row):
         if isinstance(row, int): return [f"… {row} more"]
@@ -141,7 +152,8 @@ def table_cells(c: "Comparison") -> tuple[list[str], list[list[str]]]:
 
     names = ["reference", "candidate"] if two_names else [c.subject]
     if calls: names.append("call")
-    return [*names, "error", "own", "noise", "kind"], [cells_of(row) for row in shown]
+    heads = [*names, "error", "own", "noise", "kind"]
+    return heads, [cells_of(row) for row in shown]
 
 # %% ../../../nbs/lib/debug/comparing/comparison.ipynb #d1fe625d
 WIDEST = 44 # Longer names are shortened in the middle
@@ -150,15 +162,17 @@ WIDEST = 44 # Longer names are shortened in the middle
 def comparison_text(c: "Comparison") -> list[str]:
     "The table as lines of text."
     heads, rows = table_cells(c)
-    n_names, rows = len(heads) - 4, [list(map(printable, cells)) for cells in rows]
+    rows = [list(map(printable, cells)) for cells in rows]
     full = [heads, *(cells for cells in rows if len(cells) > 1)]
     widths = [min(max(map(len, column)), WIDEST) for column in zip(*full)]
+    numbers = range(len(heads) - 4, len(heads) - 1)
 
     def line(cells):
         if len(cells) == 1: return cells[0]
-        texts = [shortened(cell, width) for cell, width in zip(cells, widths)]
-        is_number = range(n_names, len(heads) - 1)
-        sides = [text.rjust(w) if i in is_number else text.ljust(w) for i, (text, w) in enumerate(zip(texts, widths))]
+        sides = []
+        for i, (cell, width) in enumerate(zip(cells, widths)):
+            text = shortened(cell, width)
+            sides.append(text.rjust(width) if i in numbers else text.ljust(width))
         return "  ".join(sides).rstrip()
 
     return [line(heads), *map(line, rows)]
@@ -167,16 +181,20 @@ def comparison_text(c: "Comparison") -> list[str]:
 def comparison_html(c: "Comparison") -> str:
     "The table for a notebook."
     heads, rows = table_cells(c)
-    n_names, left = len(heads) - 4, ' style="text-align:left"'
+    n_names = len(heads) - 4
+    left = ' style="text-align:left"'
     def tags(name, parts, look=""): return "".join(f"<{name}{look}>{escape(part)}</{name}>" for part in parts)
 
     def line(cells):
         if len(cells) == 1: return f'<tr><td colspan="{len(heads)}"{left}>{escape(cells[0])}</td></tr>'
         look = ' style="font-weight:bold"' if cells[-1].endswith("fault") else ""
-        names, numbers, kind = cells[:n_names], cells[n_names:-1], cells[-1:]
-        return f"<tr{look}>{tags('td', names, left)}{tags('td', numbers)}{tags('td', kind, left)}</tr>"
+        names = tags("td", cells[:n_names], left)
+        numbers = tags("td", cells[n_names:-1])
+        kind = tags("td", cells[-1:], left)
+        return f"<tr{look}>{names}{numbers}{kind}</tr>"
 
-    return f"<table><thead><tr>{tags('th', heads)}</tr></thead><tbody>{''.join(map(line, rows))}</tbody></table>"
+    body = "".join(map(line, rows))
+    return f"<table><thead><tr>{tags('th', heads)}</tr></thead><tbody>{body}</tbody></table>"
 
 # %% ../../../nbs/lib/debug/comparing/comparison.ipynb #d5b331b8
 LINES = {"error": "#0072B2", "own": ALARM, "noise": "#999999"}  # distinct for all kinds of colour vision

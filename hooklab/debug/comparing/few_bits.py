@@ -65,7 +65,7 @@ def first_pass(
 
 
 def casts(**passes: ModelPass) -> list[str]:
-    "What was done to the inputs, by what each pass is of."
+    "Which passes were given their inputs in another dtype, by the model of each pass."
     return [f"The {whose} was given its inputs in {_name(seen.dtype)}, the dtype of its parameters."
             for whose, seen in passes.items() if seen.dtype is not None]
 

@@ -32,20 +32,21 @@ def root_of(trial: Trial) -> Stop | None:
 
 
 def _within(call: LayerCall, other: LayerCall) -> bool:
-    while (call := call.parent) is not None:
-        if call is other: return True
-    return False
+    around = call.parent
+    while around is not None and around is not other: around = around.parent
+    return around is not None
 
 
 def _other_shapes_given(stop: Stop) -> bool:
-    a, b = ({v.path: v.shape for v in call.inputs} for call in (stop.pair.a, stop.pair.b))
-    return any(a[path] != b[path] for path in a if path in b)
+    theirs = {v.path: v.shape for v in stop.pair.b.inputs}
+    return any(theirs.get(v.path, v.shape) != v.shape for v in stop.pair.a.inputs)
 
 
 def n_outputs(call: LayerCall) -> int | None:
     "How many tensors the tuple or list that a call returned has; None for anything else."
     x = call.outline
-    return sum(isinstance(part, Tensor) for part in x) if isinstance(x, tuple | list) else None
+    if not isinstance(x, tuple | list): return None
+    return sum(isinstance(part, Tensor) for part in x)
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #01e306c4
 STANDS_OUT = 4. # How many times what is usual an inherited error is at least, forward and backward
@@ -70,40 +71,47 @@ class Verdict:
     def sizes(self, pair: Pair) -> tuple[float, bool]:
         "How much the outputs of a pair differ, relative to the reference's, and whether they are equal bit for bit."
         stop = self.stops[pair]
-        worst, equal = 0., True
         if stop in self.trial.other_shapes: return math.inf, False
+        worst, equal = 0., True
         for part in [*stop.exit, *self.sampled.get(stop, [])]:
             if part.a.key == part.b.key: continue
             both = self.trial.numbers(part)
             if both is None: continue
-            apart, whole = size_of(difference(*both)), size_of(both[0])
+            apart = size_of(difference(*both))
+            whole = size_of(both[0])
             one, other = both if self.is_recorded else (part.a, part.b)  # a record has float8 as float32
             if apart.most or one.dtype != other.dtype: equal = False
             worst = max(worst, apart.share_of(whole))
         return worst, equal
 
     def own(self, stop: Stop) -> tuple[float, float]:
-        "What a layer adds by itself and what rounding explains, relative to what the reference returned."
-        if self.trial.runs is None: return self._own_side_by_side(stop)
-        places = [place for place in self.trial.shares if place.owner is stop]
+        "How much a layer adds by itself and what rounding explains, relative to what the reference returned."
+        trial = self.trial
+        if trial.runs is None: return self._own_side_by_side(stop)
+        places = [place for place in trial.shares if place.owner is stop]
         if stop in self.faults: places = [self.faults[stop]]
         if places == [None]: return math.inf, 0.
-        if not places: return 0., max(self.trial.precision.of(stop))/4
-        if places[0] not in self.trial.shares: return shares_at(self.beside, places[0])
-        place = max(places, key=lambda place: self.trial.shares[place].ratio)
-        share, whole = self.trial.shares[place], size_of(self.trial.a.shelf.get(place.part.a.key))
-        mine = share.own
+        if not places: return 0., max(trial.precision.of(stop))/4
+        if places[0] not in trial.shares: return shares_at(self.beside, places[0])
+        place = max(places, key=lambda place: trial.shares[place].ratio)
+        share = trial.shares[place]
+        whole = size_of(trial.a.shelf.get(place.part.a.key))
         # A layer whose float64 agrees is at fault only because it has rounded to fewer bits.
-        if mine is None or (stop in self.faults and share.ratio <= FAULT): mine = share.plain
+        has_rounded = stop in self.faults and share.ratio <= FAULT
+        mine = share.plain if share.own is None or has_rounded else share.own
         return as_shares(mine, share.noise, whole)
 
     def _own_side_by_side(self, stop: Stop) -> tuple[float, float]:
         "The error of the first layer at fault is its own; of the others that is not known."
-        places = [p for p in self.trial.shares if p.stop is stop and p.where == "exit"]
+        shares, is_fault = self.trial.shares, stop in self.faults
+        places = [p for p in shares if p.stop is stop and p.where == "exit"]
         if self.faults.get(stop) is not None: places = [self.faults[stop]]
-        if not places: return (math.inf if stop in self.faults else 0.), max(self.trial.precision.of(stop))/4
-        mine, noise = shares_at(self.trial, max(places, key=lambda p: self.trial.shares[p].ratio))
-        return mine if stop in self.faults else math.nan, noise
+        if not places:
+            least = max(self.trial.precision.of(stop))/4
+            return (math.inf if is_fault else 0.), least
+        worst = max(places, key=lambda p: shares[p].ratio)
+        mine, noise = shares_at(self.trial, worst)
+        return mine if is_fault else math.nan, noise
 
     def blame_what_was_not_measured(self):
         "Other shapes, another number of outputs, and what nothing explains."
@@ -142,13 +150,15 @@ class Verdict:
             error, equal = self.sizes(pair)
             own, noise = self.own(stop)
             after = self.is_after_a_fault(pair)
+            stands_out = error > STANDS_OUT*max(noise, usual)
             if stop in self.faults: kind = "fault"
             elif equal: kind = "equal"
-            else: kind = "inherited" if after and error > STANDS_OUT*max(noise, usual) else "noise"
+            else: kind = "inherited" if after and stands_out else "noise"
             if not after: usual = max(usual, error)
-            what, whose = self.words.get(stop, ""), self.overflow_at(stop)
-            names = pair.a.name, pair.b.name
-            found.append(ComparedRow(*names, pair.a.number, error, own, noise, kind, what, pair.a.kind, whose))
+            what = self.words.get(stop, "")
+            whose = self.overflow_at(stop)
+            a, b = pair.a, pair.b
+            found.append(ComparedRow(a.name, b.name, a.number, error, own, noise, kind, what, a.kind, whose))
         return found
 
     def overflow_at(self, stop: Stop) -> str:
@@ -168,7 +178,8 @@ class Verdict:
 def shares_at(trial: Trial, place: TensorPlace) -> tuple[float, float]:
     "The difference at a place and what arithmetic explains, relative to the reference."
     share = trial.shares[place]
-    return as_shares(share.plain, share.noise, size_of(trial.numbers(place.part)[0]))
+    expected, _ = trial.numbers(place.part)
+    return as_shares(share.plain, share.noise, size_of(expected))
 
 
 def _rows_without_numbers(pair: Pair, faulty: bool) -> list[ComparedRow]:
@@ -183,18 +194,21 @@ def _rows_without_numbers(pair: Pair, faulty: bool) -> list[ComparedRow]:
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #7af4d09c
 def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
-    "What kind of fault it is: what differs in the layers themselves, and what the numbers look like."
+    "The kind of fault: what differs in the layers themselves, and what the numbers look like."
     a, b = stop.pair.a, stop.pair.b
     found = [*in_settings(a.module, b.module), *in_parameters(a.module, b.module)][:3]
     if place is None:
-        if stop in trial.other_shapes: return "; ".join([*found, f"it returns {_shapes(b)} instead of {_shapes(a)}"])
+        if stop in trial.other_shapes:
+            shapes = f"it returns {_shapes(b)} instead of {_shapes(a)}"
+            return "; ".join([*found, shapes])
         if n_outputs(a) != n_outputs(b): return f"it returns {n_outputs(b)} tensors instead of {n_outputs(a)}"
         return "the outputs differ, and no layer by itself explains it"
     share = trial.shares[place]
     if share.overflow: found.insert(0, _overflow(place, share.overflow))
     else: found += [*_random_numbers(place, a, b), *_dtypes(place)]
     if share.arrived is None: return "; ".join(found)
-    patterns, where, seen_in = _patterns(trial, place), "output", place.stop.pair.b.name
+    patterns = _patterns(trial, place)
+    where, seen_in = "output", place.stop.pair.b.name
     if place.where == "entry": where = f"what it passes to {seen_in}"
     if place.owner is not stop: where = f"the masks, positions or flags that it passes on, as seen in {seen_in}"
     elif found: patterns = patterns[:1]
@@ -206,28 +220,34 @@ def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
 def _random_numbers(place: TensorPlace, a: LayerCall, b: LayerCall) -> list[str]:
     if place.where == "entry" or not (a.drew or b.drew): return []
     if a.drew and b.drew: return ["both draw random numbers there (dropout is on), but not the same ones"]
-    return [f"only the {'candidate' if b.drew else 'reference'} draws random numbers there"]
+    whose = "candidate" if b.drew else "reference"
+    return [f"only the {whose} draws random numbers there"]
 
 
 def _overflow(place: TensorPlace, found: Overflow) -> str:
-    return f"{found}, in what it passes to {place.stop.pair.b.name}" if place.where == "entry" else f"{found}"
+    if place.where == "exit": return f"{found}"
+    return f"{found}, in what it passes to {place.stop.pair.b.name}"
 
 
 def _dtypes(place: TensorPlace) -> list[str]:
-    one, other = (dtype_in_words(v.dtype) for v in (place.part.a, place.part.b))
+    one = dtype_in_words(place.part.a.dtype)
+    other = dtype_in_words(place.part.b.dtype)
     return [f"{other} instead of {one}"] if one != other else []
 
 
 def _patterns(trial: Trial, place: TensorPlace) -> list[str]:
-    "What the numbers look like: at most two patterns."
-    expected, arrived = place.part.for_b(trial.expected(place)), trial.shares[place].arrived
+    "How the numbers look: at most two patterns."
+    expected = place.part.for_b(trial.expected(place))
+    arrived = trial.shares[place].arrived
     masks = [t for t in tensors(trial.runs.inputs) if t.dim() == 2]
-    if in_padding(difference(expected, arrived), masks): return ["only the padding differs"]
+    apart = difference(expected, arrived)
+    if in_padding(apart, masks): return ["only the padding differs"]
     return list(in_numbers(expected, arrived))[:2]
 
 
 def _shapes(call: LayerCall) -> str:
-    return ", ".join(shape_in_words(v.shape) for v in call.output if v.is_float) or "no numbers"
+    shapes = [shape_in_words(v.shape) for v in call.output if v.is_float]
+    return ", ".join(shapes) or "no numbers"
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #7df120e4
 def calls_differ(trial: Trial, stop: Stop) -> str:
@@ -258,10 +278,12 @@ def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
     def arrived(place, part, t):
         if place.stop is not root: return
         expected = part.for_b(trial.a.shelf.get(part.a.key))
-        apart, whole = size_of(difference(expected, t)), size_of(expected)
-        left[place] = apart.rms/whole.rms if whole.rms else apart.rms
+        apart = size_of(difference(expected, t)).rms
+        whole = size_of(expected).rms
+        left[place] = apart/whole if whole else apart
 
-    try: trial.run("b", arrived, [*(replace(stop, entry=[]) for stop in faults if stop.exit), root])
+    exits = [replace(stop, entry=[]) for stop in faults if stop.exit]
+    try: trial.run("b", arrived, [*exits, root])
     except Exception: return None
     return max(left.values(), default=None)
 
@@ -279,7 +301,8 @@ def proof(trial: Trial, faults: list[Stop], before: float) -> list[str]:
 
 def rows_and_proof(verdict: Verdict) -> tuple[list[ComparedRow], list[str]]:
     "The rows, and whether the faults explain by how much the outputs of the models differ."
-    rows, faults = verdict.rows(), sorted(verdict.faults, key=lambda stop: stop.number)
+    rows = verdict.rows()
+    faults = sorted(verdict.faults, key=lambda stop: stop.number)
     root = next((row for row in rows if row.a == ""), None)
     if not faults or root is None or any(row.overflow for row in rows): return rows, []
     return rows, proof(verdict.trial, faults, root.error)
@@ -289,11 +312,15 @@ def rounding(trial: Trial, rows: list[ComparedRow]) -> list[str]:
     "Of two models of which one has fewer bits: where rounding is largest, if there is nothing else."
     if any(row.is_fault for row in rows): return []
     rows = [row for row in rows if row.is_pair and row.a and not row.kind.startswith("backward")]
-    eps_a, eps_b = max(map(trial.precision.of, trial.stops), key=max, default=(0., 0.))
+    both_eps = map(trial.precision.of, trial.stops)
+    eps_a, eps_b = max(both_eps, key=max, default=(0., 0.))
     if eps_a == eps_b or not rows: return []
-    worst, last_bit = max(rows, key=lambda row: row.error), max(eps_a, eps_b)
-    dtypes = {v.dtype for seen in (trial.a, trial.b) for call in seen.calls for v in call.output if v.is_float}
-    dtypes |= {p.dtype for seen in (trial.a, trial.b) for p in seen.model.parameters()}
+    worst = max(rows, key=lambda row: row.error)
+    last_bit = max(eps_a, eps_b)
+    dtypes = set()
+    for seen in (trial.a, trial.b):
+        dtypes |= {v.dtype for call in seen.calls for v in call.output if v.is_float}
+        dtypes |= {p.dtype for p in seen.model.parameters()}
     dtype = dtype_in_words(max(dtypes, key=eps))
-    return [f"Rounding is largest in {said(worst)}: {amount(worst.error)}, which is {worst.error/last_bit:.2g} times "
-            f"the last bit of {dtype} ({amount(last_bit)})."]
+    times = f"{worst.error/last_bit:.2g} times the last bit of {dtype} ({amount(last_bit)})"
+    return [f"Rounding is largest in {said(worst)}: {amount(worst.error)}, which is {times}."]

@@ -30,25 +30,33 @@ _integers = {1: torch.uint8, 2: torch.int16}  # wider numbers are read as severa
 @cache
 def _factors(device: torch.device) -> Tensor:
     "An odd random number for each position of a row."
-    drawn = torch.randint(-2**63, 2**63 - 1, (ROW,), generator=torch.Generator().manual_seed(0), device="cpu")
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(-2**63, 2**63 - 1, (ROW,), generator=generator, device="cpu")
     return (drawn | 1).to(device)
 
 
 def _row_sums(integers: Tensor) -> Tensor:
     at_once = ROW if integers.device.type == "cpu" else 256*ROW  # on the CPU what stays in its cache, elsewhere 128 MiB
-    factors, sums = _factors(integers.device), []
+    factors = _factors(integers.device)
+    sums = []
     for block in integers.split(at_once):
         n_whole = len(block)//ROW*ROW
-        if n_whole: sums.append((block[:n_whole].view(-1, ROW)*factors).sum(1))
-        if n_whole < len(block): sums.append((block[n_whole:]*factors[:len(block) - n_whole]).sum().view(1))
+        if n_whole:
+            rows = block[:n_whole].view(-1, ROW)
+            sums.append((rows*factors).sum(1))
+        if n_whole < len(block):
+            rest = block[n_whole:]
+            sums.append((rest*factors[:len(rest)]).sum().view(1))
     return torch.cat(sums)
 
 
 def bits_hash(t: Tensor) -> Tensor: # One number of 64 bits, on the device of `t`
     "The hash of a plain tensor. It depends on the order of the numbers, not on shape or strides."
-    flat = t.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    resolved = t.detach().resolve_conj().resolve_neg()
+    flat = resolved.contiguous().view(-1)
     if not len(flat): return torch.zeros((), dtype=torch.int64, device=flat.device)
-    sums = _row_sums(flat.view(_integers.get(flat.element_size(), torch.int32)))
+    integer = _integers.get(flat.element_size(), torch.int32)
+    sums = _row_sums(flat.view(integer))
     while len(sums) > 1: sums = _row_sums(sums.view(torch.int32))
     return sums[0]
 
@@ -60,67 +68,87 @@ def plain_parts(t: Tensor) -> list[Tensor] | None: # None if it has no numbers
     if is_dtensor(t): return plain_parts(local_part(t))
     t = t.detach()
     if t.is_quantized: return [t.int_repr(), *_scales(t)]
-    if t.layout == torch.sparse_coo: return [(t := t.coalesce()).indices(), t.values()]
-    if t.layout in (torch.sparse_csr, torch.sparse_bsr): return [t.crow_indices(), t.col_indices(), t.values()]
-    if t.layout in (torch.sparse_csc, torch.sparse_bsc): return [t.ccol_indices(), t.row_indices(), t.values()]
-    if hasattr(t, "__tensor_flatten__"):
-        parts = [plain_parts(getattr(t, name)) for name in t.__tensor_flatten__()[0]]
-        return None if None in parts else [part for several in parts for part in several]
-    return [t.as_subclass(Tensor)]
+    if t.layout == torch.sparse_coo:
+        t = t.coalesce()
+        return [t.indices(), t.values()]
+    if t.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [t.crow_indices(), t.col_indices(), t.values()]
+    if t.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [t.ccol_indices(), t.row_indices(), t.values()]
+    if not hasattr(t, "__tensor_flatten__"): return [t.as_subclass(Tensor)]
+    found = []
+    for name in t.__tensor_flatten__()[0]:
+        parts = plain_parts(getattr(t, name))
+        if parts is None: return None
+        found += parts
+    return found
 
 
 def _scales(t: Tensor) -> list[Tensor]:
     if t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-        return [torch.tensor([t.q_scale(), t.q_zero_point()], dtype=torch.float64)]
+        both = [t.q_scale(), t.q_zero_point()]
+        return [torch.tensor(both, dtype=torch.float64)]
     return [t.q_per_channel_scales(), t.q_per_channel_zero_points()]
 
 
 def parts_hash(parts: list[Tensor]) -> Tensor:
     "One hash for all of them."
-    if len(parts) == 1: return bits_hash(parts[0])
-    return bits_hash(torch.stack([bits_hash(part) for part in parts]))
+    hashes = [bits_hash(part) for part in parts]
+    return hashes[0] if len(hashes) == 1 else bits_hash(torch.stack(hashes))
 
 
 # %% ../../../nbs/lib/debug/comparing/fingerprints.ipynb #99dd2d5c
 def parameter_facts(t: Tensor, is_buffer: bool) -> dict[str, Any]:
-    "What is kept of a parameter."
+    "The facts about a parameter that are kept."
     about = {"dtype": str(t.dtype), "shape": list(t.shape), "buffer": is_buffer}
     if t.is_meta or not is_plain(t): return about
-    return about | {"hash": tensors_hash([t])[:24], "norm": size_of(t.detach()).rms*t.numel()**.5}
+    about["hash"] = tensors_hash([t])[:24]
+    about["norm"] = size_of(t.detach()).rms*t.numel()**.5
+    return about
 
 
 def layer_facts(m: nn.Module) -> dict[str, Any]:
     "Class, mode, plain attributes and parameters of a layer."
     public = {name: v for name, v in vars(m).items() if not name.startswith("_") and name != "training"}
-    plain = {name: v for name, v in public.items() if _is_plain_setting(v)}
-    tensors = {name: parameter_facts(t, store is m._buffers) for store in (m._parameters, m._buffers)
-               for name, t in store.items() if t is not None}
-    return {"kind": type(m).__name__, "training": m.training, "settings": plain, "tensors": tensors}
+    parameters = {name: parameter_facts(t, False) for name, t in m._parameters.items() if t is not None}
+    buffers = {name: parameter_facts(t, True) for name, t in m._buffers.items() if t is not None}
+    return {
+        "kind": type(m).__name__,
+        "training": m.training,
+        "settings": {name: v for name, v in public.items() if _is_plain_setting(v)},
+        "tensors": parameters | buffers,
+    }
 
 
 def _is_plain_setting(v: Any) -> bool:
-    return isinstance(v, PLAIN) or type(v) is tuple and all(isinstance(part, PLAIN) for part in v)
+    if type(v) is tuple: return all(isinstance(part, PLAIN) for part in v)
+    return isinstance(v, PLAIN)
 
 # %% ../../../nbs/lib/debug/comparing/fingerprints.ipynb #4fb15ef2
 def parameter_facts_of(m: nn.Module) -> dict[str, dict[str, Any]]:
-    "What is known of a layer's own parameters and buffers, also of one that was recorded."
-    stores = (m._parameters, False), (m._buffers, True)
-    return {name: getattr(t, "said", None) or parameter_facts(t, is_buffer)
-            for store, is_buffer in stores for name, t in store.items() if t is not None}
+    "The facts about a layer's own parameters and buffers, also of one that was recorded."
+    found = {}
+    for store, is_buffer in ((m._parameters, False), (m._buffers, True)):
+        for name, t in store.items():
+            if t is None: continue
+            found[name] = getattr(t, "said", None) or parameter_facts(t, is_buffer)
+    return found
 
 
 def in_fingerprints(a: nn.Module, b: nn.Module) -> Iterator[str]:
     "The parameters that differ, in words."
     mine, theirs = parameter_facts_of(a), parameter_facts_of(b)
-    for name in [name for name in mine if name in theirs and name != "num_batches_tracked"]:
-        one, other = mine[name], theirs[name]
+    for name, one in mine.items():
+        if name not in theirs or name == "num_batches_tracked": continue
+        other = theirs[name]
         word = f"buffer {name}" if one["buffer"] else name
         if one["shape"] != other["shape"]:
             yield f"{word} is {shape_in_words(other['shape'])} where the reference has {shape_in_words(one['shape'])}"
         elif one["dtype"] != other["dtype"]:
             yield f"{word} is {dtype_in_words(other['dtype'])}, not {dtype_in_words(one['dtype'])}"
         elif one.get("hash") != other.get("hash"):
-            yield f"{word} differs ({_norms(one.get('norm'), other.get('norm'))})"
+            norms = _norms(one.get("norm"), other.get("norm"))
+            yield f"{word} differs ({norms})"
 
 
 def _norms(one: float | None, other: float | None) -> str:
@@ -131,8 +159,13 @@ def _norms(one: float | None, other: float | None) -> str:
 
 def may_be_merged(a: nn.Module, b: nn.Module) -> bool:
     "Can the weights of one have been computed from those of the other, and rounded?"
-    one, other = ([about for m in model.modules() for about in parameter_facts_of(m).values()] for model in (a, b))
-    def counted(abouts, *what): return Counter(str([about.get(name) for name in what]) for about in abouts)
+    one, other = _all_facts(a), _all_facts(b)
+    def counted(facts, *what): return Counter(str([about.get(name) for name in what]) for about in facts)
     if counted(one, "hash") == counted(other, "hash"): return False
     if counted(one, "dtype", "shape") != counted(other, "dtype", "shape"): return True
-    return all(eps(getattr(torch, dtype_in_words(about["dtype"]))) <= 2.**-23 for about in [*one, *other])
+    names = {dtype_in_words(about["dtype"]) for about in [*one, *other]}
+    return all(eps(getattr(torch, name)) <= 2.**-23 for name in names)
+
+
+def _all_facts(model: nn.Module) -> list[dict[str, Any]]:
+    return [about for m in model.modules() for about in parameter_facts_of(m).values()]

@@ -33,14 +33,19 @@ class Size(NamedTuple):
         return max(map(_ratio, self, other))
 
     def share_of(self, whole: "Size") -> float:
-        "The root of the mean square as a share of that of `whole`; 1 if that is zero, and this is not."
-        return self.rms/whole.rms if whole.rms else float(self.rms > 0)
+        "The root of the mean square relative to that of `whole`; 1 if that is zero, and this is not."
+        return _relative(self.rms, whole.rms)
 
 
 def as_shares(own: Size, noise: Size, whole: Size) -> tuple[float, float]:
-    "An error and its noise as shares of the whole, by the measure by which the error is more times the noise."
-    i = max((0, 1), key=lambda i: own[i]/noise[i] if noise[i] else 0)
-    return tuple(size[i]/whole[i] if whole[i] else float(size[i] > 0) for size in (own, noise))
+    "An error and its noise relative to the whole, by the measure by which the error is more times the noise."
+    by_rms = own.rms/noise.rms if noise.rms else 0
+    by_most = own.most/noise.most if noise.most else 0
+    if by_most > by_rms: return _relative(own.most, whole.most), _relative(noise.most, whole.most)
+    return _relative(own.rms, whole.rms), _relative(noise.rms, whole.rms)
+
+
+def _relative(x: float, whole: float) -> float: return x/whole if whole else float(x > 0)
 
 
 def _ratio(mine: float, its: float) -> float:
@@ -59,14 +64,20 @@ def size_of(t: Tensor) -> Size:
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #97077119
 def difference(a: Tensor, b: Tensor) -> Tensor:
     "`b - a`, in at least the precision of both; 0 where both are NaN or the same infinity, infinite where only one is."
-    kind = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
-    if not (a.dtype.is_floating_point or a.dtype.is_complex): kind = torch.float64  # whole numbers
-    a, b = a.detach().to(kind), b.detach().to(kind)
-    if kind.is_complex: a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+    both = torch.promote_types(a.dtype, b.dtype)
+    kind = torch.promote_types(both, torch.float32)
+    has_fractions = a.dtype.is_floating_point or a.dtype.is_complex
+    if not has_fractions: kind = torch.float64  # whole numbers
+    a = a.detach().to(kind)
+    b = b.detach().to(kind)
+    if kind.is_complex:
+        a = torch.view_as_real(a.resolve_conj())
+        b = torch.view_as_real(b.resolve_conj())
     apart = b - a
     if math.isfinite(apart.sum().item()): return apart
     same = (a == b) | (a.isnan() & b.isnan())
-    return torch.where(same, 0, torch.where(apart.isfinite(), apart, math.inf))
+    finite_or_inf = torch.where(apart.isfinite(), apart, math.inf)
+    return torch.where(same, 0, finite_or_inf)
 
 
 EPS = {torch.float64: 2.**-52, torch.float32: 2.**-23, torch.float16: 2.**-10, torch.bfloat16: 2.**-7,
@@ -82,11 +93,16 @@ def eps(dtype: torch.dtype) -> float:
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #ef4a1b14
 def rounding_noise(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
-    "What rounding explains: the reference's loss, in the candidate's bits, and at least a quarter of the last bit."
+    "How much rounding explains: the reference's loss, in the candidate's bits, and at least a quarter of the last bit."
     scale = max(eps_b/eps_a, 1) if eps_a else 1
     least = max(max(eps_a, eps_b)/4, EPS[torch.float64])  # nothing is finer than float64: its loss is not known
-    # Where the weights are rounded to fewer bits, the loss contains that already, and is not scaled up once more.
-    return Size(*(max(min(scale*lost, lost + 16*least*most), least*most) for lost, most in zip(loss, whole)))
+
+    def noise(lost, most):
+        # Where the weights are rounded to fewer bits, the loss contains that already, and is not scaled up once more.
+        scaled = min(scale*lost, lost + 16*least*most)
+        return max(scaled, least*most)
+
+    return Size(noise(loss.rms, whole.rms), noise(loss.most, whole.most))
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #bb677f7f
 class Precision:
@@ -94,30 +110,36 @@ class Precision:
     def __init__(self, stops: list[Stop], a: ModelPass, b: ModelPass):
         self.eps = {}
         inner = defaultdict(float)
-        for seen in (a, b):
-            for call in seen.calls:
-                own = max((eps(d) for d in _dtypes(call)), default=0.)
-                here = self.eps[call] = max(own, inner.pop(call, 0.))
-                if call.parent is not None: inner[call.parent] = max(inner[call.parent], here)
-        self.bits_a, self.bits_b = _bits(stops, "a", b.model), _bits(stops, "b", a.model)
+        for call in [*a.calls, *b.calls]:
+            own = max(map(eps, _dtypes(call)), default=0.)
+            coarsest = max(own, inner.pop(call, 0.))
+            self.eps[call] = coarsest
+            if call.parent is not None: inner[call.parent] = max(inner[call.parent], coarsest)
+        self.bits_a = _bits(stops, "a", b.model)
+        self.bits_b = _bits(stops, "b", a.model)
 
     def of(self, stop: Stop) -> tuple[float, float]: return self.eps[stop.pair.a], self.eps[stop.pair.b]
 
 
 def _dtypes(call: LayerCall) -> set[torch.dtype]:
     found = {v.dtype for v in [*call.inputs, *call.output] if v.is_float}
-    return found | {p.dtype for p in call.module._parameters.values() if p is not None and p.dtype in EPS}
+    for p in call.module._parameters.values():
+        if p is not None and p.dtype in EPS: found.add(p.dtype)
+    return found
 
 
 def _bits(stops: list[Stop], side: str, model: nn.Module) -> Callable[[nn.Module], torch.dtype | None]:
     "To which dtype the parameters of a model are rounded in float64: that of the other model, if it has fewer bits."
     def coarsest(parameters):
-        return max((p.dtype for p in parameters if p is not None and p.dtype in EPS), key=eps, default=None)
-    other = "b" if side == "a" else "a"
-    everywhere, known = coarsest(model.parameters()), {}
+        dtypes = [p.dtype for p in parameters if p is not None and p.dtype in EPS]
+        return max(dtypes, key=eps, default=None)
+
+    everywhere = coarsest(model.parameters())
+    known = {}
     for stop in stops:
-        m, its_partner = getattr(stop.pair, side).module, getattr(stop.pair, other).module
-        known[m] = coarsest(its_partner._parameters.values()) or everywhere
+        m, other = stop.pair.a.module, stop.pair.b.module
+        if side == "b": m, other = other, m
+        known[m] = coarsest(other._parameters.values()) or everywhere
     return lambda m: known.get(m, everywhere)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #02437ddd
@@ -128,7 +150,7 @@ NEAR_NOISE = 1000. # Up to here, a weight that was merged from others may be wha
 
 @dataclass
 class Share:
-    "What was measured at a place where the numbers of the candidate are not bit for bit those of the reference."
+    "The measurements at a place where the numbers of the candidate are not bit for bit those of the reference."
     plain: Size # The difference in the models' own precision
     loss: Size = Size() # What the reference loses there to its own precision
     own: Size | None = None # The difference in float64; None if there is no run in float64
@@ -196,9 +218,11 @@ class Trial:
 
     def run(self, side: str, arrived: Callable, stops: list[Stop] | None = None, **options: Any):
         "Run a model with the reference's numbers; `arrived` is called with what it computes at each place."
-        seen, stops = (self.a if side == "a" else self.b), self.stops if stops is None else stops
-        if options.get("wide"): options["bits"] = getattr(self.precision, f"bits_{side}")
-        inputs, named = self.runs.inputs_of(seen, options.get("wide", False)), self.runs.named[side]
+        seen = self.a if side == "a" else self.b
+        is_wide = options.get("wide", False)
+        if stops is None: stops = self.stops
+        if is_wide: options["bits"] = getattr(self.precision, f"bits_{side}")
+        inputs, named = self.runs.inputs_of(seen, is_wide), self.runs.named[side]
         run_forced(seen, side, inputs, named, stops, arrived, call=self.runs.call, **options)
 
     def numbers(self, part: Part) -> tuple[Tensor, Tensor] | None:
@@ -282,7 +306,7 @@ class Trial:
         return Share(size_of(apart), noise=self.noise(place, Size()), overflow=overflow(part, expected, found))
 
     def measure(self):
-        "What is left of the differences in float64, and what rounding explains."
+        "Measure the differences that are left in float64, and how much rounding explains."
         if self.problems: return
         shelf, skip = self.a.shelf, self.unequal()
 

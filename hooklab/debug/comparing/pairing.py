@@ -38,11 +38,13 @@ def sampled(t: Tensor) -> np.ndarray:
     "Up to 64 numbers of `t` from places spread over it, and the root of its mean square."
     n = t.numel()
     if not n: return np.zeros(SAMPLE + 1)
-    some = numbers_at(t, np.linspace(0, n - 1, min(n, SAMPLE)).astype(int))
+    places = np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)
+    some = numbers_at(t, places)
     if some.is_complex(): some = some.abs()
     found = np.zeros(SAMPLE + 1)
     found[:len(some)] = some.double().cpu().numpy()
-    found[-1] = torch.linalg.vector_norm(t.float() if t.dtype.itemsize < 4 else t).item()/n**.5
+    precise = t.float() if t.dtype.itemsize < 4 else t
+    found[-1] = torch.linalg.vector_norm(precise).item()/n**.5
     return np.nan_to_num(found, posinf=1e30, neginf=-1e30)
 
 
@@ -57,34 +59,54 @@ def main_value(values: list[Value]) -> Value | None:
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #fe39706f
 class Features:
-    "What is known of the calls of a pass, an array for each property."
+    "The properties of the calls of a pass, an array for each."
     def __init__(self, seen: ModelPass):
-        calls = self.calls = seen.calls
+        calls = seen.calls
         known = {}  # samples, by key
         def sample(values):
             v = main_value(values)
             if v is None: return np.full(SAMPLE + 1, np.nan)
-            if v.key not in known: known[v.key] = sampled(seen.shelf.get(v.key)) if v.sample is None else v.sample
+            if v.key not in known:
+                known[v.key] = sampled(seen.shelf.get(v.key)) if v.sample is None else v.sample
             return known[v.key]
+
+        self.calls = calls
         self.output = np.stack([sample(c.output) for c in calls])
         self.input = np.stack([sample(c.inputs) for c in calls])
         self.shape = [_shape(c.output) for c in calls]
-        self.size = np.array([np.prod(s, dtype=float) if s is not None else -1 for s in self.shape])
+        self.size = np.array([-1 if shape is None else np.prod(shape, dtype=float) for shape in self.shape])
         self.input_shape = [_shape(c.inputs) for c in calls]
         self.kind = [c.kind for c in calls]
         self.name = [c.name for c in calls]
-        self.end = [c.name.rpartition(".")[2] for c in calls]
-        self.digits = [tuple(part for part in c.name.split(".") if part.isdigit()) for c in calls]
+        self.end = [name.rpartition(".")[2] for name in self.name]
+        self.digits = [_numbered(name) for name in self.name]
         self.is_leaf = np.array([not c.inner for c in calls])
         self.weights = [parameter_norms(c) for c in calls]
-        self.norm = np.array([sum(w for _, w in found)**.5 for found in self.weights])
-        self.sizes = [tuple(sorted(n for n, _ in found)) for found in self.weights]
-        self.has_weights = np.array([bool(found) for found in self.weights])
-        dtypes = [v.dtype for c in calls for v in c.output if v.is_float]
-        self.spread = max((SPREAD.get(d, 1e-3) for d in dtypes), default=1e-3)
+        self.norm = np.array([_whole_norm(norms) for norms in self.weights])
+        self.sizes = [tuple(sorted(n for n, _ in norms)) for norms in self.weights]
+        self.has_weights = np.array([bool(norms) for norms in self.weights])
+        self.spread = _spread(calls)
 
 
-def _shape(values: list[Value]) -> tuple | None: return None if (v := main_value(values)) is None else v.shape
+def _shape(values: list[Value]) -> tuple | None:
+    v = main_value(values)
+    return None if v is None else v.shape
+
+
+def _numbered(name: str) -> tuple[str, ...]:
+    "The parts of a name that are numbers."
+    return tuple(part for part in name.split(".") if part.isdigit())
+
+
+def _whole_norm(norms: list[tuple[int, float]]) -> float:
+    "The norm of all parameters, from the size and the squared norm of each."
+    return sum(square for _, square in norms)**.5
+
+
+def _spread(calls: list[LayerCall]) -> float:
+    "By how much the outputs of equal models may differ."
+    outputs = [v for c in calls for v in c.output if v.is_float]
+    return max((SPREAD.get(v.dtype, 1e-3) for v in outputs), default=1e-3)
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #0466d837
 LEAST_FIT = 4.  # what a pair must have at least: the kind and one more property, or the values
@@ -92,39 +114,59 @@ LEAST_FIT = 4.  # what a pair must have at least: the kind and one more property
 
 def _same(a: list, b: list) -> np.ndarray:
     "Which entries of two lists are equal, as a table."
-    codes = {x: i for i, x in enumerate(dict.fromkeys([*a, *b]))}
-    return np.array([codes[x] for x in a])[:, None] == np.array([codes[x] for x in b])[None]
+    different = dict.fromkeys([*a, *b])
+    codes = {x: i for i, x in enumerate(different)}
+    codes_a = np.array([codes[x] for x in a])
+    codes_b = np.array([codes[x] for x in b])
+    return codes_a[:, None] == codes_b[None]
 
 
 def agreement(a: np.ndarray, b: np.ndarray, spread: float) -> np.ndarray:
     "Which samples agree, as a table; False where there is nothing to compare."
-    square_a, square_b = (a*a).sum(1), (b*b).sum(1)
-    apart = square_a[:, None] + square_b[None] - 2*a@b.T
+    square_a = (a*a).sum(1)[:, None]
+    square_b = (b*b).sum(1)[None]
+    apart = square_a + square_b - 2*a@b.T
     with np.errstate(invalid="ignore"):
-        near = apart <= (spread**2 + 1e-12)*np.maximum(square_a[:, None], square_b[None])
-    return near & (square_a > 0)[:, None] & (square_b > 0)[None]
+        near = apart <= (spread**2 + 1e-12)*np.maximum(square_a, square_b)
+    return near & (square_a > 0) & (square_b > 0)
 
 
 def fits(a: Features, b: Features) -> np.ndarray:
     "A number for each two calls: the more speaks for it that they are the same, the greater."
     spread = max(a.spread, b.spread)
-    same_kind, same_name = _same(a.kind, b.kind), _same(a.name, b.name)
+    same_kind = _same(a.kind, b.kind)
+    same_name = _same(a.name, b.name)
+    same_end = _same(a.end, b.end) & ~same_name
     same_size = a.size[:, None] == b.size[None]
     same_shape = _same(a.shape, b.shape)
+    same_output = agreement(a.output, b.output, spread) & same_size
     has_words = np.array([not end.isdigit() for end in a.end])[:, None]
-    telling = has_words | same_kind  # a name such as `3` says little of layers of two classes
-    score = 2.*same_kind + np.where(telling, 3, 1)*same_name
-    score += 1*(_same(a.end, b.end) & ~same_name) + .5*_same(a.digits, b.digits)
-    score += 6*(agreement(a.output, b.output, spread) & same_size) + 2*agreement(a.input, b.input, spread)
-    score += 1*same_shape + .5*_same(a.input_shape, b.input_shape)
+    says_much = has_words | same_kind  # a name such as `3` says little of layers of two classes
+    score = 2.*same_kind
+    score += np.where(says_much, 3, 1)*same_name
+    score += 1*same_end
+    score += .5*_same(a.digits, b.digits)
+    score += 6*same_output
+    score += 2*agreement(a.input, b.input, spread)
+    score += 1*same_shape
+    score += .5*_same(a.input_shape, b.input_shape)
     score += np.where(a.is_leaf[:, None] == b.is_leaf[None], 1, -2)
-    both, either = a.has_weights[:, None] & b.has_weights[None], a.has_weights[:, None] ^ b.has_weights[None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        near = np.abs(a.norm[:, None] - b.norm[None]) <= max(spread/100, 1e-5)*np.maximum(a.norm[:, None], b.norm[None])
-    alike = _same(a.sizes, b.sizes)
-    score += np.where(both, np.where(alike & near, 8, np.where(alike, 1, -2)), 0) - 5*either
-    score = np.maximum(score, LEAST_FIT*(same_name & telling & same_shape))
+    score += _fit_of_weights(a, b, spread)
+    score = np.maximum(score, LEAST_FIT*(same_name & says_much & same_shape))
     return np.where(same_size | (same_name & same_kind), score, 0)
+
+
+def _fit_of_weights(a: Features, b: Features, spread: float) -> np.ndarray:
+    "How much the sizes and norms of the parameters speak for it."
+    has_a = a.has_weights[:, None]
+    has_b = b.has_weights[None]
+    norm_a = a.norm[:, None]
+    norm_b = b.norm[None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        near = np.abs(norm_a - norm_b) <= max(spread/100, 1e-5)*np.maximum(norm_a, norm_b)
+    alike = _same(a.sizes, b.sizes)
+    of_both = np.where(alike & near, 8, np.where(alike, 1, -2))
+    return np.where(has_a & has_b, of_both, 0) - 5*(has_a ^ has_b)
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #01196659
 def best_alignment(score: np.ndarray) -> list[tuple[int, int]]:
@@ -134,12 +176,14 @@ def best_alignment(score: np.ndarray) -> list[tuple[int, int]]:
     for i in range(n):
         here = np.maximum(best[i, 1:], best[i, :-1] + score[i])
         best[i + 1, 1:] = np.maximum.accumulate(here)
-    pairs, i, j = [], n, m
+    pairs = []
+    i, j = n, m
     while i and j:
         if best[i, j] == best[i - 1, j]: i -= 1
         elif best[i, j] == best[i, j - 1]: j -= 1
         else:
-            i, j = i - 1, j - 1
+            i -= 1
+            j -= 1
             pairs.append((i, j))
     return pairs[::-1]
 
@@ -147,43 +191,60 @@ def best_alignment(score: np.ndarray) -> list[tuple[int, int]]:
 def _out_of_order(score: np.ndarray, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     "Pairs among the calls that are left, the best first: branches may run in another order."
     score = score.copy()
-    for i, j in pairs: score[i], score[:, j] = 0, 0
+    def take(i, j):
+        score[i] = 0
+        score[:, j] = 0
+
+    for i, j in pairs: take(i, j)
     found = []
     while score.size and score.max() >= 1.25*LEAST_FIT:
         i, j = np.unravel_index(score.argmax(), score.shape)
         found.append((int(i), int(j)))
-        score[i], score[:, j] = 0, 0
+        take(i, j)
     return found
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #cbd9f044
 def _by_name_and_weights(a: Features, b: Features) -> list[tuple[int, int]]:
     "Calls of layers with the same name, class and parameters that run once, in whatever order."
     places = {call.place: j for j, call in enumerate(b.calls)}
-    once = [call.place in places and not call.number and (call.name, 1) not in places for call in a.calls]
-    found = [(i, places[call.place]) for i, call in enumerate(a.calls) if call.name and once[i]]
-    sure = [(i, j) for i, j in found if a.has_weights[i] and a.kind[i] == b.kind[j] and a.sizes[i] == b.sizes[j]
-            and abs(a.norm[i] - b.norm[j]) <= max(a.spread, b.spread, 1e-3)/100*a.norm[i]]
+    found, sure = [], []
+    for i, call in enumerate(a.calls):
+        runs_once = not call.number and (call.name, 1) not in places
+        j = places.get(call.place)
+        if call.name and runs_once and j is not None and a.kind[i] == b.kind[j]: found.append((i, j))
+    least_spread = max(a.spread, b.spread, 1e-3)
+    for i, j in found:
+        if not a.has_weights[i] or a.sizes[i] != b.sizes[j]: continue
+        if abs(a.norm[i] - b.norm[j]) <= least_spread/100*a.norm[i]: sure.append((i, j))
     within = {(a.calls[i], b.calls[j]) for i, j in sure}  # in such a call, an activation has that of the same name
-    return sure + [(i, j) for i, j in found if not (a.has_weights[i] or b.has_weights[j]) and a.kind[i] == b.kind[j]
-                   and (a.calls[i].parent, b.calls[j].parent) in within]
+    for i, j in found:
+        has_weights = a.has_weights[i] or b.has_weights[j]
+        around = a.calls[i].parent, b.calls[j].parent
+        if not has_weights and around in within: sure.append((i, j))
+    return sure
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #d1e86da8
 def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
     "Pairs of calls, found by their properties."
     score = fits(a, b)
-    score[-1], score[:, -1] = 0, 0  # the models themselves are a pair
+    score[-1] = 0  # the models themselves are a pair
+    score[:, -1] = 0
     score[score < LEAST_FIT] = 0
-    sure = _by_name_and_weights(a, b)
-    for i, j in sure:
-        value, score[i], score[:, j] = score[i, j], 0, 0
+    for i, j in _by_name_and_weights(a, b):
+        value = score[i, j]
+        score[i] = 0
+        score[:, j] = 0
         score[i, j] = value
     pairs = best_alignment(score)
     pairs += _out_of_order(score, pairs)
     weight = defaultdict(float)
     for i, j in pairs: weight[a.name[i], b.name[j]] += score[i, j]
+    heaviest_first = sorted(weight, key=weight.get, reverse=True)
     partner_of_a, partner_of_b = {}, {}
-    for (name, other), _ in sorted(weight.items(), key=lambda item: -item[1]):  # each name has one partner
-        if name not in partner_of_a and other not in partner_of_b: partner_of_a[name], partner_of_b[other] = other, name
+    for name, other in heaviest_first:  # each name has one partner
+        if name in partner_of_a or other in partner_of_b: continue
+        partner_of_a[name] = other
+        partner_of_b[other] = name
     return [(i, j) for i, j in pairs if partner_of_a.get(a.name[i]) == b.name[j]]
 
 
@@ -197,24 +258,34 @@ Pairs = Mapping[str, str | None] | Callable[[str], str | None] | None
 
 def _chosen(a: ModelPass, b: ModelPass, pairs: Pairs) -> dict[str, str | None]:
     "Names of the reference and their partners, as far as `pairs` has them."
-    names_a, names_b = ({c.name: None for c in seen.calls} for seen in (a, b))
+    names_a = dict.fromkeys(c.name for c in a.calls)
+    names_b = dict.fromkeys(c.name for c in b.calls)
     if callable(pairs):
         partners = {name: pairs(name) for name in names_a if name}
         return {name: other for name, other in partners.items() if other in names_b}
     for name, other in pairs.items():
-        for asked, names, whose in ((name, names_a, "reference"), (other, names_b, "candidate")):
-            if asked is None or asked in names: continue
-            near = ", ".join(nearest(asked, list(names))) or "other names"
-            raise LookupError(printable(f"pairs: the {whose} ran no layer called {asked!r}; it has {near}"))
-    twice = [other for other, n in Counter(pairs.values()).items() if n > 1 and other is not None]
-    if twice: raise ValueError(f"pairs: {twice[0]!r} is the partner of two layers, and a layer has one")
+        _check_ran(name, names_a, "reference")
+        _check_ran(other, names_b, "candidate")
+    for other, n in Counter(pairs.values()).items():
+        if n == 1 or other is None: continue
+        raise ValueError(f"pairs: {other!r} is the partner of two layers, and a layer has one")
     return dict(pairs)
+
+
+def _check_ran(asked: str | None, names: dict[str, None], whose: str):
+    "Raise an error if no layer of this name ran."
+    if asked is None or asked in names: return
+    near = ", ".join(nearest(asked, list(names))) or "other names"
+    raise LookupError(printable(f"pairs: the {whose} ran no layer called {asked!r}; it has {near}"))
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #3042476c
 def _entries_correspond(a: Features, b: Features, i: int, j: int, spread: float) -> bool:
     """Do the inputs of two calls correspond? Not if only the outputs agree: then one of them does in one step what
     takes the other model two."""
-    def agree(x, y): return bool(agreement(x[i:i + 1], y[j:j + 1], spread)[0, 0])
+    def agree(x, y):
+        table = agreement(x[i:i + 1], y[j:j + 1], spread)
+        return bool(table[0, 0])
+
     if agree(a.input, b.input): return True
     if np.isnan(a.input[i]).all() or np.isnan(b.input[j]).all(): return True  # no numbers go in
     if agree(a.output, b.output): return False
@@ -227,18 +298,22 @@ def paired(a: ModelPass, b: ModelPass, pairs: Pairs = None) -> list[Pair]:
     if _same_structure(a, b) and not chosen:
         return [Pair(one, other) for one, other in zip(a.calls, b.calls)]
     one, other = Features(a), Features(b)
-    found = [(i, j) for i, j in _by_structure(one, other)
-             if one.name[i] not in chosen and other.name[j] not in chosen.values()]
+    partners = list(chosen.values())
+    found = []
+    for i, j in _by_structure(one, other):
+        if one.name[i] not in chosen and other.name[j] not in partners: found.append((i, j))
     for name, partner in chosen.items():
+        calls_a = [i for i, n in enumerate(one.name) if n == name]
         calls_b = [j for j, n in enumerate(other.name) if n == partner]
-        found += zip([i for i, n in enumerate(one.name) if n == name], calls_b)
+        found += zip(calls_a, calls_b)
     found.append((len(a.calls) - 1, len(b.calls) - 1))
     return _in_order(one, other, found)
 
 
 def _in_order(a: Features, b: Features, found: list[tuple[int, int]]) -> list[Pair]:
     "The pairs and the calls without a partner, in the order of the reference; those of the candidate where they ran."
-    partner, taken = dict(found), {j for _, j in found}
+    partner = dict(found)
+    taken = {j for _, j in found}
     spread = max(a.spread, b.spread)
     rows, next_b = [], 0
     def rest(until):
@@ -246,11 +321,14 @@ def _in_order(a: Features, b: Features, found: list[tuple[int, int]]) -> list[Pa
         for j in range(next_b, until):
             if j not in taken: rows.append(Pair(None, b.calls[j]))
         next_b = max(next_b, until)
+
     for i, call in enumerate(a.calls):
         j = partner.get(i)
-        if j is None: rows.append(Pair(call, None))
-        else:
-            rest(j)
-            rows.append(Pair(call, b.calls[j], _entries_correspond(a, b, i, j, spread)))
+        if j is None:
+            rows.append(Pair(call, None))
+            continue
+        rest(j)
+        correspond = _entries_correspond(a, b, i, j, spread)
+        rows.append(Pair(call, b.calls[j], correspond))
     rest(len(b.calls))
     return rows

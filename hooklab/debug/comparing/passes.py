@@ -89,14 +89,14 @@ def some_of(t: Tensor) -> Tensor:
 
 
 def numbers_at(t: Tensor, places: np.ndarray) -> Tensor:
-    "The numbers of a tensor at these places, counted as if all its numbers stood in a row."
+    "The numbers of a tensor at these places, counted as if all its numbers were in a row."
     if not t.dim(): return t.reshape(1)
     # torch.unravel_index does the same, but imports sympy, which takes seconds.
     return t[tuple(torch.from_numpy(i).to(t.device) for i in np.unravel_index(places, t.shape))]
 
 
 def one_for_all(t: Tensor) -> Tensor:
-    "The number that stands at all places of a tensor, if torch knows it to be one; else the tensor."
+    "The number at all places of a tensor, if torch knows that it is the same one; else the tensor."
     if t.layout != torch.strided or not t.numel() or any(t.stride()): return t
     return t[(0,)*t.dim()].reshape(1)
 

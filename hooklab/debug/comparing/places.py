@@ -41,9 +41,12 @@ class Part:
     def for_b(self, t: Tensor) -> Tensor:
         "A tensor of the reference, as the candidate lays it out."
         if self.layout is not None: t = self.layout.of(t)
-        if t.numel() < _n(self.b.shape): return t.expand(self.b.shape)
-        if t.numel() > _n(self.b.shape): return t[tuple(slice(0, n) for n in self.b.shape)]  # the candidate has one row
-        return t.reshape(self.b.shape)
+        shape = self.b.shape
+        n = _n(shape)
+        if t.numel() < n: return t.expand(shape)
+        if t.numel() == n: return t.reshape(shape)
+        one_row = tuple(slice(0, size) for size in shape)  # the candidate has one row
+        return t[one_row]
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #b778f302
 @dataclass(eq=False)
@@ -101,27 +104,35 @@ def _joined(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
 
 def _layouts(shape: tuple[int, ...], goal: tuple[int, ...]) -> list[Layout]:
     "The layouts in which a tensor of one shape can become one of the other, with up to four dimensions to be moved."
-    goals, found = _joined(goal), []
+    goals = _joined(goal)
+    found = []
     for joined in _joined(shape):
         if len(joined) > 4: continue
-        orders = permutations(range(len(joined)))
-        found += [Layout(joined, order) for order in orders if tuple(joined[i] for i in order) in goals]
+        for order in permutations(range(len(joined))):
+            moved = tuple(joined[i] for i in order)
+            if moved in goals: found.append(Layout(joined, order))
     return found
 
 
 def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
     "The layout in which the numbers of two tensors of equal size agree best; None for the one that they have."
-    if a.shape == b.shape or _n(a.shape) != _n(b.shape) or max(len(a.shape), len(b.shape)) > 5: return None
+    if a.shape == b.shape or _n(a.shape) != _n(b.shape): return None
+    if len(a.shape) > 5 or len(b.shape) > 5: return None
     one, other = shelf.get(a.key).float(), shelf.get(b.key).float()
-    def apart(layout): return (layout.of(one).reshape(b.shape) - other).abs().nan_to_num().mean().item()
+    def apart(layout):
+        laid_out = layout.of(one).reshape(b.shape)
+        return (laid_out - other).abs().nan_to_num().mean().item()
+
     return min(_layouts(a.shape, b.shape), key=apart, default=None)
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #2f135d86
 def is_mask(t: Tensor) -> bool:
     "Is this something to be added to scores: numbers far below all others, beside zeros or a bias?"
     t = one_for_all(t)
-    if not t.numel() or not t.dtype.is_floating_point or not t.aminmax().min <= -1e4: return False  # NaN is no mask
-    return bool((t[t > -1e4].abs() < 1e3).all())
+    if not t.numel() or not t.dtype.is_floating_point: return False
+    if not t.aminmax().min <= -1e4: return False  # NaN is no mask
+    others = t[t > -1e4].abs()
+    return bool((others < 1e3).all())
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #625eb527
 def _same_sort(a: Value, b: Value) -> bool: return a.is_float if b.is_float else a.dtype == b.dtype
@@ -138,14 +149,18 @@ def _expands(a: Value, b: Value) -> bool:
 
 def _equal_rows(t: Tensor, shape: tuple[int, ...]) -> bool:
     "Is a tensor the same along each dimension in which `shape` has one?"
-    return torch.equal(t, t[tuple(slice(0, n) for n in shape)].expand(t.shape))
+    first = t[tuple(slice(0, n) for n in shape)]
+    return torch.equal(t, first.expand(t.shape))
 
 
 def _laid_out_alike(part: Part, shelf: Shelf) -> bool:
     "Is one shape the other with dimensions joined, or do the numbers agree in some layout?"
-    if part.b.shape in _joined(part.a.shape) or part.a.shape in _joined(part.b.shape): return True
-    one, other = part.for_b(shelf.get(part.a.key)).float(), shelf.get(part.b.key).float()
-    return bool((one - other).abs().mean() <= .05*one.abs().mean())
+    a, b = part.a, part.b
+    if b.shape in _joined(a.shape) or a.shape in _joined(b.shape): return True
+    one = part.for_b(shelf.get(a.key)).float()
+    other = shelf.get(b.key).float()
+    apart = (one - other).abs().mean()
+    return bool(apart <= .05*one.abs().mean())
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #96ccffc4
 def parts_of_values(
@@ -184,18 +199,22 @@ def _activations(values: list[Value], others: list[Value], shelf: Shelf, masks: 
         return masks[v.key]
 
     def has_overflowed(v):
-        return any(v.dtype != o.dtype and o.is_float and _same_path_and_shape(v, o) and not looks_like_one(o)
-                   for o in others)
+        for other in others:
+            in_another_dtype = v.dtype != other.dtype and other.is_float and _same_path_and_shape(v, other)
+            if in_another_dtype and not looks_like_one(other): return True
+        return False
 
     return [v for v in values if v.is_float and (not looks_like_one(v) or has_overflowed(v))]
 
 
 def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], bool], shelf: Shelf) -> Part | None:
     "The tensor of the reference with the first one of the candidate that fits, if there is one."
-    other = next((value for value in free if _same_sort(one, value) and fit(one, value)), None)
-    if other is None: return None
-    part = Part(one, other, _layout(one, other, shelf))
-    return None if fit is _same_size and not _laid_out_alike(part, shelf) else part
+    for other in free:
+        if not _same_sort(one, other) or not fit(one, other): continue
+        part = Part(one, other, _layout(one, other, shelf))
+        if fit is _same_size and not _laid_out_alike(part, shelf): return None
+        return part
+    return None
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #6b75100d
 def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[Stop], list[Stop]]:
@@ -204,7 +223,8 @@ def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[St
     for number, pair in enumerate(pairs):
         if pair.a is None or pair.b is None: continue
         stop = _stop(pair, number, a.shelf, masks)
-        (found if _comparable(stop) else other_shapes).append(stop)
+        if _comparable(stop): found.append(stop)
+        else: other_shapes.append(stop)
     by_call = {stop.pair.b: stop for stop in found}
     for stop in found + other_shapes:
         call = stop.pair.b.parent
@@ -214,17 +234,19 @@ def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[St
 
 
 def _stop(pair: Pair, number: int, shelf: Shelf, masks: dict[int, bool]) -> Stop:
-    stop = Stop(pair, number, exit=parts_of_values(pair.a.output, pair.b.output, shelf, entry=False))
+    a, b = pair.a, pair.b
+    stop = Stop(pair, number, exit=parts_of_values(a.output, b.output, shelf, entry=False))
     if pair.entry and not pair.is_root:
-        stop.entry = parts_of_values(pair.a.inputs, pair.b.inputs, shelf, entry=True, masks=masks)
+        stop.entry = parts_of_values(a.inputs, b.inputs, shelf, entry=True, masks=masks)
         stop.flags = _flags(stop)
     return stop
 
 
 def _comparable(stop: Stop) -> bool:
     "Do some numbers that one of them returns correspond to what the other returns, if both return numbers?"
-    both_return_numbers = all(any(v.is_float for v in call.output) for call in (stop.pair.a, stop.pair.b))
-    return not both_return_numbers or any(part.a.is_float for part in stop.exit)
+    def returns_numbers(call): return any(v.is_float for v in call.output)
+    if not returns_numbers(stop.pair.a) or not returns_numbers(stop.pair.b): return True
+    return any(part.a.is_float for part in stop.exit)
 
 
 def _flags(stop: Stop) -> list[str]:
@@ -237,4 +259,5 @@ def _flags(stop: Stop) -> list[str]:
 def _without_activations(call: LayerCall, activations: list[Value]) -> set[str]:
     "The names of the arguments of a call in which none of these tensors is."
     def argument(value): return value.path.partition(".")[0]
-    return ({argument(v) for v in call.inputs} | set(call.settings)) - {argument(v) for v in activations}
+    given = {argument(v) for v in call.inputs} | set(call.settings)
+    return given - {argument(v) for v in activations}

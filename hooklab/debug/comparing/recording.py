@@ -42,40 +42,53 @@ def most_kept(
     room: int, # How many bytes there are
 ) -> int: # So many numbers are kept of those that have more
     "The largest sample for which everything fits."
-    def needed(k): return sum(whole if n <= k else k*each + 8*(SAMPLE + 1) for n, each, whole in sizes)
+    def bytes_of_one(k, n, each, whole):
+        if n <= k: return whole
+        return k*each + 8*(SAMPLE + 1)
+
+    def needed(k): return sum(bytes_of_one(k, *size) for size in sizes)
     most = max((n for n, _, _ in sizes), default=0)
     if needed(most) <= room: return most
     low, high = 0, most  # what fits, and what does not
     while high - low > 1:
         middle = (low + high)//2
-        low, high = (middle, high) if needed(middle) <= room else (low, middle)
+        if needed(middle) <= room: low = middle
+        else: high = middle
     return low
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #38e1b401
 def encoded(x: Any, put: Callable[[Tensor], int]) -> Any:
-    "`x` as JSON, in which the key that `put` returned stands for a tensor."
+    "`x` as JSON, in which the key that `put` returned is in place of a tensor."
     if isinstance(x, Tensor): return {"tensor": put(x)}
     if isinstance(x, PLAIN): return {"plain": x}
-    if type(x) in (list, tuple): return {type(x).__name__: [encoded(part, put) for part in x]}
+    if type(x) in (list, tuple):
+        parts = [encoded(part, put) for part in x]
+        return {type(x).__name__: parts}
     if type(x) is dict and all(isinstance(name, str) for name in x):
-        return {"dict": {name: encoded(part, put) for name, part in x.items()}}
+        by_name = {name: encoded(part, put) for name, part in x.items()}
+        return {"dict": by_name}
     raise TypeError(f"a record cannot hold a {class_name(x)}")
 
 
 def decoded(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
-    "What was encoded."
+    "The object that was encoded."
     (kind, content), = x.items()
     if kind == "tensor": return get(content)
     if kind == "plain": return content
     if kind == "dict": return {name: decoded(part, get) for name, part in content.items()}
-    return (tuple if kind == "tuple" else list)(decoded(part, get) for part in content)
+    parts = [decoded(part, get) for part in content]
+    return tuple(parts) if kind == "tuple" else parts
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #9bffcec2
 class Notes:
     "All that a record says of a pass, apart from the numbers."
     def __init__(self, seen: ModelPass, inputs: tuple[tuple, dict], named: dict[str, nn.Module],
                  call: Callable | None, some: bool):
-        self.seen, self.inputs, self.named, self.call, self.some = seen, inputs, named, call, some
+        self.seen = seen
+        self.inputs = inputs
+        self.named = named
+        self.call = call
+        self.some = some
         self.problems: list[str] = []
         self.alone = self._measured(local_losses)
         self.lost = self._measured(losses)
@@ -84,61 +97,92 @@ class Notes:
     def _measured(self, measure: Callable, **options: Any) -> dict:
         try: return measure(self.seen, self.inputs, self.named, call=self.call, **options)
         except Exception as error:
-            said = f"the reference could not run in float64 when it was recorded ({type(error).__name__}: {error})"
-            if said not in self.problems: self.problems.append(said)
+            why = f"{type(error).__name__}: {error}"
+            problem = f"the reference could not run in float64 when it was recorded ({why})"
+            if problem not in self.problems: self.problems.append(problem)
             return {}
 
     def values(self) -> list[Value]: return [v for c in self.seen.calls for v in [*c.inputs, *c.output]]
 
     def of_value(self, v: Value) -> dict[str, Any]:
         about = {"path": v.path, "key": v.key}
-        if v in self.alone: about["alone"] = [*self.alone[v][0], self.alone[v][1]]
-        measured = {"lost": self.lost, "pushed": self.pushed}
-        return about | {what: [*known[v]] for what, known in measured.items() if v in known}
+        if v in self.alone:
+            size, key = self.alone[v]
+            about["alone"] = [*size, key]
+        if v in self.lost: about["lost"] = [*self.lost[v]]
+        if v in self.pushed: about["pushed"] = [*self.pushed[v]]
+        return about
 
     def of_call(self, c: LayerCall, number: dict[LayerCall, int]) -> dict[str, Any]:
-        return {"name": c.name, "number": c.number, "kind": c.kind, "parent": number.get(c.parent),
-                "arguments": c.arguments, "settings": c.settings,
-                "in_place": c.in_place, "inner": c.inner, "norms": parameter_norms(c),
-                "inputs": [self.of_value(v) for v in c.inputs], "output": [self.of_value(v) for v in c.output]}
+        return {
+            "name": c.name,
+            "number": c.number,
+            "kind": c.kind,
+            "parent": number.get(c.parent),
+            "arguments": c.arguments,
+            "settings": c.settings,
+            "in_place": c.in_place,
+            "inner": c.inner,
+            "norms": parameter_norms(c),
+            "inputs": [self.of_value(v) for v in c.inputs],
+            "output": [self.of_value(v) for v in c.output],
+        }
 
     def arguments(self) -> Any:
-        "What the model was called with, as JSON; None if it cannot be written."
-        root = self.seen.calls[-1]
+        "The arguments of the model as JSON; None if they cannot be written."
+        root, shelf = self.seen.calls[-1], self.seen.shelf
         def put(t):
             if t.is_nested: raise TypeError("a record cannot hold a nested tensor, only its padded numbers")
-            shelf = self.seen.shelf
-            same = (v.key for v in root.inputs if (v.dtype, v.shape) == (t.dtype, tuple(t.shape)))
-            return next((key for key in same if equal_bits(shelf.get(key), t)), None) or shelf.put(t)
+            form = t.dtype, tuple(t.shape)
+            keys = [v.key for v in root.inputs if (v.dtype, v.shape) == form]
+            same = next((key for key in keys if equal_bits(shelf.get(key), t)), None)
+            return same or shelf.put(t)
+
         try: return None if self.call else encoded(list(self.inputs), put)
         except TypeError: return None
 
     def hash_of_inputs(self) -> str:
         "A hash of the tensors that the model itself was given."
-        return tensors_hash(t for v in self.seen.calls[-1].inputs if can_be_written(t := self.seen.shelf.get(v.key)))
+        given = (self.seen.shelf.get(v.key) for v in self.seen.calls[-1].inputs)
+        return tensors_hash(t for t in given if can_be_written(t))
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #edd1f580
 def facts_of_run(notes: Notes) -> dict[str, Any]:
-    "All that is JSON in a record, but for the table of tensors."
+    "The part of a record that is JSON, without the table of tensors."
     seen = notes.seen
     modules = dict(seen.model.named_modules()) | notes.named
     number = {call: i for i, call in enumerate(seen.calls)}
-    device = next((t.device.type for t in [*seen.model.parameters(), *seen.model.buffers()]), "cpu")
-    return {"kind": "record", "version": 1, "model": type(seen.model).__name__,
-            "versions": {"hooklab": __version__, "torch": torch.__version__, "python": platform.python_version()},
-            "device": device, "threads": torch.get_num_threads(), "problems": notes.problems,
-            "by_call": notes.call is not None, "some": notes.some,
-            "inputs": notes.arguments(), "inputs_hash": notes.hash_of_inputs(),
-            "modules": {name: layer_facts(m) for name, m in modules.items()},
-            "calls": [notes.of_call(call, number) for call in seen.calls]}
+    own = [*seen.model.parameters(), *seen.model.buffers()]
+    versions = {
+        "hooklab": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    return {
+        "kind": "record",
+        "version": 1,
+        "model": type(seen.model).__name__,
+        "versions": versions,
+        "device": own[0].device.type if own else "cpu",
+        "threads": torch.get_num_threads(),
+        "problems": notes.problems,
+        "by_call": notes.call is not None,
+        "some": notes.some,
+        "inputs": notes.arguments(),
+        "inputs_hash": notes.hash_of_inputs(),
+        "modules": {name: layer_facts(m) for name, m in modules.items()},
+        "calls": [notes.of_call(call, number) for call in seen.calls],
+    }
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #cd836404
 def tensor_facts(t: Tensor) -> dict[str, Any]:
-    "What is said of a tensor beside its numbers."
+    "What a record says of a tensor beside its numbers."
     about = {"dtype": str(t.dtype), "shape": list(t.shape)}
     if t.layout == torch.strided and not t.is_contiguous():
-        about["strides"] = list(torch.empty_like(t, device="meta").stride())
-    if t.dtype.is_floating_point and t.numel() and is_plain(t): about["range"] = [x.item() for x in t.float().aminmax()]
+        without_gaps = torch.empty_like(t, device="meta")
+        about["strides"] = list(without_gaps.stride())
+    if t.dtype.is_floating_point and t.numel() and is_plain(t):
+        about["range"] = [x.item() for x in t.float().aminmax()]
     return about
 
 
@@ -156,31 +200,41 @@ def keys_in(x: Any) -> list[int]:
 class Contents:
     "The tensors of a record: which there are, and the numbers of each when it is its turn."
     def __init__(self, notes: Notes, facts: dict[str, Any], max_bytes: int, path: str | Path):
-        self.shelf, self.path, self.max_bytes = notes.seen.shelf, path, max_bytes
-        self.whole = set(keys_in(facts["inputs"])) | {v.key for v in notes.seen.calls[-1].inputs}
+        seen = notes.seen
+        self.shelf = seen.shelf
+        self.path = path
+        self.max_bytes = max_bytes
+        self.whole = set(keys_in(facts["inputs"])) | {v.key for v in seen.calls[-1].inputs}
         self.lost: dict[int, list[int]] = {}  # keys of the losses of each tensor
         for v in notes.values():
-            self.lost.setdefault(v.key, [])
-            if v in notes.alone and notes.alone[v][1] is not None: self.lost[v.key].append(notes.alone[v][1])
+            keys = self.lost.setdefault(v.key, [])
+            _, lost = notes.alone.get(v, (None, None))
+            if lost is not None: keys.append(lost)
         for key in self.whole: self.lost.setdefault(key, [])
         self.about = {key: tensor_facts(self.shelf.get(key)) for key in self.lost}
         self._limit(facts)
-        main = {v.key for c in notes.seen.calls for v in (main_value(c.output), main_value(c.inputs)) if v is not None}
-        self.samples = [key for key, about in self.about.items() if "kept" in about and key in main]
+        main = [main_value(values) for c in seen.calls for values in (c.output, c.inputs)]
+        compared = {v.key for v in main if v is not None}  # by pairing
+        self.samples = [key for key, about in self.about.items() if "kept" in about and key in compared]
 
     def _limit(self, facts: dict[str, Any]):
         "Keep samples of the largest tensors, if there is no room for everything."
         n = {key: torch.Size(about["shape"]).numel() for key, about in self.about.items()}
         fits = {key: can_be_written(self.shelf.get(key)) for key in n}
-        head = len(json.dumps(json.dumps(facts))) + sum(400 + 120*len(keys) for keys in self.lost.values())
+        table = sum(400 + 120*len(keys) for keys in self.lost.values())
+        head = len(json.dumps(json.dumps(facts))) + table
+        def item_size(key): return self.shelf.form(key)[0].itemsize
         def size(key):
-            each = self.shelf.form(key)[0].itemsize
-            return n[key], each, n[key]*each + sum(n[key]*self.shelf.form(lost)[0].itemsize for lost in self.lost[key])
+            each = item_size(key)
+            with_losses = each + sum(item_size(lost) for lost in self.lost[key])
+            return n[key], each, n[key]*with_losses
+
         sure = sum(size(key)[2] for key in self.whole if fits[key])
         sizes = [size(key) for key in n if key not in self.whole and fits[key]]
         k = most_kept(sizes, self.max_bytes - head - sure)
         if k < LEAST_KEPT and any(m > k for m, _, _ in sizes):
-            raise ValueError(printable(self._too_small(head + sure, len(sizes))))
+            problem = self._too_small(head + sure, len(sizes))
+            raise ValueError(printable(problem))
         for key, about in self.about.items():
             if not fits[key]: about["kept"] = 0
             elif n[key] > k and key not in self.whole: about["kept"] = k
@@ -194,17 +248,25 @@ class Contents:
         found = {}
         for key, about in self.about.items():
             dtype, shape = self.shelf.form(key)
-            if about.get("kept") == 0: continue
-            found[f"value {key}"] = (dtype, (about["kept"],)) if "kept" in about else (dtype, shape)
-            if "kept" not in about: found |= {f"lost {lost}": self.shelf.form(lost) for lost in self.lost[key]}
+            kept = about.get("kept")
+            if kept == 0: continue
+            if kept is not None:
+                found[f"value {key}"] = dtype, (kept,)
+                continue
+            found[f"value {key}"] = dtype, shape
+            for lost in self.lost[key]: found[f"lost {lost}"] = self.shelf.form(lost)
         if self.samples: found["samples"] = torch.float64, (len(self.samples), SAMPLE + 1)
         return found
 
     def fetch(self, name: str) -> Tensor:
-        what, _, key = name.partition(" ")
+        what, _, number = name.partition(" ")
         if what == "samples":
-            return torch.stack([torch.from_numpy(sampled(self.shelf.get(sample))) for sample in self.samples])
-        t, kept = self.shelf.get(int(key)), self.about.get(int(key), {}).get("kept") if what == "value" else None
+            rows = [sampled(self.shelf.get(key)) for key in self.samples]
+            return torch.stack([torch.from_numpy(row) for row in rows])
+        key = int(number)
+        t = self.shelf.get(key)
+        if what != "value": return t
+        kept = self.about.get(key, {}).get("kept")
         return t if kept is None else evenly(t, kept)
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #2199c841
@@ -221,13 +283,15 @@ def record(
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     path = Path(path)
     check_place(path)
-    named, inputs = layers_watched(model, names), (args, kwargs)
+    named = layers_watched(model, names)
+    inputs = args, kwargs
     with Shelf() as shelf, seeded():
         seen = run_pass(model, inputs, shelf, named=named, call=call)
         notes = Notes(seen, inputs, named, call, some=names is not None)
         facts = facts_of_run(notes)
         contents = Contents(notes, facts, max_bytes, path)
-        facts |= {"tensors": contents.about, "samples": contents.samples}
+        facts["tensors"] = contents.about
+        facts["samples"] = contents.samples
         write_tensors(path, contents.forms(), contents.fetch, facts, "Nothing was recorded")
     return path
 

@@ -30,7 +30,8 @@ from ...hooks.tensor_files import FileKind, TensorFile
 from ...hooks.tree import named_tensors, shape_text, tensors
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #71b5d2ea
-MOST_DIMS, DEEPEST = 32, 200  # dimensions of a tensor; containers around a layer or an argument
+MOST_DIMS = 32  # dimensions of a tensor
+DEEPEST = 200  # containers around a layer or an argument
 NOT_ABOVE = frozenset(name for name in dir(nn.Module) if name.startswith(("_", "modules", "named_", "children", "param",
                                                                        "buffers", "training", "forward")))
 
@@ -39,55 +40,70 @@ def shape_kind(x: Any, where: Any) -> str:
     "A shape that a tensor may have."
     why = misfit(x, [SIZE], where)
     if why: return why
-    fits = len(x) <= MOST_DIMS and math.prod(size or 1 for size in x) in SIZE
-    return "" if fits else f"{where} is no shape"
+    n = math.prod(size or 1 for size in x)
+    return "" if len(x) <= MOST_DIMS and n in SIZE else f"{where} is no shape"
 
 
 def dtype_kind(x: Any, where: Any) -> str:
     "The name of a dtype, such as `torch.float32`."
-    known = type(x) is str and isinstance(getattr(torch, x.removeprefix("torch."), None), torch.dtype)
-    return "" if known else f"{where} is no dtype"
+    if type(x) is not str: return f"{where} is no dtype"
+    named = getattr(torch, x.removeprefix("torch."), None)
+    return "" if isinstance(named, torch.dtype) else f"{where} is no dtype"
 
 
 def strides_fit(shape: list[int], strides: list[int]) -> bool:
     "Do the numbers of a tensor lie one beside the other?"
-    extent = 1 + sum((size - 1)*stride for size, stride in zip(shape, strides, strict=True))
-    return not math.prod(shape) or extent == math.prod(shape)
+    n = math.prod(shape)
+    last = sum((size - 1)*stride for size, stride in zip(shape, strides, strict=True))
+    return not n or last + 1 == n
 
 
 def tensor_kind(x: Any, where: Any) -> str:
-    "What is said of a tensor beside its numbers."
-    why = misfit(x, {"dtype": dtype_kind, "shape": shape_kind, "strides?": [SIZE], "range?": (float, float),
-                     "kept?": SIZE}, where)
+    "The facts about a tensor beside its numbers."
+    why = misfit(x, FACTS_OF_TENSOR, where)
     if why: return why
-    n, kept, strides = math.prod(x["shape"]), x.get("kept", 0), x.get("strides")
-    if strides is not None and (len(strides) != len(x["shape"]) or not strides_fit(x["shape"], strides)):
-        return f"{where} has strides that do not fit its shape"
-    return "" if kept == 0 or 2 <= kept < n else f"{where} has no sample of {kept} numbers"
+    shape, strides = x["shape"], x.get("strides")
+    if strides is not None:
+        fit = len(strides) == len(shape) and strides_fit(shape, strides)
+        if not fit: return f"{where} has strides that do not fit its shape"
+    kept = x.get("kept", 0)
+    return "" if kept == 0 or 2 <= kept < math.prod(shape) else f"{where} has no sample of {kept} numbers"
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #8c41d7b3
 def settings_kind(x: Any, where: Any) -> str:
     "Plain attributes of a layer, which must not stand in for its methods."
     why = misfit(x, {str: OneOf(*PLAIN_KINDS, [OneOf(*PLAIN_KINDS)])}, where)
-    return why or next((f"{where} has {name!r:.60}" for name in x if name.startswith("_") or name in NOT_ABOVE), "")
+    if why: return why
+    for name in x:
+        if name.startswith("_") or name in NOT_ABOVE: return f"{where} has {name!r:.60}"
+    return ""
 
 
 def modules_kind(x: Any, where: Any) -> str:
     "The layers by name, with the model itself under an empty one."
     why = misfit(x, {str: LAYER}, where) or misfit(x, {"": LAYER}, where)
-    deep = why or next((name for name in x if name.count(".") > DEEPEST), None)
-    return why or (f"{where} has a layer inside {deep.count('.')} others" if deep else "")
+    if why: return why
+    for name in x:
+        n_around = name.count(".")
+        if n_around > DEEPEST: return f"{where} has a layer inside {n_around} others"
+    return ""
 
 
 def encoded_kind(x: Any, where: Any, depth: int = 0) -> str:
-    "What `encoded` returns."
-    kind, content = next(iter(x.items())) if type(x) is dict and len(x) == 1 else (None, None)
+    "The form that `encoded` returns."
+    kind, content = None, None
+    if type(x) is dict and len(x) == 1: (kind, content), = x.items()
     if kind == "tensor": return misfit(content, SIZE, where)
     if kind == "plain": return misfit(content, OneOf(*PLAIN_KINDS), where)
-    if depth == DEEPEST or kind not in ("dict", "list", "tuple"): return f"{where} holds what no model is called with"
-    parts = content.values() if kind == "dict" and type(content) is dict else content
+    if depth == DEEPEST or kind not in ("dict", "list", "tuple"):
+        return f"{where} holds what no model is called with"
+    parts = content
+    if kind == "dict" and type(content) is dict: parts = content.values()
     if kind != "dict" and type(content) is not list: return f"{where} is no {kind}"
-    return next((why for part in parts if (why := encoded_kind(part, where, depth + 1))), "")
+    for part in parts:
+        why = encoded_kind(part, where, depth + 1)
+        if why: return why
+    return ""
 
 
 def calls_kind(x: Any, where: Any) -> str:
@@ -95,29 +111,60 @@ def calls_kind(x: Any, where: Any) -> str:
     why = misfit(x, [dict], where)
     if why: return why
     places = {(str(call.get("name")), str(call.get("number"))) for call in x}
-    return misfit(x, [CALL], where) if 0 < len(x) == len(places) else f"{where} has no call, or one of them twice"
+    if not x or len(x) != len(places): return f"{where} has no call, or one of them twice"
+    return misfit(x, [CALL], where)
 
 
 def inputs_kind(x: Any, where: Any) -> str:
     "The arguments of a model, by position and by name."
     why = encoded_kind(x, where)
-    fits = why or [*x] == ["list"] and [[*part] for part in x["list"]] == [["tuple"], ["dict"]]
-    return why or ("" if fits else f"{where} are no arguments")
+    if why: return why
+    kinds = [[*part] for part in x["list"]] if [*x] == ["list"] else []
+    return "" if kinds == [["tuple"], ["dict"]] else f"{where} are no arguments"
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #5fa84c96
 PLAIN_KINDS = bool, float, str, None
-SIZES = float, float
-LAYER = {"kind": re.compile(r"[^\0\ud800-\udfff]{1,500}", re.DOTALL), "training": bool, "settings": settings_kind,
-         "tensors": {str: {"dtype": dtype_kind, "shape": shape_kind, "buffer": bool, "hash?": str, "norm?": float}}}
-VALUE = {"path": str, "key": SIZE, "alone?": (float, float, OneOf(SIZE, None)), "lost?": SIZES, "pushed?": SIZES}
-CALL = {"name": str, "number": SIZE, "kind": str, "parent": OneOf(SIZE, None), "arguments": [str],
-        "settings": {str: OneOf(*PLAIN_KINDS)}, "in_place": bool, "inner": SIZE, "norms": [(SIZE, float)],
-        "inputs": [VALUE], "output": [VALUE]}
+DTYPES_OF_LOSSES = torch.float64, torch.float32, torch.float16, torch.bfloat16
+NUMBERS = float, float
+FACTS_OF_TENSOR = {"dtype": dtype_kind, "shape": shape_kind, "strides?": [SIZE], "range?": NUMBERS, "kept?": SIZE}
+PARAMETER = {"dtype": dtype_kind, "shape": shape_kind, "buffer": bool, "hash?": str, "norm?": float}
+LAYER = {
+    "kind": re.compile(r"[^\0\ud800-\udfff]{1,500}", re.DOTALL),
+    "training": bool,
+    "settings": settings_kind,
+    "tensors": {str: PARAMETER},
+}
+VALUE = {"path": str, "key": SIZE, "alone?": (float, float, OneOf(SIZE, None)), "lost?": NUMBERS, "pushed?": NUMBERS}
+CALL = {
+    "name": str,
+    "number": SIZE,
+    "kind": str,
+    "parent": OneOf(SIZE, None),
+    "arguments": [str],
+    "settings": {str: OneOf(*PLAIN_KINDS)},
+    "in_place": bool,
+    "inner": SIZE,
+    "norms": [(SIZE, float)],
+    "inputs": [VALUE],
+    "output": [VALUE],
+}
 FACTS_OF_RECORD = {
-    "kind": re.compile("record"), "version": int, "model": str, "versions": {"torch": str}, "device": str,
-    "threads": int, "problems": [str], "by_call": bool, "some": bool, "inputs": OneOf(inputs_kind, None),
-    "inputs_hash": OneOf(str, None), "modules": modules_kind, "calls": calls_kind,
-    "tensors": {str: tensor_kind}, "samples": [SIZE]}
+    "kind": re.compile("record"),
+    "version": int,
+    "model": str,
+    "versions": {"torch": str},
+    "device": str,
+    "threads": int,
+    "problems": [str],
+    "by_call": bool,
+    "some": bool,
+    "inputs": OneOf(inputs_kind, None),
+    "inputs_hash": OneOf(str, None),
+    "modules": modules_kind,
+    "calls": calls_kind,
+    "tensors": {str: tensor_kind},
+    "samples": [SIZE],
+}
 RECORD = FileKind("record of a run", FACTS_OF_RECORD, {"kind": re.compile("record")}, "record of a run",
                   "record it again", "give a file that hl.record has written")
 ANY = replace(RECORD, facts={}, mark={}, lacks="facts of hooklab, so it is no record of a run")  # or a run in a file
@@ -128,25 +175,43 @@ def is_record(x: Any) -> bool:
     if not isinstance(x, str | Path): return False
     try: now = os.stat(x)
     except FileNotFoundError:
-        raise FileNotFoundError(printable(f"there is no file {x}; hl.record(model, path, …) writes a record")) from None
+        problem = f"there is no file {x}; hl.record(model, path, …) writes a record"
+        raise FileNotFoundError(printable(problem)) from None
     return _is_record(str(x), now.st_ino, now.st_size, now.st_mtime_ns)
 
 
 @lru_cache(8)
-def _is_record(path: str, *state: int) -> bool: return not misfit(TensorFile(path, ANY).facts, RECORD.mark)
+def _is_record(path: str, *state: int) -> bool:
+    file = TensorFile(path, ANY)
+    return not misfit(file.facts, RECORD.mark)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #9d353f04
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
-def _number(v: Value) -> int: return int(v.key[1].partition(" ")[2])
+def _number(v: Value) -> int:
+    "The number of a value in its record, from the name of its tensor there."
+    _, name = v.key
+    return int(name.partition(" ")[2])
+
+
+def _in_place_of_unkept(about: dict[str, Any]) -> Tensor:
+    "A tensor for one of which only a sample was kept. It is a mask if that was one, and NaN or 0 otherwise."
+    dtype = _dtype(about["dtype"])
+    only = 0
+    if dtype.is_floating_point or dtype.is_complex:
+        low, high = about.get("range", (math.nan, math.nan))
+        is_mask = high <= 0 and low <= -1e4
+        only = low if is_mask else math.nan
+    return torch.tensor(only).to(dtype).expand(about["shape"])
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #b82c6f07
 def check_record(file: TensorFile):
     "An error if what a record says of its calls and of its tensors does not fit together."
-    facts, floats = file.facts, (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    facts = file.facts
     calls, tensors = facts["calls"], facts["tensors"]
     for i, call in enumerate(calls):
         if call["name"] not in facts["modules"]: raise file.damaged(f"there is no layer {call['name']!r:.60}")
-        if call["parent"] is not None and call["parent"] not in range(i + 1, len(calls)):
+        end_later = range(i + 1, len(calls))
+        if call["parent"] is not None and call["parent"] not in end_later:
             raise file.damaged(f"call {i} is inside one that ends before it")
     values = [v for call in calls for v in [*call["inputs"], *call["output"]]]
     inputs = keys_in(facts["inputs"])
@@ -154,46 +219,71 @@ def check_record(file: TensorFile):
         if str(key) not in tensors: raise file.damaged(f"there is no tensor {key}")
     for key, about in tensors.items():
         kept = about.get("kept")
-        if kept is None or kept: file.check(f"value {key}", [kept] if kept else about["shape"], _dtype(about["dtype"]))
+        if kept == 0: continue
+        shape = [kept] if kept else about["shape"]
+        file.check(f"value {key}", shape, _dtype(about["dtype"]))
     if any("kept" in tensors[str(key)] for key in inputs): raise file.damaged("it has only samples of its inputs")
+    _check_losses(file, values)
+    samples = facts["samples"]
+    if samples: file.check("samples", (len(samples), SAMPLE + 1), torch.float64)
+
+
+def _check_losses(file: TensorFile, values: list[dict]):
+    "An error if what was lost at a value has another form than the value."
     for v in values:
-        about, lost = tensors[str(v["key"])], v.get("alone", (None,))[-1]
-        if lost is not None and "kept" not in about: file.check(f"lost {lost}", about["shape"], *floats)
-    if facts["samples"]: file.check("samples", (len(facts["samples"]), SAMPLE + 1), torch.float64)
+        if "alone" not in v: continue
+        *_, lost = v["alone"]
+        about = file.facts["tensors"][str(v["key"])]
+        if lost is not None and "kept" not in about: file.check(f"lost {lost}", about["shape"], *DTYPES_OF_LOSSES)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #53e79074
 class Record:
     "A recorded run, as a pass; and what its layers lose to their own precision."
     def __init__(self, path: str | Path, shelf: Shelf, device: torch.device | None = None):
-        self.path, self.device, file = path, device, TensorFile(path, RECORD)
+        self.path = path
+        self.device = device
+        file = TensorFile(path, RECORD)
         check_record(file)
-        self.file, self.facts = file.file, file.facts
+        self.file = file.file
+        self.facts = file.facts
         self.losses = Losses()
-        rows = self.file.get_tensor("samples").numpy() if self.facts["samples"] else ()
-        self.samples = dict(zip(self.facts["samples"], rows))
-        modules = self.facts["modules"]
-        self.seen = ModelPass(stand_ins(modules), shelf, record=self)
+        keys, calls = self.facts["samples"], self.facts["calls"]
+        rows = self.file.get_tensor("samples").numpy() if keys else ()
+        self.samples = dict(zip(keys, rows))
+        self.seen = ModelPass(stand_ins(self.facts["modules"]), shelf, record=self)
         by_name = dict(self.seen.model.named_modules())
-        for about in self.facts["calls"]: self.seen.finish(self._call(about, by_name))
-        for call, about in zip(self.seen.calls, self.facts["calls"]):
+        for about in calls: self.seen.finish(self._call(about, by_name))
+        for call, about in zip(self.seen.calls, calls):
             if about["parent"] is not None: call.parent = self.seen.calls[about["parent"]]
 
     def _call(self, about: dict, modules: dict[str, nn.Module]) -> LayerCall:
-        plain = {name: about[name] for name in ("name", "number", "kind", "arguments", "settings", "in_place", "inner")}
-        inputs, output = ([self._value(v) for v in about[what]] for what in ("inputs", "output"))
-        norms = [tuple(norm) for norm in about["norms"]]
-        return LayerCall(module=modules[about["name"]], parent=None, inputs=inputs, output=output, norms=norms, **plain)
+        return LayerCall(
+            name=about["name"],
+            number=about["number"],
+            kind=about["kind"],
+            module=modules[about["name"]],
+            parent=None,
+            inputs=[self._value(v) for v in about["inputs"]],
+            arguments=about["arguments"],
+            settings=about["settings"],
+            output=[self._value(v) for v in about["output"]],
+            in_place=about["in_place"],
+            inner=about["inner"],
+            norms=[tuple(norm) for norm in about["norms"]],
+        )
 
-    def _value(self, said: dict) -> Value:
-        about = self.about(said["key"])
-        v = Value(said["path"], (self, f"value {said['key']}"), _dtype(about["dtype"]), tuple(about["shape"]))
-        if said["key"] in self.samples: v.sample = self.samples[said["key"]]
-        elif "kept" in about: v.sample = np.full(65, np.nan)
-        if "alone" in said:
-            *size, key = said["alone"]
-            self.losses.alone[v] = Size(*size), None if key is None else (self, f"lost {key}")
-        if "lost" in said: self.losses.lost[v] = Size(*said["lost"])
-        if "pushed" in said: self.losses.pushed[v] = Size(*said["pushed"])
+    def _value(self, facts: dict) -> Value:
+        number = facts["key"]
+        about = self.about(number)
+        v = Value(facts["path"], (self, f"value {number}"), _dtype(about["dtype"]), tuple(about["shape"]))
+        if number in self.samples: v.sample = self.samples[number]
+        elif "kept" in about: v.sample = np.full(SAMPLE + 1, np.nan)
+        if "alone" in facts:
+            *size, lost = facts["alone"]
+            place = None if lost is None else (self, f"lost {lost}")
+            self.losses.alone[v] = Size(*size), place
+        if "lost" in facts: self.losses.lost[v] = Size(*facts["lost"])
+        if "pushed" in facts: self.losses.pushed[v] = Size(*facts["pushed"])
         return v
 
     def about(self, key: int) -> dict[str, Any]: return self.facts["tensors"][str(key)]
@@ -205,14 +295,11 @@ class Record:
         "A tensor of the file."
         what, _, key = name.partition(" ")
         about = self.about(int(key)) if what == "value" else {}
-        if "kept" in about:
-            low, high = about.get("range", (float("nan"),)*2)
-            only = low if high <= 0 and low <= -1e4 else float("nan")
-            dtype, shape = _dtype(about["dtype"]), about["shape"]
-            return torch.tensor(only if dtype.is_floating_point or dtype.is_complex else 0).to(dtype).expand(shape)
+        if "kept" in about: return _in_place_of_unkept(about)
         t = self.file.get_tensor(name)
         if "strides" not in about: return t
-        return torch.empty_strided(t.shape, about["strides"], dtype=t.dtype).copy_(t)
+        laid_out = torch.empty_strided(t.shape, about["strides"], dtype=t.dtype)
+        return laid_out.copy_(t)
 
     def read(self, name: str) -> Tensor:
         "A tensor of the file, on the device that is wanted."
@@ -221,21 +308,24 @@ class Record:
 
     def some(self, v: Value, t: Tensor | None = None) -> Tensor:
         "The numbers that were kept of a value, in a row; or those of `t` at the same places."
+        if t is None:
+            kept = self.file.get_tensor(v.key[1])
+            return kept.reshape(-1).to(self.device)
         k = self.kept(v)
-        if t is None: return self.file.get_tensor(v.key[1]).reshape(-1).to(self.device)
-        return t.reshape(-1) if k is None else t.reshape(-1)[kept_places(t.numel(), k).to(t.device)]
+        row = t.reshape(-1)
+        return row if k is None else row[kept_places(t.numel(), k).to(t.device)]
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #c7776e60
 def stand_ins(modules: dict[str, dict]) -> nn.Module:
     "A model without numbers, with layers of these names, classes, modes and settings."
     root = _stand_in(modules[""])
-    for name, about in sorted(modules.items(), key=lambda item: item[0].count(".")):
+    outermost_first = sorted(modules, key=lambda name: name.count("."))
+    for name in outermost_first:
         if not name: continue
-        around, _, last = name.rpartition(".")
+        *around, last = name.split(".")
         parent = root
-        for part in around.split(".") if around else ():
-            parent = parent._modules.setdefault(part, nn.Module())
-        parent._modules[last] = _stand_in(about)
+        for part in around: parent = parent._modules.setdefault(part, nn.Module())
+        parent._modules[last] = _stand_in(modules[name])
     return root
 
 
@@ -244,55 +334,61 @@ def _cannot_run(self, *args: Any, **kwargs: Any):
 
 
 def _stand_in(about: dict[str, Any]) -> nn.Module:
-    m = type(about["kind"], (nn.Module,), {"__module__": "recorded", "forward": _cannot_run})()
+    kind = type(about["kind"], (nn.Module,), {"__module__": "recorded", "forward": _cannot_run})
+    m = kind()
     m.training = about["training"]
-    for name, v in about["settings"].items(): m.__dict__[name] = tuple(v) if isinstance(v, list) else v
-    for name, said in about["tensors"].items():
-        t = torch.empty(said["shape"], dtype=_dtype(said["dtype"]), device="meta")
-        if said["buffer"]: m._buffers[name] = t
-        else: m._parameters[name] = nn.Parameter(t, requires_grad=False)
-        t = m._buffers[name] if said["buffer"] else m._parameters[name]
-        t.said = said
+    for name, v in about["settings"].items():
+        vars(m)[name] = tuple(v) if isinstance(v, list) else v
+    for name, facts in about["tensors"].items():
+        t = torch.empty(facts["shape"], dtype=_dtype(facts["dtype"]), device="meta")
+        if not facts["buffer"]: t = nn.Parameter(t, requires_grad=False)
+        t.said = facts
+        store = m._buffers if facts["buffer"] else m._parameters
+        store[name] = t
     return m
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #c73d38fc
 def inputs_of(run: Record, args: tuple, kwargs: dict, call: Any) -> tuple[tuple, dict]:
-    "What the recorded model was called with, on the device that is wanted."
-    said, given = run.facts["inputs"], bool(args or kwargs)
+    "The arguments that the recorded model was given, on the device that is wanted."
+    recorded, given = run.facts["inputs"], bool(args or kwargs)
     if run.facts["by_call"] and call is None:
         raise ValueError(printable(f"{run.path} was recorded with call=, so only that function can call the model: "
                                    "give it here too"))
-    if said is None and not call and not given:
+    if recorded is None and not call and not given:
         raise ValueError(printable(f"{run.path} could not hold what the model was called with: "
                                    "give the same inputs after the model"))
     if given: check_same(run, args, kwargs)
-    if said is None or given: return args, kwargs
-    args, kwargs = decoded(said, lambda key: run.tensor(f"value {key}").to(run.device))
+    if recorded is None or given: return args, kwargs
+    def tensor(key): return run.tensor(f"value {key}").to(run.device)
+    args, kwargs = decoded(recorded, tensor)
     return tuple(args), kwargs
 
 
 def check_same(run: Record, args: tuple, kwargs: dict):
     "An error if these are other inputs than the recorded ones."
     root = run.seen.calls[-1]
-    said = run.facts["inputs"]
-    if said is not None:
-        recorded = tuple(decoded(said, lambda key: run.tensor(f"value {key}")))
-        mine, theirs = dict(named_tensors(recorded)), dict(named_tensors((args, kwargs)))
+    recorded = run.facts["inputs"]
+    if recorded is not None:
+        decoded_inputs = decoded(recorded, lambda key: run.tensor(f"value {key}"))
+        mine = dict(named_tensors(tuple(decoded_inputs)))
+        theirs = dict(named_tensors((args, kwargs)))
     else:
         mine = dict(enumerate(run.tensor(v.key[1]) for v in root.inputs))
-        read = (numbers_in(t) for t in tensors((args, kwargs)))
+        read = [numbers_in(t) for t in tensors((args, kwargs))]
         theirs = dict(enumerate(t for t in read if t is not None))
-    if mine.keys() == theirs.keys() and all(equal_bits(t, theirs[path].cpu()) for path, t in mine.items()): return
-    if [t.shape for t in mine.values()] == [t.shape for t in theirs.values()]:
-        what = "the shapes are the same, but not the numbers"
-    else: what = f"{shape_text(list(mine.values()))} was recorded, and {shape_text(list(theirs.values()))} was given"
+    same_paths = mine.keys() == theirs.keys()
+    if same_paths and all(equal_bits(t, theirs[path].cpu()) for path, t in mine.items()): return
+    one, other = list(mine.values()), list(theirs.values())
+    if [t.shape for t in one] == [t.shape for t in other]: what = "the shapes are the same, but not the numbers"
+    else: what = f"{shape_text(one)} was recorded, and {shape_text(other)} was given"
     raise ValueError(printable(f"{run.path} is a record of other inputs: {what}. "
                                "Leave the inputs out: those in the record are used"))
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #f53978d1
 def only(seen: ModelPass, names: Any) -> ModelPass:
     "The pass with the calls of some layers."
-    picked, some = layers_watched(seen.model, names), ModelPass(seen.model, seen.shelf, record=seen.record)
+    picked = layers_watched(seen.model, names)
+    some = ModelPass(seen.model, seen.shelf, record=seen.record)
     for call in seen.calls:
         if call.name in picked: some.finish(call)
     for call in some.calls:

@@ -35,34 +35,43 @@ from ...hooks.select import first_few, not_a_model
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #c2ff4685
 def losses_without_partner(trial: Trial) -> dict[LayerCall | None, float]:
-    "What the calls without a partner lose, relative to what they return, by the innermost call around that has one."
-    paired, found = {stop.pair.a for stop in trial.stops}, defaultdict(float)
+    "How much the calls without a partner lose, relative to what they return, by the innermost call around with one."
+    paired = {stop.pair.a for stop in trial.stops}
     alone = trial.losses[0].alone
+    found = defaultdict(float)
     for call in trial.a.calls:
         if call in paired: continue
         around = call.parent
         while around is not None and around not in paired: around = around.parent
         for v in call.output:
-            whole = size_of(trial.a.shelf.get(v.key)).rms if v in alone else 0.
-            if whole and math.isfinite(whole): found[around] += alone[v][0].rms/whole
+            if v not in alone: continue
+            lost, _ = alone[v]
+            whole = size_of(trial.a.shelf.get(v.key)).rms
+            if whole and math.isfinite(whole): found[around] += lost.rms/whole
     return found
 
 
 def measure_from_record(trial: Trial):
-    "As `Trial.measure`, with what the reference lost when it was recorded."
+    "As `Trial.measure`, with the losses of the reference when it was recorded."
     shelf, record = trial.a.shelf, trial.a.record
-    nothing, without_partner = shelf.put(torch.zeros((), device=record.device)), losses_without_partner(trial)
+    nothing = shelf.put(torch.zeros((), device=record.device))
+    without_partner = losses_without_partner(trial)
     for place, share in trial.shares.items():
         loss, key = record.losses.alone.get(place.part.a, (None, None))
-        if loss is not None: share.loss, share.lost = loss, nothing if key is None else key
-        more, whole = without_partner.get(place.owner.pair.a, 0.), size_of(shelf.get(place.part.a.key))
-        share.noise = Size(*(x + more*y for x, y in zip(trial.noise(place, share.loss), whole)))
+        if loss is not None:
+            share.loss = loss
+            share.lost = nothing if key is None else key
+        more = without_partner.get(place.owner.pair.a, 0.)
+        whole = size_of(shelf.get(place.part.a.key))
+        noise = trial.noise(place, share.loss)
+        share.noise = Size(noise.rms + more*whole.rms, noise.most + more*whole.most)
 
     def arrived(place, part, t):
         share = trial.shares[place]
         if share.lost is None: return
-        own = size_of(difference(part.for_b(trial.expected(place)), t))
-        share.own, share.arrived = own, t.float() if own.over(share.noise) > FAULT else None
+        expected = part.for_b(trial.expected(place))
+        share.own = size_of(difference(expected, t))
+        share.arrived = t.float() if share.own.over(share.noise) > FAULT else None
 
     try: run_widely(trial, arrived)
     except Exception as error: trial.problems.append(_no_float64(error))
@@ -92,10 +101,12 @@ def leave_samples(trial: Trial) -> Samples:
     def is_whole(part): return record.kept(part.a) is None
 
     for stop in trial.stops:
-        found.parts[stop] = [part for part in stop.exit if not is_whole(part)]
-        if found.parts[stop]: found.open.add(stop.parent)
+        sampled_parts = [part for part in stop.exit if not is_whole(part)]
+        found.parts[stop] = sampled_parts
+        if sampled_parts: found.open.add(stop.parent)
         if not all(map(is_whole, stop.entry)): found.open.add(stop)
-        stop.entry, stop.exit = ([part for part in parts if is_whole(part)] for parts in (stop.entry, stop.exit))
+        stop.entry = list(filter(is_whole, stop.entry))
+        stop.exit = list(filter(is_whole, stop.exit))
         sampled = {v.path for v in stop.pair.a.inputs if record.kept(v) is not None}
         stop.flags = [name for name in stop.flags if name not in sampled]
     return found
@@ -103,9 +114,11 @@ def leave_samples(trial: Trial) -> Samples:
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #c2ff4684
 def _same_hashes(stop: Stop) -> bool:
     "Do both layers have the same parameters, in whatever order and under whatever names?"
-    one, other = ([about.get("hash") for m in call.module.modules() for about in parameter_facts_of(m).values()]
-                  for call in (stop.pair.a, stop.pair.b))
-    return Counter(one) == Counter(other)
+    def hashes(call):
+        facts = [about for m in call.module.modules() for about in parameter_facts_of(m).values()]
+        return Counter(about.get("hash") for about in facts)
+
+    return hashes(stop.pair.a) == hashes(stop.pair.b)
 
 
 def clear_by_rounding(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
@@ -116,19 +129,25 @@ def clear_by_rounding(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Sto
         before = {}
         def note(place, part, t):
             if place.owner in near: before[place] = t.clone()
+
         def compare(place, part, t):
             if place in before: moved(place, difference(before[place], t))
+
         run_widely(trial, note)
-        for seed in range(2): run_widely(trial, compare, push=seed + 1)
+        for seed in (1, 2): run_widely(trial, compare, push=seed)
 
     return clear_near_noise(trial, faults, may_be_merged, push)
 
 
 def _only_numbers_differ(stop: Stop) -> bool:
     "Have two leaves parameters of the same names, shapes and 16-bit dtype? Then nothing was merged."
-    one, other = ({name: (about["dtype"], about["shape"]) for name, about in parameter_facts_of(call.module).items()}
-                  for call in (stop.pair.a, stop.pair.b))
-    return one == other and not stop.pair.a.inner and all("16" in dtype for dtype, _ in one.values())
+    def forms(call):
+        facts = parameter_facts_of(call.module)
+        return {name: (about["dtype"], about["shape"]) for name, about in facts.items()}
+
+    one, other = forms(stop.pair.a), forms(stop.pair.b)
+    if one != other or stop.pair.a.inner: return False
+    return all("16" in dtype for dtype, _ in one.values())
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #6089c814
 def clear_by_whole_block(
@@ -146,7 +165,8 @@ def _same_result(trial: Trial, block: Stop) -> bool:
     returned = {}
 
     def arrived(place, part, t):
-        if place.stop is block and place.where == "exit": returned.setdefault(place, []).append(t.clone())
+        if place.stop is not block or place.where != "exit": return
+        returned.setdefault(place, []).append(t.clone())
 
     try:
         trial.run("b", arrived, stops)
@@ -155,8 +175,8 @@ def _same_result(trial: Trial, block: Stop) -> bool:
     for place, (own, wide) in returned.items():
         recorded = place.part.for_b(trial.a.shelf.get(place.part.a.key))
         lost = size_of(difference(wide, widened(own)))
-        noise = trial.noise(place, lost)
-        if size_of(difference(widened(recorded), wide)).over(noise) > FAULT: return False
+        apart = size_of(difference(widened(recorded), wide))
+        if apart.over(trial.noise(place, lost)) > FAULT: return False
     return bool(returned)
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #b21e13a9
@@ -164,7 +184,9 @@ def beside(trial: Trial) -> Trial:
     "The record and the pass of the model, as two passes that cannot run again."
     runs, measured = trial.runs, Losses()
     options = {"inputs": runs.inputs_of(trial.b), "named": runs.named["b"], "call": runs.call}
-    try: measured = Losses(lost=losses(trial.b, **options), pushed=losses(trial.b, **options, push=1))
+    try:
+        lost = losses(trial.b, **options)
+        measured = Losses(lost=lost, pushed=losses(trial.b, **options, push=1))
     except Exception as error: trial.problems.append(_no_float64(error))
     found = Trial(trial.pairs, trial.a, trial.b, losses=(trial.losses[0], measured))
     compare_side_by_side(found)
@@ -180,19 +202,21 @@ def among_samples(
     other, place = found
     stop = next(stop for stop in trial.stops if stop.pair is other.pair)
     was_judged = stop not in samples.open and not samples.parts[stop]
-    return {} if was_judged or any(fault.number <= stop.number for fault in faults) else {stop: place}
+    comes_later = any(fault.number <= stop.number for fault in faults)
+    return {} if was_judged or comes_later else {stop: place}
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #b842cc8f
 def notes_on(*records: Record) -> list[str]:
-    "What a record says of itself that a reader of the verdict should know."
+    "The notes in a record that a reader of the verdict should know."
     found = []
     for record in records:
-        tensors = record.facts["tensors"]
+        tensors, problems = record.facts["tensors"], record.facts["problems"]
         sizes = [about["kept"] for about in tensors.values() if "kept" in about]
-        if sizes: found.append(f"{record.path} has only a sample of {len(sizes)} of {len(tensors)} tensors, "
-                               f"of at most {max(sizes)} numbers each.")
-        found += [f"{record.path}: {problem}." for problem in record.facts["problems"]]
-    versions = {record.facts["versions"]["torch"]: None for record in records}
+        if sizes:
+            found.append(f"{record.path} has only a sample of {len(sizes)} of {len(tensors)} tensors, "
+                         f"of at most {max(sizes)} numbers each.")
+        found += [f"{record.path}: {problem}." for problem in problems]
+    versions = dict.fromkeys(record.facts["versions"]["torch"] for record in records)
     if len(records) == 1: versions[torch.__version__] = None
     if len(versions) > 1: found.append(f"They ran with torch {' and '.join(versions)}.")
     return found
@@ -205,11 +229,12 @@ def without_some(records: list[Record], pairs: list[Pair]) -> list[Pair]:
 
 
 def no_partners(pairs: list[Pair]) -> list[str]:
-    sides = zip(*[(pair.a, pair.b) for pair in pairs])
-    calls = [[call for call in side if call is not None and call.name] for side in sides]
-    if not all(calls) or any(pair.a and pair.b and pair.a.name for pair in pairs): return []
-    return [f"No layer of one has a partner in the other ({', '.join(call.name for call in calls[0][:3])} …, and "
-            f"{', '.join(call.name for call in calls[1][:3])} …), "
+    names_a = [pair.a.name for pair in pairs if pair.a is not None and pair.a.name]
+    names_b = [pair.b.name for pair in pairs if pair.b is not None and pair.b.name]
+    have_partner = any(pair.a and pair.b and pair.a.name for pair in pairs)
+    if not names_a or not names_b or have_partner: return []
+    return [f"No layer of one has a partner in the other ({', '.join(names_a[:3])} …, and "
+            f"{', '.join(names_b[:3])} …), "
             "so only inputs and outputs of the whole were compared: is it another model?"]
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #612d374d
@@ -237,7 +262,8 @@ def words_with_record(verdict: Verdict, stop: Stop, place: TensorPlace | None) -
     if place is not None and place not in trial.shares:
         stop_beside = next(s for s in beside.stops if s.pair is stop.pair)
         return [words_of_records(beside, stop_beside, place)]
-    return [*list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))[:3], words(trial, stop, place)]
+    parameters = list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))
+    return [*parameters[:3], words(trial, stop, place)]
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #ab32b70f
 def compare_with_model(
@@ -289,18 +315,26 @@ def compare_two_records(one: Any, other: Any, *, pairs: Any, names: Any) -> Comp
 
 def check_inputs(a: Record, b: Record):
     "An error if two records are of other inputs."
-    said = [record.facts["inputs_hash"] for record in (a, b)]
-    if None in said or said[0] == said[1]: return
-    shapes = [", ".join(str(list(v.shape)) for v in record.seen.calls[-1].inputs) for record in (a, b)]
-    what = "of the same shapes" if shapes[0] == shapes[1] else f"{shapes[0]} and {shapes[1]}"
+    hash_a, hash_b = a.facts["inputs_hash"], b.facts["inputs_hash"]
+    if hash_a is None or hash_b is None or hash_a == hash_b: return
+    shapes_a, shapes_b = _input_shapes(a), _input_shapes(b)
+    what = "of the same shapes" if shapes_a == shapes_b else f"{shapes_a} and {shapes_b}"
     raise ValueError(printable(f"{a.path} and {b.path} are records of other inputs ({what}), "
                                "so nothing can be compared: record both with the same"))
 
 
+def _input_shapes(record: Record) -> str:
+    root = record.seen.calls[-1]
+    return ", ".join(str(list(v.shape)) for v in root.inputs)
+
+
 def other_parameters(trial: Trial, faults: dict[Stop, Any]) -> list[str]:
     "Which other layers have other parameters."
-    found = {stop.pair.a.name: None for stop in trial.stops if stop not in faults and not stop.pair.a.inner
-             and list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))}
+    found = {}
+    for stop in trial.stops:
+        a, b = stop.pair.a, stop.pair.b
+        if stop in faults or a.inner: continue
+        if list(in_fingerprints(a.module, b.module)): found[a.name] = None
     return [f"Parameters differ also in {first_few(list(found), 4)}."] if found else []
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #168fd8ca
@@ -314,13 +348,15 @@ def compare_records(
     backward: Any = None, # Nothing: a record has no gradients
     **kwargs: Any, # What the model was called with, by name
 ) -> Comparison:
-    "What `compare` does with records."
+    "How `compare` treats records."
     if backward is not None: raise ValueError("a record has no gradients: compare two models with backward=")
     if is_record(reference) and is_record(candidate):
         if args or kwargs or call: raise TypeError("two records are compared as they are: leave out inputs and call=")
         return compare_two_records(reference, candidate, pairs=pairs, names=names)
     options = {"pairs": pairs, "names": names, "call": call}
     if is_record(reference): return compare_with_model(reference, candidate, args, kwargs, **options)
-    if callable(pairs): pairs = {name: pairs(name) for name in layers_watched_or_all(reference, names) if name}
+    if callable(pairs):
+        asked = layers_watched_or_all(reference, names)
+        pairs = {name: pairs(name) for name in asked if name}
     if pairs is not None: options["pairs"] = {other: name for name, other in pairs.items() if other is not None}
     return turned(compare_with_model(candidate, reference, args, kwargs, **options))

@@ -23,14 +23,16 @@ from ...hooks.float64 import WIDE, widened
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #a7ef9896
 def clear_by_flags(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, with those that other masks explain put down to who gave them."
-    if not any(s.flags for s in faults for s in with_containers(s)): return faults
+    around = [outer for stop in faults for outer in with_containers(stop)]
+    if not any(stop.flags for stop in around): return faults
     again: dict[Stop, float] = {}
     other_flags: set[Stop] = set()
 
     def arrived(place, part, t):
         share = trial.shares.get(place)
         if share is None or share.lost is None or share.own is None or share.ratio <= FAULT: return
-        ratio = size_of(difference(part.for_b(trial.expected(place)), t)).over(share.noise)
+        expected = part.for_b(trial.expected(place))
+        ratio = size_of(difference(expected, t)).over(share.noise)
         again[place.owner] = max(again.get(place.owner, 0), ratio)
 
     try: trial.run("b", arrived, wide=True, skip=trial.unequal(), with_flags=other_flags.add)
@@ -55,25 +57,33 @@ def own_parameters(call: LayerCall, without: set[nn.Module]) -> list[Tensor]:
     while todo:
         m = todo.pop()
         if m in without and m is not call.module: continue
-        tensors = [*m._parameters.values(), *m._buffers.values()]
-        found |= {id(t): t for t in tensors if t is not None and t.dtype in WIDE}
+        for t in [*m._parameters.values(), *m._buffers.values()]:
+            if t is not None and t.dtype in WIDE: found[id(t)] = t
         todo += m.children()
     return list(found.values())
 
 
 def _same_numbers(trial: Trial, stop: Stop) -> bool:
     "Do both have the same numbers in their parameters, in whatever order?"
-    judged = {s.pair.a.module for s in trial.stops}, {s.pair.b.module for s in trial.stops}
-    mine, theirs = (own_parameters(call, without) for call, without in zip((stop.pair.a, stop.pair.b), judged))
+    judged_a = {s.pair.a.module for s in trial.stops}
+    judged_b = {s.pair.b.module for s in trial.stops}
+    mine = own_parameters(stop.pair.a, judged_a)
+    theirs = own_parameters(stop.pair.b, judged_b)
     if sum(t.numel() for t in mine) != sum(t.numel() for t in theirs): return False
     if not mine: return True
     coarsest = max((t.dtype for t in [*mine, *theirs]), key=eps)
-    numbers = [[stored_numbers(t) for t in ts] for ts in (mine, theirs)]
-    if any(t is None for ts in numbers for t in ts): return False
-    one, other = (torch.cat([t.reshape(-1).to(coarsest).float().cpu() for t in ts]).sort().values for ts in numbers)
-    return torch.equal(one, other)
+    one, other = _sorted(mine, coarsest), _sorted(theirs, coarsest)
+    return one is not None and other is not None and torch.equal(one, other)
 
 
+def _sorted(parameters: list[Tensor], dtype: torch.dtype) -> Tensor | None:
+    "All numbers of these, rounded to a dtype, the smallest first; None if some cannot be read."
+    read = [stored_numbers(t) for t in parameters]
+    if any(t is None for t in read): return None
+    rounded = [t.reshape(-1).to(dtype).float().cpu() for t in read]
+    return torch.cat(rounded).sort().values
+
+# %% ../../../nbs/lib/debug/comparing/second-look.ipynb #c2074657
 def clear_near_noise(
     trial: Trial, # Has measured the suspects
     faults: dict[Stop, TensorPlace], # The suspects
@@ -88,7 +98,8 @@ def clear_near_noise(
 
     def arrived(place, moved):
         share = trial.shares[place]
-        share.noise = Size(*(max(x, 2*y) for x, y in zip(share.noise, size_of(moved))))
+        rms, most = size_of(moved)
+        share.noise = Size(max(share.noise.rms, 2*rms), max(share.noise.most, 2*most))
 
     push(near, arrived)
     return {stop: place for stop, place in faults.items() if stop not in near or trial.shares[place].ratio > FAULT}
@@ -97,11 +108,14 @@ def clear_near_noise(
 def clear_by_merging(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those that the rounding of merged weights explains; the reference is pushed."
     def push(near, moved):
+        places = {place for place, share in trial.shares.items() if place.owner in near and share.lost is not None}
         def arrived(place, part, t):
             if place in places: moved(place, difference(trial.expected(place), t))
-        places = {place for place, share in trial.shares.items() if place.owner in near and share.lost is not None}
-        for seed in range(2): trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed + 1)
-    return clear_near_noise(trial, faults, lambda stop: not _same_numbers(trial, stop), push)
+
+        for seed in (1, 2): trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed)
+
+    def may_be_merged(stop): return not _same_numbers(trial, stop)
+    return clear_near_noise(trial, faults, may_be_merged, push)
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #ef90a7f6
 def clear_in_blocks(
@@ -127,39 +141,48 @@ def clear_in_blocks(
 
 def clear_by_result(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those in a block that as a whole does the same; both models run forced."
-    return clear_in_blocks(faults, lambda block: not _visibly_other(trial, block), partial(_same_results, trial))
+    def may_be_right(block): return not _visibly_other(trial, block)
+    return clear_in_blocks(faults, may_be_right, partial(_same_results, trial))
 
 
 def _visibly_other(trial: Trial, block: Stop) -> bool:
     "Was it given the same as the reference, bit for bit, and did it return something else by far?"
     def apart(part):
-        one, other = part.for_b(trial.a.shelf.get(part.a.key)), trial.b.shelf.get(part.b.key)
+        one = part.for_b(trial.a.shelf.get(part.a.key))
+        other = trial.b.shelf.get(part.b.key)
         whole = size_of(one).rms
         return size_of(difference(one, other)).rms/whole if whole else 0.
-    given_same = block.pair.is_root or (block.entry and all(part.a.key == part.b.key for part in block.entry))
-    return bool(given_same) and max(map(apart, block.exit)) > NEAR_NOISE*max(trial.precision.of(block))
+
+    same_entry = bool(block.entry) and all(part.a.key == part.b.key for part in block.entry)
+    if not block.pair.is_root and not same_entry: return False
+    last_bit = max(trial.precision.of(block))
+    return max(map(apart, block.exit)) > NEAR_NOISE*last_bit
 
 
 def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
     "Which of these blocks return the same when only what goes into them, and what is around them, is forced?"
-    around = set(blocks)
-    stops = [s for s in trial.stops if s in around or not any(up in around for up in with_containers(s))]
-    worst = _results(trial, stops, around)
+    judged = set(blocks)
+    def is_inside(stop): return any(around in judged for around in with_containers(stop))
+    stops = [stop for stop in trial.stops if stop in judged or not is_inside(stop)]
+    worst = _results(trial, stops, judged)
     return [block for block in blocks if block in worst and worst[block] <= FAULT]
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #b8bd00df
 def _finest_noise(trial: Trial, place: TensorPlace, loss: Size) -> Size:
     """What rounding explains with as many bits as the finer of the models has. Both have the same weights in float64,
     so of two ways to the same result not more is left, and a fault must not hide behind what bfloat16 would explain."""
-    precisions = trial.precision.of(place.owner)
-    if precisions[0] != precisions[1]: loss = Size()  # it has the rounding of the weights in it
-    return rounding_noise(loss, size_of(trial.a.shelf.get(place.part.a.key)), min(precisions), min(precisions))
+    eps_a, eps_b = trial.precision.of(place.owner)
+    if eps_a != eps_b: loss = Size()  # it has the rounding of the weights in it
+    finest = min(eps_a, eps_b)
+    whole = size_of(trial.a.shelf.get(place.part.a.key))
+    return rounding_noise(loss, whole, finest, finest)
 
 
 def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, float]:
     "How many times what rounding explains the outputs of some calls differ, when these places are forced."
     worst, lost = defaultdict(float), {}
-    shelf, numbers = trial.a.shelf, {stop.number for stop in judged}
+    shelf = trial.a.shelf
+    numbers = {stop.number for stop in judged}
 
     def at_reference(place, part, t):
         if place.stop.number not in numbers or place.where == "entry": return
@@ -167,16 +190,19 @@ def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, f
 
     def at_candidate(place, part, t):
         if place not in lost: return
-        own = size_of(difference(part.for_b(widened(shelf.get(part.a.key)) + lost[place]), t))
-        worst[place.stop] = max(worst[place.stop], own.over(_finest_noise(trial, place, size_of(lost[place]))))
+        expected = widened(shelf.get(part.a.key)) + lost[place]
+        own = size_of(difference(part.for_b(expected), t))
+        noise = _finest_noise(trial, place, size_of(lost[place]))
+        worst[place.stop] = max(worst[place.stop], own.over(noise))
 
     skip = trial.quiet(lambda stop: stop.number not in numbers)
     loud = {stop.number for stop in trial.stops if not skip(stop)}
+    def is_quiet(stop): return stop.number not in loud
     try:
-        for side, arrived in (("a", at_reference), ("b", at_candidate)):
-            trial.run(side, arrived, stops, wide=True, skip=lambda stop: stop.number not in loud)
+        trial.run("a", at_reference, stops, wide=True, skip=is_quiet)
+        trial.run("b", at_candidate, stops, wide=True, skip=is_quiet)
     except Exception: return {}
-    return {stop: worst[stop] for stop in {place.stop for place in lost}}
+    return {place.stop: worst[place.stop] for place in lost}
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #263dd565
 MOST_NEIGHBOURS, MOST_TRIES = 4, 16
@@ -200,15 +226,20 @@ def _neighbours(trial: Trial, faults: dict[Stop, TensorPlace], n: int) -> list[l
     siblings = defaultdict(list)
     for stop in trial.stops:
         if stop in faults: siblings[stop.parent].append(stop)
-    return [found[i:i + n] for found in siblings.values() for i in range(len(found) - n + 1)]
+    found = []
+    for stops in siblings.values():
+        found += [stops[i:i + n] for i in range(len(stops) - n + 1)]
+    return found
 
 
 def _same_together(trial: Trial, suspects: list[Stop]) -> bool:
     "Does the last of them return the same when only what goes into the first, and what is around them, is forced?"
     first, last = suspects[0], suspects[-1]
-    between = {s for s in trial.stops if s.parent is first.parent and first.number <= s.number <= last.number}
+    siblings = [stop for stop in trial.stops if stop.parent is first.parent]
+    between = {stop for stop in siblings if first.number <= stop.number <= last.number}
     ends = {first: replace(first, exit=[]), last: replace(last, entry=[])}
-    stops = [ends.get(s, s) for s in trial.stops if s in ends or not any(up in between for up in with_containers(s))]
+    def is_inside(stop): return any(around in between for around in with_containers(stop))
+    stops = [ends.get(stop, stop) for stop in trial.stops if stop in ends or not is_inside(stop)]
     worst = _results(trial, stops, between)
     return worst.get(ends[last], math.inf) <= FAULT
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
 from .judging import ROUGH, Losses, Share, Size, Trial, difference, eps, size_of
 from .passes import Value
-from .places import Part, Stop, TensorPlace, in_order
+from .places import Part, Stop, TensorPlace, in_order, with_containers
 from .symptoms import in_numbers, in_settings
 
 # %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #cc6cf6f9
@@ -24,48 +24,61 @@ FLOAT64_LOSES = 64*eps(torch.float64) # What float64 itself may lose, relative t
 
 
 def lost_at(losses: Losses, merged: bool, v: Value, whole: Size) -> Size:
-    "What one pass has lost at a value; a rough guess if it was not measured."
-    if merged and v in losses.pushed: return Size(*(2*x for x in losses.pushed[v]))  # one push is one of many
+    "How much one pass has lost at a value; a rough guess if it was not measured."
+    if merged and v in losses.pushed:
+        rms, most = losses.pushed[v]
+        return Size(2*rms, 2*most)  # one push is one of many
     if v in losses.lost: return losses.lost[v]
-    return Size(*(ROUGH*eps(v.dtype)*x for x in whole))
+    rough = ROUGH*eps(v.dtype)
+    return Size(rough*whole.rms, rough*whole.most)
 
 
 def compare_side_by_side(trial: Trial):
     "Note the difference at each place, and what arithmetic explains of it."
-    merged, scale = may_be_merged(trial.a.model, trial.b.model), 1.
+    merged = may_be_merged(trial.a.model, trial.b.model)
+    losses_a, losses_b = trial.losses
+    scale = 1.
     for stop, where in in_order(trial.stops):
         eps_a, eps_b = trial.precision.of(stop)
+        least = max(eps_a, eps_b)/4
         if eps_a: scale = max(scale, eps_b/eps_a)
         for number, part in enumerate(getattr(stop, where)):
             found = trial.numbers(part)
             if found is None: continue
-            apart, whole = size_of(difference(*found)), size_of(found[0])
+            apart = size_of(difference(*found))
+            whole = size_of(found[0])
             if not apart.most: continue
-            share = trial.shares[TensorPlace(stop, where, number)] = Share(apart)
-            mine, theirs = (lost_at(losses, merged, v, whole) for losses, v in zip(trial.losses, (part.a, part.b)))
-            least = max(eps_a, eps_b)/4
-            share.noise = Size(*(_bound(*sizes, scale, least) for sizes in zip(mine, theirs, whole)))
-            if found[0].numel() < math.prod(part.b.shape): share.noise = Size(2*share.noise.rms, share.noise.most)
+            mine = lost_at(losses_a, merged, part.a, whole)
+            theirs = lost_at(losses_b, merged, part.b, whole)
+            noise = Size(*(_bound(*sizes, scale, least) for sizes in zip(mine, theirs, whole)))
+            is_sample = found[0].numel() < math.prod(part.b.shape)
+            if is_sample: noise = Size(2*noise.rms, noise.most)
+            trial.shares[TensorPlace(stop, where, number)] = Share(apart, noise=noise)
 
 
 def first_place(trial: Trial) -> TensorPlace | None:
     "The first place that arithmetic does not explain, and that is not inside a block that still returns the same."
-    around = {stop: _agrees(trial, stop) for stop in trial.stops}
+    agrees = {stop: _agrees(trial, stop) for stop in trial.stops}
     for place, share in trial.shares.items():
-        outer = place.stop.parent
-        while outer is not None and not around[outer]: outer = outer.parent
-        if share.ratio > 1 and outer is None: return place
+        if not share.ratio > 1: continue
+        around = list(with_containers(place.stop.parent))
+        if not any(agrees[stop] for stop in around): return place
+    return None
 
 
 def _agrees(trial: Trial, stop: Stop) -> bool:
     "Does arithmetic explain what both return?"
-    shares = [trial.shares.get(TensorPlace(stop, "exit", i)) for i in range(len(stop.exit))]
-    have_numbers = [trial.numbers(part) is not None for part in stop.exit]
-    return bool(have_numbers) and all(have_numbers) and all(share is None or share.ratio <= 1 for share in shares)
+    if not stop.exit: return False
+    for number, part in enumerate(stop.exit):
+        if trial.numbers(part) is None: return False
+        share = trial.shares.get(TensorPlace(stop, "exit", number))
+        if share is not None and not share.ratio <= 1: return False
+    return True
 
 # %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #2f451017
 def _bound(mine: float, theirs: float, whole: float, scale: float, least: float) -> float:
-    return mine + min(theirs, ROUGH*max(scale*mine, least*whole)) + FLOAT64_LOSES*whole
+    most_of_theirs = ROUGH*max(scale*mine, least*whole)
+    return mine + min(theirs, most_of_theirs) + FLOAT64_LOSES*whole
 
 # %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #a5d2344c
 def blamed(trial: Trial) -> tuple[Stop, TensorPlace] | None:
@@ -83,8 +96,12 @@ def blamed(trial: Trial) -> tuple[Stop, TensorPlace] | None:
 
 def _same_forms(trial: Trial) -> bool:
     def forms(seen):
-        facts = (about for m in seen.model.modules() for about in parameter_facts_of(m).values())
-        return Counter(str((about["dtype"], about["shape"])) for about in facts)
+        found = Counter()
+        for m in seen.model.modules():
+            for about in parameter_facts_of(m).values():
+                found[str((about["dtype"], about["shape"]))] += 1
+        return found
+
     return forms(trial.a) == forms(trial.b)
 
 
@@ -93,37 +110,45 @@ def _own(stop: Stop) -> Iterator[str]: return in_fingerprints(stop.pair.a.module
 
 def _who_gave(trial: Trial, stop: Stop) -> Stop:
     if list(_own(stop)): return stop
-    while stop.parent is not None and any(_other_flag(trial, stop, name) for name in stop.flags): stop = stop.parent
+    def was_given_others(stop): return any(_other_flag(trial, stop, name) for name in stop.flags)
+    while stop.parent is not None and was_given_others(stop): stop = stop.parent
     return stop
 
 
 def _other_flag(trial: Trial, stop: Stop, name: str) -> bool:
     "Was a call given another mask, position or flag? Not if that is unknown, because they have another form."
     a, b = stop.pair.a, stop.pair.b
-    one, other = ([v for v in call.inputs if v.path.partition(".")[0] == name] for call in (a, b))
+    one = [v for v in a.inputs if v.path.partition(".")[0] == name]
+    other = [v for v in b.inputs if v.path.partition(".")[0] == name]
+    if not one and not other: return a.settings.get(name) != b.settings.get(name)
     if not one or not other:
-        is_none = name in (b if one else a).settings and (b if one else a).settings[name] is None
-        return is_none if one or other else a.settings.get(name) != b.settings.get(name)
-    parts = (Part(x, y) for x, y in zip(one, other) if x.shape == y.shape)
+        without = b if one else a
+        return name in without.settings and without.settings[name] is None
+    parts = [Part(x, y) for x, y in zip(one, other) if x.shape == y.shape]
     return any(_unequal(trial.numbers(part)) for part in parts)
 
 
 def _unequal(both: tuple[Tensor, Tensor] | None) -> bool:
     if both is None: return False
     one, other = both
-    return one.dtype.is_floating_point == other.dtype.is_floating_point and not bool((one == other).all())
+    if one.dtype.is_floating_point != other.dtype.is_floating_point: return False
+    return not bool((one == other).all())
 
 # %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #3ca09946
 def words_of_records(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
-    "What kind of fault it is, as far as a record shows."
+    "The kind of fault, as far as a record shows it."
     a, b = stop.pair.a, stop.pair.b
     found = [*in_settings(a.module, b.module), *_own(stop)][:3]
-    if place is None or (trial.shares[place].ratio <= 1 and stop is place.owner): return "; ".join(found)
+    in_the_layer = "; ".join(found)
+    if place is None: return in_the_layer
+    is_own = stop is place.owner
+    if trial.shares[place].ratio <= 1 and is_own: return in_the_layer
+    if not is_own: return f"the masks, positions or flags that it gives, as seen in {place.owner.pair.b.name}"
     both = trial.numbers(place.part)
-    texts = list(in_numbers(*both))[:2] if both and both[0].numel() == math.prod(place.part.b.shape) else []
-    if stop is not place.owner:
-        return f"the masks, positions or flags that it gives, as seen in {place.owner.pair.b.name}"
-    if not texts: return "; ".join(found)
+    is_whole = both and both[0].numel() == math.prod(place.part.b.shape)
+    texts = list(in_numbers(*both))[:2] if is_whole else []
+    if not texts: return in_the_layer
     if found: return "; ".join([*found, f"output {texts[0]}"])
-    if place.where == "exit": return ", ".join(texts)
-    return f"what it gives to {place.stop.pair.b.name}: {', '.join(texts)}"
+    patterns = ", ".join(texts)
+    if place.where == "exit": return patterns
+    return f"what it gives to {place.stop.pair.b.name}: {patterns}"

@@ -25,30 +25,34 @@ SETTINGS = (bool, int, float, str, tuple)
 def in_settings(a: nn.Module, b: nn.Module) -> Iterator[str]:
     "Class, mode and plain attributes that differ, such as `eps`."
     if is_quantized(a) != is_quantized(b):
-        yield f"it is {'' if is_quantized(b) else 'not '}quantized: a {public_name(b)} instead of a {public_name(a)}"
+        negation = "" if is_quantized(b) else "not "
+        yield f"it is {negation}quantized: a {public_name(b)} instead of a {public_name(a)}"
         return
     if type(a).__name__ != type(b).__name__:
         yield f"it is a {type(b).__name__} instead of a {type(a).__name__}"
         return
     if a.training != b.training: yield f"it is in {_mode(b)} mode instead of {_mode(a)} mode"
+    theirs = vars(b)
     for name, one in vars(a).items():
-        if name.startswith("_") or name == "training" or name not in vars(b): continue
-        other = vars(b)[name]
-        if isinstance(one, SETTINGS) and isinstance(other, SETTINGS) and one != other:
-            yield f"{name} is {other!r} instead of {one!r}"
+        if name.startswith("_") or name == "training" or name not in theirs: continue
+        other = theirs[name]
+        are_plain = isinstance(one, SETTINGS) and isinstance(other, SETTINGS)
+        if are_plain and one != other: yield f"{name} is {other!r} instead of {one!r}"
 
 
 def is_quantized(m: nn.Module) -> bool:
     "Is this one of torch's layers for quantized models?"
-    return type(m).__module__.startswith("torch.") and "quantized" in type(m).__module__.split(".")
+    package = type(m).__module__
+    return package.startswith("torch.") and "quantized" in package.split(".")
 
 
 def public_name(m: nn.Module) -> str:
     "The class of a layer; for one that torch has quantized, with the package in which one finds it."
-    kind, package = type(m), type(m).__module__
+    kind = type(m)
     if not is_quantized(m): return kind.__name__
-    while getattr(sys.modules.get(package.rpartition(".")[0]), kind.__name__, None) is kind:
-        package = package.rpartition(".")[0]
+    package = kind.__module__
+    def is_in(package): return getattr(sys.modules.get(package), kind.__name__, None) is kind
+    while is_in(package.rpartition(".")[0]): package = package.rpartition(".")[0]
     return f"{package}.{kind.__name__}"
 
 
@@ -74,20 +78,24 @@ def _scaled(a: Tensor, b: Tensor, apart: Tensor) -> str:
         if abs(factor + 1) < 1e-3: return "the sign is flipped"
         return "all zero" if abs(factor) < 1e-6 else f"scaled by {factor:.4g}"
     if a.dim() < 2 or a.shape[:-1].numel() <= 2: return ""
-    factors = (a*b).flatten(0, -2).sum(0)/(a*a).flatten(0, -2).sum(0).clamp(min=1e-300)
+    products = (a*b).flatten(0, -2).sum(0)
+    squares = (a*a).flatten(0, -2).sum(0)
+    factors = products/squares.clamp(min=1e-300)
     if not _small(b - factors*a, apart): return ""
     return f"each channel is scaled, by {factors.min().item():.3g} to {factors.max().item():.3g}"
 
 
 def _shifted(a: Tensor, b: Tensor, apart: Tensor) -> str:
     "A constant, for all numbers or for each channel, in the last dimension or in dimension 1."
-    if a.numel() > 1 and _small(apart - apart.mean(), apart): return f"shifted by {apart.mean().item():.4g}"
+    if a.numel() > 1:
+        shift = apart.mean()
+        if _small(apart - shift, apart): return f"shifted by {shift.item():.4g}"
     if a.dim() < 2: return ""
     for dim in (a.dim() - 1, 1):
         others = [d for d in range(a.dim()) if d != dim]
-        enough = a.numel() >= 3*a.shape[dim]
-        if enough and _small(apart - apart.mean(others, keepdim=True), apart):
-            return "each channel is shifted by a constant, as by another bias"
+        if a.numel() < 3*a.shape[dim]: continue
+        shifts = apart.mean(others, keepdim=True)
+        if _small(apart - shifts, apart): return "each channel is shifted by a constant, as by another bias"
     return ""
 
 
@@ -101,8 +109,8 @@ MOST_ENTRIES = 4096 # Along a dimension whose order is looked for
 def _transposed(a: Tensor, b: Tensor, apart: Tensor) -> str:
     for i in range(a.dim()):
         for j in range(i):
-            if a.shape[i] == a.shape[j] > 1 and _small(b - a.transpose(i, j), apart):
-                return f"dimensions {j} and {i} are swapped"
+            if not a.shape[i] == a.shape[j] > 1: continue
+            if _small(b - a.transpose(i, j), apart): return f"dimensions {j} and {i} are swapped"
     return ""
 
 
@@ -111,12 +119,15 @@ def _permuted(a: Tensor, b: Tensor, apart: Tensor) -> str:
     for dim in reversed(range(a.dim())):
         n = a.shape[dim]
         if not 1 < n <= MOST_ENTRIES or a.numel() < 2*n: continue
-        one, other = (t.movedim(dim, 0).reshape(n, -1) for t in (a, b))
+        one = a.movedim(dim, 0).reshape(n, -1)
+        other = b.movedim(dim, 0).reshape(n, -1)
         order = _order(one, other)
         if not _small(other - one[order], apart): continue
-        if size := _block_size(order):
-            blocks = order[::size].div(size, rounding_mode="floor").tolist()[:8]
-            return f"blocks of {size} along dimension {dim} are in another order, as heads may be: {blocks}"
+        size = _block_size(order)
+        if size:
+            blocks = order[::size].div(size, rounding_mode="floor")
+            shown = blocks.tolist()[:8]
+            return f"blocks of {size} along dimension {dim} are in another order, as heads may be: {shown}"
         moved = int((order != torch.arange(n, device=order.device)).sum())
         return f"{moved} of {n} channels along dimension {dim} are in another order"
     return ""
@@ -125,16 +136,22 @@ def _permuted(a: Tensor, b: Tensor, apart: Tensor) -> str:
 def _order(one: Tensor, other: Tensor) -> Tensor:
     "The order of the rows of `one` in which they look like those of `other`."
     weights = torch.linspace(1, 2, one.shape[1], dtype=one.dtype, device=one.device).sin()
+    ranked_one = (one@weights).argsort()
+    ranked_other = (other@weights).argsort()
     order = torch.empty(len(one), dtype=torch.long, device=one.device)
-    order[(other@weights).argsort()] = (one@weights).argsort()
+    order[ranked_other] = ranked_one
     return order
 
 
 def _block_size(order: Tensor) -> int:
     "The size of the blocks that have moved as a whole; 0 if there are none."
-    n, n_runs = len(order), int((order.diff() != 1).sum()) + 1
-    size = n//n_runs if n % n_runs == 0 else 0
-    return size if size > 1 and bool((order.view(-1, size).diff() == 1).all()) else 0
+    n = len(order)
+    n_runs = int((order.diff() != 1).sum()) + 1
+    if n % n_runs: return 0
+    size = n//n_runs
+    if size <= 1: return 0
+    steps = order.view(-1, size).diff()
+    return size if bool((steps == 1).all()) else 0
 
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #a6781fbc
 OF_OUTPUTS = ("sample", "position", "channel") # What dimension 0, dimension 1 and the last one hold
@@ -144,15 +161,18 @@ OF_PARAMETERS = ("row", "column", "column")
 def _in_places(a: Tensor, b: Tensor, apart: Tensor, names: tuple = OF_OUTPUTS) -> str:
     "Does it differ in at most half of the samples, positions or channels?"
     if a.dim() < 2: return ""
-    differs = apart.abs() > 1e-3*apart.abs().max()
-    dims = (0, a.dim() - 1) if a.dim() == 2 else (0, 1, a.dim() - 1)
-    for dim, name in zip(dims, names if len(dims) == 3 else (names[0], names[2])):
+    sizes = apart.abs()
+    differs = sizes > 1e-3*sizes.max()
+    first, middle, last = names
+    named = {0: first, 1: middle, a.dim() - 1: last}
+    for dim, name in named.items():
         where = differs.movedim(dim, 0).flatten(1).any(1)
         found = where.nonzero().flatten().tolist()
-        if len(where) < 2 or len(found) > .5*len(where): continue
-        if found == [len(where) - 1] and dim: return f"only the last {name} differs"
+        n = len(where)
+        if n < 2 or len(found) > .5*n: continue
+        if found == [n - 1] and dim: return f"only the last {name} differs"
         if len(found) == 1: return f"only {name} {found[0]} differs"
-        return f"only {len(found)} of {len(where)} {name}s differ: {found[:6]}"
+        return f"only {len(found)} of {n} {name}s differ: {found[:6]}"
     return ""
 
 
@@ -160,9 +180,12 @@ def in_padding(apart: Tensor, masks: list[Tensor]) -> bool:
     "Do they differ only where an input of the model says that there is padding?"
     for mask in masks:
         if mask.dim() != 2 or apart.dim() < 2 or apart.shape[:2] != mask.shape: continue
-        if not bool((mask == 0).any()) or not bool(((mask == 0) | (mask == 1)).all()): continue
-        elsewhere = apart[mask != 0]
-        if bool(apart.any()) and elsewhere.abs().max() <= 1e-3*apart.abs().max(): return True
+        is_padding = mask == 0
+        is_mask = is_padding | (mask == 1)
+        if not bool(is_padding.any()) or not bool(is_mask.all()): continue
+        sizes = apart.abs()
+        elsewhere = sizes[~is_padding]
+        if bool(sizes.any()) and elsewhere.max() <= 1e-3*sizes.max(): return True
     return False
 
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #0c9cd907
@@ -170,8 +193,9 @@ def in_numbers(a: Tensor, b: Tensor, names: tuple = OF_OUTPUTS) -> Iterator[str]
     "How `b` can be made from `a`, the best answers first."
     if a.shape != b.shape or not a.numel(): return
     a, b = (torch.view_as_real(t) if t.is_complex() else t for t in (a.detach().double(), b.detach().double()))
-    if not bool(a.isfinite().all()) or not bool(b.isfinite().all()):
-        n = int((a.isfinite() != b.isfinite()).sum())
+    finite_a, finite_b = a.isfinite(), b.isfinite()
+    if not bool(finite_a.all()) or not bool(finite_b.all()):
+        n = int((finite_a != finite_b).sum())
         if n: yield f"{n} of {a.numel()} numbers are finite in one model only"
         return
     apart = b - a
@@ -190,32 +214,42 @@ def in_parameters(a: nn.Module, b: nn.Module) -> Iterator[str]:
             one, other = mine.get(name), theirs.get(name)
             if one is None and other is None: continue
             if one is None or other is None:
-                yield f"only the {'candidate' if one is None else 'reference'} has {kind}{name}"
-            elif text := _unlike(one, other): yield f"{kind}{name} {text}"
+                whose = "candidate" if one is None else "reference"
+                yield f"only the {whose} has {kind}{name}"
+                continue
+            text = _unlike(one, other)
+            if text: yield f"{kind}{name} {text}"
 
 
 def _parameters(m: nn.Module) -> dict[str, Tensor | None]:
     "A layer's own parameters. One that torch has quantized keeps them packed, and unpacks them in methods."
     if not is_quantized(m): return m._parameters
-    found = {name: getattr(m, name, None) for name in ("weight", "bias")}
-    found = {name: x() if inspect.ismethod(x) else x for name, x in found.items()}
-    return {**m._parameters, **{name: x for name, x in found.items() if isinstance(x, Tensor)}}
+    found = dict(m._parameters)
+    for name in ("weight", "bias"):
+        x = getattr(m, name, None)
+        if inspect.ismethod(x): x = x()
+        if isinstance(x, Tensor): found[name] = x
+    return found
 
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #8f8ac304
 def _unlike(a: Tensor, b: Tensor) -> str:
     "How two parameters differ; nothing if they do not, but for their precision."
     if a.is_meta or b.is_meta: return ""
-    one, other, form = stored_numbers(a), stored_numbers(b), _other_form(_form(a), _form(b))
+    one, other = stored_numbers(a), stored_numbers(b)
+    form = _other_form(_form(a), _form(b))
     if one is None or other is None: return form
-    dtypes = (t.dtype if can_be_replaced(t) else numbers.dtype for t, numbers in ((a, one), (b, other)))
-    how = _numbers_unlike(one, other, max(dtypes, key=eps))
+    dtype_a = a.dtype if can_be_replaced(a) else one.dtype
+    dtype_b = b.dtype if can_be_replaced(b) else other.dtype
+    coarser = max(dtype_a, dtype_b, key=eps)
+    how = _numbers_unlike(one, other, coarser)
     return f"{form} and {how}" if how and form else how
 
 
 def _form(t: Tensor) -> str:
     "How a tensor stores its numbers, if in a way of its own."
     if t.is_quantized: return dtype_in_words(t.dtype)
-    return "" if type(t) in (Tensor, nn.Parameter) else type(t).__name__
+    is_usual = type(t) in (Tensor, nn.Parameter)
+    return "" if is_usual else type(t).__name__
 
 
 def _other_form(a: str, b: str) -> str:
@@ -225,23 +259,31 @@ def _other_form(a: str, b: str) -> str:
 
 
 def _numbers_unlike(a: Tensor, b: Tensor, coarser: torch.dtype) -> str:
-    def equal(x, y, dtype): return x.shape == y.shape and equal_bits(numbers_in(x.to(dtype)), numbers_in(y.to(dtype)))
+    def equal(x, y, dtype):
+        if x.shape != y.shape: return False
+        return equal_bits(numbers_in(x.to(dtype)), numbers_in(y.to(dtype)))
+
     transposed = a.dim() == 2 and equal(a.T, b, coarser)
     if a.shape != b.shape:
-        return "" if transposed else f"has shape {shape_in_words(b.shape)} instead of {shape_in_words(a.shape)}"
+        if transposed: return ""
+        return f"has shape {shape_in_words(b.shape)} instead of {shape_in_words(a.shape)}"
     if not a.dtype.is_floating_point: return "" if torch.equal(a, b) else "differs"
     if equal(a, b, coarser): return ""
     if transposed: return "is transposed"
     for fewer in (torch.bfloat16, torch.float16):
-        if eps(fewer) > eps(coarser) and equal(a.to(fewer), b, b.dtype): return f"is rounded to {dtype_in_words(fewer)}"
+        if eps(fewer) <= eps(coarser): continue
+        if equal(a.to(fewer), b, b.dtype): return f"is rounded to {dtype_in_words(fewer)}"
     return _by_how_much(a, b)
 
 
 def _by_how_much(a: Tensor, b: Tensor) -> str:
     "How many numbers differ, the largest difference and where it is, and a pattern if there is one."
     apart = difference(a, b)
-    where = [int(i) for i in np.unravel_index(apart.abs().argmax().item(), apart.shape)]
-    n, pattern = int((apart != 0).sum()), next(in_numbers(a, b, OF_PARAMETERS), "")
+    sizes = apart.abs()
+    place = np.unravel_index(sizes.argmax().item(), apart.shape)
+    where = [int(i) for i in place]
+    n = int((apart != 0).sum())
+    pattern = next(in_numbers(a, b, OF_PARAMETERS), "")
     how_many = f" in {n} of {apart.numel()} numbers," if n < apart.numel()/2 else ""
-    text = f"differs{how_many} by up to {apart.abs().max().item():.2g} at {where}"
+    text = f"differs{how_many} by up to {sizes.max().item():.2g} at {where}"
     return f"{text} ({pattern})" if pattern else text
