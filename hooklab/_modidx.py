@@ -1061,6 +1061,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                  'hooklab/debug/drift/layout.py'),
                                             'hooklab.debug.drift.layout._is_synced': ( 'lib/debug/drift/layout.html#_is_synced',
                                                                                        'hooklab/debug/drift/layout.py'),
+                                            'hooklab.debug.drift.layout._matches': ( 'lib/debug/drift/layout.html#_matches',
+                                                                                     'hooklab/debug/drift/layout.py'),
                                             'hooklab.debug.drift.layout.copy_of': ( 'lib/debug/drift/layout.html#copy_of',
                                                                                     'hooklab/debug/drift/layout.py'),
                                             'hooklab.debug.drift.layout.tensors_in_layers': ( 'lib/debug/drift/layout.html#tensors_in_layers',

@@ -121,8 +121,10 @@ class LeftOut(dict):
             if t.is_meta: self.setdefault(_kind(t), "a shape without numbers")
 
     def __str__(self):
-        kinds = [f"{kind.__name__} ({str(dtype).removeprefix('torch.')}, {device}; {why})"
-                 for (kind, dtype, device), why in self.items()]
+        kinds = []
+        for (kind, dtype, device), why in self.items():
+            dtype = str(dtype).removeprefix("torch.")
+            kinds.append(f"{kind.__name__} ({dtype}, {device}; {why})")
         return printable(f"left out, because torch cannot look at them: {', '.join(kinds)}")
 
 
@@ -161,8 +163,11 @@ class Sight:
                     n.low = n.high = 0.
             else: waiting.setdefault((n.low.device, n.low.dtype), []).append(n)
         for group in waiting.values():
-            ends = torch.stack([end for n in group for end in (n.low, n.high)]).tolist()
-            for n, low, high in zip(group, ends[::2], ends[1::2]): n.low, n.high = low, high
+            found = []
+            for n in group: found += n.low, n.high
+            ends = torch.stack(found).tolist()
+            for n, low, high in zip(group, ends[::2], ends[1::2]):
+                n.low, n.high = low, high
 
     def worst(self, numbers: list[Numbers]) -> int:
         "How bad the worst of them is."
@@ -179,10 +184,12 @@ class Sight:
     def norm(self, found: list[Tensor]) -> list[Numbers]:
         "One number that shows at a glance whether any of `found` is not finite; nothing if none can be looked at."
         readable = [t for t in found if not is_lazy(t) and t not in self.left_out]
-        plain = [p for t in readable if (p := self._tried(plain_numbers, t)) is not None]
+        found = [self._tried(plain_numbers, t) for t in readable]
+        plain = [t for t in found if t is not None]
+        def norm_of_one(t): return get_total_norm([t])
         try: total = get_total_norm(plain)
         except Exception:
-            plain = [t for t in plain if self._tried(lambda t: get_total_norm([t]), t) is not None]
+            plain = [t for t in plain if self._tried(norm_of_one, t) is not None]
             total = get_total_norm(plain)
         return self.numbers_of(total, {}) if plain else []
 
