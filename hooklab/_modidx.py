@@ -4498,6 +4498,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                               'hooklab/stats/checking/data.py'),
                                              'hooklab.stats.checking.data.data_parts': ( 'lib/stats/checking/data.html#data_parts',
                                                                                          'hooklab/stats/checking/data.py'),
+                                             'hooklab.stats.checking.data.has_bad_numbers': ( 'lib/stats/checking/data.html#has_bad_numbers',
+                                                                                              'hooklab/stats/checking/data.py'),
                                              'hooklab.stats.checking.data.inputs_fine': ( 'lib/stats/checking/data.html#inputs_fine',
                                                                                           'hooklab/stats/checking/data.py'),
                                              'hooklab.stats.checking.data.is_alike': ( 'lib/stats/checking/data.html#is_alike',

@@ -73,8 +73,11 @@ class TestFlight:
     __test__ = False # pytest shall not take it for a test
 
     def __init__(self, model: nn.Module, loss_fn: Any, call: Any, batches: list[SampleBatch], optimizers: list):
-        self.model, self.loss_fn, self.call, self.optimizers = model, loss_fn, call, optimizers
-        self.batch, self.other = batches[0], batches[-1] if len(batches) > 1 else None
+        self.model = model
+        self.loss_fn, self.call = loss_fn, call
+        self.optimizers = optimizers
+        self.batch = batches[0]
+        self.other = batches[-1] if len(batches) > 1 else None
         self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
         self.last_size: int | None = None # how many samples the last batch of an epoch has
         self.seconds = 3. # how long learning by heart may take
@@ -102,18 +105,19 @@ class TestFlight:
         raw = as_leaves(raw) # a forward that computes gradients has its inputs require them
         if self.call: return self._noted(raw)
         given = given_by(raw, self.model.forward)
-        if self.loss_fn is None:
-            output = self.model(**raw) if hasattr(raw, "keys") else self.model(*given.args, **given.kwargs)
-            return output, loss_in(output)
-        output = self.model(*given.args, **given.kwargs)
+        if self.loss_fn is None and hasattr(raw, "keys"): output = self.model(**raw)
+        else: output = self.model(*given.args, **given.kwargs)
+        if self.loss_fn is None: return output, loss_in(output)
         return output, self.loss_fn(output, given.target)
 
     def _noted(self, raw):
         outputs = []
+        def note(m, inputs, output): outputs.append(output)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HookWarning)
-            with edit_output(self.model, lambda m, i, o: outputs.append(o)): loss = self.call(self.model, raw)
-        return (outputs[0] if len(outputs) == 1 else outputs or None), loss
+            with edit_output(self.model, note): loss = self.call(self.model, raw)
+        if len(outputs) == 1: return outputs[0], loss
+        return outputs or None, loss
 
     def asked(self, raw: Any, mode: str | None = None) -> Flown:
         "One pass without gradients, for a batch that was changed; with them if its forward computes some."
@@ -140,7 +144,9 @@ def same(a: Flown, b: Flown) -> bool:
 def differs(x: Tensor, y: Tensor) -> Tensor:
     "Where do the numbers of two tensors differ by more than rounding?"
     most = x.detach().abs().nan_to_num(0, 0, 0).max() if x.numel() else 0
-    return ~((x - y).abs() <= 1e-5*most).logical_or(x == y).logical_or(x.isnan() & y.isnan())
+    are_close = (x - y).abs() <= 1e-5*most
+    are_nan = x.isnan() & y.isnan()
+    return ~are_close.logical_or(x == y).logical_or(are_nan)
 
 
 def check_quiet(flight: TestFlight):
@@ -148,16 +154,16 @@ def check_quiet(flight: TestFlight):
     fill_statistics(flight)
     for mode in ("eval", "train"):
         flight.quiet = mode
-        try:
-            if same(flight.asked(flight.batch.raw), flight.asked(flight.batch.raw)): return
+        try: first, second = flight.asked(flight.batch.raw), flight.asked(flight.batch.raw)
         except NotLookedAt: continue
+        if same(first, second): return
     flight.quiet = ""
 
 
 def fill_statistics(flight: TestFlight):
     "Give batch norm the statistics of this batch: those of a fresh model are made up, and in eval mode signals fade."
-    norms = [m for m, training in flight.modes if training and getattr(m, "track_running_stats", False)
-             and not is_scripted(m)]
+    in_training = [m for m, training in flight.modes if training]
+    norms = [m for m in in_training if getattr(m, "track_running_stats", False) and not is_scripted(m)]
     before = [m.momentum for m in norms]
     def put_back():
         for m, momentum in zip(norms, before): m.momentum = momentum
@@ -176,7 +182,8 @@ def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]
     "What every layer returns, in the order in which they run."
     found = []
     def note(m, inputs, output):
-        found.append((names[id(m)], [t.clone() for t in tensors(output) if t.is_floating_point()]))
+        copies = [t.clone() for t in tensors(output) if t.is_floating_point()]
+        found.append((names[id(m)], copies))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)
         named = leaves(flight.model)
@@ -189,7 +196,8 @@ def first_layer_where(flight: TestFlight, a: Any, b: Any, holds: Callable[[Tenso
     "The first layer for whose outputs, for two batches, something holds; empty if there is none."
     for (name, xs), (other, ys) in zip(layer_outputs(flight, a), layer_outputs(flight, b)):
         if name != other: return ""
-        if any(x.shape == y.shape and x.numel() and holds(x, y) for x, y in zip(xs, ys)): return name
+        for x, y in zip(xs, ys):
+            if x.shape == y.shape and x.numel() and holds(x, y): return name
     return ""
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #5f1af9e7
@@ -212,7 +220,8 @@ def roused(flight: TestFlight) -> Iterator[None]:
 def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
     "The optimizers that were given: none, one or several, maybe inside wrappers."
     if given is None: return []
-    return [innermost(one) for one in (given if isinstance(given, list | tuple) else [given])]
+    several = given if isinstance(given, list | tuple) else [given]
+    return [innermost(one) for one in several]
 
 
 def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -229,7 +238,8 @@ def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) -> Iterator[None]:
     "Afterwards everything is as it was: parameters, buffers, gradients, modes, attributes and random numbers."
     refuse_opaque(model)
-    both = nn.ModuleList([model, *([loss_fn] if isinstance(loss_fn, nn.Module) else [])])
+    both = nn.ModuleList([model])
+    if isinstance(loss_fn, nn.Module): both.append(loss_fn)
     theirs = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
     if any(map(is_lazy, [*both.parameters(), *both.buffers()])):
         raise ValueError(f"{class_name(unwrap(model))} has lazy layers, whose shapes the first run decides: "
@@ -248,5 +258,7 @@ def check_model(model: Any):
 def where_the_model_is(model: nn.Module, batch: Any) -> Any:
     "The batch on the model's device."
     devices = {t.device for t in model.parameters()}
-    if len(devices) != 1 or all(t.device in devices for t in tensors(batch)): return batch
-    return map_tensors(lambda t: t.to(next(iter(devices))), batch)
+    if len(devices) != 1: return batch
+    device, = devices
+    if all(t.device == device for t in tensors(batch)): return batch
+    return map_tensors(lambda t: t.to(device), batch)
