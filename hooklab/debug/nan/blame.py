@@ -125,8 +125,9 @@ def verdict(
     "What was found, with its report."
     lines = [head]
     for label, numbers in rows.items():
-        labels = [label] if len(numbers) == 1 else [f"{label} {i}" for i in range(len(numbers))]
-        lines += [f"    {label}: {n!r}" for label, n in zip(labels, numbers)]
+        for i, n in enumerate(numbers):
+            own_label = label if len(numbers) == 1 else f"{label} {i}"
+            lines.append(f"    {own_label}: {n!r}")
     names = [name for name in dict.fromkeys(c.hook.name for c in carriers) if name != "(model)"]
     if names: lines.append(f"    passed on by {first_few(names, 8)}")
     return NonFiniteError(in_lines(lines), carriers=tuple(names), **others)
@@ -198,7 +199,8 @@ def blame_parameters(spoiled: dict[str, list[Numbers]], bad: list[Call], n_pass:
     head = f"{word(spoiled[first])} in parameters when pass {n_pass} began ({since}): "
     head += first_few(list(spoiled), 4)
     layer = first.rpartition(".")[0] or "(model)"
-    return verdict(head, dict(list(spoiled.items())[:4]), bad, kind="parameters", layer=layer, n_pass=n_pass)
+    rows = dict(list(spoiled.items())[:4])
+    return verdict(head, rows, bad, kind="parameters", layer=layer, n_pass=n_pass)
 
 
 def blame_data(sight: Sight, data: list[Numbers], bad: list[Call], n_pass: int) -> NonFiniteError:
@@ -345,4 +347,5 @@ def blame_exchange(n_pass: int, bad: dict[str, list[Numbers]]) -> NonFiniteError
     first = next(iter(bad))
     head = f"{word(bad[first])} in gradients of parameters that were joined with those of other processes "
     head += f"(pass {n_pass}): {first_few(list(bad), 4)}"
-    return verdict(head, dict(list(bad.items())[:4]), kind="between processes", direction="backward", n_pass=n_pass)
+    rows = dict(list(bad.items())[:4])
+    return verdict(head, rows, kind="between processes", direction="backward", n_pass=n_pass)

@@ -214,7 +214,8 @@ class Peers:
     patience, pause = 10., .2  # seconds: for answers, and between two looks into the store
 
     def __init__(self, model: nn.Module):
-        self.place, self.notes = place_of(model), SharedNotes()
+        self.place = place_of(model)
+        self.notes = SharedNotes()
         self.others = [rank for rank in range(self.place.world) if rank != self.place.rank]
         self.n_pass, self.part = 0, NO_MICROBATCH  # what runs now
         self.finds, self.judged = [], set()  # of this process; replaced and never changed, for the thread reads them

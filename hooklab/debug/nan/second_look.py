@@ -27,7 +27,10 @@ from ...hooks.tree import map_tensors, tensors
 from ...hooks.undisturbed import run_undisturbed
 
 # %% ../../../nbs/lib/debug/nan/second-look.ipynb #8d524b80
-SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "rsub": "-", "rdiv": "/", "rpow": "**"}
+SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**",
+    "rsub": "-", "rdiv": "/", "rpow": "**",
+}
 OF_ONE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "exp", "exp2", "expm1", "reciprocal", "acos", "asin",
           "acosh", "atanh", "tan", "logit", "lgamma", "digamma", "erfinv", "sinh", "cosh", "square"}
 GROWS = {"exp", "exp2", "expm1", "sinh", "cosh", "square", "lgamma", "tan"}  # what makes a result that is too large
@@ -35,7 +38,8 @@ GROWS = {"exp", "exp2", "expm1", "sinh", "cosh", "square", "lgamma", "tan"}  # w
 
 def first_bad(output: Tensor) -> tuple[int, ...] | None:
     "The first place that is NaN, or else the first that is Inf."
-    bad = output.isnan() if output.isnan().any() else ~output.isfinite()
+    bad = output.isnan()
+    if not bad.any(): bad = ~output.isfinite()
     found = bad.nonzero()
     return tuple(found[0].tolist()) if len(found) else None
 
