@@ -38,8 +38,9 @@ def two_batches(given: Any) -> list[Any]:
         raise TypeError("this loader can be looped over only once, and preflight would take two of its batches; "
                         "give it two batches instead: preflight(model, loss_fn, [next(it), next(it)], optimizer)")
     if isinstance(given, list | tuple) and len(given) > 1 and all(map(is_batch, given[:2])):
+        first, second = given[:2]
         several = not any(isinstance(part, Tensor) for part in given)
-        if several and kinds_of(given[0]) == kinds_of(given[1]): return list(given[:2])
+        if several and kinds_of(first) == kinds_of(second): return [first, second]
     if is_batch(given): return [given]
     if not isinstance(given, Iterable) or isinstance(given, str | nn.Module):
         raise TypeError("batch is (inputs, targets), a dict, two such batches or a loader, "
@@ -95,7 +96,8 @@ def given_by(batch: Any, forward: Callable) -> GivenToModel:
 def n_needed(forward: Callable) -> int:
     "How many inputs a model cannot do without."
     positional = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
-    found = [p for p in signature(forward).parameters.values() if p.kind in positional]
+    declared = signature(forward).parameters.values()
+    found = [p for p in declared if p.kind in positional]
     return sum(p.default is Parameter.empty for p in found)
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #983fb744
@@ -135,7 +137,9 @@ class SampleBatch:
         index = torch.tensor(samples)
         new = {}
         for p in self.parts:
-            if p.dim is not None: new[p.number] = p.tensor.index_select(p.dim, index.to(p.tensor.device))
+            if p.dim is None: continue
+            own_index = index.to(p.tensor.device)
+            new[p.number] = p.tensor.index_select(p.dim, own_index)
         return self.put(new)
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #2d9cb169
@@ -161,7 +165,8 @@ def batch_of(raw: Any, forward: Callable, n: int | None = None) -> SampleBatch:
 
 def arguments_named(given: GivenToModel, forward: Callable) -> dict[int, str]:
     "By the id of a tensor: the name of the argument that it is for the model."
-    parameters = [p.name for p in signature(forward).parameters.values() if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    declared = signature(forward).parameters.values()
+    parameters = [p.name for p in declared if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
     named = dict(zip(parameters, given.args)) | given.kwargs
     return {id(t): name for name, t in named_tensors(named)}
 
@@ -206,7 +211,8 @@ def other_sample(t: Tensor, dim: int, i: int) -> Tensor | None:
 def looks_like_mask(p: BatchPart, batch: SampleBatch) -> bool:
     "Does an input look like a mask of positions?"
     name, t = p.name.lower(), p.tensor
-    if t.dim() != 2 or p.dim != 0 or any(word in name for word in ("type", "segment")): return False
+    if t.dim() != 2 or p.dim != 0: return False
+    if "type" in name or "segment" in name: return False
     xs = [x for x in masked_by(p, batch) if x.tensor.dtype != torch.bool]
     if not xs: return False
     if "mask" in name or "padding" in name or t.dtype == torch.bool: return True
@@ -222,5 +228,6 @@ def masked_by(mask: BatchPart, batch: SampleBatch) -> list[BatchPart]:
     found = []
     for x in batch.inputs:
         has_data = not any(word in x.name.lower() for word in no_data)
-        if x is not mask and has_data and x.tensor.shape[:2] == mask.tensor.shape: found.append(x)
+        fits = x.tensor.shape[:2] == mask.tensor.shape
+        if x is not mask and has_data and fits: found.append(x)
     return found

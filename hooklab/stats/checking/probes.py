@@ -66,10 +66,11 @@ def _where_lost(flight: TestFlight, raw: Any) -> str:
         own = layer_outputs(flight, flight.batch.raw)
         theirs = layer_outputs(flight, raw)
     names = [name for name, _ in own]
-    def differ(xs, ys): return any(x.shape != y.shape or differs(x, y).any() for x, y in zip(xs, ys))
-    apart = [i for i, ((_, xs), (_, ys)) in enumerate(zip(own, theirs)) if differ(xs, ys)]
-    if not apart: return f"{evidence} No layer sees a difference."
-    last = apart[-1]
+    last = None
+    for i, ((_, xs), (_, ys)) in enumerate(zip(own, theirs)):
+        for x, y in zip(xs, ys):
+            if x.shape != y.shape or differs(x, y).any(): last = i
+    if last is None: return f"{evidence} No layer sees a difference."
     after = f", and in {names[last + 1]} no more" if last + 1 < len(names) else ""
     return f"{evidence} The output of {names[last]} still differs{after}."
 
@@ -80,7 +81,8 @@ def noisy(output: Any) -> Any:
         if not t.is_floating_point() or not t.numel(): return t
         t = finer(t)
         if t.min() > 0: return t*(1 - .5*torch.rand_like(t))
-        return t + torch.randn_like(t)*(t.std(correction=0) + .1)
+        size = t.std(correction=0) + .1
+        return t + torch.randn_like(t)*size
     with seeded(): return map_tensors(moved, output)
 
 
@@ -169,7 +171,8 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
     rolls = []
     for k in (1, n//2):
         new = {p.number: p.tensor.roll(k, p.dim) for p in targets}
-        if any(not torch.equal(new[p.number], p.tensor) for p in targets): rolls.append(new)
+        is_same = all(torch.equal(new[p.number], p.tensor) for p in targets)
+        if not is_same: rolls.append(new)
     if not rolls: return
     if flight.call or flight.loss_fn is None:  # without noise, equal outputs do not show which label moved
         with roused(flight): flown = flight.asked(flight.batch.raw)
@@ -177,13 +180,14 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
         if not any(differs(t, t[:1]).any() for t in rows): return
     losses = losses_with(flight, output, rolls)
     if any(abs(loss - first) > 1e-5*abs(first) for loss in losses): return
-    shapes = {tuple(t.shape) for t in (*tensors(base.output)[:1], targets[0].tensor)}
+    target = targets[0].tensor
+    shapes = {tuple(t.shape) for t in (*tensors(base.output)[:1], target)}
     if shapes == {(n, 1), (n,)}: sure = "certain"
     elif flight.call: sure = "note"
     else: sure = "possible"
     yield Suspect("labels broadcast", sure,
                   "The loss is the same when labels are shuffled: each of them reaches all samples. "
-                  f"The output is {shape_text(base.output)}, the target {shape_text(targets[0].tensor)}.")
+                  f"The output is {shape_text(base.output)}, the target {shape_text(target)}.")
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #40b42904
 def by_sample(t: Tensor, n: int) -> list[Tensor]:
@@ -222,7 +226,8 @@ def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, 
 
 def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple[int, list[int], dict]]:
     "A sample, the others whose output it changes, and the inputs with which it does."
-    for i in sorted({0, batch.n//2, batch.n - 1}):
+    few = {0, batch.n//2, batch.n - 1}
+    for i in sorted(few):
         new = changed_sample(flight, batch, i)
         if not new: continue
         after = flight.asked(batch.put(new))
@@ -236,8 +241,9 @@ def is_graph(flight: TestFlight) -> bool:
     n = flight.batch.n
 
     def joins(t):
-        is_matrix = t.layout != torch.strided or t.shape == (n, n)
-        return is_matrix or t.dim() == 2 and t.size(0) == 2 != n and not t.is_floating_point()
+        if t.layout != torch.strided or t.shape == (n, n): return True
+        are_pairs = t.dim() == 2 and t.size(0) == 2
+        return are_pairs and n != 2 and not t.is_floating_point()
 
     if any(joins(p.tensor) for p in flight.batch.inputs[1:]): return True
     for m in flight.model.modules():
@@ -253,7 +259,10 @@ def time_may_be_first(flight: TestFlight, base: Flown) -> bool:
     both = x.shape[:2]
     if x.dim() < 2 or min(both) < 2: return False
     if not targets or targets[0].tensor.shape[:2] != both: return False
-    parts = [replace(p, dim=1 if p.tensor.shape[:2] == both else None) for p in flight.batch.parts]
+    parts = []
+    for p in flight.batch.parts:
+        dim = 1 if p.tensor.shape[:2] == both else None
+        parts.append(replace(p, dim=dim))
     turned = replace(flight.batch, parts=parts, n=x.size(1))
     return not any(leaks(flight, turned, base))
 
@@ -298,10 +307,12 @@ def samples_apart(flight: TestFlight) -> Check:
 def other_numbers(t: Tensor) -> Tensor:
     "Other numbers everywhere; of tokens, other ones that occur."
     if t.is_floating_point():
-        noise = torch.randn(t.shape, generator=torch.Generator().manual_seed(0)).to(t)
+        chance = torch.Generator().manual_seed(0)
+        noise = torch.randn(t.shape, generator=chance).to(t)
         return t + noise*(t.std(correction=0) + .1)
     known = t.unique()
-    return known[(torch.searchsorted(known, t) + 1) % len(known)]
+    following = torch.searchsorted(known, t) + 1
+    return known[following % len(known)]
 
 
 @claims("What a mask hides does not reach the output.",
@@ -319,7 +330,7 @@ def mask_obeyed(flight: TestFlight) -> Check:
     for p in masks:
         x = masked_by(p, flight.batch)[0]
         mask = p.tensor.clone()
-        on = (mask == 0) if mask.is_floating_point() and (mask < 0).any() else mask.bool()
+        on = mask == 0 if _is_added(mask) else mask.bool()
         constant = bool((on == on[:, :1]).all())
         if constant:  # nothing is hidden, so the second half is
             half = max(mask.size(1)//2, 1)
@@ -334,11 +345,17 @@ def mask_obeyed(flight: TestFlight) -> Check:
                           f"What {p.name} hides in {x.name} changes the output, and so does what it shows.", [p.name])
     return ""
 
-
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #8ab60a5c
 def _opposite(mask: Tensor) -> Tensor:
-    if mask.is_floating_point() and (mask < 0).any(): return torch.zeros_like(mask[:, :1])
-    if mask.is_floating_point() and not mask.any(): return torch.ones_like(mask[:, :1])
-    return (~mask.bool()).to(mask.dtype)[:, :1]
+    first = mask[:, :1]
+    if _is_added(mask): return torch.zeros_like(first)
+    if mask.is_floating_point() and not mask.any(): return torch.ones_like(first)
+    return (~first.bool()).to(mask.dtype)
+
+
+def _is_added(mask: Tensor) -> bool:
+    "Is a mask made of numbers below zero, which are added to the scores of attention?"
+    return mask.is_floating_point() and bool((mask < 0).any())
 
 
 def reaches(flight: TestFlight, masked: dict[int, Tensor], x: BatchPart, hidden: Tensor) -> bool:

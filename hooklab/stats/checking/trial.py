@@ -65,7 +65,8 @@ class Flown(NamedTuple):
     @property
     def floats(self) -> list[tuple[str, Tensor]]:
         "The tensors with samples in the output, with their paths."
-        return [(name, t) for name, t in named_tensors(self.output) if t.is_floating_point() and t.dim()]
+        named = named_tensors(self.output)
+        return [(name, t) for name, t in named if t.is_floating_point() and t.dim()]
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #a17564e8
 class TestFlight:
@@ -137,8 +138,9 @@ class TestFlight:
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #10f77d94
 def same(a: Flown, b: Flown) -> bool:
     "Are two outputs the same, up to rounding? Without outputs, are the losses?"
-    pairs = list(zip(a.floats, b.floats)) or [(("", a.loss), ("", b.loss))]
-    return all(x.shape == y.shape and not differs(x, y).any() for (_, x), (_, y) in pairs)
+    outputs = [(x, y) for (_, x), (_, y) in zip(a.floats, b.floats)]
+    pairs = outputs or [(a.loss, b.loss)]
+    return all(x.shape == y.shape and not differs(x, y).any() for x, y in pairs)
 
 
 def differs(x: Tensor, y: Tensor) -> Tensor:
@@ -204,8 +206,10 @@ def first_layer_where(flight: TestFlight, a: Any, b: Any, holds: Callable[[Tenso
 @contextmanager
 def roused(flight: TestFlight) -> Iterator[None]:
     "Put small random numbers where all numbers of a trained parameter are the same."
-    flat = [p for p in flight.trained.values() if p.numel() > 1 and (p == p.flatten()[0]).all()]
-    flat += [p for p in flight.trained.values() if p.numel() == 1 and not p.any()]
+    several = [p for p in flight.trained.values() if p.numel() > 1]
+    single = [p for p in flight.trained.values() if p.numel() == 1]
+    flat = [p for p in several if (p == p.flatten()[0]).all()]
+    flat += [p for p in single if not p.any()]
     before = [p.data for p in flat]
     def put_back():
         for p, data in zip(flat, before): p.data = data
@@ -213,7 +217,8 @@ def roused(flight: TestFlight) -> Iterator[None]:
         with seeded():
             for p in flat:
                 fan_in = p[0].numel() if p.dim() > 1 else 100
-                p.data = p.data + torch.randn_like(p)*fan_in**-.5
+                noise = torch.randn_like(p)*fan_in**-.5
+                p.data = p.data + noise
         yield
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #fbc14b9e
