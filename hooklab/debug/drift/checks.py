@@ -112,7 +112,9 @@ class Exchange:
         "The largest difference of two replicas. All processes have to call this, also those that have none."
         copy = self.layout.copy(key)
         if not copy.is_plain: return None
-        mine = next((parts[0] for own_copy, parts in own.items() if own_copy.key == key), None)
+        mine = None
+        for own_copy, parts in own.items():
+            if own_copy.key == key: mine = parts[0]
         if mine is not None and mine.is_complex(): mine = torch.view_as_real(mine)
         n = torch.Size(copy.shape).numel()
         if copy.dtype.startswith("complex"): n *= 2

@@ -53,7 +53,8 @@ def copy_of(name: str, t: Tensor, parts: list[Tensor]) -> Copy:
     if is_dtensor(t):
         mesh = t.device_mesh
         along = part_of_dtensor(mesh, t.placements).along
-        part = tuple((dim, where) for dim, _, where in dimensions(mesh) if along.get(dim, EQUAL) != EQUAL)
+        places = [(dim, where) for dim, _, where in dimensions(mesh)]
+        part = tuple((dim, where) for dim, where in places if along.get(dim, EQUAL) != EQUAL)
     is_plain = len(parts) == 1 and not t.is_quantized
     shape = parts[0].shape if is_plain else t.shape
     return Copy(name, part, tuple(shape), dtype_in_words(t.dtype), is_plain)
@@ -143,7 +144,8 @@ class ReplicaLayout:
         ranks = {}
         for i, slot in self.holders[key]:
             ranks.setdefault(what(i, slot), []).append(self.ranks[i])
-        return dict(sorted(ranks.items(), key=lambda pair: -len(pair[1])))
+        largest_first = sorted(ranks, key=lambda value: -len(ranks[value]))
+        return {value: ranks[value] for value in largest_first}
 
     @cached_property
     def unlike(self) -> list[tuple[tuple, dict[str, list[int]]]]:
@@ -160,7 +162,8 @@ class ReplicaLayout:
     def _lacking(self, key: tuple, holders: set[int]) -> list[int]:
         "The processes that lack this name, but have most of the names of a process that has it."
         names, name = self.names, key[0]
-        if any(name not in names[i] for i in holders) or len(holders) == len(names): return []
+        if len(holders) == len(names): return []
+        if any(name not in names[i] for i in holders): return []
         mine = names[min(holders)]
         found = []
         for i, its in enumerate(names):

@@ -44,8 +44,11 @@ def details(t: Tensor) -> Iterator[str]:
         part = t[finite].to(torch.promote_types(t.dtype, torch.float32))
         yield f"min {part.min().item():.4g}, mean {part.mean().item():.4g}, max {part.max().item():.4g}"
     if n_finite < t.numel():
-        counts = {"NaN": t.isnan().sum().item(), "Inf": t.isinf().sum().item()}
-        bad = " and ".join(f"{n} {kind}" for kind, n in counts.items() if n)
+        n_nan = t.isnan().sum().item()
+        n_inf = t.isinf().sum().item()
+        counts = [f"{n_nan} NaN"] if n_nan else []
+        if n_inf: counts.append(f"{n_inf} Inf")
+        bad = " and ".join(counts)
         yield f"{bad} among {t.numel()}, the first at {(~finite).nonzero()[0].tolist()}"
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #ea2e386e
@@ -74,8 +77,9 @@ class Numbers:
         "Take a closer look, if the tensor is still there, still unchanged, and has more than one number."
         parts = []
         try:
-            if self.tensor is None or version_of(self.tensor) != self.version or self.tensor.numel() == 1: return
-            for part in details(self.tensor): parts.append(part)
+            t = self.tensor
+            if t is None or version_of(t) != self.version or t.numel() == 1: return
+            for part in details(t): parts.append(part)
         except Exception as error:
             kind = type(self.tensor).__name__
             parts = parts or [f"{kind}, about which torch says no more ({type(error).__name__})"]
@@ -177,7 +181,8 @@ class Sight:
 
     def closer(self, x: Any) -> list[Numbers]:
         "All that can be said about each tensor in `x` right now. This waits for the device."
-        numbers = self.numbers_of([t for t in tensors(x) if not is_lazy(t)], {})
+        found = [t for t in tensors(x) if not is_lazy(t)]
+        numbers = self.numbers_of(found, {})
         self.read(numbers)
         return described(numbers)
 

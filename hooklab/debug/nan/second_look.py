@@ -83,7 +83,8 @@ def row_of(args: tuple, kwargs: dict, place: tuple[int, ...]) -> Tensor:
 
 def by_row(name: str, args: tuple, kwargs: dict, output: Tensor, place: tuple[int, ...]) -> str:
     "The inputs, in words, of a function that makes one number from many."
-    given = [t.detach() for t in tensors((args, kwargs)) if t.is_floating_point()]
+    floats = [t for t in tensors((args, kwargs)) if t.is_floating_point()]
+    given = [t.detach() for t in floats]
     if name in ("softmax", "log_softmax") and place:
         row = row_of(args, kwargs, place)
         if (row == -math.inf).all(): return f"`{name}` of a row of nothing but -inf"
@@ -141,7 +142,8 @@ class CallHunt(FunctionGroup):
         return self.sight.worst(numbers)
 
     def called(self, where, args, kwargs, run):
-        if self.now.running[-1].module is not self.guilty or len(self.now.inside) > 1: return run()
+        caller = self.now.running[-1].module
+        if caller is not self.guilty or len(self.now.inside) > 1: return run()
         function = where[1]
         with own_work():
             given = args, kwargs
