@@ -24,7 +24,9 @@ def reached(flight: TestFlight, batches: list[SampleBatch], of_output: bool = Fa
     for batch in batches:
         flown = flight.run(batch.raw)
         loss = flown.loss
-        if of_output: loss = sum((t.sum() for _, t in flown.floats), torch.zeros(()))
+        if of_output:
+            sums = [t.sum() for _, t in flown.floats]
+            loss = sum(sums, torch.zeros(()))
         if loss.requires_grad: loss.backward()
     found = {}
     for name, p in flight.trained.items():
@@ -81,7 +83,8 @@ def gradients_arrive(flight: TestFlight) -> Check:
         given = in_optimizers(flight)
         missing = [n for n in missing if id(flight.trained[n]) in given]
     if missing: yield from not_reached(flight, missing)
-    zero = [name for name, arrived in found.items() if arrived is None and not _has_trained_sibling(name, found)]
+    zero = [name for name, arrived in found.items() if arrived is None]
+    zero = [name for name in zero if not _has_trained_sibling(name, found)]
     if zero:
         with roused(flight): again = reached(flight, flight.small)
         zero = [name for name in zero if again[name] is None]
@@ -116,8 +119,9 @@ def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
     if unused:
         yield Suspect("not trained", "note", f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
                       "output that the loss does not use.", owners(flight, unused))
+    biases = [n for n in cut if "bias" in n.rpartition(".")[2]]
     constants = []
-    if flight.has_forces: constants = [n for n in cut if n not in unused and "bias" in n.rpartition(".")[2]]
+    if flight.has_forces: constants = [n for n in biases if n not in unused]
     if constants:
         yield Suspect("not trained", "note",
                       f"{first_few(constants, 4)} got no gradient: the forward takes a gradient, which a constant that "
@@ -138,8 +142,8 @@ def is_library(m: nn.Module) -> bool:
 def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
     "The findings on gradients of zeros: is a layer behind them silent?"
     outputs = layer_outputs(flight, flight.batch.raw)
-    def is_silent(ts): return ts and not any(t.any() for t in ts) and ts[0].numel() > 1
-    silent = [name for name, ts in outputs if is_silent(ts)]
+    def is_silent(ts): return ts[0].numel() > 1 and not any(t.any() for t in ts)
+    silent = [name for name, ts in outputs if ts and is_silent(ts)]
     if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is a finding about the input
     if silent:
         yield Suspect("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "

@@ -156,7 +156,9 @@ def check_quiet(flight: TestFlight):
     fill_statistics(flight)
     for mode in ("eval", "train"):
         flight.quiet = mode
-        try: first, second = flight.asked(flight.batch.raw), flight.asked(flight.batch.raw)
+        try:
+            first = flight.asked(flight.batch.raw)
+            second = flight.asked(flight.batch.raw)
         except NotLookedAt: continue
         if same(first, second): return
     flight.quiet = ""
@@ -234,7 +236,8 @@ def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     groups = [{**group, "params": list(group["params"])} for group in optimizer.param_groups]
     for group in groups:
         most = group.pop("initial_lr", group["lr"])
-        if group["lr"] < most: group["lr"] = most.clone() if isinstance(most, Tensor) else most
+        if isinstance(most, Tensor): most = most.clone()
+        if group["lr"] < most: group["lr"] = most
         group.pop("param_names", None)
     return type(optimizer)(groups, lr=groups[0]["lr"])
 
@@ -246,7 +249,8 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
     both = nn.ModuleList([model])
     if isinstance(loss_fn, nn.Module): both.append(loss_fn)
     theirs = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
-    if any(map(is_lazy, [*both.parameters(), *both.buffers()])):
+    held = [*both.parameters(), *both.buffers()]
+    if any(map(is_lazy, held)):
         raise ValueError(f"{class_name(unwrap(model))} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
     state = kept_state(both, [*both.parameters(), *theirs])  # the trial trains them, also those that are split
@@ -256,7 +260,8 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
 def check_model(model: Any):
     "Raise an error for what cannot be run."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-    if any(t.is_meta for t in [*model.parameters(), *model.buffers()]):
+    held = [*model.parameters(), *model.buffers()]
+    if any(t.is_meta for t in held):
         raise ValueError("the model has parameters on the meta device, which have no numbers")
 
 
