@@ -39,9 +39,13 @@ def cuda() -> str:
 # %% ../../nbs/lib/debug/bug-report.ipynb #e1ed2350
 def global_hooks() -> list[str]:
     "What torch runs for every module or optimizer, as `kind: function`."
-    tables = (vars(modules) | vars(optimizers)).items()
-    kinds = [(match[1], hooks) for name, hooks in tables if (match := re.fullmatch(r"_global_(\w+)_hooks", name))]
-    return [f"{kind.replace('_', ' ')}: {_full_name(f)}" for kind, hooks in kinds for f in hooks.values()]
+    found = []
+    for name, hooks in (vars(modules) | vars(optimizers)).items():
+        match = re.fullmatch(r"_global_(\w+)_hooks", name)
+        if not match: continue
+        kind = match[1].replace("_", " ")
+        found += [f"{kind}: {_full_name(f)}" for f in hooks.values()]
+    return found
 
 
 def _full_name(f: Callable) -> str:
@@ -59,11 +63,17 @@ def report(
 ) -> Report: # Text, ready to be pasted into an issue
     "Versions, devices and hooks: what a bug report needs, and nothing about you or your machine's folders."
     if isinstance(model, str | Path) or hasattr(model, "histories"): raise TypeError(_other_report(model))
-    rows = {"hooklab": __version__, "python": f"{platform.python_version()} ({platform.python_implementation()})",
-            **{package: installed(package) for package in ("torch", "torchvision", "numpy", "matplotlib")},
-            "system": platform.platform(), "threads": f"{torch.get_num_threads()} of {os.cpu_count()} CPUs",
-            "CUDA": cuda(), "MPS": "available" if torch.backends.mps.is_available() else "not available",
-            "global hooks": ("\n" + " "*14).join(global_hooks()) or "none"}
+    next_line = "\n" + " "*14
+    rows = {
+        "hooklab": __version__,
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        **{package: installed(package) for package in ("torch", "torchvision", "numpy", "matplotlib")},
+        "system": platform.platform(),
+        "threads": f"{torch.get_num_threads()} of {os.cpu_count()} CPUs",
+        "CUDA": cuda(),
+        "MPS": "available" if torch.backends.mps.is_available() else "not available",
+        "global hooks": next_line.join(global_hooks()) or "none",
+    }
     lines = [f"{name:<14}{value}" for name, value in rows.items()]
     if model is not None:
         on_model = [repr(hook) for hook in hooks_on(model) if hook.layer != "*"]  # the global ones are listed above

@@ -82,11 +82,12 @@ FIRST, LAST = 40, 12  # how many calls of a long pass are shown
 
 def shown_groups(rows: list[CallRow]) -> Iterator[tuple[str, list[CallRow]]]:
     "Calls that follow each other in one layer, each under a heading; one heading takes the place of what is left out."
-    first, last = (rows[:FIRST], rows[-LAST:]) if len(rows) > FIRST + LAST else (rows, [])
+    def heading(row): return f"{row.layer or '(model)'}: {row.layer_type}"
+    left_out = len(rows) - FIRST - LAST
+    first, last = rows, []
+    if left_out > 0: first, last = rows[:FIRST], rows[-LAST:]
     for part in (first, last):
-        for (layer, kind), found in groupby(part, lambda row: (row.layer, row.layer_type)):
-            yield f"{layer or '(model)'}: {kind}", list(found)
-        left_out = len(rows) - FIRST - LAST
+        for text, found in groupby(part, heading): yield text, list(found)
         if part is first and last: yield f"… {left_out} more calls, all of them in `rows`", []
 
 
@@ -102,14 +103,17 @@ def call_lines(rows: list[CallRow]) -> Iterator[str]:
 
 def call_html(rows: list[CallRow]) -> str:
     "The table for a notebook."
-    left, lines = 'style="text-align:left"', []
+    left = 'style="text-align:left"'
+    lines = []
     for heading, found in shown_groups(rows):
         lines.append(f'<tr><th colspan="3" {left}>{escape(heading)}</th></tr>')
         for row in found:
-            name = f'<td style="text-align:left;padding-left:{1.5 + 1.5*row.depth}em">{row.function}#{row.number}</td>'
+            indent = 1.5 + 1.5*row.depth
+            name = f'<td style="text-align:left;padding-left:{indent}em">{row.function}#{row.number}</td>'
             lines.append(f"<tr>{name}<td {left}>{row.inputs}</td><td {left}>{row.output}</td></tr>")
     heads = "".join(f"<th {left}>{head}</th>" for head in ("call", "inputs", "output"))
-    return for_xml(f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+    body = "".join(lines)
+    return for_xml(f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>")
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #53896d50
 class CallTimeline:
@@ -157,8 +161,9 @@ def calls(
         group.put_on()
         run_undisturbed(model, (args, kwargs), run, train=None)
     found = CallTimeline([row for row in group.rows if row])
-    if not found.rows: warnings.warn("the model ran, but no layer called a function of torch that returns a tensor",
-                                     HookWarning, stacklevel=2)
+    if not found.rows:
+        warnings.warn("the model ran, but no layer called a function of torch that returns a tensor", HookWarning,
+                      stacklevel=2)
     return found
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #dcca722f
@@ -170,19 +175,21 @@ REARRANGE = {"view", "reshape", "transpose", "permute", "movedim", "flatten", "u
 
 def draw_calls(rows: list[CallRow], ax: Any = None) -> Any: # The axes
     "Draw the calls of a pass."
-    lanes = {layer: lane for lane, layer in enumerate(dict.fromkeys(row.layer for row in rows))}
+    names = dict.fromkeys(row.layer for row in rows)
+    lanes = {layer: lane for lane, layer in enumerate(names)}
     ax = axes_for(ax, (8, min(1.4 + .24*len(lanes), 12)))
     if not rows: return say_instead(ax, "No function was called.")
     computing = [row.function for row in rows if row.function not in REARRANGE]
     often = [function for function, _ in Counter(computing).most_common(len(OFTEN))]
     looks = [*zip(often, OFTEN), ("other functions", OTHERS)]
     for label, colour in looks:
-        alike = [(i, row) for i, row in enumerate(rows) if label in (row.function, "other functions")
-                 and (row.function in often) == (label in often)]
+        if label in often: alike = [(i, row) for i, row in enumerate(rows) if row.function == label]
+        else: alike = [(i, row) for i, row in enumerate(rows) if row.function not in often]
         if not alike: continue
+        ys = [lanes[row.layer] for _, row in alike]
+        starts = [i - .5 for i, _ in alike]
         heights = [.36 if row.depth else .72 for _, row in alike]
-        ax.barh([lanes[row.layer] for _, row in alike], [1]*len(alike), left=[i - .5 for i, _ in alike], height=heights,
-                color=colour, label=label)
+        ax.barh(ys, [1]*len(alike), left=starts, height=heights, color=colour, label=label)
     ax.set(ylim=(len(lanes) - .4, -.6), xlim=(-1, len(rows)), xlabel="calls of functions, in order")
     name_ticks(ax.yaxis, [layer or "(model)" for layer in lanes], size_in_inches(ax)[1])
     ax.spines[["top", "right", "left"]].set_visible(False)

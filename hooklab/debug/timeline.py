@@ -72,10 +72,11 @@ class Timeline:
         model: nn.Module, # The model
         *what: str | type | Callable, # Which layers, as `layers` understands it; by default all, and the model itself
     ):
-        named = layers(model, *what) if what else layers(model) | {"(model)": unwrap(model)}
-        self.rows: list[Event] = [] # What happened, in its order
+        inner = unwrap(model)
+        named = layers(model, *what) if what else layers(model) | {"(model)": inner}
+        self.rows: list[Event] = [] # The events, in their order
         write = self.rows.append  # the hooks must not hold `self`
-        root = unwrap(model) if what and runs(unwrap(model)) else None
+        root = inner if what and runs(inner) else None
         self.events = Group("timeline", write, root)
         self.names = [name for name in named if name != "(model)"]
 
@@ -133,7 +134,10 @@ class Timeline:
 
 # %% ../../nbs/lib/debug/timeline.ipynb #a0374c19
 LOOKS = {  # colour and hatch of bars; for all kinds of colour vision
-    "forward": ("#0072B2", ""), "forward again": ("#56B4E9", "////"), "backward": ("#D55E00", "")}
+    "forward": ("#0072B2", ""),
+    "forward again": ("#56B4E9", "////"),
+    "backward": ("#D55E00", ""),
+}
 
 
 class Bar(NamedTuple):
@@ -155,10 +159,15 @@ def bars_of(rows: list[Event], lanes: dict[str, int]) -> tuple[list[Bar], list[t
     bars, begun = [], {}
     for row, e in enumerate(rows):
         if e.kind == "accumulated": continue
-        lane, look = lanes[e.name], e.label.replace(" pre", "")
+        lane = lanes[e.name]
+        look = e.label.replace(" pre", "")
         if e.kind.endswith("pre"): begun.setdefault((lane, look), []).append(row)
-        else: bars.append(Bar(look, lane, begun[lane, look].pop(), row))
-    return bars, [(row, lane) for (lane, _), starts in begun.items() for row in starts]
+        else:
+            start = begun[lane, look].pop()
+            bars.append(Bar(look, lane, start, row))
+    unfinished = []
+    for (lane, _), starts in begun.items(): unfinished += [(row, lane) for row in starts]
+    return bars, unfinished
 
 
 def diamonds_of(rows: list[Event], lanes: dict[str, int]) -> list[tuple[int, int]]:
@@ -167,7 +176,8 @@ def diamonds_of(rows: list[Event], lanes: dict[str, int]) -> list[tuple[int, int
     for row, e in enumerate(rows):
         if e.kind != "accumulated": continue
         owners = [name for name in lanes if f"{e.name}.".startswith(f"{name}.")]
-        found.append((row, lanes[max(owners, key=len, default="(model)")]))
+        innermost = max(owners, key=len, default="(model)")
+        found.append((row, lanes[innermost]))
     return found
 
 # %% ../../nbs/lib/debug/timeline.ipynb #9f3730fc
@@ -180,11 +190,16 @@ def draw_events(rows: list[Event], ax: Any = None) -> Any: # The axes
     for look, (colour, hatch) in LOOKS.items():
         alike = [bar for bar in bars if bar.look == look]
         if not alike: continue
-        ys, starts, widths = [b.lane for b in alike], [b.start for b in alike], [b.end - b.start for b in alike]
+        ys = [b.lane for b in alike]
+        starts = [b.start for b in alike]
+        widths = [b.end - b.start for b in alike]
         shown.append(ax.barh(ys, widths, left=starts, height=0.6, color=colour, hatch=hatch, edgecolor="white",
                              linewidth=0, label=look))
     size = 4.5 if len(rows) < 100 else 2.5
-    marked = [(diamonds_of(rows, lanes), "D", "gradient of a parameter"), (unfinished, "x", "did not finish")]
+    marked = [
+        (diamonds_of(rows, lanes), "D", "gradient of a parameter"),
+        (unfinished, "x", "did not finish"),
+    ]
     for points, marker, label in marked:
         if points: shown += ax.plot(*zip(*points), marker, color=ink(), markersize=size, label=label)
     ax.set_yticks(range(len(lanes)), map(for_picture, lanes), **PLAIN)

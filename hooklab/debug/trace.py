@@ -39,7 +39,8 @@ def execution_order(
     **kwargs: Any, # What it is called with, by name
 ) -> list[str]: # Names in the order in which calls finish: children before parents, and each layer as often as it ran
     "The layers that run in a call of the model, without the model itself."
-    named, order = layers(model), []
+    named = layers(model)
+    order = []
     refuse_lazy(model)
     names = {id(m): name for name, m in named.items()}
 
@@ -48,7 +49,9 @@ def execution_order(
         args, kwargs = inputs
         model(*args, **kwargs)
 
-    with hooks_for_now(named, lambda m, i, o: order.append(names[id(m)])):
+    def note(m, inputs, output): order.append(names[id(m)])
+
+    with hooks_for_now(named, note):
         run_undisturbed(model, (args, kwargs), run, train=None)
     if named and not order: warnings.warn(none_ran(list(named)), HookWarning, stacklevel=2)
     return order
@@ -63,7 +66,8 @@ class Reporter(nn.Module):
         file: TextIO | Callable[[str], Any] | None = None, # Where the lines go; by default they are printed
     ):
         super().__init__()
-        children, write, line = outermost(model), _line_writer(file), self.line  # the hook must not hold `self`
+        children = outermost(model)
+        write, line = _line_writer(file), self.line  # the hook must not hold `self`
         names = {id(m): name for name, m in children.items()}
 
         def report(m, i, o):
@@ -108,7 +112,8 @@ def _line_writer(file) -> Callable[[str], Any]:
 def _mean(t: Tensor) -> float:
     if t.is_meta: return float("nan")
     if t.layout != torch.strided: return (t.sum()/t.numel()).item()
-    return (t if t.is_floating_point() or t.is_complex() else t.double()).mean().item()
+    if not (t.is_floating_point() or t.is_complex()): t = t.double()
+    return t.mean().item()
 
 # %% ../../nbs/lib/debug/trace.ipynb #e518c001
 def checked_gradients(
@@ -119,7 +124,8 @@ def checked_gradients(
     "Print the mean of each parameter's gradient when the backward pass reaches it, until the `with` ends."
     refuse_sharded(model, 'look at them after accumulation, with parameter_hooks(model, f, kind="post_accumulate")')
     write = _line_writer(file)
-    return parameter_hooks(model, lambda name, g: write(printable(f"{name},{_mean(g)}")))
+    def show(name, g): write(printable(f"{name},{_mean(g)}"))
+    return parameter_hooks(model, show)
 
 
 def GradientCheck(

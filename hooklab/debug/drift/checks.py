@@ -41,14 +41,20 @@ class Drift(NamedTuple):
         return printable(f"{name} differs {when}: {self._who()}")
 
     def _who(self) -> str:
-        if self.has: return ", ".join(f"{has} on {ranks_text(ranks)}" for has, ranks in zip(self.has, self.groups))
-        by = "" if self.difference is None else f", by up to {self.difference:.2g}" if self.difference else _IN_BITS
+        if self.has:
+            who = [f"{has} on {ranks_text(ranks)}" for has, ranks in zip(self.has, self.groups)]
+            return ", ".join(who)
+        if self.difference is None: by = ""
+        elif self.difference: by = f", by up to {self.difference:.2g}"
+        else: by = _IN_BITS
         if not self.odd or len(self.groups) > 2:
             alone = all(len(ranks) == 1 for ranks in self.groups)
             groups = [sum(self.groups, [])] if alone else self.groups
-            return f"{' | '.join(map(ranks_text, groups))} have different numbers{by}"
+            who = " | ".join(map(ranks_text, groups))
+            return f"{who} have different numbers{by}"
         verb = "has" if len(self.odd) == 1 else "have"
-        return f"{ranks_text(self.odd)} {verb} other numbers than {ranks_text(self.groups[0])}{by}"
+        most = ranks_text(self.groups[0])
+        return f"{ranks_text(self.odd)} {verb} other numbers than {most}{by}"
 
 
 class DriftError(RuntimeError):
@@ -64,13 +70,17 @@ class DriftError(RuntimeError):
 # %% ../../../nbs/lib/debug/drift/checks.ipynb #bbede6a7
 CHECK = "a check of hl.replicas"
 N_FACTS = 3  # the numbers in a row before the hashes: other tensors, ended, steps
-MOST_MEASURED, AT_A_TIME = 8, 2**22
+MOST_MEASURED = 8  # of how many tensors the difference is measured
+AT_A_TIME = 2**22  # how many numbers of a tensor are sent at a time
 
 
 class Exchange:
     "The messages that the processes of a group send one another."
     def __init__(self, group: Any, timeout: float):
-        self.group, self.timeout, self.layout, self.mine = group, timeout, None, None
+        self.group = group
+        self.timeout = timeout
+        self.layout: ReplicaLayout | None = None
+        self.mine: list[Copy] | None = None  # the copies of this process in the layout
 
     def table(self, own: dict[Copy, list[Tensor]], ended: bool, steps: int) -> Tensor: # A row for each process
         "The rows of all processes, from one collective. If the tensors of a process have changed, it takes three."
@@ -79,7 +89,8 @@ class Exchange:
             table = self._gathered(own, ended, steps)
             if not table[:, 0].any(): return table
         self.mine = list(own)
-        self.layout = ReplicaLayout(from_all(self.mine, CHECK, self.timeout, self.group), ranks_of(self.group))
+        lists = from_all(self.mine, CHECK, self.timeout, self.group)
+        self.layout = ReplicaLayout(lists, ranks_of(self.group))
         return self._gathered(own, ended, steps)
 
     def _gathered(self, own: dict[Copy, list[Tensor]], ended: bool, steps: int) -> Tensor:
@@ -89,8 +100,10 @@ class Exchange:
         row[:N_FACTS] = torch.tensor([changed, ended, steps])
         if own and not changed:
             hashes = [parts_hash(parts) for parts in own.values()]
-            if len({h.device for h in hashes}) > 1: hashes = [h.to(device) for h in hashes]
-            row[N_FACTS:N_FACTS + len(hashes)] = torch.stack(hashes).to(device)
+            devices = {h.device for h in hashes}
+            if len(devices) > 1: hashes = [h.to(device) for h in hashes]
+            end = N_FACTS + len(hashes)
+            row[N_FACTS:end] = torch.stack(hashes).to(device)
         table = row.new_empty(len(layout.ranks), len(row))
         torch.distributed.all_gather([*table], row, group=self.group)
         return table.cpu()
@@ -99,18 +112,23 @@ class Exchange:
         "The largest difference of two replicas. All processes have to call this, also those that have none."
         copy = self.layout.copy(key)
         if not copy.is_plain: return None
-        mine = next((parts[0] for own_copy, parts in own.items() if own_copy.key == key), None)
-        if mine is not None: mine = torch.view_as_real(mine) if mine.is_complex() else mine
-        n = torch.Size(copy.shape).numel()*(2 if copy.dtype.startswith("complex") else 1)
+        mine = None
+        for own_copy, parts in own.items():
+            if own_copy.key == key: mine = parts[0]
+        if mine is not None and mine.is_complex(): mine = torch.view_as_real(mine)
+        n = torch.Size(copy.shape).numel()
+        if copy.dtype.startswith("complex"): n *= 2
         largest = 0.
         for start in range(0, n, AT_A_TIME):
-            ends = torch.full((2, min(AT_A_TIME, n - start)), -torch.inf, dtype=torch.float64, device=sending_device())
+            width = min(AT_A_TIME, n - start)
+            ends = torch.full((2, width), -torch.inf, dtype=torch.float64, device=sending_device())
             if mine is not None:
                 numbers = mine.reshape(-1)[start:start + AT_A_TIME].to(ends)
                 numbers = numbers.nan_to_num(torch.inf, torch.inf, -torch.inf)
                 torch.stack([numbers, -numbers], out=ends)
             torch.distributed.all_reduce(ends, torch.distributed.ReduceOp.MAX, group=self.group)
-            largest = max(largest, ends.sum(0).nan_to_num(0., torch.inf).max().item())
+            apart = ends.sum(0).nan_to_num(0., torch.inf)
+            largest = max(largest, apart.max().item())
         return largest
 
 
@@ -126,17 +144,23 @@ def drifts_in(
     equal_at: int | None, # How many it had made at the check before
     known: set[tuple], # Keys of tensors that have a row already; this adds those of the new rows
 ) -> list[Drift]: # The new rows
-    "The rows of what this check has found."
-    layout, hashes, steps = exchange.layout, table[:, N_FACTS:], {}
-    for r, n in zip(layout.ranks, table[:, 2].tolist()): steps.setdefault(steps_text(n), []).append(r)
+    "The rows that this check adds."
+    layout = exchange.layout
+    hashes = table[:, N_FACTS:]
+    steps = {}  # the ranks, by how many steps they have made
+    for r, n in zip(layout.ranks, table[:, 2].tolist()):
+        steps.setdefault(steps_text(n), []).append(r)
     unlike = {(COUNT, ()): steps} if len(steps) > 1 else {}
     unlike |= {key: has for key, has in layout.unlike if key not in known}
     known |= set(unlike)
     different = [key for key in layout.different(hashes) if key not in known]
     known |= set(different)
     found = [_row(key, has, step, equal_at, [*has]) for key, has in unlike.items()]
+
+    def hash_of(i, slot): return hashes[i, slot].item()
+
     for n, key in enumerate(different):
-        groups = layout.grouped(key, lambda i, slot: hashes[i, slot].item())
+        groups = layout.grouped(key, hash_of)
         apart = exchange.difference(key, own) if n < MOST_MEASURED else None
         found.append(_row(key, groups, step, equal_at, difference=apart))
     return found
@@ -146,8 +170,9 @@ def _row(key: tuple, groups: dict[Any, list[int]], step: int, equal_at: int | No
          difference: float | None = None) -> Drift:
     name, part = key
     groups = [*groups.values()]
-    outvoted = len(groups[0]) > len(groups[1])
-    odd = sorted(r for group in groups[1:] for r in group) if outvoted else []
+    largest, *others = groups
+    is_outvoted = len(largest) > len(others[0])
+    odd = sorted(sum(others, [])) if is_outvoted else []
     place = ", ".join(f"{dim} {where}" for dim, where in part)
     return Drift(step, equal_at, name, place, groups, odd, [*has], difference)
 

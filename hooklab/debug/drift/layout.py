@@ -22,7 +22,7 @@ from ...hooks.select import named_layers, unwrap
 
 # %% ../../../nbs/lib/debug/drift/layout.ipynb #eecc2f70
 class Copy(NamedTuple):
-    "What a process sends the others about one of its tensors."
+    "The facts about one of its tensors that a process sends to the others."
     name: str # Its name in the model
     part: tuple[tuple[str, int], ...] # The coordinates of the process, along the dimensions that cut the tensor
     shape: tuple[int, ...] # The shape of the part on this process
@@ -38,7 +38,8 @@ class Copy(NamedTuple):
 def tensors_in_layers(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module, bool]]: # True for a buffer
     "Each parameter and buffer of a model: its name, itself, and the layer that has it."
     seen = set()
-    for prefix, m in [("", unwrap(model)), *((f"{name}.", m) for name, m in named_layers(model))]:
+    below = [(f"{name}.", m) for name, m in named_layers(model)]
+    for prefix, m in [("", unwrap(model)), *below]:
         for store in m._parameters, m._buffers:
             for name, t in store.items():
                 if t is None or id(t) in seen: continue
@@ -47,13 +48,16 @@ def tensors_in_layers(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module
 
 
 def copy_of(name: str, t: Tensor, parts: list[Tensor]) -> Copy:
-    "What the others need to know about a tensor."
+    "The facts that the others need about a tensor."
     part = ()
     if is_dtensor(t):
-        along = part_of_dtensor(t.device_mesh, t.placements).along
-        part = tuple((dim, where) for dim, _, where in dimensions(t.device_mesh) if along.get(dim, EQUAL) != EQUAL)
+        mesh = t.device_mesh
+        along = part_of_dtensor(mesh, t.placements).along
+        places = [(dim, where) for dim, _, where in dimensions(mesh)]
+        part = tuple((dim, where) for dim, where in places if along.get(dim, EQUAL) != EQUAL)
     is_plain = len(parts) == 1 and not t.is_quantized
-    return Copy(name, part, tuple(parts[0].shape) if is_plain else tuple(t.shape), dtype_in_words(t.dtype), is_plain)
+    shape = parts[0].shape if is_plain else t.shape
+    return Copy(name, part, tuple(shape), dtype_in_words(t.dtype), is_plain)
 
 
 # %% ../../../nbs/lib/debug/drift/layout.ipynb #f10b53a1
@@ -65,7 +69,8 @@ class Choice:
     "Decides which tensors are compared."
     def __init__(self, model: nn.Module, buffers: bool | None, leave_out: str | list | Callable | None):
         self.buffers = buffers
-        self.patterns = [leave_out] if isinstance(leave_out, str) or callable(leave_out) else list(leave_out or [])
+        is_one = isinstance(leave_out, str) or callable(leave_out)
+        self.patterns = [leave_out] if is_one else list(leave_out or [])
         data_parallel = [m for m in model.modules() if type(m).__name__ == "DistributedDataParallel"]
         self.sends_buffers = any(m.broadcast_buffers for m in data_parallel)
         self.ignored = {name for m in data_parallel for name in m.parameters_to_ignore}
@@ -73,23 +78,30 @@ class Choice:
 
     def reason_against(self, name: str, m: nn.Module, is_buffer: bool) -> str:
         "Why a tensor is not compared; empty if it is."
-        if any(p(name) if callable(p) else fnmatchcase(name, p) for p in self.patterns): return "leave_out names it"
+        if any(_matches(name, pattern) for pattern in self.patterns): return "leave_out names it"
         if name in self.ignored: return "DistributedDataParallel was told to ignore it"
         if not is_buffer or self.buffers: return ""
         if self.buffers is not None: return "buffers=False"
         if self.sends_buffers: return SENT_BY_DDP
-        return OWN_BATCHES if isinstance(m, nn.modules.batchnorm._NormBase) and not _is_synced(m) else ""
+        has_own_batches = isinstance(m, nn.modules.batchnorm._NormBase) and not _is_synced(m)
+        return OWN_BATCHES if has_own_batches else ""
 
     def copies(self, model: nn.Module) -> tuple[dict[Copy, list[Tensor]], dict[str, str]]:
-        "What is compared, with the tensors that hold the numbers; and what is left out, with the reason."
+        "The copies to compare, with the tensors that hold the numbers; and the tensors left out, with the reason."
         chosen, left_out = {}, {}
         for name, t, m, is_buffer in tensors_in_layers(model):
+            parts = None
             reason = self.reason_against(name, m, is_buffer)
-            try: parts = None if reason else plain_parts(t)
-            except Exception as e: parts, reason = None, f"torch cannot show it ({type(e).__name__})"
+            if not reason:
+                try: parts = plain_parts(t)
+                except Exception as e: reason = f"torch cannot show it ({type(e).__name__})"
             if parts is None: left_out[name] = reason or "it has no numbers yet"
             else: chosen[copy_of(name, t, parts)] = parts
         return chosen, left_out
+
+
+def _matches(name: str, pattern: str | Callable) -> bool:
+    return pattern(name) if callable(pattern) else fnmatchcase(name, pattern)
 
 
 def _is_synced(m: nn.Module) -> bool: return isinstance(m, nn.SyncBatchNorm)
@@ -103,12 +115,16 @@ class ReplicaLayout:
         lists: list[list[Copy]], # What each process has
         ranks: list[int], # The ranks of these processes in the run
     ):
-        self.lists, self.ranks = lists, ranks
+        self.lists = lists
+        self.ranks = ranks
         self.width = max(map(len, lists))
         self.holders: dict[tuple, list[tuple[int, int]]] = {}  # positions in `lists`, and in the list found there
         for i, copies in enumerate(lists):
-            for slot, copy in enumerate(copies): self.holders.setdefault(copy.key, []).append((i, slot))
-        pairs = [(*first, *other) for first, *others in self.holders.values() for other in others]
+            for slot, copy in enumerate(copies):
+                self.holders.setdefault(copy.key, []).append((i, slot))
+        pairs = []
+        for first, *others in self.holders.values():
+            pairs += [(*first, *other) for other in others]
         self.pairs = torch.tensor(pairs, dtype=torch.int64).view(-1, 4)
 
     def copy(self, key: tuple) -> Copy:
@@ -118,31 +134,43 @@ class ReplicaLayout:
     def different(self, hashes: Tensor) -> list[tuple]: # `hashes`: a row for each process
         "The keys whose replicas do not all have the same hash."
         i, slot, other, other_slot = self.pairs.unbind(1)
-        found = self.pairs[hashes[i, slot] != hashes[other, other_slot]][:, :2].tolist()
-        return list(dict.fromkeys(self.lists[i][slot].key for i, slot in found))
+        are_different = hashes[i, slot] != hashes[other, other_slot]
+        firsts = self.pairs[are_different][:, :2].tolist()
+        keys = [self.lists[i][slot].key for i, slot in firsts]
+        return list(dict.fromkeys(keys))
 
     def grouped(self, key: tuple, what: Callable[[int, int], Any]) -> dict[Any, list[int]]:
         "The ranks that have replicas, grouped by the value of `what(position, slot)`; the largest group comes first."
         ranks = {}
-        for i, slot in self.holders[key]: ranks.setdefault(what(i, slot), []).append(self.ranks[i])
-        return dict(sorted(ranks.items(), key=lambda pair: -len(pair[1])))
+        for i, slot in self.holders[key]:
+            ranks.setdefault(what(i, slot), []).append(self.ranks[i])
+        largest_first = sorted(ranks, key=lambda value: -len(ranks[value]))
+        return {value: ranks[value] for value in largest_first}
 
     @cached_property
     def unlike(self) -> list[tuple[tuple, dict[str, list[int]]]]:
         "The keys whose replicas differ in shape or dtype, and those that a process lacks, with the ranks by form."
+        def form(i, slot): return self.lists[i][slot].form
         found = []
         for key, holders in self.holders.items():
-            forms = self.grouped(key, lambda i, slot: self.lists[i][slot].form)
-            lack = [self.ranks[i] for i in self._lacking(key, {i for i, _ in holders})]
-            if len(forms) > 1 or lack: found.append((key, forms | ({"nothing": lack} if lack else {})))
+            forms = self.grouped(key, form)
+            lacking = self._lacking(key, {i for i, _ in holders})
+            if lacking: forms["nothing"] = [self.ranks[i] for i in lacking]
+            if len(forms) > 1: found.append((key, forms))
         return found
 
     def _lacking(self, key: tuple, holders: set[int]) -> list[int]:
         "The processes that lack this name, but have most of the names of a process that has it."
-        names = self.names
-        if any(key[0] not in names[i] for i in holders) or len(holders) == len(names): return []
+        names, name = self.names, key[0]
+        if len(holders) == len(names): return []
+        if any(name not in names[i] for i in holders): return []
         mine = names[min(holders)]
-        return [i for i, its in enumerate(names) if key[0] not in its and 2*len(mine & its) > min(len(mine), len(its))]
+        found = []
+        for i, its in enumerate(names):
+            if name in its: continue
+            fewest = min(len(mine), len(its))
+            if 2*len(mine & its) > fewest: found.append(i)
+        return found
 
     @cached_property
     def names(self) -> list[set[str]]: return [{copy.name for copy in copies} for copies in self.lists]

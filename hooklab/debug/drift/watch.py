@@ -60,12 +60,19 @@ def group_for(model: nn.Module, given: Any, of_wrapper: Any) -> Any: # None if a
 class Replicas:
     "A watch that compares the copies of a model in the processes of a run. `replicas` makes it."
     def __init__(self, model, optimizer, every, choice: Choice, exchange: Exchange, action: str):
-        self.model, self.every, self.choice, self.exchange, self.action = model, every, choice, exchange, action
+        self.model = model
+        self.every = every
+        self.choice = choice
+        self.exchange = exchange
+        self.action = action
         self.found: list[Drift] = []  # a row for each tensor, from the first check that found its replicas unequal
         self.left_out: dict[str, str] = {}  # the tensors that are not compared, with the reason
         self.ended: list[int] = []  # the ranks whose `with` has ended: no check can follow
         self.step = self.n_checks = self._n_passes = 0
-        self.removed, self._known, self._checked_at, self._hook = False, set(), None, None
+        self.removed = False
+        self._known = set()  # the keys of the rows in `found`
+        self._checked_at = None  # the step of the last check
+        self._hook = None
         try:
             self._attach(model, optimizer)
             self.check()
@@ -101,9 +108,11 @@ class Replicas:
         own, self.left_out = self.choice.copies(self.model)
         table = self.exchange.table(own, ends, self.step)
         new = drifts_in(table, self.exchange, own, self.step, self._checked_at, self._known)
-        self.ended = [r for r, ended in zip(self.exchange.layout.ranks, table[:, 1].tolist()) if ended]
-        self.n_checks, self._checked_at = self.n_checks + 1, self.step
-        warns = not self.found and torch.distributed.get_rank() == self.exchange.layout.ranks[0]
+        ranks = self.exchange.layout.ranks
+        self.ended = [r for r, ended in zip(ranks, table[:, 1].tolist()) if ended]
+        self.n_checks += 1
+        self._checked_at = self.step
+        warns = not self.found and torch.distributed.get_rank() == ranks[0]
         self.found += new
         if new: report_drift(new, self.action, warns)
         return new
@@ -129,7 +138,8 @@ class Replicas:
     def __repr__(self):
         found = f"{len(self.found)} tensors differ; {self.found[0]}" if self.found else "no drift"
         if not self.n_checks: found = "one process has nothing to compare"
-        of = f"Replicas of {type(unwrap(self.model)).__name__}" + (", removed" if self.removed else "")
+        of = f"Replicas of {type(unwrap(self.model)).__name__}"
+        if self.removed: of += ", removed"
         return printable(f"{of}: {steps_text(self.step)}, {self.n_checks} checks; {found}")
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #643731b8

@@ -21,7 +21,10 @@ from ...hooks.gradient import GradientCall, RecordedGradients
 class BackwardPass:
     "Collects the gradients of calls, and judges them when the backward pass is over."
     def __init__(self, sight: Sight, ended: Callable):
-        self.sight, self.part, self.calls, self.known = sight, None, [], {}
+        self.sight = sight
+        self.part = None  # the microbatch, in a pipeline
+        self.calls = []  # those that gradients reached, in this order
+        self.known = {}  # by id, the numbers of tensors that were looked at
         self.unjoined = {}  # by name, gradients of parameters before they are joined with those of other processes
         self.again = {}  # by call, what it does in this pass, if the pass is recorded
         self.slopes = {}  # by name, what an earlier recorded pass gave a parameter: its gradients, and when they came
@@ -32,7 +35,8 @@ class BackwardPass:
         sight.read(numbers)
         self.old = self._bad_of(had) if sight.worst(numbers) else {}  # those that were bad when the pass began
         queue = torch.autograd.Variable._execution_engine.queue_callback
-        queue(partial(queue, partial(ended, self)))  # behind what others queue until the pass is over
+        judge = partial(ended, self)
+        queue(partial(queue, judge))  # behind all that others queue until the pass is over
 
     def gradients(self) -> dict[str, Tensor]:
         "What is in `.grad` now, by the names of parameters."
@@ -40,7 +44,8 @@ class BackwardPass:
 
     def _bad_of(self, gradients: dict[str, Tensor]) -> dict[str, list[Numbers]]:
         looks = {name: self.sight.closer(g) for name, g in gradients.items()}
-        for n in (n for numbers in looks.values() for n in numbers): n.tensor = None
+        for numbers in looks.values():
+            for n in numbers: n.tensor = None
         return {name: numbers for name, numbers in looks.items() if self.sight.worst(numbers)}
 
     # ---- what arrives
@@ -79,7 +84,9 @@ class BackwardPass:
         passing.listen_again(grad_out, partial(came, again))
 
     def _again(self, call: Call) -> Call:
-        if call not in self.again: self.again[call] = call.again(self._again(call.parent) if call.parent else None)
+        if call not in self.again:
+            parent = self._again(call.parent) if call.parent else None
+            self.again[call] = call.again(parent)
         return self.again[call]
 
     def listen_to_parameters(self, came: Callable):
@@ -105,17 +112,21 @@ class BackwardPass:
         self.bad = self._bad_of(gradients)
         if any(c.top.bad for c in self.calls): return None  # the forward pass was reported
         new = {name: numbers for name, numbers in self.bad.items() if name not in self.old}
-        here = new if alone else {name: own for name, own in self.unjoined.items() if sight.worst(own)}
+        here = new
+        if not alone: here = {name: own for name, own in self.unjoined.items() if sight.worst(own)}
         found = blame_backward(sight, self.calls, here, self.slopes, n_pass)
-        for call in self.again.values() if found else (): call.bad = True  # of a pass through this one no more is said
-        return blame_exchange(n_pass, new) if not found and new and not alone else found
+        if found:
+            for call in self.again.values(): call.bad = True  # a pass through this one is not reported again
+            return found
+        return blame_exchange(n_pass, new) if new and not alone else None
 
     def added_to_old(self) -> dict[str, list[Numbers]]:
         "Gradients of parameters that were bad before this pass, and that it has added to."
+        def is_same(n, g): return n.seen() is g and n.version == version_of(g)
         if not self.old: return {}
-        def same(n, g): return n.seen() is g and n.version == version_of(g)
         now = self.gradients()
-        return {name: old for name, old in self.old.items() if name in now and not same(old[0], now[name])}
+        kept = {name: old for name, old in self.old.items() if name in now}
+        return {name: old for name, old in kept.items() if not is_same(old[0], now[name])}
 
     def _is_bad(self, gradients: dict[str, Tensor]) -> bool:
         "Is any number bad that was collected, or, as their norm shows, any of these gradients of parameters?"

@@ -20,10 +20,16 @@ class Call:
     __slots__ = ("hook", "parent", "depth", "n_call", "n_pass", "part", "entrance",
                  "inputs", "unjoined", "outputs", "grad_in", "grad_out", "bad", "of", "given", "gave")
     def __init__(self, hook, parent, n_pass, part=None):
-        self.hook, self.parent, self.n_pass, self.depth = hook, parent, n_pass, parent.depth + 1 if parent else 0
+        self.hook = hook
+        self.parent = parent
+        self.depth = parent.depth + 1 if parent else 0
+        self.n_pass = n_pass
         self.part = part  # the microbatch, in a pipeline
         hook.n_calls += 1
-        self.n_call, self.inputs, self.outputs, self.bad = hook.n_calls, [], [], False
+        self.n_call = hook.n_calls
+        self.inputs = []
+        self.outputs = []
+        self.bad = False
         self.unjoined = []  # the output of a layer of tensor parallelism before it is joined
         self.of = None  # the call whose gradients this one computed, in a backward pass that was recorded
 
@@ -66,12 +72,15 @@ def judge(
     inf_excuses: bool, # Does a `-inf` excuse a NaN even if no call is known to have made it?
 ) -> tuple[list[Call], list[Call]]: # The makers and the carriers
     "Separate the calls that made something bad from those that passed it on."
-    makers, carriers, made_inside, nan_inside = [], [], set(), set()
+    makers, carriers = [], []
+    made_inside, nan_inside = set(), set()
     for call in calls:
         before, after = coming(call), leaving(call)
-        excused = before >= INF or before == MASK and (after < NAN or makers or inf_excuses)
-        if excused and after > FINE: carriers.append(call)
-        elif not excused and call not in made_inside and (after > FINE or call in nan_inside):
+        is_bad = after > FINE
+        excused = before >= INF
+        if before == MASK: excused = after < NAN or makers or inf_excuses
+        if excused and is_bad: carriers.append(call)
+        elif not excused and call not in made_inside and (is_bad or call in nan_inside):
             makers.append(call)
             made_inside.update(call.around())
         if after == NAN: nan_inside.update(call.around())
@@ -92,8 +101,10 @@ class NonFiniteError(FloatingPointError):
     ):
         super().__init__(report)
         self.call: str = "" # The call of a function that made it, such as `head/log#0`, if a second look showed it
-        self.kind, self.layer, self.direction = kind, layer, direction
-        self.n_pass, self.n_call, self.carriers = n_pass, n_call, carriers
+        self.kind, self.layer = kind, layer
+        self.direction = direction
+        self.n_pass, self.n_call = n_pass, n_call
+        self.carriers = carriers
         self.rank: int | None = None # The process that made it, in a run of several
         self.mesh: dict[str, int] = {} # The place of that process in the mesh
         self.stage: int | None = None # In a pipeline, the stage that made it
@@ -114,8 +125,9 @@ def verdict(
     "What was found, with its report."
     lines = [head]
     for label, numbers in rows.items():
-        labels = [label] if len(numbers) == 1 else [f"{label} {i}" for i in range(len(numbers))]
-        lines += [f"    {label}: {n!r}" for label, n in zip(labels, numbers)]
+        for i, n in enumerate(numbers):
+            own_label = label if len(numbers) == 1 else f"{label} {i}"
+            lines.append(f"    {own_label}: {n!r}")
     names = [name for name in dict.fromkeys(c.hook.name for c in carriers) if name != "(model)"]
     if names: lines.append(f"    passed on by {first_few(names, 8)}")
     return NonFiniteError(in_lines(lines), carriers=tuple(names), **others)
@@ -131,14 +143,17 @@ def blame_maker(
     gradients: dict[str, list[Numbers]], # Of the maker, for the backward pass
 ) -> NonFiniteError:
     "The verdict on a call that made something bad."
-    module, kind, how = maker.hook.module, "layer", f"made by {maker.layer}"
+    module = maker.hook.module
+    kind, how = "layer", f"made by {maker.layer}"
     if any(maker in c.around() for c in calls):
         kind, how = "between layers", f"made by {maker.layer} itself, between its layers,"
     held = {**module._parameters, **module._buffers}
     held = {name: sight.closer(t) for name, t in held.items() if t is not None}
     if direction == "forward":
         poisoned = [name for name, numbers in held.items() if worst(numbers, inf=False)]
-        if poisoned: kind, how = "parameters", f"made by {maker.layer}, whose {first_few(poisoned, 8)} holds NaN,"
+        if poisoned:
+            kind = "parameters"
+            how = f"made by {maker.layer}, whose {first_few(poisoned, 8)} holds NaN,"
         if worst(maker.inputs, inf=True) == MASK: how += " from the -inf in its input,"
     passes = f"{direction} pass through its own backward pass" if maker.of else f"{direction} pass"
     head = f"{word(made)} {how} in the {passes} (pass {maker.n_pass}, call {maker.n_call})"
@@ -154,15 +169,19 @@ def blame_forward(
 ) -> NonFiniteError | None:
     "Whom to blame for a forward pass."
     state = sight.worst
-    makers, carriers = judge(calls, lambda c: state(c.inputs), lambda c: state(c.outputs), inf_excuses=False)
-    bad, n_pass = [c for c in calls if c in makers or c in carriers], calls[-1].n_pass
+    def coming(c): return state(c.inputs)
+    def leaving(c): return state(c.outputs)
+    makers, carriers = judge(calls, coming, leaving, inf_excuses=False)
+    bad = [c for c in calls if c in makers or c in carriers]
+    top = calls[-1]
     spoiled = bad_parameters(sight) if state(weights) else None
-    if spoiled: return blame_parameters(spoiled, bad, n_pass)
-    data, before = state(calls[-1].inputs), bad[:bad.index(makers[0])] if makers else bad
+    if spoiled: return blame_parameters(spoiled, bad, top.n_pass)
+    data = state(top.inputs)
+    before = bad[:bad.index(makers[0])] if makers else bad
     spread = before and max(data, *(state(c.outputs) for c in before)) > MASK
     mask_became_nan = before and makers and state(makers[0].inputs) == MASK
     # a mask that was only passed on is no fault
-    if data and (spread or mask_became_nan): return blame_data(sight, calls[-1].inputs, bad, n_pass)
+    if data and (spread or mask_became_nan): return blame_data(sight, top.inputs, bad, top.n_pass)
     if makers: return blame_maker(sight, makers[0], makers[0].outputs, "forward", calls, carriers, {})
 
 
@@ -180,7 +199,8 @@ def blame_parameters(spoiled: dict[str, list[Numbers]], bad: list[Call], n_pass:
     head = f"{word(spoiled[first])} in parameters when pass {n_pass} began ({since}): "
     head += first_few(list(spoiled), 4)
     layer = first.rpartition(".")[0] or "(model)"
-    return verdict(head, dict(list(spoiled.items())[:4]), bad, kind="parameters", layer=layer, n_pass=n_pass)
+    rows = dict(list(spoiled.items())[:4])
+    return verdict(head, rows, bad, kind="parameters", layer=layer, n_pass=n_pass)
 
 
 def blame_data(sight: Sight, data: list[Numbers], bad: list[Call], n_pass: int) -> NonFiniteError:
@@ -210,15 +230,20 @@ def blame_backward(
     innermost_first = sorted(calls, key=lambda c: -c.depth)
     makers, carriers = judge(innermost_first, reached.get, lambda c: sight.worst(leaving(c)), inf_excuses=True)
     first = min(makers, key=calls.index, default=None)
-    name, (when, numbers) = min(slopes.items(), key=lambda item: item[1][0], default=("", (0, [])))
+    def when_it_came(name): return slopes[name][0]
+    name = min(slopes, key=when_it_came, default="")
+    when, numbers = slopes.get(name, (0, []))
     if name and not any(came[c] or c in makers for c in calls[:when]):
         return blame_loss(f"the gradient of {name}", {"gradient of that gradient": numbers}, makers + carriers, n_pass)
     from_loss = [c for c in calls if came[c] and not c.parent]
     if from_loss and (not first or first.top in from_loss):
         call = from_loss[0]
-        to = "the gradient of the input" if call.of else "the output"
-        rows = {"gradient of input": call.gave, "gradient of that gradient": call.grad_out} if call.of else {
-            "output": call.outputs, "gradient of output": call.grad_out}
+        if call.of:
+            to = "the gradient of the input"
+            rows = {"gradient of input": call.gave, "gradient of that gradient": call.grad_out}
+        else:
+            to = "the output"
+            rows = {"output": call.outputs, "gradient of output": call.grad_out}
         return blame_loss(f"{to} of {call.layer}", rows, makers + carriers, call.n_pass)
     if any(c.of for c in calls):  # it may have come from aside, and have been swallowed where it came to
         shown = next((c for c in calls if came[c]), None) if not first else None
@@ -226,21 +251,26 @@ def blame_backward(
         if first and any(first in c.around() for c in calls):
             return blame_recorded(sight, first, leaving(first), calls, came, reached, carriers)
     if not first: return None
-    return blame_maker(sight, first, leaving(first), "backward", calls, carriers,
-                       gradient_rows(first) | own.get(first.hook.name, {}))
+    rows = gradient_rows(first) | own.get(first.hook.name, {})
+    return blame_maker(sight, first, leaving(first), "backward", calls, carriers, rows)
 
 
 def blame_loss(to: str, rows: dict[str, list[Numbers]], carriers: list[Call], n_pass: int) -> NonFiniteError:
     "The verdict on a loss that is to blame for the last of the rows: the gradient that it gave to something."
-    head = f"{word([*rows.values()][-1])} in the gradient that the loss gave to {to} (pass {n_pass}): no layer made it"
+    *_, given = rows.values()
+    head = f"{word(given)} in the gradient that the loss gave to {to} (pass {n_pass}): no layer made it"
     return verdict(head, rows, carriers, kind="loss", direction="backward", n_pass=n_pass)
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #5d0c1b02
 def gradient_rows(call: Call) -> dict[str, list[Numbers]]:
     "The rows of a report with the gradients of a call."
     if not call.of: return {"gradient of output": call.grad_out, "gradient of input": call.grad_in}
-    return {"gradient of output": call.given, "gradient of input": call.gave,
-            "gradient of that gradient of input": call.grad_out, "gradient of that gradient of output": call.grad_in}
+    return {
+        "gradient of output": call.given,
+        "gradient of input": call.gave,
+        "gradient of that gradient of input": call.grad_out,
+        "gradient of that gradient of output": call.grad_in,
+    }
 
 
 def reached_by(
@@ -272,14 +302,18 @@ def blame_recorded(
     "The verdict on a container, in a pass through an earlier one: a layer may have given them to its input directly."
     shown = next((c for c in calls if came[c] and around in c.around()), None)
     where = {id(n) for n in (shown.outputs if shown else around.inputs)}
-    makers = [c for c in calls if c.of and not around.of and not reached[c] and where & {id(n) for n in c.inputs}]
+    def took_it(c): return not where.isdisjoint(map(id, c.inputs))
+    makers = []
+    if not around.of: makers = [c for c in calls if c.of and not reached[c] and took_it(c)]
     makers = [c for c in makers if not any(c in other.around() for other in makers)]
     if len({c.hook for c in makers}) == 1:
         return blame_maker(sight, makers[0], made, "backward", calls, carriers, gradient_rows(makers[0]))
     who = f"in {around.layer}, by one of its layers or between them,"
     its_own = any(shown in c.behind() and not reached[c] for c in calls)
     if its_own: who = f"by {shown.layer} or after it in {around.layer},"
-    if makers: who = f"by {' or '.join(dict.fromkeys(c.layer for c in makers))}"
+    if makers:
+        named = dict.fromkeys(c.layer for c in makers)
+        who = f"by {' or '.join(named)}"
     head = f"{word(made)} made {who} in the backward pass through an earlier one (pass {around.n_pass})"
     if shown: head += f"; it shows first in the gradient of the output of {shown.layer}"
     return verdict(head, gradient_rows(shown or around), carriers, kind="between layers", layer=around.hook.name,
@@ -292,7 +326,8 @@ def gradients_by_layer(
     bad: dict[str, list[Numbers]], # The bad gradients of parameters, by name
 ) -> dict[str, dict[str, list[Numbers]]]: # Rows of a report, by layer
     "The bad gradients of parameters, but for those of layers that a bad gradient reached: that explains them."
-    called, users, own = {c.hook.name for c in reached}, {}, {}
+    called = {c.hook.name for c in reached}
+    users, own = {}, {}
     excused = {c.hook.name for c, state in reached.items() if state}
     for name, p in sight.parameters():
         layer = name.rpartition(".")[0]
@@ -301,7 +336,9 @@ def gradients_by_layer(
     for names in users.values():
         if not excused.isdisjoint(names): continue
         for layer, name in names.items():
-            if name in bad: own.setdefault(layer, {})[f"gradient of {name.removeprefix(f'{layer}.')}"] = bad[name]
+            if name not in bad: continue
+            row = f"gradient of {name.removeprefix(f'{layer}.')}"
+            own.setdefault(layer, {})[row] = bad[name]
     return own
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #d3d068a4
@@ -310,4 +347,5 @@ def blame_exchange(n_pass: int, bad: dict[str, list[Numbers]]) -> NonFiniteError
     first = next(iter(bad))
     head = f"{word(bad[first])} in gradients of parameters that were joined with those of other processes "
     head += f"(pass {n_pass}): {first_few(list(bad), 4)}"
-    return verdict(head, dict(list(bad.items())[:4]), kind="between processes", direction="backward", n_pass=n_pass)
+    rows = dict(list(bad.items())[:4])
+    return verdict(head, rows, kind="between processes", direction="backward", n_pass=n_pass)

@@ -44,8 +44,11 @@ def details(t: Tensor) -> Iterator[str]:
         part = t[finite].to(torch.promote_types(t.dtype, torch.float32))
         yield f"min {part.min().item():.4g}, mean {part.mean().item():.4g}, max {part.max().item():.4g}"
     if n_finite < t.numel():
-        counts = {"NaN": t.isnan().sum().item(), "Inf": t.isinf().sum().item()}
-        bad = " and ".join(f"{n} {kind}" for kind, n in counts.items() if n)
+        n_nan = t.isnan().sum().item()
+        n_inf = t.isinf().sum().item()
+        counts = [f"{n_nan} NaN"] if n_nan else []
+        if n_inf: counts.append(f"{n_inf} Inf")
+        bad = " and ".join(counts)
         yield f"{bad} among {t.numel()}, the first at {(~finite).nonzero()[0].tolist()}"
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #ea2e386e
@@ -74,8 +77,9 @@ class Numbers:
         "Take a closer look, if the tensor is still there, still unchanged, and has more than one number."
         parts = []
         try:
-            if self.tensor is None or version_of(self.tensor) != self.version or self.tensor.numel() == 1: return
-            for part in details(self.tensor): parts.append(part)
+            t = self.tensor
+            if t is None or version_of(t) != self.version or t.numel() == 1: return
+            for part in details(t): parts.append(part)
         except Exception as error:
             kind = type(self.tensor).__name__
             parts = parts or [f"{kind}, about which torch says no more ({type(error).__name__})"]
@@ -121,8 +125,10 @@ class LeftOut(dict):
             if t.is_meta: self.setdefault(_kind(t), "a shape without numbers")
 
     def __str__(self):
-        kinds = [f"{kind.__name__} ({str(dtype).removeprefix('torch.')}, {device}; {why})"
-                 for (kind, dtype, device), why in self.items()]
+        kinds = []
+        for (kind, dtype, device), why in self.items():
+            dtype = str(dtype).removeprefix("torch.")
+            kinds.append(f"{kind.__name__} ({dtype}, {device}; {why})")
         return printable(f"left out, because torch cannot look at them: {', '.join(kinds)}")
 
 
@@ -161,8 +167,11 @@ class Sight:
                     n.low = n.high = 0.
             else: waiting.setdefault((n.low.device, n.low.dtype), []).append(n)
         for group in waiting.values():
-            ends = torch.stack([end for n in group for end in (n.low, n.high)]).tolist()
-            for n, low, high in zip(group, ends[::2], ends[1::2]): n.low, n.high = low, high
+            found = []
+            for n in group: found += n.low, n.high
+            ends = torch.stack(found).tolist()
+            for n, low, high in zip(group, ends[::2], ends[1::2]):
+                n.low, n.high = low, high
 
     def worst(self, numbers: list[Numbers]) -> int:
         "How bad the worst of them is."
@@ -172,17 +181,20 @@ class Sight:
 
     def closer(self, x: Any) -> list[Numbers]:
         "All that can be said about each tensor in `x` right now. This waits for the device."
-        numbers = self.numbers_of([t for t in tensors(x) if not is_lazy(t)], {})
+        found = [t for t in tensors(x) if not is_lazy(t)]
+        numbers = self.numbers_of(found, {})
         self.read(numbers)
         return described(numbers)
 
     def norm(self, found: list[Tensor]) -> list[Numbers]:
         "One number that shows at a glance whether any of `found` is not finite; nothing if none can be looked at."
         readable = [t for t in found if not is_lazy(t) and t not in self.left_out]
-        plain = [p for t in readable if (p := self._tried(plain_numbers, t)) is not None]
+        found = [self._tried(plain_numbers, t) for t in readable]
+        plain = [t for t in found if t is not None]
+        def norm_of_one(t): return get_total_norm([t])
         try: total = get_total_norm(plain)
         except Exception:
-            plain = [t for t in plain if self._tried(lambda t: get_total_norm([t]), t) is not None]
+            plain = [t for t in plain if self._tried(norm_of_one, t) is not None]
             total = get_total_norm(plain)
         return self.numbers_of(total, {}) if plain else []
 

@@ -39,7 +39,8 @@ class UnjoinedOutputs(Group):
     def __init__(self, model: nn.Module, look: Callable):
         super().__init__("unjoined outputs", prepend=True)  # before the hook that joins them
         self.look = look
-        self.divided = layers(model, lambda name, m: runs(m) and any(map(is_dtensor, m._parameters.values())))
+        def is_divided(name, m): return runs(m) and any(map(is_dtensor, m._parameters.values()))
+        self.divided = layers(model, is_divided)
 
     def put_on(self): listen(UnjoinedOutput, self.divided, self)
 
@@ -80,17 +81,20 @@ def first_sign(found: NonFiniteError, calls: list[Call], sight: Sight) -> int:
     "At which of the calls of a pass a NaN shows first."
     if found.kind == "between processes": return AFTER_ALL
     if not found.n_call: return BEFORE_ALL
-    makers = [call for call in calls if (call.hook.name, call.n_call) == (found.layer, found.n_call)]
-    makers = [call for call in makers if not any(call in inner.around() for inner in calls)]  # no container, which is
-    for i, call in enumerate(calls):  # known to the end, and so it may come before the layers in it
-        came = call.inputs if found.direction == "forward" else call.grad_out
-        left = call.outputs if found.direction == "forward" else call.grad_in
+    is_forward = found.direction == "forward"
+    named = found.layer, found.n_call
+    makers = [call for call in calls if (call.hook.name, call.n_call) == named]
+    # a container does not count: its call may come before those of the layers in it
+    makers = [call for call in makers if not any(call in inner.around() for inner in calls)]
+    for i, call in enumerate(calls):
+        came = call.inputs if is_forward else call.grad_out
+        left = call.outputs if is_forward else call.grad_in
         if sight.worst(came) > MASK: return 3*i
-        if found.direction == "forward" and sight.worst(call.unjoined) > MASK: return 3*i + 1
+        if is_forward and sight.worst(call.unjoined) > MASK: return 3*i + 1
         if sight.worst(left) > MASK or call in makers: return 3*i + 2
     return AFTER_ALL
 
-
+# %% ../../../nbs/lib/debug/nan/processes.ipynb #bce893ed
 class Find(NamedTuple):
     "What a process has found, and where."
     rank: int
@@ -124,7 +128,8 @@ class Find(NamedTuple):
 
     def judged_by(self, answer: dict) -> bool:
         "Has another process judged the same pass?"
-        return answer["n_pass"] > self.n_pass or [self.n_pass, self.microbatch, self.direction] in answer["judged"]
+        if answer["n_pass"] > self.n_pass: return True
+        return [self.n_pass, self.microbatch, self.direction] in answer["judged"]
 
     def can_be_from(self, other: "Find") -> bool:
         "Can what was found here have come from what `other` is about?"
@@ -137,15 +142,22 @@ def one_verdict(
     answers: dict[int, dict | None], # By rank: what the others have found, and whether they came to it
 ) -> NonFiniteError:
     "Who made it, and what the others had."
-    finds = [own, *(Find(**f) for answer in answers.values() if answer for f in answer["finds"])]
+    finds = [own]
+    for answer in answers.values():
+        if answer: finds += [Find(**f) for f in answer["finds"]]
     causes = [f for f in finds if own.can_be_from(f)]
-    first = min(causes, key=lambda f: (f.order, f.microbatch, f.rank))
+    def when_and_where(f): return f.order, f.microbatch, f.rank
+    first = min(causes, key=when_and_where)
     had = {f.rank for f in causes}
     made = sorted({f.rank for f in causes if f.fault == first.fault})
-    others = {"made it too": made[1:], "had it from there": sorted(had - set(made)),
-              "had none": [r for r, a in answers.items() if a and own.judged_by(a) and r not in had],
-              "had not come to it": [r for r, a in answers.items() if a and not own.judged_by(a) and r not in had],
-              "did not answer": [r for r, a in answers.items() if a is None]}
+    without = {r: a for r, a in answers.items() if a and r not in had}
+    others = {
+        "made it too": made[1:],
+        "had it from there": sorted(had - set(made)),
+        "had none": [r for r, a in without.items() if own.judged_by(a)],
+        "had not come to it": [r for r, a in without.items() if not own.judged_by(a)],
+        "did not answer": [r for r, a in answers.items() if a is None],
+    }
     notes = [f"{ranks_text(ranks)} {what}" for what, ranks in others.items() if ranks]
     head, *rest = first.report.split("\n")
     where = first.where
@@ -161,9 +173,12 @@ def error_of(first: Find, report: str, made_by: list[int], got_it: list[int]) ->
     "The error to raise for a verdict, in each of the processes."
     error = NonFiniteError(report, first.kind, first.layer, first.direction, first.n_pass, first.n_call,
                            tuple(first.carriers))
-    error.find, error.call, error.rank, error.mesh = first, first.call, first.rank, first.mesh
+    error.find = first
+    error.call = first.call
+    error.rank, error.mesh = first.rank, first.mesh
     if first.stages: error.stage, error.microbatch = first.stage, first.microbatch
-    error.made_by, error.got_it = tuple(made_by), tuple(got_it)
+    error.made_by = tuple(made_by)
+    error.got_it = tuple(got_it)
     return error
 
 # %% ../../../nbs/lib/debug/nan/processes.ipynb #1608ff14
@@ -173,8 +188,8 @@ class SharedNotes:
     def __init__(self):
         self.store = inner = torch.distributed.distributed_c10d._get_default_store()
         while isinstance(inner, torch.distributed.PrefixStore): inner = inner.underlying_store
-        if isinstance(inner, torch.distributed.TCPStore): self.store = self.store.clone()  # a copy of a file store
-        # would count as a process that has left when it goes, and have the file removed too early
+        # no copy of a file store: its end would count as that of a process, and the file would be removed too early
+        if isinstance(inner, torch.distributed.TCPStore): self.store = self.store.clone()
         self.prefix = f"hooklab/nan/{SharedNotes.made}"
         SharedNotes.made += 1
 
@@ -187,7 +202,8 @@ class SharedNotes:
 
     def wait(self, *choices: list[str], seconds: float):
         "Wait until one of each choice is there, or the time is over."
-        until, missing = monotonic() + seconds, choices
+        until = monotonic() + seconds
+        missing = choices
         while missing and monotonic() < until:
             missing = [keys for keys in missing if not any(self.there([key]) for key in keys)]
             if missing: sleep(.02)
@@ -198,7 +214,8 @@ class Peers:
     patience, pause = 10., .2  # seconds: for answers, and between two looks into the store
 
     def __init__(self, model: nn.Module):
-        self.place, self.notes = place_of(model), SharedNotes()
+        self.place = place_of(model)
+        self.notes = SharedNotes()
         self.others = [rank for rank in range(self.place.world) if rank != self.place.rank]
         self.n_pass, self.part = 0, NO_MICROBATCH  # what runs now
         self.finds, self.judged = [], set()  # of this process; replaced and never changed, for the thread reads them
@@ -232,7 +249,9 @@ class Peers:
             self.notes.write(f"question/{self.notes.count('questions')}", [asked, own.question])
         keys = {r: (f"answer/{own.question}/{r}", f"left/{r}") for r in self.others}
         self.notes.wait(*keys.values(), seconds=self.patience)
-        answers = {r: self.notes.read(answer) or self.notes.read(left) for r, (answer, left) in keys.items()}
+        answers = {}
+        for r, (answer, left) in keys.items():
+            answers[r] = self.notes.read(answer) or self.notes.read(left)
         return one_verdict(own, answers)
 
     def stop(self, error: NonFiniteError):
@@ -241,7 +260,8 @@ class Peers:
         if self.stop_error is not None: return
         end = error.find._asdict(), str(error), error.made_by, error.got_it
         if self.notes.count("ends") == 1: self.notes.write("end", end)
-        self.notes.wait(*([f"heard/{r}", f"left/{r}"] for r in self.others), seconds=2.)
+        heard = [[f"heard/{r}", f"left/{r}"] for r in self.others]
+        self.notes.wait(*heard, seconds=2.)
 
     def raise_if_stopped(self):
         "Raise, once, the error for which another process has stopped."
@@ -260,18 +280,22 @@ class Peers:
 
     def _listen(self):
         "What the thread does until the watch is off."
-        number, open_questions, stuck = 1, [], None  # `stuck`: when to say that this process waits for one that stopped
+        number, open_questions = 1, []
+        stuck = None  # when to say that this process waits for one that stopped
         try:
             while not self.closing.wait(self.pause):
-                while (found := self.notes.read(f"question/{number}")) is not None:
+                found = self.notes.read(f"question/{number}")
+                while found is not None:
                     open_questions.append((*found, monotonic() + self.patience/2))
                     number += 1
+                    found = self.notes.read(f"question/{number}")
                 for one in list(open_questions):
                     asked, question, until = one
                     if not self._can_answer(asked) and monotonic() < until: continue
                     self._answer(question)
                     open_questions.remove(one)
-                if self.stop_error is None and (end := self.notes.read("end")) is not None:
+                end = self.notes.read("end") if self.stop_error is None else None
+                if end is not None:
                     first, report, made_by, got_it = end
                     self.stop_error = error_of(Find(**first), report, made_by, got_it)
                     stuck = monotonic() + 2
@@ -285,13 +309,15 @@ class Peers:
     def _can_answer(self, asked: list) -> bool:
         "Has this process judged what it is asked about, or will it never come to it?"
         n_pass, index, direction, stage = asked
-        return (n_pass, index, direction) in self.judged or self.n_pass > n_pass or stage != self.part.stage
+        if (n_pass, index, direction) in self.judged: return True
+        return self.n_pass > n_pass or stage != self.part.stage
 
     def _answer(self, question: str): self.notes.write(f"answer/{question}/{self.place.rank}", self._state())
 
     def _state(self) -> dict:
-        "What this process has judged so far, and found in that."
-        return {"n_pass": self.n_pass, "judged": list(self.judged), "finds": [f._asdict() for f in self.finds]}
+        "The passes that this process has judged so far, and its finds in them."
+        finds = [f._asdict() for f in self.finds]
+        return {"n_pass": self.n_pass, "judged": list(self.judged), "finds": finds}
 
 # %% ../../../nbs/lib/debug/nan/processes.ipynb #09ccb498
 def peers_of(model: nn.Module) -> Peers | None: # None where a process works alone

@@ -27,7 +27,10 @@ from ...hooks.tree import map_tensors, tensors
 from ...hooks.undisturbed import run_undisturbed
 
 # %% ../../../nbs/lib/debug/nan/second-look.ipynb #8d524b80
-SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "rsub": "-", "rdiv": "/", "rpow": "**"}
+SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**",
+    "rsub": "-", "rdiv": "/", "rpow": "**",
+}
 OF_ONE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "exp", "exp2", "expm1", "reciprocal", "acos", "asin",
           "acosh", "atanh", "tan", "logit", "lgamma", "digamma", "erfinv", "sinh", "cosh", "square"}
 GROWS = {"exp", "exp2", "expm1", "sinh", "cosh", "square", "lgamma", "tan"}  # what makes a result that is too large
@@ -35,7 +38,8 @@ GROWS = {"exp", "exp2", "expm1", "sinh", "cosh", "square", "lgamma", "tan"}  # w
 
 def first_bad(output: Tensor) -> tuple[int, ...] | None:
     "The first place that is NaN, or else the first that is Inf."
-    bad = output.isnan() if output.isnan().any() else ~output.isfinite()
+    bad = output.isnan()
+    if not bad.any(): bad = ~output.isfinite()
     found = bad.nonzero()
     return tuple(found[0].tolist()) if len(found) else None
 
@@ -54,40 +58,51 @@ def too_large(output: Tensor) -> str:
 
 def by_numbers(name: str, args: tuple, output: Tensor, place: tuple[int, ...]) -> str:
     "The numbers that went in, for a function that works number by number; empty if they are not known."
-    numbers = [number_at(x, place, output.shape) for x in args[:2 if name in SIGNS else 1]]
-    if None in numbers or len(numbers) < (2 if name in SIGNS else 1): return ""
-    finite = all(map(math.isfinite, numbers))
-    grows = name in GROWS or name in SIGNS and not (name.endswith("div") and 0 in numbers)
-    over = f", {too_large(output)}" if finite and grows and output[place].isinf() else ""
+    n_needed = 2 if name in SIGNS else 1
+    numbers = [number_at(x, place, output.shape) for x in args[:n_needed]]
+    if None in numbers or len(numbers) < n_needed: return ""
+    by_zero = name.endswith("div") and 0 in numbers
+    grows = name in GROWS or name in SIGNS and not by_zero
+    over = ""
+    if all(map(math.isfinite, numbers)) and grows and output[place].isinf():
+        over = f", {too_large(output)}"
     if name in OF_ONE: return f"`{name}` of {numbers[0]:.4g}{over}"
     if name.startswith("r"): numbers.reverse()
-    return f"`{name}`: {numbers[0]:.4g} {SIGNS[name]} {numbers[1]:.4g}{over}"
+    first, second = numbers
+    return f"`{name}`: {first:.4g} {SIGNS[name]} {second:.4g}{over}"
 
 # %% ../../../nbs/lib/debug/nan/second-look.ipynb #e119a38b
 def row_of(args: tuple, kwargs: dict, place: tuple[int, ...]) -> Tensor:
     "The numbers that a softmax had at this place."
-    dim = next((x for x in (*args[1:2], kwargs.get("dim")) if isinstance(x, int)), -1)
-    return args[0].detach().movedim(dim, -1)[tuple(i for d, i in enumerate(place) if d != dim % len(place))]
+    may_be_dim = *args[1:2], kwargs.get("dim")
+    dim = next((x for x in may_be_dim if isinstance(x, int)), -1)
+    rows = args[0].detach().movedim(dim, -1)
+    which = tuple(i for d, i in enumerate(place) if d != dim % len(place))
+    return rows[which]
 
 
 def by_row(name: str, args: tuple, kwargs: dict, output: Tensor, place: tuple[int, ...]) -> str:
-    "What a function was given that makes one number from many."
-    given = [t.detach() for t in tensors((args, kwargs)) if t.is_floating_point()]
+    "The inputs, in words, of a function that makes one number from many."
+    floats = [t for t in tensors((args, kwargs)) if t.is_floating_point()]
+    given = [t.detach() for t in floats]
     if name in ("softmax", "log_softmax") and place:
         row = row_of(args, kwargs, place)
         if (row == -math.inf).all(): return f"`{name}` of a row of nothing but -inf"
         if (row == math.inf).any(): return f"`{name}` of a row with inf"
-    if name in ("std", "var") and given and given[0].numel() == output.numel(): return f"`{name}` of one number"
+    one_each = given and given[0].numel() == output.numel()
+    if name in ("std", "var") and one_each: return f"`{name}` of one number"
     if not all(t.numel() for t in given): return f"`{name}` of no numbers"
     if not all(t.isfinite().all() for t in given): return f"`{name}` of numbers that are not all finite"
-    return f"`{name}`, {too_large(output)}" if output[place].isinf() else f"`{name}` of finite numbers"
+    if output[place].isinf(): return f"`{name}`, {too_large(output)}"
+    return f"`{name}` of finite numbers"
 
 
 def reason(function: str, args: tuple, kwargs: dict, output: Any) -> str:
     "What made the output of a call bad, as in: `log` of 0 at [3, 1]."
     name = function.rstrip("_")
     floats = [t.detach() for t in tensors(output) if t.is_floating_point()]
-    bad = [(t, place) for t in floats if (place := first_bad(t)) is not None]
+    places = [first_bad(t) for t in floats]
+    bad = [(t, place) for t, place in zip(floats, places) if place is not None]
     if not bad: return f"`{function}`"
     output, place = bad[0]
     text = ""
@@ -106,12 +121,16 @@ class Culprit(NamedTuple):
     call: str # The function and its number
     why: str # What was special in its inputs
 
-
+# %% ../../../nbs/lib/debug/nan/second-look.ipynb #2f421b9f
 class CallHunt(FunctionGroup):
     "Looks at the calls that one layer makes itself, and knows which of them made what is bad."
     def __init__(self, model: nn.Module, guilty: nn.Module, inf: bool):
-        self.guilty, self.sight, self.n_calls = guilty, Sight(inf), 0
-        self.first, self.origins, self.alive = None, {}, []  # `alive` keeps tensors, so that their ids stay theirs
+        self.guilty = guilty
+        self.sight = Sight(inf)
+        self.n_calls = 0
+        self.first = None  # who made the first bad output
+        self.origins = {}  # by the id of a tensor, who made what is bad in it
+        self.alive = []  # keeps tensors, so that their ids stay theirs
         super().__init__("find_nan", model, {})
 
     def is_wanted(self, func, function): return computes(func, function)
@@ -123,13 +142,17 @@ class CallHunt(FunctionGroup):
         return self.sight.worst(numbers)
 
     def called(self, where, args, kwargs, run):
-        if self.now.running[-1].module is not self.guilty or len(self.now.inside) > 1: return run()
+        caller = self.now.running[-1].module
+        if caller is not self.guilty or len(self.now.inside) > 1: return run()
+        function = where[1]
         with own_work():
             given = args, kwargs
-            if may_change_inputs(where[1], args, kwargs): given = map_tensors(Tensor.clone, given)
-            bad = [(t, self.state(copy)) for t, copy in zip(tensors((args, kwargs)), tensors(given))]
+            if may_change_inputs(function, args, kwargs): given = map_tensors(Tensor.clone, given)
+            states = [self.state(copy) for copy in tensors(given)]
+            bad = list(zip(tensors((args, kwargs)), states))
         output = run()
-        with own_work(): self.judge(where, given, bad, args[0] if where[1] == "setitem" else output)
+        changed = args[0] if function == "setitem" else output
+        with own_work(): self.judge(where, given, bad, changed)
         return output
 
     def judge(self, where, given: tuple, bad: list, output: Any):
@@ -138,13 +161,16 @@ class CallHunt(FunctionGroup):
         self.n_calls += 1
         after = self.state(output)
         if after == FINE: return
-        earlier = [maker for t, _ in bad if (maker := self.origins.get(id(t)))]
+        makers = [self.origins.get(id(t)) for t, _ in bad]
+        earlier = [maker for maker in makers if maker]
         before = max((state for _, state in bad), default=FINE)
+        begins_here = before == FINE or before == MASK and after == NAN
+        function = where[1]
+        is_mask = after == MASK and function.rstrip("_") in FILLS
         if earlier: maker = earlier[0]
-        elif before == FINE or before == MASK and after == NAN:
-            is_mask = after == MASK and where[1].rstrip("_") in FILLS
-            maker = None if is_mask else Culprit(f"{where[1]}#{where[2]}", reason(where[1], *given, output))
-        else: maker = self.first
+        elif not begins_here: maker = self.first
+        elif is_mask: maker = None
+        else: maker = Culprit(f"{function}#{where[2]}", reason(function, *given, output))
         self.first = self.first or maker
         self.alive.append(output)
         for t in tensors(output):
@@ -153,20 +179,25 @@ class CallHunt(FunctionGroup):
     def culprit(self, output: Any) -> Culprit | None:
         "Who made what is bad in the output of the layer."
         if self.n_calls < 2 and not has_children(self.guilty): return None
-        found = [self.origins[id(t)] for t in tensors(output) if id(t) in self.origins]
-        return next((maker for maker in found if maker), self.first)
+        makers = [self.origins.get(id(t)) for t in tensors(output)]
+        return next((maker for maker in makers if maker), self.first)
 
 # %% ../../../nbs/lib/debug/nan/second-look.ipynb #e45dd45a
 def add_call(found: NonFiniteError, call: str, why: str):
     "Add to the report which call of a function in the layer is at fault."
-    found.call = f"{'' if found.layer == '(model)' else found.layer}/{call}"
+    layer = "" if found.layer == "(model)" else found.layer
+    found.call = f"{layer}/{call}"
     head, *rest = str(found).split("\n")
     found.args = (in_lines([head, f"    in `{found.layer}`: {why}, call {found.call}", *rest]),)
 
 # %% ../../../nbs/lib/debug/nan/second-look.ipynb #ec751706
 def run_again(call: Call, given: Any, guilty: nn.Module, inf: bool) -> Culprit | None:
     "Run a call of a layer again, and find the call of a function at fault in the guilty layer."
-    hunt, output = CallHunt(call.hook.module, guilty, inf), []
+    module = call.hook.module
+    hunt = CallHunt(module, guilty, inf)
+    output = []
+
+    def copied(t): return t.detach().clone()
 
     def run(model, inputs):
         args, kwargs = inputs
@@ -175,23 +206,29 @@ def run_again(call: Call, given: Any, guilty: nn.Module, inf: bool) -> Culprit |
     try:
         with closing(hunt, report=False), warnings.catch_warnings(action="ignore"):
             hunt.put_on()
-            run_undisturbed(call.hook.module, map_tensors(lambda t: t.detach().clone(), given), run, train=None)
-    except Exception: pass  # what was seen until then may be enough
-    return hunt.culprit(output if call.hook.module is guilty else None)
+            run_undisturbed(module, map_tensors(copied, given), run, train=None)
+    except Exception: pass  # the calls that were seen until then may be enough
+    return hunt.culprit(output if module is guilty else None)
 
 
 def can_run_again(call: Call, given: dict[Call, Any]) -> bool:
-    "Is what a call was given still there, and were it and the layers in it given tensors and plain values only?"
+    "Are the inputs of a call still there, and did it and the layers in it get only tensors and plain values?"
     if call not in given: return False
-    if not all(all_plain(what) for c, what in given.items() if c is call or call in c.around()): return False
-    return all((t := n.seen()) is not None and version_of(t) == n.version for n in call.inputs)
+    inside = [c for c in given if c is call or call in c.around()]
+    if not all(all_plain(given[c]) for c in inside): return False
+    for n in call.inputs:
+        t = n.seen()
+        if t is None or version_of(t) != n.version: return False
+    return True
 
 
 def culprit_in(found: NonFiniteError, calls: list[Call], given: dict[Call, Any], inf: bool) -> Culprit | None:
     "Which call of a function is at fault in the layer that a verdict names, if a second run shows it."
     dist = torch.distributed
-    if found.kind not in ("layer", "between layers") or dist.is_available() and dist.is_initialized(): return None
-    maker = next((c for c in calls if c.hook.name == found.layer and c.n_call == found.n_call), None)
+    if dist.is_available() and dist.is_initialized(): return None
+    if found.kind not in ("layer", "between layers"): return None
+    named = found.layer, found.n_call
+    maker = next((c for c in calls if (c.hook.name, c.n_call) == named), None)
     if maker is None: return None
     for call in dict.fromkeys((maker, maker.top)):
         if not can_run_again(call, given): continue

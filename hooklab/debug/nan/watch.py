@@ -101,7 +101,7 @@ class WatchedLayer(LayerHook):
 
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #01d9a7e5
 def old_in_words(old: dict[str, list], when: str) -> str:
-    made = word([n for numbers in old.values() for n in numbers])
+    made = word(sum(old.values(), []))
     where = f"the `.grad` of {first_few(list(old), 4)} held {made} before {when}"
     return f"{where}, and what is added to it stays {made}: call zero_grad() first"
 
@@ -140,7 +140,8 @@ class NanWatch(Group):
         stack = self.open.setdefault(get_ident(), [])
         if not rerun:
             if hook is self.hooks[0]: stack.clear()  # Ctrl-C leaves calls that never end
-            if not (stack[-1] if stack else self._pass_begins()): return stack.append(None)  # a trial of a pipeline
+            counts = stack[-1] if stack else self._pass_begins()
+            if not counts: return stack.append(None)  # a trial of a pipeline
         around = stack[-1] if stack else None
         call = copy(hook.last) if rerun and hook.last else Call(hook, around, self.n_pass, self.part)
         call.entrance = None
@@ -154,7 +155,8 @@ class NanWatch(Group):
 
     def _unjoined_output_came(self, layer: nn.Module, output: Any):
         "A layer of tensor parallelism has its output, and has not yet joined it with those of other processes."
-        call = stack[-1] if (stack := self.open.get(get_ident())) else None
+        stack = self.open.get(get_ident())
+        call = stack[-1] if stack else None
         if call is not None and call.hook.module is layer:
             call.unjoined = self.sight.numbers_of(output, self.forward.known)
 
@@ -307,9 +309,11 @@ class NanWatch(Group):
 def behind(error: BaseException): # Without the error itself
     "The errors that caused this one."
     seen = {id(error)}
-    while (error := error.__cause__ or error.__context__) is not None and id(error) not in seen:
+    error = error.__cause__ or error.__context__
+    while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
+        error = error.__cause__ or error.__context__
 
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #d8e413e0
 def find_nan(

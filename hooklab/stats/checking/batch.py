@@ -22,24 +22,25 @@ from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
 def is_batch(x: Any) -> bool:
     "Are these the parts of one batch, such as `(inputs, targets)`?"
     if isinstance(x, Tensor): return True
-    parts = x.values() if isinstance(x, Mapping) else x if isinstance(x, list | tuple) else ()
-    return len(parts) > 0 and any(tensors(part) for part in parts)
+    if isinstance(x, Mapping): return any(map(tensors, x.values()))
+    return isinstance(x, list | tuple) and any(map(tensors, x))
 
 
 def kinds_of(batch: Any) -> list:
-    "What two batches of one loader have in common."
+    "The names, types and shapes that two batches of one loader have in common."
     return [(name, t.dtype, t.dim(), t.shape[2:]) for name, t in named_tensors(batch)]
 
 
 def two_batches(given: Any) -> list[Any]:
     "The first two batches; just one if that is all there is."
-    given = getattr(given, "train", given) if not isinstance(given, nn.Module) else given
+    if not isinstance(given, nn.Module): given = getattr(given, "train", given)
     if isinstance(given, Iterator):
         raise TypeError("this loader can be looped over only once, and preflight would take two of its batches; "
                         "give it two batches instead: preflight(model, loss_fn, [next(it), next(it)], optimizer)")
     if isinstance(given, list | tuple) and len(given) > 1 and all(map(is_batch, given[:2])):
+        first, second = given[:2]
         several = not any(isinstance(part, Tensor) for part in given)
-        if several and kinds_of(given[0]) == kinds_of(given[1]): return list(given[:2])
+        if several and kinds_of(first) == kinds_of(second): return [first, second]
     if is_batch(given): return [given]
     if not isinstance(given, Iterable) or isinstance(given, str | nn.Module):
         raise TypeError("batch is (inputs, targets), a dict, two such batches or a loader, "
@@ -48,8 +49,9 @@ def two_batches(given: Any) -> list[Any]:
 
 
 def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
-    order = [getattr(owner, "generator", None) for owner in (loader, getattr(loader, "sampler", None))]
-    states = [(g, g.get_state()) for g in order if isinstance(g, torch.Generator)]
+    owners = loader, getattr(loader, "sampler", None)
+    generators = [getattr(owner, "generator", None) for owner in owners]
+    states = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
     found = []
     def put_back():
         for g, state in states: g.set_state(state)
@@ -59,7 +61,8 @@ def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
             if len(found) == n: break
     if not found: raise ValueError("the loader gave no batch")
     if not is_batch(found[0]): raise TypeError(f"the loader gives {class_name(found[0])}, which is no batch")
-    return found[:1] if len(found) > 1 and kinds_of(found[0]) != kinds_of(found[1]) else found
+    are_unlike = len(found) > 1 and kinds_of(found[0]) != kinds_of(found[1])
+    return found[:1] if are_unlike else found
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #ec24da27
 TARGET_NAMES = "labels", "label", "targets", "target", "y"
@@ -77,20 +80,24 @@ def given_by(batch: Any, forward: Callable) -> GivenToModel:
     "Take a batch apart for a model with this `forward`."
     if isinstance(batch, Mapping):
         name = next((name for name in TARGET_NAMES if name in batch), None)
-        return GivenToModel((), {n: part for n, part in batch.items() if n != name}, batch.get(name))
+        inputs = {n: part for n, part in batch.items() if n != name}
+        return GivenToModel((), inputs, batch.get(name))
     if isinstance(batch, Tensor): return GivenToModel((batch,), {}, batch)
     if len(batch) == 1: return given_by(batch[0], forward)
     *inputs, target = batch
     if len(inputs) > 1: return GivenToModel(tuple(inputs), {}, target)
-    if isinstance(inputs[0], Mapping): return GivenToModel((), dict(inputs[0]), target)
-    several = isinstance(inputs[0], list | tuple) and n_needed(forward) == len(inputs[0])
-    return GivenToModel(tuple(inputs[0]) if several else (inputs[0],), {}, target)
+    own, = inputs
+    if isinstance(own, Mapping): return GivenToModel((), dict(own), target)
+    several = isinstance(own, list | tuple) and n_needed(forward) == len(own)
+    args = tuple(own) if several else (own,)
+    return GivenToModel(args, {}, target)
 
 
 def n_needed(forward: Callable) -> int:
     "How many inputs a model cannot do without."
     positional = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
-    found = [p for p in signature(forward).parameters.values() if p.kind in positional]
+    declared = signature(forward).parameters.values()
+    found = [p for p in declared if p.kind in positional]
     return sum(p.default is Parameter.empty for p in found)
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #983fb744
@@ -117,7 +124,8 @@ class SampleBatch:
     targets: list[BatchPart] = field(init=False)
 
     def __post_init__(self):
-        self.inputs, self.targets = ([p for p in self.parts if getattr(p, what)] for what in ("is_input", "is_target"))
+        self.inputs = [p for p in self.parts if p.is_input]
+        self.targets = [p for p in self.parts if p.is_target]
 
     def put(self, new: Mapping[int, Tensor]) -> Any:
         "The batch with other tensors, by their numbers."
@@ -127,28 +135,38 @@ class SampleBatch:
     def taken(self, samples: Sequence[int]) -> Any:
         "The batch with these samples only."
         index = torch.tensor(samples)
-        return self.put({p.number: p.tensor.index_select(p.dim, index.to(p.tensor.device))
-                         for p in self.parts if p.dim is not None})
+        new = {}
+        for p in self.parts:
+            if p.dim is None: continue
+            own_index = index.to(p.tensor.device)
+            new[p.number] = p.tensor.index_select(p.dim, own_index)
+        return self.put(new)
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #2d9cb169
 def batch_of(raw: Any, forward: Callable, n: int | None = None) -> SampleBatch:
     "The parts of a batch."
     given = given_by(raw, forward)
     named = arguments_named(given, forward)
-    inputs, targets = ({id(t) for t in tensors(x)} for x in ((given.args, given.kwargs), given.target))
-    parts = [BatchPart(i, named.get(id(t), f"part {name}" if name.isdigit() else name) or "the input", t,
-                       id(t) in inputs, id(t) in targets)
-             for i, (name, t) in enumerate(named_tensors(raw))]
+    inputs = {id(t) for t in tensors((given.args, given.kwargs))}
+    targets = {id(t) for t in tensors(given.target)}
+    parts = []
+    for i, (path, t) in enumerate(named_tensors(raw)):
+        place = f"part {path}" if path.isdigit() else path
+        name = named.get(id(t), place) or "the input"
+        parts.append(BatchPart(i, name, t, id(t) in inputs, id(t) in targets))
     batch = SampleBatch(raw, given, parts, None)
     if n is None: n, batch.why_unknown = n_samples(batch)
     batch.n = n
-    for p in parts: p.dim = next((d for d in range(min(p.tensor.dim(), 2)) if p.tensor.size(d) == n), None)
+    for p in parts:
+        dims = [d for d in range(min(p.tensor.dim(), 2)) if p.tensor.size(d) == n]
+        p.dim = dims[0] if dims else None
     return batch
 
 
 def arguments_named(given: GivenToModel, forward: Callable) -> dict[int, str]:
     "By the id of a tensor: the name of the argument that it is for the model."
-    parameters = [p.name for p in signature(forward).parameters.values() if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    declared = signature(forward).parameters.values()
+    parameters = [p.name for p in declared if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
     named = dict(zip(parameters, given.args)) | given.kwargs
     return {id(t): name for name, t in named_tensors(named)}
 
@@ -157,16 +175,19 @@ def n_samples(batch: SampleBatch) -> tuple[int | None, str]:
     "How many samples a batch has; or None, and why."
     firsts = [p.tensor for p in batch.inputs if p.tensor.dim()]
     if not firsts: return None, "no input is a tensor with samples"
-    x, ys = firsts[0], [p.tensor for p in batch.targets if p.tensor.dim()]
+    x = firsts[0]
+    ys = [p.tensor for p in batch.targets if p.tensor.dim()]
     if not ys or x is ys[0]: return x.size(0), ""
-    y, dims = ys[0], [d for d in range(min(x.dim(), 2)) if x.size(d) == ys[0].size(0)]
-    if not dims: return None, f"inputs are {shape_text(x)} and targets {shape_text(y)}"
-    return y.size(0), ""
+    y = ys[0]
+    n = y.size(0)
+    if n not in x.shape[:2]: return None, f"inputs are {shape_text(x)} and targets {shape_text(y)}"
+    return n, ""
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #6a783aec
 def swapped(t: Tensor, other: Tensor | None, dim: int | None) -> Tensor:
     "Another batch's tensor in the place of `t`; without one, each sample in the place of the next."
-    if other is not None and other.shape == t.shape and not torch.equal(other, t): return other
+    fits = other is not None and other.shape == t.shape
+    if fits and not torch.equal(other, t): return other
     return t if dim is None else t.roll(1, dim)
 
 
@@ -179,24 +200,34 @@ def with_sample(t: Tensor, dim: int, i: int, new: Tensor) -> Tensor:
 
 def other_sample(t: Tensor, dim: int, i: int) -> Tensor | None:
     "The next sample that is not equal to sample `i`; None if all are."
-    own, n = t.select(dim, i), t.size(dim)
-    others = (t.select(dim, (i + step) % n) for step in range(1, n))
-    return next((one for one in others if not torch.equal(one, own)), None)
+    own = t.select(dim, i)
+    n = t.size(dim)
+    for step in range(1, n):
+        other = t.select(dim, (i + step) % n)
+        if not torch.equal(other, own): return other
+    return None
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #70acb027
 def looks_like_mask(p: BatchPart, batch: SampleBatch) -> bool:
     "Does an input look like a mask of positions?"
     name, t = p.name.lower(), p.tensor
-    if t.dim() != 2 or p.dim != 0 or any(word in name for word in ("type", "segment")): return False
+    if t.dim() != 2 or p.dim != 0: return False
+    if "type" in name or "segment" in name: return False
     xs = [x for x in masked_by(p, batch) if x.tensor.dtype != torch.bool]
     if not xs: return False
     if "mask" in name or "padding" in name or t.dtype == torch.bool: return True
     binary = ((t == 0) | (t == 1)).all()
-    def has_words(x): return not x.tensor.is_floating_point() and x.tensor.max() > 1
-    return bool(binary) and any(x.tensor.dim() > 2 or has_words(x) for x in xs)
+    def has_features_or_words(x):
+        return x.tensor.dim() > 2 or not x.tensor.is_floating_point() and x.tensor.max() > 1
+    return bool(binary) and any(map(has_features_or_words, xs))
 
 
 def masked_by(mask: BatchPart, batch: SampleBatch) -> list[BatchPart]:
     "The inputs that a mask may hide parts of."
-    def position(x): return any(word in x.name.lower() for word in ("mask", "type", "position", "segment", "padding"))
-    return [x for x in batch.inputs if x is not mask and x.tensor.shape[:2] == mask.tensor.shape and not position(x)]
+    no_data = "mask", "type", "position", "segment", "padding"
+    found = []
+    for x in batch.inputs:
+        has_data = not any(word in x.name.lower() for word in no_data)
+        fits = x.tensor.shape[:2] == mask.tensor.shape
+        if x is not mask and has_data and fits: found.append(x)
+    return found

@@ -27,24 +27,28 @@ from ..diagnosing.evidence import in_digits
 class Lesson:
     "How the loss went while 16 samples were learned."
     def __init__(self, losses: list[float], moved: float, floor: float):
-        self.losses, self.moved = losses, moved # `moved`: how far one step moves parameters, of their length
+        self.losses = losses
+        self.moved = moved # How far one step moves parameters, as a part of their length
         self.floor = floor # The least that the loss can be
         self.start = losses[0]
-        # The lower one: a likelihood of which the variance is learned leaps for some steps now and then.
-        self.end = min(_middle(losses[-10:]), _middle(losses[-max(10, len(losses)//4):]))
+        last_quarter = losses[-max(10, len(losses)//4):]
+        # The lower one: a likelihood with a learned variance leaps for some steps now and then.
+        self.end = min(_middle(losses[-10:]), _middle(last_quarter))
 
     @property
     def halved(self) -> bool: return self.fallen > .5
 
     @property
     def fallen(self) -> float:
-        "By how much of what it can fall."
-        return (self.start - self.end)/(abs(self.start - self.floor) or 1)
+        "By which part of its distance to the floor the loss has fallen."
+        distance = abs(self.start - self.floor)
+        return (self.start - self.end)/(distance or 1)
 
     @property
     def learned(self) -> bool:
         "Has the loss fallen to less than half, or does it still fall?"
-        before = _middle(self.losses[len(self.losses)//2:][:10])
+        half = len(self.losses)//2
+        before = _middle(self.losses[half:half + 10])
         return self.halved or self.end < before - .03*abs(before)
 
     @property
@@ -62,25 +66,35 @@ class Lesson:
 
 def floor_of(step: FirstStep) -> float | None:
     "The least that the loss can be; None if that is not known."
-    if len(step.criteria) != 1 or step.criteria[0].target is None: return None
+    if len(step.criteria) != 1: return None
     c, = step.criteria
+    if c.target is None: return None
+    if c.kind == "distance": return 0.
+    least = 0.
     if "bce" in c.kind:
         if c.target.min() < 0 or c.target.max() > 1: return None
         least = F.binary_cross_entropy(c.target, c.target).item()
-        return least if math.isclose(step.loss, classified(c)[0], rel_tol=1e-3) else None
-    if c.kind == "distance": return 0.
-    return 0. if math.isclose(step.loss, classified(c)[0], rel_tol=1e-3) else None
+    own, _ = classified(c)
+    return least if math.isclose(step.loss, own, rel_tol=1e-3) else None
 
 
-def _middle(xs: list[float]) -> float: return math.nan if any(map(math.isnan, xs)) else sorted(xs)[len(xs)//2]
+def _middle(xs: list[float]) -> float:
+    if any(map(math.isnan, xs)): return math.nan
+    return sorted(xs)[len(xs)//2]
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #850528c5
 def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor: float, most: int = 200) -> Lesson:
     "Let optimizers learn one batch, within so many seconds."
-    kept = [(p, p.data) for p in {id(p): p for o in optimizers for g in o.param_groups for p in g["params"]}.values()]
-    losses, end, moved = [], time.monotonic() + seconds, 0.
+    theirs = {}
+    for o in optimizers:
+        for group in o.param_groups: theirs.update({id(p): p for p in group["params"]})
+    kept = [(p, p.data) for p in theirs.values()]
+    losses, moved = [], 0.
+    end = time.monotonic() + seconds
     def put_back():
-        for p, data in kept: p.data, p.grad = data, None
+        for p, data in kept:
+            p.data = data
+            p.grad = None
     try:
         with putting_back(put_back), seeded():
             for p, data in kept: p.data = data.clone()
@@ -88,22 +102,27 @@ def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor
             while len(losses) < most and (time.monotonic() < end or len(losses) < 2):
                 _, loss = flight.called(raw)
                 if not loss.requires_grad: raise NotLookedAt("the loss has no graph")
-                losses.append(loss.item())
-                if not math.isfinite(losses[-1]) or 0 < losses[-1] < .01*losses[0]: break
+                now = loss.item()
+                losses.append(now)
+                if not math.isfinite(now) or 0 < now < .01*losses[0]: break
                 loss.backward()
                 for o in optimizers: o.step()
                 if len(losses) == 5: moved = _moved(kept, 5)
-                for p in [*flight.parameters.values(), *(p for p, _ in kept)]: p.grad = None
+                for p in (*flight.parameters.values(), *theirs.values()): p.grad = None
         return Lesson(losses, moved, floor)
+    except NotLookedAt: raise
     except Exception as e:
-        if isinstance(e, NotLookedAt): raise
         raise NotLookedAt(f"training has ended with {type(e).__name__}: {e}") from e
 
 
 @torch.no_grad()
 def _moved(kept: list[tuple[Tensor, Tensor]], steps: int) -> float:
-    shares = [((p - data).norm()/data.norm()).item()/steps for p, data in kept if data.any()]
-    return max(shares, default=1.)
+    found = []
+    for p, data in kept:
+        if not data.any(): continue
+        length = (p - data).norm()/data.norm()
+        found.append(length.item()/steps)
+    return max(found, default=1.)
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #8ba05bbb
 @claims("The loss falls when 16 samples are learned by heart.",
@@ -121,29 +140,35 @@ def _moved(kept: list[tuple[Tensor, Tensor]], steps: int) -> float:
 def learns_by_heart(flight: TestFlight) -> Check:
     "Does the loss of 16 samples fall?"
     if not flight.trained: raise NotLookedAt("no parameter is trained")
-    if flight.optimizers and not in_optimizers(flight) & {id(p) for p in flight.trained.values()}:
+    trained = list(flight.trained.values())
+    if flight.optimizers and in_optimizers(flight).isdisjoint(map(id, trained)):
         raise NotLookedAt("the optimizer has none of the model's trainable parameters")
     try: own = [fresh_copy(o) for o in flight.optimizers]
     except Exception as e: raise NotLookedAt(f"no second optimizer like yours could be made ({e})") from e
-    def adam(lr): return [torch.optim.Adam(list(flight.trained.values()), lr)]
+    def adam(lr): return [torch.optim.Adam(trained, lr)]
     raw, seconds = flight.batch.raw, flight.seconds
-    began, floor = time.monotonic(), floor_of(flight.first)
+    began = time.monotonic()
+    floor = floor_of(flight.first)
     first = taught(flight, raw, own or adam(1e-3), seconds, floor or 0)
     if abs(first.start) < 1e-6: raise NotLookedAt("the first loss is 0")
     if len(first.losses) < 20 and not first.learned and not first.blown_up:
         raise NotLookedAt(f"{len(first.losses)} steps were made in {seconds:g} s")
-    if first.learned and not first.blown_up: return f"{first}" if first.halved else f"{first}, and it still falls"
+    if first.learned and not first.blown_up:
+        return f"{first}" if first.halved else f"{first}, and it still falls"
     lessons = [first]
     for lr in (1e-3, 1e-2):
         if lr > 1e-3 and time.monotonic() > began + 2*seconds: break
-        lessons.append(taught(flight, raw, adam(lr), seconds, floor or 0))
-        if not lessons[-1].learned or lessons[-1].blown_up: continue
-        if own and not first.blown_up and lessons[-1].end > first.end - .1*abs(first.end): return f"{first}"
-        if own: yield from rate_is_to_blame(flight, first, lessons[-1], lr)
-        return f"{lessons[-1]} with Adam at {lr:g}"
+        lesson = taught(flight, raw, adam(lr), seconds, floor or 0)
+        lessons.append(lesson)
+        if not lesson.learned or lesson.blown_up: continue
+        much_lower = lesson.end <= first.end - .1*abs(first.end)
+        if own and not first.blown_up and not much_lower: return f"{first}"
+        if own: yield from rate_is_to_blame(flight, first, lesson, lr)
+        return f"{lesson} with Adam at {lr:g}"
     fallen = max(lesson.fallen for lesson in lessons)
     if floor is None and fallen > .1: return f"{first}, and no further; the least that this loss can be is not known"
-    yield Suspect("cannot learn by heart", "possible" if fallen > .05 else "likely",
+    sure = "possible" if fallen > .05 else "likely"
+    yield Suspect("cannot learn by heart", sure,
                   f"The loss of {flight.batch.n or 'a few'} samples went {first}, and with Adam {lessons[1]}.")
     return ""
 
@@ -151,7 +176,9 @@ def learns_by_heart(flight: TestFlight) -> Check:
 def rate_is_to_blame(flight: TestFlight, own: Lesson, adam: Lesson, lr: float) -> Iterator[Suspect]:
     evidence = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
             f"a step moves parameters by up to {in_digits(own.moved)} of their length.")
-    warming_up = any("initial_lr" in group for o in flight.optimizers for group in o.param_groups)
-    if own.leapt: yield Suspect("learning rate too large", "possible" if warming_up else "likely", evidence)
-    elif own.moved < 1e-5: yield Suspect("learning rate too small", "likely", evidence)
-    else: yield Suspect("learning rate too small", "note", evidence)
+    if own.leapt:
+        warming_up = any("initial_lr" in group for o in flight.optimizers for group in o.param_groups)
+        yield Suspect("learning rate too large", "possible" if warming_up else "likely", evidence)
+    else:
+        sure = "likely" if own.moved < 1e-5 else "note"
+        yield Suspect("learning rate too small", sure, evidence)

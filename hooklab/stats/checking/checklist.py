@@ -27,8 +27,9 @@ from .trial import (
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #f9fb1dda
 def loss_finite(flight: TestFlight) -> Check:
-    "What to say of a first loss that is not: which layer is the first to return such numbers?"
-    odd = [name for name, ts in layer_outputs(flight, flight.batch.raw) if not all(t.isfinite().all() for t in ts)]
+    "The finding on a first loss that is not finite: which layer is the first to return such numbers?"
+    outputs = layer_outputs(flight, flight.batch.raw)
+    odd = [name for name, ts in outputs if not all(t.isfinite().all() for t in ts)]
     where = f", and the first layer that returns such numbers is {odd[0]}" if odd else "; what layers return is finite"
     yield Suspect("NaN or Inf", "certain", f"The first loss is {flight.first.loss}{where}.", odd[:1])
     return ""
@@ -40,8 +41,11 @@ PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # w
 
 
 def checks_of(price: int) -> list[EnteredCheck]:
-    return [check for room in ROOMS for check in CHECKS
-            if check.look.__module__ == room.__name__ and check.price == price]
+    found = []
+    for room in ROOMS:
+        own = [check for check in CHECKS if check.look.__module__ == room.__name__]
+        found += [check for check in own if check.price == price]
+    return found
 
 
 def check_all(flight: TestFlight, overfit: bool) -> Checklist:
@@ -65,8 +69,10 @@ def check_all(flight: TestFlight, overfit: bool) -> Checklist:
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #65359c82
 def take_few_samples(flight: TestFlight, n: int = 16):
     "Go on with 16 samples of each batch, if the model takes that; an error in the user's code comes up here."
-    def of(raw): return batch_of(raw, flight.model.forward)
-    flight.small = [of(b.taken(range(min(n, b.n)))) if b.n and b.n > n else b for b in flight.whole]
+    def few_of(batch):
+        if not batch.n or batch.n <= n: return batch
+        return batch_of(batch.taken(range(n)), flight.model.forward)
+    flight.small = [few_of(batch) for batch in flight.whole]
     if flight.small != flight.whole:
         flight.batch = flight.small[0]
         try: check_number(flight.run(flight.batch.raw).loss)

@@ -22,18 +22,25 @@ from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a5
-TOO_LARGE, TOO_SMALL = 12., .01 # of the size of an input, and of its largest number
+TOO_LARGE = 12. # a size of an input from which it is too large
+TOO_SMALL = .01 # an input is too small if its largest number is below this
 NO_DATA = "mask", "type", "position", "segment", "padding", "length"
 
 
 def data_parts(parts: list[BatchPart]) -> list[BatchPart]:
     "The inputs that carry data; masks and the like may be constant."
-    return [p for p in parts if p.tensor.dim() and not any(word in p.name.lower() for word in NO_DATA)]
+    def has_data(p): return not any(word in p.name.lower() for word in NO_DATA)
+    return [p for p in parts if p.tensor.dim() and has_data(p)]
 
 
 def is_alike(p: BatchPart) -> bool:
     "Are all samples equal?"
-    return p.dim is not None and p.tensor.size(p.dim) > 1 and bool((p.tensor == p.tensor.narrow(p.dim, 0, 1)).all())
+    if p.dim is None or p.tensor.size(p.dim) < 2: return False
+    first = p.tensor.narrow(p.dim, 0, 1)
+    return bool((p.tensor == first).all())
+
+
+def has_bad_numbers(ts: list[Tensor]) -> bool: return any(t.is_floating_point() and not t.isfinite().all() for t in ts)
 
 
 @claims("Inputs are finite, different from each other and of a usual size.",
@@ -52,14 +59,16 @@ def inputs_fine(flight: TestFlight) -> Check:
     "Are inputs finite, different from each other and of a usual size?"
     parts = [data_parts(batch.inputs) for batch in flight.whole]
     if not parts[0]: raise NotLookedAt("no input is a tensor")
-    for same in zip(*parts):
-        name, ts = same[0].name, [p.tensor for p in same]
-        if any(t.is_floating_point() and not t.isfinite().all() for t in ts):
+    for i, same in enumerate(zip(*parts)):
+        name = same[0].name
+        ts = [p.tensor for p in same]
+        if has_bad_numbers(ts):
             yield Suspect("NaN or Inf", "certain", f"{name} has numbers that are NaN or Inf.", [name])
-        elif all(t.numel() > 1 and (t == t.flatten()[0]).all() for t in ts) and same[0] is parts[0][0]:
-            yield Suspect("constant inputs", "certain", f"All numbers of {name} are {ts[0].flatten()[0].item():g}.",
-                          [name])
-        elif all(map(is_alike, same)) and same[0] is parts[0][0]:
+        elif i > 0: continue
+        elif all(t.numel() > 1 and (t == t.flatten()[0]).all() for t in ts):
+            number = ts[0].flatten()[0].item()
+            yield Suspect("constant inputs", "certain", f"All numbers of {name} are {number:g}.", [name])
+        elif all(map(is_alike, same)):
             yield Suspect("samples alike", "certain", f"All samples of {name} are equal.", [name])
     yield from scaled(flight)
     return ""
@@ -67,10 +76,12 @@ def inputs_fine(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a6
 def taken_first(flight: TestFlight) -> tuple[str, Tensor] | None:
     "The first layer with parameters, and the numbers it gets; None if that is normalization or gets no numbers."
-    named, found = leaves(flight.model), []
+    named = leaves(flight.model)
     names = {id(m): name for name, m in named.items()}
+    found = []
     def note(m, inputs, output):
-        if next(m.parameters(recurse=False), None) is not None: found.append((m, [t.clone() for t in tensors(inputs)]))
+        has_parameters = next(m.parameters(recurse=False), None) is not None
+        if has_parameters: found.append((m, [t.clone() for t in tensors(inputs)]))
         elif "Norm" in type(m).__name__: found.append((m, []))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)
@@ -84,9 +95,11 @@ def taken_first(flight: TestFlight) -> tuple[str, Tensor] | None:
 def scaled(flight: TestFlight) -> Check:
     "Does the first layer get numbers of a usual size?"
     taken = taken_first(flight)
-    if taken is None or not taken[1].isfinite().all() or not taken[1].any(): return
+    if taken is None: return
     name, x = taken
-    size, most = x.double().square().mean().sqrt().item(), x.abs().max().item()
+    if not x.isfinite().all() or not x.any(): return
+    size = x.double().square().mean().sqrt().item()
+    most = x.abs().max().item()
     evidence = f"{name} gets numbers of size {in_digits(size)}, from {in_digits(x.min())} to {in_digits(x.max())}."
     if size > TOO_LARGE: sure = "likely" if size > 2*TOO_LARGE else "possible"
     elif most < TOO_SMALL: sure = "likely" if most < TOO_SMALL/10 else "possible"
@@ -105,11 +118,13 @@ def targets_fine(flight: TestFlight) -> Check:
     if not flight.whole[0].targets: raise NotLookedAt("no target was found in the batch")
     for same in zip(*(batch.targets for batch in flight.whole)):
         ts = [p.tensor for p in same]
-        if any(t.is_floating_point() and not t.isfinite().all() for t in ts):
+        if has_bad_numbers(ts):
             yield Suspect("NaN or Inf", "certain", "Targets have numbers that are NaN or Inf.")
             continue
-        n, first = sum(t.numel() for t in ts), ts[0].flatten()[0] if ts[0].numel() else None
-        if n < 8 or not all((t == first.to(t.device)).all() for t in ts): continue
+        n = sum(t.numel() for t in ts)
+        if n < 8: continue
+        first = ts[0].flatten()[0] if ts[0].numel() else None
+        if not all((t == first.to(t.device)).all() for t in ts): continue
         if first.is_floating_point(): odd = first not in (0, 1)
         else: odd = ts[0].dim() == 1 and n >= 16 and _n_classes(flight) > 2
         yield Suspect("constant targets", "likely" if odd else "note", f"All {n} targets are {first.item():g}.")
@@ -117,13 +132,15 @@ def targets_fine(flight: TestFlight) -> Check:
 
 
 def _n_classes(flight: TestFlight) -> int:
-    outputs = [t for _, t in flight.asked(flight.batch.raw, "train").floats if t.dim() > 1]
+    flown = flight.asked(flight.batch.raw, "train")
+    outputs = [t for _, t in flown.floats if t.dim() > 1]
     return outputs[0].size(1) if outputs else 0
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #699f45aa
 def last_batch_size(loader: Any) -> int | None:
     "How many samples the last batch of an epoch has; None if the loader does not have it."
-    size, sampler = getattr(loader, "batch_size", None), getattr(loader, "sampler", None)
+    size = getattr(loader, "batch_size", None)
+    sampler = getattr(loader, "sampler", None)
     if not size or getattr(loader, "drop_last", True): return None
     try: return len(sampler) % size or size
     except TypeError: return None
@@ -138,14 +155,16 @@ def batch_norm_fine(flight: TestFlight) -> Check:
     named = {name: m for name, m in flight.model.named_modules() if isinstance(m, _BatchNorm)}
     training = [name for name, m in named.items() if (m, True) in flight.modes]
     if not training: return "there is none in train mode"
-    n, names = flight.whole[0].n, training[:1]
+    n = flight.whole[0].n
+    names = training[:1]
     if n is not None and n <= 2:
         counts = []
         def note(m, inputs, output): counts.append(inputs[0].numel()//max(inputs[0].size(1), 1))
-        with Hooks(dict(zip(training, (named[name] for name in training))), note):
-            flight.asked(flight.batch.raw, "train")
+        layers = {name: named[name] for name in training}
+        with Hooks(layers, note): flight.asked(flight.batch.raw, "train")
         fewest = min(counts, default=n)
-        yield Suspect("batch norm", "likely" if fewest <= 4 else "possible",
+        sure = "likely" if fewest <= 4 else "possible"
+        yield Suspect("batch norm", sure,
                       f"Batch norm in {first_few(training, 3)} takes its statistics from {n} samples, "
                       f"{fewest} numbers for a unit where they are fewest.", names)
     elif flight.last_size == 1:

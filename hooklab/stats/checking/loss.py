@@ -36,7 +36,7 @@ def op(node: Any) -> str:
 
 
 def source(node: Any) -> Any:
-    "The operation that has made the numbers which `node` got; what only gives them another shape is left out."
+    "The operation that has made the numbers which `node` got; those that only reshape them are skipped."
     node = node.next_functions[0][0] if node is not None and node.next_functions else None
     while op(node) in ONLY_TURNED: node = node.next_functions[0][0]
     return node
@@ -52,7 +52,7 @@ class Criterion:
     sign: float = 1. # Below zero if the loss falls when this function rises
     ignored: int = -100
 
-
+# %% ../../../nbs/lib/stats/checking/loss.ipynb #9f3b20f5
 def criteria_in(loss: Tensor, most: int = 200) -> Iterator[Criterion]:
     "The functions that compare outputs with targets, those next to the loss first."
     todo, seen = [loss.grad_fn], set()
@@ -67,10 +67,13 @@ def criteria_in(loss: Tensor, most: int = 200) -> Iterator[Criterion]:
 
 def criterion_at(node: Any, kind: str, loss: Tensor) -> Criterion:
     before = source(node)
-    if kind == "nll" and op(before) == "LogSoftmax": kind, before = "cross-entropy", source(before)
+    if kind == "nll" and op(before) == "LogSoftmax":
+        kind = "cross-entropy"
+        before = source(before)
     found = Criterion(kind, ACTIVATIONS.get(op(before), ""))
     if kind == "log softmax": return found
-    found.prediction, found.target = node._saved_self.detach(), node._saved_target.detach()
+    found.prediction = node._saved_self.detach()
+    found.target = node._saved_target.detach()
     if kind in ("nll", "cross-entropy"):
         ignored = node._saved_ignore_index
         found.ignored = ignored - 2**64 if ignored >= 2**63 else ignored
@@ -109,9 +112,12 @@ def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, 
     (out,), (y,) = outputs, targets
     if out.shape != y.shape or not y.is_floating_point(): return None
     try:
-        with torch.no_grad(): least, own = flight.loss_fn(y.clone(), y), flight.loss_fn(out.detach().clone(), y)
+        with torch.no_grad():
+            least = flight.loss_fn(y.clone(), y)
+            own = flight.loss_fn(out.detach().clone(), y)
     except Exception: return None
-    return (out.detach(), y) if least.abs() <= 1e-6*own.abs() else None
+    is_zero = least.abs() <= 1e-6*own.abs()
+    return (out.detach(), y) if is_zero else None
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #bd7ba74d
 WANTED = {"cross-entropy": "cross-entropy wants logits, and applies softmax itself",
@@ -132,20 +138,27 @@ def activation_fits(flight: TestFlight) -> Check:
     for c in flight.first.criteria:
         if c.kind == "log softmax" and "cross-entropy" in known: continue  # label smoothing uses it twice
         if c.kind in WANTED and c.activation in RANGE:
-            certain = c.activation == ("sigmoid" if c.kind == "bce with logits" else "softmax")
+            applied = "sigmoid" if c.kind == "bce with logits" else "softmax"
+            certain = c.activation == applied
             yield Suspect("activation before the loss", "certain" if certain else "likely",
                           f"The loss gets what {c.activation} returns; {WANTED[c.kind]}.")
-        elif c.kind == "nll" and (c.prediction.logsumexp(min(1, c.prediction.dim() - 1)).abs() > .05).any():
+        elif c.kind == "nll" and not _are_log_probabilities(c.prediction):
             given = "probabilities" if c.activation == "softmax" else "numbers that are none"
             yield Suspect("activation before the loss", "certain",
                           f"NLLLoss wants logarithms of probabilities, as log_softmax returns them, and gets {given}.")
         elif c.kind == "distance" and c.activation in RANGE:
             low, high = RANGE[c.activation]
-            out = ((c.target < low - .01) | (c.target > high + .01)).float().mean().item()
+            is_outside = (c.target < low - .01) | (c.target > high + .01)
+            out = is_outside.float().mean().item()
             if out <= .01: continue
             yield Suspect("activation before the loss", "likely",
                           f"{out:.0%} of the targets are outside of what {c.activation} can return.")
     return ""
+
+
+def _are_log_probabilities(t: Tensor) -> bool:
+    sums = t.logsumexp(min(1, t.dim() - 1))
+    return not (sums.abs() > .05).any()
 
 
 @claims("The loss falls when outputs come closer to targets.",
@@ -168,8 +181,10 @@ def classified(c: Criterion) -> tuple[float, float] | None:
         if not (c.target != c.ignored).any(): return None
         loss = F.nll_loss(c.prediction, c.target, ignore_index=c.ignored)
         return loss.item(), math.log(c.prediction.size(min(1, c.prediction.dim() - 1)))
-    yes_or_no = {"bce with logits": F.binary_cross_entropy_with_logits, "bce": F.binary_cross_entropy}.get(c.kind)
-    return (yes_or_no(c.prediction, c.target).item(), math.log(2)) if yes_or_no else None
+    if c.kind == "bce with logits": loss = F.binary_cross_entropy_with_logits(c.prediction, c.target)
+    elif c.kind == "bce": loss = F.binary_cross_entropy(c.prediction, c.target)
+    else: return None
+    return loss.item(), math.log(2)
 
 
 @claims("The first loss is about that of a guess.",
@@ -198,9 +213,12 @@ def loss_of_a_guess(flight: TestFlight) -> Check:
 
 def sizes_fit(c: Criterion) -> Iterator[Suspect]:
     "Are outputs and targets of about the same size?"
-    out, y = (t.double().square().mean().sqrt().item() for t in (c.prediction, c.target))
+    def size(t): return t.double().square().mean().sqrt().item()
+    out, y = size(c.prediction), size(c.target)
     if not y: return
     evidence = f"Targets are of size {in_digits(y)}, outputs of size {in_digits(out)}."
     if out > max(6*y, 10): yield Suspect("first loss too high", "likely", evidence)
-    elif y > 20 and out < .1*y: yield Suspect("targets not scaled", "likely" if y > 100 else "possible", evidence)
+    elif y > 20 and out < .1*y:
+        sure = "likely" if y > 100 else "possible"
+        yield Suspect("targets not scaled", sure, evidence)
     elif y < .01 and out > 10*y: yield Suspect("targets not scaled", "possible", evidence)

@@ -42,14 +42,16 @@ def input_used(flight: TestFlight) -> Check:
     if same(base, flight.asked(raw)):
         if _same_when_roused(flight, raw):
             in_training = same(flight.asked(batch.raw, "train"), flight.asked(raw, "train"))
-            yield Suspect("input unused", "certain" if in_training else "likely", _where_lost(flight, raw))
+            sure = "certain" if in_training else "likely"
+            yield Suspect("input unused", sure, _where_lost(flight, raw))
         return "once the layers that begin at zero have moved"
-    for p in moved if len(batch.inputs) > 1 else []:
+    if len(batch.inputs) == 1: return ""
+    for p in moved:
         raw = batch.put({p.number: new[p.number]})
         if looks_like_mask(p, batch) or not same(base, flight.asked(raw)): continue
         if not _same_when_roused(flight, raw): continue
-        yield Suspect("input unused", "note" if flight.call else "likely",
-                      f"With another batch's {p.name} the output is the same.", [p.name])
+        sure = "note" if flight.call else "likely"
+        yield Suspect("input unused", sure, f"With another batch's {p.name} the output is the same.", [p.name])
     return ""
 
 
@@ -60,13 +62,17 @@ def _same_when_roused(flight: TestFlight, raw: Any) -> bool:
 def _where_lost(flight: TestFlight, raw: Any) -> str:
     "Up to where the outputs of layers still differ."
     evidence = "With another batch's input the output is the same."
-    with roused(flight): runs = [layer_outputs(flight, one) for one in (flight.batch.raw, raw)]
-    names = [name for name, _ in runs[0]]
-    def differ(xs, ys): return any(x.shape != y.shape or differs(x, y).any() for x, y in zip(xs, ys))
-    apart = [i for i, ((_, xs), (_, ys)) in enumerate(zip(*runs)) if differ(xs, ys)]
-    if not apart: return f"{evidence} No layer sees a difference."
-    after = f", and in {names[apart[-1] + 1]} no more" if apart[-1] + 1 < len(names) else ""
-    return f"{evidence} The output of {names[apart[-1]]} still differs{after}."
+    with roused(flight):
+        own = layer_outputs(flight, flight.batch.raw)
+        theirs = layer_outputs(flight, raw)
+    names = [name for name, _ in own]
+    last = None
+    for i, ((_, xs), (_, ys)) in enumerate(zip(own, theirs)):
+        for x, y in zip(xs, ys):
+            if x.shape != y.shape or differs(x, y).any(): last = i
+    if last is None: return f"{evidence} No layer sees a difference."
+    after = f", and in {names[last + 1]} no more" if last + 1 < len(names) else ""
+    return f"{evidence} The output of {names[last]} still differs{after}."
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #e0e62fd0
 def noisy(output: Any) -> Any:
@@ -75,7 +81,8 @@ def noisy(output: Any) -> Any:
         if not t.is_floating_point() or not t.numel(): return t
         t = finer(t)
         if t.min() > 0: return t*(1 - .5*torch.rand_like(t))
-        return t + torch.randn_like(t)*(t.std(correction=0) + .1)
+        size = t.std(correction=0) + .1
+        return t + torch.randn_like(t)*size
     with seeded(): return map_tensors(moved, output)
 
 
@@ -86,11 +93,16 @@ def finer(t: Tensor) -> Tensor:
 
 def losses_with(flight: TestFlight, output: Any, changes: list[Mapping[int, Tensor]]) -> list[float]:
     "The loss for each of these changes of the batch."
-    if flight.call or flight.loss_fn is None:
-        with roused(flight): return [flight.asked(flight.batch.put(new)).loss.item() for new in changes]
     found = []
+    if flight.call or flight.loss_fn is None:
+        with roused(flight):
+            for new in changes:
+                raw = flight.batch.put(new)
+                found.append(flight.asked(raw).loss.item())
+        return found
     for new in changes:
-        target = map_tensors(finer, given_by(flight.batch.put(new), flight.model.forward).target)
+        given = given_by(flight.batch.put(new), flight.model.forward)
+        target = map_tensors(finer, given.target)
         with torch.no_grad(), seeded():
             try: found.append(flight.loss_fn(map_tensors(Tensor.clone, output), target).item())
             except Exception as e:
@@ -103,7 +115,9 @@ def other_label(t: Tensor, dim: int, i: int, n_classes: int) -> Tensor:
     own, other = t.select(dim, i), other_sample(t, dim, i)
     if other is not None: return other
     if t.dtype == torch.bool: return ~own
-    if t.is_floating_point(): return 1 - own if ((own == 0) | (own == 1)).all() else own + 1
+    if t.is_floating_point():
+        is_binary = ((own == 0) | (own == 1)).all()
+        return 1 - own if is_binary else own + 1
     return (own + 1) % max(n_classes, 2)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #0ec349d0
@@ -120,61 +134,80 @@ def other_label(t: Tensor, dim: int, i: int, n_classes: int) -> Tensor:
         price=PASSES)
 def labels_used(flight: TestFlight) -> Check:
     "Does the loss depend on the label of every sample, and on which sample has it?"
-    batch, computed_inside = flight.batch, flight.call is not None or flight.loss_fn is None
+    batch = flight.batch
+    computed_inside = flight.call is not None or flight.loss_fn is None
     targets = [p for p in batch.targets if p.dim is not None and not (computed_inside and p.is_input)]
     if not targets: raise NotLookedAt("no target was found that has a label for each sample")
-    base, n = base_of(flight), min(batch.n, 8 if computed_inside else 64)
+    base = base_of(flight)
+    n = min(batch.n, 8 if computed_inside else 64)
     output = noisy(base.output)
     n_classes = next((t.size(1) for _, t in base.floats if t.dim() > 1), 2)
-    def changed(i): return {p.number: with_sample(p.tensor, p.dim, i, other_label(p.tensor, p.dim, i, n_classes))
-                            for p in targets}
+    def changed(i):
+        new = {}
+        for p in targets:
+            label = other_label(p.tensor, p.dim, i, n_classes)
+            new[p.number] = with_sample(p.tensor, p.dim, i, label)
+        return new
     first, *others = losses_with(flight, output, [{}, *map(changed, range(n))])
     idle = [i for i, loss in enumerate(others) if loss == first]
     if len(idle) == n:
-        yield Suspect("labels not used", "note" if flight.call else "likely", "No label changes the loss.")
+        sure = "note" if flight.call else "likely"
+        yield Suspect("labels not used", sure, "No label changes the loss.")
         return ""
     coarse = computed_inside and finer(base.loss) is not base.loss
     if idle and not coarse:
-        yield Suspect("labels not used", "likely", f"{len(idle)} of {n} labels do not change the loss: "
-                      f"those of samples {first_few(list(map(str, idle)), 8)}.")
+        samples = first_few(list(map(str, idle)), 8)
+        yield Suspect("labels not used", "likely",
+                      f"{len(idle)} of {n} labels do not change the loss: those of samples {samples}.")
     yield from _shuffled(flight, base, output, targets, first)
     return ""
 
-
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #77300201
 def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchPart],
               first: float) -> Iterator[Suspect]:
     "Does it matter which sample has which label?"
     n = flight.batch.n
-    rolls = [{p.number: p.tensor.roll(k, p.dim) for p in targets} for k in (1, n//2) if n > 3]
-    rolls = [new for new in rolls if any(not torch.equal(new[p.number], p.tensor) for p in targets)]
+    if n <= 3: return
+    rolls = []
+    for k in (1, n//2):
+        new = {p.number: p.tensor.roll(k, p.dim) for p in targets}
+        is_same = all(torch.equal(new[p.number], p.tensor) for p in targets)
+        if not is_same: rolls.append(new)
     if not rolls: return
-    if flight.call or flight.loss_fn is None:  # the output is as it is, and equal outputs do not tell labels apart
-        with roused(flight): rows = [t for _, t in flight.asked(flight.batch.raw).floats if t.size(0) == n]
+    if flight.call or flight.loss_fn is None:  # without noise, equal outputs do not show which label moved
+        with roused(flight): flown = flight.asked(flight.batch.raw)
+        rows = [t for _, t in flown.floats if t.size(0) == n]
         if not any(differs(t, t[:1]).any() for t in rows): return
     losses = losses_with(flight, output, rolls)
     if any(abs(loss - first) > 1e-5*abs(first) for loss in losses): return
-    shapes = [tuple(t.shape) for t in tensors(base.output)[:1]], [tuple(p.tensor.shape) for p in targets[:1]]
-    broadcast = {*shapes[0], *shapes[1]} == {(n, 1), (n,)}
-    yield Suspect("labels broadcast", "certain" if broadcast else "note" if flight.call else "possible",
+    target = targets[0].tensor
+    shapes = {tuple(t.shape) for t in (*tensors(base.output)[:1], target)}
+    if shapes == {(n, 1), (n,)}: sure = "certain"
+    elif flight.call: sure = "note"
+    else: sure = "possible"
+    yield Suspect("labels broadcast", sure,
                   "The loss is the same when labels are shuffled: each of them reaches all samples. "
-                  f"The output is {shape_text(base.output)}, the target {shape_text(targets[0].tensor)}.")
+                  f"The output is {shape_text(base.output)}, the target {shape_text(target)}.")
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #40b42904
 def by_sample(t: Tensor, n: int) -> list[Tensor]:
     "The ways to read a tensor as `n` rows, one for each sample."
-    found = [t.transpose(0, d).reshape(n, -1) for d in range(min(t.dim(), 2)) if t.size(d) == n]
-    if not found and t.dim() and t.size(0) % n == 0:
-        found = [t.reshape(n, -1), t.reshape(t.size(0)//n, n, -1).transpose(0, 1).reshape(n, -1)]
-    return found
+    dims = [d for d in range(min(t.dim(), 2)) if t.size(d) == n]
+    if dims: return [t.transpose(0, d).reshape(n, -1) for d in dims]
+    if not t.dim() or t.size(0) % n: return []
+    one_after_another = t.reshape(n, -1)
+    in_turns = t.reshape(t.size(0)//n, n, -1).transpose(0, 1)
+    return [one_after_another, in_turns.reshape(n, -1)]
 
 
 def others_changed(before: Tensor, after: Tensor, n: int, i: int) -> list[int]:
     "Which other samples have another output, however samples are read; those of the first reading."
     if before.shape != after.shape: return []
-    found = [differs(a, b).any(1).nonzero().flatten().tolist()
-             for a, b in zip(by_sample(before, n), by_sample(after, n))]
-    others = [[j for j in rows if j != i] for rows in found]
-    return others[0] if others and all(others) else []
+    readings = []
+    for a, b in zip(by_sample(before, n), by_sample(after, n)):
+        rows = differs(a, b).any(1).nonzero().flatten().tolist()
+        readings.append([j for j in rows if j != i])
+    return readings[0] if readings and all(readings) else []
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #ef773ca0
 def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, Tensor]:
@@ -182,8 +215,10 @@ def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, 
     new = {}
     for p in batch.inputs:
         if p.dim is None: continue
-        theirs, own = partner(flight, p), p.tensor.select(p.dim, i)
-        other = None if theirs is None or theirs.shape != p.tensor.shape else theirs.select(p.dim, i)
+        theirs = partner(flight, p)
+        own = p.tensor.select(p.dim, i)
+        other = None
+        if theirs is not None and theirs.shape == p.tensor.shape: other = theirs.select(p.dim, i)
         if other is None or torch.equal(other, own): other = other_sample(p.tensor, p.dim, i)
         if other is not None: new[p.number] = with_sample(p.tensor, p.dim, i, other)
     return new
@@ -191,7 +226,8 @@ def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, 
 
 def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple[int, list[int], dict]]:
     "A sample, the others whose output it changes, and the inputs with which it does."
-    for i in sorted({0, batch.n//2, batch.n - 1}):
+    few = {0, batch.n//2, batch.n - 1}
+    for i in sorted(few):
         new = changed_sample(flight, batch, i)
         if not new: continue
         after = flight.asked(batch.put(new))
@@ -203,22 +239,34 @@ def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple
 def is_graph(flight: TestFlight) -> bool:
     "Are samples the nodes of a graph, as an adjacency matrix or a list of edges shows?"
     n = flight.batch.n
-    held = [t for m in flight.model.modules() for t in [*m.buffers(recurse=False), *vars(m).values()]
-            if isinstance(t, Tensor)]
-    def joins(t): return t.layout != torch.strided or t.shape == (n, n) or (
-        t.dim() == 2 and t.size(0) == 2 != n and not t.is_floating_point())
-    return any(map(joins, [*(p.tensor for p in flight.batch.inputs[1:]), *held]))
+
+    def joins(t):
+        if t.layout != torch.strided or t.shape == (n, n): return True
+        are_pairs = t.dim() == 2 and t.size(0) == 2
+        return are_pairs and n != 2 and not t.is_floating_point()
+
+    if any(joins(p.tensor) for p in flight.batch.inputs[1:]): return True
+    for m in flight.model.modules():
+        held = [*m.buffers(recurse=False), *vars(m).values()]
+        if any(joins(t) for t in held if isinstance(t, Tensor)): return True
+    return False
 
 
 def time_may_be_first(flight: TestFlight, base: Flown) -> bool:
     "Are the samples apart along the second dimension, which targets have as well?"
-    x, ys = flight.batch.inputs[0].tensor, [p.tensor for p in flight.batch.targets]
-    if x.dim() < 2 or not ys or x.shape[:2] != ys[0].shape[:2] or min(x.shape[:2]) < 2: return False
-    parts = [replace(p, dim=1 if p.tensor.shape[:2] == x.shape[:2] else None) for p in flight.batch.parts]
+    x = flight.batch.inputs[0].tensor
+    targets = flight.batch.targets
+    both = x.shape[:2]
+    if x.dim() < 2 or min(both) < 2: return False
+    if not targets or targets[0].tensor.shape[:2] != both: return False
+    parts = []
+    for p in flight.batch.parts:
+        dim = 1 if p.tensor.shape[:2] == both else None
+        parts.append(replace(p, dim=dim))
     turned = replace(flight.batch, parts=parts, n=x.size(1))
     return not any(leaks(flight, turned, base))
 
-
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #addd40f8
 @claims("No sample changes the output of another.",
         Known("samples leak", rank=120, lesson="04-capture",
               symptom="The loss looks better than it should, and single samples get other answers than batches.",
@@ -233,14 +281,15 @@ def samples_apart(flight: TestFlight) -> Check:
     if batch.n < 2: raise NotLookedAt("the batch has one sample")
     if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
     base = base_of(flight)
-    if flight.quiet == "train" and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in flight.model.modules()):
+    has_batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in flight.model.modules())
+    if flight.quiet == "train" and has_batch_norm:
         raise NotLookedAt("the model does not run in eval mode, and in train mode batch norm mixes samples")
     if not any(by_sample(t, batch.n) for _, t in base.floats): raise NotLookedAt("no output has a part for each sample")
     leak = next(leaks(flight, batch, base), None)
     if leak is None: return ""
     i, others, new = leak
-    evidence = (f"Another sample {i} changes the outputs of samples {first_few(list(map(str, others)), 6)} "
-            f"in {flight.quiet} mode")
+    samples = first_few(list(map(str, others)), 6)
+    evidence = f"Another sample {i} changes the outputs of samples {samples} in {flight.quiet} mode"
     if time_may_be_first(flight, base):
         yield Suspect("samples leak", "note", f"{evidence}; along the second dimension they stay apart, so this is "
                                               "right if time comes first.")
@@ -249,19 +298,21 @@ def samples_apart(flight: TestFlight) -> Check:
     layer = first_layer_where(flight, batch.raw, batch.put(new), leaking)
     kind = dict(flight.model.named_modules()).get(layer)
     by_design = isinstance(kind, nn.modules.batchnorm._BatchNorm) and not kind.track_running_stats
-    yield Suspect("samples leak", "note" if by_design else "likely",
-                  f"{evidence}" + (f", and first in what {layer} ({type(kind).__name__}) returns." if layer else "."),
-                  [layer] if layer else [])
+    if layer: evidence += f", and first in what {layer} ({type(kind).__name__}) returns"
+    sure = "note" if by_design else "likely"
+    yield Suspect("samples leak", sure, f"{evidence}.", [layer] if layer else [])
     return ""
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #2e1248e3
 def other_numbers(t: Tensor) -> Tensor:
     "Other numbers everywhere; of tokens, other ones that occur."
     if t.is_floating_point():
-        noise = torch.randn(t.shape, generator=torch.Generator().manual_seed(0)).to(t)
+        chance = torch.Generator().manual_seed(0)
+        noise = torch.randn(t.shape, generator=chance).to(t)
         return t + noise*(t.std(correction=0) + .1)
     known = t.unique()
-    return known[(torch.searchsorted(known, t) + 1) % len(known)]
+    following = torch.searchsorted(known, t) + 1
+    return known[following % len(known)]
 
 
 @claims("What a mask hides does not reach the output.",
@@ -279,7 +330,7 @@ def mask_obeyed(flight: TestFlight) -> Check:
     for p in masks:
         x = masked_by(p, flight.batch)[0]
         mask = p.tensor.clone()
-        on = (mask == 0) if mask.is_floating_point() and (mask < 0).any() else mask.bool()
+        on = mask == 0 if _is_added(mask) else mask.bool()
         constant = bool((on == on[:, :1]).all())
         if constant:  # nothing is hidden, so the second half is
             half = max(mask.size(1)//2, 1)
@@ -289,23 +340,33 @@ def mask_obeyed(flight: TestFlight) -> Check:
             on[:, half:] = ~on[:, :1]
         sides = [on != on[:, :1]] if constant else [~on, on]
         if all(reaches(flight, {p.number: mask}, x, hidden) for hidden in sides):
-            yield Suspect("mask ignored", "likely" if "mask" in p.name.lower() or p.tensor.dtype == torch.bool else
-                          "possible", f"What {p.name} hides in {x.name} changes the output, and so does what it shows.",
-                          [p.name])
+            is_mask = "mask" in p.name.lower() or p.tensor.dtype == torch.bool
+            yield Suspect("mask ignored", "likely" if is_mask else "possible",
+                          f"What {p.name} hides in {x.name} changes the output, and so does what it shows.", [p.name])
     return ""
 
-
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #8ab60a5c
 def _opposite(mask: Tensor) -> Tensor:
-    if mask.is_floating_point() and (mask < 0).any(): return torch.zeros_like(mask[:, :1])
-    if mask.is_floating_point() and not mask.any(): return torch.ones_like(mask[:, :1])
-    return (~mask.bool()).to(mask.dtype)[:, :1]
+    first = mask[:, :1]
+    if _is_added(mask): return torch.zeros_like(first)
+    if mask.is_floating_point() and not mask.any(): return torch.ones_like(first)
+    return (~first.bool()).to(mask.dtype)
+
+
+def _is_added(mask: Tensor) -> bool:
+    "Is a mask made of numbers below zero, which are added to the scores of attention?"
+    return mask.is_floating_point() and bool((mask < 0).any())
 
 
 def reaches(flight: TestFlight, masked: dict[int, Tensor], x: BatchPart, hidden: Tensor) -> bool:
     "Do other numbers at the hidden positions change the output at the others?"
-    new = torch.where(hidden.view(*hidden.shape, *[1]*(x.tensor.dim() - 2)), other_numbers(x.tensor), x.tensor)
-    runs = [flight.asked(flight.batch.put(change)) for change in (masked, {**masked, x.number: new})]
-    def seen(a, b):
+    more_dims = [1]*(x.tensor.dim() - 2)
+    where = hidden.view(*hidden.shape, *more_dims)
+    new = torch.where(where, other_numbers(x.tensor), x.tensor)
+    before = flight.asked(flight.batch.put(masked))
+    after = flight.asked(flight.batch.put({**masked, x.number: new}))
+    for (_, a), (_, b) in zip(before.floats, after.floats):
         changed = differs(a, b)
-        return changed[~hidden] if changed.shape[:2] == hidden.shape else changed
-    return any(seen(a, b).any() for (_, a), (_, b) in zip(runs[0].floats, runs[1].floats))
+        if changed.shape[:2] == hidden.shape: changed = changed[~hidden]
+        if changed.any(): return True
+    return False

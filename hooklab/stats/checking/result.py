@@ -44,14 +44,19 @@ class Preflight:
         checks: list[Checked], # What was looked at, and what was not
         seconds: float, # How long that took
     ):
-        self.findings, self.checks, self.seconds = findings, checks, seconds
+        self.findings = findings
+        self.checks = checks
+        self.seconds = seconds
 
     @property
     def title(self) -> str:
         "What was found, in a line."
-        looked, alarms = sum(c.state != "not looked at" for c in self.checks), self.alarms
-        n = "nothing" if not alarms else "1 finding" if len(alarms) == 1 else f"{len(alarms)} findings"
-        return f"Preflight: {n}{'' if alarms else ' wrong'} in {looked} checks, {in_digits(self.seconds)} s"
+        looked = sum(c.state != "not looked at" for c in self.checks)
+        n = len(self.alarms)
+        if n == 0: found = "nothing wrong"
+        elif n == 1: found = "1 finding"
+        else: found = f"{n} findings"
+        return f"Preflight: {found} in {looked} checks, {in_digits(self.seconds)} s"
 
     @property
     def alarms(self) -> list[Finding]:
@@ -70,7 +75,8 @@ class Preflight:
 
     def _claims(self, state: str) -> list[str]:
         "The claims that ended like this, with what is said of them."
-        return [f"{c.claim} ({c.said})" if c.said else c.claim for c in self.checks if c.state == state]
+        ended = [c for c in self.checks if c.state == state]
+        return [f"{c.claim} ({c.said})" if c.said else c.claim for c in ended]
 
     def __repr__(self):
         lines = [self.title]

@@ -23,12 +23,18 @@ def reached(flight: TestFlight, batches: list[SampleBatch], of_output: bool = Fa
     for p in flight.trained.values(): p.grad = None
     for batch in batches:
         flown = flight.run(batch.raw)
-        loss = sum((t.sum() for _, t in flown.floats), torch.zeros(())) if of_output else flown.loss
+        loss = flown.loss
+        if of_output:
+            sums = [t.sum() for _, t in flown.floats]
+            loss = sum(sums, torch.zeros(()))
         if loss.requires_grad: loss.backward()
     found = {}
     for name, p in flight.trained.items():
-        grad = p.grad.coalesce().values() if p.grad is not None and p.grad.is_sparse else p.grad
-        found[name] = False if grad is None else True if grad.any() else None
+        grad = p.grad
+        if grad is None: found[name] = False
+        else:
+            if grad.is_sparse: grad = grad.coalesce().values()
+            found[name] = True if grad.any() else None
         p.grad = None
     return found
 
@@ -39,11 +45,12 @@ def in_optimizers(flight: TestFlight) -> set[int]:
 
 def owners(flight: TestFlight, names: list[str]) -> list[str]:
     "The layers that hold these parameters; of many in one block, the block."
-    found = list(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
+    def around(name): return name.rpartition(".")[0]
+    found = dict.fromkeys(around(name) or name for name in names)
     while len(found) > 6 and any("." in name for name in found):
         deepest = max(name.count(".") for name in found)
-        found = list(dict.fromkeys(name.rpartition(".")[0] if name.count(".") == deepest else name for name in found))
-    return found
+        found = dict.fromkeys(around(name) if name.count(".") == deepest else name for name in found)
+    return list(found)
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761529
 @claims("Every trainable parameter gets a gradient.",
@@ -72,9 +79,12 @@ def gradients_arrive(flight: TestFlight) -> Check:
     if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
     found = reached(flight, flight.small)
     missing = [name for name, arrived in found.items() if arrived is False]
-    if flight.optimizers: missing = [n for n in missing if id(flight.trained[n]) in in_optimizers(flight)]
+    if flight.optimizers:
+        given = in_optimizers(flight)
+        missing = [n for n in missing if id(flight.trained[n]) in given]
     if missing: yield from not_reached(flight, missing)
-    zero = [name for name, arrived in found.items() if arrived is None and not _has_trained_sibling(name, found)]
+    zero = [name for name, arrived in found.items() if arrived is None]
+    zero = [name for name in zero if not _has_trained_sibling(name, found)]
     if zero:
         with roused(flight): again = reached(flight, flight.small)
         zero = [name for name in zero if again[name] is None]
@@ -85,16 +95,21 @@ def gradients_arrive(flight: TestFlight) -> Check:
 def _has_trained_sibling(name: str, found: dict[str, bool | None]) -> bool:
     "Does another parameter of the same layer train? A bias before normalization has a gradient of zero, or of noise."
     owner, _, own = name.rpartition(".")
-    return "bias" in own and any(other.rpartition(".")[0] == owner and arrived for other, arrived in found.items())
+    if "bias" not in own: return False
+    arrived = [other for other, arrived in found.items() if arrived]
+    return any(other.rpartition(".")[0] == owner for other in arrived)
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e70
 def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
-    "What to say of parameters without a gradient: did their layer run?"
+    "The findings on parameters without a gradient: did their layer run?"
     ran = {name for name, _ in layer_outputs(flight, flight.batch.raw)}
-    known, modules = leaves(flight.model), dict(unwrap(flight.model).named_modules())
-    idle = [n for n in missing if n.rpartition(".")[0] in known and n.rpartition(".")[0] not in ran]
-    theirs = [n for n in idle if is_library(modules[n.rpartition(".")[0].rpartition(".")[0]])]
-    for names, sure in ((theirs, "note"), ([n for n in idle if n not in theirs], "likely")):
+    known = leaves(flight.model)
+    modules = dict(unwrap(flight.model).named_modules())
+    def around(name): return name.rpartition(".")[0]
+    idle = [n for n in missing if around(n) in known and around(n) not in ran]
+    theirs = [n for n in idle if is_library(modules[around(around(n))])]
+    own = [n for n in idle if n not in theirs]
+    for names, sure in ((theirs, "note"), (own, "likely")):
         if not names: continue
         yield Suspect("never ran", sure, f"{first_few(names, 4)} got no gradient: the layer was not called.",
                       owners(flight, names))
@@ -104,7 +119,9 @@ def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
     if unused:
         yield Suspect("not trained", "note", f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
                       "output that the loss does not use.", owners(flight, unused))
-    constants = [n for n in cut if n not in unused and flight.has_forces and "bias" in n.rpartition(".")[2]]
+    biases = [n for n in cut if "bias" in n.rpartition(".")[2]]
+    constants = []
+    if flight.has_forces: constants = [n for n in biases if n not in unused]
     if constants:
         yield Suspect("not trained", "note",
                       f"{first_few(constants, 4)} got no gradient: the forward takes a gradient, which a constant that "
@@ -123,9 +140,10 @@ def is_library(m: nn.Module) -> bool:
 
 
 def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
-    "What to say of gradients of zeros: is a layer behind them silent?"
+    "The findings on gradients of zeros: is a layer behind them silent?"
     outputs = layer_outputs(flight, flight.batch.raw)
-    silent = [name for name, ts in outputs if ts and not any(t.any() for t in ts) and ts[0].numel() > 1]
+    def is_silent(ts): return ts[0].numel() > 1 and not any(t.any() for t in ts)
+    silent = [name for name, ts in outputs if ts and is_silent(ts)]
     if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is a finding about the input
     if silent:
         yield Suspect("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
@@ -150,13 +168,16 @@ def optimizer_has_all(flight: TestFlight) -> Check:
     "Does the optimizer have every trainable parameter, once, and no others?"
     if not flight.optimizers: raise NotLookedAt("no optimizer was given")
     held = [p for o in flight.optimizers for group in o.param_groups for p in group["params"]]
-    ids, own = {id(p) for p in held}, {id(p): name for name, p in flight.parameters.items()}
-    if isinstance(flight.loss_fn, nn.Module): own |= {id(p): name for name, p in flight.loss_fn.named_parameters()}
+    ids = {id(p) for p in held}
+    own = {id(p): name for name, p in flight.parameters.items()}
+    if isinstance(flight.loss_fn, nn.Module):
+        own |= {id(p): name for name, p in flight.loss_fn.named_parameters()}
     lacking = [name for name, p in flight.trained.items() if id(p) not in ids]
     others = [p for p in held if id(p) not in own]
     if lacking and others:
         shapes = [tuple(p.shape) for p in others]
-        copies = sum(tuple(flight.trained[name].shape) in shapes for name in lacking)
+        lacking_shapes = [tuple(flight.trained[name].shape) for name in lacking]
+        copies = sum(shape in shapes for shape in lacking_shapes)
         yield Suspect("other parameters in the optimizer", "certain",
                       f"The optimizer has {len(others)} parameters that are not the model's, and lacks {len(lacking)} "
                       f"that are; {copies} of these have the shape of one it has.", owners(flight, lacking))

@@ -65,7 +65,8 @@ class Flown(NamedTuple):
     @property
     def floats(self) -> list[tuple[str, Tensor]]:
         "The tensors with samples in the output, with their paths."
-        return [(name, t) for name, t in named_tensors(self.output) if t.is_floating_point() and t.dim()]
+        named = named_tensors(self.output)
+        return [(name, t) for name, t in named if t.is_floating_point() and t.dim()]
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #a17564e8
 class TestFlight:
@@ -73,8 +74,11 @@ class TestFlight:
     __test__ = False # pytest shall not take it for a test
 
     def __init__(self, model: nn.Module, loss_fn: Any, call: Any, batches: list[SampleBatch], optimizers: list):
-        self.model, self.loss_fn, self.call, self.optimizers = model, loss_fn, call, optimizers
-        self.batch, self.other = batches[0], batches[-1] if len(batches) > 1 else None
+        self.model = model
+        self.loss_fn, self.call = loss_fn, call
+        self.optimizers = optimizers
+        self.batch = batches[0]
+        self.other = batches[-1] if len(batches) > 1 else None
         self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
         self.last_size: int | None = None # how many samples the last batch of an epoch has
         self.seconds = 3. # how long learning by heart may take
@@ -102,18 +106,19 @@ class TestFlight:
         raw = as_leaves(raw) # a forward that computes gradients has its inputs require them
         if self.call: return self._noted(raw)
         given = given_by(raw, self.model.forward)
-        if self.loss_fn is None:
-            output = self.model(**raw) if hasattr(raw, "keys") else self.model(*given.args, **given.kwargs)
-            return output, loss_in(output)
-        output = self.model(*given.args, **given.kwargs)
+        if self.loss_fn is None and hasattr(raw, "keys"): output = self.model(**raw)
+        else: output = self.model(*given.args, **given.kwargs)
+        if self.loss_fn is None: return output, loss_in(output)
         return output, self.loss_fn(output, given.target)
 
     def _noted(self, raw):
         outputs = []
+        def note(m, inputs, output): outputs.append(output)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HookWarning)
-            with edit_output(self.model, lambda m, i, o: outputs.append(o)): loss = self.call(self.model, raw)
-        return (outputs[0] if len(outputs) == 1 else outputs or None), loss
+            with edit_output(self.model, note): loss = self.call(self.model, raw)
+        if len(outputs) == 1: return outputs[0], loss
+        return outputs or None, loss
 
     def asked(self, raw: Any, mode: str | None = None) -> Flown:
         "One pass without gradients, for a batch that was changed; with them if its forward computes some."
@@ -133,14 +138,17 @@ class TestFlight:
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #10f77d94
 def same(a: Flown, b: Flown) -> bool:
     "Are two outputs the same, up to rounding? Without outputs, are the losses?"
-    pairs = list(zip(a.floats, b.floats)) or [(("", a.loss), ("", b.loss))]
-    return all(x.shape == y.shape and not differs(x, y).any() for (_, x), (_, y) in pairs)
+    outputs = [(x, y) for (_, x), (_, y) in zip(a.floats, b.floats)]
+    pairs = outputs or [(a.loss, b.loss)]
+    return all(x.shape == y.shape and not differs(x, y).any() for x, y in pairs)
 
 
 def differs(x: Tensor, y: Tensor) -> Tensor:
     "Where do the numbers of two tensors differ by more than rounding?"
     most = x.detach().abs().nan_to_num(0, 0, 0).max() if x.numel() else 0
-    return ~((x - y).abs() <= 1e-5*most).logical_or(x == y).logical_or(x.isnan() & y.isnan())
+    are_close = (x - y).abs() <= 1e-5*most
+    are_nan = x.isnan() & y.isnan()
+    return ~are_close.logical_or(x == y).logical_or(are_nan)
 
 
 def check_quiet(flight: TestFlight):
@@ -149,15 +157,17 @@ def check_quiet(flight: TestFlight):
     for mode in ("eval", "train"):
         flight.quiet = mode
         try:
-            if same(flight.asked(flight.batch.raw), flight.asked(flight.batch.raw)): return
+            first = flight.asked(flight.batch.raw)
+            second = flight.asked(flight.batch.raw)
         except NotLookedAt: continue
+        if same(first, second): return
     flight.quiet = ""
 
 
 def fill_statistics(flight: TestFlight):
     "Give batch norm the statistics of this batch: those of a fresh model are made up, and in eval mode signals fade."
-    norms = [m for m, training in flight.modes if training and getattr(m, "track_running_stats", False)
-             and not is_scripted(m)]
+    in_training = [m for m, training in flight.modes if training]
+    norms = [m for m in in_training if getattr(m, "track_running_stats", False) and not is_scripted(m)]
     before = [m.momentum for m in norms]
     def put_back():
         for m, momentum in zip(norms, before): m.momentum = momentum
@@ -176,7 +186,8 @@ def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]
     "What every layer returns, in the order in which they run."
     found = []
     def note(m, inputs, output):
-        found.append((names[id(m)], [t.clone() for t in tensors(output) if t.is_floating_point()]))
+        copies = [t.clone() for t in tensors(output) if t.is_floating_point()]
+        found.append((names[id(m)], copies))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)
         named = leaves(flight.model)
@@ -189,15 +200,18 @@ def first_layer_where(flight: TestFlight, a: Any, b: Any, holds: Callable[[Tenso
     "The first layer for whose outputs, for two batches, something holds; empty if there is none."
     for (name, xs), (other, ys) in zip(layer_outputs(flight, a), layer_outputs(flight, b)):
         if name != other: return ""
-        if any(x.shape == y.shape and x.numel() and holds(x, y) for x, y in zip(xs, ys)): return name
+        for x, y in zip(xs, ys):
+            if x.shape == y.shape and x.numel() and holds(x, y): return name
     return ""
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #5f1af9e7
 @contextmanager
 def roused(flight: TestFlight) -> Iterator[None]:
     "Put small random numbers where all numbers of a trained parameter are the same."
-    flat = [p for p in flight.trained.values() if p.numel() > 1 and (p == p.flatten()[0]).all()]
-    flat += [p for p in flight.trained.values() if p.numel() == 1 and not p.any()]
+    several = [p for p in flight.trained.values() if p.numel() > 1]
+    single = [p for p in flight.trained.values() if p.numel() == 1]
+    flat = [p for p in several if (p == p.flatten()[0]).all()]
+    flat += [p for p in single if not p.any()]
     before = [p.data for p in flat]
     def put_back():
         for p, data in zip(flat, before): p.data = data
@@ -205,14 +219,16 @@ def roused(flight: TestFlight) -> Iterator[None]:
         with seeded():
             for p in flat:
                 fan_in = p[0].numel() if p.dim() > 1 else 100
-                p.data = p.data + torch.randn_like(p)*fan_in**-.5
+                noise = torch.randn_like(p)*fan_in**-.5
+                p.data = p.data + noise
         yield
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #fbc14b9e
 def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
     "The optimizers that were given: none, one or several, maybe inside wrappers."
     if given is None: return []
-    return [innermost(one) for one in (given if isinstance(given, list | tuple) else [given])]
+    several = given if isinstance(given, list | tuple) else [given]
+    return [innermost(one) for one in several]
 
 
 def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -220,7 +236,8 @@ def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     groups = [{**group, "params": list(group["params"])} for group in optimizer.param_groups]
     for group in groups:
         most = group.pop("initial_lr", group["lr"])
-        if group["lr"] < most: group["lr"] = most.clone() if isinstance(most, Tensor) else most
+        if isinstance(most, Tensor): most = most.clone()
+        if group["lr"] < most: group["lr"] = most
         group.pop("param_names", None)
     return type(optimizer)(groups, lr=groups[0]["lr"])
 
@@ -229,9 +246,11 @@ def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) -> Iterator[None]:
     "Afterwards everything is as it was: parameters, buffers, gradients, modes, attributes and random numbers."
     refuse_opaque(model)
-    both = nn.ModuleList([model, *([loss_fn] if isinstance(loss_fn, nn.Module) else [])])
+    both = nn.ModuleList([model])
+    if isinstance(loss_fn, nn.Module): both.append(loss_fn)
     theirs = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
-    if any(map(is_lazy, [*both.parameters(), *both.buffers()])):
+    held = [*both.parameters(), *both.buffers()]
+    if any(map(is_lazy, held)):
         raise ValueError(f"{class_name(unwrap(model))} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
     state = kept_state(both, [*both.parameters(), *theirs])  # the trial trains them, also those that are split
@@ -241,12 +260,15 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
 def check_model(model: Any):
     "Raise an error for what cannot be run."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
-    if any(t.is_meta for t in [*model.parameters(), *model.buffers()]):
+    held = [*model.parameters(), *model.buffers()]
+    if any(t.is_meta for t in held):
         raise ValueError("the model has parameters on the meta device, which have no numbers")
 
 
 def where_the_model_is(model: nn.Module, batch: Any) -> Any:
     "The batch on the model's device."
     devices = {t.device for t in model.parameters()}
-    if len(devices) != 1 or all(t.device in devices for t in tensors(batch)): return batch
-    return map_tensors(lambda t: t.to(next(iter(devices))), batch)
+    if len(devices) != 1: return batch
+    device, = devices
+    if all(t.device == device for t in tensors(batch)): return batch
+    return map_tensors(lambda t: t.to(device), batch)
