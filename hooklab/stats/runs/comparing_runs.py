@@ -68,7 +68,7 @@ class RunComparison:
     def __init__(
         self,
         found: dict[str, Differences], # By what was compared
-        noise: Noise, # What they may differ by
+        noise: Noise, # How much they may differ
         alone: list[RunRow], # About layers without a partner
     ):
         self.found, self.noise = found, noise
@@ -98,10 +98,14 @@ class RunComparison:
     @property
     def _parted(self) -> list[RunRow]:
         "The rows that part, the first one on top, then in the order in which they do."
+        if not self.first: return []
         order = [*self.found]
         rows = [row for row in self.rows if row.step is not None and row is not self.first]
-        rows.sort(key=lambda row: (row.kind != "fault", row.step, order.index(row.what)))
-        return [self.first, *rows] if self.first else []
+
+        def place(row):
+            return row.kind != "fault", row.step, order.index(row.what)
+
+        return [self.first, *sorted(rows, key=place)]
 
     @property
     def verdict(self) -> str:
@@ -118,7 +122,8 @@ class RunComparison:
         of = f"in {counted_as(len(self.steps), 'step')} of {counted_as(len(layers), 'layer')}"
         if isinstance(self.noise, Spread):
             return f"They differ by no more than the other runs do from each other, {of}."
-        if not any(d.error.any() for d in self.found.values()): return f"They are equal bit by bit {of}."
+        differs = any(d.error.any() for d in self.found.values())
+        if not differs: return f"They are equal bit by bit {of}."
         what, drift = self._drift()
         return (f"They began equal, and differ by no more than rounding {of}: by {in_digits(drift[0])} in step "
                 f"{self.steps[0]} and {in_digits(drift[-1])} in step {self.steps[-1]} in the middle layer's {what}.")
@@ -184,7 +189,8 @@ class RunComparison:
             return f"<tr>{found}</tr>"
 
         rows, rest = self._shown()
-        body = line(TITLES, "th") + "".join(line(cells_of(row), "td") for row in rows)
+        body = line(TITLES, "th")
+        for row in rows: body += line(cells_of(row), "td")
         return for_xml(f"<p><b>{escape(self._said)}</b></p><table>{body}</table><p>{rest}</p>")
 
     def plot(
@@ -194,15 +200,19 @@ class RunComparison:
         "The errors of the layers that part first, step by step, and the noise of the first of them."
         ax = axes_for(ax, (8, 3.4))
         rows = self._shown()[0][:5]
-        series = [(row, self.noise.distance(row.what)[self._index(row)]) for row in rows]
-        colours = line_colours(ax, len(series))
+        errors = [self.noise.distance(row.what)[self._index(row)] for row in rows]
+        colours = line_colours(ax, len(errors))
         steps = np.asarray(self.steps)
         bottom = 1e-9
-        lines = np.array([finite(errors).clamp(min=bottom).tolist() for _, errors in series])
-        for line, colour in zip(lines, colours): ax.plot(steps, line, color=colour, lw=1.5, marker=".", ms=3)
+        lines = np.array([finite(error).clamp(min=bottom).tolist() for error in errors])
+        for line, colour in zip(lines, colours):
+            ax.plot(steps, line, color=colour, lw=1.5, marker=".", ms=3)
         last = self._first[2] if self._first else len(steps)
         i = self._index(rows[0])
-        noise = [self.noise.noise(rows[0].what, min(t, last))[i].item() for t in range(len(steps))]
+        noise = []
+        for t in range(len(steps)):
+            of_layers = self.noise.noise(rows[0].what, min(t, last))
+            noise.append(of_layers[i].item())
         ax.fill_between(steps, bottom, noise, color=ink(), alpha=.12, lw=0)
         ax.set_title("grey: what noise explains", fontsize="small", loc="left")
         if self.first: ax.axvline(self.first.step, color=ink(), lw=1, ls="--")
@@ -268,7 +278,8 @@ def compare_runs(
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #d40834e8
 def is_run(x: Any) -> bool:
     "Is this what ActivationStats has recorded, or a file of it?"
-    return isinstance(x, Recorded) or (isinstance(x, str | Path) and not is_record(x))
+    if isinstance(x, str | Path): return not is_record(x)
+    return isinstance(x, Recorded)
 
 
 register_comparison("a recorded training run", is_run, compare_runs)

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #9063dd26
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -70,8 +71,9 @@ def errors_of(a: StepNumbers, b: StepNumbers, size: Tensor) -> dict[str, Tensor]
     apart = (a.values[SHARE] - b.values[SHARE]).abs() - 3/a.n  # by rounding, a few numbers cross the limit
     found[SHARE] = apart.clamp_min(0).nan_to_num(0)
     both_ran = (a.n > 0) & (b.n > 0)
+    count = torch.where(a.n == b.n, 0., torch.inf)
     found = {number: torch.where(both_ran, error, 0.) for number, error in found.items()}
-    return {"count": torch.where(a.n == b.n, 0., torch.inf)} | found
+    return {"count": count, **found}
 
 
 def largest(errors: dict[str, Tensor]) -> Tensor:
@@ -93,9 +95,8 @@ class Differences:
         size = self.a.size
         self.by_number = errors_of(self.a, self.b, size)
         self.error = largest(self.by_number) # Of the candidate: layer, step
-        pairs = [(r, s) for i, r in enumerate(fine) for s in fine[i + 1:]]
-        among_others = [largest(errors_of(r, s, size)) for r, s in pairs]
-        self.among_others = torch.stack(among_others) if pairs else None # Of all that are fine: pair, layer, step
+        among_others = [largest(errors_of(r, s, size)) for r, s in combinations(fine, 2)]
+        self.among_others = torch.stack(among_others) if among_others else None # Of fine runs: pair, layer, step
         to_fine = [largest(errors_of(run, self.b, size)) for run in fine]
         self.nearest = torch.stack(to_fine).amin(0)
 

@@ -30,7 +30,8 @@ NOTICED = 10
 UNNOTICED = 1e-6
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #e168bfd1
-def finite(error: Tensor) -> Tensor: return torch.where(error.isfinite(), error, 0)
+def finite(error: Tensor) -> Tensor:
+    return torch.where(error.isfinite(), error, 0)
 
 
 def so_far(error: Tensor) -> Tensor:
@@ -54,7 +55,9 @@ class Noise:
     def __init__(self, found: dict[str, Differences]):
         self.found = found
         self.steps = next(iter(found.values())).steps
-        self.silent = {what: torch.zeros(len(d.names)) > 0 for what, d in found.items()}  # what parts without effect
+        self.silent = {}  # by what was compared: True for layers that part without effect
+        for what, d in found.items():
+            self.silent[what] = torch.zeros(len(d.names), dtype=torch.bool)
 
     def first(self) -> tuple[str, list[int], int] | None: # What, in which layers, in which of the steps
         "Where they part first; layers in the order in which they were computed."
@@ -106,13 +109,16 @@ class Rounding(Noise):
         d = self.found[what]
         usual = 0
         for error in self.until(what, t):
-            if error.numel(): usual = max(usual, typical(error).max().item())
+            if not error.numel(): continue
+            largest = typical(error).max().item()
+            usual = max(usual, largest)
         if what == "update" and "gradient" in self.found:
             errors = finite(self.found["gradient"].error[:, t])
             own = errors[~self.silent["gradient"]].tolist()
             usual = max(usual, AMPLIFIED/UPSTREAM*max(own, default=0))
         least = max(EXACT, UPSTREAM*usual)
-        noise = (GROWN*before(d.error)[:, t]).clamp(min=least)
+        earlier = before(d.error)[:, t]
+        noise = (GROWN*earlier).clamp(min=least)
         if d.among_others is None: return noise
         pairs = so_far(d.among_others.amax(0))[:, :t + 2]  # others may drift a step later
         among_others = torch.maximum(pairs[:, -1], typical(pairs)[-1])
@@ -161,7 +167,8 @@ class Rounding(Noise):
             d = self.found[other]
             start = t + (ORDER.index(other) < ORDER.index(what))
             later = d.error[:, start:t + SEEN_WITHIN + 1]
-            limit = (NOTICED*before(d.error)[:, t]).clamp(min=least)
+            earlier = before(d.error)[:, t]
+            limit = (NOTICED*earlier).clamp(min=least)
             changed = (later > limit[:, None]).any(1).tolist()
             if later.shape[1]: asked.update(d.layers)
             noticed.update(name for name, has_changed in zip(d.layers, changed) if has_changed)
@@ -209,7 +216,8 @@ class Spread(Noise):
             limit = by_runs(ALL_GRADIENTS if what == "gradient" else ALL, n)
             together = lasts(ratio.median(0).values > limit)
             alone = lasts(ratio > single)
-            self.out[what] = alone | (together & (ratio > limit)) | ratio.isinf()
+            with_others = together & (ratio > limit)
+            self.out[what] = alone | with_others | ratio.isinf()
             self.times[what] = torch.where(together, limit, single)
 
     def distance(self, what: str) -> Tensor:
@@ -218,7 +226,8 @@ class Spread(Noise):
         if what != "update": return d.nearest
         moved = MOVED*self.found["parameter"].a.values["length"]
         fine = (d.a, *d.others)
-        others_move = torch.stack([run.values["length"] > moved for run in fine]).all(0)
+        moves = [run.values["length"] > moved for run in fine]
+        others_move = torch.stack(moves).all(0)
         still = (d.b.values["length"] == 0) & others_move
         return torch.where(lasts(still), torch.inf, d.nearest)
 

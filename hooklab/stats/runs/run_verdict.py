@@ -31,12 +31,15 @@ class RunRow:
     kind: str # `equal`, `noise`, `fault`, `inherited`, `no effect`, `only in a`, `only in b`
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #16c7d9bd
-Found, First = dict[str, Differences], tuple[str, list[int], int] | None
+Found = dict[str, Differences]
+First = tuple[str, list[int], int] | None
 
 
 def rows_of(found: Found, noise: Noise, first: First) -> list[RunRow]:
     "A row for each layer and each thing that was compared."
-    return [row for what, d in found.items() for row in rows_about(d, noise, first)]
+    rows = []
+    for d in found.values(): rows += rows_about(d, noise, first)
+    return rows
 
 
 def rows_about(d: Differences, noise: Noise, first: First) -> list[RunRow]:
@@ -49,7 +52,8 @@ def rows_about(d: Differences, noise: Noise, first: First) -> list[RunRow]:
         what, where, start = first
         after = noise.after(d.what, start)
         if d.what == what: faults = where
-    at = torch.where(after.any(1), after.int().argmax(1), distance.argmax(1)).tolist()
+    first_after = after.int().argmax(1)
+    at = torch.where(after.any(1), first_after, distance.argmax(1)).tolist()
     rows = []
     for i, name in enumerate(d.names):
         t = start if i in faults else at[i]
