@@ -68,7 +68,7 @@ TRACED = 16*4*32 + 3  # numbers that compiled code notes: a part, and the three 
 
 
 def part_of(
-    x: Tensor, # What a layer has returned
+    x: Tensor, # The output of a layer
     layout: OutputLayout, # Which dimensions are samples and units
     most: tuple[int, int, int] = MOST, # How many samples, positions and units at most
 ) -> Tensor: # A view: samples, the dimensions of positions, units
@@ -82,7 +82,8 @@ def part_of(
     counts[0] = min(x.shape[0], most[0])
     counts[-1] = min(x.shape[-1], most[2])
     left = most[1]  # positions, from the two largest dimensions of them
-    largest = sorted(range(1, x.dim() - 1), key=lambda d: -x.shape[d])[:2]
+    dims = range(1, x.dim() - 1)
+    largest = sorted(dims, key=lambda d: -x.shape[d])[:2]
     for d in largest:
         counts[d] = min(x.shape[d], left)
         if len(largest) == 2: counts[d] = min(counts[d], 2)
@@ -110,13 +111,13 @@ LONGEST = 2048  # numbers in a row; and the most numbers of an output that are l
 
 
 def probabilities_in(
-    x: Tensor, # What a layer has returned
+    x: Tensor, # The output of a layer
     dim: int, # Along which its numbers may be probabilities
 ) -> Tensor: # Three fractions
     "Rows that sum to one; among them, those with one number above 0.99, and those whose numbers are all the same."
-    if not 1 < x.shape[dim] <= LONGEST: return x.new_full((3,), torch.nan, dtype=torch.float32)
+    length = x.shape[dim]
+    if not 1 < length <= LONGEST: return x.new_full((3,), torch.nan, dtype=torch.float32)
     rows = x.movedim(dim, -1)
-    length = rows.shape[-1]
     rows = rows.reshape(-1, length)
     n_rows = min(len(rows), LONGEST//length)
     rows = rows[spread_over(len(rows), n_rows)].float()
@@ -171,7 +172,8 @@ def target_for(part: Tensor, room: Tensor) -> Tensor:
 class Factors:
     "Factors that turn the sums over the parts of some layers into means and variances."
     def __init__(self, slots: list[Slot], room: Tensor):
-        dims = torch.tensor([slot.dims for slot in slots], dtype=torch.float64).clamp(min=1).T
+        dims = torch.tensor([slot.dims for slot in slots], dtype=torch.float64)
+        dims = dims.clamp(min=1).T
         s, p, u = dims
         n = s*p*u
         factors = torch.zeros(4, 4, len(slots), dtype=torch.float64)
@@ -186,7 +188,9 @@ class Factors:
         self.units = u.to(room.device, torch.float32)
         self.no_units = room.shape[-1] - self.units
         self.bounded = [i for i, slot in enumerate(slots) if slot.layout.ends]
-        if self.bounded: self._note_ends([slots[i].layout for i in self.bounded], dims[:, self.bounded], room)
+        if not self.bounded: return
+        layouts = [slots[i].layout for i in self.bounded]
+        self._note_ends(layouts, dims[:, self.bounded], room)
 
     def _note_ends(self, layouts, dims, room):
         device = room.device
@@ -195,7 +199,8 @@ class Factors:
         self.ends = low, high
         self.unsure = torch.tensor([not layout.is_sure for layout in layouts]).to(device)
         s, p, u = (torch.arange(size) < n[:, None] for size, n in zip(room.shape[1:], dims))
-        known = s[:, :, None, None] & p[:, None, :, None] & u[:, None, None]
+        known = s[:, :, None, None] & p[:, None, :, None]
+        known = known & u[:, None, None]
         self.known = known.to(device)
         most = .9*dims[0]*dims[1]
         self.most = most[:, None].to(device, torch.float32)
@@ -248,12 +253,14 @@ class Samples:
 
     def gather(self, copies: list[tuple[int, Tensor]]):
         "The same for copies of the outputs of several layers."
-        copies = [(index, x) for index, x in copies if not self.slots[index].full and x.dim() and x.numel()]
+        chosen = []
         for index, x in copies:
             slot = self.slots[index]
+            if slot.full or not x.dim() or not x.numel(): continue
             self._plan(slot, index, x, slot.layout)
             self._note(slot, index, x)
-        self._copy(copies)
+            chosen.append((index, x))
+        self._copy(chosen)
 
     def _copy(self, copies):
         slots = [self.slots[index] for index, _ in copies]
@@ -294,7 +301,7 @@ class Samples:
         self.rows = torch.full((3, len(self.slots)), torch.nan, device=self.device)
 
     def trace(self, meter: LayerHook, x: Tensor):
-        "In compiled code, note a part of what the layer has returned. Of several calls, the last one is kept."
+        "In compiled code, note a part of the layer's output. Of several calls, the last one is kept."
         layout = self.slots[meter.index].layout
         part = part_of(x, layout)
         part = part.reshape(len(part), -1, part.shape[-1])
@@ -302,7 +309,8 @@ class Samples:
         noted = part.reshape(-1)[number.clamp(max=part.numel() - 1)]  # not copied to a slice: see `stacked`
         if layout.whole_rows is not None:
             found = probabilities_in(x, layout.whole_rows)
-            noted = torch.where(number < TRACED - 3, noted, found[(number - TRACED + 3).clamp(min=0)])
+            places = number - (TRACED - 3)  # the last three numbers come from `found`
+            noted = torch.where(places < 0, noted, found[places.clamp(min=0)])
         meter.part.copy_(noted)
         meter.part_of = tuple(part.shape)
 
