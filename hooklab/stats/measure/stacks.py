@@ -46,7 +46,7 @@ class Stack:
         self.batch = Batch(sizes, **options)
         columns = [place.index for place in places]
         self.where = torch.tensor(columns, device=self.batch.matrix.device)
-        self.copies = []  # pairs: a tensor of the batch, and what is copied to it before measuring
+        self.copies = []  # pairs: a tensor of the batch, and the tensor that is copied to it before measuring
         self.sums = None  # of large tensors, of which the batch has samples
 
     def measure(self, table: Tensor):
@@ -205,8 +205,11 @@ class Stacks:
         stack = Stack(places, sizes, len(BASICS), device=device, **self.counted)
         self.stacks.append(stack)
         for place, t, stride in zip(places, stack.batch.tensors, strides):
-            if place.row is None: place.sample = t
-            else: stack.copies.append((t, place.row.view(-1)[::stride]))
+            if place.row is None:
+                place.sample = t
+                continue
+            sample = place.row.view(-1)[::stride]
+            stack.copies.append((t, sample))
 
     def measure(self, tables: list[Tensor]):
         "Write the numbers of this step into the tables, one for each call."
@@ -220,7 +223,9 @@ def sum_of_squares(x: Tensor) -> float:
     "The sum of the squares of the numbers in a row."
     n = len(x) - len(x) % PIECE
     lengths = []
-    if n: lengths = torch.linalg.vector_norm(x[:n].view(-1, PIECE), dim=1).tolist()
+    if n:
+        pieces = x[:n].view(-1, PIECE)
+        lengths = torch.linalg.vector_norm(pieces, dim=1).tolist()
     if n < len(x): lengths.append(torch.linalg.vector_norm(x[n:]).item())
     return sum([length*length for length in lengths])
 
@@ -231,7 +236,9 @@ def measured_row(
     factor: float = 1., # Measure `x` times this positive number: the results are multiplied, and `x` is not copied
 ) -> tuple[float, float, float, int]: # `n`, `mean`, `m2`, `near_zero`
     "The first numbers that `measured` gives, for one row."
-    n, total, squares = len(x), x.sum().item(), sum_of_squares(x)
+    n = len(x)
+    total = x.sum().item()
+    squares = sum_of_squares(x)
     mean = total/n
     m2 = squares - mean*total
     if factor != 1 and not math.isfinite(m2): return measured_row(x*factor, scratch)  # was it too large for a square?
