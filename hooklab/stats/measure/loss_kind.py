@@ -56,7 +56,7 @@ def look_at_output(step: int, x: Tensor, g: Tensor) -> list[OutputLook]: # For e
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #b91378e4
 @dataclass(frozen=True)
 class LossKind:
-    "What one look at output and gradient says about the loss."
+    "The loss, as one look at an output and its gradient shows it."
     kind: str # `cross-entropy`, `nll`, `bce with logits`, `bce`, `squared error`
     sign: int # 1, or -1 if the loss is maximized
     guess: float # The loss of the best answer that ignores the input; NaN if unknown
@@ -205,12 +205,13 @@ def loss_kind(look: OutputLook) -> LossKind | None: # None if it is none of thes
     if not are_finite or not g.any(): return None
     loss = None if look.loss is None else float(look.loss)
     if o.shape[1] == 1: return yes_or_no(o, g) or squared_error(look, o, g, loss)
-    return cross_entropy(o, g) or nll(o, g) or squared_error(look, o, g, loss) or yes_or_no(o, g)
+    of_classes = cross_entropy(o, g) or nll(o, g)
+    return of_classes or squared_error(look, o, g, loss) or yes_or_no(o, g)
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #14650866
 @dataclass(frozen=True)
 class OutputFacts:
-    "What the rows of an output look like, without their gradient."
+    "Facts about the rows of an output, without their gradient."
     sums_to_one: bool # Rows of probabilities, as of a softmax
     log_sums_to_one: bool # Their logarithms
     between: bool # All between 0 and 1

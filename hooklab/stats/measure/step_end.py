@@ -175,7 +175,7 @@ class StepEnd:
         self,
         optimizers: list[torch.optim.Optimizer], # All of them must make a step
         scaler: torch.amp.GradScaler | None, # Decides whether they do
-        then: Callable, # What to call at the end of a step
+        then: Callable, # The function to call at the end of a step
     ):
         self.optimizers, self.then = optimizers, then
         self.done = set()  # optimizers that have made their step

@@ -146,8 +146,8 @@ class Weights:
         if chosen == self.chosen: return
         self.chosen = chosen
         for moves, places in zip(self.moves, self.places):
-            moves.chosen = chosen
-            if len(self.moves) > 1: moves.chosen = [i for i, place in enumerate(places) if place in chosen]
+            if len(self.moves) == 1: moves.chosen = chosen
+            else: moves.chosen = [i for i, place in enumerate(places) if place in chosen]
             moves.table = None  # of a step that became no row
 
     def take(self) -> Tensor: # The length of the step and of the parameter before it, for each parameter
