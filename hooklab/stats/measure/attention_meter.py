@@ -26,7 +26,8 @@ def possible_entropy(n_queries: int, n_keys: int, is_causal: bool, sample: int |
     "The entropy of a head that looks at all keys alike, without a mask."
     rows = range(n_queries) if sample is None else evenly_spread(n_queries, sample)
     if not is_causal or not len(rows): return math.log(max(1, n_keys))
-    return sum(math.log(min(row + 1, n_keys)) for row in rows)/len(rows)
+    entropies = [math.log(min(row + 1, n_keys)) for row in rows]
+    return sum(entropies)/len(rows)
 
 
 def possible_under(mask: Tensor, query: Tensor, key: Tensor, sample: int | None) -> Tensor:
@@ -34,8 +35,13 @@ def possible_under(mask: Tensor, query: Tensor, key: Tensor, sample: int | None)
     if type(mask) is Tensor:
         if mask.dtype != torch.bool: mask = mask > -1e29
         if mask.dim() > 2: mask = mask.narrow(-3, 0, 1)
-    blank_query, blank_key = (torch.zeros_like(t[..., :1, :, :1] if t.dim() > 2 else t[..., :1]) for t in (query, key))
+    blank_query, blank_key = blank_like(query), blank_like(key)
     return head_numbers(blank_query, blank_key, None, mask, sample=sample).entropy
+
+
+def blank_like(x: Tensor) -> Tensor:
+    "Zeros like a query or a key of one head with one number."
+    return torch.zeros_like(x[..., :1, :, :1] if x.dim() > 2 else x[..., :1])
 
 
 def numbers_of_call(query, key, value, attn_mask=None, dropout_p=0., is_causal=False, scale=None, enable_gqa=False, *,
@@ -45,32 +51,48 @@ def numbers_of_call(query, key, value, attn_mask=None, dropout_p=0., is_causal=F
     if attn_mask is None: possible = possible_entropy(query.size(-2), key.size(-2), is_causal, sample)
     else: possible = possible_under(attn_mask, query, key, sample)
     possible = found.entropy.new_zeros(()) + possible
-    return torch.stack([found.entropy, possible.expand_as(found.entropy), found.largest_logit, found.first_share,
-                        found.query_norm, found.key_norm])
+    return torch.stack([
+        found.entropy,
+        possible.expand_as(found.entropy),
+        found.largest_logit,
+        found.first_share,
+        found.query_norm,
+        found.key_norm,
+    ])
 
 
 def numbers_of_logits(logits: Tensor, heads: int) -> Tensor: # As `numbers_of_call`
     "The same for nn.MultiheadAttention that returns its weights: it calls softmax itself."
     logits = logits.detach().float().unflatten(0, (-1, heads))
-    weights, seen = torch.softmax(logits, -1).nan_to_num_(0.), logits > -1e29
+    weights = torch.softmax(logits, -1).nan_to_num_(0.)
+    seen = logits > -1e29
     entropy = -torch.special.xlogy(weights, weights).sum(-1)
     possible = seen.sum(-1).clamp(min=1).log()
     largest = logits.amax((0, 2, 3))
-    by_head = [x.mean((0, 2)) for x in (entropy, possible, weights[..., 0])]
+    first = weights[..., 0]
     unknown = torch.full_like(largest, math.nan)
-    return torch.stack([by_head[0], by_head[1], largest, by_head[2], unknown, unknown])
+    return torch.stack([
+        entropy.mean((0, 2)),
+        possible.mean((0, 2)),
+        largest,
+        first.mean((0, 2)),
+        unknown,  # the lengths of queries
+        unknown,  # and of keys
+    ])
 
 # %% ../../../nbs/lib/stats/measure/attention-meter.ipynb #3e77a82b
 def can_be_metered(model: nn.Module) -> bool:
     "Can the calls of functions in this model be seen? Hooks that see nothing would only cost."
-    return not compiled_parts(model) and not any(isinstance(m, torch.jit.ScriptModule) for m in model.modules())
+    if compiled_parts(model): return False
+    return not any(isinstance(m, torch.jit.ScriptModule) for m in model.modules())
 
 
 def _joined(numbers: list[Tensor]) -> Tensor:
     if len(numbers) == 1: return numbers[0]
     together = torch.stack(numbers)
     mean = together.mean(0)
-    mean[list(HEAD_ROWS).index("largest_logit")] = together[:, list(HEAD_ROWS).index("largest_logit")].amax(0)
+    largest = list(HEAD_ROWS).index("largest_logit")
+    mean[largest] = together[:, largest].amax(0)
     return mean
 
 # %% ../../../nbs/lib/stats/measure/attention-meter.ipynb #3e77a82c
@@ -84,17 +106,24 @@ class AttentionMeter(FunctionGroup):
         sample: int | None = None, # Measure at most so many queries of each call; None for all
         due: bool = True, # Whether a model without attention is worth a warning
     ):
-        self.sample, self.measures, self.found, self.due = sample, True, {}, due
-        self.parts, self.head_parts = parts_for(model), {}  # of several processes: which heads this one has, by call
-        super().__init__("AttentionStats", model, [F.scaled_dot_product_attention, F.softmax], names)
+        self.sample, self.due = sample, due
+        self.measures = True
+        self.found = {}
+        self.parts = parts_for(model)
+        self.head_parts = {}  # of several processes: which heads this one has, by call
+        functions = [F.scaled_dot_product_attention, F.softmax]
+        super().__init__("AttentionStats", model, functions, names)
 
     def switch(self):
         if self.measures or self.now.on: super().switch()
 
     def called(self, where, args, kwargs, run):
-        output, (_, function, _) = run(), where
-        in_layer = function == "softmax" and isinstance(self.now.running[-1].module, nn.MultiheadAttention)
-        if not self.now.running[0].module.training or (function == "softmax" and not in_layer): return output
+        output = run()
+        _, function, _ = where
+        running = self.now.running
+        in_layer = function == "softmax" and isinstance(running[-1].module, nn.MultiheadAttention)
+        if not running[0].module.training: return output
+        if function == "softmax" and not in_layer: return output
         if self.parts is not None: self.note_part(call_name(*where), args)
         with own_work():
             try: numbers = self.numbers(in_layer, args, kwargs)
@@ -104,7 +133,7 @@ class AttentionMeter(FunctionGroup):
         self.found.setdefault(call_name(*where), []).append(numbers)
         return output
 
-    @torch.no_grad()  # which torch ends, wherever Ctrl-C comes in this
+    @torch.no_grad()  # torch ends it, wherever Ctrl-C comes in this method
     def numbers(self, in_layer: bool, args: tuple, kwargs: dict) -> Tensor:
         if self.parts is not None: args, kwargs = map_tensors(local_part, (args, kwargs))
         if in_layer: return numbers_of_logits(args[0], self.now.running[-1].module.num_heads)
@@ -117,7 +146,7 @@ class AttentionMeter(FunctionGroup):
         if microbatch is not None: self.stage = (microbatch.stage,)
 
     def take(self) -> dict[str, Tensor]: # By the name of the call, a row for each of `HEAD_ROWS`
-        "What was measured since the last time; of several passes the mean, and the largest of all logits."
+        "All numbers measured since the last call: of several passes the mean, and the largest of all logits."
         found, self.found = self.found, {}
         return {name: _joined(numbers) for name, numbers in found.items()}
 

@@ -28,7 +28,7 @@ from hooklab.stats.records.run_log import RunLog, as_number
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #856ea455
 class RootWatch(GradientHook):
-    "Sees the passes of the model: their mode, what goes in, what comes out and the gradient of it."
+    "Sees the passes of the model: their mode, inputs, outputs and the gradients of outputs."
     __slots__ = ()
     eager_only = True
     def enters(self, given, rerun):
@@ -39,7 +39,8 @@ class RootWatch(GradientHook):
         watch.pass_begins(self._trains, given, unwrap(self.module))
 
     def left(self, output, rerun):
-        watch, number = self.group.watch, (self.name, self.n_ran + 1)
+        watch = self.group.watch
+        number = self.name, self.n_ran + 1
         counts = self.group.outermost(-1) and output is not None and not rerun and watch is not None
         if counts and watch.wants_gradient: super().left(output, rerun)
         else:
@@ -48,7 +49,8 @@ class RootWatch(GradientHook):
         if counts and self._trains: watch.pass_ends(number, output)
 
     def gradients(self, call, *given):
-        if self.group.watch is not None: self.group.watch.gradient_arrives((self.name, call.number), given[-1])
+        watch = self.group.watch
+        if watch is not None: watch.gradient_arrives((self.name, call.number), given[-1])
 
     @property
     def _trains(self) -> bool: return unwrap(self.module).training
@@ -73,15 +75,20 @@ class WatchGroup(Group):
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #26b54a3b
 def called_by_loops(model: nn.Module) -> dict[str, nn.Module]: # By name
-    """What a loop calls: the model, or its parts if it has no forward, and in Lightning, where `training_step` may call
-    them. Nothing if the call is compiled as a whole, with its hooks."""
-    if getattr(model, "_compiled_call_impl", None) is not None or isinstance(model, torch.jit.ScriptModule): return {}
-    found, inner = {"(model)": model} if runs(model) else {}, unwrap(model)
-    if found and not hasattr(inner, "training_step") or getattr(inner, "_compiler_ctx", None): return found
+    """The modules that a loop calls: the model; its parts if it has no forward; both in Lightning, where
+    `training_step` may call the parts. Empty if the call is compiled as a whole, with its hooks."""
+    if getattr(model, "_compiled_call_impl", None) is not None: return {}
+    if isinstance(model, torch.jit.ScriptModule): return {}
+    found = {"(model)": model} if runs(model) else {}
+    inner = unwrap(model)
+    if found and not hasattr(inner, "training_step"): return found
+    if getattr(inner, "_compiler_ctx", None): return found
     for name, m in inner.named_children():
-        if not any(True for _ in m.parameters()): continue
+        has_parameters = next(m.parameters(), None) is not None
+        if not has_parameters: continue
         for inner_name, part in called_by_loops(m).items():
-            if all(part is not other for other in found.values()): found[f"{name}.{inner_name}"] = part
+            is_new = all(part is not other for other in found.values())
+            if is_new: found[f"{name}.{inner_name}"] = part
     return found
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #3910d97b
@@ -96,28 +103,38 @@ MEASURED = 100  # steps in which the length of all gradients is measured; later 
 class Looks:
     "Inputs and outputs of some steps."
     def __init__(self):
-        self.inputs, self.outputs, self.every = [], [], LOOK_EVERY
-        self.waiting, self.n_passes = {}, 0  # of this step: outputs that wait for gradients, and how many were kept
+        self.inputs = []
+        self.outputs = []
+        self.every = LOOK_EVERY
+        self.waiting = {}  # outputs of this step that wait for their gradients, by number of the pass
+        self.n_passes = 0  # of this step, whose outputs were kept
 
     def due(self, step: int) -> bool:
-        return step < CLOSELY or step % (5 if step < SOON_AFTER else self.every) == 0
+        if step < CLOSELY: return True
+        every = 5 if step < SOON_AFTER else self.every
+        return step % every == 0
 
     def add_output(self, step: int, number: int, gradients: Any):
         "Keep some rows of an output together with its gradient, which has arrived now."
-        output, found = self.waiting.pop(number, {}), dict(named_tensors(gradients))
+        output = self.waiting.pop(number, {})
+        found = dict(named_tensors(gradients))
         for where, x in output.items():
-            g = found.get(where, found.get(f"0{where}") if not where else None)
+            g = found.get(where)
+            if g is None and not where: g = found.get("0")
             if g is None or g.shape != x.shape or is_wrapper(g): continue
             self.outputs += look_at_output(step, x, g)
             return
 
     def end_step(self, step: int, loss: Any):
         "Keep the loss of this step, and fewer steps once there are many."
-        self.waiting, self.n_passes = {}, 0
+        self.waiting = {}
+        self.n_passes = 0
         for look in reversed(self.outputs):
             if look.step != step: break
             look.loss = loss
-        if len({row["step"] for row in self.inputs} | {look.step for look in self.outputs}) <= MOST_LOOKS: return
+        steps = {row["step"] for row in self.inputs}
+        steps.update(look.step for look in self.outputs)
+        if len(steps) <= MOST_LOOKS: return
         self.every *= 2
         self.inputs = [row for row in self.inputs if self.due(row["step"])]
         self.outputs = [look for look in self.outputs if self.due(look.step)]
@@ -127,8 +144,9 @@ def outputs_to_look_at(output: Any) -> dict[str, Tensor]:
     "The tensors in an output that a loss may be computed from: real numbers, not one alone."
     found = {}
     for where, x in named_tensors(output):
-        odd = x.layout != torch.strided or x.is_nested or is_wrapper(x) or stands_for_many(x) or x.is_meta
-        if odd or not x.requires_grad or not x.is_floating_point(): continue
+        if x.layout != torch.strided or x.is_nested: continue
+        if is_wrapper(x) or stands_for_many(x) or x.is_meta: continue
+        if not x.requires_grad or not x.is_floating_point(): continue
         if x.dim() and x.numel(): found[where] = x.detach()
     return found
 
@@ -137,7 +155,7 @@ SEVERAL = {"updates": torch.add, "rate": torch.fmax, "kept": torch.fmax, "no_gra
 
 
 def of_several(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
-    "What one more optimizer has seen in this step, joined with what is in the row as `SEVERAL` says."
+    "The numbers of one more optimizer in this step, joined with those in the row as `SEVERAL` says."
     found = {}
     for name, x in seen.items():
         before = row.get(name)
@@ -150,7 +168,7 @@ def of_several(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #c01a3c6b
 class LoopWatch:
-    "Watches a training loop from the outside, and looks at what goes into the model and comes out in some steps."
+    "Watches a training loop from the outside, and in some steps looks at the inputs and outputs of the model."
     def __init__(
         self,
         model: nn.Module, # As the loop calls it
@@ -158,12 +176,18 @@ class LoopWatch:
         scaled: bool = False, # Is there a `GradScaler`?
         max_rows: int = 4096, # How many steps to keep
     ):
-        self.root, self.members = unwrap(model), MemberFacts(model, optimizers)
-        self.log, self.looks, self.loss_given = RunLog(max_rows), Looks(), False
-        self.row, self.n, self.looking = {}, 0, True  # of the step that goes on: its row, its number, is it looked at?
+        self.root = unwrap(model)
+        self.members = MemberFacts(model, optimizers)
+        self.log = RunLog(max_rows)
+        self.looks = Looks()
+        self.loss_given = False
+        self.row = {}  # of the step that goes on
+        self.n = 0  # its number
+        self.looking = True  # is it looked at?
         self.first_step = 0  # the number of the first step: not 0 in a run that is resumed
         self.steps = [StepWatch(optimizer, scaled, parts_for(model)) for optimizer in self.members.optimizers]
-        self.called, self.listening = called_by_loops(model), None
+        self.called = called_by_loops(model)
+        self.listening = None
 
     def put_on(self) -> Self:
         "Begin to watch: last, once whoever made this holds it."
@@ -183,9 +207,10 @@ class LoopWatch:
         if mode == "evaluated" and not torch.is_grad_enabled(): return  # a validation
         first = not self.row
         self.row[mode] = self.row.get(mode, 0) + 1
-        if self.looking and first:
-            with suppress(Exception):  # whatever goes in, the model runs on
-                self.looks.inputs.append({"step": self.n, **facts_of_arguments(*given, module.forward)})
+        if not self.looking or not first: return
+        with suppress(Exception):  # whatever goes in, the model runs on
+            facts = facts_of_arguments(*given, module.forward)
+            self.looks.inputs.append({"step": self.n, **facts})
 
     @property
     def wants_gradient(self) -> bool:
@@ -209,12 +234,17 @@ class LoopWatch:
 
     def go_on(self, log: RunLog):
         "Add the rows of the next steps to these, which are of the same run."
-        self.log, self.loss_given = log, bool((log.values("given") == 1).any())
+        self.log = log
+        was_given = log.values("given") == 1
+        self.loss_given = bool(was_given.any())
 
     def end_step(self, step: int, loss: Any = None):
-        "The step ends: what was noted becomes a row."
+        "The step ends: its notes become a row."
         row, self.row = self.row, {}
-        if loss is not None: row["loss"], row["given"], self.loss_given = as_number(loss), 1, True
+        if loss is not None:
+            row["loss"] = as_number(loss)
+            row["given"] = 1
+            self.loss_given = True
         for watch in self.steps: row.update(of_several(row, watch.take()))
         if self.looking:
             self.looks.end_step(self.n, row.get("loss"))
@@ -229,11 +259,13 @@ class LoopWatch:
             if self.n >= CLOSELY: watch.stop_watching_clipping()
 
     def note_facts(self) -> Callable[[], dict[str, Any]]:
-        "Take down what is known of the run. What is returned gives it as plain numbers and words, in any thread."
-        known = {"layers": facts_of_layers(self.root), **self.members.facts()}
+        "Note the facts of the run. The function that is returned gives them as plain numbers and words, in any thread."
+        layers = facts_of_layers(self.root)
+        known = {"layers": layers, **self.members.facts()}
         for name, moves in known.pop("running_means").items():
-            if name in known["layers"]: known["layers"][name]["running_mean_moves"] = moves
-        return partial(read_facts, known, list(self.looks.inputs), list(self.looks.outputs), self.first_step)
+            if name in layers: layers[name]["running_mean_moves"] = moves
+        inputs, outputs = list(self.looks.inputs), list(self.looks.outputs)
+        return partial(read_facts, known, inputs, outputs, self.first_step)
 
     def remove(self):
         for watch in self.steps: watch.remove()
@@ -243,18 +275,19 @@ class LoopWatch:
 def plain_facts(x: Any) -> Any:
     "Facts with numbers in the place of tensors."
     if isinstance(x, dict): return {name: plain_facts(part) for name, part in x.items()}
-    return x.item() if isinstance(x, Tensor) and not x.is_meta else x
+    if isinstance(x, Tensor) and not x.is_meta: return x.item()
+    return x
 
 
 def read_facts(
     known: dict[str, Any], # Facts of layers, parameters and optimizers, of which some may still be on a GPU
-    inputs: list[dict[str, Any]], # What went in, by step
-    outputs: list[OutputLook], # What came out, by step
+    inputs: list[dict[str, Any]], # Facts of inputs, by step
+    outputs: list[OutputLook], # Looks at outputs, by step
     first: int, # The number of the step that these count from
 ) -> dict[str, Any]:
-    "What is known of a run, as plain numbers and words."
-    found = {**plain_facts(known), "outputs": [], "inputs": []}
-    for look in outputs: found["outputs"].append(read_look(look))
-    for row in inputs: found["inputs"].append(plain_facts(row))
+    "All facts of a run, as plain numbers and words."
+    found = plain_facts(known)
+    found["outputs"] = [read_look(look) for look in outputs]
+    found["inputs"] = [plain_facts(row) for row in inputs]
     for row in found["outputs"] + found["inputs"]: row["step"] += first
     return found

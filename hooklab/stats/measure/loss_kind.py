@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #ba7a9577
-ROWS, WIDTH, MOST_KEPT = 1024, 4096, 1 << 14  # rows at most, numbers in a row, numbers of both together
+ROWS = 1024  # rows are kept at most
+WIDTH = 4096  # numbers in a row at most
+MOST_KEPT = 1 << 14  # numbers of output and gradient are kept together
 CLOSE = 2e-3  # how far a gradient may be from that of a loss, relative to its largest number
 
 
@@ -41,38 +43,45 @@ def look_at_output(step: int, x: Tensor, g: Tensor) -> list[OutputLook]: # For e
     "Keep some rows of an output and of its gradient."
     ways = []
     for channels in (False, True) if x.dim() > 2 else (False,):
-        output, gradient = rows_of_output(x.detach(), channels), rows_of_output(g.detach(), channels)
-        if output.shape[1] > WIDTH: continue
-        every = -(-len(output)//min(ROWS, max(64, MOST_KEPT//output.shape[1])))
-        ways.append(OutputLook(step, x.numel(), len(output), output[::every].clone(), gradient[::every].clone()))
+        output = rows_of_output(x.detach(), channels)
+        gradient = rows_of_output(g.detach(), channels)
+        n_rows, width = output.shape
+        if width > WIDTH: continue
+        most = min(ROWS, max(64, MOST_KEPT//width))
+        every = -(-n_rows//most)
+        kept = output[::every].clone()
+        ways.append(OutputLook(step, x.numel(), n_rows, kept, gradient[::every].clone()))
     return ways
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #b91378e4
 @dataclass(frozen=True)
 class LossKind:
-    "What one look at output and gradient says about the loss."
+    "The loss, as one look at an output and its gradient shows it."
     kind: str # `cross-entropy`, `nll`, `bce with logits`, `bce`, `squared error`
     sign: int # 1, or -1 if the loss is maximized
     guess: float # The loss of the best answer that ignores the input; NaN if unknown
     loss: float # The loss on these rows, computed again
     target_mean: float = 0. # Of a squared error: the mean of the targets
-    target_std: float = 0. # their standard deviation,
-    target_low: float = 0. # the smallest
-    target_high: float = 0. # and the largest
-    labels: tuple[int, ...] = () # How often each label occurred, of classes
+    target_std: float = 0. # Their standard deviation
+    target_low: float = 0. # The smallest target
+    target_high: float = 0. # The largest target
+    labels: tuple[int, ...] = () # Of a loss over classes: how often each label occurred
 
 
 def one_hot_rows(signs: Tensor) -> Tensor | None:
     "The place of the only True in each row; None if a row has none or several."
-    return signs.int().argmax(1) if (signs.sum(1) == 1).all() else None
+    if not (signs.sum(1) == 1).all(): return None
+    return signs.int().argmax(1)
 
 
-def near(a: Tensor, b: Tensor) -> bool: return bool((a - b).abs().max() <= CLOSE*b.abs().max())
+def near(a: Tensor, b: Tensor) -> bool:
+    distance = (a - b).abs().max()
+    return bool(distance <= CLOSE*b.abs().max())
 
 
 def entropy(counts: Tensor) -> float:
-    share = counts[counts > 0]/counts.sum()
-    return -(share*share.log()).sum().item()
+    p = counts[counts > 0]/counts.sum()
+    return -(p*p.log()).sum().item()
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #6e2c6e9b
 def cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
@@ -92,29 +101,42 @@ def cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
         weight = (g*(1 - target)).sum(1)/rest
         if not near(weight[:, None]*(p - target), g): continue
         if o.shape[1] == 2 and sign == 1 and other_sign_fits(p, g, t): continue
-        o, t = torch.cat([o, learned]), torch.cat([t, learned.argmax(1)])
-        loss, labels = F.cross_entropy(o, t).item(), t.bincount()
-        return LossKind("cross-entropy", sign, entropy(labels.double()), loss, labels=tuple(labels.tolist()))
+        o = torch.cat([o, learned])
+        t = torch.cat([t, learned.argmax(1)])
+        return kind_for_classes("cross-entropy", sign, F.cross_entropy(o, t), t)
     return None
+
+
+def kind_for_classes(kind: str, sign: int, loss: Tensor, t: Tensor) -> LossKind: # `t`: the label of each row
+    labels = t.bincount()
+    guess = entropy(labels.double())
+    return LossKind(kind, sign, guess, loss.item(), labels=tuple(labels.tolist()))
 
 
 def other_sign_fits(p: Tensor, g: Tensor, t: Tensor) -> bool:
     "Of two classes, a gradient fits both signs with some weight for each row. Is that one number for the other sign?"
-    here, there = (g.abs()[:, 0]/p.gather(1, label[:, None])[:, 0] for label in (1 - t, t))
-    def uneven(weight): return max((weight[t == c].std(correction=0)/weight[t == c].mean()).item() for c in t.unique())
-    return uneven(there) < CLOSE < 5*CLOSE < uneven(here)
+    def unevenness(other):
+        "How much the weights differ within a class if this is for each row the class that is not its label."
+        probability = p.gather(1, other[:, None])[:, 0]
+        weight = g.abs()[:, 0]/probability
+        of_classes = [weight[t == c] for c in t.unique()]
+        return max((w.std(correction=0)/w.mean()).item() for w in of_classes)
+    return unevenness(t) < CLOSE < 5*CLOSE < unevenness(1 - t)
 
 
 def nll(o: Tensor, g: Tensor) -> LossKind | None:
     "Does the gradient have one number in each row, the same everywhere?"
-    if o.shape[1] < 2 or not bool((g != 0).any()): return None
-    g_, o_ = g[(g != 0).any(1)], o[(g != 0).any(1)]
-    t = one_hot_rows(g_ != 0)
-    if t is None or len(t.unique()) < 2 and len(t) > 8: return None
-    picked = g_.gather(1, t[:, None])
+    if o.shape[1] < 2: return None
+    counts = (g != 0).any(1)
+    if not counts.any(): return None
+    o, g = o[counts], g[counts]
+    t = one_hot_rows(g != 0)
+    if t is None: return None
+    if len(t.unique()) < 2 and len(t) > 8: return None
+    picked = g.gather(1, t[:, None])
     if not near(picked, picked[:1].expand_as(picked)): return None
-    loss, labels = F.nll_loss(o_, t).item(), t.bincount()
-    return LossKind("nll", -int(picked[0].sign()), entropy(labels.double()), loss, labels=tuple(labels.tolist()))
+    sign = -int(picked[0].sign())
+    return kind_for_classes("nll", sign, F.nll_loss(o, t), t)
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #91460376
 def same_factor(g: Tensor, unit: Tensor) -> float | None:
@@ -123,64 +145,82 @@ def same_factor(g: Tensor, unit: Tensor) -> float | None:
     if large.sum() < 2: return None
     factor = g[large]/unit[large]
     middle = factor.median()
-    return middle.item() if ((factor - middle).abs() <= 5*CLOSE*middle.abs()).all() and middle != 0 else None
+    distance = (factor - middle).abs()
+    is_same = (distance <= 5*CLOSE*middle.abs()).all()
+    return middle.item() if is_same and middle != 0 else None
 
 
 def yes_or_no(o: Tensor, g: Tensor) -> LossKind | None:
     "Is the gradient that of a binary cross-entropy, of logits or of probabilities?"
+    if o.numel() < 4: return None
     p = o.sigmoid()
+    between = bool(((o > 0) & (o < 1)).all())
     for sign in (1, -1):
         t = (sign*g < 0).double()
-        if o.numel() < 4: return None
-        share = t.mean()
-        guess = entropy(torch.stack([share, 1 - share]))
         factor = same_factor(g, p - t)
         if factor is not None and factor*sign > 0:
-            return LossKind("bce with logits", sign, guess, F.binary_cross_entropy_with_logits(o, t).item(),
-                            labels=(int((1 - t).sum()), int(t.sum())))
-        if not ((o > 0) & (o < 1)).all(): continue
+            loss = F.binary_cross_entropy_with_logits(o, t)
+            return kind_for_answers("bce with logits", sign, loss, t)
+        if not between: continue
         factor = same_factor(g, (o - t)/(o*(1 - o)))
         if factor is not None and factor*sign > 0:
-            return LossKind("bce", sign, guess, F.binary_cross_entropy(o, t).item(),
-                            labels=(int((1 - t).sum()), int(t.sum())))
+            loss = F.binary_cross_entropy(o, t)
+            return kind_for_answers("bce", sign, loss, t)
     return None
+
+
+def kind_for_answers(kind: str, sign: int, loss: Tensor, t: Tensor) -> LossKind: # `t`: 1 for each yes, 0 for each no
+    yes = t.mean()
+    guess = entropy(torch.stack([yes, 1 - yes]))
+    labels = int((1 - t).sum()), int(t.sum())
+    return LossKind(kind, sign, guess, loss.item(), labels=labels)
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #d3e08cfd
 def squared_error(look: OutputLook, o: Tensor, g: Tensor, loss: float | None) -> LossKind | None:
     "Does the loss equal the squared error whose gradient this would be?"
-    if loss is None or len(o) < look.n_rows or not loss or not math.isfinite(loss): return None
+    if not loss or not math.isfinite(loss): return None
+    if len(o) < look.n_rows: return None
     for factor in (2/look.n, 2., 2/look.n_rows, 1/look.n, 1.):
         for sign in (1, -1):
             target = o - sign*g/factor
-            squares = (o - target).square().sum().item()*factor/2
+            squares = half_of_squares(o - target, factor)
             if abs(squares - sign*loss) > CLOSE*abs(loss): continue
-            guess = (target - target.mean(0)).square().sum().item()*factor/2
-            return LossKind("squared error", sign, guess, squares, target.mean().item(),
-                            target.std(correction=0).item(), target.min().item(), target.max().item())
+            guess = half_of_squares(target - target.mean(0), factor)
+            mean, std = target.mean().item(), target.std(correction=0).item()
+            low, high = target.min().item(), target.max().item()
+            return LossKind("squared error", sign, guess, squares, mean, std, low, high)
     return None
+
+
+def half_of_squares(x: Tensor, factor: float) -> float:
+    squares = x.square().sum().item()
+    return squares*factor/2
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #498789e7
 def loss_kind(look: OutputLook) -> LossKind | None: # None if it is none of these
     "Which loss made this gradient of this output?"
-    o, g = look.output.double().cpu(), look.gradient.double().cpu()
-    if not (o.isfinite().all() and g.isfinite().all()) or not g.any(): return None
+    o = look.output.double().cpu()
+    g = look.gradient.double().cpu()
+    are_finite = o.isfinite().all() and g.isfinite().all()
+    if not are_finite or not g.any(): return None
     loss = None if look.loss is None else float(look.loss)
     if o.shape[1] == 1: return yes_or_no(o, g) or squared_error(look, o, g, loss)
-    return cross_entropy(o, g) or nll(o, g) or squared_error(look, o, g, loss) or yes_or_no(o, g)
+    of_classes = cross_entropy(o, g) or nll(o, g)
+    return of_classes or squared_error(look, o, g, loss) or yes_or_no(o, g)
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #14650866
 @dataclass(frozen=True)
 class OutputFacts:
-    "What the rows of an output look like, without their gradient."
+    "Facts about the rows of an output, without their gradient."
     sums_to_one: bool # Rows of probabilities, as of a softmax
     log_sums_to_one: bool # Their logarithms
     between: bool # All between 0 and 1
-    never_negative: bool # and many are exactly zero
+    never_negative: bool # None is negative, and many are exactly zero
     apart: float # The largest difference between rows
     size: float # The root mean square
     largest: float # The largest number, whatever its sign
-    least: float # The smallest,
-    most: float # and the one farthest above it
+    least: float # The smallest number
+    most: float # The largest number
     width: int # Numbers in a row
     n_rows: int # Rows that were looked at
 
@@ -188,18 +228,31 @@ class OutputFacts:
 def output_facts(look: OutputLook) -> OutputFacts:
     o = look.output.double().cpu().nan_to_num()
     one = torch.ones(len(o), dtype=torch.double)
-    wide, total = o.shape[1] > 1, o.sum(1)
+    width = o.shape[1]
+    not_negative = bool((o >= 0).all())
+    are_probabilities = not_negative and torch.allclose(o.sum(1), one, atol=2e-2)
+    are_logarithms = bool((o <= 1e-6).all()) and torch.allclose(o.logsumexp(1), 0*one, atol=2e-2)
+    many_are_zero = bool((o == 0).double().mean() > .2)
     return OutputFacts(
-        bool(wide and (o >= 0).all() and torch.allclose(total, one, atol=2e-2)),
-        bool(wide and (o <= 1e-6).all() and torch.allclose(o.logsumexp(1), one*0, atol=2e-2)),
-        bool((o >= 0).all() and (o <= 1).all()),
-        bool((o >= 0).all() and (o == 0).double().mean() > .2),
-        (o - o[:1]).abs().max().item(), o.square().mean().sqrt().item(), o.abs().max().item(),
-        o.min().item(), o.max().item(), o.shape[1], len(o))
+        sums_to_one=width > 1 and are_probabilities,
+        log_sums_to_one=width > 1 and are_logarithms,
+        between=not_negative and bool((o <= 1).all()),
+        never_negative=not_negative and many_are_zero,
+        apart=(o - o[:1]).abs().max().item(),
+        size=o.square().mean().sqrt().item(),
+        largest=o.abs().max().item(),
+        least=o.min().item(),
+        most=o.max().item(),
+        width=width,
+        n_rows=len(o),
+    )
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #25c508c5
 def read_look(look: OutputLook) -> dict[str, Any]:
     "The kind of loss and the facts about the output, as one dict; without `kind` if the loss is none of these."
     kind = loss_kind(look)
     loss = None if look.loss is None else float(look.loss)
-    return {"step": look.step, "given": loss, **asdict(output_facts(look)), **(asdict(kind) if kind else {})}
+    found = {"step": look.step, "given": loss}
+    found |= asdict(output_facts(look))
+    if kind: found |= asdict(kind)
+    return found

@@ -31,7 +31,7 @@ MOST_CALLS = 64  # of a layer in a step, before they are merged
 
 
 def why_left_out(name: str, value: Any, error: Exception, gradient: bool) -> str:
-    "What to say when the output of a layer, or the gradient of it, cannot be measured."
+    "The warning that the output of a layer, or the gradient of it, cannot be measured."
     try: found = next(iter(tensors(value)), value)
     except Exception: found = value
     what = "the gradient of its output" if gradient else "its output"
@@ -47,23 +47,25 @@ class Meter(GradientHook):
 
     def __init__(self, name, module, group):
         super().__init__(name, module, group)
-        self.index, self.places = group.n_meters, []
+        self.index = group.n_meters
+        self.places = []
         self.own = torch.zeros(group.measuring.n, 1, device=group.device)  # the numbers that compiled code adds to
-        self.part = torch.zeros(TRACED if group.samples else 0, device=group.device)  # and some of its last output,
-        self.part_of = None  # which has this shape
+        n_traced = TRACED if group.samples else 0
+        self.part = torch.zeros(n_traced, device=group.device)  # numbers of the last output in compiled code
+        self.part_of = None  # the shape of these
         group.n_meters += 1
 
     def local(self, x: Tensor) -> Tensor:
         "The part of `x` on this process."
         self.note_part(x)
-        part = self.group.output_parts[self.name]
-        if part.is_summand or (is_dtensor(x) and any(p.is_partial() for p in x.placements)):
+        is_summand = self.group.output_parts[self.name].is_summand
+        if is_summand or (is_dtensor(x) and any(p.is_partial() for p in x.placements)):
             raise TypeError("each process has a summand of it, whose numbers are not those of the sum; where the "
                             "model is divided before the recording begins, the sum is measured")
         return local_part(x)
 
     def note_part(self, output: Any):
-        "Once, note what this process has of the output."
+        "Once, note which part of the output this process has."
         known = self.group.output_parts
         if self.name in known: return
         x = main_tensor(output)
@@ -134,10 +136,11 @@ class Measuring:
     "How one tensor is measured; groups of meters share it."
     def __init__(
         self,
-        wanted: Wanted, # What is measured
+        wanted: Wanted, # The numbers that are measured
         parts: Parts | None = None, # In a run of several processes, what this one has of an output
     ):
-        self.wanted, self.parts, self.scratch = wanted, parts, Scratch()
+        self.wanted, self.parts = wanted, parts
+        self.scratch = Scratch()
         self.counts, self.with_hist = wanted.counts, wanted.with_hist
         self.hist_sample, self.is_thin = wanted.hist_sample, wanted.is_thin
         self.n = len(wanted.rows)  # how many numbers
@@ -145,10 +148,11 @@ class Measuring:
 
     def into(self, place: Place, row: Tensor, shape: torch.Size):
         "Write the numbers of a row into its column; those of a sample that has a stack come at the end of the step."
-        size, basics = self.hist_sample, len(BASICS)
+        size = self.hist_sample
         if not size or len(row) <= size:
             place.column.copy_(self.column(row))
             return
+        basics = len(BASICS)
         place.column[:basics].copy_(self.column(row, basics))
         sample = row[::stride_for(len(row), size)]
         place.full = place.sample is not None and place.shape == shape
@@ -158,28 +162,33 @@ class Measuring:
     def column(self, row: Tensor, n: int | None = None) -> Tensor:
         "The numbers of a row as one column: all of them, or the first `n`, which are `BASICS`."
         x = row[None].contiguous()
-        if not x.is_cpu or not len(row): return measured(x) if n else measured(x, self.counts, self.with_hist)
-        out, work = torch.empty(n or self.n, 1), self.scratch.like(x)
+        if not x.is_cpu or not len(row):
+            return measured(x) if n else measured(x, self.counts, self.with_hist)
+        out = torch.empty(n or self.n, 1)
+        work = self.scratch.like(x)
         measure(x, out, work, RowSizes([len(row)], work))
         return out
 
     def in_compiled_code(self, x: Tensor) -> Tensor: # One column
-        "The same for a tensor of any shape, in calls that the compiler joins with what is around them."
+        "The same for a tensor of any shape, in calls that the compiler fuses with the code around them."
         if self.is_thin and x.numel() > THIN_FROM: return thinly_measured(x, self.counts, self.with_hist)
         x = torch.atleast_1d(x.float())[None]  # in its own shape: flattening may mean copying
         if not self.hist_sample or x.numel() <= self.hist_sample: return measured(x, self.counts, self.with_hist)
-        sample = x.reshape(1, -1)[:, ::stride_for(x.numel(), self.hist_sample)]
-        return torch.cat([measured(x), measured(sample, self.counts, self.with_hist)[len(BASICS):]])
+        stride = stride_for(x.numel(), self.hist_sample)
+        sample = x.reshape(1, -1)[:, ::stride]
+        of_sample = measured(sample, self.counts, self.with_hist)
+        return torch.cat([measured(x), of_sample[len(BASICS):]])
 
-
+# %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #b5e1c0a4
 class GradientScale:
-    "What gradients are multiplied with: copies and sums of them, so that a large gradient is not copied for it."
+    "The factor of gradients. Copies and sums are multiplied by it, so that a large gradient is not copied for it."
     def __init__(
         self,
         scaler: torch.amp.GradScaler | None = None, # Its scale is divided out
         share: float = 1., # Where data parallel training divides the sum of all gradients, it is divided by this
     ):
-        self.scaler, self.share, self.now = scaler, share, share  # `now`: in a pipeline, less for each microbatch
+        self.scaler, self.share = scaler, share
+        self.now = share  # in a pipeline, less for each microbatch
 
     def factor(self) -> float | Tensor | None:
         scaler = self.scaler
@@ -190,8 +199,11 @@ class GradientScale:
 class StepTables:
     "The numbers of the current step: a table for the first call of each layer, one for the second, and so on."
     def __init__(self, measuring: Measuring):
-        self.n_rows, self.tables, self.carried = measuring.n, [], None
-        self.large, self.stacks = LargeRows(measuring.scratch), Stacks(measuring.wanted)
+        self.n_rows = measuring.n
+        self.tables = []
+        self.carried = None
+        self.large = LargeRows(measuring.scratch)
+        self.stacks = Stacks(measuring.wanted)
 
     def column(self, call: int, index: int, n_columns: int, device: torch.device) -> Tensor:
         "Where the numbers of one call of layer number `index` go."
@@ -203,7 +215,9 @@ class StepTables:
         self.large.write(self.tables)
         self.stacks.measure(self.tables)
         used = self.tables[:n_calls]
-        found = [*used, *(table for table in (traced, self.carried) if table is not None)]
+        found = [*used]
+        if traced is not None: found.append(traced)
+        if self.carried is not None: found.append(self.carried)
         self.carried = None
         if not found: return None
         taken = merged(torch.stack(found)) if len(found) > 1 else found[0].clone()
@@ -217,21 +231,24 @@ class MeterGroup(SwitchedGroup):
 
     def __init__(
         self,
-        layers: dict[str, nn.Module], # What to measure, by name
+        layers: dict[str, nn.Module], # The layers to measure, by name
         model: nn.Module, # As the loop calls it: its mode says whether it is being trained
         measuring: Measuring | None = None, # How; by default nothing but `BASICS`
         kind: str = "forward", # or `backward_pre`, for the gradients of outputs
-        scale: GradientScale | None = None, # What gradients are multiplied with
+        scale: GradientScale | None = None, # The factor of gradients
     ):
         root = unwrap(model)
         super().__init__(kind, root=root)
         self.port, self.scale, self.layers = kind, scale, layers
         self.measuring = measuring or Measuring(Wanted())
-        self.parts, self.output_parts = self.measuring.parts, {}  # by layer, what this process has of its output
+        self.parts = self.measuring.parts
+        self.output_parts = {}  # by layer, the part of its output on this process
         self.step = StepTables(self.measuring)
-        self.n_meters, self.traced, self.new_places = 0, False, False
+        self.n_meters = 0
+        self.traced = self.new_places = False
         # A guess, until the first output shows where the model computes: parameters may be kept elsewhere.
-        self.device = next((t.device for t in [*root.parameters(), *root.buffers()]), torch.device("cpu"))
+        kept = [*root.parameters(), *root.buffers()]
+        self.device = kept[0].device if kept else torch.device("cpu")
         sampled = self.measuring.wanted.samples and kind == "forward"
         self.samples = Samples(layouts(layers, root), self.device) if sampled else None
         self.rows = [*self.measuring.wanted.rows, *(SAMPLE_ROWS if sampled else ())]
@@ -243,10 +260,12 @@ class MeterGroup(SwitchedGroup):
         return self
 
     @property
-    def factor(self) -> float | Tensor | None: return None if self.scale is None else self.scale.factor()
+    def factor(self) -> float | Tensor | None:
+        return None if self.scale is None else self.scale.factor()
 
     @property
-    def places(self) -> list[Place]: return [place for h in self.hooks for place in h.places]
+    def places(self) -> list[Place]:
+        return [place for h in self.hooks for place in h.places]
 
     def begin_pass(self):
         self.running = self.began = True
@@ -257,7 +276,8 @@ class MeterGroup(SwitchedGroup):
         microbatch = self.microbatch
         if microbatch is None or self.trial: return
         self.stage = microbatch.stage
-        if self.scale is not None: self.scale.now = self.scale.share/(microbatch.of if microbatch.divides else 1)
+        n = microbatch.of if microbatch.divides else 1
+        if self.scale is not None: self.scale.now = self.scale.share/n
 
     @property
     def pending(self) -> bool:
@@ -290,7 +310,8 @@ class MeterGroup(SwitchedGroup):
 
     def measure_now(self, place: Place, x: Tensor):
         "Measure `x`, which is large, or new here."
-        row, factor = in_a_row(x), self.factor
+        row = in_a_row(x)
+        factor = self.factor
         is_large = row.is_cpu and len(row) > SMALL["cpu"] and self.measuring.in_one_row
         if is_large: self.step.large.measure(place, row, factor)
         else: self.measuring.into(place, row if factor is None else row*factor, x.shape)
@@ -329,7 +350,7 @@ class MeterGroup(SwitchedGroup):
         return torch.cat([taken, self.samples.take(self.turn)])
 
     def carry(self):
-        "Merge what was measured so far in this step. Each call of a layer takes memory, and the step may be long."
+        "Merge the numbers of this step so far. Each call of a layer takes memory, and the step may be long."
         self.step.carried = self._merged()
 
     def _merged(self):
@@ -346,13 +367,15 @@ class MeterGroup(SwitchedGroup):
         return taken
 
     def _gather(self):
-        "Take samples of what was copied as a whole."
+        "Take samples of the outputs that were copied as a whole."
         firsts = [h.places[0] for h in self.hooks if h.n_calls]
-        self.samples.gather([(place.index, place.row) for place in firsts if place.full and place.row is not None])
+        copies = [(place.index, place.row) for place in firsts if place.full and place.row is not None]
+        self.samples.gather(copies)
         if self.traced: self.samples.gather_traced(self.hooks)
 
     def _forget_traced(self):
         torch._foreach_zero_([h.own for h in self.hooks])
-        if self.parts is not None and self.parts.same.along:  # compiled code shows no graph
-            for h in self.hooks: self.output_parts.setdefault(h.name, self.parts.by_weights(h.module))
         self.traced = False
+        if self.parts is None or not self.parts.same.along: return
+        for h in self.hooks:  # by weights, because compiled code shows no graph
+            self.output_parts.setdefault(h.name, self.parts.by_weights(h.module))

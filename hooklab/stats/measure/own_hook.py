@@ -56,7 +56,7 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
 
     def __init__(
         self,
-        layers: dict[str, nn.Module], # What to hook, by name
+        layers: dict[str, nn.Module], # The layers to hook, by name
         model: nn.Module, # Its mode says whether it is being trained
         f: Callable, # The function
         is_forward: bool, # As in `Hooks`
@@ -90,17 +90,19 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
 
     def take(self) -> list | None: # None if no layer has run
         "End the step: the last result of the hook for each layer, None for a layer that did not run."
-        row, ran = [h.stored if h.fresh else None for h in self.hooks], self.pending
+        row = [h.stored if h.fresh else None for h in self.hooks]
+        ran = self.pending
         for h in self.hooks: h.fresh = False
         return row if ran else None
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5c7
 def numbers_of_output(output: Any, with_hist: bool) -> dict[str, Any] | None: # None if there is no tensor in it
-    "What the hook of `ActivationStats` itself returns: `mean`, `std`, `near_zero`, maybe `hist`."
+    "The result of the hook of `ActivationStats` itself: `mean`, `std`, `near_zero`, maybe `hist`."
     x = main_tensor(output)
     if x is None: return None
     history = History([""], row_names(False, with_hist))
-    history.add(measured(in_a_row(x)[None], with_hist=with_hist), 0)
+    numbers = measured(in_a_row(x)[None], with_hist=with_hist)
+    history.add(numbers, 0)
     found = history.stats[0][0]
     return {what: found[what] for what in ("mean", "std", "near_zero", "hist") if what in found}
 
@@ -109,11 +111,12 @@ def named_parts(given: Any) -> Mapping: return given if isinstance(given, Mappin
 
 
 def is_number(x: Any) -> bool:
-    return isinstance(x, int | float) or (isinstance(x, Tensor) and x.numel() == 1 and not x.is_complex())
+    if isinstance(x, Tensor): return x.numel() == 1 and not x.is_complex()
+    return isinstance(x, int | float)
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #587931e1
 class HookHistory(History):
-    "What a hook of your own returned: `stats` has it as it is, and its numbers can be asked for by name."
+    "The results of a hook of your own: `stats` has them as they are, and numbers in them can be asked for by name."
     def __init__(
         self,
         names: list[str], # The layers
@@ -124,25 +127,33 @@ class HookHistory(History):
 
     @property
     def stats(self) -> list[list[Any]]:
-        "One row for each recorded step: what the hook returned for each layer, None for one that did not run."
+        "One row for each recorded step: the result of the hook for each layer, None for a layer that did not run."
         return [list(row) for row in self.kept]
 
     @property
     def whats(self) -> list[str]:
         "The names of the numbers that the hook returned."
-        found = [part for row in self.kept for given in row for part in named_parts(given).items()]
-        return list(dict.fromkeys(name for name, value in found if is_number(value)))
+        found = {}
+        for row in self.kept:
+            for given in row:
+                parts = named_parts(given)
+                found.update((name, True) for name, value in parts.items() if is_number(value))
+        return list(found)
 
     @property
-    def has_hist(self) -> bool: return any("hist" in named_parts(given) for row in self.kept for given in row)
+    def has_hist(self) -> bool:
+        return any("hist" in named_parts(given) for row in self.kept for given in row)
 
     def table(self) -> list[dict[str, Any]]:
-        "A row for each layer in each recorded step, with the numbers that have a name: what `pandas.DataFrame` takes."
+        "A row for each layer in each recorded step, with the numbers that have a name, as `pandas.DataFrame` takes it."
         def numbers(given):
             return {name: float(value) for name, value in named_parts(given).items() if is_number(value)}
 
-        return [{"step": step, "layer": name} | numbers(given)
-                for step, row in zip(self.steps, self.kept) for name, given in zip(self.names, row)]
+        found = []
+        for step, row in zip(self.steps, self.kept):
+            for layer, given in zip(self.names, row):
+                found.append({"step": step, "layer": layer, **numbers(given)})
+        return found
 
     def values(
         self,
@@ -158,8 +169,10 @@ class HookHistory(History):
 
     def _hists(self, found):
         if not found: return torch.zeros(len(self.names), 40, 0)
-        nothing = torch.zeros_like(next(x for row in found for x in row if x is not None))
-        hists = torch.stack([torch.stack([nothing if x is None else x for x in row]) for row in found])
+        known = next(x for row in found for x in row if x is not None)
+        nothing = torch.zeros_like(known)
+        rows = [torch.stack([nothing if x is None else x for x in row]) for row in found]
+        hists = torch.stack(rows)
         return self._placed(hists).permute(1, 2, 0)
 
     @property
@@ -167,7 +180,8 @@ class HookHistory(History):
 
     def broken(self, what: str) -> Tensor: # layer, step
         "For subclasses: where a number should be finite, and is not."
-        return self._where(lambda given: what in named_parts(given)) & ~self.values(what).isfinite()
+        was_returned = self._where(lambda given: what in named_parts(given))
+        return was_returned & ~self.values(what).isfinite()
 
     def _where(self, is_so: Callable) -> Tensor: # layer, step
         rows = [[is_so(given) for given in row] for row in self.kept]

@@ -19,7 +19,7 @@ from ..records.history import History
 
 # %% ../../../nbs/lib/stats/measure/resuming.ipynb #699d4bce
 class Earlier:
-    "What was recorded of a run so far, to go on with."
+    "The records of a run so far, to which the next steps are added."
     def __init__(
         self,
         stats: Any, # The `ActivationStats` that has it
@@ -29,7 +29,8 @@ class Earlier:
             raise ValueError("this is the record of all processes together, and none of them can go on with it: resume "
                              "in each process what that process has recorded")
         self.histories, self.log, self.attention = stats.histories, stats.log, stats.attention
-        self.facts, self.process, self.step = stats.facts, stats.process, stats.next_step if step is None else step
+        self.facts, self.process = stats.facts, stats.process
+        self.step = stats.next_step if step is None else step
 
     def layers_in(
         self,
@@ -37,14 +38,16 @@ class Earlier:
     ) -> dict[str, nn.Module]: # By name
         "The layers that were measured, if this is the same model."
         there = {type(unwrap(model)).__name__: model, **dict(named_layers(model))}
-        names = next((history.names for kind, history in self.histories.items() if kind != "updates"), [])
+        of_layers = [history for kind, history in self.histories.items() if kind != "updates"]
+        names = of_layers[0].names if of_layers else []
         missing = [name for name in names if name not in there]
         if missing: self.refuse(f"it has no {first_few(missing)}")
         now = facts_of_layers(unwrap(model))
         for name, before in self.facts.get("layers", {}).items():
-            if name in now and now[name]["type"] != before["type"]:
-                what = f"`{name}`" if name else "the model"
-                self.refuse(f"{what} was a {before['type']} and is a {now[name]['type']}")
+            if name not in now: continue
+            old, new = before["type"], now[name]["type"]
+            what = f"`{name}`" if name else "the model"
+            if old != new: self.refuse(f"{what} was a {old} and is a {new}")
         shapes = {name: list(p.shape) for name, p in unwrap(model).named_parameters()}
         for name, before in self.facts.get("parameters", {}).items():
             if name not in shapes: self.refuse(f"it has no parameter `{name}`")
@@ -58,7 +61,9 @@ class Earlier:
         process: ProcessPlace | None, # The place of this process
     ):
         "Raise an error if those steps cannot follow the ones that are recorded."
-        if (process and process[:2]) != (self.process and self.process[:2]):
+        here = process and process[:2]
+        there = self.process and self.process[:2]
+        if here != there:
             places = " and ".join(str(place or "a process that works alone") for place in (self.process, process))
             raise ValueError(f"the record and this process are not of the same place: {places}")
         for kind, history in self.histories.items():
@@ -73,25 +78,28 @@ class Earlier:
         new: dict[str, History], # Empty records, by kind
         attention: AttentionHistory | None, # An empty record of heads
         session: Any, # The `Session` that records now
-    ) -> tuple[dict[str, History], AttentionHistory | None]: # What the next steps are added to
-        "Have a session go on with what was recorded."
-        series = [*self.histories.values(), *(s for s in (self.log, self.attention) if s is not None)]
-        for s in series: s.go_on(self.step)
+    ) -> tuple[dict[str, History], AttentionHistory | None]: # The records to which the next steps are added
+        "Have a session go on with the records."
+        for series in (*self.histories.values(), self.log, self.attention):
+            if series is not None: series.go_on(self.step)
         for kind, history in self.histories.items():
-            history.parts, history.trainable, history.followed = (
-                new[kind].parts, new[kind].trainable, new[kind].followed)
+            history.parts = new[kind].parts
+            history.trainable = new[kind].trainable
+            history.followed = new[kind].followed
         if self.log is not None: session.watch.go_on(self.log)
         if attention is not None and self.attention is not None:
             self.attention.parts = attention.parts
             attention = self.attention
         session.first_step = self.step
         kept = next(history for kind, history in self.histories.items() if kind != "updates")
-        n, first = len(kept)*kept.stride, session.turn.first
-        session.turn.ended = n if first is None or n <= first else first + (n - first)*EVERY
+        n = len(kept)*kept.stride
+        first = session.turn.first
+        is_later = first is not None and n > first
+        session.turn.ended = first + (n - first)*EVERY if is_later else n
         return self.histories, attention
 
     def facts_before(self) -> dict[str, Any]:
-        "What was known of the run, without inputs and outputs of steps that are made again."
+        "The facts of the run so far, without the inputs and outputs of steps that are made again."
         found = dict(self.facts)
         for what in ("inputs", "outputs"):
             found[what] = [row for row in self.facts.get(what, ()) if row["step"] < self.step]

@@ -33,9 +33,13 @@ def facts_of_layers(
     "The class of each layer, its settings, and whether it has layers of its own."
     found = {}
     for name, m in [("", model), *named_layers(model)]:
-        settings = {s: getattr(m, s) for s in LAYER_SETTINGS if isinstance(getattr(m, s, None), bool | int | float)}
-        found[name] = {"type": type(m).__name__, "leaf": next(m.children(), None) is None, **settings}
-        if from_a_library(type(m)): found[name]["library"] = True
+        is_leaf = next(m.children(), None) is None
+        facts = {"type": type(m).__name__, "leaf": is_leaf}
+        for setting in LAYER_SETTINGS:
+            value = getattr(m, setting, None)
+            if isinstance(value, bool | int | float): facts[setting] = value
+        if from_a_library(type(m)): facts["library"] = True
+        found[name] = facts
     return found
 
 
@@ -43,20 +47,23 @@ def from_a_library(layer_type: type) -> bool:
     "Is this class of an installed package other than torch, and not the user's own?"
     module = layer_type.__module__
     if module.startswith("torch."): return False
-    return "site-packages" in (getattr(sys.modules.get(module), "__file__", None) or "")
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return "site-packages" in (file or "")
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #7d20b3a2
 @torch.no_grad()
-def lengths_of(model: nn.Module) -> dict[str, Tensor]: # By name; without what cannot be read
+def lengths_of(model: nn.Module) -> dict[str, Tensor]: # By name; without those that cannot be read
     "The length of each parameter that the model has now, and of each running mean."
-    means = ((name, b) for name, b in model.named_buffers() if name.endswith("running_mean"))
+    means = [(name, b) for name, b in model.named_buffers() if name.endswith("running_mean")]
     found = {}
     for name, p in (*model.named_parameters(), *means):
         with suppress(Exception):  # a parameter may be lazy, quantized, or elsewhere
             p = local_part(p.detach())
-            if is_wrapper(p) or p.is_meta or not p.untyped_storage().size(): continue
-            short = p.dtype in (torch.float16, torch.bfloat16)
-            found[name] = torch.linalg.vector_norm(p, dtype=torch.float32 if short else None)
+            if is_wrapper(p) or p.is_meta: continue
+            if not p.untyped_storage().size(): continue
+            is_short = p.dtype in (torch.float16, torch.bfloat16)
+            dtype = torch.float32 if is_short else None
+            found[name] = torch.linalg.vector_norm(p, dtype=dtype)
     return found
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #9764055e
@@ -67,11 +74,15 @@ class MemberFacts:
         model: nn.Module, # The model
         optimizers: list, # Its optimizers; empty if they are unknown
     ):
-        self.optimizers, self.known = [torch_optimizer(optimizer) for optimizer in optimizers], bool(optimizers)
-        self.model, self.lengths = unwrap(model), None  # those at the end of the first step
+        self.optimizers = [torch_optimizer(optimizer) for optimizer in optimizers]
+        self.known = bool(optimizers)
+        self.model = unwrap(model)
+        self.lengths = None  # those at the end of the first step
         self.named = dict(self.model.named_parameters())
         self.versions = {name: version(p) for name, p in self.named.items()}
-        self.got, self.foreign_got, self.ever = set(), set(), set()
+        self.got = set()  # names of parameters that had a gradient
+        self.foreign_got = set()  # ids of those that had one and are not the model's
+        self.ever = set()  # names of parameters that an optimizer had
         self.frozen = {name for name, p in self.named.items() if not p.requires_grad}
 
     def look(self):
@@ -92,13 +103,17 @@ class MemberFacts:
                 for p in group["params"]: yield i, group, p
 
     def facts(self) -> dict[str, Any]:
-        "What is known now, as plain values and tensors of one."
+        "All facts known now, as plain values and tensors of one."
         self.look()
-        now, moved, params, means = lengths_of(self.model), {}, {}, {}
+        now = lengths_of(self.model)
+        moved = {}
+        means = {}
         for name, length in self.lengths.items():
             if name not in now: continue
             moved[name] = now[name] != length  # may be on a GPU
-            if name not in self.named: means[name.rpartition(".")[0]] = moved[name]
+            layer = name.rpartition(".")[0]
+            if name not in self.named: means[layer] = moved[name]
+        params = {}
         for name, p in self.named.items():
             params[name] = {
                 "n": p.numel(),
@@ -114,18 +129,30 @@ class MemberFacts:
 
     def _of(self, i) -> dict[str, Any]:
         names = {id(p): name for name, p in self.named.items()}
-        members, foreign, decay = [], [], {}
+        members = []
+        foreign = []
+        decay = {}
         for j, group, p in self.members():
             if j != i: continue
             members.append(id(p))
-            if id(p) not in names: foreign.append(id(p))
-            else: decay[names[id(p)]] = plain_number(group.get("weight_decay", group.get("wd", 0)))
+            name = names.get(id(p))
+            if name is None:
+                foreign.append(id(p))
+                continue
+            setting = group.get("weight_decay", group.get("wd", 0))
+            decay[name] = plain_number(setting)
         optimizer = self.optimizers[i]
         defaults = getattr(optimizer, "defaults", {})
         settings = {key: plain_number(defaults.get(key)) for key in ("momentum", "betas", "eps", "maximize")}
-        return {"type": type_of_optimizer(optimizer), "n": len(members), "n_foreign": len(foreign),
-                "n_idle": sum(member not in self.foreign_got for member in foreign),
-                "twice": len(members) - len(set(members)), "decay": decay, **settings}
+        return {
+            "type": type_of_optimizer(optimizer),
+            "n": len(members),
+            "n_foreign": len(foreign),
+            "n_idle": sum(member not in self.foreign_got for member in foreign),
+            "twice": len(members) - len(set(members)),
+            "decay": decay,
+            **settings,
+        }
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #e8113d3f
 def torch_optimizer(optimizer: Any) -> Any:
@@ -135,16 +162,20 @@ def torch_optimizer(optimizer: Any) -> Any:
 
 
 def type_of_optimizer(optimizer: Any) -> str:
-    "The name of its class; of fastai's, which are all of one class, the name that torch has for what it does."
+    """The name of its class. All optimizers of fastai have the same class, so for these it is torch's name of the
+    algorithm."""
     does = {getattr(f, "__name__", "") for f in getattr(optimizer, "cbs", ())}
     if "adam_step" in does: return "Adam" if "l2_reg" in does else "AdamW"
-    return "SGD" if does & {"sgd_step", "momentum_step"} else type(optimizer).__name__
+    if does & {"sgd_step", "momentum_step"}: return "SGD"
+    return type(optimizer).__name__
 
 
 def plain_number(x: Any) -> Any:
     "A setting as a file can hold it; None if it is neither a number nor some of them."
     if isinstance(x, tuple | list): return [plain_number(part) for part in x]
-    if isinstance(x, Tensor): x = x.item() if x.numel() == 1 and not x.is_meta else None
+    if isinstance(x, Tensor):
+        if x.numel() != 1 or x.is_meta: return None
+        x = x.item()
     return x if isinstance(x, bool | int | float) else None
 
 
@@ -160,57 +191,84 @@ def facts_of_input(x: Tensor) -> dict[str, Tensor | float]: # Numbers, of which 
     "Size, spread and range of one argument, and how far its samples and its features are apart."
     x = x.detach()
     n_samples = len(x) if x.dim() else 1
-    whole = x.is_floating_point()
-    if x.dim() and x.numel() > MOST_NUMBERS: x = x[:max(2, MOST_NUMBERS//max(x[0].numel(), 1))]
+    is_floating = x.is_floating_point()
+    if x.dim() and x.numel() > MOST_NUMBERS:
+        size = max(x[0].numel(), 1)
+        x = x[:max(2, MOST_NUMBERS//size)]
     x = x.float()
     finite = x.isfinite()
     clean = torch.where(finite, x, 0.)
-    found = {"n_samples": n_samples, "n": x.numel(), "floating": whole, "bad": (~finite).float().mean(),
-             "mean": clean.mean(), "std": clean.std(correction=0), "low": clean.min(), "high": clean.max()}
-    if x.dim() and len(x) > 1:
-        found["samples_apart"] = (clean - clean[:1]).abs().max()
-    if x.dim() > 1 and whole: found.update(facts_of_features(clean))
+    found = {
+        "n_samples": n_samples,
+        "n": x.numel(),
+        "floating": is_floating,
+        "bad": (~finite).float().mean(),
+        "mean": clean.mean(),
+        "std": clean.std(correction=0),
+        "low": clean.min(),
+        "high": clean.max(),
+    }
+    if x.dim() and len(x) > 1: found["samples_apart"] = (clean - clean[:1]).abs().max()
+    if x.dim() > 1 and is_floating: found |= facts_of_features(clean)
     return found
 
 
 def facts_of_features(x: Tensor) -> dict[str, Tensor]:
     "The largest and smallest standard deviation of a feature, and the largest mean in standard deviations."
-    columns = x.movedim(1 if x.dim() in (2, 4) else -1, -1).flatten(0, -2)
-    std, mean = columns.std(0, correction=0), columns.mean(0).abs()
+    dim = 1 if x.dim() in (2, 4) else -1
+    columns = x.movedim(dim, -1).flatten(0, -2)
+    std = columns.std(0, correction=0)
     varied = std > 0
-    smallest = torch.where(varied, std, torch.inf).min()
-    return {"features": columns.shape[1], "widest": std.max(), "narrowest": smallest, "farthest": mean.max(),
-            "varied": varied.float().mean()}
+    return {
+        "features": columns.shape[1],
+        "widest": std.max(),
+        "narrowest": torch.where(varied, std, torch.inf).min(),
+        "farthest": columns.mean(0).abs().max(),
+        "varied": varied.float().mean(),
+    }
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #056d14d9
-TARGETS = ("labels", "label", "label_ids", "next_sentence_label", "start_positions", "end_positions", "target",
-           "targets", "annotations", "ground_truth", "boxes", "bboxes", "keypoints")
-# names of arguments, and of parts of them, from which a model computes its loss itself, or that are places in an image
+# Names of arguments, and of parts of them, from which a model computes its loss, or that are places in an image.
+TARGETS = (
+    "labels", "label", "label_ids", "next_sentence_label", "start_positions", "end_positions",
+    "target", "targets", "annotations", "ground_truth", "boxes", "bboxes", "keypoints",
+)
 
 
 def facts_of_arguments(
     args: tuple, # The positional arguments of a pass
     kwargs: dict[str, Any], # The others
-    forward: Callable | None = None, # What is called with them: it has names for the positional ones
+    forward: Callable | None = None, # The function that is called with them: it has names for the positional ones
 ) -> dict[str, dict]: # By the place in the arguments
     "The facts about each tensor that goes into the model, at most six."
-    found, names = {}, names_of_arguments(getattr(forward, "__func__", forward))
-    given = {**{str(i): x for i, x in enumerate(args)}, **kwargs}
+    names = names_of_arguments(getattr(forward, "__func__", forward))
+    given = {str(i): x for i, x in enumerate(args)}
+    given |= kwargs
+    found = {}
     for where, x in list(named_tensors(given))[:6]:
-        odd = is_wrapper(x) or stands_for_many(x) or x.is_meta or x.layout != torch.strided or x.is_nested
-        if odd or x.is_complex() or not x.numel(): continue
+        if not has_readable_numbers(x): continue
         first, *inside = where.split(".")
-        found[where] = {**facts_of_input(x), "target": any(map(is_target, (names.get(first, first), *inside)))}
+        path = names.get(first, first), *inside
+        found[where] = facts_of_input(x)
+        found[where]["target"] = any(is_target(name) for name in path)
     return found
 
 
-def is_target(name: str) -> bool: return name in TARGETS or name.startswith(("gt_", "target_", "label_"))
+def has_readable_numbers(x: Tensor) -> bool:
+    if is_wrapper(x) or stands_for_many(x): return False
+    if x.is_meta or x.layout != torch.strided or x.is_nested: return False
+    return not x.is_complex() and x.numel() > 0
+
+
+def is_target(name: str) -> bool:
+    return name in TARGETS or name.startswith(("gt_", "target_", "label_"))
 
 
 @cache
 def names_of_arguments(function: Callable | None) -> dict[str, str]: # By the place in a call without `self`
-    "What a function calls its positional arguments, as far as is known."
-    try: params = [*signature(function).parameters.values()]
+    "The names of the positional arguments of a function; none if they are unknown."
+    try: params = signature(function).parameters.values()
     except (TypeError, ValueError): return {}
     named = [p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return {str(i): name for i, name in enumerate(named[named[:1] == ["self"]:])}
+    if named[:1] == ["self"]: named = named[1:]
+    return {str(i): name for i, name in enumerate(named)}

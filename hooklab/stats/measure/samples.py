@@ -19,9 +19,12 @@ from ..records.moments import stacked
 from ..records.statistics import SAMPLE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #1e36a680
-CHANNELS = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LocalResponseNorm,
-            nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd,
-            nn.modules.pooling._AdaptiveAvgPoolNd, nn.Dropout2d, nn.Dropout3d, nn.Upsample, nn.PixelShuffle)
+CHANNELS = (
+    nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LocalResponseNorm,
+    nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd,
+    nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd,
+    nn.Dropout2d, nn.Dropout3d, nn.Upsample, nn.PixelShuffle,
+)
 UNITS_LAST = nn.Linear, nn.Bilinear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention
 TANH = nn.Tanh, nn.Hardtanh, nn.RNNBase, nn.RNNCellBase
 SIGMOID = nn.Sigmoid, nn.Hardsigmoid
@@ -29,27 +32,29 @@ SOFTMAX = nn.Softmax, nn.Softmin
 
 
 class OutputLayout(NamedTuple):
-    "What is known of the output of a layer before it runs."
+    "Everything known about the output of a layer before it runs."
     batch: int = 0 # The dimension of the samples
     has_channels: bool = False # Units are dimension 1, and not the last
-    ends: tuple[float, float] | None = None # Below and above them, a tanh or sigmoid is flat
-    is_sure: bool = True # False: numbers lie between such ends only if none lies beyond -1 and 1
+    ends: tuple[float, float] | None = None # A tanh or sigmoid is flat below the first and above the second
+    is_sure: bool = True # False: the ends apply only if no number is beyond -1 and 1
     whole_rows: int | None = None # The dimension along which numbers may be probabilities
 
 
 def layouts(layers: dict[str, nn.Module], model: nn.Module) -> list[OutputLayout]:
     "The layout of each layer's output."
-    batch = int(any(getattr(m, "batch_first", True) is False for m in model.modules()))
-    found, has_channels = [], False
+    batch_is_second = any(getattr(m, "batch_first", True) is False for m in model.modules())
+    found = []
+    has_channels = False
     for m in map(unwrap, layers.values()):
         if isinstance(m, CHANNELS): has_channels = True
         elif isinstance(m, UNITS_LAST): has_channels = False
-        found.append(OutputLayout(0 if has_channels else batch, has_channels, *kind_of_numbers(m)))
+        batch = int(batch_is_second and not has_channels)
+        found.append(OutputLayout(batch, has_channels, *kind_of_numbers(m)))
     return found
 
 
 def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows` of `OutputLayout`
-    "Is this a tanh, a sigmoid, a softmax? Only its numbers say what a layer that is not torch's returns."
+    "Is this a tanh, a sigmoid, a softmax? For a layer that is not torch's, only its numbers can tell."
     if isinstance(m, TANH): return (-.98, .98), True, None
     if isinstance(m, SIGMOID): return (.02, .98), True, None
     if isinstance(m, nn.Softmax2d): return None, True, -3
@@ -59,33 +64,40 @@ def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows`
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #bf7d4c33
 MOST = 16, 4, 32  # samples, positions and units of each output
-TRACED = 16*4*32 + 3  # numbers that compiled code notes: a part, and what `probabilities_in` returns
+TRACED = 16*4*32 + 3  # numbers that compiled code notes: a part, and the three of `probabilities_in`
 
 
 def part_of(
-    x: Tensor, # What a layer has returned
+    x: Tensor, # The output of a layer
     layout: OutputLayout, # Which dimensions are samples and units
     most: tuple[int, int, int] = MOST, # How many samples, positions and units at most
 ) -> Tensor: # A view: samples, the dimensions of positions, units
     "Evenly spread numbers of `x`."
     if x.dim() == 1: x = x[:, None]
     few = x.dim() < 3
-    x = x.movedim((0 if few else layout.batch, 1 if layout.has_channels else -1), (0, -1))
+    batch = 0 if few else layout.batch
+    units = 1 if layout.has_channels else -1
+    x = x.movedim((batch, units), (0, -1))
     counts = [1]*x.dim()
-    counts[0], counts[-1] = min(x.shape[0], most[0]), min(x.shape[-1], most[2])
+    counts[0] = min(x.shape[0], most[0])
+    counts[-1] = min(x.shape[-1], most[2])
     left = most[1]  # positions, from the two largest dimensions of them
-    largest = sorted(range(1, x.dim() - 1), key=lambda d: -x.shape[d])[:2]
+    dims = range(1, x.dim() - 1)
+    largest = sorted(dims, key=lambda d: -x.shape[d])[:2]
     for d in largest:
         counts[d] = min(x.shape[d], left)
         if len(largest) == 2: counts[d] = min(counts[d], 2)
         left //= counts[d]
-    return x[tuple(spread_over(size, count) for size, count in zip(x.shape, counts))]
+    places = tuple(spread_over(size, count) for size, count in zip(x.shape, counts))
+    return x[places]
 
 
 def spread_over(size: int, count: int) -> slice:
     "So many of `size` places, evenly spread."
     step = size//count
-    return slice(step//2, step//2 + step*(count - 1) + 1, step)
+    first = step//2
+    last = first + step*(count - 1)
+    return slice(first, last + 1, step)
 
 
 def has_plain_numbers(x: Tensor) -> bool:
@@ -99,19 +111,23 @@ LONGEST = 2048  # numbers in a row; and the most numbers of an output that are l
 
 
 def probabilities_in(
-    x: Tensor, # What a layer has returned
+    x: Tensor, # The output of a layer
     dim: int, # Along which its numbers may be probabilities
 ) -> Tensor: # Three fractions
     "Rows that sum to one; among them, those with one number above 0.99, and those whose numbers are all the same."
-    if not 1 < x.shape[dim] <= LONGEST: return x.new_full((3,), torch.nan, dtype=torch.float32)
+    length = x.shape[dim]
+    if not 1 < length <= LONGEST: return x.new_full((3,), torch.nan, dtype=torch.float32)
     rows = x.movedim(dim, -1)
-    length = rows.shape[-1]
     rows = rows.reshape(-1, length)
-    rows = rows[spread_over(len(rows), min(len(rows), LONGEST//length))].float()
+    n_rows = min(len(rows), LONGEST//length)
+    rows = rows[spread_over(len(rows), n_rows)].float()
     least, most = rows.aminmax(dim=1)
-    sums = (least >= 0) & ((rows.sum(1) - 1).abs() < 1e-3)
-    n = sums.sum()
-    return stacked([n/len(rows), (sums & (most > .99)).sum()/n, (sums & (most - least < 1e-3/length)).sum()/n])
+    sum_to_one = (rows.sum(1) - 1).abs() < 1e-3
+    are_probabilities = sum_to_one & (least >= 0)
+    are_certain = are_probabilities & (most > .99)
+    are_even = are_probabilities & (most - least < 1e-3/length)
+    n = are_probabilities.sum()
+    return stacked([n/len(rows), are_certain.sum()/n, are_even.sum()/n])
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #b3233951
 class Slot:
@@ -120,15 +136,18 @@ class Slot:
     def __init__(self, layout: OutputLayout):
         self.layout = layout
         self.shape = self.strides = self.target = None
-        self.dims, self.wanted = (0, 0, 0), (0, 0, 0)  # numbers of samples, positions and units: kept, and there
-        self.full, self.seen = False, 0  # was anything copied in this step? in how many steps so far?
+        self.dims = 0, 0, 0  # how many samples, positions and units are kept
+        self.wanted = 0, 0, 0  # how many would be kept if there were room
+        self.full = False  # was anything copied in this step?
+        self.seen = 0  # in how many steps was anything copied so far?
 
     def plan(self, x: Tensor, room: Tensor, layout: OutputLayout):
         "Decide which numbers of an `x` of this shape are copied to `room`: sample, position, unit."
         self.shape, self.strides = x.shape, x.stride()
         self.wanted = dims_of(part_of(x, layout))
         part = part_of(x, layout, room.shape)
-        self.sizes, self.steps, self.offset = part.shape, part.stride(), part.storage_offset() - x.storage_offset()
+        self.sizes, self.steps = part.shape, part.stride()
+        self.offset = part.storage_offset() - x.storage_offset()
         self.target = target_for(part, room)
         self.dims = dims_of(part)
 
@@ -137,46 +156,61 @@ class Slot:
         return x.as_strided(self.sizes, self.steps, x.storage_offset() + self.offset)
 
 
-def dims_of(part: Tensor) -> tuple[int, int, int]: return len(part), part[0, ..., 0].numel(), part.shape[-1]
+def dims_of(part: Tensor) -> tuple[int, int, int]: # Samples, positions, units
+    n_positions = part[0, ..., 0].numel()
+    return len(part), n_positions, part.shape[-1]
 
 
 def target_for(part: Tensor, room: Tensor) -> Tensor:
     "The place for `part` in `room`, in its own shape."
     samples, positions, units = dims_of(part)
     room = room[:samples, :positions, :units]
-    return room[:, 0] if part.dim() == 2 else room.unflatten(1, part.shape[1:-1])
+    if part.dim() == 2: return room[:, 0]
+    return room.unflatten(1, part.shape[1:-1])
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #c89a95df
 class Factors:
-    "What the sums over the parts of some layers are multiplied by."
+    "Factors that turn the sums over the parts of some layers into means and variances."
     def __init__(self, slots: list[Slot], room: Tensor):
-        s, p, u = dims = torch.tensor([slot.dims for slot in slots], dtype=torch.float64).clamp(min=1).T
-        n, between, within = s*p*u, 1/((s - 1)*p*u), 1/(s*p*(u - 1))
+        dims = torch.tensor([slot.dims for slot in slots], dtype=torch.float64)
+        dims = dims.clamp(min=1).T
+        s, p, u = dims
+        n = s*p*u
         factors = torch.zeros(4, 4, len(slots), dtype=torch.float64)
         factors[0, 0] = 1/n  # mean, from the sum
         factors[1, 1] = 1/n  # mean square, from the sum of squares
-        factors[1, 2], factors[2, 2] = between, -between/s  # variance between samples, from that and squares of sums
-        factors[1, 3], factors[3, 3] = within, -within/u  # variance between units
+        factors[1, 2] = 1/((s - 1)*p*u)  # variance between samples, from the sum of squares
+        factors[2, 2] = -factors[1, 2]/s  # and the squares of sums
+        factors[1, 3] = 1/(s*p*(u - 1))  # variance between units, in the same way
+        factors[3, 3] = -factors[1, 3]/u
         self.dtype = torch.float32 if room.device.type == "mps" else torch.float64  # which has no 64 bits
         self.of_sums = factors.to(room.device, self.dtype)  # sum, number, layer
         self.units = u.to(room.device, torch.float32)
         self.no_units = room.shape[-1] - self.units
         self.bounded = [i for i, slot in enumerate(slots) if slot.layout.ends]
-        if self.bounded: self._note_ends([slots[i].layout for i in self.bounded], dims[:, self.bounded], room)
+        if not self.bounded: return
+        layouts = [slots[i].layout for i in self.bounded]
+        self._note_ends(layouts, dims[:, self.bounded], room)
 
     def _note_ends(self, layouts, dims, room):
-        low, high = torch.tensor([layout.ends for layout in layouts]).T[..., None, None, None].to(room.device)
-        unsure = torch.tensor([not layout.is_sure for layout in layouts])
+        device = room.device
+        ends = torch.tensor([layout.ends for layout in layouts]).T
+        low, high = ends[..., None, None, None].to(device)
+        self.ends = low, high
+        self.unsure = torch.tensor([not layout.is_sure for layout in layouts]).to(device)
         s, p, u = (torch.arange(size) < n[:, None] for size, n in zip(room.shape[1:], dims))
-        known = s[:, :, None, None] & p[:, None, :, None] & u[:, None, None]
-        self.ends, self.unsure, self.known = (low, high), unsure.to(room.device), known.to(room.device)
-        self.most = (.9*dims[0]*dims[1])[:, None].to(room.device, torch.float32)
+        known = s[:, :, None, None] & p[:, None, :, None]
+        known = known & u[:, None, None]
+        self.known = known.to(device)
+        most = .9*dims[0]*dims[1]
+        self.most = most[:, None].to(device, torch.float32)
 
-
+# %% ../../../nbs/lib/stats/measure/samples.ipynb #c89a95e0
 def moments_of(x: Tensor, f: Factors) -> Tensor: # A row for each of the four, a column for each layer
     "Mean, mean square, variance between samples and between units."
     x = x.to(f.dtype)
-    by_samples, by_units = x.sum(1), x.sum(3)
+    by_samples = x.sum(1)
+    by_units = x.sum(3)
     squares = [t.flatten(1).square().sum(1) for t in (x, by_samples, by_units)]
     sums = torch.stack([by_units.sum((1, 2)), *squares])
     found = (sums[:, None]*f.of_sums).sum(0)
@@ -188,10 +222,13 @@ def ended_in(x: Tensor, f: Factors) -> Tensor: # A fraction for each layer
     "The fraction of units with 90 % of their numbers at the ends of a tanh or a sigmoid; NaN if it is neither."
     found = x.new_full((len(x),), torch.nan)
     if not f.bounded: return found
-    x, (low, high) = x[f.bounded], f.ends
-    ended = (((x < low) | (x > high)) & f.known).sum((1, 2)) >= f.most
-    beyond = f.unsure & ~(x.abs().amax((1, 2, 3)) <= 1)
-    found[f.bounded] = (ended.sum(1)/f.units[f.bounded]).masked_fill_(beyond, torch.nan)
+    x = x[f.bounded]
+    low, high = f.ends
+    is_outside = (x < low) | (x > high)
+    ended = (is_outside & f.known).sum((1, 2)) >= f.most
+    is_within = x.abs().amax((1, 2, 3)) <= 1
+    fractions = ended.sum(1)/f.units[f.bounded]
+    found[f.bounded] = fractions.masked_fill_(f.unsure & ~is_within, torch.nan)
     return found
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #057c5bab
@@ -216,16 +253,21 @@ class Samples:
 
     def gather(self, copies: list[tuple[int, Tensor]]):
         "The same for copies of the outputs of several layers."
-        copies = [(index, x) for index, x in copies if not self.slots[index].full and x.dim() and x.numel()]
+        chosen = []
         for index, x in copies:
-            self._plan(self.slots[index], index, x, self.slots[index].layout)
-            self._note(self.slots[index], index, x)
-        self._copy(copies)
+            slot = self.slots[index]
+            if slot.full or not x.dim() or not x.numel(): continue
+            self._plan(slot, index, x, slot.layout)
+            self._note(slot, index, x)
+            chosen.append((index, x))
+        self._copy(chosen)
 
     def _copy(self, copies):
         slots = [self.slots[index] for index, _ in copies]
+        if not slots: return
         views = [slot.view(x) for slot, (_, x) in zip(slots, copies)]
-        if slots: torch._foreach_copy_([slot.target for slot in slots], views)
+        targets = [slot.target for slot in slots]
+        torch._foreach_copy_(targets, views)
 
     def _plan(self, slot, index, x, layout):
         if x.shape == slot.shape and x.stride() == slot.strides: return
@@ -237,24 +279,29 @@ class Samples:
         self.factors = {}
 
     def _note(self, slot, index, x):
-        slot.full, slot.seen = True, slot.seen + 1
-        if slot.layout.whole_rows is not None: self.rows[:, index] = probabilities_in(x, slot.layout.whole_rows)
+        slot.full = True
+        slot.seen += 1
+        dim = slot.layout.whole_rows
+        if dim is not None: self.rows[:, index] = probabilities_in(x, dim)
 
     @torch.inference_mode(False)
     def _make_room(self, most):
         "Room for parts of this size: layer, sample, position, unit."
         if self.room is None: self._begin()
         self.room = torch.zeros(len(self.slots), *most, device=self.device)
-        self.silent = nn.functional.pad(self.silent, (0, most[2] - self.silent.shape[1]))
+        n_new = most[2] - self.silent.shape[1]
+        self.silent = nn.functional.pad(self.silent, (0, n_new))
         self.factors = {}
-        for slot in self.slots: slot.shape, slot.dims = None, (0, 0, 0)  # plan again
+        for slot in self.slots:  # plan again
+            slot.shape = None
+            slot.dims = 0, 0, 0
 
     def _begin(self):
         self.silent = torch.zeros(len(self.slots), 0, device=self.device)  # for how many steps each unit has been so
         self.rows = torch.full((3, len(self.slots)), torch.nan, device=self.device)
 
     def trace(self, meter: LayerHook, x: Tensor):
-        "In compiled code, note a part of what the layer has returned. Of several calls, the last one is kept."
+        "In compiled code, note a part of the layer's output. Of several calls, the last one is kept."
         layout = self.slots[meter.index].layout
         part = part_of(x, layout)
         part = part.reshape(len(part), -1, part.shape[-1])
@@ -262,19 +309,24 @@ class Samples:
         noted = part.reshape(-1)[number.clamp(max=part.numel() - 1)]  # not copied to a slice: see `stacked`
         if layout.whole_rows is not None:
             found = probabilities_in(x, layout.whole_rows)
-            noted = torch.where(number < TRACED - 3, noted, found[(number - TRACED + 3).clamp(min=0)])
+            places = number - (TRACED - 3)  # the last three numbers come from `found`
+            noted = torch.where(places < 0, noted, found[places.clamp(min=0)])
         meter.part.copy_(noted)
         meter.part_of = tuple(part.shape)
 
     def gather_traced(self, meters: list[LayerHook]):
         "Take what compiled code has noted."
-        ran = [h for h in meters if h.part_of is not None and not self.slots[h.index].full]
-        copies = [(h.index, h.part[:math.prod(h.part_of)].view(h.part_of)) for h in ran]
-        for h, (index, x) in zip(ran, copies):
-            slot, h.part_of = self.slots[index], None
-            self._plan(slot, index, x, OutputLayout())
-            slot.full, slot.seen = True, slot.seen + 1
-            if slot.layout.whole_rows is not None: self.rows[:, index] = h.part[-3:]
+        copies = []
+        for h in meters:
+            slot = self.slots[h.index]
+            if h.part_of is None or slot.full: continue
+            x = h.part[:math.prod(h.part_of)].view(h.part_of)
+            h.part_of = None
+            self._plan(slot, h.index, x, OutputLayout())
+            slot.full = True
+            slot.seen += 1
+            if slot.layout.whole_rows is not None: self.rows[:, h.index] = h.part[-3:]
+            copies.append((h.index, x))
         self._copy(copies)
 
     def take(self, turn: slice = slice(None)) -> Tensor: # As many rows as `SAMPLE_ROWS`, a column for each layer
@@ -285,11 +337,15 @@ class Samples:
         key = turn.start, turn.step
         if key not in self.factors: self.factors[key] = Factors(slots, self.room)
         x, f = self.room[turn], self.factors[key]
-        kept = [(slot.dims[0]*slot.full, slot.full, 1. if slot.seen >= SILENT_FOR else torch.nan) for slot in slots]
+        kept = []
+        for slot in slots:
+            known = 1. if slot.seen >= SILENT_FOR else torch.nan
+            kept.append((slot.dims[0]*slot.full, slot.full, known))
         weights, full, known = torch.tensor(kept).T.to(self.device)
         silent, dead = self._silent(x, f, turn, full)
         single = torch.stack([silent, dead*known, ended_in(x, f)])
-        found = torch.cat([torch.ones_like(full)[None], moments_of(x, f), single, self.rows[:, turn]])
+        ones = torch.ones_like(full)[None]
+        found = torch.cat([ones, moments_of(x, f), single, self.rows[:, turn]])
         table[:, turn] = torch.where(weights > 0, found*weights, 0)
         for slot in slots: slot.full = False
         self._fit()
@@ -298,11 +354,15 @@ class Samples:
     def _silent(self, x, f, turn, full):
         "The fractions of units that are silent in this step, and that have been silent for long."
         silent = self.silent[turn]
-        silent.add_(full[:, None]).masked_fill_(x.amax((1, 2)) > 0, 0)
-        return ((silent > 0).sum(1) - f.no_units)/f.units, ((silent >= SILENT_FOR).sum(1) - f.no_units)/f.units
+        silent.add_(full[:, None])
+        silent.masked_fill_(x.amax((1, 2)) > 0, 0)
+        n_silent = (silent > 0).sum(1) - f.no_units
+        n_dead = (silent >= SILENT_FOR).sum(1) - f.no_units
+        return n_silent/f.units, n_dead/f.units
 
     def _fit(self):
         "Make the room as large as the parts are: after the first step, and when one was larger."
         wanted = tuple(max(sizes) for sizes in zip(*[slot.wanted for slot in self.slots]))
-        if not self.fitted or any(w > now for w, now in zip(wanted, self.room.shape[1:])): self._make_room(wanted)
+        is_too_small = any(w > now for w, now in zip(wanted, self.room.shape[1:]))
+        if is_too_small or not self.fitted: self._make_room(wanted)
         self.fitted = True

@@ -27,8 +27,10 @@ from ..records.recorded import Recorded
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #db906378
 PASSES_ON = (  # numbers below zero stay below zero
-    nn.Identity, nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd, nn.modules.pooling._MaxPoolNd,
-    nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd)
+    nn.Identity, nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd,
+    nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd,
+    nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd,
+)
 
 
 def followed(
@@ -38,7 +40,8 @@ def followed(
     "The class that takes each layer's output as its input, if a `Sequential` shows it and it is one of torch's."
     found = {}
     note_followers(unwrap(model), None, found)
-    return {name: after for name, m in layers.items() if (after := found.get(unwrap(m)))}
+    after = {name: found.get(unwrap(m)) for name, m in layers.items()}
+    return {name: layer_type for name, layer_type in after.items() if layer_type}
 
 
 def note_followers(
@@ -55,10 +58,11 @@ def note_followers(
         return then
     inner = [note_followers(child, None, found) for child in m.children()]
     if isinstance(m, PASSES_ON): return then
-    return type(m).__name__ if not inner and type(m).__module__.startswith("torch.nn.modules.") else None
+    is_torchs = type(m).__module__.startswith("torch.nn.modules.")
+    return type(m).__name__ if is_torchs and not inner else None
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #991c7df0
-LOOKS_FOR_ATTENTION = 3  # so many steps without a call of attention, and no more are looked for
+LOOKS_FOR_ATTENTION = 3  # steps without a call of attention, after which no more are looked for
 
 
 class Session:
@@ -67,24 +71,27 @@ class Session:
         self,
         model: nn.Module, # As the loop calls it
         layers: dict[str, nn.Module], # The layers that are measured, by name
-        wanted: Wanted, # What is measured of them
+        wanted: Wanted, # The numbers that are measured of them
         own: OwnHookGroup | None = None, # The hooks of a user, in place of meters
-        optimizers: Iterable = (), # What moves the parameters, as far as it is known
-        scaler: torch.amp.GradScaler | None = None, # What scales the loss: gradients are recorded unscaled
+        optimizers: Iterable = (), # Those that move the parameters, as far as they are known
+        scaler: torch.amp.GradScaler | None = None, # It scales the loss: gradients are recorded unscaled
         *,
         scaled: bool = False, # Are gradients scaled, maybe by a scaler that is unknown?
         updates: bool = False, # Record how far the optimizers move each parameter
         attention: bool = False, # Record what heads of attention do
-        called: nn.Module | None = None, # What data parallel training has made of the model, if that is called
+        called: nn.Module | None = None, # The wrapper of data parallel training around the model, if that is called
     ):
         self.model, self.layers, self.wanted = model, layers, wanted
         self.optimizers, self.scaler, self.own = list(optimizers), scaler, own
         self.turn = Rota(wanted.turns)
         self.first_step = 0  # from which a learner, which counts from zero, counts on
-        self.step, self.due = 0, True  # of a loop: the number of the step that goes on, and whether it is recorded
-        self.ended, self.was_due = 0, False  # how many steps of the loop have ended, and whether any was due
+        self.step = 0  # the number of the step of the loop that goes on
+        self.due = True  # is it recorded?
+        self.ended = 0  # how many steps of the loop have ended
+        self.was_due = False  # was any of them due?
         kind = "activations" if wanted.is_forward else "gradients"
-        self.meters = self._meters(model if called is None else called) if own is None else {kind: own}
+        if own is None: self.meters = self._meters(model if called is None else called)
+        else: self.meters = {kind: own}
         self.watch = LoopWatch(model, self.optimizers, scaled, wanted.max_rows)
         self.weights = self.heads = self.end = None
         if updates and self.optimizers: self.weights = Weights(model, *self.optimizers, is_thin=wanted.samples)
@@ -93,7 +100,8 @@ class Session:
 
     def _meters(self, called: nn.Module) -> dict[str, MeterGroup]:
         "Meters of outputs, and of gradients."
-        found, measuring = {}, Measuring(self.wanted, parts_for(self.model))
+        found = {}
+        measuring = Measuring(self.wanted, parts_for(self.model))
         if self.wanted.is_forward: found["activations"] = MeterGroup(self.layers, self.model, measuring)
         if self.wanted.grads or not self.wanted.is_forward:
             scale = GradientScale(self.scaler, 1/averaged_over(called))
@@ -106,7 +114,7 @@ class Session:
 
     @property
     def parts(self) -> list:
-        "What is attached to the model and to its optimizers, in the order in which it is attached."
+        "All parts that are attached to the model and to its optimizers, in the order in which they are attached."
         known = *self.meters.values(), self.watch, self.weights, self.heads, self.end
         return [part for part in known if part is not None]
 
@@ -129,13 +137,18 @@ class Session:
     def switch(self, records: Recorded, due: bool):
         "Measure the next step, or do not; and decide which layers have their turn."
         turn = self.turn.number if due and records.history.wants_next else NOBODY
-        for meters in self.meters.values(): meters.switch(turn != NOBODY, share(turn, len(meters.hooks)))
+        for meters in self.meters.values():
+            chosen = share(turn, len(meters.hooks))
+            meters.switch(turn != NOBODY, chosen)
         if self.weights: self.weights.switch(turn)
-        if self.heads: self.heads.measures = turn == EVERYBODY or turn >= 0 and turn % SHARES == 0  # once in a round
+        if self.heads:
+            begins_round = turn >= 0 and turn % SHARES == 0
+            self.heads.measures = turn == EVERYBODY or begins_round
 
     def begin_step(self, records: Recorded, step: int):
-        "A step of a loop begins, which has this number."
-        self.step, self.due = step, self.wanted.is_due(step)
+        "A step of a loop begins, and has this number."
+        self.step = step
+        self.due = self.wanted.is_due(step)
         self.switch(records, self.due)
 
     def end_by_hand(self, records: Recorded, loss: Any):
@@ -156,7 +169,8 @@ class Session:
         "Move the numbers of the step that ends here to the records."
         records.next_step = step + 1
         self.watch.end_step(step, loss)
-        tables, stages = {}, set()
+        tables = {}
+        stages = set()
         for kind, meters in self.meters.items():
             if meters.stage is not None: stages.add(meters.stage)
             tables[kind] = meters.take()
@@ -173,7 +187,7 @@ class Session:
         if records.saver: records.saver.update()
 
     def end_heads(self, records: Recorded, step: int):
-        "Move what the heads of attention did to the records. A model that calls no attention is left alone soon."
+        "Move the numbers of attention heads to the records. A model that calls no attention is soon left alone."
         attention = records.attention
         attention.add(self.heads.take() if attention.wants_next else None, step)
         if len(attention) < LOOKS_FOR_ATTENTION or attention.names: return
@@ -187,7 +201,8 @@ class Session:
             meters.on = False
 
     @property
-    def was_called(self) -> bool: return any(meters.began for meters in self.meters.values()) # Did the model run?
+    def was_called(self) -> bool: # Did the model run?
+        return any(meters.began for meters in self.meters.values())
 
     @property
     def has_fired(self) -> bool: # Did any of the layers run?
@@ -214,7 +229,7 @@ class Session:
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #991c7df1
 def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory | None]: # By kind; and of attention
-    "Empty records of what a session measures."
+    "Empty records of everything that a session measures."
     wanted, records = session.wanted, {}
     trainable = [name for name, m in session.layers.items() if any(p.requires_grad for p in m.parameters())]
     follows = followed(session.model, session.layers)
@@ -238,10 +253,14 @@ def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory 
 
 
 def begin_records(stats: Recorded, session: Session):
-    "Give `stats` empty records of what the session measures, or have it go on with the earlier ones that it has."
-    earlier, (records, attention), process = stats.earlier, new_records(session), place_of(session.model)
+    "Give `stats` empty records of what the session measures, or let it go on with the earlier ones that it has."
+    earlier = stats.earlier
+    records, attention = new_records(session)
+    process = place_of(session.model)
     if earlier: earlier.check(records, process)
-    stats.earlier_facts, stats.combined, stats.process, stats.stage = None, False, process, None
+    stats.earlier_facts = stats.stage = None
+    stats.combined = False
+    stats.process = process
     if earlier:
         stats.earlier_facts = earlier.facts_before()
         records, attention = earlier.gone_on(records, attention, session)

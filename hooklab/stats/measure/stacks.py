@@ -42,20 +42,26 @@ class Stack:
         first: int = 0, # The numbers before this one are measured elsewhere
         **options, # Of `Batch`
     ):
-        self.places, self.call, self.first, self.batch = places, places[0].call, first, Batch(sizes, **options)
-        self.where = torch.tensor([place.index for place in places], device=self.batch.matrix.device)
-        self.copies = []  # pairs: a tensor of the batch, and what is copied to it before measuring
+        self.places, self.call, self.first = places, places[0].call, first
+        self.batch = Batch(sizes, **options)
+        columns = [place.index for place in places]
+        self.where = torch.tensor(columns, device=self.batch.matrix.device)
+        self.copies = []  # pairs: a tensor of the batch, and the tensor that is copied to it before measuring
         self.sums = None  # of large tensors, of which the batch has samples
 
     def measure(self, table: Tensor):
         "Write the numbers into `table`, without those before number `first`."
         full = [i for i, place in enumerate(self.places) if place.full]
         if not full: return
-        if self.copies: torch._foreach_copy_(*map(list, zip(*self.copies)))
+        if self.copies:
+            targets, sources = zip(*self.copies)
+            torch._foreach_copy_(targets, sources)
         found, where = self.batch.measured(), self.where
         if self.sums is not None: self.sums.correct(found)
         found = found[self.first:]
-        if len(full) < len(self.places): found, where = found[:, full], where[full]  # others are of an earlier step
+        if len(full) < len(self.places):  # the others are from an earlier step
+            found = found[:, full]
+            where = where[full]
         table[self.first:self.first + len(found)].index_copy_(1, where, found)
 
 
@@ -64,13 +70,16 @@ def stride_for(n: int, sample: int) -> int:
     return -(-n//sample)
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #e6334bd0
-THIN_FROM, BLOCKS, BLOCK = 16_384, 512, 16  # of tensors larger than that, so many blocks of so many numbers
+THIN_FROM = 16_384  # numbers: a tensor that has more is measured by a sample
+BLOCKS = 512  # blocks in a sample
+BLOCK = 16  # numbers in a block
 
 
 def is_dense(shape: torch.Size, strides: tuple) -> bool:
     "Do the numbers of a tensor lie next to each other, in any order of its dimensions?"
-    sizes, step = sorted((stride, size) for stride, size in zip(strides, shape) if size > 1), 1
-    for stride, size in sizes:
+    dims = [(stride, size) for stride, size in zip(strides, shape) if size > 1]
+    step = 1
+    for stride, size in sorted(dims):
         if stride != step: return False
         step *= size
     return True
@@ -79,7 +88,8 @@ def is_dense(shape: torch.Size, strides: tuple) -> bool:
 def blocks_of(n: int) -> tuple[int, int]: # Their distance, and where the first begins
     "Where to find the blocks among `n` numbers."
     step = (n//BLOCKS - 1) | 1
-    return step, (n - step*(BLOCKS - 1) - BLOCK)//2
+    rest = n - step*(BLOCKS - 1) - BLOCK
+    return step, rest//2
 
 
 class Thin:
@@ -87,29 +97,37 @@ class Thin:
     __slots__ = "dims", "sum", "sample", "steps", "offset"
     def __init__(self, shape: torch.Size, total: Tensor, sample: Tensor):
         step, self.offset = blocks_of(shape.numel())
-        self.dims, self.steps, self.sum = tuple(range(len(shape))), (step, 1), total
+        self.dims = tuple(range(len(shape)))
+        self.steps = step, 1
+        self.sum = total
         self.sample = sample.view(BLOCKS, BLOCK)
 
     def copy(self, x: Tensor, factor: float | Tensor | None = None):
         torch.sum(x, self.dims, dtype=torch.float32, out=self.sum)
-        self.sample.copy_(x.as_strided((BLOCKS, BLOCK), self.steps, x.storage_offset() + self.offset))
+        first = x.storage_offset() + self.offset
+        self.sample.copy_(x.as_strided((BLOCKS, BLOCK), self.steps, first))
         if factor is None: return
-        for t in (self.sum, self.sample): t.mul_(factor)
+        self.sum.mul_(factor)
+        self.sample.mul_(factor)
 
 
 def thinly_measured(x: Tensor, with_counts: bool, with_hist: bool) -> Tensor: # One column
     "The numbers of a large `x`, in compiled code."
-    n, (step, first) = x.numel(), blocks_of(x.numel())
+    step, first = blocks_of(x.numel())
     def numbers(size): return torch.arange(size, device=x.device)
-    sample = x.reshape(-1)[first + step*numbers(BLOCKS)[:, None] + numbers(BLOCK)].float()  # see `stacked`
+    places = first + step*numbers(BLOCKS)[:, None] + numbers(BLOCK)
+    sample = x.reshape(-1)[places].float()  # no slices: see `stacked`
     found = measured(sample[None], with_counts, with_hist)
-    return torch.where(numbers(len(found))[:, None] == 1, x.mean(dtype=torch.float32), of_all(found, n/sample.numel()))
+    is_mean = numbers(len(found))[:, None] == 1
+    mean = x.mean(dtype=torch.float32)
+    return torch.where(is_mean, mean, of_all(found, x.numel()/sample.numel()))
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #e6334bd1
 class Sums:
     "The sums of large tensors, of which a stack has samples."
     def __init__(self, stack: Stack):
-        n, device = [place.shape.numel() for place in stack.places], stack.where.device
+        n = [place.shape.numel() for place in stack.places]
+        device = stack.where.device
         self.n = torch.tensor(n, dtype=torch.float32).to(device)
         self.sums = torch.zeros(len(n), device=device)
         for i, place in enumerate(stack.places):
@@ -118,12 +136,14 @@ class Sums:
     def correct(self, found: Tensor):
         "Turn the numbers of samples into those of whole tensors, with their exact means."
         found.copy_(of_all(found, self.n/(BLOCKS*BLOCK)))
-        found[0], found[1] = self.n, self.sums/self.n
+        found[0] = self.n
+        found[1] = self.sums/self.n
 
 
 def thin_stack(places: list[Place], **options) -> Stack:
     "A stack of samples of large tensors."
-    stack = Stack(places, [BLOCKS*BLOCK]*len(places), **options)
+    sizes = [BLOCKS*BLOCK]*len(places)
+    stack = Stack(places, sizes, **options)
     stack.sums = Sums(stack)
     return stack
 
@@ -136,7 +156,8 @@ class Stacks:
     "All stacks of a group of meters."
     def __init__(self, wanted: Wanted):
         self.wanted, self.is_thin = wanted, wanted.is_thin
-        self.stacks, self.shares = [], 1  # `shares`: into how many turns the layers are divided
+        self.stacks = []
+        self.shares = 1  # the number of turns into which the layers are divided
         self.counted = {"with_counts": wanted.counts, "with_hist": wanted.with_hist}
 
     def make(self, places: list[Place], device: torch.device):
@@ -145,7 +166,8 @@ class Stacks:
         for place in places:
             has_one = place.row is not None or place.sample is not None or place.thin is not None
             if has_one or place.shape is None: continue
-            together.setdefault((place.call, place.index % self.shares), []).append(place)
+            turn = place.index % self.shares
+            together.setdefault((place.call, turn), []).append(place)
         with torch.inference_mode(False):
             for key in sorted(together): self.add(together[key], device)
 
@@ -160,26 +182,34 @@ class Stacks:
         limit = THIN_FROM if self.is_thin else SMALL.get(device.type, SMALL_ELSEWHERE)
         real = [place for place in new if not place.dtype.is_complex]
         rows = [place for place in real if 0 < place.shape.numel() <= limit]
-        if rows:
-            stack = Stack(rows, [place.shape.numel() for place in rows], device=device,
-                          **({} if sample else self.counted))
-            self.stacks.append(stack)
-            for place, t in zip(rows, stack.batch.tensors): place.row = t.view(place.shape)
+        if rows: self.add_whole(rows, device)
         if self.is_thin:
             large = [p for p in real if p.shape.numel() > limit and is_dense(p.shape, p.strides)]
             if large: self.stacks.append(thin_stack(large, device=device, **self.counted))
         if sample:
-            sampled = rows + [place for place in new if place not in rows and place.shape.numel() > sample]
+            others = [place for place in new if place not in rows]
+            sampled = rows + [place for place in others if place.shape.numel() > sample]
             if sampled: self.add_samples(sampled, device)
 
+    def add_whole(self, places: list[Place], device: torch.device):
+        sizes = [place.shape.numel() for place in places]
+        counted = {} if self.wanted.hist_sample else self.counted
+        stack = Stack(places, sizes, device=device, **counted)
+        self.stacks.append(stack)
+        for place, t in zip(places, stack.batch.tensors): place.row = t.view(place.shape)
+
     def add_samples(self, places: list[Place], device: torch.device):
-        strides = [stride_for(place.shape.numel(), self.wanted.hist_sample) for place in places]
-        sizes = [len(range(0, place.shape.numel(), stride)) for place, stride in zip(places, strides)]
+        lengths = [place.shape.numel() for place in places]
+        strides = [stride_for(n, self.wanted.hist_sample) for n in lengths]
+        sizes = [len(range(0, n, stride)) for n, stride in zip(lengths, strides)]
         stack = Stack(places, sizes, len(BASICS), device=device, **self.counted)
         self.stacks.append(stack)
         for place, t, stride in zip(places, stack.batch.tensors, strides):
-            if place.row is None: place.sample = t
-            else: stack.copies.append((t, place.row.view(-1)[::stride]))
+            if place.row is None:
+                place.sample = t
+                continue
+            sample = place.row.view(-1)[::stride]
+            stack.copies.append((t, sample))
 
     def measure(self, tables: list[Tensor]):
         "Write the numbers of this step into the tables, one for each call."
@@ -190,9 +220,12 @@ PIECE = 4096  # numbers: the squares of so few are added without losing digits
 
 
 def sum_of_squares(x: Tensor) -> float:
-    "Of the numbers in a row."
+    "The sum of the squares of the numbers in a row."
     n = len(x) - len(x) % PIECE
-    lengths = torch.linalg.vector_norm(x[:n].view(-1, PIECE), dim=1).tolist() if n else []
+    lengths = []
+    if n:
+        pieces = x[:n].view(-1, PIECE)
+        lengths = torch.linalg.vector_norm(pieces, dim=1).tolist()
     if n < len(x): lengths.append(torch.linalg.vector_norm(x[n:]).item())
     return sum([length*length for length in lengths])
 
@@ -200,22 +233,28 @@ def sum_of_squares(x: Tensor) -> float:
 def measured_row(
     x: Tensor, # On the CPU, float32, of one dimension and not empty
     scratch: Scratch, # Memory to work in
-    factor: float = 1., # Measure `x` times this, which is above zero: the results are multiplied, and `x` is not copied
+    factor: float = 1., # Measure `x` times this positive number: the results are multiplied, and `x` is not copied
 ) -> tuple[float, float, float, int]: # `n`, `mean`, `m2`, `near_zero`
-    "What `measured` gives first, for one row."
-    n, total, squares = len(x), x.sum().item(), sum_of_squares(x)
+    "The first numbers that `measured` gives, for one row."
+    n = len(x)
+    total = x.sum().item()
+    squares = sum_of_squares(x)
     mean = total/n
     m2 = squares - mean*total
     if factor != 1 and not math.isfinite(m2): return measured_row(x*factor, scratch)  # was it too large for a square?
-    if m2 < squares/2: m2 = sum_of_squares(torch.sub(x, mean, out=scratch.like(x)))
+    if m2 < squares/2:
+        centred = torch.sub(x, mean, out=scratch.like(x))
+        m2 = sum_of_squares(centred)
     limit = np.float32(min(NEAR/factor, torch.finfo(torch.float32).max))
     near = np.less_equal(x.numpy(force=True), limit, out=scratch.answers(n))
     return n, factor*mean, factor*factor*m2, np.count_nonzero(near)
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #d81f2a60
 class LargeRows:
-    "The first four numbers of what was measured by itself in a step."
-    def __init__(self, scratch: Scratch): self.scratch, self.found = scratch, {}  # by call and layer
+    "The first four numbers of each tensor that was measured by itself in a step."
+    def __init__(self, scratch: Scratch):
+        self.scratch = scratch
+        self.found = {}  # by call and layer
 
     def measure(
         self,
@@ -223,7 +262,8 @@ class LargeRows:
         x: Tensor, # The tensor, as for `measured_row`
         factor: float | Tensor | None, # As there, or None
     ):
-        numbers = measured_row(x, self.scratch, 1. if factor is None else float(factor))
+        factor = 1. if factor is None else float(factor)
+        numbers = measured_row(x, self.scratch, factor)
         self.found.setdefault(place.call, {})[place.index] = numbers
 
     def write(self, tables: list[Tensor]):
@@ -232,4 +272,5 @@ class LargeRows:
         for call, found in taken.items():
             layers, numbers = zip(*[*found.items()])
             table = tables[call]
-            table[:len(BASICS), list(layers)] = torch.tensor(numbers, dtype=table.dtype, device=table.device).T
+            columns = torch.tensor(numbers, dtype=table.dtype, device=table.device).T
+            table[:len(BASICS), list(layers)] = columns

@@ -28,16 +28,20 @@ def held_by(x: Any) -> list[Optimizer]: # Those whose `step` calls hooks
     "The optimizers that an object has as attributes, or in lists and dicts that are its attributes."
     found = []
     for part in getattr(x, "__dict__", {}).values():
-        inside = part if isinstance(part, list | tuple) else part.values() if isinstance(part, dict) else [part]
+        if isinstance(part, list | tuple): inside = part
+        elif isinstance(part, dict): inside = part.values()
+        else: inside = [part]
         for one in inside:
-            if isinstance(one, Optimizer):
-                with suppress(TypeError): found.append(innermost(one))
+            if not isinstance(one, Optimizer): continue
+            with suppress(TypeError): found.append(innermost(one))
     return found
 
 
 def optimizers_in(optimizer: Any) -> list[Optimizer]: # Without itself
     "Those inside an optimizer that move some of the same parameters, such as the one that SAM calls in the end."
-    mine, found, todo = params_of(optimizer), [optimizer], [optimizer]
+    mine = params_of(optimizer)
+    found = [optimizer]
+    todo = [optimizer]
     while todo:
         for one in held_by(todo.pop()):
             if any(one is other for other in found) or not mine & params_of(one): continue
@@ -51,8 +55,8 @@ def params_of(optimizer: Any) -> set[int]:
 
 
 def that_make_steps(given: torch.optim.Optimizer | list, params: set[int]) -> list[Optimizer]:
-    """The optimizers that make the steps: each that was given, or what a wrapper has in it. An object may hold
-    several for the model's `params`, such as Muon and AdamW. One that is inside another is a part of that."""
+    """The optimizers that make the steps: each that was given, or those inside a wrapper. An object may hold several
+    for the model's `params`, such as Muon and AdamW. An optimizer inside another is a part of that one."""
     found = {}
     for wrapper in several(given):
         held = [one for one in held_by(wrapper) if params & params_of(one)]
@@ -68,12 +72,14 @@ class Around:
     "Takes the place of a method that has no hooks: calls it, and a function before or after it. Copies lack it."
     __slots__ = "owner", "name", "inner", "outer", "before", "after"
     def __init__(self, owner, name, before=None, after=None):
-        self.owner, self.name, self.before, self.after = owner, name, before, after
+        self.owner, self.name = owner, name
+        self.before, self.after = before, after
         self.inner = self.outer = None
 
     def put_on(self) -> Self:
         "Take the place of the method: last, once whoever made this holds it."
-        self.inner, self.outer = getattr(self.owner, self.name), vars(self.owner).get(self.name)  # `outer`: its own one
+        self.inner = getattr(self.owner, self.name)
+        self.outer = vars(self.owner).get(self.name)  # None if the class has the method, and not the object
         setattr(self.owner, self.name, self)
         return self
 
@@ -85,7 +91,9 @@ class Around:
 
     def remove(self):
         self.before = self.after = None
-        while isinstance(top := vars(self.owner).get(self.name), Around):  # there may be another one around this one
+        while True:  # there may be another one around this one
+            top = vars(self.owner).get(self.name)
+            if not isinstance(top, Around): return
             if top.before is not None or top.after is not None: return
             if top.outer is None: delattr(self.owner, self.name)
             else: setattr(self.owner, self.name, top.outer)
@@ -103,12 +111,14 @@ def on_step(
 ) -> Any: # On from its `put_on()` until its `remove()`
     "Calls `f` after each step of an optimizer, or before, once it is put on; also of one that is none of torch's."
     try: return step_hook_to_put_on(optimizer, f, before=before)
-    except TypeError: return Around(optimizer, "step", f) if before else Around(optimizer, "step", after=f)
+    except TypeError: pass
+    if before: return Around(optimizer, "step", before=f)
+    return Around(optimizer, "step", after=f)
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #5a1c7e03
 class StepSpan:
     """Calls functions before and after each step of an optimizer. One optimizer may call another, as SAM does, or
-    `super().step()`: what happens within a step is a part of it. A step that only the inner one makes counts too."""
+    `super().step()`: a step within a step is a part of it. A step that only the inner optimizer makes counts too."""
     def __init__(
         self,
         optimizer: Any, # An optimizer, or a wrapper around one
@@ -117,9 +127,12 @@ class StepSpan:
         within: Callable | None = None, # The same before a step within a step
     ):
         self.before, self.after, self.within = before, after, within
-        self.inside, self.closed, self.hooks = [], False, []
+        self.inside = []  # the optimizers whose steps go on
+        self.closed = False
+        self.hooks = []
         for one in optimizer, *optimizers_in(optimizer):
-            self.hooks += [on_step(one, self.begins, before=True), on_step(one, self.ends)]
+            self.hooks.append(on_step(one, self.begins, before=True))
+            self.hooks.append(on_step(one, self.ends))
 
     def put_on(self) -> Self:
         "Begin to listen: last, once whoever made this holds it."
@@ -128,8 +141,10 @@ class StepSpan:
 
     def begins(self, optimizer, args, kwargs):
         if self.inside and self.is_stale(optimizer): self.inside.clear()
-        call = self.within if self.inside else self.before
-        if not self.inside: self.closed = False
+        if self.inside: call = self.within
+        else:
+            call = self.before
+            self.closed = False
         self.inside.append(optimizer)
         if call is not None: call(optimizer, args, kwargs)
 
@@ -155,14 +170,15 @@ class StepSpan:
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #5a1c7e06
 class StepEnd:
-    "Ends a step when every optimizer has made its step; or with a scaler, which skips some, when that is updated."
+    "Ends a step when every optimizer has made its step; with a scaler, which skips some, when the scaler is updated."
     def __init__(
         self,
         optimizers: list[torch.optim.Optimizer], # All of them must make a step
         scaler: torch.amp.GradScaler | None, # Decides whether they do
-        then: Callable, # What to call at the end of a step
+        then: Callable, # The function to call at the end of a step
     ):
-        self.optimizers, self.then, self.done = optimizers, then, set()
+        self.optimizers, self.then = optimizers, then
+        self.done = set()  # optimizers that have made their step
         if scaler is not None: self.hooks = [Around(scaler, "update", after=lambda *_: then())]
         else: self.hooks = [StepSpan(optimizer, after=partial(self.made, optimizer)) for optimizer in optimizers]
 

@@ -19,21 +19,24 @@ from hooklab.stats.measure.step_end import StepSpan
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #ca658011
 class Probe:
-    "The gradient of one small parameter: what it was at the last step, and whether it has been cleared since."
+    "The gradient of one small parameter: the one of the last step, and whether it has been cleared since."
     def __init__(self, p: Tensor):
-        self.p, self.last, self.hook, self.cleared = p, None, None, None
-        self.after_backward, self.length = None, None  # a hook, and the length of the gradient that it saw
+        self.p = p
+        self.last = self.hook = self.cleared = None
+        self.after_backward = None  # a hook
+        self.length = None  # of the gradient that this hook saw
 
     def before_accumulation(self, _):
         g = self.p.grad
         if g is not None and g.layout != torch.strided: return
-        zero = True if g is None else (g == 0).all()
-        self.cleared = zero if self.cleared is None else zero | self.cleared
+        is_zero = True if g is None else (g == 0).all()
+        self.cleared = is_zero if self.cleared is None else is_zero | self.cleared
 
     def kept(self) -> float | Tensor: # 1 if it is, NaN if unknown
-        "Called at a step: is what was there at the last one still in the gradient?"
-        g, cleared, before = self.p.grad, self.cleared, self.last
-        self.last, self.cleared = g, None
+        "Called at a step: is the gradient of the last step still in the gradient?"
+        g, before = self.p.grad, self.last
+        cleared, self.cleared = self.cleared, None
+        self.last = g
         if g is None or before is None: return math.nan
         if g is not before: return 0.
         if g.layout != torch.strided or not self.p.requires_grad: return math.nan
@@ -42,7 +45,8 @@ class Probe:
             self.hook.put_on()
             return math.nan
         if cleared is None: return math.nan  # no gradient has come since
-        return float(not cleared) if isinstance(cleared, bool) else (~cleared).float()
+        if isinstance(cleared, bool): return float(not cleared)
+        return (~cleared).float()
 
     def watch_clipping(self):
         "Note the length of the gradient after each backward pass."
@@ -55,8 +59,8 @@ class Probe:
     def clipped(self) -> float | Tensor:
         "Called at a step: the length of the gradient now, as a fraction of that after the backward pass."
         if self.length is None or self.p.grad is None: return math.nan
-        share, self.length = self.p.grad.norm()/self.length, None
-        return share
+        length, self.length = self.length, None
+        return self.p.grad.norm()/length
 
     def stop_watching_clipping(self):
         if self.after_backward is not None: self.after_backward.remove()
@@ -76,7 +80,8 @@ def probe_for(params: list[Tensor]) -> Tensor | None:
     params = [p for p in params if p.numel() and p.is_leaf and not is_wrapper(p) and not p.is_meta]
     params = [p for p in params if p.grad is not None] or params
     small = [p for p in params if p.numel() <= SMALLEST]
-    return small[-1] if small else min(params, key=Tensor.numel, default=None)
+    if small: return small[-1]
+    return min(params, key=Tensor.numel, default=None)
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #9b2afcd3
 class StepWatch:
@@ -87,8 +92,11 @@ class StepWatch:
         scaled: bool = False, # Are gradients scaled? Then they are not compared with those after the backward pass
         parts: Parts | None = None, # In a run of several processes, knows which parameters this one reports
     ):
-        self.optimizer, self.scaled, self.probe, self.parts = optimizer, scaled, None, parts
-        self.seen, self.n, self.clipping = {}, 0, False
+        self.optimizer, self.scaled, self.parts = optimizer, scaled, parts
+        self.probe = None
+        self.clipping = False  # does the probe watch for clipping?
+        self.seen = {}
+        self.n = 0  # steps so far
         self.measure = True  # the length of all gradients, in this step?
         self.looked = False  # at the gradients of the step that goes on?
         self.span = StepSpan(optimizer, self.before, self.after, self.within)
@@ -99,7 +107,8 @@ class StepWatch:
         return self
 
     @property
-    def params(self) -> list[Tensor]: return [p for group in self.optimizer.param_groups for p in group["params"]]
+    def params(self) -> list[Tensor]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def before(self, optimizer, args, kwargs):
         self.looked = False
@@ -107,8 +116,8 @@ class StepWatch:
 
     def within(self, optimizer, args, kwargs):
         "Look as soon as there are gradients: a closure, or the optimizer itself, may compute them during the step."
-        if self.looked or has_closure(optimizer, args, kwargs) or not self.has_gradient(): return
-        self.look(optimizer)
+        if self.looked or has_closure(optimizer, args, kwargs): return
+        if self.has_gradient(): self.look(optimizer)
 
     def after(self, optimizer, args, kwargs):
         if not self.looked: self.look(optimizer)
@@ -119,8 +128,9 @@ class StepWatch:
 
     @torch.no_grad()
     def look(self, optimizer):
-        "Note what one step uses, which this optimizer makes."
-        seen, self.looked = self.seen, True
+        "Note the learning rate and the gradients that one step of this optimizer uses."
+        self.looked = True
+        seen = self.seen
         seen["updates"] = seen.get("updates", 0) + 1
         seen["rate"] = largest_rate(optimizer)
         if self.probe is None: self._choose()
@@ -131,7 +141,8 @@ class StepWatch:
         self.n += 1
 
     def _choose(self):
-        p = probe_for([p for p in self.params if p.requires_grad])
+        trainable = [p for p in self.params if p.requires_grad]
+        p = probe_for(trainable)
         if p is None: return
         self.probe = Probe(p)
         self.clipping = not self.scaled
@@ -142,7 +153,7 @@ class StepWatch:
         self.clipping = False
 
     def take(self) -> dict[str, Any]:
-        "What was seen since the last call."
+        "Everything seen since the last call."
         seen, self.seen = self.seen, {}
         self.span.forget()
         return seen
@@ -158,18 +169,26 @@ def has_closure(optimizer: Any, args: tuple, kwargs: dict) -> bool: # torch give
 
 def largest_rate(optimizer: torch.optim.Optimizer) -> float | Tensor:
     rates = [group.get("lr", math.nan) for group in optimizer.param_groups]
-    if any(isinstance(rate, Tensor) for rate in rates): return torch.stack([torch.as_tensor(r) for r in rates]).max()
-    return max(rates, default=math.nan)
+    if not any(isinstance(rate, Tensor) for rate in rates): return max(rates, default=math.nan)
+    as_tensors = [torch.as_tensor(rate) for rate in rates]
+    return torch.stack(as_tensors).max()
 
 
 def lengths_of_gradients(params: list[Tensor], parts: Parts | None = None) -> dict[str, Tensor]: # None if unreadable
     """The length of all gradients together, and of those for which this process speaks. Of a gradient that torch leaves
     as summands until the optimizer adds them, no process knows the length."""
     params = [p for p in params if p.grad is not None]
-    if any(is_dtensor(p.grad) and any(q.is_partial() for q in p.grad.placements) for p in params): return {}
-    grads = [local_part(p.grad) if is_dtensor(p.grad) else p.grad for p in params]
-    if not grads or any(g.layout != torch.strided or is_wrapper(g) or g.device != grads[0].device for g in grads):
-        return {}
+    if not params: return {}
+    grads = []
+    for p in params:
+        g = p.grad
+        if is_dtensor(g):
+            if any(placement.is_partial() for placement in g.placements): return {}
+            g = local_part(g)
+        if g.layout != torch.strided or is_wrapper(g): return {}
+        grads.append(g)
+    device = grads[0].device
+    if any(g.device != device for g in grads): return {}
     lengths = torch.stack(torch._foreach_norm(grads)).float()
     if parts is None: return {"gradient": lengths.norm()}
     counts = torch.tensor([parts.of_parameter(p).counts for p in params], device=lengths.device)

@@ -15,7 +15,7 @@ from ..records.statistics import row_names
 # %% ../../../nbs/lib/stats/measure/turns.ipynb #c1d70a30
 @dataclass(frozen=True)
 class Wanted:
-    "What is measured of each layer, and how many steps are kept."
+    "The measurements of each layer, and how many steps are kept."
     with_hist: bool = False # As in `measured`
     counts: bool = False # As in `measured`
     samples: bool = False # `SAMPLE_ROWS` too; and of large tensors all but the mean comes from a sample
@@ -29,7 +29,7 @@ class Wanted:
 
     @classmethod
     def of(cls, options: Any) -> Self:
-        "What an object with these attributes asks for."
+        "The measurements that an object with these attributes asks for."
         return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})
 
     @property
@@ -53,7 +53,9 @@ class Rota:
     def __init__(
         self,
         first: int | None = None, # In so many steps all layers are measured; None for all steps
-    ): self.first, self.ended = first, 0
+    ):
+        self.first = first
+        self.ended = 0
 
     @property
     def number(self) -> int:
@@ -65,7 +67,8 @@ class Rota:
 
 def share(turn: int, n: int) -> slice:
     "The places of those of `n` whose turn it is. Of fewer than nine, it is one at most."
-    if turn < 0: return slice(None) if turn == EVERYBODY else slice(0, 0)
+    if turn == EVERYBODY: return slice(None)
+    if turn < 0: return slice(0, 0)
     shares = max(3, min(SHARES, n | 1))
     return slice(turn % shares, None, shares)
 

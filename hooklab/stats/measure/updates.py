@@ -20,10 +20,11 @@ from .step_end import StepSpan
 from .turns import share
 from ..records.statistics import NOT_MEASURED
 
+# %% ../../../nbs/lib/stats/measure/updates.ipynb #1a417dda
+def is_large(p: Tensor) -> bool:
+    return p.numel() > THIN_FROM and is_dense(p.shape, p.stride())
+
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #1a417dd9
-def is_large(p: Tensor) -> bool: return p.numel() > THIN_FROM and is_dense(p.shape, p.stride())
-
-
 class Moves:
     "How far the last step of one optimizer moved its parameters."
     def __init__(
@@ -31,17 +32,24 @@ class Moves:
         optimizer: Any, # One of torch, or another one with `param_groups`, as in fastai
         is_thin: bool = False, # Take the lengths of large parameters from a part of them
     ):
-        self.optimizer, self.number = torch_optimizer(optimizer), 0  # of the step of the loop
-        params = (p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad)
-        self.params = list({id(p): p for p in params}.values())
+        self.optimizer, self.is_thin = torch_optimizer(optimizer), is_thin
+        self.number = 0  # of the step of the loop
+        params = {}
+        for group in self.optimizer.param_groups:
+            params.update((id(p), p) for p in group["params"] if p.requires_grad)
+        self.params = list(params.values())
         self.chosen = range(len(self.params))  # numbers of the parameters that are compared
-        self.before, self.copied, self.table, self.is_thin = [], None, None, is_thin
+        self.before = []  # copies of parameters
+        self.copied = None  # the numbers of these parameters
+        self.table = None
 
     @torch.no_grad()
     def before_step(self, *_):
         if not self.chosen: return
         now = self._local()
-        if self.copied != self.chosen: self.before, self.copied = [torch.empty_like(p) for p in now], self.chosen
+        if self.copied != self.chosen:
+            self.before = [torch.empty_like(p) for p in now]
+            self.copied = self.chosen
         torch._foreach_copy_(self.before, now)
 
     def _local(self) -> list[Tensor]:
@@ -55,7 +63,8 @@ class Moves:
     def _blocks(self, p):
         "Blocks of a large parameter, others in each step: of an embedding, few rows may move."
         step, _ = blocks_of(p.numel())
-        first = (self.number + 1)*40_503 % (p.numel() - step*(BLOCKS - 1) - BLOCK + 1)
+        n_places = p.numel() - step*(BLOCKS - 1) - BLOCK + 1
+        first = (self.number + 1)*40_503 % n_places
         return p.as_strided((BLOCKS, BLOCK), (step, 1), p.storage_offset() + first)
 
     @torch.no_grad()
@@ -63,24 +72,27 @@ class Moves:
         if not self.chosen or self.copied != self.chosen: return
         data = torch.stack(torch._foreach_norm(self.before))
         torch._foreach_sub_(self.before, self._local())
-        self.table = torch.stack([torch.stack(torch._foreach_norm(self.before)), data]).float()
+        update = torch.stack(torch._foreach_norm(self.before))
+        self.table = torch.stack([update, data]).float()
         if self.is_thin: self.table *= torch.tensor(self.scales).to(self.table.device)
 
     def take(self) -> Tensor:
         "The lengths of the step and of the parameters before it; zeros if the optimizer was not called."
         table, self.table = self.table, None
         self.number += bool(self.chosen)
+        if table is not None: return table
         device = self.params[0].device if self.params else None
-        return torch.zeros(2, len(self.chosen), device=device) if table is None else table
+        return torch.zeros(2, len(self.chosen), device=device)
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #7d20b3a1
 def sum_of_moves(steps: list[tuple[Moves, int]]) -> Tensor: # The length of all, and that of the parameter before them
     "How far one parameter was moved by several optimizers, one after the other."
     (first, column), *others = steps
     if not others: return first.table[:, column]
-    moved = sum(moves.before[column] for moves, column in steps)  # what was before minus what was after
+    moved = sum(moves.before[column] for moves, column in steps)  # now differences: before the step minus after it
     scale = first.scales[column] if first.is_thin else 1
-    return torch.stack([moved.norm().float()*scale, first.table[1, column]])
+    length = moved.norm().float()*scale
+    return torch.stack([length, first.table[1, column]])
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #9a154f9d
 class Weights:
@@ -93,17 +105,24 @@ class Weights:
         *optimizers: Any, # Those that move its parameters
         is_thin: bool = False, # As in `Moves`
     ):
-        names = {id(p): name for name, p in unwrap(model).named_parameters()}
-        self.moves, self.order = [Moves(optimizer, is_thin) for optimizer in optimizers], []
-        self.params = list({id(p): p for moves in self.moves for p in moves.params}.values())
-        place = {id(p): i for i, p in enumerate(self.params)}
-        self.places = [[place[id(p)] for p in moves.params] for moves in self.moves]  # of each optimizer
-        self.names, self.spans = [names.get(id(p), f"parameter {i}") for i, p in enumerate(self.params)], []
-        self.chosen = range(len(self.params))
-        parts = parts_for(model)
-        self.parts = {name: parts.of_parameter(p) for name, p in zip(self.names, self.params)} if parts else {}
+        self.moves = [Moves(optimizer, is_thin) for optimizer in optimizers]
+        self.order = []  # in which the optimizers have made their last steps
+        params = {}
         for moves in self.moves:
-            self.spans.append(StepSpan(moves.optimizer, moves.before_step, partial(self.stepped, moves)))
+            params.update((id(p), p) for p in moves.params)
+        self.params = list(params.values())
+        self.chosen = range(len(self.params))
+        place = {key: i for i, key in enumerate(params)}
+        self.places = [[place[id(p)] for p in moves.params] for moves in self.moves]  # of each optimizer
+        names = {id(p): name for name, p in unwrap(model).named_parameters()}
+        self.names = [names.get(key, f"parameter {i}") for i, key in enumerate(params)]
+        parts = parts_for(model)
+        self.parts = {}
+        if parts: self.parts = {name: parts.of_parameter(p) for name, p in zip(self.names, self.params)}
+        self.spans = []
+        for moves in self.moves:
+            span = StepSpan(moves.optimizer, moves.before_step, partial(self.stepped, moves))
+            self.spans.append(span)
 
     def put_on(self) -> Self:
         "Begin to compare: last, once whoever made this holds it."
@@ -116,40 +135,53 @@ class Weights:
 
     def stepped(self, moves, *_):
         moves.after_step()
-        if len(self.moves) > 1: self.order = [*(m for m in self.order if m is not moves), moves]
+        if len(self.moves) == 1: return
+        others = [other for other in self.order if other is not moves]
+        self.order = [*others, moves]
 
     def switch(self, turn: int):
         "Compare the parameters whose turn it is, or none."
-        n, before = len(self.params), self.chosen
-        self.chosen = range(n)[share(turn, n)]
-        if self.chosen == before: return
+        n = len(self.params)
+        chosen = range(n)[share(turn, n)]
+        if chosen == self.chosen: return
+        self.chosen = chosen
         for moves, places in zip(self.moves, self.places):
-            of_all = len(self.moves) == 1
-            moves.chosen = self.chosen if of_all else [i for i, place in enumerate(places) if place in self.chosen]
+            if len(self.moves) == 1: moves.chosen = chosen
+            else: moves.chosen = [i for i, place in enumerate(places) if place in chosen]
             moves.table = None  # of a step that became no row
 
     def take(self) -> Tensor: # The length of the step and of the parameter before it, for each parameter
         "The numbers of the step that ends here."
         for span in self.spans: span.forget()
-        is_shared = sum(map(len, self.places)) > len(self.params)
+        n_moved = sum(map(len, self.places))
+        is_shared = n_moved > len(self.params)
         table = self._together() if is_shared else None
-        tables, self.order = [moves.take() for moves in self.moves], []
-        if table is None: table = torch.cat([table.to(tables[0].device) for table in tables], 1)
+        tables = [moves.take() for moves in self.moves]
+        self.order = []
+        if table is None:
+            device = tables[0].device
+            table = torch.cat([one.to(device) for one in tables], 1)
         if len(self.chosen) == len(self.params): return table
         everything = torch.full((2, len(self.params)), NOT_MEASURED, device=table.device)
-        if self.chosen: everything[:, self.chosen.start::self.chosen.step] = table
+        start, step = self.chosen.start, self.chosen.step
+        if self.chosen: everything[:, start::step] = table
         return everything
 
     def _together(self) -> Tensor:
         "The same where several optimizers move the same parameters."
         found = {i: [] for i in self.chosen}
         for moves in self.order:
+            if moves.table is None: continue
             places = self.places[self.moves.index(moves)]
-            for column, i in enumerate(moves.chosen if moves.table is not None else ()):
+            for column, i in enumerate(moves.chosen):
                 found[places[i]].append((moves, column))
-        columns, there = [sum_of_moves(steps) if steps else torch.zeros(2) for steps in found.values()], self.params[0]
-        return torch.stack([column.to(there.device) for column in columns], 1) if columns else torch.zeros(2, 0)
+        if not found: return torch.zeros(2, 0)
+        device = self.params[0].device
+        columns = [sum_of_moves(steps) if steps else torch.zeros(2) for steps in found.values()]
+        return torch.stack([column.to(device) for column in columns], 1)
 
     def remove(self):
         for span in self.spans: span.remove()
-        for moves in self.moves: moves.before, moves.copied = [], None
+        for moves in self.moves:
+            moves.before = []
+            moves.copied = None

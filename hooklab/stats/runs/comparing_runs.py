@@ -29,7 +29,10 @@ from .run_verdict import RunRow, cause_of, rows_of, rows_without_partner
 VISIBLE = .01  # where rounding is larger, small faults are not seen
 
 
-def counted_as(n: int, noun: str) -> str: return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+def counted_as(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def exactly(x: float) -> str: return f"{x:.4g}"
 
 
@@ -42,16 +45,22 @@ TITLES = ["step", "what", "layer", "number", "a", "b", "error", "noise", "kind"]
 
 
 def cells_of(row: RunRow) -> list[str]:
-    alone = row.kind.startswith("only in")
-    numbers = [""]*4 if alone else [exactly(row.a), exactly(row.b), short_text(row.error), short_text(row.noise)]
-    return ["" if row.step is None else f"{row.step}", row.what, row.layer, row.number, *numbers, row.kind]
+    step = "" if row.step is None else f"{row.step}"
+    numbers = ["", "", "", ""]
+    if not row.kind.startswith("only in"):
+        numbers = [exactly(row.a), exactly(row.b), short_text(row.error), short_text(row.noise)]
+    return [step, row.what, row.layer, row.number, *numbers, row.kind]
 
 
 def aligned(table: list[list[str]]) -> list[str]:
     "Lines of a table for a terminal."
     table = [list(map(printable, line)) for line in table]
     widths = [max(map(len, column)) for column in zip(*table)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in table]
+    lines = []
+    for line in table:
+        cells = [cell.ljust(width) for cell, width in zip(line, widths)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #94072163
 class RunComparison:
@@ -59,16 +68,18 @@ class RunComparison:
     def __init__(
         self,
         found: dict[str, Differences], # By what was compared
-        noise: Noise, # What they may differ by
+        noise: Noise, # How much they may differ
         alone: list[RunRow], # About layers without a partner
     ):
-        self.found, self.noise, self.steps = found, noise, noise.steps # Those that were compared
+        self.found, self.noise = found, noise
+        self.steps = noise.steps # Those that were compared
         self._first = noise.first()
         rows = rows_of(found, noise, self._first)
         self.first: RunRow | None = None # Where they part; None if they do not
         if self._first:
-            what, (i, *_), _ = self._first
-            self.first = [row for row in rows if row.what == what][i]
+            what, where, _ = self._first
+            of_this_kind = [row for row in rows if row.what == what]
+            self.first = of_this_kind[where[0]]
         self.rows: list[RunRow] = rows + alone # A row for each layer and each thing that was compared
 
     @property
@@ -81,15 +92,20 @@ class RunComparison:
         "Were the parameters equal before the first step? If they were not recorded: were the outputs?"
         what = next(iter(self.found))
         limit = EXACT if isinstance(self.noise, Spread) else self.noise.noise(what, 0)
-        return not (self.found[what].error[:, 0] > limit).any()
+        differs = self.found[what].error[:, 0] > limit
+        return not differs.any()
 
     @property
     def _parted(self) -> list[RunRow]:
         "The rows that part, the first one on top, then in the order in which they do."
+        if not self.first: return []
         order = [*self.found]
         rows = [row for row in self.rows if row.step is not None and row is not self.first]
-        rows.sort(key=lambda row: (row.kind != "fault", row.step, order.index(row.what)))
-        return [self.first, *rows] if self.first else []
+
+        def place(row):
+            return row.kind != "fault", row.step, order.index(row.what)
+
+        return [self.first, *sorted(rows, key=place)]
 
     @property
     def verdict(self) -> str:
@@ -98,14 +114,16 @@ class RunComparison:
 
     @property
     def _said(self) -> str:  # with the true names
-        return " ".join([self._agreement() if self.same else self._parting(), *self._partners(), *self._blind()])
+        answer = self._agreement() if self.same else self._parting()
+        return " ".join([answer, *self._partners(), *self._blind()])
 
     def _agreement(self):
         layers = {row.layer for row in self.rows if not row.kind.startswith("only in")}
         of = f"in {counted_as(len(self.steps), 'step')} of {counted_as(len(layers), 'layer')}"
         if isinstance(self.noise, Spread):
             return f"They differ by no more than the other runs do from each other, {of}."
-        if not any(d.error.any() for d in self.found.values()): return f"They are equal bit by bit {of}."
+        differs = any(d.error.any() for d in self.found.values())
+        if not differs: return f"They are equal bit by bit {of}."
         what, drift = self._drift()
         return (f"They began equal, and differ by no more than rounding {of}: by {in_digits(drift[0])} in step "
                 f"{self.steps[0]} and {in_digits(drift[-1])} in step {self.steps[-1]} in the middle layer's {what}.")
@@ -120,25 +138,25 @@ class RunComparison:
         elif t: began = "They began equal, and part"
         elif self.began_equal: began = "They began with equal weights, and part"
         else: began = "They differ from the start,"
-        at = f"at step {row.step}" if not t or self.steps[t - 1] == row.step - 1 else (
-            f"between step {self.steps[t - 1]} and step {row.step}")
-        place = f"the {row.what} of {f'layer {row.layer}' if row.layer else 'the model'}"
-        if row.number == "count": size = ""
-        else:
+        at = f"at step {row.step}"
+        if t and self.steps[t - 1] != row.step - 1: at = f"between step {self.steps[t - 1]} and step {row.step}"
+        layer = f"layer {row.layer}" if row.layer else "the model"
+        size = ""
+        if row.number != "count":
             size = (f": {row.number} {exactly(row.a)} against {exactly(row.b)}, "
                     f"an error of {short_text(row.error)} where noise explains {short_text(row.noise)}")
         also = f" (and {len(where) - 1} more)" if len(where) > 1 else ""
-        return f"{began} {at} in {place}{also}{size}. {cause_of(row, self.found, where, t)}"
+        cause = cause_of(row, self.found, where, t)
+        return f"{began} {at} in the {row.what} of {layer}{also}{size}. {cause}"
 
     def _partners(self):
         for place, run in (("only in a", "a"), ("only in b", "b")):
             nouns = {"output": "the layers", "gradient": "the layers", "update": "in its optimizer"}
             for what, noun in nouns.items():
-                rows = [row for row in self.rows if row.kind == place and row.what == what]
                 if what == "gradient" and "output" in self.found: continue  # the same layers
+                rows = [row for row in self.rows if row.kind == place and row.what == what]
                 names = [".".join(filter(None, (row.layer, row.number))) for row in rows]
-                if names:
-                    yield f"Only {run} has {noun} {first_few(names, 3)}."
+                if names: yield f"Only {run} has {noun} {first_few(names, 3)}."
 
     def _blind(self):
         if isinstance(self.noise, Spread) or not self.same: return
@@ -150,20 +168,29 @@ class RunComparison:
 
     def _shown(self) -> tuple[list[RunRow], str]:
         "The rows to print, and what to say about the rest."
-        rows = self._parted or sorted((row for row in self.rows if row.error == row.error), key=lambda row: -row.error)
-        rest = len(self.rows) - min(len(rows), 8)
-        return rows[:8], f"and {counted_as(rest, 'row')} more in .rows" if rest else ""
+        rows = self._parted
+        if not rows:
+            known = [row for row in self.rows if row.error == row.error]
+            rows = sorted(known, key=lambda row: -row.error)
+        shown = rows[:8]
+        rest = len(self.rows) - len(shown)
+        return shown, f"and {counted_as(rest, 'row')} more in .rows" if rest else ""
 
     def __str__(self):
         rows, rest = self._shown()
-        return in_lines([self.verdict, "", *aligned([TITLES, *map(cells_of, rows)]), rest]).rstrip()
+        table = aligned([TITLES, *map(cells_of, rows)])
+        return in_lines([self.verdict, "", *table, rest]).rstrip()
 
     __repr__ = __str__
 
     def _repr_html_(self):
-        def line(cells, tag): return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+        def line(cells, tag):
+            found = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
+            return f"<tr>{found}</tr>"
+
         rows, rest = self._shown()
-        body = line(TITLES, "th") + "".join(line(cells_of(row), "td") for row in rows)
+        body = line(TITLES, "th")
+        for row in rows: body += line(cells_of(row), "td")
         return for_xml(f"<p><b>{escape(self._said)}</b></p><table>{body}</table><p>{rest}</p>")
 
     def plot(
@@ -173,12 +200,19 @@ class RunComparison:
         "The errors of the layers that part first, step by step, and the noise of the first of them."
         ax = axes_for(ax, (8, 3.4))
         rows = self._shown()[0][:5]
-        series = [(row, self.noise.distance(row.what)[self._index(row)]) for row in rows]
-        colours, steps, bottom = line_colours(ax, len(series)), np.asarray(self.steps), 1e-9
-        lines = np.array([finite(errors).clamp(min=bottom).tolist() for _, errors in series])
-        for line, colour in zip(lines, colours): ax.plot(steps, line, color=colour, lw=1.5, marker=".", ms=3)
-        last, i = self._first[2] if self._first else len(steps), self._index(rows[0])
-        noise = [self.noise.noise(rows[0].what, min(t, last))[i].item() for t in range(len(steps))]
+        errors = [self.noise.distance(row.what)[self._index(row)] for row in rows]
+        colours = line_colours(ax, len(errors))
+        steps = np.asarray(self.steps)
+        bottom = 1e-9
+        lines = np.array([finite(error).clamp(min=bottom).tolist() for error in errors])
+        for line, colour in zip(lines, colours):
+            ax.plot(steps, line, color=colour, lw=1.5, marker=".", ms=3)
+        last = self._first[2] if self._first else len(steps)
+        i = self._index(rows[0])
+        noise = []
+        for t in range(len(steps)):
+            of_layers = self.noise.noise(rows[0].what, min(t, last))
+            noise.append(of_layers[i].item())
         ax.fill_between(steps, bottom, noise, color=ink(), alpha=.12, lw=0)
         ax.set_title("grey: what noise explains", fontsize="small", loc="left")
         if self.first: ax.axvline(self.first.step, color=ink(), lw=1, ls="--")
@@ -188,7 +222,9 @@ class RunComparison:
         label_ends(ax, [f"{row.layer or 'model'}: {row.what}" for row in rows], steps, lines, colours)
         return ax
 
-    def _index(self, row): return [other for other in self.rows if other.what == row.what].index(row)
+    def _index(self, row):
+        of_this_kind = [other for other in self.rows if other.what == row.what]
+        return of_this_kind.index(row)
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #9ab128d3
 def read_run(run: Recorded | str | Path, name: str) -> Recorded:
@@ -206,8 +242,9 @@ def read_run(run: Recorded | str | Path, name: str) -> Recorded:
 
 def common_steps(runs: dict[str, Recorded]) -> list[int]:
     "The steps that all runs have recorded."
-    steps = sorted(set.intersection(*[set(run.steps) for run in runs.values()]))
-    if steps: return steps
+    recorded = [set(run.steps) for run in runs.values()]
+    steps = set.intersection(*recorded)
+    if steps: return sorted(steps)
     which = "; ".join(f"{name}: {first_few([*map(str, run.steps)])}" for name, run in runs.items())
     raise ValueError(f"no step was recorded in all runs, so there is nothing to compare ({which}). Record them with "
                      "the same every=")
@@ -215,7 +252,8 @@ def common_steps(runs: dict[str, Recorded]) -> list[int]:
 
 def nothing_in_common(a: Recorded, b: Recorded) -> str:
     kinds = [" and ".join(run.histories) for run in (a, b)]
-    if not a.histories.keys() & b.histories.keys():
+    common = a.histories.keys() & b.histories.keys()
+    if not common:
         return f"nothing was recorded of both runs: {kinds[0]} of a, and {kinds[1]} of b"
     return printable(f"the runs have no layer in common, and layers are paired by name; a has {first_few(a.names)}, "
                      f"b has {first_few(b.names)}")
@@ -232,14 +270,16 @@ def compare_runs(
     runs = {"a": read_run(reference, "a"), "b": read_run(candidate, "b")}
     runs |= {f"others[{i}]": read_run(run, f"others[{i}]") for i, run in enumerate(others)}
     a, b, *more = runs.values()
-    found = differences(a, b, more, common_steps(runs))
+    steps = common_steps(runs)
+    found = differences(a, b, more, steps)
     if not found: raise ValueError(nothing_in_common(a, b))
     return RunComparison(found, noise_of(found), rows_without_partner(a, b))
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #d40834e8
 def is_run(x: Any) -> bool:
     "Is this what ActivationStats has recorded, or a file of it?"
-    return isinstance(x, Recorded) or (isinstance(x, str | Path) and not is_record(x))
+    if isinstance(x, str | Path): return not is_record(x)
+    return isinstance(x, Recorded)
 
 
 register_comparison("a recorded training run", is_run, compare_runs)

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #9063dd26
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -17,8 +18,8 @@ from ..records.recorded import Recorded
 
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #0e6aac5d
 HISTORIES = {"parameter": "updates", "output": "activations", "gradient": "gradients", "update": "updates"}
-ORDER = list(HISTORIES)  # as a step has them, one after the other
-STEADY = 30  # where a mean is larger than this many deviations, rounding is relative to the mean
+ORDER = list(HISTORIES)  # as a step computes them, one after the other
+STEADY = 30  # where a mean is larger than so many standard deviations, rounding is relative to the mean
 SHARE = "share ≤ 0.05"
 
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #fba2c30d
@@ -26,42 +27,57 @@ class StepNumbers:
     "The numbers of one run that are compared: a row for each layer or parameter, a column for each step."
     def __init__(self, history: History, what: str, names: list[str], steps: list[int]):
         column = {step: i for i, step in enumerate(history.steps)}
-        rows, columns = [history.names.index(name) for name in names], [column[step] for step in steps]
-        def read(number): return history.values(number).detach().double().cpu()[rows][:, columns]
+        columns = [column[step] for step in steps]
+        rows = [history.names.index(name) for name in names]
+
+        def read(number):
+            values = history.values(number).detach().double().cpu()
+            return values[rows][:, columns]
+
         if history.kind == "updates":
-            self.n, self.values = None, {"length": read("data" if what == "parameter" else "update")}
+            self.n = None
+            self.values = {"length": read("data" if what == "parameter" else "update")}
         else:
-            mean, std, share = map(read, ("mean", "std", "near_zero"))
-            self.n, self.values = read("n"), {"mean": mean, "deviation": std.nan_to_num(0), SHARE: share}
+            self.n = read("n")
+            self.values = {"mean": read("mean")}
+            self.values["deviation"] = read("std").nan_to_num(0)
+            self.values[SHARE] = read("near_zero")
 
     @property
     def size(self) -> Tensor:
-        "What errors are relative to: the deviation of an output, the length of a parameter or of an update."
+        "Errors are relative to this: the standard deviation of an output, the length of a parameter or of an update."
         if self.n is None: return self.values["length"]
         mean, std = self.values["mean"], self.values["deviation"]
-        return torch.maximum(std, (mean**2 + std**2).sqrt()/STEADY)
+        root_mean_square = (mean**2 + std**2).sqrt()
+        return torch.maximum(std, root_mean_square/STEADY)
 
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #a673e315
 def relative(a: Tensor, b: Tensor, size: Tensor) -> Tensor:
     "How far `b` is from `a`, relative to `size`: 0 where both are not finite, infinite where only one of them is."
     size = torch.where(size > 0, size, b.abs())
     error = torch.where(a == b, 0., (a - b).abs()/size)
-    both, one = ~a.isfinite() & ~b.isfinite(), a.isfinite() ^ b.isfinite()
-    return torch.where(both, 0., torch.where(one, torch.inf, error)).nan_to_num(nan=torch.inf, posinf=torch.inf)
+    error = torch.where(a.isfinite() ^ b.isfinite(), torch.inf, error)
+    error = torch.where(~a.isfinite() & ~b.isfinite(), 0., error)
+    return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 def errors_of(a: StepNumbers, b: StepNumbers, size: Tensor) -> dict[str, Tensor]: # By number; shaped like `size`
     "How far the numbers of `b` are from those of `a`."
-    found = {number: relative(a.values[number], b.values[number], size) for number in a.values if number != SHARE}
+    found = {}
+    for number in a.values:
+        if number == SHARE: continue
+        found[number] = relative(a.values[number], b.values[number], size)
     if a.n is None: return found
     apart = (a.values[SHARE] - b.values[SHARE]).abs() - 3/a.n  # by rounding, a few numbers cross the limit
     found[SHARE] = apart.clamp_min(0).nan_to_num(0)
     both_ran = (a.n > 0) & (b.n > 0)
+    count = torch.where(a.n == b.n, 0., torch.inf)
     found = {number: torch.where(both_ran, error, 0.) for number, error in found.items()}
-    return {"count": torch.where(a.n == b.n, 0., torch.inf)} | found
+    return {"count": count, **found}
 
 
-def largest(errors: dict[str, Tensor]) -> Tensor: return torch.stack([*errors.values()]).amax(0)
+def largest(errors: dict[str, Tensor]) -> Tensor:
+    return torch.stack([*errors.values()]).amax(0)
 
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #87e115be
 @dataclass
@@ -75,27 +91,35 @@ class Differences:
     others: list[StepNumbers] # Runs that are known to be fine
 
     def __post_init__(self):
-        fine, size = [self.a, *self.others], self.a.size
+        fine = [self.a, *self.others]
+        size = self.a.size
         self.by_number = errors_of(self.a, self.b, size)
         self.error = largest(self.by_number) # Of the candidate: layer, step
-        pairs = [(r, s) for i, r in enumerate(fine) for s in fine[i + 1:]]
-        found = [largest(errors_of(r, s, size)) for r, s in pairs]
-        self.among_others = torch.stack(found) if found else None # Of all that are fine: pair, layer, step
-        self.nearest = torch.stack([largest(errors_of(run, self.b, size)) for run in fine]).amin(0)
+        among_others = [largest(errors_of(r, s, size)) for r, s in combinations(fine, 2)]
+        self.among_others = torch.stack(among_others) if among_others else None # Of fine runs: pair, layer, step
+        to_fine = [largest(errors_of(run, self.b, size)) for run in fine]
+        self.nearest = torch.stack(to_fine).amin(0)
 
     @property
     def layers(self) -> list[str]: # One for each name; of a parameter, the layer that has it
-        return [name.rpartition(".")[0] for name in self.names] if self.a.n is None else self.names
+        if self.a.n is not None: return self.names
+        return [name.rpartition(".")[0] for name in self.names]
 
     @property
     def there(self) -> Tensor:
-        "Where there are numbers in one run at least."
-        return torch.ones_like(self.error) > 0 if self.a.n is None else (self.a.n > 0) | (self.b.n > 0)
+        "Where at least one run has numbers."
+        if self.a.n is None: return torch.ones_like(self.error) > 0
+        return (self.a.n > 0) | (self.b.n > 0)
 
     def values(self, i: int, t: int) -> tuple[str, float, float]: # Its name, and the two values
         "The number that is furthest apart."
-        number = max(self.by_number, key=lambda number: self.by_number[number][i, t].item())
-        def read(run): return (run.n if number == "count" else run.values[number])[i, t].item()
+        errors = {number: error[i, t].item() for number, error in self.by_number.items()}
+        number = max(errors, key=errors.get)
+
+        def read(run):
+            values = run.n if number == "count" else run.values[number]
+            return values[i, t].item()
+
         return number, read(self.a), read(self.b)
 
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #58ac36e1
@@ -110,7 +134,8 @@ def differences(
     for what, kind in HISTORIES.items():
         histories = [run.histories.get(kind) for run in (a, b, *others)]
         if None in histories: continue
-        names = [name for name in histories[0].names if all(name in history.names for history in histories)]
+        in_all = set.intersection(*[set(history.names) for history in histories])
+        names = [name for name in histories[0].names if name in in_all]
         x, y, *more = [StepNumbers(history, what, names, steps) for history in histories]
         if names: found[what] = Differences(what, names, steps, x, y, more)
     return found

@@ -15,18 +15,23 @@ from torch.nn import functional as F
 from .run_differences import ORDER, Differences
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #779610fa
-EXACT = 2e-5  # as long as nothing is amplified, rounding stays below
+EXACT = 2e-5  # rounding stays below this as long as nothing amplifies it
 LOOSE = {"parameter": 1e-3, "output": 1e-3, "gradient": 5e-3, "update": 1e-2}  # one ReLU that opens by rounding
 BROAD = 1e-4  # the same, if half of the layers part together
-LOOSER, BROAD_IN_GAPS = 3, 1e-3  # where steps in between were not recorded, noise had more time to grow
+# Where steps in between were not recorded, noise had more time to grow: `LOOSE` is multiplied, `BROAD` is replaced.
+LOOSER = 3
+BROAD_IN_GAPS = 1e-3
 GROWN = 30  # times the largest error so far
-UPSTREAM = 10  # times the usual error of what was computed before
+UPSTREAM = 10  # times the usual error of everything computed before
 AMPLIFIED = 3  # times the largest error of the gradients that an update is made of
 SEEN_WITHIN = 2  # steps
-NOTICED, UNNOTICED = 10, 1e-6  # times its largest error so far: then a layer has noticed something; and at least this
+# A layer has noticed something if its error is so many times its largest error so far, and larger than a minimum.
+NOTICED = 10
+UNNOTICED = 1e-6
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #e168bfd1
-def finite(error: Tensor) -> Tensor: return torch.where(error.isfinite(), error, 0)
+def finite(error: Tensor) -> Tensor:
+    return torch.where(error.isfinite(), error, 0)
 
 
 def so_far(error: Tensor) -> Tensor:
@@ -41,7 +46,8 @@ def before(error: Tensor) -> Tensor:
 
 def typical(error: Tensor) -> Tensor:
     "The median of all layers, for each step."
-    return finite(error).median(0).values if len(error) else error.new_zeros(error.shape[1:])
+    if not len(error): return error.new_zeros(error.shape[1:])
+    return finite(error).median(0).values
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #1848e0f6
 class Noise:
@@ -49,13 +55,16 @@ class Noise:
     def __init__(self, found: dict[str, Differences]):
         self.found = found
         self.steps = next(iter(found.values())).steps
-        self.silent = {what: torch.zeros(len(d.names)) > 0 for what, d in found.items()}  # what parts without effect
+        self.silent = {}  # by what was compared: True for layers that part without effect
+        for what, d in found.items():
+            self.silent[what] = torch.zeros(len(d.names), dtype=torch.bool)
 
     def first(self) -> tuple[str, list[int], int] | None: # What, in which layers, in which of the steps
         "Where they part first; layers in the order in which they were computed."
         for t in range(len(self.steps)):
             for what in self.found:
-                where = (self.parted(what, t) & ~self.silent[what]).nonzero().flatten().tolist()
+                parted = self.parted(what, t) & ~self.silent[what]
+                where = parted.nonzero().flatten().tolist()
                 if what == "gradient": where.reverse()
                 real = [i for i in where if self.has_effect(what, i, t)]
                 if real: return what, real, t
@@ -64,7 +73,8 @@ class Noise:
 
     def _leave_out(self, what, where):
         for other in self.found:
-            if other == what or {what, other} == {"parameter", "update"}: self.silent[other][where] = True
+            is_same = other == what or {what, other} == {"parameter", "update"}
+            if is_same: self.silent[other][where] = True
 
     def has_effect(self, what: str, i: int, t: int) -> bool:
         "Does it matter that layer `i` parts at `t`?"
@@ -72,87 +82,124 @@ class Noise:
 
     def after(self, what: str, t: int) -> Tensor: # layer, step
         "Where they have parted, once they have parted at `t`."
-        return (self.distance(what) > self.limit(what, t)) & (torch.arange(len(self.steps)) >= t)
+        is_far = self.distance(what) > self.limit(what, t)
+        is_later = torch.arange(len(self.steps)) >= t
+        return is_far & is_later
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #9ce9b755
 TIMES_OTHERS = 10
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #0f05286c
 class Rounding(Noise):
-    "Finds where runs part that began equal: by more than rounding explains."
-    def distance(self, what: str) -> Tensor: return self.found[what].error
+    "Finds where runs that began equal part by more than rounding explains."
+    def distance(self, what: str) -> Tensor:
+        return self.found[what].error
 
-    def limit(self, what: str, t: int) -> Tensor: return self.noise(what, t)[:, None]
+    def limit(self, what: str, t: int) -> Tensor:
+        return self.noise(what, t)[:, None]
 
     def until(self, what: str, t: int) -> Iterator[Tensor]:
-        "All errors of what was computed before: in earlier steps, and in this one."
+        "The errors of everything computed before, in earlier steps and in this one."
         for other, d in self.found.items():
-            yield d.error[~self.silent[other], :t + (ORDER.index(other) < ORDER.index(what))]
+            is_earlier = ORDER.index(other) < ORDER.index(what)
+            yield d.error[~self.silent[other], :t + is_earlier]
 
     def noise(self, what: str, t: int) -> Tensor: # For each layer
         "How large an error may be before it means something."
         d = self.found[what]
-        usual = max([typical(error).max().item() for error in self.until(what, t) if error.numel()], default=0)
+        usual = 0
+        for error in self.until(what, t):
+            if not error.numel(): continue
+            largest = typical(error).max().item()
+            usual = max(usual, largest)
         if what == "update" and "gradient" in self.found:
-            own = finite(self.found["gradient"].error[:, t])[~self.silent["gradient"]]
-            usual = max(usual, AMPLIFIED/UPSTREAM*max(own.tolist(), default=0))
-        noise = (GROWN*before(d.error)[:, t]).clamp(min=max(EXACT, UPSTREAM*usual))
+            errors = finite(self.found["gradient"].error[:, t])
+            own = errors[~self.silent["gradient"]].tolist()
+            usual = max(usual, AMPLIFIED/UPSTREAM*max(own, default=0))
+        least = max(EXACT, UPSTREAM*usual)
+        earlier = before(d.error)[:, t]
+        noise = (GROWN*earlier).clamp(min=least)
         if d.among_others is None: return noise
         pairs = so_far(d.among_others.amax(0))[:, :t + 2]  # others may drift a step later
-        return torch.maximum(noise, TIMES_OTHERS*torch.maximum(pairs[:, -1], typical(pairs)[-1]))
+        among_others = torch.maximum(pairs[:, -1], typical(pairs)[-1])
+        return torch.maximum(noise, TIMES_OTHERS*among_others)
 
     @property
-    def has_gaps(self) -> bool: return len(self.steps) > 1 and self.steps[1] > self.steps[0] + 1
+    def has_gaps(self) -> bool:
+        return len(self.steps) > 1 and self.steps[1] > self.steps[0] + 1
 
     def parted(self, what: str, t: int) -> Tensor: # True for each layer where they do
-        d = self.found[what]
+        e = self.found[what].error[:, t]
         gap = t > 0 and self.steps[t] > self.steps[t - 1] + 1
-        if what == "parameter" and t and not gap: return d.error[:, t] < 0  # the update before has been looked at
-        e = d.error[:, t]
+        if what == "parameter" and t and not gap: return e < 0  # the update before has been looked at
         over = (e > self.noise(what, t)) & ~self.silent[what]
         if t == 0 and what in ("parameter", "output"): return over  # a forward pass is continuous
-        if not any((error > 0).any() for error in self.until(what, t)): return over  # equal bit by bit up to here
-        if self.is_broad(what, over & (e > (BROAD_IN_GAPS if gap else BROAD)), t): return over
-        over = over & (e > LOOSE[what]*(LOOSER if gap else 1))
+        differed = any((error > 0).any() for error in self.until(what, t))
+        if not differed: return over  # equal bit by bit up to here
+        broad = BROAD_IN_GAPS if gap else BROAD
+        if self.is_broad(what, over & (e > broad), t): return over
+        loose = LOOSE[what]*(LOOSER if gap else 1)
+        over = over & (e > loose)
         if what != "gradient" or over[self.last_there(what, t)]: return over
-        return over & (d.error[:, t + 1] > e/NOTICED) if t + 1 < len(self.steps) else over & False
+        if t + 1 == len(self.steps): return over & False
+        lasts_on = self.found[what].error[:, t + 1] > e/NOTICED
+        return over & lasts_on
 
-    def last_there(self, what, t): return int(self.found[what].there[:, t].nonzero().max())
+    def last_there(self, what, t):
+        there = self.found[what].there[:, t]
+        return int(there.nonzero().max())
 
     def is_broad(self, what, over, t) -> bool:
-        "Half of the layers, and of gradients that of the last layer too: before it, a ReLU may open by rounding."
+        """Do half of the layers part? For gradients, the last layer must be among them: in the layers before it, a ReLU
+        may open by rounding."""
         here = self.found[what].there[:, t] & ~self.silent[what]
-        if not over.any() or over[here].double().mean() < .5: return False
+        if not over.any(): return False
+        if over[here].double().mean() < .5: return False
         return what != "gradient" or bool(over[self.last_there(what, t)])
 
     def has_effect(self, what: str, i: int, t: int) -> bool:
         "Do other layers notice it within the next steps? They do not if a norm follows the bias that has parted."
-        own, asked, noticed = self.found[what].layers[i], set(), set()
+        own = self.found[what].layers[i]
+        asked = set()
+        noticed = set()
+        least = EXACT if self.has_gaps else UNNOTICED
         for other in {"output", "gradient"} & self.found.keys():
             d = self.found[other]
-            later = d.error[:, t + (ORDER.index(other) < ORDER.index(what)):t + SEEN_WITHIN + 1]
-            limit = (NOTICED*before(d.error)[:, t]).clamp(min=EXACT if self.has_gaps else UNNOTICED)
+            start = t + (ORDER.index(other) < ORDER.index(what))
+            later = d.error[:, start:t + SEEN_WITHIN + 1]
+            earlier = before(d.error)[:, t]
+            limit = (NOTICED*earlier).clamp(min=least)
             changed = (later > limit[:, None]).any(1).tolist()
-            if later.shape[1]: asked |= set(d.layers) - {own}
-            noticed |= {name for name, has_changed in zip(d.layers, changed) if has_changed} - {own}
-        return not asked or t + 1 == len(self.steps) or len(noticed) >= len(asked)/2
+            if later.shape[1]: asked.update(d.layers)
+            noticed.update(name for name, has_changed in zip(d.layers, changed) if has_changed)
+        asked.discard(own)
+        noticed.discard(own)
+        is_last = t + 1 == len(self.steps)
+        return not asked or is_last or len(noticed) >= len(asked)/2
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #6cfaa153
 SINGLE = {1: 10, 2: 5, 3: 4, 5: 3}  # by the number of other runs: times their noise, in one layer
 ALL = {1: 4, 2: 3, 3: 1.4, 5: 1.4}  # in the median of all layers
 ALL_GRADIENTS = {1: 4, 2: 3, 3: 2.4, 5: 1.5}  # they vary more, and together
-AROUND, LASTING, MOST_OF_IT = 4, 5, 4  # steps on each side; steps that are looked at; how many of them must be out
-MOVED = 1e-6  # of its length: a parameter that moves less has a gradient that is zero but for rounding
+AROUND = 4  # steps on each side of a step from which the spread is taken
+LASTING = 5  # steps that are looked at when something leaves the spread
+MOST_OF_IT = 4  # how many of them must be outside
+MOVED = 1e-6  # of its length: the gradient of a parameter that moves less is zero except for rounding
 
 
-def by_runs(table: dict[int, float], n: int) -> float: return table[max(key for key in table if key <= n)]
+def by_runs(table: dict[int, float], n: int) -> float:
+    key = max(key for key in table if key <= n)
+    return table[key]
 
 
 def spread_of(pairs: Tensor) -> Tensor: # layer, step
-    "How far runs are apart that are known to be fine."
-    squares = F.pad(finite(pairs).square().mean(0)[None], (AROUND, AROUND), mode="replicate")[0]
-    near = squares.unfold(1, 2*AROUND + 1, 1).mean(-1).sqrt()
-    return torch.maximum(near, near.quantile(.75, 0)).maximum(near.amax(1, keepdim=True)/2).clamp(min=EXACT)
+    "How far apart the runs are that are known to be fine."
+    squares = finite(pairs).square().mean(0)
+    padded = F.pad(squares[None], (AROUND, AROUND), mode="replicate")[0]
+    near = padded.unfold(1, 2*AROUND + 1, 1).mean(-1).sqrt()
+    of_most_layers = near.quantile(.75, 0)
+    of_all_steps = near.amax(1, keepdim=True)/2
+    return near.maximum(of_most_layers).maximum(of_all_steps).clamp(min=EXACT)
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #642c24a5
 class Spread(Noise):
@@ -160,27 +207,35 @@ class Spread(Noise):
     def __init__(self, found: dict[str, Differences]):
         super().__init__(found)
         n = len(next(iter(found.values())).others)
-        self.single, self.out, self.together, self.times = by_runs(SINGLE, n), {}, {}, {}
+        single = by_runs(SINGLE, n)
         self.spread = {what: spread_of(d.among_others) for what, d in found.items()}
+        self.out = {}  # by what was compared: where a layer has left the spread, by layer and step
+        self.times = {}  # by what was compared: times the spread, the limit in each step
         for what in found:
             ratio = self.distance(what)/self.spread[what]
             limit = by_runs(ALL_GRADIENTS if what == "gradient" else ALL, n)
-            self.out[what], self.together[what] = lasts(ratio > self.single), lasts(ratio.median(0).values > limit)
-            self.out[what] |= (self.together[what] & (ratio > limit)) | ratio.isinf()
-            self.times[what] = torch.where(self.together[what], limit, self.single)
+            together = lasts(ratio.median(0).values > limit)
+            alone = lasts(ratio > single)
+            with_others = together & (ratio > limit)
+            self.out[what] = alone | with_others | ratio.isinf()
+            self.times[what] = torch.where(together, limit, single)
 
     def distance(self, what: str) -> Tensor:
         "To the nearest of the others; infinite where only the candidate has not moved."
         d = self.found[what]
         if what != "update": return d.nearest
         moved = MOVED*self.found["parameter"].a.values["length"]
-        others_move = torch.stack([run.values["length"] > moved for run in (d.a, *d.others)]).all(0)
+        fine = (d.a, *d.others)
+        moves = [run.values["length"] > moved for run in fine]
+        others_move = torch.stack(moves).all(0)
         still = (d.b.values["length"] == 0) & others_move
         return torch.where(lasts(still), torch.inf, d.nearest)
 
-    def noise(self, what: str, t: int) -> Tensor: return self.limit(what, t)[:, t]
+    def noise(self, what: str, t: int) -> Tensor:
+        return self.limit(what, t)[:, t]
 
-    def limit(self, what: str, t: int) -> Tensor: return self.times[what]*self.spread[what]
+    def limit(self, what: str, t: int) -> Tensor:
+        return self.times[what]*self.spread[what]
 
     def parted(self, what: str, t: int) -> Tensor: # True for each layer where they do
         return self.out[what][:, t] & (what != "parameter")
@@ -188,16 +243,20 @@ class Spread(Noise):
 
 def lasts(out: Tensor) -> Tensor:
     "Is it so, and in most of the steps that follow?"
-    following = F.pad(out.double(), (0, LASTING - 1)).unfold(-1, LASTING, 1).sum(-1)
+    padded = F.pad(out.double(), (0, LASTING - 1))
+    following = padded.unfold(-1, LASTING, 1).sum(-1)
     return out & (following >= MOST_OF_IT)
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #73f4d5c4
-VARIED = 3e-3  # more than half precision does
+VARIED = 3e-3  # runs differ by more than half precision explains
 
 
 def noise_of(found: dict[str, Differences]) -> Rounding | Spread:
     "The noise that fits the runs."
-    began = [d.among_others for what, d in found.items() if what in ("parameter", "output")] or [
-        d.among_others for d in found.values()]
-    if began[0] is None or all(typical(pairs.amax(0))[0] < VARIED for pairs in began): return Rounding(found)
-    return Spread(found)
+    began = [d.among_others for what, d in found.items() if what in ("parameter", "output")]
+    if not began: began = [d.among_others for d in found.values()]
+    if began[0] is None: return Rounding(found)
+    for pairs in began:
+        first = typical(pairs.amax(0))[0]
+        if not first < VARIED: return Spread(found)
+    return Rounding(found)

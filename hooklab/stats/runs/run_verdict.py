@@ -6,6 +6,7 @@
 __all__ = ['RunRow']
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #ac86b902
+import math
 from dataclasses import dataclass
 
 import torch
@@ -23,39 +24,50 @@ class RunRow:
     layer: str # Its name
     what: str # `output`, `gradient`, `update`, or `parameter`: its length before the step
     number: str # Which of its numbers is furthest apart
-    a: float # That number in the reference, at this step; where they do not part, where they are furthest apart
+    a: float # That number in the reference, at this step; if they do not part, at the step where it differs most
     b: float # The same in the candidate
-    error: float # How far they are apart, relative to the deviation of an output, or to the length of an update
+    error: float # The difference, relative to the standard deviation of an output, or to the length of an update
     noise: float # How large an error may be at this step and mean nothing
     kind: str # `equal`, `noise`, `fault`, `inherited`, `no effect`, `only in a`, `only in b`
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #16c7d9bd
-Found, First = dict[str, Differences], tuple[str, list[int], int] | None
+Found = dict[str, Differences]
+First = tuple[str, list[int], int] | None
 
 
 def rows_of(found: Found, noise: Noise, first: First) -> list[RunRow]:
     "A row for each layer and each thing that was compared."
-    return [row for what, d in found.items() for row in rows_about(d, noise, first)]
+    rows = []
+    for d in found.values(): rows += rows_about(d, noise, first)
+    return rows
 
 
 def rows_about(d: Differences, noise: Noise, first: First) -> list[RunRow]:
     "The rows about outputs, or gradients, parameters or updates."
-    distance, silent = noise.distance(d.what), noise.silent[d.what].tolist()
-    after = noise.after(d.what, first[2]) if first else distance < 0
-    faults = first[1] if first and d.what == first[0] else []
-    at = torch.where(after.any(1), after.int().argmax(1), distance.argmax(1)).tolist()
+    distance = noise.distance(d.what)
+    silent = noise.silent[d.what].tolist()
+    after = distance < 0
+    faults = []
+    if first:
+        what, where, start = first
+        after = noise.after(d.what, start)
+        if d.what == what: faults = where
+    first_after = after.int().argmax(1)
+    at = torch.where(after.any(1), first_after, distance.argmax(1)).tolist()
     rows = []
     for i, name in enumerate(d.names):
-        t = first[2] if i in faults else at[i]
+        t = start if i in faults else at[i]
         kind = "noise" if d.error[i].any() else "equal"
         if silent[i]: kind = "no effect"
         elif i in faults: kind = "fault"
         elif after[i].any(): kind = "inherited"
         number, a, b = d.values(i, t)
         if d.a.n is None: number = f"length of {name.rpartition('.')[2]}"
-        step = d.steps[t] if kind in ("fault", "inherited") else None
-        limit = noise.noise(d.what, t if step is None or not first else first[2])[i].item()
-        rows.append(RunRow(step, d.layers[i], d.what, number, a, b, distance[i, t].item(), limit, kind))
+        has_parted = kind in ("fault", "inherited")
+        step = d.steps[t] if has_parted else None
+        limit = noise.noise(d.what, start if has_parted else t)[i].item()
+        error = distance[i, t].item()
+        rows.append(RunRow(step, d.layers[i], d.what, number, a, b, error, limit, kind))
     return rows
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #b5287984
@@ -63,23 +75,30 @@ def rows_without_partner(a: Recorded, b: Recorded) -> list[RunRow]:
     "A row for each layer, and each parameter in an optimizer, that only one of the runs has."
     rows = []
     for what in ORDER[1:]:
-        x, y = a.histories.get(HISTORIES[what]), b.histories.get(HISTORIES[what])
+        x = a.histories.get(HISTORIES[what])
+        y = b.histories.get(HISTORIES[what])
         if x is None or y is None: continue
         alone = [(name, "only in a") for name in x.names if name not in y.names]
         alone += [(name, "only in b") for name in y.names if name not in x.names]
         for name, kind in alone:
-            layer, _, parameter = name.rpartition(".") if what == "update" else (name, "", "")
-            rows.append(RunRow(None, layer, what, parameter, *[float("nan")]*4, kind))
+            layer, parameter = name, ""
+            if what == "update": layer, _, parameter = name.rpartition(".")
+            row = RunRow(None, layer, what, parameter, math.nan, math.nan, math.nan, math.nan, kind)
+            rows.append(row)
     return rows
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #35deebf0
 def cause_of(row: RunRow, found: Found, where: list[int], t: int) -> str:
-    "What to look at, given what parted first."
+    "Where to look for the cause, given the row that parted first."
     if row.number == "count": return count_differs(row)
     if row.what == "parameter": return weights_part(found, where, t)
     if row.what == "output": return outputs_part(row, found, t)
-    earlier = [what for what in ("output", "gradient") if what in found and ORDER.index(what) < ORDER.index(row.what)]
-    agree = f"{' and '.join(f'{what}s' for what in earlier).capitalize()} agree up to there: " if earlier else ""
+    before = ORDER[:ORDER.index(row.what)]
+    earlier = [what for what in ("output", "gradient") if what in found and what in before]
+    agree = ""
+    if earlier:
+        names = " and ".join(f"{what}s" for what in earlier)
+        agree = f"{names.capitalize()} agree up to there: "
     if row.what == "gradient": return f"{agree}look at {gradients_part(row, found, t)}"
     if "gradient" in earlier: return f"{agree}look at {optimizer_parts(found, where, t)}"
     return (f"{agree}look at {optimizer_parts(found, where, t)} Or at the loss and the backward pass: gradients were "
@@ -87,7 +106,8 @@ def cause_of(row: RunRow, found: Found, where: list[int], t: int) -> str:
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #4ab04a29
 def count_differs(row: RunRow) -> str:
-    if row.a and row.b: return f"{row.a:,.0f} numbers against {row.b:,.0f}: look at the batch size, or at shapes."
+    if row.a and row.b:
+        return f"{row.a:,.0f} numbers against {row.b:,.0f}: look at the batch size, or at shapes."
     has, lacks = ("a", "b") if row.a else ("b", "a")
     if row.what == "output": return f"This layer ran in {has} and not in {lacks}."
     return f"A gradient reached this layer in {has} and not in {lacks}: frozen, or detached from the loss."
@@ -105,29 +125,37 @@ def weights_part(found: Found, where: list[int], t: int) -> str:
 
 
 def outputs_part(row: RunRow, found: Found, t: int) -> str:
-    d, known = found["output"], "parameter" in found
-    first = d.names[int(d.there[:, t].nonzero().min())]
+    d = found["output"]
+    known = "parameter" in found
+    there = d.there[:, t].nonzero()
+    first = d.names[int(there.min())]
     if row.layer != first:
         more = "" if known else ", and its weights"
         return f"Layers before it agree: look at what it computes, its mode, random numbers such as dropout's{more}."
     what = "the data (which, in which order, prepared how), or random numbers such as dropout's"
-    if known and not t and d.error[:, 0].max() < VARIED: what += "; half precision makes such small errors too"
+    if known and not t:
+        is_small = d.error[:, 0].max() < VARIED
+        if is_small: what += "; half precision makes such small errors too"
     if known: return f"It is the first layer, and weights agree: look at {what}."
     return f"It is the first layer: look at {what}, or at its weights."
 
 
 def gradients_part(row: RunRow, found: Found, t: int) -> str:
     d = found["gradient"]
-    if row.layer == d.names[int(d.there[:, t].nonzero().max())]: return "the loss."
+    there = d.there[:, t].nonzero()
+    last = d.names[int(there.max())]
+    if row.layer == last: return "the loss."
     return "the backward pass behind this layer: detach, a backward of your own, hooks that change gradients."
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #ff77cd9a
 def optimizer_parts(found: Found, where: list[int], t: int) -> str:
     d = found["update"]
-    a, b = (run.values["length"][:, t] for run in (d.a, d.b))
+    a = d.a.values["length"][:, t]
+    b = d.b.values["length"][:, t]
     for length, name in ((a, "a"), (b, "b")):
         if not length[where].any(): return f"what does not move in {name}: frozen, or not in the optimizer."
-    ratio = (b/a)[(a > 0) & (d.error[:, t] > 0)]
+    differs = (a > 0) & (d.error[:, t] > 0)
+    ratio = (b/a)[differs]
     middle = ratio.median()
     if len(ratio) > len(a)/2 and (ratio/middle - 1).abs().quantile(.8) < 1e-3:
         return f"the learning rate, or clipping: updates are {in_digits(middle)} times as long."
