@@ -49,7 +49,7 @@ class AttentionStats(UntilRemoved, OneOfSeveral, AttentionHistory):
         return self
 
     def step(self):
-        "End a step: what was measured since the last one becomes a row."
+        "End a step: the numbers measured since the last one become a row."
         if self.session is None: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
         found, self.stage = self.session.take(), self.session.stage
         if self.next_step % self.every == 0: self.add(found, self.next_step)

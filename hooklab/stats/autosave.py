@@ -25,7 +25,7 @@ from .records.recorded import Records, file_of
 # %% ../../nbs/lib/stats/autosave.ipynb #28e5ccdc
 class Autosave:
     "Keeps the record of a run in a file while it goes on. `ActivationStats.autosave` makes one."
-    share = .05 # The fraction of the time that copies may take
+    share = .05 # The part of the time that copies may take
 
     def __init__(
         self,
@@ -33,16 +33,18 @@ class Autosave:
         path: str | Path, # The file; of several processes, each writes one beside it
         seconds: float = 60., # The shortest time between two copies
     ):
-        self.path, folder = Path(path), Path(path).absolute().parent
+        self.path = Path(path)
+        folder = self.path.absolute().parent
         if not seconds >= 0: raise ValueError(f"seconds={seconds}: the time between two copies is zero or more")
         if not folder.is_dir(): raise FileNotFoundError(printable(f"there is no folder {folder} for {self.path.name}"))
         if self.path.is_dir(): raise IsADirectoryError(printable(f"{self.path} is a folder: give the name of a file"))
         self.stats, self.seconds = weakref.ref(stats), seconds
-        self.file, self.due, self.writing, self.owner = None, 0., None, None
+        self.file = self.writing = self.owner = None
+        self.due = 0.
         self.error, self.failed = None, False  # of the last copy, and whether a warning said so
 
     def update(self):
-        "Have a copy written if it is time to; called at the end of each step."
+        "Start to write a copy if it is time to; called at the end of each step."
         if time.monotonic() < self.due: return
         if self.owner is None: self.begin()
         if self.writing is not None and self.writing.is_alive(): return
@@ -92,8 +94,10 @@ class Autosave:
 
 # %% ../../nbs/lib/stats/autosave.ipynb #187f4ec4
 def events(stats: Any) -> list[torch.Event]:
-    "For each device that has numbers of a record, what says that it has done everything so far."
-    devices = {chunk.device for history in stats.histories.values() for chunk in getattr(history, "chunks", ())}
+    "For each device that has numbers of a record, an event that waits until it has done everything so far."
+    devices = set()
+    for history in stats.histories.values():
+        for chunk in getattr(history, "chunks", ()): devices.add(chunk.device)
     found = [torch.Event(device) for device in devices if device.type not in ("cpu", "meta")]
     for event in found: event.record()
     return found

@@ -17,14 +17,15 @@ from .records.plots import overview
 # %% ../../nbs/lib/stats/live.ipynb #ede03eba
 class LivePlot:
     "An overview that is redrawn while a model trains. `ActivationStats.live` makes one."
-    share = .05 # The fraction of the time that may be spent on drawing
+    share = .05 # The part of the time that may be spent on drawing
 
     def __init__(
         self,
         stats: Any, # The `ActivationStats`
         every_seconds: float = 5., # The shortest time between two pictures
     ):
-        self.stats, self.every_seconds, self.handle, self.due = stats, every_seconds, None, 0.
+        self.stats, self.every_seconds = stats, every_seconds
+        self.handle, self.due = None, 0.
         self.on = in_jupyter()
         if not self.on:
             warnings.warn("a live figure needs Jupyter; here, look at plot() when the run has ended, or write a page "
@@ -60,5 +61,6 @@ class LivePlot:
 def picture(stats) -> bytes: # A PNG
     "The overview, drawn without pyplot: no window opens, and no figure is left open."
     from matplotlib.figure import Figure
-    overview(stats.histories, fig := Figure())
+    fig = Figure()
+    overview(stats.histories, fig)
     return as_png(fig, dpi=80)

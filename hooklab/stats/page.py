@@ -74,19 +74,21 @@ img.small { width: 120px; height: 40px; image-rendering: pixelated; border-radiu
 
 # %% ../../nbs/lib/stats/page.ipynb #4edf10f7
 def facts_about(stats: Recorded) -> dict[str, str]:
-    "What was recorded, in a few lines."
+    "The contents of a record, in a few lines."
     histories = stats.histories
-    main, steps = next(iter(histories.values())), stats.steps
-    recorded = [f"{kind} of {len(history.names)} {'parameters' if kind == 'updates' else 'layers'}"
-                for kind, history in histories.items()]
-    facts = {"Steps": span_of(steps), "Recorded": ", ".join(recorded), "Histograms": "not recorded"}
+    main, recorded = next(iter(histories.values())), []
+    for kind, history in histories.items():
+        noun = "parameters" if kind == "updates" else "layers"
+        recorded.append(f"{kind} of {len(history.names)} {noun}")
+    facts = {"Steps": span_of(stats.steps), "Recorded": ", ".join(recorded), "Histograms": "not recorded"}
     if stats.whence: facts["Processes"] = stats.whence
     if main.has_hist:
         sample = f"a sample of {main.sampled:,} numbers of each output" if main.sampled else "all numbers"
         facts["Histograms"] = f"of {sample}"
     if stats.skipped:
         more = ", …" if len(stats.skipped) > 20 else ""
-        facts["Skipped by the scaler"] = f"{len(stats.skipped)} steps: {', '.join(map(str, stats.skipped[:20]))}{more}"
+        steps = ", ".join(map(str, stats.skipped[:20]))
+        facts["Skipped by the scaler"] = f"{len(stats.skipped)} steps: {steps}{more}"
     versions = f"hooklab {__version__}, torch {torch.__version__}, Python {python_version()}"
     return facts | {"Written": f"{datetime.now():%Y-%m-%d %H:%M}, with {versions}"}
 
@@ -111,7 +113,7 @@ def whole_page(stats: Recorded, title: str) -> str:
 
 
 def framed(title: str, facts: str, diagnosis: Diagnosis, rest: str = "") -> str:
-    "What every page has, and below it the rest."
+    "The parts that every page has, and below them the rest."
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{LOOK}</style></head>
@@ -133,7 +135,7 @@ def write_page(
 
 # %% ../../nbs/lib/stats/page.ipynb #646c666f
 def below(cause: Finding, waiting: list[Finding]) -> Iterator[str]:
-    "What follows from a finding, as items of a list. It is removed from those that wait, so that it appears once."
+    "The findings that follow from one, as items of a list. Each leaves those that wait, so that it appears once."
     for finding in [finding for finding in waiting if finding.follows == cause.what]:
         if finding not in waiting: continue  # it is below another one already
         waiting.remove(finding)
@@ -141,17 +143,18 @@ def below(cause: Finding, waiting: list[Finding]) -> Iterator[str]:
 
 
 def with_followers(finding: Finding, waiting: list[Finding]) -> str:
-    "An item of a list, with a list of what follows from it."
+    "An item of a list, with a list of the findings that follow from it."
     items = "".join(below(finding, waiting))
-    return as_html(finding).removesuffix("</li>") + (f"<ul>{items}</ul></li>" if items else "</li>")
+    if not items: return as_html(finding)
+    return f"{as_html(finding).removesuffix('</li>')}<ul>{items}</ul></li>"
 
 
 def top_of_page(diagnosis: Diagnosis) -> str:
-    "The diagnosis, with causes and what follows from each."
+    "The diagnosis: causes, each with the findings that follow from it."
     if not len(diagnosis) or "nothing recorded" in diagnosis: return diagnosis._repr_html_()
     waiting = [finding for finding in diagnosis if finding.follows]
     items = [with_followers(finding, waiting) for finding in diagnosis if not finding.follows]
-    items += map(as_html, waiting)  # what follows from something that was not found
+    items += map(as_html, waiting)  # their causes were not found
     notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in diagnosis.unknown]
     return f"<p><b>{escape(diagnosis.title)}</b></p><ul>{''.join(items)}</ul>{''.join(notes)}"
 
@@ -196,7 +199,10 @@ def in_words(history: History, what: str) -> str:
     values, broken = to_draw(history, what)
     text = f"{label_of(history, what)}, {len(history.names)} lines or rows"
     if history.steps: text += f", steps {history.steps[0]} to {history.steps[-1]}"
-    last = np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values])
+    last = np.full(len(values), np.nan)
+    for i, row in enumerate(values):
+        known = row[np.isfinite(row)]
+        if known.size: last[i] = known[-1]
     if np.isfinite(last).any():
         least, most = np.nanargmin(last), np.nanargmax(last)
         text += (f". In the end the lowest is {last[least]:.3g} in {history.names[least]}, "
@@ -220,17 +226,22 @@ def drawn(picture: Picture) -> str: # HTML, with the picture embedded in it
 
 
 def as_address(image: Any) -> str:
-    image.save(file := BytesIO(), "png", optimize=True)
-    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
+    file = BytesIO()
+    image.save(file, "png", optimize=True)
+    encoded = b64encode(file.getvalue()).decode()
+    return f"data:image/png;base64,{encoded}"
 
 # %% ../../nbs/lib/stats/page.ipynb #8135cb99
 def sparkline(steps: list[int], series: np.ndarray, bottom: float, top: float) -> str:
     "A line without axes, interrupted where there is no number."
     x, y = thinned(np.asarray(steps, float), series, 50)
-    left, width, tall = steps[0], (steps[-1] - steps[0]) or 1, (top - bottom) or 1
-    def point(a, b): return f"{(a - left)/width*196 + 2:.0f},{44 - (b - bottom)/tall*40:.0f}"
-    points = [point(a, b) if np.isfinite(b) else "" for a, b in zip(x, y)]
-    path = "".join(f"{'L' if before else 'M'}{now}" for before, now in zip(["", *points], points) if now)
+    width, height = (steps[-1] - steps[0]) or 1, (top - bottom) or 1
+    across = (x - steps[0])/width*196 + 2
+    down = 44 - (y - bottom)/height*40
+    path, command = "", "M"
+    for a, b in zip(across, down):
+        if np.isfinite(b): path += f"{command}{a:.0f},{b:.0f}"
+        command = "L" if np.isfinite(b) else "M"
     return f'<svg viewBox="0 0 200 48" aria-hidden="true"><path d="{path}"/></svg>' if path else ""
 
 
@@ -238,33 +249,40 @@ def small_histogram(name: str, counts: np.ndarray) -> str:
     "A small picture of the colourful dimension of a layer."
     from matplotlib import colormaps
     from PIL import Image
-    columns = np.linspace(0, counts.shape[1] - 1, min(counts.shape[1], 100)).astype(int)
+    n = counts.shape[1]
+    columns = np.linspace(0, n - 1, min(n, 100)).astype(int)
     counts = np.log1p(counts[::-1, columns])
-    image = Image.fromarray((counts/(counts.max() or 1)*31).astype(np.uint8))
-    image.putpalette((colormaps["viridis"](np.linspace(0, 1, 32))[:, :3]*255).astype(np.uint8).tobytes())
+    shades = counts/(counts.max() or 1)*31
+    image = Image.fromarray(shades.astype(np.uint8))
+    colours = colormaps["viridis"](np.linspace(0, 1, 32))[:, :3]*255
+    image.putpalette(colours.astype(np.uint8).tobytes())
     return f'<img class="small" src="{as_address(image)}" alt="Histogram of {escape(name)} over time" height="{BINS}">'
 
 
 def number_cells(history: History, what: str) -> Iterator[str]:
-    "A cell for each layer: the number at the beginning and at the end, and a line for what lies between."
+    "A cell for each layer: the number at the beginning and at the end, and a line for the steps between."
     values, broken = to_draw(history, what)
+    is_share = about(history, what).axis == "share"
+    form = ".0%" if is_share else ".3g"
     for series, bad in zip(values, broken):
         there = series[np.isfinite(series)]
-        if not there.size: yield "<td>not finite</td>" if bad.any() else "<td>did not run</td>"
-        else:
-            is_share = about(history, what).axis == "share"
-            first, last = (f"{number:.0%}" if is_share else f"{number:.3g}" for number in (there[0], there[-1]))
-            span = (0, 1) if is_share else (there.min(), there.max())
-            alarm = f"<br><b>not finite</b> at step {history.steps[bad.argmax()]}" if bad.any() else ""
-            yield f"<td>{first} → {last}{sparkline(history.steps, series, *span)}{alarm}</td>"
+        if not there.size:
+            yield "<td>not finite</td>" if bad.any() else "<td>did not run</td>"
+            continue
+        span = (0, 1) if is_share else (there.min(), there.max())
+        line = sparkline(history.steps, series, *span)
+        alarm = f"<br><b>not finite</b> at step {history.steps[bad.argmax()]}" if bad.any() else ""
+        yield f"<td>{there[0]:{form}} → {there[-1]:{form}}{line}{alarm}</td>"
 
 # %% ../../nbs/lib/stats/page.ipynb #0eb94b51
 def table_of(histories: dict[str, History]) -> str:
     "A row for each layer."
     wanted = {"activations": ("mean", "std", "near_zero"), "gradients": ("std",)}
-    columns = [(history, what) for kind, history in histories.items() for what in wanted.get(kind, ())]
+    columns = []
+    for kind, history in histories.items(): columns += [(history, what) for what in wanted.get(kind, ())]
     if not columns or not columns[0][0].steps: return "<p>Nothing was recorded.</p>"
-    main, head = columns[0][0], [label_of(*column).capitalize() for column in columns]
+    main = columns[0][0]
+    head = [label_of(*column).capitalize() for column in columns]
     cells = {name: [] for name in main.names}
     for history, what in columns:
         for name, cell in zip(history.names, number_cells(history, what)): cells[name].append(cell)

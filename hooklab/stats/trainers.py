@@ -31,7 +31,8 @@ class Follower:
         if self.updates and not optimizers:
             raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
         known = [o for o in optimizers if isinstance(torch_optimizer(o), Optimizer)]
-        wanted = optimizers if self.updates else known if self.stats.updates_too else []
+        wanted = known if self.stats.updates_too else []
+        if self.updates: wanted = optimizers
         if wanted: known = that_make_steps(wanted, {id(p) for p in model.parameters()})
         self.loss, self.stats.learn = None, None
         self.stats._begin(model, known, scaler, updates=bool(wanted), called=wrapped, step=step)
@@ -62,7 +63,7 @@ def lightning_callback(
     stats: Any, # The `ActivationStats` that records
     updates: bool = False, # Record too how far the optimizer moves the parameters
 ) -> Any: # A `lightning.pytorch.Callback`, or one of `pytorch_lightning` if that is what you use
-    "Has `stats` follow a Lightning `Trainer`."
+    "A callback with which `stats` follows a Lightning `Trainer`."
     class LightningStats(Follower, library("lightning.pytorch", "pytorch_lightning", install="lightning").Callback):
         def on_train_start(self, trainer, module):
             self.steps = trainer.global_step
@@ -101,7 +102,7 @@ def followers(trainer) -> list[Follower]:
 # %% ../../nbs/lib/stats/trainers.ipynb #c2071ad6
 @contextmanager
 def losses_noted(trainer) -> Iterator[None]: # While it trains
-    "Have our callbacks note each loss that `training_step` of a trainer returns."
+    "Let our callbacks note each loss that `training_step` of a trainer returns."
     before, step = vars(trainer).get("training_step"), getattr(trainer, "training_step", None)
     if step is None or not followers(trainer):
         yield
@@ -124,7 +125,7 @@ def transformers_callback(
     stats: Any, # The `ActivationStats` that records
     updates: bool = False, # Record too how far the optimizer moves the parameters
 ) -> Any: # A `transformers.TrainerCallback`
-    "Has `stats` follow a `Trainer` of Hugging Face."
+    "A callback with which `stats` follows a `Trainer` of Hugging Face."
     transformers = library("transformers", install="transformers accelerate")
     end_however(transformers.Trainer)
 

@@ -17,25 +17,26 @@ from hooklab.stats.diagnosing.evidence import (
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #d57c1dab
-WIDE_INPUT = 20  # standard deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
-NARROW_INPUT = 1e-3  # standard deviation of an input that is nothing but zeros and a little more
+WIDE_INPUT = 20  # deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
+NARROW_INPUT = 1e-3  # deviation of an input that is nothing but zeros and a little more
 UNEVEN = 300  # the widest feature relative to the narrowest
 FEELS_IT = 5  # size of the first layer's output: at the start, those of scaled inputs are around 1
 NORMALIZES = ("BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
-ALIKE = 1e-3  # differences relative to size, for outputs that hardly tell samples apart
-SUDDEN = 1e-3  # fraction of the variance between samples that one layer leaves of it
-BEYOND_ROUNDING = 1e-6  # fraction of the variance that is between samples: rounding can take what is below
-SHRUNK = .03  # what is left of the differences between samples; healthy runs: down to 0.1
-LARGE_TARGETS = 30  # mean or standard deviation of the targets: an output begins at about 1
+ALIKE = 1e-3  # differences relative to size, for outputs that hardly differ between samples
+SUDDEN = 1e-3  # share of the variance between samples that one layer leaves of it
+BEYOND_ROUNDING = 1e-6  # share of the variance that is between samples: rounding can take a smaller one
+SHRUNK = .03  # the part of the differences between samples that is left; healthy runs: down to 0.1
+LARGE_TARGETS = 30  # mean or deviation of the targets: an output begins at about 1
 SEEN_BESIDE = 1e-6  # size of targets relative to that of outputs: 32 bits round at 6e-8
-LEARNED = .4  # what is left of the variance of large targets, where a model learns them all the same
+LEARNED = .4  # the part of the variance of large targets that is left, where a model learns them all the same
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #cef7fe2d
 def facts_of_inputs(run: Run) -> dict[str, list[dict]]: # By argument, the facts of each step that was looked at
     found = {}
     for row in run.inputs:
         for where, facts in row.items():
-            if where != "step" and not facts.get("target"): found.setdefault(where, []).append(facts)
+            if where == "step" or facts.get("target"): continue
+            found.setdefault(where, []).append(facts)
     return found
 
 
@@ -52,7 +53,8 @@ def constant_inputs(run: Run) -> Iterator[Seen]:
         n_equal = 0
         for row in rows:
             if row["n_samples"] < 2: return
-            n_equal += row.get("samples_apart", 1) <= SAME*max(abs(row["high"]), abs(row["low"]))
+            size = max(abs(row["high"]), abs(row["low"]))
+            n_equal += row.get("samples_apart", 1) <= SAME*size
         if n_equal/len(rows) < MOSTLY: return
     first = next(iter(found.values()))[0]
     if first["low"] == first["high"]: what = f"every number of it is {in_digits(first['low'])}"
@@ -65,7 +67,8 @@ def constant_inputs(run: Run) -> Iterator[Seen]:
 def median_of(rows: list[dict], what: str) -> float:
     numbers = []
     for row in rows:
-        if math.isfinite(row.get(what, math.nan)): numbers.append(row[what])
+        number = row.get(what, math.nan)
+        if math.isfinite(number): numbers.append(number)
     return float(median_low(numbers)) if numbers else math.nan
 
 
@@ -88,21 +91,23 @@ def inputs_not_scaled(run: Run) -> Iterator[Seen]:
         if not rows: continue
         std, mean = median_of(rows, "std"), abs(median_of(rows, "mean"))
         low, high = min(column(rows, "low")), max(column(rows, "high"))
-        wide, narrow, far = median_of(rows, "widest"), median_of(rows, "narrowest"), median_of(rows, "farthest")
+        wide, narrow = median_of(rows, "widest"), median_of(rows, "narrowest")
+        far = median_of(rows, "farthest")
+        is_uneven = wide > UNEVEN*narrow
         outlying = far > 5*WIDE_INPUT and far > WIDE_INPUT*wide
-        large = max(std, mean) > WIDE_INPUT or (wide > WIDE_INPUT and wide/narrow > UNEVEN) or outlying
+        large = max(std, mean) > WIDE_INPUT or (wide > WIDE_INPUT and is_uneven) or outlying
         small = 0 < max(std, mean) < NARROW_INPUT
         if not (large and size > FEELS_IT or small): continue
-        features = ""
-        if wide/narrow > UNEVEN: features = f"; the deviations of its features go from {narrow:.2g} to {wide:.2g}"
+        features = f"; the deviations of its features go from {narrow:.2g} to {wide:.2g}" if is_uneven else ""
         name = "The input" if where == "0" else f"The input {where}"
-        yield Seen([], run.log_span(0), "certain" if max(std, mean, wide) > 50*WIDE_INPUT else "likely",
+        is_sure = max(std, mean, wide) > 50*WIDE_INPUT
+        yield Seen([], run.log_span(0), "certain" if is_sure else "likely",
                    f"{name} goes from {in_digits(low)} to {in_digits(high)}, with a mean of {in_digits(mean)} and a "
                    f"deviation of {in_digits(std)}{features}.")
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #be843305
 def with_large_targets(run: Run) -> tuple[list[dict], float]:
-    "The looks, if the targets are large, and what is left of the error in the end, relative to that of a guess."
+    "The looks, if the targets are large, and the error that is left in the end, relative to that of a guess."
     looks, n_large = [], 0
     for look in of_kind(run, "squared error"):
         target = max(abs(look["target_mean"]), look["target_std"])
@@ -111,7 +116,8 @@ def with_large_targets(run: Run) -> tuple[list[dict], float]:
             n_large += target > LARGE_TARGETS
     if not looks or n_large < MOSTLY*len(looks): return [], 0
     late = looks[-3:]
-    return looks, mean_of(column(late, "loss"))/max(mean_of(column(late, "guess")), 1e-30)
+    loss, guess = mean_of(column(late, "loss")), mean_of(column(late, "guess"))
+    return looks, loss/max(guess, 1e-30)
 
 
 def learns_large_targets(run: Run) -> bool:
@@ -160,15 +166,21 @@ def output_alike(run: Run) -> dict[str, list[Seen]]: # By the id of the finding;
         if look["n_rows"] < 2 or not math.isfinite(look["size"]) or look["size"] <= 0: continue
         looks.append(look)
         apart.append(look["apart"]/look["size"])
+    if not looks: return {}
     apart = torch.tensor(apart, dtype=torch.double)
-    since = lasting(apart <= ALIKE, torch.ones(len(apart), dtype=torch.bool)).item() if looks else -1
-    if since < 0 and len(apart) > LASTS and apart[-1] < min(.05, SHRUNK*apart[:LASTS].max()): since = len(apart) - 1
-    if since < 0: return {}
+    known = torch.ones(len(apart), dtype=torch.bool)
+    since = lasting(apart <= ALIKE, known).item()
+    if since < 0:
+        if len(apart) <= LASTS: return {}
+        few = min(.05, SHRUNK*apart[:LASTS].max())
+        if not apart[-1] < few: return {}
+        since = len(apart) - 1
     left = apart[since:].median().item()
     layers = first_alike(run)
     begins = f" It begins in {layers[0]}." if layers else ""
-    seen = Seen(layers[:1], (looks[since]["step"], looks[-1]["step"]),
-                "certain" if left <= SAME and is_sudden(run) else "likely",
+    span = looks[since]["step"], looks[-1]["step"]
+    sure = "certain" if left <= SAME and is_sudden(run) else "likely"
+    seen = Seen(layers[:1], span, sure,
                 f"What the model returns is the same for every sample, up to {left:.1g} of its size.{begins}")
     if layers and begins_at_zero(run, f"{layers[0]}.weight"):
         seen = seen._replace(advice="All weights of this layer are zero at the start: begin with random ones, such as "
@@ -179,16 +191,18 @@ def output_alike(run: Run) -> dict[str, list[Seen]]: # By the id of the finding;
 
 def begins_at_zero(run: Run, parameter: str) -> bool:
     if run.updates is None or parameter not in run.updates.names: return False
-    return run.updates.values("data")[run.updates.names.index(parameter)][:1].eq(0).any().item()
+    lengths = run.updates.values("data")[run.updates.names.index(parameter)]
+    return lengths[:1].eq(0).any().item()
 
 
 def is_sudden(run: Run) -> bool:
-    "Does one layer lose what tells samples apart? Otherwise it fades from layer to layer."
+    "Does one layer lose the differences between samples? Otherwise they fade from layer to layer."
     apart, square = run.outputs.numbers.get("var_samples"), run.outputs.numbers.get("sample_square")
     if apart is None: return True
     left = (apart/square).nanmedian(1).values
     left = left[left.isfinite()]
-    lost = (left[1:] <= SUDDEN*left[:-1]) & (left[:-1] > BEYOND_ROUNDING)
+    before, behind = left[:-1], left[1:]
+    lost = (behind <= SUDDEN*before) & (before > BEYOND_ROUNDING)
     return bool(lost.any()) or not len(left) or left[0] <= ALIKE**2
 
 
@@ -197,4 +211,6 @@ def first_alike(run: Run) -> list[str]:
     o = run.outputs
     apart, square = o.numbers.get("var_samples"), o.numbers.get("sample_square")
     if apart is None: return []
-    return o.named(lasting((apart <= ALIKE**2*square), apart.isfinite() & (square > 0)) >= 0)
+    alike = apart <= ALIKE**2*square
+    known = apart.isfinite() & (square > 0)
+    return o.named(lasting(alike, known) >= 0)

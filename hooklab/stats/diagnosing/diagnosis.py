@@ -18,7 +18,7 @@ from ..records.recorded import Recorded
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #c84ac1cb
 def not_judged(run: Run) -> list[str]:
-    "What was not recorded, and how to record it."
+    "Everything that was not recorded, and how to record it."
     stats, missing = run.stats, []
     if stats.process is not None and not stats.combined:
         cut = any(history.cut for history in stats.histories.values())
@@ -57,24 +57,28 @@ def order(finding: Finding) -> tuple[int, int]: return SURE.index(finding.sure),
 
 def id_of_cause(finding: Finding, findings: list[Finding]) -> str: # Its id, empty if there is none
     "The first finding that explains this one."
+    def first(other): return other.steps[0], FAULTS[other.what].rank
     causes = [other for other in findings if other.what != finding.what and explains(other, finding)]
-    return min(causes, key=lambda other: (other.steps[0], FAULTS[other.what].rank)).what if causes else ""
+    return min(causes, key=first).what if causes else ""
 
 
 def roots_first(findings: list[Finding]) -> list[Finding]:
     "Causes first, the most certain of them first; then what follows from them; notes last."
-    return sorted(findings, key=lambda finding: (finding.sure == "note", finding.follows != "", *order(finding)))
+    def place(finding): return finding.sure == "note", finding.follows != "", *order(finding)
+    return sorted(findings, key=place)
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #0960f40f
 def found_in(run: Run, without_layers: bool = False) -> list[Finding]: # Causes first
-    "What is found in a run; or only what shows even where no layer was measured."
+    "The findings in a run, or only those that show even where no layer was measured."
     found, hidden = [], set()
-    for fault in FAULTS.values():  # causes first, so that what they hide is not looked for
+    for fault in FAULTS.values():  # causes first, so that the faults that they hide are not looked for
         if fault.what in hidden or without_layers > fault.without_layers: continue
         for seen in run.once(fault.look):
             hidden.update(fault.hides)
-            found.append(Finding(fault.what, *seen[:4], seen.advice or usual_advice(fault.what, run)))
-    return roots_first([replace(f, follows=id_of_cause(f, found)) for f in found])
+            advice = seen.advice or usual_advice(fault.what, run)
+            found.append(Finding(fault.what, *seen[:4], advice))
+    with_causes = [replace(finding, follows=id_of_cause(finding, found)) for finding in found]
+    return roots_first(with_causes)
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #ab047734
 def nothing_to_read(why: str) -> Finding:
@@ -82,7 +86,7 @@ def nothing_to_read(why: str) -> Finding:
 
 
 def about_heads(history: AttentionHistory) -> Diagnosis:
-    "What the numbers of heads alone show."
+    "The findings that the numbers of heads alone show."
     advice = usual_advice("dead attention")
     found = [Finding("dead attention", *seen[:4], advice) for seen in dead_heads(history)]
     if not history.names: found = [nothing_to_read("no attention was called in train mode.")]
@@ -96,7 +100,8 @@ def diagnose(
     if isinstance(stats, AttentionHistory): return about_heads(stats)
     if not isinstance(stats, Recorded):
         kind = type(stats).__name__
-        hint = f"diagnose({kind.lower()}.activation_stats)" if hasattr(stats, "activation_stats") else "diagnose(s)"
+        inside = hasattr(stats, "activation_stats")
+        hint = f"diagnose({kind.lower()}.activation_stats)" if inside else "diagnose(s)"
         raise TypeError(printable(f"diagnose reads what an ActivationStats has recorded, and got a {kind}; record a "
                                   f"run, with ActivationStats().on(model) as s: …, and then write {hint}"))
     why = stats._why_nothing_to_read()
@@ -104,4 +109,5 @@ def diagnose(
         found = [] if stats.history.is_meta else found_in(Run(stats), without_layers=True)
         return Diagnosis(found or [nothing_to_read(why)], 0, len(stats.names), [])
     run = Run(stats)
-    return Diagnosis(found_in(run), len(run.steps), len(run.outputs.names or run.grads.names), not_judged(run))
+    names = run.outputs.names or run.grads.names
+    return Diagnosis(found_in(run), len(run.steps), len(names), not_judged(run))

@@ -26,13 +26,12 @@ from ..records.statistics import JUDGED
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #b2bd582e
 LASTS = 5  # rows: what shows in fewer may be chance, or how a run begins
 SOON = 20  # rows: growth within so few is too fast
-MOSTLY = .9  # this fraction of the rows counts as all of them, apart from outliers
-CONSTANT = 1e-6  # standard deviation relative to the mean: 32 bits round at 6e-8
+MOSTLY = .9  # this share of the rows counts as all of them, apart from outliers
+CONSTANT = 1e-6  # deviation relative to the mean: 32 bits round at 6e-8
 SAME = 1e-6  # differences relative to size
 CLEARLY = 10  # times a limit: beyond doubt
 RATIO_LARGE = .1  # length of a step relative to the parameter: healthy runs were above it in up to 9 % of their steps
 RATIO_SMALL = 1e-4  # healthy runs: down to 0.0006
-
 
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #9c1a2003
 def true_from(x: Tensor) -> Tensor:
@@ -44,8 +43,10 @@ def last_known(x: Tensor) -> Tensor: # NaN if none is known
     "The last finite number of each row: in turns, most layers are not measured in the last step."
     if not x.shape[-1]: return x.new_zeros(x.shape[:-1])
     known = x.isfinite()
-    last = (known.cumsum(-1) == known.sum(-1, keepdim=True)).int().argmax(-1, keepdim=True)
-    return torch.where(known.any(-1), x.gather(-1, last)[..., 0], torch.nan)
+    none_follows = known.cumsum(-1) == known.sum(-1, keepdim=True)
+    last = none_follows.int().argmax(-1, keepdim=True)
+    numbers = x.gather(-1, last)[..., 0]
+    return torch.where(known.any(-1), numbers, torch.nan)
 
 
 def without_nan(x: Tensor) -> Tensor: return x[~x.isnan()]
@@ -54,14 +55,18 @@ def without_nan(x: Tensor) -> Tensor: return x[~x.isnan()]
 def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A column for each row; -1 if there is none
     "From which column on `bad` is almost always true, as far as is known."
     bad = bad & known
-    found = bad & (true_from(bad) >= MOSTLY*true_from(known)) & (true_from(bad) >= least)
+    n_bad, n_known = true_from(bad), true_from(known)
+    mostly = n_bad >= MOSTLY*n_known
+    found = bad & mostly & (n_bad >= least)
     if not found.shape[-1]: return torch.full(found.shape[:-1], -1)
     return torch.where(found.any(-1), found.int().argmax(-1), -1)
 
 
 def still_rises(numbers: Tensor) -> bool:
     "Are they higher at the end than in the middle, as rates of a warm-up are?"
-    return len(numbers) > 0 and bool(numbers[-1] > 1.5*numbers[len(numbers)//2])
+    if not len(numbers): return False
+    middle = numbers[len(numbers)//2]
+    return bool(numbers[-1] > 1.5*middle)
 
 
 class Seen(NamedTuple):
@@ -85,24 +90,29 @@ class Series:
         history: History | None, # None where it was not recorded
         steps: list[int], # The recorded steps of the run
     ):
-        self.names, self.steps, self.followed, self.untrainable = [], steps, {}, set()
+        self.names, self.steps = [], steps
+        self.followed, self.untrainable = {}, set()
         self.n = self.mean = self.std = self.near_zero = torch.zeros(0, len(steps), dtype=torch.double)
         self.under = self.hist = None
-        self.numbers: dict[str, Tensor] = {}  # by name, what may not have been recorded, such as what samples show
+        self.numbers: dict[str, Tensor] = {}  # by name; some may not have been recorded, such as those of samples
         if history is not None and history.steps == steps: self._read(history)
-        self.ran, self.finite = self.n > 0, self.mean.isfinite()
+        self.ran = self.n > 0
+        self.finite = self.mean.isfinite()
         self.bad = self.ran & ~self.finite
-        self.size = (self.mean**2 + self.std.nan_to_num(0)**2).sqrt()  # the root mean square of an output
+        squares = self.mean**2 + self.std.nan_to_num(0)**2
+        self.size = squares.sqrt()  # the root mean square of an output
         self.norm = self.size*self.n.sqrt()
 
     def _read(self, history):
         shape = len(history.names), len(self.steps)
-        def values_of(what): return history.values(what).detach().double().cpu().reshape(shape)
         self.names, self.followed = history.names, history.followed
         if history.trainable is not None: self.untrainable = set(history.names) - set(history.trainable)
         for one in JUDGED:
-            if one.group == "basics" or one.row in history.rows: self.numbers[one.name] = values_of(one.name)
-        self.n, self.mean, self.std, self.near_zero = map(self.numbers.get, ("n", "mean", "std", "near_zero"))
+            if one.group != "basics" and one.row not in history.rows: continue
+            values = history.values(one.name).detach().double().cpu()
+            self.numbers[one.name] = values.reshape(shape)
+        self.n, self.near_zero = self.numbers["n"], self.numbers["near_zero"]
+        self.mean, self.std = self.numbers["mean"], self.numbers["std"]
         self.under = self.numbers.get("under")
         if history.has_hist: self.hist = history.values("hist").detach().double().cpu()
 
@@ -116,26 +126,31 @@ class Run:
     "Everything that a diagnosis looks at."
     def __init__(
         self,
-        stats: Recorded, # What was recorded
+        stats: Recorded, # The record of the run
     ):
         found = {}
         for kind, history in stats.histories.items(): found[kind] = history.whole()
         steps = next(iter(found.values())).steps
-        self.facts, self.log_steps = stats.facts, stats.log.steps if stats.log else []
+        self.facts = stats.facts
+        self.log_steps = stats.log.steps if stats.log else []
         self._log = stats.log.table() if stats.log else torch.zeros(0, len(LOGGED))
         self.attention, self.stats = stats.attention, stats
-        self.inputs, self.looks = self.facts.get("inputs", []), self.facts.get("outputs", [])
-        self.params, self.optimizers = self.facts.get("parameters", {}), self.facts.get("optimizers", [])
+        self.inputs = self.facts.get("inputs", [])
+        self.looks = self.facts.get("outputs", [])
+        self.params = self.facts.get("parameters", {})
+        self.optimizers = self.facts.get("optimizers", [])
         self.types, self.with_parameters = {}, set()
         for name, layer in self.facts.get("layers", {}).items(): self.types[name] = layer["type"]
         for name in self.params: self.with_parameters.add(name.rpartition(".")[0])
         self.steps, self.scaled, self.recorded = steps, stats.scaled, set(found)
-        self.outputs, self.grads = Series(found.get("activations"), steps), Series(found.get("gradients"), steps)
-        bad = self.grads.bad.any(0)
-        fine = ~(bad | self.outputs.bad.any(0))
+        self.outputs = Series(found.get("activations"), steps)
+        self.grads = Series(found.get("gradients"), steps)
+        bad, bad_outputs = self.grads.bad.any(0), self.outputs.bad.any(0)
+        fine = ~(bad | bad_outputs)
         # if the optimizer uses a NaN gradient, nothing after it is finite: finite numbers later mean a skipped step
-        self.skipped = bad & (true_from(fine) > 0) if not self.scaled else bad & ~self.outputs.bad.any(0)
-        updates = found["updates"] if "updates" in found and found["updates"].steps == steps else None
+        self.skipped = bad & ~bad_outputs if self.scaled else bad & (true_from(fine) > 0)
+        updates = found.get("updates")
+        if updates is not None and updates.steps != steps: updates = None
         still = updates is not None and not updates.values("update").nan_to_num().any().item()
         self.moves_unseen = still and self.moves
         self.updates = None if self.moves_unseen else updates
@@ -169,13 +184,15 @@ class Run:
         return without_nan(self.logged("rate"))
 
     def log_span(self, row: int) -> tuple[int, int]:
-        return (self.log_steps[row], self.log_steps[-1]) if self.log_steps else (0, -1)
+        if not self.log_steps: return 0, -1
+        return self.log_steps[row], self.log_steps[-1]
 
     @cached_property
     def moves(self) -> bool:
         "Do most of the parameters that the optimizer should train have other numbers in the end, whoever changed them?"
-        mine = [p.get("moved") for p in self.facts.get("parameters", {}).values() if p["trainable"] and p["has"] != 0]
-        return sum(map(bool, mine)) > len(mine)/2
+        mine = [p for p in self.params.values() if p["trainable"] and p["has"] != 0]
+        n_moved = sum(bool(p.get("moved")) for p in mine)
+        return n_moved > len(mine)/2
 
     @cached_property
     def update(self) -> Tensor: # Without skipped steps
@@ -185,7 +202,10 @@ class Run:
     def ratio(self) -> Tensor:
         "The median ratio of each step, without parameters that began at zero: their ratios mean nothing."
         data = self.updates.values("data").double().cpu()[:, ~self.skipped]
-        ratio = (self.update/data)[(data[:, :1] > 0).flatten()] if data.shape[1] else data
+        ratio = data
+        if data.shape[1]:
+            not_zero_first = data[:, 0] > 0
+            ratio = (self.update/data)[not_zero_first]
         return ratio.nanquantile(.5, 0) if ratio.numel() else ratio.new_zeros(0)
 
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #1860f703
@@ -206,7 +226,8 @@ def middle_of(numbers: list[float]) -> float: return median(numbers) if numbers 
 def error_of_middle(numbers: list[float]) -> float:
     "The standard error of their median, from distances that outliers do not change."
     middle = middle_of(numbers)
-    return 1.25*1.48*middle_of([abs(x - middle) for x in numbers])/len(numbers)**.5
+    distances = [abs(x - middle) for x in numbers]
+    return 1.25*1.48*middle_of(distances)/len(numbers)**.5
 
 
 def guess_of(looks: list[dict]) -> float:
@@ -216,7 +237,8 @@ def guess_of(looks: list[dict]) -> float:
     counts = torch.zeros(max(map(len, labels)), dtype=torch.double)
     for some in labels: counts[:len(some)] += torch.tensor(some, dtype=torch.double)
     often = counts[counts > 0]/counts.sum()
-    return -(often*often.log()).sum().item()
+    entropy = -(often*often.log()).sum()
+    return entropy.item()
 
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #cabf81ef
 @dataclass
@@ -245,8 +267,10 @@ class LossCourse:
         "How much lower it is in each third than in the one before; 0 if batches differ as much."
         found = []
         for before, part in zip(self.thirds, self.thirds[1:]):
-            fall, error = middle_of(before) - middle_of(part), math.hypot(*map(error_of_middle, (before, part)))
-            found.append(fall if min(len(before), len(part)) >= LASTS and fall > 3*error else 0.)
+            fall = middle_of(before) - middle_of(part)
+            error = math.hypot(error_of_middle(before), error_of_middle(part))
+            is_known = min(len(before), len(part)) >= LASTS
+            found.append(fall if is_known and fall > 3*error else 0.)
         return found
 
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #cabf81f0
@@ -266,8 +290,11 @@ def loss_course(run: Run) -> LossCourse | None: # None if too few of its losses 
     if len(looks) < MOSTLY*len(steps): return None
     losses = column(looks, "loss")
     known = given_losses(run, looks) or zip(column(looks, "step"), losses)
-    first, last, thirds = run.log_steps[0], run.log_steps[-1], [[], [], []]
-    for step, loss in known: thirds[min(3*(step - first)//max(last - first, 1), 2)].append(loss)
+    first, last = run.log_steps[0], run.log_steps[-1]
+    thirds = [[], [], []]
+    for step, loss in known:
+        third = 3*(step - first)//max(last - first, 1)
+        thirds[min(third, 2)].append(loss)
     if len(thirds[2]) < 3: thirds[2] = losses[-3:]  # what one or two batches have may be chance
     return LossCourse(kind, guess_of(looks), losses, thirds)
 
@@ -276,10 +303,12 @@ def given_losses(run: Run, looks: list[dict]) -> list[tuple[int, float]]: # Step
     "All losses that the loop gave, if they are those of the looks, but for a factor such as the size of the batch."
     times = []
     for look in looks:
-        if look.get("given") is not None and look["loss"]: times.append(look["given"]/look["loss"])
+        if look.get("given") is None or not look["loss"]: continue
+        times.append(look["given"]/look["loss"])
     factor = middle_of(times)
     if not factor > 0: return []
-    same = (torch.tensor(times, dtype=torch.double) - factor).abs() <= SAME_LOSS*factor
+    apart = torch.tensor(times, dtype=torch.double) - factor
+    same = apart.abs() <= SAME_LOSS*factor
     if same.sum() < MOSTLY*len(looks): return []
     found = []
     for step, loss in zip(run.log_steps, run.logged("loss").tolist()):
@@ -293,15 +322,18 @@ FALLS_BY_HALF = .5  # the same, where steps are long at the start only, as those
 
 
 def falls_well(run: Run, below: float = FALLS) -> bool:
-    "Is the loss in the end far below that of a guess, and below what it was?"
+    "Is the loss in the end far below that of a guess, and below the first one?"
     course = run.once(loss_course)
     if course is None or course.is_short or not course.guess > 0: return False
-    if max(course.losses) > BLOWN_UP*max(course.losses[0], course.guess): return False  # it came back from far away
-    return course.late < below*course.guess and course.late < course.losses[0] and course.losses[-1] < 2*course.late
+    first, last = course.losses[0], course.losses[-1]
+    if max(course.losses) > BLOWN_UP*max(first, course.guess): return False  # it came back from far away
+    far_below = course.late < below*course.guess
+    return far_below and course.late < first and last < 2*course.late
 
 
 def far_from_a_guess(run: Run) -> bool:
     "Is the first loss far above that of a guess?"
     course = run.once(loss_course)
     if course is None: return False
-    return course.guess > 0 and course.losses[0] > max(3*course.guess, course.guess + 3)
+    far = max(3*course.guess, course.guess + 3)
+    return course.guess > 0 and course.losses[0] > far

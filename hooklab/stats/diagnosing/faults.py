@@ -19,7 +19,7 @@ NOTHING_LEFT = "nothing comes through"
 
 @dataclass(frozen=True, eq=False)
 class Fault:
-    "A fault that a run can have, and what is known about it."
+    "A fault that a run can have, and the knowledge about it."
     what: str # Its id, which its findings have
     look: Callable[[Run], Iterable[Seen]] # Reads the evidence
     page: str # The page of the site with a section about it

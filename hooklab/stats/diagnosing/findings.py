@@ -24,7 +24,7 @@ class Finding:
     layers: list[str] # Where it was seen: layers or parameters; empty if it is about the whole model
     steps: tuple[int, int] # The first and the last step in which it was seen
     sure: str # `certain`, `likely`, `possible`, or `note`: it may be meant
-    evidence: str # What was seen, with numbers
+    evidence: str # The observation, with numbers
     advice: str # What to look at, the most frequent reason first
     follows: str = "" # The id of the finding that this one follows from
 
@@ -62,7 +62,7 @@ class Finding:
         return f"{in_lines([head, f'  {self.evidence}'])}\n{self.more}"
 
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #bdee7927
-SURE = ("certain", "likely", "possible", "note")  # from the most certain to what may be meant
+SURE = ("certain", "likely", "possible", "note")  # from the most certain to notes, which may be meant
 
 
 def counted(n: int, noun: str) -> str: return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
@@ -104,7 +104,7 @@ class Diagnosis:
 
     @property
     def title(self) -> str:
-        "What was found, in a line."
+        "The findings in a line."
         if "nothing recorded" in self: return f"Nothing was recorded: {self.findings[0].evidence}"
         of = f"{counted(self.n_steps, 'step')} of {counted(self.n_layers, 'layer')}"
         notes = sum(f.sure == "note" for f in self.findings)

@@ -17,8 +17,9 @@ from hooklab.stats.diagnosing.evidence import (
 from .faults import NOTHING_LEFT, WEAK, WILD, fault
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #22b935ef
-CLOSES, CLOSES_SOFTLY = ("ReLU", "ReLU6", "Threshold"), ("GELU", "SiLU", "Mish", "Hardswish", "Softplus")
-CLOSED = .99  # fraction of numbers that a ReLU would set to zero: hardly any unit still learns
+CLOSES = ("ReLU", "ReLU6", "Threshold")
+CLOSES_SOFTLY = ("GELU", "SiLU", "Mish", "Hardswish", "Softplus")
+CLOSED = .99  # share of the numbers that a ReLU would set to zero: hardly any unit still learns
 SPARSE = .95  # the same, for few active units; healthy layers whose numbers are not small had up to 0.69
 OPENS = .2  # a layer with smaller numbers is not closed but weak: for it, 0.05 is not near zero
 WEAK_GRADIENTS = .3  # length relative to later layers: 0.22 before a ReLU that passes 5 % of its input
@@ -33,37 +34,48 @@ WEAK_GRADIENTS = .3  # length relative to later layers: 0.22 before a ReLU that 
        brings=(NOTHING_LEFT,), at_once=True)
 def dead_units(run: Run) -> Iterator[Seen]:
     o, g = run.outputs, run.grads
-    whole, part = lasting(shut(run, CLOSED), o.finite), lasting(shut(run, SPARSE), o.finite)
+    has_gradients = g.names == o.names
+    whole = lasting(shut(run, CLOSED), o.finite)
+    part = lasting(shut(run, SPARSE), o.finite)
     found = {}
-    for i in range(len(o.names) - 1):  # no activation follows the last layer
-        if whole[i] < 0 and most_units_live(o, i): continue  # each is active now and then
-        row, behind = max(whole[i].item(), part[i].item()), o.followed.get(o.names[i])
+    for i, name in enumerate(o.names[:-1]):  # no activation follows the last layer
+        is_whole = whole[i] >= 0
+        if not is_whole and most_units_live(o, i): continue  # each is active now and then
+        row = max(whole[i].item(), part[i].item())
+        behind = o.followed.get(name)
         lets_through = behind not in (None, *CLOSES, *CLOSES_SOFTLY)  # as a LeakyReLU or a normalization does
         if row < 0 or lets_through: continue
-        limit = CONSTANT if whole[i] >= 0 else WEAK_GRADIENTS
-        if g.names == o.names:
+        limit = CONSTANT if is_whole else WEAK_GRADIENTS
+        if has_gradients:
             length = g.norm[i, row:][g.ran[i, row:]]
             no_gradient = length <= limit*g.norm[i + 1:, row:].nanmedian()
             if len(length) and no_gradient.double().mean() < MOSTLY: continue  # it learns
-        found.setdefault(why_dead(whole[i] >= 0, behind, g.names == o.names), []).append((i, row))
+        reason = why_dead(is_whole, behind, has_gradients)
+        found.setdefault(reason, {})[i] = row
     for (sure, why), rows in found.items():
-        shares = [f"{o.near_zero[i, row:].nanmean():.1%} ({o.near_zero[i, 0]:.0%} at the start)" for i, row in rows[:4]]
-        yield Seen([o.names[i] for i, _ in rows], o.span(min(row for _, row in rows)), sure,
-                   f"Negative or zero outputs: {', '.join(shares)}. {why}")
+        shares = []
+        for i, row in [*rows.items()][:4]:
+            now = o.near_zero[i, row:].nanmean()
+            shares.append(f"{now:.1%} ({o.near_zero[i, 0]:.0%} at the start)")
+        layers = [o.names[i] for i in rows]
+        yield Seen(layers, o.span(min(rows.values())), sure, f"Negative or zero outputs: {', '.join(shares)}. {why}")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #324c8cbc
 def shut(run: Run, least: float) -> Tensor: # layer, row
-    "Is at least this fraction of the numbers zero or below, and not because all are small?"
+    "Is at least this share of the numbers zero or below, and not because all are small?"
     o = run.outputs
+    low = o.near_zero >= least
     open_wide = o.size >= OPENS
-    if o.under is None: return (o.near_zero >= least) & open_wide
-    return (o.near_zero >= least) & ((o.under >= least) | ((o.under == 0) & open_wide))
+    if o.under is None: return low & open_wide
+    closed = (o.under == 0) & open_wide
+    return low & ((o.under >= least) | closed)
 
 
 def most_units_live(o: Series, i: int) -> bool:
     "Was most of the units of this layer active in the last steps, as far as a sample shows?"
     dead = o.numbers.get("dead_units")
-    return dead is not None and bool(last_known(dead)[i] < .5)
+    if dead is None: return False
+    return bool(last_known(dead)[i] < .5)
 
 
 def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
@@ -99,24 +111,29 @@ def saturated(run: Run) -> Iterator[Seen]:
         yield from units_at_the_ends(run)
         return
     if o.hist is None: return
-    bounded = (o.hist[:, 5:].sum(1) == 0) & (o.size <= 1.01)  # outputs of exactly 1 and -1 have a size above 1
-    bounded &= torch.tensor([run.types.get(name) != "ReLU" for name in o.names], dtype=torch.bool)[:, None]
+    no_relu = torch.tensor([run.types.get(name) != "ReLU" for name in o.names], dtype=torch.bool)
+    none_above = o.hist[:, 5:].sum(1) == 0
+    bounded = none_above & (o.size <= 1.01) & no_relu[:, None]  # outputs of exactly 1 and -1 have a size above 1
     square = o.size**2
     tanh, sigmoid = 1 - square, o.mean - square
     both_ends = (o.mean > .1) & (o.mean < .9)  # small outputs of a ReLU are near one end only
-    bad = bounded & torch.where(o.under > 0, tanh < FLAT_TANH, (sigmoid < FLAT_SIGMOID) & both_ends)
+    flat_sigmoid = (sigmoid < FLAT_SIGMOID) & both_ends
+    is_tanh = o.under > 0
+    bad = bounded & torch.where(is_tanh, tanh < FLAT_TANH, flat_sigmoid)
     since = lasting(bad, o.finite)
     found = since >= 0
     found[:1] = found[-1:] = False  # the input may be data, the output confident probabilities
     if not found.any(): return
-    slopes = torch.where(o.under > 0, tanh, sigmoid*4)[found][:4].nanmean(1)
-    yield Seen(o.named(found), o.span(since[found].min().item()), "likely",
+    first = since[found].min().item()
+    slopes = torch.where(is_tanh, tanh, sigmoid*4)[found]
+    numbers = [f"{slope:.2g}" for slope in slopes[:4].nanmean(1)]
+    yield Seen(o.named(found), o.span(first), "likely",
                "Outputs lie close to the ends of tanh or sigmoid. The mean slope there, compared with that in the "
-               f"middle: {', '.join(f'{slope:.2g}' for slope in slopes)}.")
+               f"middle: {', '.join(numbers)}.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #edc491dc
 BOUNDED = ("Tanh", "Hardtanh", "Sigmoid", "Hardsigmoid", "RNN", "RNNCell", "LSTM", "LSTMCell", "GRU", "GRUCell")
-ENDED = .4  # fraction of units that stay at the ends of a tanh or sigmoid; healthy runs: up to 0.06
+ENDED = .4  # share of units that stay at the ends of a tanh or sigmoid; healthy runs: up to 0.06
 
 
 def units_at_the_ends(run: Run) -> Iterator[Seen]:
@@ -126,10 +143,12 @@ def units_at_the_ends(run: Run) -> Iterator[Seen]:
     bounded = torch.tensor([run.types.get(name) in BOUNDED for name in o.names], dtype=torch.bool)
     since = lasting(ended >= ENDED, ended.isfinite())
     found = (since >= 0) & bounded
-    found[-1:] &= torch.tensor(run.types.get(o.names[-1]) not in ("Sigmoid", "Hardsigmoid"))  # confident probabilities
+    gives_probabilities = run.types.get(o.names[-1]) in ("Sigmoid", "Hardsigmoid")
+    if gives_probabilities: found[-1:] = False  # they may be confident
     if not found.any(): return
-    shares = ", ".join(f"{ended[i].nanmean():.0%}" for i in found.nonzero().flatten().tolist()[:4])
-    yield Seen(o.named(found), o.span(since[found].min().item()), "likely",
+    first = since[found].min().item()
+    shares = ", ".join(f"{series.nanmean():.0%}" for series in ended[found][:4])
+    yield Seen(o.named(found), o.span(first), "likely",
                f"Of the units of such a layer, {shares} give nearly the same number for each sample, at the end of "
                "what a tanh or sigmoid can return. The slope there is close to zero.")
 
@@ -142,13 +161,17 @@ def units_at_the_ends(run: Run) -> Iterator[Seen]:
        follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True)
 def constant_output(run: Run) -> Iterator[Seen]:
     o = run.outputs
-    since = lasting((o.std <= CONSTANT*o.mean.abs()), o.finite & (o.n > 1))
+    same = o.std <= CONSTANT*o.mean.abs()
+    since = lasting(same, o.finite & (o.n > 1))
+    closed = lasting(shut(run, CLOSED), o.finite) >= 0
     closed_before = torch.zeros(len(o.names), dtype=torch.bool)
-    closed_before[1:] = (lasting(shut(run, CLOSED), o.finite) >= 0)[:-1]
-    found = (since >= 0) & ~(closed_before & (last_known(o.size) == 0))  # a closed ReLU is reported with its layer
+    closed_before[1:] = closed[:-1]
+    nothing_passes = closed_before & (last_known(o.size) == 0)
+    found = (since >= 0) & ~nothing_passes  # a closed ReLU is reported with its layer
     if not found.any(): return
+    first = since[found].min().item()
     numbers = ", ".join(f"{number:.3g}" for number in last_known(o.mean[found])[:4])
-    yield Seen(o.named(found), o.span(since[found].min().item()), "certain",
+    yield Seen(o.named(found), o.span(first), "certain",
                f"All outputs of such a layer are the same number: {numbers}.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #5c7d3013
@@ -160,16 +183,21 @@ def constant_output(run: Run) -> Iterator[Seen]:
        follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True)
 def units_alike(run: Run) -> Iterator[Seen]:
     o = run.outputs
-    apart, square, samples = o.numbers.get("var_units"), o.numbers.get("sample_square"), o.numbers.get("var_samples")
+    apart, square = o.numbers.get("var_units"), o.numbers.get("sample_square")
+    samples = o.numbers.get("var_samples")
     if apart is None: return
-    same = (apart <= SAME**2*1e2*square) & (samples > SAME*square)
+    alike = apart <= SAME**2*1e2*square
+    samples_differ = samples > SAME*square
+    same = alike & samples_differ
     if not same.shape[1]: return
-    still = lasting(same, apart.isfinite() & (square > 0)) >= 0
+    known = apart.isfinite() & (square > 0)
+    still = lasting(same, known) >= 0
     learns = torch.tensor([name in run.with_parameters for name in o.names], dtype=torch.bool)
     found = (still | same[:, 0]) & learns
     if not found.any(): return
-    how = "so they learn the same" if (still & learns).any() else "at the start, so they begin to learn the same"
-    yield Seen(o.named(found), o.span(0), "certain" if (still & learns).any() else "likely",
+    if (still & learns).any(): sure, how = "certain", "so they learn the same"
+    else: sure, how = "likely", "at the start, so they begin to learn the same"
+    yield Seen(o.named(found), o.span(0), sure,
                f"All units of such a layer return the same number for a sample, {how}.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #4cbab172
@@ -180,14 +208,18 @@ BY_DEPTH_GRADIENTS = 1e3  # length of gradients: up to 21
 def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the first third of its numbers to the last
     "How sizes change with depth, where they do so steadily; 0 where they do not."
     logs = sizes.log10()
-    known, found = logs.isfinite(), torch.full(sizes.shape[1:], torch.nan, dtype=torch.double)
-    for layers in known.T.unique(dim=0) if len(logs) > 3 and len(found) else []:  # once for steps alike
+    known = logs.isfinite()
+    found = torch.full(sizes.shape[1:], torch.nan, dtype=torch.double)
+    if len(logs) < 4 or not len(found): return found
+    for layers in known.T.unique(dim=0):  # once for all steps that know the same layers
         columns = (known == layers[:, None]).all(0)
         values = logs[layers][:, columns]
         n, third = len(values), len(values)//3
         if n < 4: continue
-        moved = values.argsort(0).argsort(0) - torch.arange(n)[:, None]
-        in_order = 1 - 6*moved.square().sum(0).double()/(n*(n**2 - 1))  # correlation of ranks
+        ranks = values.argsort(0).argsort(0)
+        moved = ranks - torch.arange(n)[:, None]
+        squares = moved.square().sum(0).double()
+        in_order = 1 - 6*squares/(n*(n**2 - 1))  # correlation of ranks
         change = values[-third:].mean(0) - values[:third].mean(0)
         found[columns] = torch.where(in_order.abs() >= .8, change.double(), 0.)
     return found
@@ -195,19 +227,23 @@ def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the
 
 def through_depth(series: Series, sizes: Tensor, sign: int, backward: bool) -> Iterator[Seen]:
     "Do sizes grow steadily from layer to layer, or with a `sign` of -1, shrink?"
-    limit, number = (BY_DEPTH_GRADIENTS, "Length of gradients") if backward else (BY_DEPTH, "Size of outputs")
+    if backward: limit, number = BY_DEPTH_GRADIENTS, "Length of gradients"
+    else: limit, number = BY_DEPTH, "Size of outputs"
     times = 10**(trend(sizes)*sign)
     bad = times > limit
     if not bad.any() or bad.sum() < min(2, len(times)): return  # training may fix it within a few steps
-    rows, third = bad.nonzero().flatten(), max(len(sizes)//3, 1)
-    known = sizes[:, bad].isfinite().any(1).nonzero().flatten().tolist()  # the first layer may get no gradient
-    first, last = (in_digits(sizes[known[i], bad].nanmedian()) for i in (0, -1))
-    names = [series.names[i] for i in known]
+    rows = bad.nonzero().flatten()
+    bad_sizes = sizes[:, bad]
+    known = bad_sizes.isfinite().any(1)  # the first layer may get no gradient
+    medians = bad_sizes[known].nanmedian(1).values
+    first, last = in_digits(medians[0]), in_digits(medians[-1])
+    names = [name for name, is_known in zip(series.names, known.tolist()) if is_known]
+    third = max(len(sizes)//3, 1)
     layers = names[:third] if backward else names[-third:]
     clear = len(rows) >= LASTS and times[bad].median() > CLEARLY*limit
-    yield Seen(layers, (series.steps[rows[0]], series.steps[rows[-1]]), "likely" if clear else "possible",
-               f"{number}: {first} in {series.names[known[0]]}, {last} in {series.names[known[-1]]}, "
-               "and steadily so in between.")
+    span = series.steps[rows[0]], series.steps[rows[-1]]
+    yield Seen(layers, span, "likely" if clear else "possible",
+               f"{number}: {first} in {names[0]}, {last} in {names[-1]}, and steadily so in between.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #f5a71c32
 LARGE_START = 30  # size of outputs before the first step: healthy runs had up to 6
@@ -219,8 +255,10 @@ def large_from_the_start(run: Run) -> Iterator[Seen]:
     if not o.size.shape[1] or run.once(saturated): return
     size = o.size[:, 0].nan_to_num(0, posinf=0)
     large = size > LARGE_START
+    if not large.any(): return
     wild = run.updates is not None and (run.ratio > RATIO_LARGE).any()
-    if not large.any() or not (wild or o.bad.any() or run.grads.bad.any() or far_from_a_guess(run)): return
+    not_finite = o.bad.any() or run.grads.bad.any()
+    if not (wild or not_finite or far_from_a_guess(run)): return
     first = large.int().argmax().item()
     yield Seen(o.named(large), o.span(0), "likely",
                f"Before the first step, outputs are up to {in_digits(size.max())} in size; it begins in "

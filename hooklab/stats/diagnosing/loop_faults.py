@@ -19,7 +19,7 @@ from hooklab.stats.diagnosing.loss_faults import loss_does_not_fall
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #9855c9fe
 LEAST = 3  # optimizer steps: a pattern in fewer may be chance
 MODE_MATTERS = ("BatchNorm", "Dropout", "InstanceNorm", "DropPath", "StochasticDepth")  # layers with another eval mode
-NEARLY_ZERO = .01  # fraction of the largest rate: schedules of whole runs are below it in their last steps only
+NEARLY_ZERO = .01  # share of the largest rate: schedules of whole runs are below it in their last steps only
 PER_STEP = .98  # a rate that shrinks by this factor or faster in each step: half in 34 steps
 FASTER = 1.25  # the second half of a fall relative to the first, in logarithms: 1 if exponential, 1.7 if quadratic
 
@@ -40,16 +40,21 @@ def nothing_recorded(run: Run) -> Iterator[Seen]:
               "keep only some layers in eval mode, call eval() on those.",
        brings=(WEAK,), without_layers=True)
 def eval_mode(run: Run) -> Iterator[Seen]:
-    trained, evaluated = run.logged("trained").nan_to_num() > 0, run.logged("evaluated").nan_to_num() > 0
+    trained = run.logged("trained").nan_to_num() > 0
+    evaluated = run.logged("evaluated").nan_to_num() > 0
     updates = run.logged("updates")
-    wrong = evaluated & ~trained & ((updates > 0) | (updates.isnan().all() & run.some("written")))
+    unknown = updates.isnan().all() & run.some("written")
+    steps = (updates > 0) | unknown
+    wrong = evaluated & ~trained & steps
     if wrong.sum() < LASTS or wrong.double().mean() < .2: return
     types = {layer["type"] for layer in run.facts.get("layers", {}).values()}
     matters = sorted(t for t in types if t.startswith(MODE_MATTERS))
     first = wrong.int().argmax().item()
     slipped = trained[:first].any()
-    sure = "note" if not matters else "certain" if slipped else "likely"
-    which = f"its {', '.join(matters)} act differently there" if matters else "this model is the same in both modes"
+    if matters:
+        sure = "certain" if slipped else "likely"
+        which = f"its {', '.join(matters)} act differently there"
+    else: sure, which = "note", "this model is the same in both modes"
     since = f"from step {run.log_steps[first]} on" if slipped else "from the beginning"
     yield Seen([], run.log_span(first), sure,
                f"The model was trained in eval mode in {int(wrong.sum())} of {len(wrong)} steps, {since}; {which}. "
@@ -79,8 +84,9 @@ def no_zero_grad(run: Run) -> Iterator[Seen]:
               "step(), and for a step() before backward().",
        brings=(WEAK,))
 def step_before_backward(run: Run) -> Iterator[Seen]:
-    none, length = run.logged("no_gradients"), run.logged("gradient")
-    empty = (none == 1) | (length == 0)
+    none = run.logged("no_gradients")
+    no_length = run.logged("gradient") == 0
+    empty = (none == 1) | no_length
     steps = ~none.isnan()
     if steps.sum() < LEAST or empty[steps].double().mean() < MOSTLY: return
     if has_others(run) or not gradients_come(run): return
@@ -112,15 +118,17 @@ def gradients_come(run: Run) -> bool:
 def gradients_reach(run: Run) -> bool:
     "Do gradients arrive at a layer whose parameters the optimizer has?"
     mine = {name.rpartition(".")[0] for name in to_be_trained(run)}
-    return any(norm.nan_to_num().any() for name, norm in zip(run.grads.names, run.grads.norm) if name in mine)
+    norms = [norm for name, norm in zip(run.grads.names, run.grads.norm) if name in mine]
+    return any(norm.nan_to_num().any() for norm in norms)
 
 
 def uses_gradients(run: Run, none: Tensor) -> bool:
     "Do its steps move the parameters? Then the optimizer had gradients, and cleared them itself before the step ended."
     decays = any(any(o["decay"].values()) for o in run.optimizers)
-    if decays and not (none == 1).any(): return False  # decay moves what has a gradient of zeros
+    if decays and not (none == 1).any(): return False  # decay moves parameters whose gradients are zeros
     if run.updates is None: return run.moves
-    return (run.update > 0).any(0).double().mean().item() > .5
+    moves = (run.update > 0).any(0)
+    return moves.double().mean().item() > .5
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #04dbd344
 @fault("scheduler each batch", page="loop", rank=140, lesson="09-update-ratio",
@@ -132,15 +140,17 @@ def scheduler_each_batch(run: Run) -> Iterator[Seen]:
     rate = run.rates
     if len(rate) < SOON or rate.max() <= 0: return
     peak = rate.argmax().item()
+    if 0 < peak < len(rate) - 1:
+        beside = max(rate[peak - 1], rate[peak + 1])
+        if beside < NEARLY_ZERO*rate[peak]: return  # a spike
     after = rate[peak:]/rate[peak]
-    spike = 0 < peak < len(rate) - 1 and max(rate[peak - 1], rate[peak + 1]) < NEARLY_ZERO*rate[peak]
-    if spike: return
-    gone = (after < NEARLY_ZERO).double().mean()
+    if len(after) < SOON: return
+    nearly_zero = after < NEARLY_ZERO
     factors = after[1:]/after[:-1].clamp(min=1e-30)
-    falls = len(after) >= SOON and (factors < PER_STEP).double().mean() > MOSTLY and after[-1] < .1
-    falls = falls and not leads_to_its_end(after)
-    if not (gone >= .5 and len(after) >= SOON) and not falls: return
-    first = int((after < NEARLY_ZERO).int().argmax()) if (after < NEARLY_ZERO).any() else len(after) - 1
+    shrinks = (factors < PER_STEP).double().mean() > MOSTLY
+    falls = shrinks and after[-1] < .1 and not leads_to_its_end(after)
+    if nearly_zero.double().mean() < .5 and not falls: return
+    first = int(nearly_zero.int().argmax()) if nearly_zero.any() else len(after) - 1
     yield Seen([], run.log_span(peak), "likely",
                f"The learning rate falls from {rate[peak]:.2g} to {rate[-1]:.2g}; after {first} steps it is "
                f"{after[first]:.1%} of what it was.")
@@ -150,8 +160,8 @@ def leads_to_its_end(rates: Tensor) -> bool:
     """Does a rate fall faster and faster, as one of a schedule does that is zero where the run ends: linear, a cosine?
     In a schedule for epochs, each step has the same factor."""
     logs = rates.clamp(min=1e-30).log()
-    before, behind = logs[0] - logs[len(logs)//2], logs[len(logs)//2] - logs[-1]
-    return bool(behind > FASTER*before)
+    first, middle, last = logs[0], logs[len(logs)//2], logs[-1]
+    return bool(middle - last > FASTER*(first - middle))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #79a4f57c
 @fault("not in the optimizer", page="loop", rank=50, lesson="09-update-ratio",
@@ -166,7 +176,9 @@ def not_in_optimizer(run: Run) -> Iterator[Seen]:
         if p["has"]:
             n_had += 1
             first_had = min(first_had, i)
-        elif p["has"] is not None and p["trainable"] and p["got"] and not p["written"] and not p.get("moved"):
+            continue
+        should_move = p["has"] is not None and p["trainable"] and p["got"]
+        if should_move and not p["written"] and not p.get("moved"):
             lacks.append(name)
             last_lacking = i
     if not lacks: return
@@ -185,7 +197,8 @@ def not_in_optimizer(run: Run) -> Iterator[Seen]:
        brings=(WEAK,))
 def not_of_the_model(run: Run) -> Iterator[Seen]:
     for o in run.optimizers:
-        if not o["n_idle"] or without_nan(run.logged("no_gradients")).numel() < LEAST: continue
+        n_steps = len(without_nan(run.logged("no_gradients")))
+        if not o["n_idle"] or n_steps < LEAST: continue
         yield Seen([], run.log_span(0), "certain",
                    f"{o['n_foreign']} of the {o['n']} parameters of the {o['type']} are not in this model, and "
                    f"{o['n_idle']} of them never got a gradient.")
@@ -205,7 +218,7 @@ def frozen_part(run: Run) -> Iterator[Seen]:
         layers[name.rpartition(".")[0] or name] = None
         n_frozen += p["n"]
     if not frozen or len(frozen) == len(run.params): return
-    of_use = not run.once(loss_does_not_fall)  # what is frozen on purpose does its work
+    of_use = not run.once(loss_does_not_fall)  # a part that is frozen on purpose does its work
     yield Seen([*layers], run.log_span(0), "note" if of_use else "possible",
                f"{len(frozen)} of {len(run.params)} parameters, {n_frozen/n:.0%} of the numbers, have "
                "requires_grad=False. Is that meant?")
@@ -242,11 +255,13 @@ def not_trained(run: Run) -> Iterator[Seen]:
 
 def never_stepped(run: Run) -> Iterator[Seen]:
     "The optimizer is known, and was never called, and nothing else moves the parameters."
-    updates, passes = run.logged("updates"), run.logged("trained")
-    if not run.optimizers or run.scaled or run.moves or (passes > 0).sum() < LASTS: return
-    if not (updates.nan_to_num() == 0).all(): return
+    if not run.optimizers or run.scaled or run.moves: return
+    n_trained = int((run.logged("trained") > 0).sum())
+    if n_trained < LASTS: return
+    updates = run.logged("updates").nan_to_num()
+    if updates.any(): return
     yield Seen([], run.log_span(0), "certain",
-               f"The model ran in train mode in {int((passes > 0).sum())} steps, and the optimizer made no step.")
+               f"The model ran in train mode in {n_trained} steps, and the optimizer made no step.")
 
 
 def no_gradient_at_all(run: Run) -> Iterator[Seen]:
@@ -266,28 +281,38 @@ def without_gradient(run: Run) -> Iterator[Seen]:
     outputs, grads = run.outputs, run.grads
     if grads.ran.any(0).sum() < LASTS: return
     moved = run.updates.names if run.updates else []
-    got, ran = grads.ran.any(1), (outputs.ran if outputs.names == grads.names else grads.ran).any(1)
+    series = outputs if outputs.names == grads.names else grads
+    got, ran = grads.ran.any(1), series.ran.any(1)
     inner = got.int().cumsum(0) > 0  # earlier layers may be frozen, or prepare data
     trained = torch.tensor([bool(parameters_of(name, moved)) for name in grads.names])
     on_purpose = torch.tensor([name in grads.untrainable for name in grads.names])  # frozen, or without parameters
-    none, since = ran & ~got & (trained | (inner & ~on_purpose)), lasting(grads.norm == 0, grads.ran)
-    zero = since >= 0
-    if zero[got].all() and (run.logged("loss") == 0)[-LASTS:].any(): zero[:] = False  # nothing is left to learn
-    theirs = none & inner & torch.tensor([of_a_library(run, name) for name in grads.names])
-    for which, sure in (none & ~theirs, "certain" if (none & trained).any() else "likely"), (theirs, "note"):
+    in_a_library = torch.tensor([of_a_library(run, name) for name in grads.names])
+    none = ran & ~got & (trained | (inner & ~on_purpose))
+    theirs = none & inner & in_a_library
+    sure = "certain" if (none & trained).any() else "likely"
+    for which, how_sure in (none & ~theirs, sure), (theirs, "note"):
         if which.any():
-            yield Seen(grads.named(which), grads.span(0), sure,
+            yield Seen(grads.named(which), grads.span(0), how_sure,
                        f"They run, and got no gradient in {len(run.steps)} recorded steps.")
-    if zero.any():
-        spared = zero.sum() < got.sum()/2 and all(of_a_library(run, name) for name in grads.named(zero))
-        yield Seen(grads.named(zero), grads.span(since[zero].min().item()), "note" if spared else "certain",
-                   "All gradients of their outputs are exactly zero: what comes after them lets nothing through.")
+    since = lasting(grads.norm == 0, grads.ran)
+    zero = since >= 0
+    last_losses = run.logged("loss")[-LASTS:]
+    if zero[got].all() and (last_losses == 0).any(): return  # nothing is left to learn
+    if not zero.any(): return
+    spared = zero.sum() < got.sum()/2 and bool(in_a_library[zero].all())
+    first = since[zero].min().item()
+    yield Seen(grads.named(zero), grads.span(first), "note" if spared else "certain",
+               "All gradients of their outputs are exactly zero: what comes after them lets nothing through.")
 
 
 def of_a_library(run: Run, layer: str) -> bool:
     "Is the layer part of a model from a library? Those often have parts for other tasks, whose output is not used."
-    inside = (layer.rsplit(".", i)[0] for i in range(1, layer.count(".") + 1))
-    return any(run.facts.get("layers", {}).get(name, {}).get("library") for name in inside)
+    known = run.facts.get("layers", {})
+    inside = layer.rpartition(".")[0]
+    while inside:
+        if known.get(inside, {}).get("library"): return True
+        inside = inside.rpartition(".")[0]
+    return False
 
 
 def parameters_of(layer: str, parameters: list[str]) -> list[str]:
@@ -297,24 +322,26 @@ def parameters_of(layer: str, parameters: list[str]) -> list[str]:
 def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     "Parameters that do not move, except those of layers that are reported already."
     if run.updates is None or run.update.shape[1] < LASTS: return
-    moved, still = run.updates.names, run.update == 0
-    rests = (still | run.update.isnan()).all(1) & still.any(1)
+    moved, n = run.updates.names, run.update.shape[1]
+    still = run.update == 0
+    unmoved = still | run.update.isnan()
+    rests = unmoved.all(1) & still.any(1)
     if not rests.all() and run.ratio.nanmedian() < RATIO_SMALL: return  # small steps are lost in rounding
-    known = {p for name in reported for p in parameters_of(name, moved)}
-    known |= {name for name, p in run.params.items() if p.get("moved")}  # somebody else moves them
+    known = {name for name, p in run.params.items() if p.get("moved")}  # somebody else moves them
+    for layer in reported: known.update(parameters_of(layer, moved))
     resting = [name for name, rest in zip(moved, rests.tolist()) if rest and name not in known]
     idle_biases = [name for name in resting if is_bias(name) and weight_moves(name, moved, resting)]
     resting = [name for name in resting if name not in idle_biases]
     if idle_biases:
         yield Seen(idle_biases, run.outputs.span(0), "note",
-                   f"The weights of these layers move, and all {run.update.shape[1]} updates of their biases are "
-                   "exactly zero: what follows takes away whatever a bias adds.",
+                   f"The weights of these layers move, and all {n} updates of their biases are exactly zero: what "
+                   "follows takes away whatever a bias adds.",
                    "Nothing is wrong: a normalization behind the layer, or a loss of differences, does that. "
                    "bias=False saves the parameter.")
     if not resting: return
     none_moves = rests.all() and not known & set(moved)
     which = "No parameter moves" if none_moves else "These parameters do not move, while others do"
-    yield Seen(resting, run.outputs.span(0), "certain", f"{which}: all {run.update.shape[1]} updates are exactly zero.")
+    yield Seen(resting, run.outputs.span(0), "certain", f"{which}: all {n} updates are exactly zero.")
 
 
 def is_bias(name: str) -> bool: return name.rpartition(".")[2].startswith("bias")

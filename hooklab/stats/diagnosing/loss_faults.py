@@ -16,7 +16,7 @@ from hooklab.stats.diagnosing.evidence import (
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #5c576808
-AS_A_GUESS = .97  # of the loss of a guess: what is above has learned next to nothing
+AS_A_GUESS = .97  # of the loss of a guess: a model above it has learned next to nothing
 WORSE = 1.5  # times the loss of a guess
 ENOUGH = 40  # steps: earlier, a healthy run may still be there
 SLOW_START = 200  # steps: the same for a product of which one factor begins at zero, so that the other hardly moves
@@ -94,7 +94,8 @@ def activation_before_loss(run: Run) -> Iterator[Seen]:
         if fact == "within_one": looks = looks[len(looks)//2:]  # a healthy run begins there too
         if not mostly(looks, FACTS.get(fact, itemgetter(fact))): continue
         if fact in ("cut", "between", "within_one") and not is_cut(run, looks): continue
-        yield Seen([], (looks[0]["step"], looks[-1]["step"]), sure_of(looks, fact), what, advice)
+        span = looks[0]["step"], looks[-1]["step"]
+        yield Seen([], span, sure_of(looks, fact), what, advice)
         return
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #16b29512
@@ -104,15 +105,17 @@ def is_cut(run: Run, looks: list[dict]) -> bool:
     idle = {name for name, ran in zip(run.outputs.names, run.outputs.ran) if not ran.any()}
     ran = [name for name in leaves if name not in idle]
     if ran and run.types[ran[-1]].startswith(ENDS): return True
-    low, high = min(look["least"] for look in looks), max(look["most"] for look in looks)
-    return high > .98 and low < .02 and any(look["never_negative"] or look["between"] or low < -.98 for look in looks)
+    low, high = min(column(looks, "least")), max(column(looks, "most"))
+    if high <= .98 or low >= .02: return False
+    return low < -.98 or any(look["never_negative"] or look["between"] for look in looks)
 
 
 def cut_off(look: dict) -> bool:
     "Do the targets go beyond a ReLU, a sigmoid or a tanh that the output seems to come from?"
-    low, high, spread = look["target_low"], look["target_high"], look["target_std"]
-    if look["between"]: return low < -.1*spread or high > 1 + .1*spread
-    if look["least"] >= 0: return low < -.1*spread and look["never_negative"]
+    low, high = look["target_low"], look["target_high"]
+    margin = .1*look["target_std"]
+    if look["between"]: return low < -margin or high > 1 + margin
+    if look["least"] >= 0: return low < -margin and look["never_negative"]
     return .95 < look["largest"] <= 1 and (low < -1.1 or high > 1.1)
 
 
@@ -123,8 +126,9 @@ FACTS = {"cut": cut_off,  # those that a look does not have as they are
 
 def sure_of(looks: list[dict], fact: str) -> str:
     "Many numbers between 0 and 1 are no chance; a few may be."
+    if fact in ("sums_to_one", "raw"): return "certain"
     n = sum(look["n_rows"]*look["width"] for look in looks)
-    return "certain" if fact in ("sums_to_one", "raw") or fact == "between" and n > 500 else "likely"
+    return "certain" if fact == "between" and n > 500 else "likely"
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #352b1007
 @fault("loss does not fall", page="loss", rank=350, lesson="01-why-hooks",
@@ -158,10 +162,15 @@ def is_on_its_way(course: LossCourse) -> bool:
 
 def begins_slowly(run: Run) -> bool:
     "Is most of the model frozen, and does a weight beside it begin at zero, as that of LoRA does?"
-    frozen = sum(p["n"] for p in run.params.values() if not p["trainable"])
-    if run.updates is None or 2*frozen < sum(column(run.params.values(), "n")): return False
-    begins = dict(zip(run.updates.names, (run.updates.values("data")[:, :1] == 0).any(1).tolist()))
-    return any(begins.get(name) and p["trainable"] and len(p["shape"]) > 1 for name, p in run.params.items())
+    if run.updates is None: return False
+    n = sum(column(run.params.values(), "n"))
+    n_frozen = sum(p["n"] for p in run.params.values() if not p["trainable"])
+    if 2*n_frozen < n: return False
+    at_zero = (run.updates.values("data")[:, :1] == 0).any(1).tolist()
+    for name, begins_at_zero in zip(run.updates.names, at_zero):
+        p = run.params.get(name)
+        if begins_at_zero and p and p["trainable"] and len(p["shape"]) > 1: return True
+    return False
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #60761f33
 @fault("loss rises", page="loss", rank=360, lesson="09-update-ratio",
@@ -173,7 +182,9 @@ def loss_rises(run: Run) -> Iterator[Seen]:
     course = run.once(loss_course)
     if course is None or course.is_short or len(run.log_steps) < SOON: return
     early, late, guess = course.early, course.late, course.guess
-    if not (guess > 0 and late > WORSE*guess and late > early) and not late > BLOWN_UP*max(early, guess): return
+    worse = guess > 0 and late > WORSE*guess and late > early
+    blown_up = late > BLOWN_UP*max(early, guess)
+    if not worse and not blown_up: return
     yield Seen([], run.log_span(0), "likely",
                f"The {course.kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last third. "
                f"The best answer that ignores the input has {in_digits(guess)}.")
@@ -196,7 +207,8 @@ def bad_inputs(run: Run) -> Iterator[Seen]:
     steps = []
     for row in run.inputs:
         for where, facts in row.items():
-            if where != "step" and facts["bad"] > 0: steps.append(row["step"])
+            if where == "step": continue
+            if facts["bad"] > 0: steps.append(row["step"])
     if not steps: return
     yield Seen([], (steps[0], steps[-1]), "certain",
                f"The input has numbers that are not finite, first in step {steps[0]}: the data brings them.",
@@ -224,15 +236,18 @@ def layers_not_finite(run: Run) -> Iterator[Seen]:
         yield seen_not_finite(run, "gradients", rows, "certain")
     rows = outputs.bad.any(0)
     if rows.any():
-        only_inf = outputs.mean[outputs.bad].isinf().all() and not outputs.bad[-1].any()  # such as a mask
+        all_inf = outputs.mean[outputs.bad].isinf().all()
+        only_inf = all_inf and not outputs.bad[-1].any()  # such as a mask
         yield seen_not_finite(run, "outputs", rows, "possible" if only_inf else "certain")
 
 
 def seen_not_finite(run: Run, kind: str, rows: Tensor, sure: str) -> Seen:
     "Name the layer where it began: the last one in the case of gradients, the first one in the case of outputs."
-    series, origin, place = (run.grads, -1, "last") if kind == "gradients" else (run.outputs, 0, "first")
+    series, origin, place = run.outputs, 0, "first"
+    if kind == "gradients": series, origin, place = run.grads, -1, "last"
     row = first_row(rows)
-    layers, again = series.named(series.bad[:, row]), rows[row + 1:].sum().item()
+    layers = series.named(series.bad[:, row])
+    again = rows[row + 1:].sum().item()
     steps = run.outputs.span(row) if again else (run.steps[row], run.steps[row])
     return Seen([layers[origin]], steps, sure,
                 f"The {kind} of {len(layers)} of {len(series.names)} layers are not finite in step {run.steps[row]}, "
@@ -253,7 +268,8 @@ def steps_skipped(run: Run) -> Iterator[Seen]:
     later = run.skipped[len(run.steps)//2:]  # a scaler starts with a scale that is too large
     if len(run.steps) < SOON or later.double().mean() <= .5: return
     rows = run.skipped.nonzero().flatten().tolist()
-    yield Seen([], (run.steps[rows[0]], run.steps[rows[-1]]), "certain",
+    span = run.steps[rows[0]], run.steps[rows[-1]]
+    yield Seen([], span, "certain",
                f"In {len(rows)} of {len(run.steps)} recorded steps gradients were not finite, and the step was "
                "skipped.")
 
@@ -269,5 +285,6 @@ def float16_limit(run: Run) -> Iterator[Seen]:
     bad = (outputs.size > HALF_LARGE) & outputs.finite
     if not bad.any(): return
     most = in_digits(outputs.size[bad].max())
-    yield Seen(outputs.named(bad.any(1)), outputs.span(first_row(bad.any(0))), "likely",
+    first = first_row(bad.any(0))
+    yield Seen(outputs.named(bad.any(1)), outputs.span(first), "likely",
                f"Outputs are {most} in size, as the root of the mean square; float16 ends at 65,504.")

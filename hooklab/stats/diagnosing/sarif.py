@@ -23,30 +23,43 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema
 
 
 def rule_of(what: str, site: str) -> dict[str, Any]:
-    "What a finding means, whether it was found or not."
-    rule = {"id": what, "shortDescription": {"text": f"{what}: {FAULTS[what].symptom}"},
-            "help": {"text": f"{usual_advice(what)} More: {page_of(what)}"}, "properties": {"page": page_of(what)}}
-    return rule | {"helpUri": f"{site.rstrip('/')}/{page_of(what)}"} if site else rule
+    "The meaning of a finding, whether it was found or not."
+    page = page_of(what)
+    rule = {
+        "id": what,
+        "shortDescription": {"text": f"{what}: {FAULTS[what].symptom}"},
+        "help": {"text": f"{usual_advice(what)} More: {page}"},
+        "properties": {"page": page},
+    }
+    if site: rule["helpUri"] = f"{site.rstrip('/')}/{page}"
+    return rule
 
 
 def uri_of(path: str) -> str:
     "A path as a URI. A relative one stays relative: no name can give it a scheme."
     try: raw = path.encode("utf-8", "surrogateescape")  # the bytes of a file's name, which need not be text
     except UnicodeEncodeError: raw = path.encode("utf-8", "surrogatepass")
-    return f"file:///{quote(raw.lstrip(b'/'), safe='/:')}" if Path(path).is_absolute() else quote(raw)
+    if not Path(path).is_absolute(): return quote(raw)
+    return f"file:///{quote(raw.lstrip(b'/'), safe='/:')}"
 
 
 def result_of(finding: Finding, ids: list[str], run: str) -> dict[str, Any]:
     "A finding in a run."
     why = f"It follows from {finding.follows}." if finding.follows else f"What helps: {finding.advice}"
     text = f"{finding.what} {finding.where}".rstrip() + f". {finding.evidence} {why}"
-    result = {"ruleId": finding.what, "ruleIndex": ids.index(finding.what), "level": LEVELS[finding.sure],
-              "message": {"text": printable(text)},
-              "properties": {"sure": finding.sure, "steps": list(finding.steps), "follows": finding.follows}}
-    location = {"logicalLocations": [{"fullyQualifiedName": layer, "kind": "member"} for layer in finding.layers]}
+    result = {
+        "ruleId": finding.what,
+        "ruleIndex": ids.index(finding.what),
+        "level": LEVELS[finding.sure],
+        "message": {"text": printable(text)},
+        "properties": {"sure": finding.sure, "steps": list(finding.steps), "follows": finding.follows},
+    }
+    location, layers = {}, []
+    for layer in finding.layers: layers.append({"fullyQualifiedName": layer, "kind": "member"})
+    if layers: location["logicalLocations"] = layers
     if run: location["physicalLocation"] = {"artifactLocation": {"uri": uri_of(run)}}
-    location = {name: value for name, value in location.items() if value}
-    return result | {"locations": [location]} if location else result
+    if location: result["locations"] = [location]
+    return result
 
 # %% ../../../nbs/lib/stats/diagnosing/sarif.ipynb #98874311
 def sarif(
@@ -59,10 +72,14 @@ def sarif(
     driver = {"name": "hooklab", "version": __version__, "rules": [rule_of(what, site) for what in ids]}
     done = {"executionSuccessful": "nothing recorded" not in diagnosis}
     about = {"title": printable(diagnosis.title), "not judged": list(map(printable, diagnosis.unknown))}
-    return {"$schema": SCHEMA, "version": "2.1.0",
-            "runs": [{"tool": {"driver": driver}, "invocations": [done], "columnKind": "unicodeCodePoints",
-                      "results": [result_of(finding, ids, run) for finding in diagnosis],
-                      "properties": about}]}
+    of_run = {
+        "tool": {"driver": driver},
+        "invocations": [done],
+        "columnKind": "unicodeCodePoints",
+        "results": [result_of(finding, ids, run) for finding in diagnosis],
+        "properties": about,
+    }
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [of_run]}
 
 # %% ../../../nbs/lib/stats/diagnosing/sarif.ipynb #3517db86
 def diagnosis_of(
@@ -81,5 +98,4 @@ def with_page(diagnosis: Diagnosis) -> str:
 
 def as_rows(diagnosis: Diagnosis) -> dict[str, Any]:
     "The diagnosis for programs, as plain values."
-    return {"title": diagnosis.title, "findings": diagnosis.rows,
-            "not judged": list(diagnosis.unknown)}
+    return {"title": diagnosis.title, "findings": diagnosis.rows, "not judged": list(diagnosis.unknown)}

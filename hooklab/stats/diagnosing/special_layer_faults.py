@@ -17,8 +17,8 @@ from .faults import NOTHING_LEFT, WILD, fault
 from ..records.attention_history import AttentionHistory
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #8f53454e
-DROPS = .9  # fraction of numbers that a dropout sets to zero
-FEW = 4  # values that a batch norm computes a standard deviation of
+DROPS = .9  # share of the numbers that a dropout sets to zero
+FEW = 4  # values that a batch norm computes a deviation of
 
 
 @fault("dropout too strong", page="layers", rank=120, lesson="05-stats",
@@ -33,9 +33,9 @@ def dropout_too_strong(run: Run) -> Iterator[Seen]:
         if name not in names or run.outputs.ran[names.index(name)].any(): strong[name] = layer["p"]
     if not strong: return
     most = max(strong.values())
+    times = "nothing" if most == 1 else in_digits(1/(1 - most))
     yield Seen([*strong], run.log_span(0), "certain" if most >= .95 else "likely",
-               f"Dropout sets {most:.0%} of the numbers to zero, and multiplies the others by "
-               f"{'nothing' if most == 1 else in_digits(1/(1 - most))}.")
+               f"Dropout sets {most:.0%} of the numbers to zero, and multiplies the others by {times}.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #b84bd9dd
 @fault("batch norm", page="layers", rank=130, lesson="05-stats",
@@ -49,13 +49,15 @@ def batch_norm(run: Run) -> Iterator[Seen]:
     for i, name in enumerate(run.outputs.names):
         layer = run.facts.get("layers", {}).get(name, {})
         if not layer.get("type", "").startswith(("BatchNorm", "SyncBatchNorm")): continue
-        n = run.outputs.n[i][run.outputs.n[i] > 0]
-        if len(n) and layer.get("num_features") and n.median() <= FEW*layer["num_features"]:
-            few[name] = n.median().item()/layer["num_features"]
+        n = run.outputs.n[i]
+        n, features = n[n > 0], layer.get("num_features")
+        if len(n) and features:
+            of_each = n.median().item()/features
+            if of_each <= FEW: few[name] = of_each
         momentum = layer.get("momentum")
+        if momentum is None or not layer.get("track_running_stats"): continue
         if momentum == 0 and layer.get("running_mean_moves"): continue  # it is 0 at the moment, as after a pass of SAM
-        if layer.get("track_running_stats") and momentum is not None and (momentum <= 0 or momentum >= .95):
-            odd[name] = momentum
+        if momentum <= 0 or momentum >= .95: odd[name] = momentum
     if few:
         least = min(few.values())
         yield Seen([*few], run.outputs.span(0), "certain" if least <= 2 else "likely",
@@ -75,7 +77,7 @@ def batch_norm(run: Run) -> Iterator[Seen]:
 ONE_KEY = .05  # entropy relative to the largest possible; heads of healthy runs began with 0.5 or more
 SAME_WEIGHT = 5e-5  # nats below the largest possible entropy: logits that differ by 0.01
 LOGITS = 100.  # e to this power is 1e43
-GREW = 10.  # times what it was at the start
+GREW = 10.  # times the first one
 
 
 @fault("dead attention", page="layers", rank=200, lesson="14-patching",
@@ -85,56 +87,65 @@ GREW = 10.  # times what it was at the start
               "with smaller weights; look at the mask, which may hide all places but one.",
        follows=(WILD, "frozen part", "saturated"), at_once=True)
 def dead_attention(run: Run) -> Iterator[Seen]:
-    "Everything that is known of attention that cannot learn where to look."
+    "Attention that cannot learn where to look, as outputs of a softmax and as numbers of heads show it."
     yield from dead_softmax(run)
     if run.attention is not None: yield from dead_heads(run.attention)
 
 
-def any_attention(run: Run) -> bool: return any("ttention" in t or "ttn" in t for t in run.types.values())
+def any_attention(run: Run) -> bool:
+    return any("ttention" in kind or "ttn" in kind for kind in run.types.values())
 
 
 def dead_softmax(run: Run) -> Iterator[Seen]:
     o = run.outputs
-    rows, peaked, even = o.numbers.get("sums_to_one"), o.numbers.get("peaked"), o.numbers.get("even")
+    rows = o.numbers.get("sums_to_one")
     if rows is None: return
+    peaked, even = o.numbers.get("peaked"), o.numbers.get("even")
     inner = torch.tensor([run.types.get(name) == "Softmax" for name in o.names], dtype=torch.bool)
-    for i, name in enumerate(o.names):  # a softmax at the end gives answers, which may be confident or undecided
-        if "." not in name and inner[i] and inner.sum() == 1 and i == len(o.names) - 1: inner[i] = any_attention(run)
+    # a softmax at the end gives answers, which may be confident or undecided
+    only_the_last = inner.sum() == 1 and inner[-1]
+    if only_the_last and "." not in o.names[-1]: inner[-1] = any_attention(run)
     for rate, what in (peaked, "one place has all the weight"), (even, "all places have the same weight"):
-        since = lasting((rate > MOSTLY) & (rows > MOSTLY), rate.isfinite())
-        found = (since == 0) & inner  # attention that has learned where to look may look at one place only
+        bad = (rate > MOSTLY) & (rows > MOSTLY)
+        found = (lasting(bad, rate.isfinite()) == 0) & inner  # attention that has learned where to look may do so later
         if not found.any(): continue
-        yield Seen(o.named(found), o.span(since[found].min().item()), "likely",
-                   f"In {rate[found].nanmean():.0%} of the rows of such a softmax {what}: nothing can be learned "
-                   "about where to look.")
+        share = rate[found].nanmean()
+        yield Seen(o.named(found), o.span(0), "likely",
+                   f"In {share:.0%} of the rows of such a softmax {what}: nothing can be learned about where to look.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #42d8bfa8
 def dead_heads(history: AttentionHistory) -> Iterator[Seen]:
     "Heads that look at one key or at all alike from the start, and logits that explode."
     if not history.names: return
     entropy, possible, logits = (_by_head(history, what) for what in ("entropy", "possible", "largest_logit"))
-    heads = [(name, head) for name, n in history.heads.items() for head in range(n)]
+    heads = []
+    for name, n in history.heads.items(): heads += [(name, head) for head in range(n)]
     known = entropy.isfinite() & (possible > .5)  # with one or two keys there is little to choose from
-    one_key, alike = entropy < ONE_KEY*possible, possible - entropy < SAME_WEIGHT
+    one_key = entropy < ONE_KEY*possible
+    alike = possible - entropy < SAME_WEIGHT
     span = history.steps[0], history.steps[-1]
     found = lasting(one_key, known, least=LASTS) == 0
     if found.any():
+        share = (entropy[found]/possible[found]).nanmean()
+        logit = logits[found].nanmean()
         yield Seen(_layers(heads, found), span, "likely",
                    f"{_heads(heads, found)}: in every step nearly all the weight is on one key. The entropy is "
-                   f"{(entropy[found]/possible[found]).nanmean():.1%} of the possible, and the largest logit is "
-                   f"{in_digits(logits[found].nanmean())}.")
+                   f"{share:.1%} of the possible, and the largest logit is {in_digits(logit)}.")
     found = lasting(alike, known, least=SOON) == 0
     if found.any():
         yield Seen(_layers(heads, found), span, "likely",
                    f"{_heads(heads, found)}: in every step all keys have the same weight, so nothing is learned about "
                    "where to look.")
     first = logits[:, :1].clamp(min=1.)
-    since = lasting((logits > LOGITS) & (logits > GREW*first), logits.isfinite(), least=LASTS)
+    explodes = (logits > LOGITS) & (logits > GREW*first)
+    since = lasting(explodes, logits.isfinite(), least=LASTS)
     found = since > 0
     if found.any():
-        yield Seen(_layers(heads, found), (history.steps[since[found].min()], span[1]), "likely",
-                   f"{_heads(heads, found)}: the largest logit grew from {in_digits(logits[found, 0].max())} to "
-                   f"{in_digits(logits[found].nan_to_num(0.).max())}, and one key gets all the weight.")
+        begins = history.steps[since[found].min()]
+        at_first, most = logits[found, 0].max(), logits[found].nan_to_num(0.).max()
+        yield Seen(_layers(heads, found), (begins, span[1]), "likely",
+                   f"{_heads(heads, found)}: the largest logit grew from {in_digits(at_first)} to {in_digits(most)}, "
+                   "and one key gets all the weight.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #98bd26f5
 def _by_head(history: AttentionHistory, what: str) -> Tensor: # A row for each head of each call
@@ -142,12 +153,18 @@ def _by_head(history: AttentionHistory, what: str) -> Tensor: # A row for each h
 
 
 def _layers(heads: list, found: Tensor) -> list[str]:
-    names = [name.rpartition("/")[0] for (name, _), it_is in zip(heads, found.tolist()) if it_is]
-    return list(dict.fromkeys(names))
+    names = {}
+    for (name, _), is_found in zip(heads, found.tolist()):
+        if is_found: names[name.rpartition("/")[0]] = None
+    return list(names)
 
 
 def _heads(heads: list, found: Tensor) -> str:
-    named = [f"head {head} of {name.rpartition('/')[0] or 'the model'}"
-             for (name, head), it_is in zip(heads, found.tolist()) if it_is]
+    named = []
+    for (name, head), is_found in zip(heads, found.tolist()):
+        if not is_found: continue
+        layer = name.rpartition("/")[0] or "the model"
+        named.append(f"head {head} of {layer}")
     if len(named) == len(heads): return f"All {len(heads)} heads"
-    return f"{len(named)} of {len(heads)} heads ({first_few(named, 3)})" if len(named) > 3 else first_few(named)
+    if len(named) <= 3: return first_few(named)
+    return f"{len(named)} of {len(heads)} heads ({first_few(named, 3)})"

@@ -25,9 +25,12 @@ RATIO_HUGE = .5  # in healthy runs the longest step was 0.35, but for the first 
 
 
 def grown(run: Run) -> tuple[Tensor, Tensor]: # How many times larger outputs are than at the start; is that too much?
-    size = run.outputs.size
-    times = size/size[:, :3].nanquantile(.5, 1, keepdim=True) if size.numel() else size
-    return times, times.isfinite() & (times > GROWTH) & (size > LARGE_OUTPUTS)
+    size = times = run.outputs.size
+    if size.numel():
+        at_start = size[:, :3].nanquantile(.5, 1, keepdim=True)
+        times = size/at_start
+    too_much = (times > GROWTH) & (size > LARGE_OUTPUTS)
+    return times, times.isfinite() & too_much
 
 
 @fault("learning rate too large", page="steps", rank=240, lesson="09-update-ratio",
@@ -38,27 +41,40 @@ def grown(run: Run) -> tuple[Tensor, Tensor]: # How many times larger outputs ar
               "at a loss that is a sum over the batch.",
        follows=(WILD, "weight decay too strong", "NaN or Inf"), brings=(WILD, NOTHING_LEFT), by_steps=True)
 def rate_too_large(run: Run) -> Iterator[Seen]:
-    if run.updates is None:
-        _, bad = grown(run)
-        early = bad[:, :SOON].any(1)
-        if early.double().mean() <= .5 or not len(early): return
-        row = bad.any(0).int().argmax().item()
-        yield Seen([], run.outputs.span(row), "possible",
-                   f"{early.sum()} of {len(early)} layers return numbers {GROWTH} times larger than at the start, "
-                   f"within {row} recorded steps.")
-        return
+    yield from growth_at_once(run) if run.updates is None else long_steps(run)
+
+
+def growth_at_once(run: Run) -> Iterator[Seen]:
+    "Where no steps are known: do the outputs of most layers grow soon?"
+    _, bad = grown(run)
+    early = bad[:, :SOON].any(1)
+    if early.double().mean() <= .5 or not len(early): return
+    row = bad.any(0).int().argmax().item()
+    yield Seen([], run.outputs.span(row), "possible",
+               f"{early.sum()} of {len(early)} layers return numbers {GROWTH} times larger than at the start, "
+               f"within {row} recorded steps.")
+
+
+def long_steps(run: Run) -> Iterator[Seen]:
+    "Do steps move the parameters far?"
     ratio = run.ratio
-    large, n = ratio > RATIO_LARGE, int((ratio > RATIO_LARGE).sum())
+    large = ratio > RATIO_LARGE
+    n, share = int(large.sum()), large.double().mean()
     starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.optimizers)
-    at_the_start = starts_long and large[-(len(large)//3):].double().mean() <= 1 - MOSTLY
+    last_third = large[-(len(large)//3):]
+    at_the_start = starts_long and last_third.double().mean() <= 1 - MOSTLY
     if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
     if at_the_start and falls_well(run, FALLS_BY_HALF): return
-    often = n >= 2*LASTS and large.double().mean() > .2 or len(ratio) >= LASTS and large.double().mean() > .5
-    huge = n >= LASTS and (ratio[LASTS*starts_long:] > RATIO_HUGE).any()
-    if often or (ratio > CLEARLY*RATIO_LARGE).any() or huge:
-        yield Seen([], run.outputs.span(0), "likely",
-                   f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest "
-                   f"by {in_digits(ratio.nan_to_num(0, posinf=0).max())}. About 0.001 to 0.03 is usual.")
+    often = n >= 2*LASTS and share > .2
+    mostly = len(ratio) >= LASTS and share > .5
+    without_first = ratio[LASTS*starts_long:]
+    huge = n >= LASTS and (without_first > RATIO_HUGE).any()
+    beyond_doubt = (ratio > CLEARLY*RATIO_LARGE).any()
+    if not (often or mostly or beyond_doubt or huge): return
+    longest = ratio.nan_to_num(0, posinf=0).max()
+    yield Seen([], run.outputs.span(0), "likely",
+               f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest "
+               f"by {in_digits(longest)}. About 0.001 to 0.03 is usual.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #ae9af84e
 RATIO_SMALL_AND_STILL = 6e-4  # as RATIO_SMALL, where the loss does not move either
@@ -78,7 +94,9 @@ def rate_too_small(run: Run) -> Iterator[Seen]:
 def little_movement(run: Run) -> Iterator[Seen]:
     "Do steps hardly move the parameters?"
     ratio = run.ratio[run.ratio > 0]
-    if len(ratio) < LASTS or still_rises(run.rates if len(run.rates) else ratio): return
+    if len(ratio) < LASTS: return
+    rates = run.rates if len(run.rates) else ratio
+    if still_rises(rates): return
     still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
     if ratio.quantile(MOSTLY) >= RATIO_SMALL and not still: return
     yield Seen([], run.outputs.span(0), "likely" if len(ratio) >= SOON else "possible",
@@ -87,13 +105,15 @@ def little_movement(run: Run) -> Iterator[Seen]:
 
 def little_change(run: Run) -> Iterator[Seen]:
     "Are outputs the same at the end as at the beginning, up to the differences between batches?"
-    o, third = run.outputs, len(run.steps)//3
+    o = run.outputs
+    third = len(run.steps)//3
     if not o.names or third*3 < SOON or not o.finite.all(): return
     both = torch.stack([o.mean, o.std])
     first, last = both[..., :third], both[..., -third:]
     noise = ((first.var(-1) + last.var(-1))/third).sqrt()
     change = (last.mean(-1) - first.mean(-1)).abs()
-    if not (change <= torch.maximum(STILL*o.size.mean(1), 3*noise)).all(): return
+    little = torch.maximum(STILL*o.size.mean(1), 3*noise)
+    if not (change <= little).all(): return
     yield Seen([], o.span(0), "possible",
                f"Between the first and the last third of {len(run.steps)} recorded steps, outputs have changed by no "
                "more than batches differ: it hardly trains, or has learned what it can.")
@@ -107,16 +127,18 @@ def little_change(run: Run) -> Iterator[Seen]:
 def blows_up(run: Run) -> Iterator[Seen]:
     outputs = run.outputs
     times, bad = grown(run)
-    ends = 2 if outputs.names and run.types.get(outputs.names[-1], "").startswith(ENDS) else 1
+    last_type = run.types.get(outputs.names[-1], "") if outputs.names else ""
+    ends = 2 if last_type.startswith(ENDS) else 1
     if not bad[:-ends].any(): return  # the last layer may have to learn large numbers; so may logits before a sigmoid
     row = bad.any(0).int().argmax().item()
-    still_so = (last_known(times) > GROWTH).any() or outputs.bad[:, -SOON:].any()
+    still_large = (last_known(times) > GROWTH).any()
+    still_so = still_large or outputs.bad[:, -SOON:].any()
+    most, largest = times[bad].max(), outputs.size[bad].max()
     yield Seen(outputs.named(bad.any(1)), outputs.span(row), "likely" if still_so else "possible",
-               f"Outputs are up to {in_digits(times[bad].max())} times as large as in the first steps: "
-               f"{in_digits(outputs.size[bad].max())}.")
+               f"Outputs are up to {in_digits(most)} times as large as in the first steps: {in_digits(largest)}.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #60d06272
-TIGHT = .1  # fraction of a gradient that clipping leaves
+TIGHT = .1  # share of a gradient that clipping leaves
 SHORT = .01  # length of all gradients: clipping at 1 and a scale of 128 or more leave less
 LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 and above
 
@@ -129,9 +151,11 @@ LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were a
        brings=(WEAK,))
 def clipping_too_tight(run: Run) -> Iterator[Seen]:
     yield from clipped_while_scaled(run)
-    length, clipped = without_nan(run.logged("gradient")), without_nan(run.logged("clipped"))
+    length = without_nan(run.logged("gradient"))
+    clipped = without_nan(run.logged("clipped"))
     if len(clipped) < LASTS or run.updates is None: return
-    left = clipped[clipped > 0].median() if (clipped > 0).any() else torch.tensor(1.)
+    clipped = clipped[clipped > 0]
+    left = clipped.median() if len(clipped) else torch.tensor(1.)
     ratio = run.ratio[run.ratio > 0]
     little = RATIO_SMALL_AND_STILL if run.once(loss_does_not_fall) else LITTLE
     if left > TIGHT or not len(ratio) or ratio.median() > little: return
@@ -148,15 +172,16 @@ def clipped_while_scaled(run: Run) -> Iterator[Seen]:
     length = length[length > 0]
     if not run.scaled or len(length) < LASTS or length.median() > SHORT: return
     doubled = (length/length.median()).log2()
-    if ((doubled - doubled.round()).abs() < 1e-3).double().mean() < MOSTLY: return
+    is_whole = (doubled - doubled.round()).abs() < 1e-3
+    if is_whole.double().mean() < MOSTLY: return
     yield Seen([], run.log_span(0), "likely",
                f"In nearly every step, the length of the gradients is {length.median():.2g}, or a power of two times "
                "that: they are clipped while the scaler has them multiplied, and divided afterwards.",
                "Call scaler.unscale_(optimizer) after backward() and before clipping.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #9a3d43aa
-DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would be a third of what they were
-OF_A_STEP = .3  # fraction of a step that decay makes up
+DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third
+OF_A_STEP = .3  # share of a step that decay makes up
 FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and more
 
 
@@ -174,18 +199,24 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
     for o in run.optimizers:
         strong = {name: decay for name, decay in o["decay"].items() if decay}
         if not strong: continue
-        decay, coupled = max(strong.values()), o["type"] not in ("AdamW", "SGD", "NAdamW")
-        taken = decay/max(1 - (o.get("momentum") or 0), .01)  # momentum adds up what decay takes in each step
+        decay = max(strong.values())
+        coupled = o["type"] not in ("AdamW", "SGD", "NAdamW")
+        momentum = o.get("momentum") or 0
+        taken = decay/max(1 - momentum, .01)  # momentum adds up what decay takes in each step
         rows = [i for i, name in enumerate(run.updates.names) if strong.get(name) == decay]
-        if not coupled and of_each_step(run, rows, rates.median().item()*taken) < OF_A_STEP: continue
+        usual = rates.median().item()*taken
+        if not coupled and of_each_step(run, rows, usual) < OF_A_STEP: continue
         size = data[rows].square().nansum(0).sqrt()
         size = size[size > 0]
         if len(size) < 2: continue
-        shrunk, whole = (size[-1]/size[0]).item(), (rates*taken).sum().item()
+        shrunk = (size[-1]/size[0]).item()
+        if shrunk > 1: continue  # something else moves them
+        whole = (rates*taken).sum().item()
         fast = whole >= DECAYED and len(rates)/whole <= FAST_DECAY
         times = decay*size[0]/length[0].clamp(min=1e-30) if len(length) else torch.tensor(0.)
-        if shrunk > 1: continue  # something else moves them
-        if not (shrunk < .7 and (times > 1 if coupled else fast)) and not (fast and not coupled and whole > 5): continue
+        strong_enough = times > 1 if coupled else fast
+        far_too_strong = fast and not coupled and whole > 5
+        if not (shrunk < .7 and strong_enough) and not far_too_strong: continue
         if coupled: what = f"Decay adds {in_digits(times)} times the length of the gradient to it"
         else: what = f"Decay takes {rates.max().item()*taken:.2g} of each parameter away in each step"
         yield Seen([], run.log_span(0), "likely" if shrunk < .9 else "possible",
@@ -193,6 +224,7 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
 
 
 def of_each_step(run: Run, rows: list[int], taken: float) -> float:
-    "How far weight decay alone would move these parameters, as a fraction of how far a step moves them."
+    "How far weight decay alone would move these parameters, relative to how far a step moves them."
     update, data = (run.updates.values(what).double().cpu()[rows] for what in ("update", "data"))
-    return (taken*data/update)[update > 0].nanmedian().nan_to_num().item()
+    shares = (taken*data/update)[update > 0]
+    return shares.nanmedian().nan_to_num().item()

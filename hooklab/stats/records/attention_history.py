@@ -33,7 +33,10 @@ class AttentionHistory(KeptSteps):
     @property
     def heads(self) -> dict[str, int]:
         "How many heads each call has."
-        return {name: max(row[name].size(-1) for row in self.kept if name in row) for name in self.names}
+        found = {}
+        for row in self.kept:
+            for name, numbers in row.items(): found[name] = max(numbers.size(-1), found.get(name, 0))
+        return {name: found[name] for name in self.names}
 
     def tables(self) -> Tensor: # step, call, number, head; NaN where there is none
         "All numbers as one tensor, on the CPU."
@@ -41,19 +44,26 @@ class AttentionHistory(KeptSteps):
         most = max(heads.values(), default=0)
         found = torch.full((len(self.kept), len(self.names), len(HEAD_ROWS), most), math.nan)
         for place, name in enumerate(self.names):
-            there = [i for i, row in enumerate(self.kept) if name in row and row[name].size(-1) == heads[name]]
-            rows = torch.stack([self.kept[i][name] for i in there]).float().cpu()  # fetched together
-            found[there, place, :, :heads[name]] = rows
+            there, rows = [], []
+            for i, row in enumerate(self.kept):
+                if name not in row or row[name].size(-1) != heads[name]: continue
+                there.append(i)
+                rows.append(row[name])
+            together = torch.stack(rows).float().cpu()  # fetched at once
+            found[there, place, :, :heads[name]] = together
         return found
 
     def fill(self, steps: list[int], heads: dict[str, int], tables: Tensor, place: list[int] | None = None):
-        "Replace what was recorded."
+        "Replace the record with these tables."
         self._fill_steps(steps, place)
         self.names = list(heads)
         self.kept = Rows()
         for table in tables:
-            row = {name: table[place, :, :n] for place, (name, n) in enumerate(heads.items())}
-            self.kept.append({name: numbers for name, numbers in row.items() if not numbers.isnan().all()})
+            row = {}
+            for of_call, (name, n) in zip(table, heads.items()):
+                numbers = of_call[:, :n]
+                if not numbers.isnan().all(): row[name] = numbers
+            self.kept.append(row)
 
     def values(
         self,
@@ -63,14 +73,20 @@ class AttentionHistory(KeptSteps):
         if what not in HEAD_ROWS:
             raise LookupError(f"{what!r} is not recorded of heads; there are {', '.join(HEAD_ROWS)}")
         tables = self.tables()[:, :, list(HEAD_ROWS).index(what)]
-        return {name: tables[:, place, :n].T for place, (name, n) in enumerate(self.heads.items())}
+        found = {}
+        for place, (name, n) in enumerate(self.heads.items()): found[name] = tables[:, place, :n].T
+        return found
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each head of each call in each recorded step: what `pandas.DataFrame` takes."
-        tables, heads = self.tables().tolist(), self.heads
-        return [{"step": step, "call": name, "head": head} | {what: of[head] for what, of in zip(HEAD_ROWS, numbers)}
-                for step, calls in zip(self.steps, tables) for (name, n), numbers in zip(heads.items(), calls)
-                for head in range(n)]
+        heads, found = self.heads, []
+        for step, calls in zip(self.steps, self.tables().tolist()):
+            for (name, n), numbers in zip(heads.items(), calls):
+                for head in range(n):
+                    row = {"step": step, "call": name, "head": head}
+                    for what, of_heads in zip(HEAD_ROWS, numbers): row[what] = of_heads[head]
+                    found.append(row)
+        return found
 
     def plot(
         self,
@@ -81,14 +97,18 @@ class AttentionHistory(KeptSteps):
         axes = axes_for(axes, (11, 3), 3)
         if not self.steps: return [say_instead(ax, "no step was recorded") for ax in axes]
         names = self._picked(calls)
-        series = self._relative_entropy(), self.values("largest_logit"), self.values("first_share")
-        titles = "how widely\na head looks", "largest\nlogit", "weight on\nthe first key"
-        labels = "entropy, as a share of the possible", "logit", "share"
-        for ax, lines, title, label in zip(axes, series, titles, labels):
+        steps = torch.tensor(self.steps)
+        pictures = [  # numbers, title, label
+            (self._relative_entropy(), "how widely\na head looks", "entropy, as a share of the possible"),
+            (self.values("largest_logit"), "largest\nlogit", "logit"),
+            (self.values("first_share"), "weight on\nthe first key", "share"),
+        ]
+        for ax, (lines, title, label) in zip(axes, pictures):
             for name, colour in zip(names, line_colours(ax, len(names))):
+                layer = shortened(name.rpartition("/")[0] or "the model", 20)
                 for head, line in enumerate(lines[name]):
-                    known, layer = line.isfinite(), shortened(name.rpartition("/")[0] or "the model", 20)
-                    x, y = thinned(torch.tensor(self.steps)[known].numpy(), line[known].numpy())
+                    known = line.isfinite()
+                    x, y = thinned(steps[known].numpy(), line[known].numpy())
                     ax.plot(x, y, color=colour, lw=1.2, label=layer if head == 0 else None)
             ax.set(title=title, xlabel="step", ylabel=label)
             if "share" in label: in_percent(ax.yaxis)
@@ -98,10 +118,13 @@ class AttentionHistory(KeptSteps):
 
     def _relative_entropy(self) -> dict[str, Tensor]:
         possible = self.values("possible")
-        return {name: values/possible[name].clamp(min=1e-6) for name, values in self.values("entropy").items()}
+        found = {}
+        for name, entropy in self.values("entropy").items(): found[name] = entropy/possible[name].clamp(min=1e-6)
+        return found
 
     def _picked(self, calls) -> list[str]:
-        asked = self.names if calls is None else [calls] if isinstance(calls, str) else list(calls)
+        if isinstance(calls, str): calls = [calls]
+        asked = self.names if calls is None else list(calls)
         picked = [name for name in self.names if name in asked or name.rpartition("/")[0] in asked]
         if picked: return picked
         near = nearest(str(asked[0]), self.names) or self.names

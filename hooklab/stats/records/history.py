@@ -20,8 +20,8 @@ from .statistics import BIN_ROWS, NOT_MEASURED, STATISTICS, Statistic
 
 # %% ../../../nbs/lib/stats/records/history.ipynb #c755dcf0
 class Rows(list):
-    "What was recorded, a row of any kind for each step that is kept."
-    is_meta = False # What is a row here was not on the meta device
+    "A row of any kind for each step that is kept."
+    is_meta = False # These rows were never on the meta device
 
     def keep_every_second(self): self[:] = self[::2]
     def keep_first(self, n: int): del self[n:]
@@ -72,7 +72,9 @@ class KeptSteps:
         "Be ready for this step: rows that have its number or a later one are dropped, as they are recorded again."
         n = bisect_left(self.steps, step)
         self.kept.keep_first(n)
-        if n < len(self.steps): self.steps, self.offered = self.steps[:n], n*self.stride  # the next row is wanted
+        if n < len(self.steps):
+            self.steps = self.steps[:n]
+            self.offered = n*self.stride  # the next row is wanted
 
     def snapshot(self) -> Self:
         "A copy that stays as it is while more is recorded. It waits for no GPU."
@@ -175,7 +177,7 @@ class Tables:
 
 # %% ../../../nbs/lib/stats/records/history.ipynb #ecff2e8b
 class History(KeptSteps):
-    "What was recorded, and ways to read it and to look at it. Layers are asked for by number or by name."
+    "The recorded numbers, and ways to read them and to look at them. Layers are asked for by number or by name."
     cpu, kind = True, "activations" # Are values moved to the CPU when they are read? What was measured?
     parts: dict[str, TensorPart] = {} # What this process has of an output or of a parameter, by name
     whose = "" # What the labels of pictures say of the process
@@ -203,7 +205,7 @@ class History(KeptSteps):
         tables: Tensor, # A table for each step
         place: list[int] | None = None, # As `place` gives it
     ):
-        "Replace what was recorded with these tables."
+        "Replace the record with these tables."
         self._fill_steps(steps, place)
         self.kept = Tables(self.rows, len(self.names), self.max_rows, tables)
 
@@ -270,13 +272,13 @@ class History(KeptSteps):
 
     @property
     def stats_tensor(self) -> Tensor:
-        "Means and standard deviations as one tensor: number, layer, step."
+        "Means and deviations as one tensor: number, layer, step."
         return torch.stack([self.values("mean"), self.values("std")])
 
     def layer_stats(
         self,
         layer: int | str, # Its number or its name
-    ) -> list[list[float]]: # Means, standard deviations and fractions near zero: a number for each recorded step
+    ) -> list[list[float]]: # Means, deviations and shares near zero: a number for each recorded step
         "The three series of one layer."
         return [self.values(what)[self.index(layer)].tolist() for what in ("mean", "std", "near_zero")]
 

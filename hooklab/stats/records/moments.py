@@ -15,7 +15,7 @@ from ...hooks.tree import tensors
 from .statistics import BASICS, BINS, COUNTS, HIGH, LARGEST_ROWS, LOW, row_names
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #6bc802d2
-NEAR = .05  # what is near zero
+NEAR = .05  # a number of at most this size is near zero
 N_COUNTED = len(BASICS) + len(COUNTS)  # numbers of a column before the bins
 UNDER, OVER = ([*BASICS, *COUNTS].index(row) for row in ("under", "over"))
 
@@ -38,13 +38,16 @@ def in_a_row(x: Tensor) -> Tensor:
     "All numbers of `x` as real ones in one dimension, in any order; without a copy if they lie together in memory."
     x = unwrapped(x)
     x = x.detach()
-    if x.is_nested: x = x.values() if x.layout == torch.jagged else torch.cat([t.reshape(-1) for t in x.unbind()])
+    if x.is_nested:
+        x = x.values() if x.layout == torch.jagged else torch.cat([part.reshape(-1) for part in x.unbind()])
     if x.layout != torch.strided: x = x.to_dense()
     if x.is_quantized: x = x.dequantize()
     if x.is_complex(): x = x.abs()
     if x.dtype != torch.float32: x = x.float()
-    if not x.is_contiguous() and x.dim() > 1:
-        x = x.permute(sorted(range(x.dim()), key=lambda d: -x.stride(d)))  # of channels-last images, for one
+    if not x.is_contiguous() and x.dim() > 1:  # channels-last images, for one
+        strides = x.stride()
+        as_in_memory = sorted(range(x.dim()), key=strides.__getitem__, reverse=True)
+        x = x.permute(as_in_memory)
     return x.reshape(-1)
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #4c94b36b
@@ -56,44 +59,57 @@ def measured(
     "The numbers of each row of `x`."
     n = x.numel()//len(x)
     if not n: return x.new_zeros(len(row_names(with_counts, with_hist)), len(x))
-    rest, by_parts = tuple(range(1, x.dim())), torch.compiler.is_compiling()
+    rest = tuple(range(1, x.dim()))
+    by_parts = torch.compiler.is_compiling()
     part = tuple(range(min(3, x.dim() - 1), x.dim()))  # an image of one channel, a row
     def total(t):
         if by_parts: t = t.sum(part, dtype=torch.float32).reshape(len(x), -1)
-        return t.sum(tuple(range(1, t.dim())), dtype=torch.float32)
+        inner = tuple(range(1, t.dim()))
+        return t.sum(inner, dtype=torch.float32)
     if by_parts:  # the compiler then reads a part once, together with what makes it; `var_mean` becomes slow loops
         middle = x.mean(part, keepdim=True)
         mean = middle.mean(rest)
-        m2 = (middle - mean.view(-1, *[1]*len(rest))).square().mean(rest)*n
-        m2 = m2 + total((x - middle).square())
+        means = mean.view(-1, *[1]*len(rest))
+        between = (middle - means).square().mean(rest)*n
+        within = total((x - middle).square())
+        m2 = between + within
     else:
         var, mean = torch.var_mean(x, rest, correction=0)
         m2 = var*n
     found = [torch.full_like(mean, n), mean, m2, total(x <= NEAR)]
     if with_counts or with_hist:
-        found += [total(x.isnan()), total(x.isinf()), total(x < LOW), total(x > HIGH), total(x.abs() <= NEAR)]
+        not_finite = [total(x.isnan()), total(x.isinf())]
+        beside = [total(x < LOW), total(x > HIGH)]
+        found += [*not_finite, *beside, total(x.abs() <= NEAR)]
     if not with_hist: return stacked(found)
-    return torch.cat([stacked(found), torch.stack([row.histc(BINS, LOW, HIGH) for row in x], 1)])
+    bins = [row.histc(BINS, LOW, HIGH) for row in x]
+    return torch.cat([stacked(found), torch.stack(bins, 1)])
 
 
 def stacked(tensors: list[Tensor]) -> Tensor:
-    """`torch.stack`, written so that the compiler can fuse it with its surroundings. Next to what it cannot fuse, such
-    as `cat`, the compiler keeps for the backward pass what it would otherwise compute again, such as the mask of a
-    ReLU; writing that took longer than all the measuring."""
+    """`torch.stack`, written so that the compiler can fuse it with its surroundings. Next to a step that it cannot
+    fuse, such as `cat`, the compiler keeps for the backward pass tensors that it would otherwise compute again, such as
+    the mask of a ReLU; writing those took longer than all the measuring."""
     if not torch.compiler.is_compiling(): return torch.stack(tensors)
     first, *rest = torch.broadcast_tensors(*tensors)
-    number, table = torch.arange(len(tensors), device=first.device).view(-1, *[1]*first.dim()), first[None]
-    for i, other in enumerate(rest, 1): table = torch.where(number == i, other, table)
+    number = torch.arange(len(tensors), device=first.device)
+    number = number.view(-1, *[1]*first.dim())
+    table = first[None]
+    for i, other in enumerate(rest, 1):
+        table = torch.where(number == i, other, table)
     return table
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #a4057599
 class Scratch:
     "Memory for intermediate steps, used again and again. It is as large as the largest tensor measured so far."
-    def __init__(self): self.floats, self.bools = torch.empty(0), np.empty(0, dtype=bool)
+    def __init__(self):
+        self.floats = torch.empty(0)
+        self.bools = np.empty(0, dtype=bool)
 
     def like(self, x: Tensor) -> Tensor:
         if self.floats.numel() < x.numel():
-            with torch.inference_mode(False): self.floats = torch.empty(x.numel(), device=x.device)
+            with torch.inference_mode(False):
+                self.floats = torch.empty(x.numel(), device=x.device)
         return self.floats[:x.numel()].view(x.shape)
 
     def answers(self, n: int) -> np.ndarray:
@@ -106,7 +122,8 @@ class RowSizes:
     def __init__(self, sizes: list[int], work: Tensor):
         self.n = torch.tensor(sizes, dtype=torch.float32, device=work.device)
         self.one_of = 1/self.n  # of the numbers in a row
-        self.padding = [work[i, size:] for i, size in enumerate(sizes) if size < work.shape[1]]
+        longest = work.shape[1]
+        self.padding = [work[i, size:] for i, size in enumerate(sizes) if size < longest]
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #f3bd49f5
 _NEAR, _MINUS_NEAR, _LOW, _HIGH = map(torch.tensor, (NEAR, -NEAR, LOW, HIGH))  # tensors are quicker than numbers
@@ -118,14 +135,15 @@ def measure(
     work: Tensor, # Memory to work in, as large as `x`
     sizes: RowSizes, # The sizes of the rows
 ):
-    "What `measured` does, written into `out`."
+    "Write into `out` what `measured` returns."
     def summed(work, out):
         if sizes.padding: torch._foreach_zero_(sizes.padding)
         return torch.sum(work, 1, out=out)
     n, mean, m2, near_zero = out[:len(BASICS)].unbind()
     n.copy_(sizes.n)
     torch.sum(x, 1, out=mean).mul_(sizes.one_of)
-    summed(torch.sub(x, mean[:, None], out=work).square_(), m2)  # `dot` and norms lose digits of millions of numbers
+    apart = torch.sub(x, mean[:, None], out=work)
+    summed(apart.square_(), m2)  # `dot` and norms lose digits of millions of numbers
     summed(torch.le(x, _NEAR, out=work), near_zero)
     if len(out) == len(BASICS): return
     nan, inf, under, over, around_zero = out[len(BASICS):N_COUNTED].unbind()
@@ -148,15 +166,18 @@ CODES = BINS + 5  # padding, below, the bins, from 10 to the end of the bin that
 
 
 def count_bins(x: Tensor, out: Tensor, work: Tensor, sizes: RowSizes, finite: bool):
-    "The histogram, and what lies below and above it, written into `out`."
+    "Write the histogram, and how many numbers are below and above it, into `out`."
     code = torch.mul(x, _PER_UNIT, out=work).floor_().clamp_(-1, BINS + 1).add_(2)
     if not finite: code.nan_to_num_(nan=BINS + 4.)
     if sizes.padding: torch._foreach_zero_(sizes.padding)
-    if len(x) > 1: code.add_(torch.arange(len(x), device=x.device)[:, None], alpha=CODES)
+    if len(x) > 1:
+        row = torch.arange(len(x), device=x.device)[:, None]
+        code.add_(row, alpha=CODES)
     code = code.to(torch.int32).view(-1)
     if x.is_cpu: counted = code.bincount(minlength=len(x)*CODES)
     else:  # here `bincount` would wait for the device, to know how many different numbers there are
-        counted = x.new_zeros(len(x)*CODES).index_add_(0, code, x.new_ones(1).expand(code.shape))
+        ones = x.new_ones(1).expand(code.shape)
+        counted = x.new_zeros(len(x)*CODES).index_add_(0, code, ones)
     counted = counted.view(len(x), CODES).T
     out[UNDER].copy_(counted[1])
     torch.add(counted[BINS + 2], counted[BINS + 3], out=out[OVER])
@@ -172,12 +193,17 @@ def merged(
 ) -> Tensor: # One table
     "The numbers of everything measured in `tables`, together."
     n, mean, m2 = tables[:, 0], tables[:, 1], tables[:, 2]
-    weight = torch.where(n > 0, n/n.sum(0), 0)
-    middle = torch.where(n > 0, mean*weight, 0).sum(0)
-    spread = torch.where(n > 0, m2 + n*(mean - middle).square(), 0).sum(0)
+    ran = n > 0
+    weight = torch.where(ran, n/n.sum(0), 0)
+    middle = torch.where(ran, mean*weight, 0).sum(0)
+    apart = (mean - middle).square()
+    spread = torch.where(ran, m2 + n*apart, 0).sum(0)
     row = torch.arange(tables.shape[1], device=tables.device)[:, None]
-    found = torch.where(row == 1, middle, torch.where(row == 2, spread, tables.sum(0)))  # no `cat`: see `stacked`
-    for i in largest_rows(tables.shape[1]): found = torch.where(row == i, largest(tables[:, i], n), found)
+    found = torch.where(row == 2, spread, tables.sum(0))  # no `cat`: see `stacked`
+    found = torch.where(row == 1, middle, found)
+    for i in largest_rows(tables.shape[1]):
+        most = largest(tables[:, i], n)
+        found = torch.where(row == i, most, found)
     return found
 
 
@@ -192,9 +218,9 @@ def largest(x: Tensor, n: Tensor) -> Tensor: # Zero where `n` is zero, as in a c
 
 def of_all(
     columns: Tensor, # The numbers of samples
-    factor: float | Tensor, # How many times as large is what they were taken from
+    factor: float | Tensor, # How many times as large the whole is as its samples
 ) -> Tensor:
-    "What the numbers of samples are for everything: sums are larger, and the largest number is the same."
+    "The numbers of samples as those of everything: sums are larger, and the largest number is the same."
     found = columns*factor
     for i in largest_rows(len(columns)):
         row = torch.arange(len(columns), device=columns.device)[:, None]
@@ -217,21 +243,28 @@ class Batch:
         blocks = [-(-size//ROW_LENGTH) for size in sizes]
         self.matrix = torch.zeros(sum(blocks), ROW_LENGTH, device=device)
         starts = [sum(blocks[:i])*ROW_LENGTH for i in range(len(sizes))]
-        self.tensors = [self.matrix.view(-1)[start:start + size] for start, size in zip(starts, sizes)]  # to be filled
+        flat = self.matrix.view(-1)
+        self.tensors = [flat[start:start + size] for start, size in zip(starts, sizes)]  # to be filled
         self.work = torch.empty_like(self.matrix)
-        lengths = [min(ROW_LENGTH, size - i*ROW_LENGTH) for size, count in zip(sizes, blocks) for i in range(count)]
+        lengths, owners = [], []
+        for owner, (size, n_blocks) in enumerate(zip(sizes, blocks)):
+            for i in range(n_blocks): lengths.append(min(ROW_LENGTH, size - i*ROW_LENGTH))
+            owners += [owner]*n_blocks
         self.sizes = RowSizes(lengths, self.work)
         self.total = torch.tensor(sizes, dtype=torch.float32, device=device)
-        self.owner = torch.tensor([i for i, count in enumerate(blocks) for _ in range(count)], device=device)
-        self.columns = torch.empty(len(row_names(with_counts, with_hist)), len(lengths), device=device)
+        self.owner = torch.tensor(owners, device=device)
+        rows = row_names(with_counts, with_hist)
+        self.columns = torch.empty(len(rows), len(lengths), device=device)
 
     def measured(self) -> Tensor: # A column for each tensor
         "The numbers of everything copied into `tensors`."
         measure(self.matrix, self.columns, self.work, self.sizes)
         if len(self.owner) == len(self.tensors): return self.columns.clone()
         n, mean, m2 = self.columns[:3]
-        middle = torch.zeros_like(self.total).index_add_(0, self.owner, n*mean).div_(self.total)
-        m2.addcmul_(n, (mean - middle[self.owner]).square_())
+        middle = torch.zeros_like(self.total)
+        middle.index_add_(0, self.owner, n*mean).div_(self.total)
+        apart = mean - middle[self.owner]
+        m2.addcmul_(n, apart.square_())
         rest = self.columns.new_zeros(len(self.columns) - 2, len(self.total))
         rest.index_add_(1, self.owner, self.columns[2:])
         for i in largest_rows(len(self.columns)):

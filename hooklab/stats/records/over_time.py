@@ -19,22 +19,27 @@ from hooklab.stats.records.statistics import STATISTICS, Statistic
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #c0c99ab2
 NOUNS = {"activations": "output", "gradients": "gradient", "updates": "update"}
-USUAL_RATIO = 1e-3  # an update of this fraction of the parameter is usual
+USUAL_RATIO = 1e-3  # an update of this share of the parameter is usual
 
 
 def about(history: Any, what: str) -> Statistic:
-    "What is known of a number. Those that a hook of the user's own returns have only a name."
+    "The statistic of a name. A number that a hook of the user's own returns has only a name."
     known = STATISTICS.get(what)
-    is_own = known is None or known.group == "samples" and known.row not in history.rows
+    if known is None: return Statistic(what, what)
+    is_own = known.group == "samples" and known.row not in history.rows
     return Statistic(what, what) if is_own else known
 
 
-def label_of(history: Any, what: str) -> str: return about(history, what).label.replace("{}", NOUNS[history.kind])
+def label_of(history: Any, what: str) -> str:
+    label = about(history, what).label
+    return label.replace("{}", NOUNS[history.kind])
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #a16735be
 def held(values: np.ndarray, measured: np.ndarray) -> np.ndarray:
     "Each number until the next one is measured: of layers in turns, nothing is known between two turns."
-    last = np.maximum.accumulate(np.where(measured, np.arange(values.shape[1]), 0), 1) if values.size else measured
+    if not values.size: return np.take_along_axis(values, measured.astype(int), 1)
+    columns = np.where(measured, np.arange(values.shape[1]), 0)
+    last = np.maximum.accumulate(columns, 1)
     return np.take_along_axis(values, last.astype(int), 1)
 
 
@@ -43,7 +48,8 @@ def to_draw(history: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
     values = history.values(what).detach().cpu().double().numpy()
     broken = history.broken(what).cpu().numpy()
     values = np.where(np.isfinite(values), values, np.nan)
-    return (held(values, measured_in(history)) if history.turns else values), broken
+    if history.turns: values = held(values, measured_in(history))
+    return values, broken
 
 
 def measured_in(history: Any) -> np.ndarray: return history.measured.cpu().numpy()
@@ -52,7 +58,8 @@ def measured_in(history: Any) -> np.ndarray: return history.measured.cpu().numpy
 def nearest_row(history: Any, step: int) -> int:
     "The row of the recorded step that is nearest to `step`; a negative one counts from the end."
     if step < 0: return max(len(history) + step, 0)
-    return int(np.abs(np.asarray(history.steps) - step).argmin())
+    distances = np.abs(np.asarray(history.steps) - step)
+    return int(distances.argmin())
 
 
 @dataclass
@@ -72,19 +79,22 @@ class Shown:
     def is_ratio(self) -> bool: return self.about.name == "ratio"
 
     @property
-    def in_logs(self) -> bool: return self.about.axis == "log" and bool((self.values > 0).any())
+    def in_logs(self) -> bool:
+        if self.about.axis != "log": return False
+        return bool((self.values > 0).any())
 
     def name_broken(self, ax: Any):
         "Say where the first number that is not finite appeared."
-        at = self.broken.any(0).argmax()
-        first = self.names[self.broken[:, at].argmax()]
-        sentence = f"orange: not finite, first in {shortened(first)} at step {self.steps[at]}"
+        column = self.broken.any(0).argmax()
+        row = self.broken[:, column].argmax()
+        sentence = f"orange: not finite, first in {shortened(self.names[row])} at step {self.steps[column]}"
         ax.set_title(sentence, fontsize="small", loc="left", **PLAIN)
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #8f16be72
 def draw_lines(ax: Any, shown: Shown):
     "A line for each layer, with its name where it ends."
-    steps, colours = shown.steps, line_colours(ax, len(shown.names))
+    steps = shown.steps
+    colours = line_colours(ax, len(shown.names))
     for series, colour in zip(shown.values, colours): draw_line(ax, steps, series, colour)
     if shown.in_logs: ax.set_yscale("log")
     if shown.is_share:
@@ -92,7 +102,8 @@ def draw_lines(ax: Any, shown: Shown):
         ax.set_ylim(-.03, 1.03)
     if shown.is_ratio: mark_usual_ratio(ax)
     if shown.broken.any():
-        ax.axvline(steps[shown.broken.any(0).argmax()], color=ALARM, lw=1.5, ls=":")
+        first = shown.broken.any(0).argmax()
+        ax.axvline(steps[first], color=ALARM, lw=1.5, ls=":")
         shown.name_broken(ax)
     ax.set_ylabel(for_picture(shown.label), **PLAIN)
     ax.spines[["top", "right"]].set_visible(False)
@@ -105,30 +116,39 @@ def draw_line(ax: Any, steps: np.ndarray, series: np.ndarray, colour: Any):
     x, y = thinned(steps, series)
     ax.plot(x, y, color=colour, lw=1.5)
     there = np.pad(np.isfinite(y), 1)
-    alone = there[1:-1] & ~there[:-2] & ~there[2:]
+    before, here, behind = there[:-2], there[1:-1], there[2:]
+    alone = here & ~before & ~behind
     if alone.any(): ax.plot(x[alone], y[alone], "o", color=colour, ms=3)
 
 
 def mark_usual_ratio(ax: Any):
     ax.axhline(USUAL_RATIO, color=ink(), lw=1, ls="--")
-    ax.annotate("usual, about 1e-3", (1, USUAL_RATIO), (-3, 3), xycoords=("axes fraction", "data"),
-                textcoords="offset points", ha="right", fontsize="small")
+    place = {"xy": (1, USUAL_RATIO), "xycoords": ("axes fraction", "data")}
+    moved = {"xytext": (-3, 3), "textcoords": "offset points"}
+    ax.annotate("usual, about 1e-3", **place, **moved, ha="right", fontsize="small")
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #4ae3f632
 def coloured(shown: Shown) -> tuple[np.ndarray, dict[str, Any]]:
     "The numbers to colour, and the options of `imshow` for their colours."
     from matplotlib.colors import CenteredNorm, LogNorm, Normalize, TwoSlopeNorm
-    values, there = shown.values, np.isfinite(shown.values)
+    values = shown.values
+    there = np.isfinite(values)
     if shown.is_ratio:
         powers = np.log10(np.where(values > 0, values, 1e-12))
-        return np.where(there, powers, np.nan), {"norm": TwoSlopeNorm(-3, -6, 0), "cmap": "PuOr_r"}
+        norm = TwoSlopeNorm(-3, -6, 0)
+        return np.where(there, powers, np.nan), {"norm": norm, "cmap": "PuOr_r"}
     if shown.about.axis == "centred":
-        norm = CenteredNorm(0, np.nanquantile(np.abs(values), .98) or 1) if there.any() else None
+        norm = None
+        if there.any():
+            most = np.nanquantile(np.abs(values), .98)
+            norm = CenteredNorm(0, most or 1)
         return values, {"norm": norm, "cmap": "PuOr_r"}
     if shown.in_logs:
-        positive = np.where(values > 0, values, values[values > 0].min())
+        least = values[values > 0].min()
+        positive = np.where(values > 0, values, least)
         return np.where(there, positive, np.nan), {"norm": LogNorm(), "cmap": "viridis"}
-    return values, {"norm": Normalize(0, 1) if shown.is_share else None, "cmap": "viridis"}
+    norm = Normalize(0, 1) if shown.is_share else None
+    return values, {"norm": norm, "cmap": "viridis"}
 
 
 def draw_rows(ax: Any, shown: Shown):
@@ -141,10 +161,13 @@ def draw_rows(ax: Any, shown: Shown):
     bar = ax.figure.colorbar(image, ax=ax, extend=ends)
     bar.set_label(for_picture(shown.label), **PLAIN)
     if shown.is_share: in_percent(bar.ax.yaxis)
-    if shown.is_ratio: bar.ax.set_yticks(range(-6, 1), [*(f"1e{i}" for i in range(-6, 0)), "1"])
+    if shown.is_ratio:
+        labels = [f"1e{power}" for power in range(-6, 0)]
+        bar.ax.set_yticks(range(-6, 1), [*labels, "1"])
     if shown.broken.any():
         alarm = np.where(shown.broken, 1., np.nan)
-        image_over_time(ax, alarm, shown.steps, *span, cmap=ListedColormap([ALARM])).set_zorder(2)
+        marks = image_over_time(ax, alarm, shown.steps, *span, cmap=ListedColormap([ALARM]))
+        marks.set_zorder(2)
         shown.name_broken(ax)
     name_ticks(ax.yaxis, shown.names, size_in_inches(ax)[1])
 
@@ -166,7 +189,8 @@ def plot_over_time(
         return say_instead(ax, f"There is no {label}: {why_no_number(history, chosen)}.")
     names = [history.names[i] for i in chosen]
     draw = draw_rows if len(chosen) > MOST_LINES else draw_lines
-    draw(ax, Shown(about(history, what), label, names, np.asarray(history.steps), values, broken))
+    steps = np.asarray(history.steps)
+    draw(ax, Shown(about(history, what), label, names, steps, values, broken))
     ax.set_xlabel(f"step{history.whose}")
     return ax
 
@@ -181,7 +205,7 @@ def dead_chart(
     layers: Iterable[int | str] | None = None, # Numbers or names; by default all
     ax: Any = None, # Where to draw
 ) -> Any: # The axes
-    "The fraction of each layer's output that is near zero, over time."
+    "The share of each layer's output that is near zero, over time."
     return plot_over_time(history, "near_zero", layers, ax)
 
 
@@ -190,8 +214,9 @@ def plot_layer_stats(
     layer: int | str, # Its number or its name
     ax: Any = None, # Three axes to draw on
 ) -> Any: # The axes
-    "Mean, standard deviation and fraction near zero of one layer over time."
-    axes, name = axes_for(ax, (12, 3), 3), history.names[history.index(layer)]
+    "Mean, deviation and share near zero of one layer over time."
+    axes = axes_for(ax, (12, 3), 3)
+    name = history.names[history.index(layer)]
     titles = {"mean": "mean", "std": "std", "near_zero": "% near zero"}
     for a, (what, title) in zip(axes, titles.items()):
         plot_over_time(history, what, [layer], a).set_title(title)

@@ -27,14 +27,16 @@ def color_dim(
 ) -> Any: # The axes
     "The colourful dimension: the histograms of all steps side by side. Bright means many."
     i = history.index(layer)
-    counts, ran = history.values("hist").cpu().numpy()[i], measured_in(history)[i]
-    ax, ran = axes_for(ax, figsize), counts.any(0) | ran
+    counts = history.values("hist").cpu().numpy()[i]
+    ran = counts.any(0) | measured_in(history)[i]
+    ax = axes_for(ax, figsize)
     if not len(history): return say_instead(ax, "Nothing was recorded yet.")
     if not ran.any(): return say_instead(ax, f"{history.names[i]} did not run.")
     shown = np.where(ran, np.log1p(counts), np.nan)
     image = image_over_time(ax, shown, history.steps, LOW, HIGH, origin="lower", cmap="viridis", vmin=0)
     bar = ax.figure.colorbar(image, ax=ax, label="numbers per bin")
-    ticks = [0, *(10**k for k in range(int(np.log10(max(counts.max(), 1))) + 1))]
+    highest = int(np.log10(max(counts.max(), 1)))
+    ticks = [0, *(10**power for power in range(highest + 1))]
     bar.set_ticks(np.log1p(ticks), labels=[f"{tick:,}" for tick in ticks])
     ax.set(xlabel=f"step{history.whose}", ylabel=f"value of the {NOUNS[history.kind]}")
     title_histogram(history, ax, i, slice(None))
@@ -48,16 +50,19 @@ def plot_hist(
     ax: Any = None, # Where to draw
 ) -> Any: # The axes
     "The histogram of one step."
-    counts, i = history.values("hist").cpu().numpy(), history.index(layer)
+    hists = history.values("hist").cpu().numpy()
+    i = history.index(layer)
     ax = axes_for(ax, (6, 3.2))
     if not len(history): return say_instead(ax, "Nothing was recorded yet.")
-    row, width = nearest_row(history, step), (HIGH - LOW)/BINS
+    row = nearest_row(history, step)
     name, step = history.names[i], history.steps[row]
     if not measured_in(history)[i, row]: return say_instead(ax, f"{name} did not run in step {step}.")
-    ax.bar(LOW + width*np.arange(BINS), counts[i, :, row], width, align="edge", color=line_colours(ax, 1)[0],
-           edgecolor=ax.get_facecolor(), lw=.5)
+    counts = hists[i, :, row]
+    begins, width = np.linspace(LOW, HIGH, BINS, endpoint=False, retstep=True)
+    colour = line_colours(ax, 1)[0]
+    ax.bar(begins, counts, width, align="edge", color=colour, edgecolor=ax.get_facecolor(), lw=.5)
     ax.set(xlabel=f"value of the {NOUNS[history.kind]}{history.whose}", ylabel="numbers", xlim=(LOW, HIGH))
-    if counts[i, :, row].any(): ax.set_yscale("log")
+    if counts.any(): ax.set_yscale("log")
     ax.spines[["top", "right"]].set_visible(False)
     title_histogram(history, ax, i, slice(row, row + 1), f", step {step}")
     return ax
@@ -68,8 +73,8 @@ def title_histogram(history: Any, ax: Any, i: int, rows: slice, more: str = ""):
     notes = []
     for what, place in {"under": "below 0", "over": "above 10", "nan": "NaN"}.items():
         if what not in history.whats: continue
-        fraction = np.nan_to_num(to_draw(history, what)[0][i, rows]).mean()
-        if fraction >= .005: notes.append(f"{fraction:.0%} {place}")
+        share = np.nan_to_num(to_draw(history, what)[0][i, rows]).mean()
+        if share >= .005: notes.append(f"{share:.0%} {place}")
     if history.sampled: notes.append(f"sample of {history.sampled:,}")
     ax.set_title(f"{shortened(history.names[i], 40)}{more}", loc="left", **PLAIN)
     ax.set_title(", ".join(notes), loc="right", fontsize="small")
@@ -80,24 +85,30 @@ def plot_flow(
     steps: Iterable[int] | None = None, # The nearest recorded steps, -1 the last; by default first, middle and last
     ax: Any = None, # Where to draw
 ) -> Any: # The axes
-    "From layer to layer: standard deviation and absolute mean, the input on the left and the output on the right."
-    ax = axes_for(ax, (min(max(6, 2 + .2*len(history.names)), 14), 4))
-    if not len(history) or not history.names: return say_instead(ax, f"No {history.kind} were recorded yet.")
+    "From layer to layer: deviation and absolute mean, the input on the left and the output on the right."
+    n = len(history.names)
+    width = min(max(6, 2 + .2*n), 14)
+    ax = axes_for(ax, (width, 4))
+    if not len(history) or not n: return say_instead(ax, f"No {history.kind} were recorded yet.")
     if steps is None: rows = sorted({0, len(history)//2, len(history) - 1})
     else: rows = sorted({nearest_row(history, step) for step in steps})
-    (std, _), (mean, broken) = to_draw(history, "std"), to_draw(history, "mean")
-    draw_flow(ax, {history.steps[row]: (std[:, row], np.abs(mean[:, row])) for row in rows})
+    std, _ = to_draw(history, "std")
+    mean, broken = to_draw(history, "mean")
+    by_step = {}
+    for row in rows: by_step[history.steps[row]] = std[:, row], np.abs(mean[:, row])
+    draw_flow(ax, by_step)
     bad = np.flatnonzero(broken[:, rows].any(1))
     if bad.size:
-        ax.plot(bad, np.ones(len(bad)), "X", color=ALARM, ms=5, transform=ax.get_xaxis_transform(), clip_on=False,
-                label="not finite")
-    positive = std[:, rows][std[:, rows] > 0]
+        top = {"transform": ax.get_xaxis_transform(), "clip_on": False}
+        ax.plot(bad, np.ones(len(bad)), "X", color=ALARM, ms=5, label="not finite", **top)
+    drawn = std[:, rows]
+    positive = drawn[drawn > 0]
     if positive.size:
         ax.set_yscale("log")
-        ax.set_ylim(bottom=max(ax.get_ylim()[0], positive.min()/100))  # a mean may be zero up to rounding
-    noun = NOUNS[history.kind]
-    ax.set(xlabel=f"layer, from input to output{history.whose}", ylabel=f"{noun}, deviation and |mean|",
-           xlim=(-.5, len(history.names) - .5))
+        lowest = positive.min()/100  # a mean may be zero up to rounding
+        ax.set_ylim(bottom=max(ax.get_ylim()[0], lowest))
+    ax.set(xlabel=f"layer, from input to output{history.whose}", xlim=(-.5, n - .5))
+    ax.set_ylabel(f"{NOUNS[history.kind]}, deviation and |mean|")
     name_layers(ax, history.names)
     ax.legend(loc="center left", bbox_to_anchor=(1, .5), frameon=False, fontsize="small")
     ax.spines[["top", "right"]].set_visible(False)
@@ -105,20 +116,22 @@ def plot_flow(
 
 
 def draw_flow(ax: Any, by_step: dict[int, tuple[np.ndarray, np.ndarray]]):
-    "Two lines for each step: standard deviations, and sizes of means."
-    looks = ("o-", "deviation"), ("x:", "|mean|")
-    for (step, lines), colour in zip(by_step.items(), line_colours(ax, len(by_step))):
-        for (look, _), line in zip(looks, lines):
+    "Two lines for each step: deviations, and sizes of means."
+    looks = {"o-": "deviation", "x:": "|mean|"}
+    colours = line_colours(ax, len(by_step))
+    for (step, lines), colour in zip(by_step.items(), colours):
+        for look, line in zip(looks, lines):
             y = np.where(line > 0, line, np.nan)
             ax.plot(np.arange(len(y)), y, look, color=colour, ms=4, lw=1.5)
         ax.plot([], color=colour, label=f"step {step}")
-    for look, label in looks: ax.plot([], [], look, color=ink(), ms=4, label=label)
+    for look, label in looks.items(): ax.plot([], [], look, color=ink(), ms=4, label=label)
 
 
 def name_layers(ax: Any, names: list[str]):
     width = size_in_inches(ax)[0]
     name_ticks(ax.xaxis, names, width)
-    if .08*sum(len(shortened(name)) for name in names) > width: ax.tick_params("x", rotation=90)
+    n_letters = sum(len(shortened(name)) for name in names)
+    if .08*n_letters > width: ax.tick_params("x", rotation=90)
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #d958f278
 def grid_of_axes(fig: Any, n: int) -> np.ndarray: # Of axes, in rows and columns; surplus ones are removed
@@ -126,18 +139,19 @@ def grid_of_axes(fig: Any, n: int) -> np.ndarray: # Of axes, in rows and columns
     import matplotlib.pyplot as plt
     columns = min(4, n)
     rows = -(-n//columns)
-    height = .7 + 1.5*rows
-    if fig is None: fig = plt.figure(figsize=(3*columns, height), layout="none")  # layouts take seconds for many axes
-    margins = {"left": .85/(3*columns), "right": 1 - .1/(3*columns), "bottom": .55/height, "top": 1 - .3/height,
-               "hspace": .35, "wspace": .08}
-    axes = fig.subplots(rows, columns, squeeze=False, gridspec_kw=margins)
+    width, height = 3*columns, .7 + 1.5*rows
+    if fig is None: fig = plt.figure(figsize=(width, height), layout="none")  # layouts take seconds for many axes
+    across = {"left": .85/width, "right": 1 - .1/width, "wspace": .08}
+    down = {"bottom": .55/height, "top": 1 - .3/height, "hspace": .35}
+    axes = fig.subplots(rows, columns, squeeze=False, gridspec_kw=across | down)
     for ax in axes.flat[n:]: ax.remove()
     return axes
 
 
 def limits(values: np.ndarray, in_logs: bool) -> tuple[float, float]:
     "From the lowest to the highest, with a margin."
-    values = values[np.isfinite(values) & (values > 0 if in_logs else True)]
+    values = values[np.isfinite(values)]
+    if in_logs: values = values[values > 0]
     if not values.size: return (.1, 1) if in_logs else (0, 1)
     least, most = values.min(), values.max()
     if in_logs: return least/1.3, most*1.3
@@ -147,10 +161,12 @@ def limits(values: np.ndarray, in_logs: bool) -> tuple[float, float]:
 
 def draw_band(ax: Any, steps: np.ndarray, middle: np.ndarray, spread: np.ndarray):
     "A line, and a band around it."
-    colour, every = line_colours(ax, 1)[0], max(1, len(steps)//200)
+    colour = line_colours(ax, 1)[0]
     x, y = thinned(steps, middle, 300)
     ax.plot(x, y, color=colour, lw=1.2, marker="." if len(x) == 1 else None)
-    lower, upper = (middle - spread)[::every], (middle + spread)[::every]
+    every = max(1, len(steps)//200)
+    lower = (middle - spread)[::every]
+    upper = (middle + spread)[::every]
     ax.fill_between(steps[::every], lower, upper, color=colour, alpha=.25, lw=0)
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #ab3e18f1
@@ -158,8 +174,8 @@ def plot_all(
     history: Any, # A `History`
     fig: Any = None, # A figure to draw in
 ) -> Any: # The axes, one for each layer
-    """A small picture of each layer over time: of outputs the histogram, or else mean and standard deviation; of
-    gradients the standard deviation; of updates the ratio."""
+    """A small picture of each layer over time: of outputs the histogram, or else mean and deviation; of
+    gradients the deviation; of updates the ratio."""
     axes = grid_of_axes(fig, max(len(history.names), 1))
     fig = axes.flat[0].figure
     if not len(history) or not history.names:
@@ -167,11 +183,12 @@ def plot_all(
         return axes
     what = {"activations": "mean", "gradients": "std", "updates": "ratio"}[history.kind]
     values, broken = to_draw(history, what)
-    if history.has_hist and what == "mean": label = draw_small_images(history, axes, np.isfinite(values) | broken)
+    here = np.isfinite(values) | broken
+    if history.has_hist and what == "mean": label = draw_small_images(history, axes, here)
     else: label = draw_small_lines(history, axes, what, values)  # histograms of gradients would show one bin
-    for ax, name, series, bad in zip(axes.flat, history.names, values, broken):
+    for ax, name, ran, bad in zip(axes.flat, history.names, here, broken):
         if bad.any(): ax.axvline(history.steps[bad.argmax()], color=ALARM, lw=1.5, ls=":")
-        if not (np.isfinite(series) | bad).any():
+        if not ran.any():
             ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
         ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3, **PLAIN)
     label_edges(axes, len(history.names), history.steps)
@@ -191,7 +208,8 @@ def draw_small_images(history: Any, axes: np.ndarray, here: np.ndarray) -> str: 
 
 
 def draw_small_lines(history: Any, axes: np.ndarray, what: str, values: np.ndarray) -> str: # As above
-    in_logs, steps = about(history, what).axis == "log", np.asarray(history.steps)
+    in_logs = about(history, what).axis == "log"
+    steps = np.asarray(history.steps)
     spread = to_draw(history, "std")[0] if what == "mean" else 0*values
     ends = np.nan_to_num(spread)
     bottom, top = limits(np.concatenate([values - ends, values + ends]), in_logs)
@@ -221,12 +239,14 @@ def overview(
     import matplotlib.pyplot as plt
     draws = []
     for kind, history in histories.items():
-        if kind == "activations": draws += [partial(history.plot, what) for what in ("mean", "std", "near_zero")]
+        if kind == "activations":
+            for what in ("mean", "std", "near_zero"): draws.append(partial(history.plot, what))
         if kind == "gradients": draws.append(history.plot_flow)
         if kind == "updates": draws.append(history.plot)
     columns = 3 if len(draws) > 4 or len(draws) == 3 else min(len(draws), 2)
     rows = -(-len(draws)//columns)
-    height = 3 if all(len(h.names) <= MOST_LINES for h in histories.values()) else 4.2
+    most_names = max(len(history.names) for history in histories.values())
+    height = 3 if most_names <= MOST_LINES else 4.2
     if fig is None: fig = plt.figure()
     fig.set(figwidth=5*columns, figheight=height*rows, layout_engine="constrained")
     axes = [fig.add_subplot(rows, columns, i + 1) for i in range(len(draws))]

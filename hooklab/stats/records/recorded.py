@@ -27,14 +27,14 @@ from .together import OneOfSeveral, merge_here
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #ea0570df
 def of_history(name: str) -> Callable:
-    "A method that calls the method of this name of the history of activations."
+    "A method that calls the one of this name of the history of activations."
     @wraps(getattr(History, name))
     def method(self, *args, **kwargs): return getattr(self.history, name)(*args, **kwargs)
     return method
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #759aa460
 class Recorded(OneOfSeveral):
-    "What was recorded of a run: to read, to look at, to merge and to save."
+    "The record of a run: to read, to look at, to merge and to save."
     history: History # Of activations, or of gradients if only they were recorded
     gradients: History | None = None # Of the gradients of outputs
     updates: WeightHistory | None = None # Of how far each step moves the parameters
@@ -43,7 +43,7 @@ class Recorded(OneOfSeveral):
     log: RunLog | None = None # Of the loop: losses, rates, modes
     session = None # The `Session` that measures the run, while it goes on
     attention: AttentionHistory | None = None # What heads of attention did
-    _facts = None # What is known apart from numbers of steps; or a function that gives it
+    _facts = None # The facts of the run apart from its series, or a function that gives them
     earlier_facts = None # Of the part of the run that was recorded before, if this goes on with it
     next_step = 0 # The number of the step that comes after those that are recorded
     every = None # Only steps whose number is divisible by it were recorded
@@ -51,25 +51,28 @@ class Recorded(OneOfSeveral):
 
     @property
     def facts(self) -> dict[str, Any]:
-        "What is known of the run apart from its series: layers, parameters, optimizers, inputs and outputs."
+        "The facts of the run, apart from its series: layers, parameters, optimizers, inputs and outputs."
         return self._note_facts()()
 
     def _note_facts(self) -> Callable[[], dict[str, Any]]:
-        "Note the facts as they are now. What is returned gives them, and waits for a GPU where that is needed."
+        "Note the facts as they are now. The function that is returned gives them, and waits for a GPU if it must."
         if self.session is None:
             known = self._facts
             return known if callable(known) else lambda: known or {}
-        noted, earlier, hidden = self.session.watch.note_facts(), self.earlier_facts, self.session.attention_hidden
+        noted, earlier = self.session.watch.note_facts(), self.earlier_facts
+        hidden = self.session.attention_hidden
         return lambda: facts_of_both(earlier, {**noted(), "attention_hidden": hidden})
 
     @property
     def histories(self) -> dict[str, History]:
         "Every recorded history, by kind."
-        found = [self.history, *(history for history in (self.gradients, self.updates) if history is not None)]
-        return {history.kind: history for history in found}
+        found = {self.history.kind: self.history}
+        for history in (self.gradients, self.updates):
+            if history is not None: found[history.kind] = history
+        return found
 
     def _hold(self, histories: dict[str, History]):
-        "Replace what was recorded with these histories."
+        "Replace the record with these histories."
         self.history = next(iter(histories.values()))
         self.gradients, self.updates = histories.get("gradients"), histories.get("updates")
         self.name_process()
@@ -89,20 +92,25 @@ class Recorded(OneOfSeveral):
 
     @property
     def stats_tensor(self) -> Tensor:
-        "Means and standard deviations: number, layer, step."
+        "Means and deviations: number, layer, step."
         return self.history.stats_tensor
 
     layer_stats, hist = of_history("layer_stats"), of_history("hist")
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer in each recorded step: what `pandas.DataFrame` takes."
-        return [{"kind": kind, **row} for kind, history in self.histories.items() for row in history.table()]
+        found = []
+        for kind, history in self.histories.items():
+            for row in history.table(): found.append({"kind": kind, **row})
+        return found
 
     @property
     def skipped(self) -> list[int]:
         "The steps that a `GradScaler` skipped because gradients were not finite."
         if not self.scaled or self.gradients is None: return []
-        bad = (~self.gradients.values("mean").isfinite() & (self.gradients.values("n") > 0)).any(0)
+        not_finite = ~self.gradients.values("mean").isfinite()
+        ran = self.gradients.values("n") > 0
+        bad = (not_finite & ran).any(0)
         return [step for step, is_bad in zip(self.gradients.steps, bad.tolist()) if is_bad]
 
     def plot(
@@ -131,11 +139,13 @@ class Recorded(OneOfSeveral):
         return "" if self.steps else self._why_unrecorded()
 
     def snapshot(self) -> "Records":
-        "What was recorded so far, as a copy that stays as it is. It waits for no GPU, and any thread can save it."
+        "The record so far, as a copy that stays as it is. It waits for no GPU, and any thread can save it."
         log, attention, why = self.log, self.attention, self._why_nothing_to_read()
-        found = Records({kind: history.snapshot() for kind, history in self.histories.items()}, self.hist_sample,
-                        self.scaled, why, None if log is None else log.snapshot(),
-                        self._note_facts(), None if attention is None else attention.snapshot())
+        histories = {kind: history.snapshot() for kind, history in self.histories.items()}
+        if log is not None: log = log.snapshot()
+        facts = self._note_facts()
+        if attention is not None: attention = attention.snapshot()
+        found = Records(histories, self.hist_sample, self.scaled, why, log, facts, attention)
         found.process, found.stage, found.combined = self.process, self.stage, self.combined
         found.every, found.next_step = self.every, self.next_step
         return found
@@ -144,20 +154,25 @@ class Recorded(OneOfSeveral):
         self,
         path: str | Path, # A file, by convention with the suffix .safetensors
     ):
-        "Write what was recorded to a file."
-        about = {"facts": {kind: facts_of(history) for kind, history in self.histories.items()}, "scaled": self.scaled,
-                 "hist_sample": self.hist_sample, "unrecorded": self._why_nothing_to_read(), "run": self.facts,
-                 "log_steps": self.log.steps if self.log else [], "log_place": self.log.place if self.log else None,
-                 "every": self.every, "next_step": self.next_step,
-                 "process": self.process, "stage": self.stage, "combined": self.combined}
+        "Write the record to a file."
+        about = {
+            "facts": {kind: facts_of(history) for kind, history in self.histories.items()},
+            "scaled": self.scaled,
+            "hist_sample": self.hist_sample,
+            "unrecorded": self._why_nothing_to_read(),
+            "run": self.facts,
+            "log_steps": self.log.steps if self.log else [],
+            "log_place": self.log.place if self.log else None,
+        }
+        for what in ("every", "next_step", "process", "stage", "combined"): about[what] = getattr(self, what)
         tables = {kind: history.tables().cpu().contiguous() for kind, history in self.histories.items()}
         if self.log: tables["log"] = self.log.table()
         if self.attention:
-            about["attention"] = {"steps": self.attention.steps, "heads": self.attention.heads,
-                                  "sample": self.attention.sample, "parts": self.attention.parts,
-                                  "place": self.attention.place}
+            kept = ("steps", "heads", "sample", "parts", "place")
+            about["attention"] = {what: getattr(self.attention, what) for what in kept}
             tables["attention"] = self.attention.tables()
-        write_tensors(path, {kind: (t.dtype, t.shape) for kind, t in tables.items()}, tables.get, about)
+        shapes = {kind: (table.dtype, table.shape) for kind, table in tables.items()}
+        write_tensors(path, shapes, tables.get, about)
 
     def __repr__(self):
         recording = ", recording" if self.session else ""
@@ -165,21 +180,21 @@ class Recorded(OneOfSeveral):
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #fe6ae232
 def facts_of(history: History) -> dict[str, Any]:
-    "What a file must contain about the tensor of a history."
-    return {"names": history.names, "rows": history.rows, "steps": history.steps,
-            "trainable": history.trainable, "followed": history.followed, "turns": history.turns,
-            "parts": history.parts, "place": history.place}
+    "The facts about the tensor of a history that a file must contain."
+    kept = ("names", "rows", "steps", "trainable", "followed", "turns", "parts", "place")
+    return {what: getattr(history, what) for what in kept}
 
 
 def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
     "A history from a file."
     rows = completed(facts["rows"])
     history = (WeightHistory if kind == "updates" else History)(facts["names"], rows)
-    history.kind, history.trainable, history.followed = kind, facts.get("trainable"), facts.get("followed", {})
-    history.turns = facts.get("turns")
+    history.kind, history.turns = kind, facts.get("turns")
+    history.trainable, history.followed = facts.get("trainable"), facts.get("followed", {})
     history.parts = {name: TensorPart(*part) for name, part in facts.get("parts", {}).items()}
     if rows != facts["rows"]:  # an earlier version recorded fewer
-        there, recorded = [rows.index(row) for row in facts["rows"]], tables
+        there = [rows.index(row) for row in facts["rows"]]
+        recorded = tables
         tables = recorded.new_full((len(recorded), len(rows), len(history.names)), torch.nan)
         tables[:, there] = recorded
     history.fill(facts["steps"], tables, facts.get("place"))
@@ -191,7 +206,7 @@ MOST_LOOKS = 240  # at inputs, and at outputs: a run may be resumed many times
 
 
 def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
-    "The facts of a run that was resumed: what was known before, and what is known since."
+    "The facts of a run that was resumed: those from before, and those from now."
     if not earlier: return now
     found = dict(now)
     for what in ("inputs", "outputs"):
@@ -199,8 +214,11 @@ def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[s
         while len(found[what]) > MOST_LOOKS: found[what] = found[what][::2]
     for kind, whats in EVER.items():
         before = earlier.get(kind, {})
-        found[kind] = {name: of | {what: of.get(what) or known[what] for what in whats
-                                   if what in (known := before.get(name, {}))} for name, of in now[kind].items()}
+        found[kind] = {}
+        for name, of in now[kind].items():
+            known = before.get(name, {})
+            ever = {what: of.get(what) or known[what] for what in whats if what in known}
+            found[kind][name] = of | ever
     return found
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #678f4fde
@@ -213,7 +231,7 @@ class Records(Recorded):
         scaled: bool = False, # Was there a `GradScaler`?
         unrecorded: str = "the file has no steps.", # Why there are no rows, if there are none
         log: RunLog | None = None, # Of the loop
-        facts: dict[str, Any] | Callable | None = None, # What is known of it apart from its series, or what gives that
+        facts: dict[str, Any] | Callable | None = None, # The facts of the run, or a function that gives them
         attention: AttentionHistory | None = None, # What heads of attention did
     ):
         self._hold(histories)
@@ -229,7 +247,8 @@ PLACE = OneOf((range(2, 2**48), range(1, 2**48), SIZE), None)  # of `KeptSteps`
 def part_kind(x: Any, where: Any) -> str:
     "A `TensorPart`."
     why = misfit(x, ({str: str}, {str: int}, bool), where)
-    return why or ("" if x[0].keys() <= x[1].keys() else f"{where} does not say where it is")
+    if why: return why
+    return "" if x[0].keys() <= x[1].keys() else f"{where} does not say where it is"
 
 
 def rows_kind(x: Any, where: Any) -> str:
@@ -252,32 +271,36 @@ def histories_kind(x: Any, where: Any) -> str:
 def inputs_kind(x: Any, where: Any) -> str:
     "The facts of the inputs of a step, by argument."
     why = misfit(x, {"step": SIZE}, where)
-    return why or misfit({name: of for name, of in x.items() if name != "step"}, {str: INPUT}, where)
+    if why: return why
+    others = {name: of for name, of in x.items() if name != "step"}
+    return misfit(others, {str: INPUT}, where)
 
 
 def output_kind(x: Any, where: Any) -> str:
     "The facts of an output; of its loss, too, if its kind is known."
-    return misfit(x, OUTPUT | LOSS if isinstance(x, dict) and "kind" in x else OUTPUT, where)
+    has_loss = isinstance(x, dict) and "kind" in x
+    return misfit(x, OUTPUT | LOSS if has_loss else OUTPUT, where)
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #e37a5d18
 HISTORY = {"names": [str], "rows": rows_kind, "steps": STEPS, "trainable?": OneOf([str], None),
            "followed?": {str: str}, "turns?": OneOf(SIZE, None), "parts?": {str: part_kind}, "place?": PLACE}
 HISTORIES = {"activations": HISTORY, "gradients": HISTORY,
              "updates": HISTORY | {"rows": update_rows_kind}}
-LAYER = {"type": str, "leaf": bool, "library?": bool, "running_mean_moves?": bool} | {f"{name}?": SETTING for name in (
-    "p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")}
+SETTINGS = ("p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")
+LAYER = {"type": str, "leaf": bool, "library?": bool, "running_mean_moves?": bool}
+LAYER |= {f"{name}?": SETTING for name in SETTINGS}
 PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,
              "moved?": OneOf(bool, None)}
 OPTIMIZER = {"type": str, "n": SIZE, "n_foreign": SIZE, "n_idle": SIZE, "twice": SIZE, "decay": {str: SETTING},
              "momentum?": SETTING, "maximize?": SETTING}
-INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool} | dict.fromkeys(
-    ("bad", "mean", "std", "low", "high", "samples_apart?", "features?", "widest?", "narrowest?", "farthest?",
-     "varied?"), float)
-OUTPUT = {"step": SIZE, "given": NUMBER, "width": SIZE, "n_rows": SIZE} | dict.fromkeys(
-    ("sums_to_one", "log_sums_to_one", "between", "never_negative"), bool) | dict.fromkeys(
-    ("apart", "size", "largest", "least", "most"), float)
-LOSS = {"kind": str, "sign": int, "labels": [SIZE]} | dict.fromkeys(
-    ("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
+INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool}
+INPUT |= dict.fromkeys(("bad", "mean", "std", "low", "high"), float)
+INPUT |= dict.fromkeys(("samples_apart?", "features?", "widest?", "narrowest?", "farthest?", "varied?"), float)
+OUTPUT = {"step": SIZE, "given": NUMBER, "width": SIZE, "n_rows": SIZE}
+OUTPUT |= dict.fromkeys(("sums_to_one", "log_sums_to_one", "between", "never_negative"), bool)
+OUTPUT |= dict.fromkeys(("apart", "size", "largest", "least", "most"), float)
+LOSS = {"kind": str, "sign": int, "labels": [SIZE]}
+LOSS |= dict.fromkeys(("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
 FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
                 "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
@@ -293,7 +316,8 @@ RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #05484492
 def are_counts(x: Tensor, most: float) -> bool:
     "Is each number a count, or NaN where it is unknown?"
-    return bool((x.isnan() | (x >= 0) & (x <= most)).all())
+    in_range = (x >= 0) & (x <= most)
+    return bool((x.isnan() | in_range).all())
 
 
 def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog | None):
@@ -302,8 +326,9 @@ def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog |
         n = histories[kind].tables()[:, 0]
         if n.isnan().any() or not are_counts(n, 2.**63): raise file.damaged(f"{kind} have impossible numbers of values")
     if log is None: return
-    flags, counts = ("given", "kept", "no_gradients"), ("trained", "evaluated", "updates")
-    for name, most in {**dict.fromkeys(flags, 1), **dict.fromkeys(counts, 2**31)}.items():
+    limits = dict.fromkeys(("given", "kept", "no_gradients"), 1)
+    limits |= dict.fromkeys(("trained", "evaluated", "updates"), 2**31)
+    for name, most in limits.items():
         if not are_counts(log.values(name), most): raise file.damaged(f"{name!r} of the loop is no count")
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #05484493
@@ -319,7 +344,7 @@ def file_of(
 def read_records(
     path: str | Path | list, # What `save` has written; of a run of several processes a list of all their files
 ) -> Records:
-    "Read what was recorded from a file, or from the files of all processes together."
+    "Read a record from a file, or from the files of all processes together."
     if isinstance(path, list | tuple):
         records = sorted(map(read_file, path), key=lambda found: found.process or ())
         merge_here(records)
@@ -331,19 +356,24 @@ def read_records(
 def read_file(
     path: str | Path, # What `save` has written
 ) -> Records:
-    "Read what was recorded from one file."
+    "Read a record from one file."
     file = TensorFile(path, RUN)
-    about, floats = file.facts, (torch.float32, torch.float64)
+    about = file.facts
+    floats = torch.float32, torch.float64
     histories, log, attention = {}, None, None
     for kind, facts in about["facts"].items():
         shape = len(facts["steps"]), len(facts["rows"]), len(facts["names"])
-        histories[kind] = history_from(kind, facts, file.tensor(kind, shape, *floats))
-    if steps := about.get("log_steps"):
+        tables = file.tensor(kind, shape, *floats)
+        histories[kind] = history_from(kind, facts, tables)
+    steps, heads = about.get("log_steps"), about.get("attention")
+    if steps:
         log = RunLog()
-        log.fill(steps, file.tensor("log", (len(steps), len(LOGGED)), *floats), about.get("log_place"))
-    if heads := about.get("attention"):
+        table = file.tensor("log", (len(steps), len(LOGGED)), *floats)
+        log.fill(steps, table, about.get("log_place"))
+    if heads:
         attention = AttentionHistory()
-        shape = len(heads["steps"]), len(heads["heads"]), len(HEAD_ROWS), max(heads["heads"].values(), default=0)
+        most = max(heads["heads"].values(), default=0)
+        shape = len(heads["steps"]), len(heads["heads"]), len(HEAD_ROWS), most
         tables = file.tensor("attention", shape, *floats)
         attention.fill(heads["steps"], heads["heads"], tables, heads.get("place"))
         attention.sample = heads["sample"]
@@ -355,6 +385,7 @@ def read_file(
     found.process = ProcessPlace(*about["process"]) if about.get("process") else None
     found.stage = tuple(about["stage"]) if about.get("stage") else None
     found.combined, found.every = about.get("combined", False), about.get("every")
-    found.next_step = about.get("next_step") or max((h.steps[-1] + 1 for h in histories.values() if h.steps), default=0)
+    recorded = [history.steps[-1] + 1 for history in histories.values() if history.steps]
+    found.next_step = about.get("next_step") or max(recorded, default=0)
     found.name_process()
     return found

@@ -16,7 +16,7 @@ from hooklab.hooks.copies import is_wrapper
 from hooklab.stats.records.history import KeptSteps, Rows
 
 # %% ../../../nbs/lib/stats/records/run-log.ipynb #75938643
-LOGGED = {  # the numbers of a row: what each is, NaN if unknown; and what becomes of those of several processes
+LOGGED = {  # the numbers of a row, NaN if unknown: a description, and how those of several processes become one
     "loss": ("what was given to `step(loss)`", "mean"),
     "given": ("1 if something was given", "max"),
     "output": ("the sum of the model's output, where no loss is given: NaN or Inf shows here", "sum"),
@@ -54,11 +54,14 @@ class RunLog(KeptSteps):
 
     def table(self) -> Tensor: # A row for each step, a column for each of `LOGGED`
         "All numbers. Those on a GPU are fetched together."
-        waiting = [(row, i) for row in self.kept for i, x in enumerate(row) if isinstance(x, Tensor)]
-        for device in {row[i].device for row, i in waiting}:
-            here = [(row, i) for row, i in waiting if row[i].device == device]
-            numbers = torch.stack([row[i].double() for row, i in here]).tolist() if device.type != "meta" else []
-            for (row, i), number in zip(here, numbers): row[i] = number
+        waiting = {}  # by device
+        for row in self.kept:
+            for i, x in enumerate(row):
+                if isinstance(x, Tensor): waiting.setdefault(x.device, []).append((row, i))
+        for device, here in waiting.items():
+            if device.type == "meta": continue
+            numbers = torch.stack([row[i].double() for row, i in here])
+            for (row, i), number in zip(here, numbers.tolist()): row[i] = number
         known = [[math.nan if isinstance(x, Tensor) else x for x in row] for row in self.kept]
         return torch.tensor(known, dtype=torch.double).reshape(len(self.kept), len(self.names))
 
@@ -75,7 +78,7 @@ class RunLog(KeptSteps):
         table: Tensor, # As `table` gives it
         place: list[int] | None = None, # As `place` gives it
     ):
-        "Replace what was recorded."
+        "Replace the record with this table."
         self._fill_steps(steps, place)
         self.kept = Rows(table.tolist())
 

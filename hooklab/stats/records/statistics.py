@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a70004
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product, starmap
 
 import torch
 from torch import Tensor
@@ -19,16 +20,26 @@ NOT_MEASURED = -1.  # in place of the length of an update
 def as_kept(x: Tensor, n: Tensor) -> Tensor: return x
 def if_any(x: Tensor, n: Tensor) -> Tensor: return torch.where(n > 0, x, torch.nan)
 def fraction(x: Tensor, n: Tensor) -> Tensor: return torch.where(n > 0, x/n, torch.nan)
-def deviation(m2: Tensor, n: Tensor) -> Tensor: return torch.where(n > 1, m2/(n - 1), torch.nan).sqrt()
-def length(x: Tensor, update: Tensor) -> Tensor: return torch.where(update != NOT_MEASURED, x, torch.nan)
-def ratio(update: Tensor, data: Tensor) -> Tensor: return torch.where(update != NOT_MEASURED, update/data, torch.nan)
+
+
+def deviation(m2: Tensor, n: Tensor) -> Tensor:
+    variance = torch.where(n > 1, m2/(n - 1), torch.nan)
+    return variance.sqrt()
+
+
+def length(x: Tensor, update: Tensor) -> Tensor:
+    return torch.where(update != NOT_MEASURED, x, torch.nan)
+
+
+def ratio(update: Tensor, data: Tensor) -> Tensor:
+    return torch.where(update != NOT_MEASURED, update/data, torch.nan)
 
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a70007
 @dataclass(frozen=True)
 class Statistic:
     "A number that is recorded in each step."
     name: str # As `values` takes it
-    label: str # With its unit; {} is what was measured: the output, the gradient or the update
+    label: str # With its unit; {} is the measured tensor: the output, the gradient or the update
     group: str = "basics" # `basics` are always recorded, `counts` and `samples` on request; or of `updates`, `heads`
     axis: str = "linear" # How it is drawn: `linear`, `log`, `share` from 0 to 1, or `centred` at zero
     kept_as: str = "" # The name of its row in a table, if that is another
@@ -44,6 +55,16 @@ class Statistic:
 
 def by_name(*statistics: Statistic) -> dict[str, Statistic]: return {one.name: one for one in statistics}
 
+
+def of_counts(name: str, label: str, is_judged: bool = False) -> Statistic:
+    "A share of the numbers that were counted."
+    return Statistic(name, label, "counts", "share", of="counted", is_judged=is_judged)
+
+
+def of_samples(name: str, label: str, axis: str = "share", is_judged: bool = True) -> Statistic:
+    "A mean over the samples."
+    return Statistic(name, label, "samples", axis, of="n_samples", is_judged=is_judged)
+
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a70009
 STATISTICS = by_name(
     Statistic("n", "numbers in the {}", read=as_kept, is_judged=True),
@@ -52,24 +73,23 @@ STATISTICS = by_name(
               is_judged=True),
     Statistic("near_zero", "share of numbers ≤ 0.05", axis="share", is_judged=True),
 
-    Statistic("nan", "share of NaN", "counts", "share", of="counted"),
-    Statistic("inf", "share of Inf", "counts", "share", of="counted"),
-    Statistic("under", "share of numbers < 0", "counts", "share", of="counted", is_judged=True),
-    Statistic("over", "share of numbers > 10", "counts", "share", of="counted"),
-    Statistic("around_zero", "share of numbers from -0.05 to 0.05", "counts", "share", of="counted"),
+    of_counts("nan", "share of NaN"),
+    of_counts("inf", "share of Inf"),
+    of_counts("under", "share of numbers < 0", is_judged=True),
+    of_counts("over", "share of numbers > 10"),
+    of_counts("around_zero", "share of numbers from -0.05 to 0.05"),
 
     Statistic("n_samples", "samples of the {}", "samples", read=as_kept, is_judged=True),
-    Statistic("sample_mean", "mean of a sample of the {}", "samples", "centred", of="n_samples"),
-    Statistic("sample_square", "mean square of a sample of the {}", "samples", of="n_samples", is_judged=True),
-    Statistic("var_samples", "variance between samples of the {}", "samples", of="n_samples", is_judged=True),
-    Statistic("var_units", "variance between units of the {}", "samples", of="n_samples", is_judged=True),
-    Statistic("silent_units", "share of silent units", "samples", "share", of="n_samples", is_judged=True),
-    Statistic("dead_units", "share of dead units", "samples", "share", of="n_samples", is_judged=True),
-    Statistic("ended_units", "share of units at the ends of a tanh or sigmoid", "samples", "share", of="n_samples",
-              is_judged=True),
-    Statistic("sums_to_one", "share of rows that sum to one", "samples", "share", of="n_samples", is_judged=True),
-    Statistic("peaked", "share of probabilities above 0.99", "samples", "share", of="n_samples", is_judged=True),
-    Statistic("even", "share of even probabilities", "samples", "share", of="n_samples", is_judged=True),
+    of_samples("sample_mean", "mean of a sample of the {}", "centred", is_judged=False),
+    of_samples("sample_square", "mean square of a sample of the {}", "linear"),
+    of_samples("var_samples", "variance between samples of the {}", "linear"),
+    of_samples("var_units", "variance between units of the {}", "linear"),
+    of_samples("silent_units", "share of silent units"),
+    of_samples("dead_units", "share of dead units"),
+    of_samples("ended_units", "share of units at the ends of a tanh or sigmoid"),
+    of_samples("sums_to_one", "share of rows that sum to one"),
+    of_samples("peaked", "share of probabilities above 0.99"),
+    of_samples("even", "share of even probabilities"),
 
     Statistic("ratio", "length of update / length of parameter", "updates", "log", "update", ratio, "data"),
     Statistic("update", "length of the update", "updates", "log", read=length, of="update", joined="length"),
@@ -108,15 +128,17 @@ def row_names(with_counts: bool, with_hist: bool, with_samples: bool = False) ->
     return names
 
 
-WHOLE = [UPDATE_ROWS, *(row_names(counts, hist, samples) for counts in (False, True) for hist in (False, True)
-                        for samples in (False, True))]  # what the rows of a table can be
+WHOLE = [UPDATE_ROWS, *starmap(row_names, product((False, True), repeat=3))]  # the rows that a table can have
 
 
 def completed(rows: list[str]) -> list[str]:
     "These rows, and those that this version records together with them and earlier ones did not."
     groups = {one.group for one in STATISTICS.values() if one.row in rows}
-    added = [one.row for one in STATISTICS.values() if one.is_later and one.group in groups]
-    return [row for row in [*BASICS, *COUNTS, *BIN_ROWS, *SAMPLE_ROWS, *UPDATE_ROWS] if row in rows or row in added]
+    there = {*rows}
+    for one in STATISTICS.values():
+        if one.is_later and one.group in groups: there.add(one.row)
+    in_order = [*BASICS, *COUNTS, *BIN_ROWS, *SAMPLE_ROWS, *UPDATE_ROWS]
+    return [row for row in in_order if row in there]
 
 
 def is_known(rows: list[str]) -> bool:

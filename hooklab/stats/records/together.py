@@ -31,11 +31,14 @@ class Columns:
         of_parameters: bool, # The columns are parameters, and not layers
     ):
         by_stage = sorted(metadata, key=lambda one: one["stage"] or ())
-        self.names = list(dict.fromkeys(name for one in by_stage for name in one["names"]))
+        names = {}
+        for one in by_stage: names |= dict.fromkeys(one["names"])
+        self.names = list(names)
         self.place = {name: i for i, name in enumerate(self.names)}
         own = metadata[mine]
         self.where = torch.tensor([self.place[name] for name in own["names"]], dtype=torch.long)
-        self.steps = sorted(set.intersection(*(set(one["steps"]) for one in metadata)))
+        steps = [set(one["steps"]) for one in metadata]
+        self.steps = sorted(set.intersection(*steps))
         self.rows = [own["steps"].index(step) for step in self.steps]
         first, n_parts = {}, [0]*len(self.names)
         for r, one in enumerate(metadata):
@@ -43,9 +46,11 @@ class Columns:
                 part = one["parts"].get(name)
                 if not of_parameters: n_parts[self.place[name]] += part is None or part.counts
                 elif first.setdefault((name, part and part.number), r) == r: n_parts[self.place[name]] += 1
-        def counts(name, part):
-            return first[name, part and part.number] == mine if of_parameters else part is None or part.counts
-        self.counts = torch.tensor([counts(name, own["parts"].get(name)) for name in own["names"]], dtype=torch.bool)
+        def counts(name):
+            part = own["parts"].get(name)
+            if of_parameters: return first[name, part and part.number] == mine
+            return part is None or part.counts
+        self.counts = torch.tensor([*map(counts, own["names"])], dtype=torch.bool)
         self.n_parts = torch.tensor(n_parts)
 
     def spread(self, own: Tensor, nothing: float = 0.) -> Tensor:
@@ -60,7 +65,7 @@ Merging = Generator[tuple[str, Tensor], Tensor, Any]  # yields what to join with
 
 
 def with_processes(merging: Merging) -> Any: # What it returns
-    "Have a record merged with those that the other processes merge now."
+    "Merge a record with those that the other processes merge now."
     joined = None
     while True:
         try: how, x = merging.send(joined)
@@ -71,7 +76,7 @@ def with_processes(merging: Merging) -> Any: # What it returns
 
 
 def side_by_side(mergings: list[Merging]) -> list: # What they return
-    "Have records merged that are all here, as if each were in a process of its own."
+    "Merge records that are all here, as if each were in a process of its own."
     joined = None
     while True:
         given, returned = [], []
@@ -81,6 +86,11 @@ def side_by_side(mergings: list[Merging]) -> list: # What they return
         if returned: return returned
         joined = reduce(JOIN[given[0][0]], [x for _, x in given])
 
+
+def number_of(one: dict[str, Any], name: str) -> tuple: # Empty where a call is not divided
+    "The number of the part that a process has of the heads of a call."
+    return one["parts"][name].number if name in one["parts"] else ()
+
 # %% ../../../nbs/lib/stats/records/together.ipynb #fe06f011
 STEPS_SENT = 256  # steps that are merged together
 
@@ -88,13 +98,17 @@ STEPS_SENT = 256  # steps that are merged together
 def merged_moments(own: Tensor, columns: Columns, rows: list[str]) -> Merging: # step, number, column
     n, mean, m2 = own[:, 0], own[:, 1], own[:, 2]
     ran = n > 0
-    sums = torch.cat([torch.stack([n, torch.where(ran, n*mean, 0)], 1), own[:, 3:]], 1)
+    sum_of_all = torch.where(ran, n*mean, 0)
+    counted = torch.stack([n, sum_of_all], 1)
+    sums = torch.cat([counted, own[:, 3:]], 1)
     sums = yield "SUM", columns.spread(sums)
     total = sums[:, 0]
     middle = torch.where(total > 0, sums[:, 1]/total, 0)
-    apart = torch.where(ran, m2 + n*(mean - middle[:, columns.where]).square(), 0)
+    away = mean - middle[:, columns.where]
+    apart = torch.where(ran, m2 + n*away.square(), 0)
     spread = yield "SUM", columns.spread(apart)
-    found = torch.cat([torch.stack([total, middle, spread], 1), sums[:, 2:]], 1)
+    moments = torch.stack([total, middle, spread], 1)
+    found = torch.cat([moments, sums[:, 2:]], 1)
     largest = [i for i, row in enumerate(rows) if row in LARGEST]
     if largest:
         own_tops = torch.where(ran[:, None], own[:, largest], -math.inf)
@@ -106,7 +120,8 @@ def merged_moments(own: Tensor, columns: Columns, rows: list[str]) -> Merging: #
 def merged_lengths(own: Tensor, columns: Columns) -> Merging: # step, number, column
     "The lengths of parameters and of their updates: the squares of the parts are added."
     measured = own != NOT_MEASURED
-    squares, n = yield "SUM", columns.spread(torch.stack([own.square()*measured, measured.double()]))
+    both = torch.stack([own.square()*measured, measured.double()])
+    squares, n = yield "SUM", columns.spread(both)
     return torch.where(n == columns.n_parts, squares.sqrt(), NOT_MEASURED)
 
 
@@ -118,11 +133,15 @@ def merge_history(history: History, metadata: list[dict[str, Any]], mine: int) -
     blocks = []
     for own in history.tables()[columns.rows].cpu().split(STEPS_SENT):
         blocks.append((yield from merge(own.double(), columns)))
-    doubtful = {name: part for one in metadata for name, part in one["parts"].items() if not part.known}
+    doubtful, trainable, followed = {}, {}, {}
+    for one in metadata:
+        for name, part in one["parts"].items():
+            if not part.known: doubtful[name] = part
+        trainable |= dict.fromkeys(one["trainable"] or ())
+        followed |= one["followed"]
     history.names, history.parts = columns.names, doubtful
-    if history.trainable is not None:
-        history.trainable = list(dict.fromkeys(name for one in metadata for name in one["trainable"]))
-    history.followed = {name: after for one in metadata for name, after in one["followed"].items()}
+    if history.trainable is not None: history.trainable = list(trainable)
+    history.followed = followed
     history.fill(columns.steps, torch.cat(blocks).float())
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #bdc3eaf3
@@ -136,54 +155,71 @@ def merge_log(log: RunLog, steps: list[list[int]], alone: bool) -> Merging:
     known = {name: ~x.isnan() for name, x in column.items()}
     known["loss"] = column["given"] == 1  # a loss may be NaN
     add = {name: x.square() if how[name] == "length" else x for name, x in column.items()}
-    sums = yield "SUM", torch.stack([torch.where(known[name], x, 0) for name, x in add.items()])
+    added = [torch.where(known[name], x, 0) for name, x in add.items()]
+    sums = yield "SUM", torch.stack(added)
     n = yield "SUM", torch.stack([*known.values()]).double()
-    most = yield "MAX", torch.stack([torch.where(known[name], x if how[name] != "min" else -x, -math.inf)
-                                     for name, x in column.items()])
+    tops = []
+    for name, x in column.items():
+        signed = -x if how[name] == "min" else x
+        tops.append(torch.where(known[name], signed, -math.inf))
+    most = yield "MAX", torch.stack(tops)
     found = []
     for name, total, count, top in zip(column, sums, n, most):
-        x = {"mean": total/count, "sum": total, "length": total.sqrt(), "max": top, "min": -top}[how[name]]
+        joined = {"mean": total/count, "sum": total, "length": total.sqrt(), "max": top, "min": -top}
+        x = joined[how[name]]
         found.append(torch.where(count > 0, x, math.nan))
     log.fill(common, torch.stack(found, 1))
 
 
 def merge_heads(history: AttentionHistory, metadata: list[dict[str, Any]], mine: int) -> Merging:
     "Replace what heads of attention did with that of all processes: divided heads are put side by side."
-    common = sorted(set.intersection(*(set(one["steps"]) for one in metadata)))
-    numbers = {(name, one["parts"][name].number if name in one["parts"] else ()): n
-               for one in metadata for name, n in one["heads"].items()}
-    heads, first = {}, {}
+    steps = [set(one["steps"]) for one in metadata]
+    common = sorted(set.intersection(*steps))
+    numbers, calls = {}, {}
+    for one in metadata:
+        calls |= dict.fromkeys(one["heads"])
+        for name, n in one["heads"].items(): numbers[name, number_of(one, name)] = n
+    n_heads, first = {}, {}
     for (name, number), n in sorted(numbers.items(), key=lambda item: item[0][1]):
-        first[name, number], heads[name] = heads.get(name, 0), heads.get(name, 0) + n
-    heads = {name: heads[name] for name in dict.fromkeys(name for one in metadata for name in one["heads"])}
-    own = history.tables()[[history.steps.index(step) for step in common]].double() if history.names else None
-    placed = torch.full((len(common), len(heads), len(HEAD_ROWS), max(heads.values(), default=0)), math.nan).double()
+        first[name, number] = n_heads.get(name, 0)
+        n_heads[name] = first[name, number] + n
+    heads = {name: n_heads[name] for name in calls}
+    if history.names:
+        rows = [history.steps.index(step) for step in common]
+        own = history.tables()[rows].double()
+    most = max(heads.values(), default=0)
+    placed = torch.full((len(common), len(heads), len(HEAD_ROWS), most), math.nan).double()
     for i, (name, n) in enumerate(metadata[mine]["heads"].items()):
-        part = metadata[mine]["parts"].get(name)
-        start = first[name, part.number if part else ()]
-        placed[:, [*heads].index(name), :, start:start + n] = own[:, i, :, :n]
+        start = first[name, number_of(metadata[mine], name)]
+        place = [*heads].index(name)
+        placed[:, place, :, start:start + n] = own[:, i, :, :n]
     known = ~placed.isnan()
-    total, n = (yield "SUM", torch.where(known, placed, 0)), (yield "SUM", known.double())
+    total = yield "SUM", torch.where(known, placed, 0)
+    n = yield "SUM", known.double()
     found = total/n
+    tops = yield "MAX", torch.where(known, placed, -math.inf)
     largest = [i for i, one in enumerate(HEAD_ROWS.values()) if one.joined == "max"]
-    top = (yield "MAX", torch.where(known, placed, -math.inf))[:, :, largest]
+    top = tops[:, :, largest]
     found[:, :, largest] = torch.where(top == -math.inf, math.nan, top)
     history.parts = {}
     history.fill(common, heads, found.float())
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e1fcf766
+OF_HISTORY = ("names", "rows", "steps", "parts", "trainable", "followed")
+OF_HEADS = ("steps", "heads", "parts")
+
+
 def metadata_of(stats: Any) -> dict[str, Any]:
     "Metadata of a record, which each process sends before the numbers."
     kinds = {}
     for kind, history in stats.histories.items():
         history.check_mergeable()
-        kinds[kind] = {"names": history.names, "rows": history.rows, "steps": history.steps, "parts": history.parts,
-                       "trainable": history.trainable, "followed": history.followed, "stage": stats.stage}
+        kinds[kind] = {what: getattr(history, what) for what in OF_HISTORY}
+        kinds[kind]["stage"] = stats.stage
     heads = None
-    if stats.attention is not None:
-        heads = {"steps": stats.attention.steps, "heads": stats.attention.heads, "parts": stats.attention.parts}
-    return {"process": stats.process, "combined": stats.combined, "stage": stats.stage, "kinds": kinds, "heads": heads,
-            "log": stats.log.steps if stats.log else None, "facts": stats.facts}
+    if stats.attention is not None: heads = {what: getattr(stats.attention, what) for what in OF_HEADS}
+    found = {what: getattr(stats, what) for what in ("process", "combined", "stage", "facts")}
+    return found | {"kinds": kinds, "heads": heads, "log": stats.log.steps if stats.log else None}
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e1fcf767
 def why_not(metadata: list[dict], given: str = "processes now") -> str: # Empty if they can
@@ -197,11 +233,13 @@ def why_not_these(metadata: list[dict], given: str) -> str:
     "Why these are not the records of all processes of one run."
     for r, one in enumerate(metadata):
         if one["combined"]: return f"rank {r} has a record that was merged already"
-    world, known = len(metadata), [(r, one["process"]) for r, one in enumerate(metadata) if one["process"] is not None]
-    for r, process in known:
+    world, ranks = len(metadata), []
+    for r, one in enumerate(metadata):
+        process = one["process"]
+        if process is None: continue
         if process.world != world:
             return f"what rank {r} has was recorded as {process}, and there are {world} {given}"
-    ranks = [process.rank for _, process in known]
+        ranks.append(process.rank)
     twice = [rank for rank in ranks if ranks.count(rank) > 1]
     return f"two processes have the record of rank {twice[0]}" if twice else ""
 
@@ -217,7 +255,8 @@ def why_unlike(metadata: list[dict], r: int) -> str:
             return f"rank {r} recorded other numbers of {kind} than rank 0; give all the same options"
         why = why_apart(r, of["steps"], first["kinds"][kind]["steps"])
         if why: return why
-        same = next(other for other in metadata if other["stage"] == one["stage"])["kinds"][kind]["names"]
+        like_it = next(other for other in metadata if other["stage"] == one["stage"])
+        same = like_it["kinds"][kind]["names"]
         others = "parameters" if kind == "updates" else "layers"
         if of["names"] != same: return f"rank {r} recorded different {others}: {some_difference(of['names'], same)}"
     return "" if one["kinds"] else why_apart(r, one["heads"]["steps"], first["heads"]["steps"])
@@ -235,16 +274,20 @@ def some_difference(names: list[str], others: list[str]) -> str:
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #7053e71a
 def merged_facts(metadata: list[dict[str, Any]]) -> dict[str, Any]:
-    "What is known of the run apart from its series."
-    facts, found = [one["facts"] for one in metadata if one["facts"]], {}
+    "The facts of the run, apart from its series."
+    facts = [one["facts"] for one in metadata if one["facts"]]
+    found = {}
     for of in facts:
         for what, known in of.items():
             if isinstance(known, dict): found[what] = {**known, **found.get(what, {})}
             elif not found.get(what): found[what] = known
     for name, of in found.get("parameters", {}).items():
         same = [other["parameters"][name] for other in facts if name in other["parameters"]]
-        known = {what: [p[what] for p in same if p.get(what) is not None] for what in ("got", "written", "moved")}
-        found["parameters"][name] = of | {what: any(each) for what, each in known.items() if each}
+        merged = dict(of)
+        for what in ("got", "written", "moved"):
+            known = [p[what] for p in same if p.get(what) is not None]
+            if known: merged[what] = any(known)
+        found["parameters"][name] = merged
     return found
 
 
@@ -255,20 +298,22 @@ def renamed(names: Any, new: dict[str, str]) -> Any:
 
 
 def name_stages_apart(metadata: list[dict[str, Any]]):
-    "Where stages of a pipeline have layers of the same name, have the names begin with the stage."
+    "Where stages of a pipeline have layers of the same name, the names begin with the stage from now on."
     staged = [one for one in metadata if one["stage"]]
     named = [[(one, one["kinds"][kind], "names") for one in staged] for kind in metadata[0]["kinds"]]
     named.append([(one, one["heads"], "heads") for one in staged if one["heads"]])
     named += [[(one, one["facts"], what) for one in staged if one["facts"]] for what in ("layers", "parameters")]
     for places in named:
-        new = names_apart({one["stage"][0]: [name for name in of[what] if name] for one, of, what in places})
+        by_stage = {}
+        for one, of, what in places: by_stage[one["stage"][0]] = [name for name in of[what] if name]
+        new = names_apart(by_stage)
         for one, of, what in places:
             for part in {what, "parts", "trainable", "followed"} & of.keys():
                 of[part] = renamed(of[part], new[one["stage"][0]])
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #7053e71c
 def merge_record(stats: Any, metadata: list[dict[str, Any]], mine: int) -> Merging:
-    "Replace what one process has recorded with what all of them have."
+    "Replace the record of one process with that of all processes."
     for kind, history in stats.histories.items():
         yield from merge_history(history, [one["kinds"][kind] for one in metadata], mine)
     alone = stats.stage is not None and [one["stage"] for one in metadata].count(stats.stage) == 1
@@ -278,15 +323,17 @@ def merge_record(stats: Any, metadata: list[dict[str, Any]], mine: int) -> Mergi
     known = next((of for of in heads if of), None)
     if known is None: return
     if stats.attention is None: stats.attention = AttentionHistory()  # as in a stage without attention
-    yield from merge_heads(stats.attention, [of or {**known, "heads": {}, "parts": {}} for of in heads], mine)
+    without = {**known, "heads": {}, "parts": {}}
+    yield from merge_heads(stats.attention, [of or without for of in heads], mine)
 
 
 def merge_records(
     stats: Any, # A `Recorded`
     timeout: float, # How many seconds to wait for the others
 ):
-    "Replace what a process has recorded with what all of them have. All call this."
-    metadata, mine = from_all(metadata_of(stats), "combine()", timeout), torch.distributed.get_rank()
+    "Replace the record of a process with that of all processes. All call this."
+    metadata = from_all(metadata_of(stats), "combine()", timeout)
+    mine = torch.distributed.get_rank()
     why = why_not(metadata)
     if why: raise ValueError(printable(f"combine(): {why}. Nothing was changed"))
     name_stages_apart(metadata)
@@ -297,7 +344,7 @@ def merge_records(
 def merge_here(
     records: list, # Of each process, a `Recorded`; the first becomes that of all
 ):
-    "Replace what the first process has recorded with what all of them have."
+    "Replace the record of the first process with that of all processes."
     metadata = [metadata_of(stats) for stats in records]
     why = why_not(metadata, "files")
     if why: raise ValueError(f"these records cannot be combined: {why}")
@@ -307,7 +354,7 @@ def merge_here(
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e8261937
 class OneOfSeveral:
-    "What a record knows of the process that made it, and how it becomes that of all of them."
+    "The process that made a record, and how the records of all processes become one."
     process: ProcessPlace | None = None # In a run of several processes, which of them recorded this
     stage: tuple[int, ...] | None = None # In a pipeline, which stages it has
     combined = False # Were the records of all processes merged?
@@ -317,14 +364,15 @@ class OneOfSeveral:
         "Which process recorded this, in words."
         if self.process is None: return ""
         if self.combined: return f"all {self.process.world} processes together"
-        n, cut = len(self.names), len(self.history.cut) if self.histories else 0
-        return f"{self.process} alone" + (f", with a part of {cut} of {n} layers" if cut else "")
+        cut = len(self.history.cut) if self.histories else 0
+        if not cut: return f"{self.process} alone"
+        return f"{self.process} alone, with a part of {cut} of {len(self.names)} layers"
 
     @property
     def from_where(self) -> str: return f", of {self.whence}" if self.whence else ""
 
     def name_process(self):
-        "For subclasses: have the labels of pictures say whose numbers they show."
+        "For subclasses: the labels of pictures say whose numbers they show."
         alone = self.process is not None and not self.combined
         for history in self.histories.values(): history.whose = f" ({self.process})" if alone else ""
 
