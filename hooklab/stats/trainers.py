@@ -17,6 +17,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..hooks.putting_back import putting_back
 from .measure.run_facts import torch_optimizer
 from .measure.step_end import that_make_steps
 
@@ -114,11 +115,13 @@ def losses_noted(trainer) -> Iterator[None]: # While it trains
         for cb in followers(trainer): cb.add_loss(loss)
         return loss
 
-    trainer.training_step = training_step
-    try: yield
-    finally:
-        if before is None: del trainer.training_step
-        else: trainer.training_step = before
+    def put_back():
+        if before is not None: trainer.training_step = before
+        else: vars(trainer).pop("training_step", None)
+
+    with putting_back(put_back):
+        trainer.training_step = training_step
+        yield
 
 # %% ../../nbs/lib/stats/trainers.ipynb #98f4f46f
 def transformers_callback(

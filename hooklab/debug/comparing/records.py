@@ -97,9 +97,8 @@ def encoded_kind(x: Any, where: Any, depth: int = 0) -> str:
     if kind == "plain": return misfit(content, OneOf(*PLAIN_KINDS), where)
     if depth == DEEPEST or kind not in ("dict", "list", "tuple"):
         return f"{where} holds what no model is called with"
-    parts = content
-    if kind == "dict" and type(content) is dict: parts = content.values()
-    if kind != "dict" and type(content) is not list: return f"{where} is no {kind}"
+    if type(content) is not (dict if kind == "dict" else list): return f"{where} is no {kind}"
+    parts = content.values() if kind == "dict" else content
     for part in parts:
         why = encoded_kind(part, where, depth + 1)
         if why: return why

@@ -192,7 +192,8 @@ def in_padding(apart: Tensor, masks: list[Tensor]) -> bool:
 def in_numbers(a: Tensor, b: Tensor, names: tuple = OF_OUTPUTS) -> Iterator[str]:
     "How `b` can be made from `a`, the best answers first."
     if a.shape != b.shape or not a.numel(): return
-    a, b = (torch.view_as_real(t) if t.is_complex() else t for t in (a.detach().double(), b.detach().double()))
+    a, b = (torch.view_as_real(t) if t.is_complex() else t for t in (a.detach(), b.detach()))
+    a, b = a.double(), b.double()
     finite_a, finite_b = a.isfinite(), b.isfinite()
     if not bool(finite_a.all()) or not bool(finite_b.all()):
         n = int((finite_a != finite_b).sum())

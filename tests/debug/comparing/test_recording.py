@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import hooklab as hl
+from hooklab.debug.comparing.records import encoded_kind
 from hooklab.hooks import files
 from hooklab.hooks.tensor_files import facts_in, open_tensors
 
@@ -180,6 +181,19 @@ def test_equal_tensors_are_there_once_and_there_is_no_code(net, ids, tmp_path):
         block = next(c for c in facts["calls"] if c["name"] == "blocks.1")
         assert block["output"][0]["key"] == last
         assert json.loads(json.dumps(facts["modules"]["leave"]["tensors"]["weight"]))["shape"] == [4, 16]
+
+
+def test_the_first_input_is_there_once(net, ids, tmp_path):
+    "Its key is 0, which is no reason to write it again."
+    with open_tensors(record(net, tmp_path/"a.safetensors", ids)) as f: facts = facts_in(f)
+    keys = [v["key"] for v in facts["calls"][-1]["inputs"]]
+    assert keys and facts["inputs"] == {"list": [{"tuple": [{"tensor": keys[0]}]}, {"dict": {}}]}
+
+
+@pytest.mark.parametrize("content, said", [
+    ({"list": [{"tuple": []}, {"dict": {}}]}, ""), ({"dict": 5}, "inputs is no dict"),
+    ({"dict": []}, "inputs is no dict"), ({"list": {}}, "inputs is no list"), ({"tuple": 5}, "inputs is no tuple")])
+def test_the_form_of_arguments(content, said): assert encoded_kind(content, "inputs") == said
 
 
 def test_a_call_of_ones_own(net, ids, tmp_path):

@@ -1,5 +1,6 @@
 """Each kind of fault has its words, and a healthy pair has none."""
 import copy
+import warnings
 
 import pytest
 import torch
@@ -197,3 +198,10 @@ def test_a_layer_that_torch_has_quantized():
     assert what.startswith("it is not quantized: a Linear instead of a torch.ao.nn.quantized.dynamic.Linear; "
                            "weight is not stored as qint8 and differs by")
     assert compare(b, copy.deepcopy(b), x).same
+
+
+def test_complex_numbers_are_compared_whole():
+    "Not their real parts only."
+    a = torch.complex(numbers(6, 8), numbers(6, 8))
+    b = torch.complex(a.real, a.imag*2)
+    with warnings.catch_warnings(action="error"): assert list(in_numbers(a, b)) and not list(in_numbers(a, a.clone()))
