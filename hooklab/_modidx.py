@@ -4026,8 +4026,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                      'hooklab/hooks/undisturbed.py'),
                                            'hooklab.hooks.undisturbed.undisturbed': ( 'lib/hooks/undisturbed.html#undisturbed',
                                                                                       'hooklab/hooks/undisturbed.py'),
-                                           'hooklab.hooks.undisturbed.unwatched': ( 'lib/hooks/undisturbed.html#unwatched',
-                                                                                    'hooklab/hooks/undisturbed.py'),
                                            'hooklab.hooks.undisturbed.version_of': ( 'lib/hooks/undisturbed.html#version_of',
                                                                                      'hooklab/hooks/undisturbed.py'),
                                            'hooklab.hooks.undisturbed.without_repeats': ( 'lib/hooks/undisturbed.html#without_repeats',

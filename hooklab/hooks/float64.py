@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode, _push_mode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from .putting_back import putting_back
 from .select import is_scripted
@@ -80,11 +80,14 @@ def _widened_argument(x: Any) -> Any: return WIDE.get(x, x) if isinstance(x, tor
 
 class Float64Mode(TorchDispatchMode):
     "Runs every operation in float64."
+    rests = False  # True: every operation runs as if the mode were off
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if self.rests: return func(*args, **kwargs)
         if func is torch.ops.aten.view.dtype:  # it reads bits as other numbers: those of the code's own dtype
             return _each(widened, func(*_each(_narrowed, args), **kwargs))
         if _draws(func, args, kwargs): return self._run_narrow(func, args, kwargs)
@@ -174,14 +177,12 @@ def in_float64(
 @contextmanager
 def out_of_float64() -> Iterator[None]:
     "Let the code in the block compute in its own dtypes, also where the code around it runs in float64."
-    # torch._C._DisableTorchDispatch is quicker, but it crashes on jagged nested tensors; torch's own function for this,
-    # `_disable_current_modes`, loses the modes that it has taken off when Ctrl-C comes before it has noted them.
-    modes = _get_current_dispatch_mode_stack()
+    # The mode stays on and rests. Were it taken off, Ctrl-C in torch's code could have it put on again much later, when
+    # Python frees what was stopped. torch._C._DisableTorchDispatch is quicker, but crashes on jagged nested tensors.
+    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Float64Mode)]
+    before = [mode.rests for mode in modes]
     def put_back():
-        on = _get_current_dispatch_mode_stack()
-        same = next((i for i, (a, b) in enumerate(zip(on, modes)) if a is not b), min(len(on), len(modes)))
-        for _ in on[same:]: _pop_mode()
-        for mode in modes[same:]: _push_mode(mode)
+        for mode, rested in zip(modes, before): mode.rests = rested
     with putting_back(put_back):
-        for _ in modes: _pop_mode()
+        for mode in modes: mode.rests = True
         yield

@@ -85,15 +85,15 @@ class SafeExit:
     def __init__(self, work: Callable): self.work = work
 
     def __get__(self, owner: Any, kind: type | None = None) -> Callable:
-        if owner is None: return self.work
         try:
+            if owner is None: return self.work
             guard, caller = [], sys._getframe(1)
             end = partial(_ended, self.work, owner, guard)
             if caller.f_code.co_code[caller.f_lasti] in BEGINS_A_WITH:
                 guard.append(weakref.ref(end, lambda _: self.work(owner, KeyboardInterrupt, None, None)))
             return end
         except BaseException:  # Ctrl-C
-            self.work(owner, KeyboardInterrupt, None, None)
+            if owner is not None: self.work(owner, KeyboardInterrupt, None, None)
             raise
 
 

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 from torch.utils._python_dispatch import (
-    TorchDispatchMode, _get_current_dispatch_mode, _get_current_dispatch_mode_stack, _pop_mode, _push_mode,
-    is_traceable_wrapper_subclass)
+    TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode, is_traceable_wrapper_subclass)
 
 from .books import Book
 from .copies import HookWarning, is_as_copied, own_copy, users_level
@@ -157,17 +156,6 @@ def modes_off_again() -> AbstractContextManager[None]:
             try: stack[-1].__exit__(None, None, None)
             except IndexError: _pop_mode()  # its end had begun
     return putting_back(put_back)
-
-
-def unwatched(work: Callable, *args: Any) -> Any:
-    "Do work of ours, which writes to no tensor of a model, without the mode: it makes each operation slower."
-    mode = _get_current_dispatch_mode()
-    if type(mode) is not WatchWrites: return work(*args)
-    def put_back():
-        if mode not in _get_current_dispatch_mode_stack(): _push_mode(mode)
-    with putting_back(put_back):
-        _pop_mode()
-        return work(*args)
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #0bf3bb1c
 def without_repeats(t: Tensor) -> Tensor:

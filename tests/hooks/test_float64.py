@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from hooklab.hooks import float64
 from hooklab.hooks.float64 import Float64Mode, float64_stand_ins, in_float64, out_of_float64, pushed, widened
 
 
@@ -285,20 +284,19 @@ def test_a_push_leaves_the_random_state_alone():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_the_mode_is_on_again_wherever_ctrl_c_comes(monkeypatch):
-    "Before, torch's own function lost the modes that it had taken off."
-    model, pop, stopped = nn.Linear(2, 2), float64._pop_mode, []
-    def stops():
-        pop()
-        if not stopped:
-            stopped.append(True)
-            raise KeyboardInterrupt
+def test_the_mode_rests_and_is_never_put_on_late():
+    "Python may free what Ctrl-C has stopped long after the mode is off: nothing may be switched on then."
+    model = nn.Linear(2, 2)
+    def dtype(): return (torch.ones(2) + torch.ones(2)).dtype
     with in_float64(model):
-        on = _get_current_dispatch_mode_stack()
-        monkeypatch.setattr(float64, "_pop_mode", stops)
-        with pytest.raises(KeyboardInterrupt), out_of_float64(): pass
-        assert stopped and _get_current_dispatch_mode_stack() == on
-        monkeypatch.undo()
-        with out_of_float64(): assert not _get_current_dispatch_mode_stack()
-        assert _get_current_dispatch_mode_stack() == on
-    assert not _get_current_dispatch_mode_stack()
+        assert dtype() == torch.float64
+        with out_of_float64():
+            assert dtype() == torch.float32
+            with out_of_float64(): assert dtype() == torch.float32
+            assert dtype() == torch.float32
+        assert dtype() == torch.float64
+        stopped = out_of_float64()
+        stopped.__enter__()  # its end never comes
+    del stopped
+    assert not _get_current_dispatch_mode_stack() and dtype() == torch.float32
+    with in_float64(model): assert dtype() == torch.float64

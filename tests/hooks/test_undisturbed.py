@@ -21,7 +21,7 @@ from torch.nn.utils.prune import random_unstructured
 
 import hooklab as hl
 from hooklab.debug.trace import execution_order
-from hooklab.hooks.undisturbed import NumbersKept, StateKept, WatchWrites, run_undisturbed, undisturbed, unwatched
+from hooklab.hooks.undisturbed import NumbersKept, StateKept, WatchWrites, run_undisturbed, undisturbed
 from hooklab.profiling.shapes import dummy_eval, model_sizes
 from support.portions import sample, sweep
 
@@ -246,31 +246,14 @@ def test_the_modes_of_others_stay_and_see_no_copies():
 
 
 @pytest.mark.parametrize("few", [True, False])
-def test_compare_takes_the_mode_off_in_its_own_work(few, monkeypatch):
-    from hooklab.debug.comparing.passes import Watcher
+def test_compare_copies_few_numbers_as_a_whole_and_watches_many(few, monkeypatch):
     if not few: monkeypatch.setattr("hooklab.hooks.undisturbed.FEW_BYTES", 0)
-    own, seen = [], []
-    def noted(work):
-        def run(*args):
-            own.append(modes())
-            work(*args)
-        return run
-    for half in ("_begin", "_end"):
-        monkeypatch.setattr(Watcher, half, noted(getattr(Watcher, half)))
+    seen = []
     a, b = (Writes(lambda m: (seen.append(WatchWrites in modes()), moco(m))) for _ in range(2))
     before = state_of(a), state_of(b)
     hl.compare(a, b, torch.ones(4, 3))
-    assert own and not any(own)
     assert seen[:2] == [not few]*2 and not any(seen[2:])  # later passes know what is written
     assert (state_of(a), state_of(b)) == before and modes() == []
-
-
-def test_an_interrupt_leaves_the_mode_where_it_was():
-    def work(): raise KeyboardInterrupt
-    with StateKept([nn.Linear(2, 2)]) as state, state.watched():
-        with suppress(KeyboardInterrupt): unwatched(work)
-        assert modes() == [WatchWrites]
-    assert modes() == []
 
 
 @pytest.mark.parametrize("number", [1., float("nan")])

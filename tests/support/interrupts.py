@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _pop_mode
 
 import hooklab as hl
 
@@ -264,6 +265,7 @@ class Signals:
     def interrupt(self, tool: str, tmp: Path, expected: Any, most: float) -> tuple[Outcome, bool]:
         "Interrupt a tool within so many seconds; also whether the signal came while it ran."
         run = TOOLS[tool]
+        while torch._C._len_torch_dispatch_stack(): _pop_mode()  # a tool that failed before may have left one on
         world = run.world(tmp)
         before, wrong, ended = state(world), [], False
         self.came, self.armed = False, True

@@ -28,7 +28,7 @@ from ...hooks.names import class_name, printable
 from ...hooks.putting_back import closing
 from ...hooks.select import layers, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
-from ...hooks.undisturbed import StateKept, kept_state, own_tensors, run_undisturbed, unwatched
+from ...hooks.undisturbed import StateKept, kept_state, own_tensors, run_undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #16bada30
 def as_tensor(x: Any) -> Any:
@@ -316,10 +316,10 @@ class Watcher(LayerHook):
     port, outermost = "calls", True
 
     def enters(self, given, rerun):
-        if not rerun: unwatched(self._begin, given)
+        if not rerun: self._begin(given)
 
     def left(self, output, rerun):
-        if not rerun: unwatched(self._end, output)
+        if not rerun: self._end(output)
 
     def _begin(self, given):
         group = self.group
