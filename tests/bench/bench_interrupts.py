@@ -83,7 +83,7 @@ def by_signals(layers: str, tools: list[str], tmp: Path, n: int) -> tuple[dict, 
             outcome, inside = signals.interrupt(tool, tmp, expected[tool], most=1.2*took[tool])
             came += inside
             needed += inside and outcome.removed
-            if outcome.wrong: wrong.append(f"{tool}: {'; '.join(outcome.wrong)}")
+            if outcome.wrong: wrong.append(f"{tool}: {'; '.join(outcome.wrong)}".replace(f"{tmp}/", "…/"))
     use = f"{1000*median(took.values()):.0f} ms"
     row = {"layers": layers, "a use takes, median": use, "signals": came, "needed remove_hooks": needed,
            "failed": len(wrong)}
