@@ -80,7 +80,7 @@ BITS = {torch.float32: torch.int32, torch.float64: torch.int64, torch.float16: t
 def is_as_copied(t: Tensor, copied: Tensor) -> bool:
     "Is a tensor still what was copied, bit for bit? False for a dtype in which torch cannot compare all tensors."
     if t.dtype not in BITS or type(t) not in (Tensor, Parameter): return False
-    return torch.equal(t, copied) or torch.equal(t.view(BITS[t.dtype]), copied.view(BITS[t.dtype]))  # NaN is not NaN
+    return torch.equal(t.view(BITS[t.dtype]), copied.view(BITS[t.dtype]))  # NaN differs from itself, and 0 equals -0
 
 # %% ../../nbs/lib/hooks/copies.ipynb #e0e08da5
 def gathered(t: Tensor) -> Tensor:

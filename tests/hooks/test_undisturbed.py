@@ -543,3 +543,18 @@ print(hl.compare(m := Draws(3, 3), m, torch.ones(2, 3)))
 def test_numpys_generator_is_not_imported_for_one_run_and_is_the_same_in_several():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", IN_A_NEW_PROCESS], capture_output=True, text=True)
     assert done.returncode == 0 and "equal" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_sign_of_zero_is_put_back(dtype):
+    "Zero equals minus zero, and has other bits."
+    class Negates(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(3, dtype=dtype))
+        def forward(self, x):
+            with torch.no_grad(): self.weight.neg_()
+            return x*self.weight
+    m = Negates()
+    hl.compare(m, Negates(), torch.ones(3, dtype=dtype))
+    assert not m.weight.signbit().any()

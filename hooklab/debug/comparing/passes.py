@@ -316,12 +316,7 @@ class Watcher(LayerHook):
     port, outermost = "calls", True
 
     def enters(self, given, rerun):
-        if not rerun: self._begin(given)
-
-    def left(self, output, rerun):
-        if not rerun: self._end(output)
-
-    def _begin(self, given):
+        if rerun: return
         group = self.group
         args, kwargs = given
         call = group.begin(self.name, self.module)
@@ -330,7 +325,8 @@ class Watcher(LayerHook):
         call.inputs = group.values(call, "inputs", named)
         group.given[call] = given, random_states(tensors(given))
 
-    def _end(self, output):
+    def left(self, output, rerun):
+        if rerun: return
         group = self.group
         call = group.stack.pop()
         while call.name != self.name: call = group.stack.pop()  # an error has ended the calls in it
