@@ -65,14 +65,15 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         counts: bool = False, # Record fractions of NaN, Inf, and numbers below 0, above 10, near 0; so does `with_hist`
         hist_sample: int | None = None, # Count only a sample of this many numbers of each output, which is cheaper
         samples: bool = False, # Record too how samples and units differ, such as `var_samples` and `dead_units`
-        turns: int | None = None, # Measure all layers in so many steps, then a few in every fourth step, in turns
+        loop: bool = False, # Watch the loop too, as a diagnosis wants it: passes, inputs, losses, the optimizer's steps
+        turns: int | None = None, # Measure so many steps, then one in 8, and after ten times as many one in 36
         max_rows: int = 4096, # How many steps to keep; of a longer run, evenly spaced ones are kept
         **options: Any, # Of `HookCallback`: `modules`, `every`, `remove_end`, `is_forward`, `include_paramless`, `cpu`
     ):
         check_options(with_hist, hist_sample)
         super().__init__(**options)
         self.with_hist, self.grads, self.counts, self.hist_sample = with_hist, grads, counts, hist_sample
-        self.samples, self.turns, self.max_rows = samples, turns, max_rows
+        self.samples, self.loop, self.turns, self.max_rows = samples, loop, turns, max_rows
         self.history = History([], row_names(counts, with_hist, samples), max_rows)
 
     def hook(
@@ -110,7 +111,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         if self.learn is None: self.scaled = scaler is not None and scaler.is_enabled()
         session = self.session = Session(
             model, layers, Wanted.of(self), own_hooks(self, layers, model), optimizers, scaler if self.scaled else None,
-            scaled=self.scaled, updates=updates, attention=self.attention_too, called=called)
+            scaled=self.scaled, loop=self.loop, updates=updates, attention=self.attention_too, called=called)
         try:
             if auto: session.ends_with(optimizers, self)
             session.put_on()
@@ -158,7 +159,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
             if report is not None:
                 for meters in session.meters.values(): meters.close(report, in_context)
         finally: session.remove()
-        self._facts = self.facts
+        self._facts, self._next_step = self.facts, self.next_step
         self.session = None
         if self.live_plot: self.live_plot.close()
         if self.saver: self.saver.close()
@@ -232,7 +233,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         steps. All layers are measured in the first 100 steps, and in turns from then on. The first 100 steps take 1.37
         times as long as without it (the median of ten workloads; 4.9 times for the smallest, whose step takes a third
         of a millisecond), later ones 1.06 times. `every=5` measures one step in five, and costs accordingly less."""
-        stats = cls(**{"grads": True, "include_paramless": True, "samples": True, "turns": 100} | options)
+        stats = cls(**{"grads": True, "include_paramless": True, "samples": True, "loop": True, "turns": 10} | options)
         stats.updates_too = stats.attention_too = True
         return stats
 
@@ -246,7 +247,8 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
 
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
-        return vars(self) | {"session": None, "saver": None, "earlier": None, "_facts": self.facts}
+        known = {"_facts": self.facts, "_next_step": self.next_step}
+        return vars(self) | known | {"session": None, "saver": None, "earlier": None}
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8082
 def has_own_hook(stats: ActivationStats) -> bool:
@@ -277,10 +279,11 @@ def holding(kind: type[ActivationStats], found: Records) -> ActivationStats:
     stats = kind(hist_sample=found.hist_sample, grads="gradients" in kinds, is_forward="activations" in kinds)
     stats.scaled, stats.unrecorded, stats.log, stats._facts = found.scaled, found.unrecorded, found.log, found.facts
     stats.process, stats.stage, stats.combined = found.process, found.stage, found.combined
-    stats.attention, stats.every, stats.next_step = found.attention, found.every, found.next_step
+    stats.attention, stats.every, stats._next_step = found.attention, found.every, found.next_step
     stats._hold(found.histories)
     history = stats.history
     stats.max_rows, stats.turns, stats.with_hist = history.max_rows, history.turns, history.has_hist
     stats.counts, stats.samples = "nan" in history.rows, "var_samples" in history.rows
     stats.updates_too, stats.attention_too = stats.updates is not None, stats.attention is not None
+    stats.loop = "inputs" in stats.facts
     return stats

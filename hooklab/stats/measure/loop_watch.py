@@ -24,7 +24,7 @@ from hooklab.hooks.tree import named_tensors
 from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, read_look
 from hooklab.stats.measure.run_facts import MemberFacts, facts_of_arguments, facts_of_layers
 from hooklab.stats.measure.step_watch import StepWatch
-from hooklab.stats.records.run_log import RunLog, as_number
+from hooklab.stats.records.run_log import RunLog, given_loss
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #856ea455
 class RootWatch(GradientHook):
@@ -92,12 +92,13 @@ def called_by_loops(model: nn.Module) -> dict[str, nn.Module]: # By name
     return found
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #3910d97b
-CLOSELY = 20  # steps: the first ones are looked at one by one
+CLOSELY = 20  # steps: of the first ones every second or third is looked at
+AT_FIRST = 0, 1, 2, 3, 5, 7, 10, 13, 16, 19
 SOON_AFTER = 50  # up to here, every fifth, so that a short run has some in its last third
 LOOK_EVERY = 25  # later, inputs and outputs are looked at this rarely
 MOST_LOOKS = 120
 PASSES = 4  # of one step: the first are looked at
-MEASURED = 100  # steps in which the length of all gradients is measured; later it is every tenth
+MEASURED = 20  # steps in which the length of all gradients is measured; later it is every tenth
 
 
 class Looks:
@@ -110,7 +111,7 @@ class Looks:
         self.n_passes = 0  # of this step, whose outputs were kept
 
     def due(self, step: int) -> bool:
-        if step < CLOSELY: return True
+        if step < CLOSELY: return step in AT_FIRST
         every = 5 if step < SOON_AFTER else self.every
         return step % every == 0
 
@@ -174,11 +175,11 @@ class LoopWatch:
         model: nn.Module, # As the loop calls it
         optimizers: list, # Empty if they are unknown
         scaled: bool = False, # Is there a `GradScaler`?
-        max_rows: int = 4096, # How many steps to keep
+        log: RunLog | None = None, # Where the row of each step goes
     ):
         self.root = unwrap(model)
         self.members = MemberFacts(model, optimizers)
-        self.log = RunLog(max_rows)
+        self.log = RunLog() if log is None else log
         self.looks = Looks()
         self.loss_given = False
         self.row = {}  # of the step that goes on
@@ -242,8 +243,7 @@ class LoopWatch:
         "The step ends: its notes become a row."
         row, self.row = self.row, {}
         if loss is not None:
-            row["loss"] = as_number(loss)
-            row["given"] = 1
+            row |= given_loss(loss)
             self.loss_given = True
         for watch in self.steps: row.update(of_several(row, watch.take()))
         if self.looking:

@@ -7,6 +7,8 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #1810f09f
 import warnings
+import weakref
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -40,10 +42,23 @@ def why_left_out(name: str, value: Any, error: Exception, gradient: bool) -> str
                      f"({type(error).__name__}: {reason})")
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #a5511947
+def node_alone(output: Any) -> Any: # None where a `GradientCall` is needed
+    "The node where the gradient of an output passes, if the output is one computed tensor, and no view of another."
+    if type(output) is not Tensor or functorch.maybe_current_level() is not None: return None
+    if output._is_view() or not torch.is_grad_enabled(): return None
+    return output.grad_fn
+
+
+def passes(meter: weakref.ref, output_nr: int, gradients: tuple):
+    "Measure the gradient of an output. The graph holds the meter only weakly, so it may be gone."
+    h, gradient = meter(), gradients[output_nr]
+    if h is not None and not h.removed and gradient is not None: h.measure(gradient)
+
+
 class Meter(GradientHook):
     "Keeps the numbers of an output or a gradient of its layer, instead of the tensor."
     left_out = False
-    n_calls, on_turn = 0, True
+    n_calls = 0
 
     def __init__(self, name, module, group):
         super().__init__(name, module, group)
@@ -85,13 +100,17 @@ class Meter(GradientHook):
     def saw(self, m, given, compiling):
         self.fired, g = True, self.group
         if compiling: g.trace(self, given[-1])
-        elif g.on and self.on_turn and not (self.removed or g.trial) and g.root.training: self.measure(given[-1])
+        elif g.on and not (self.removed or g.trial) and g.root.training: self.measure(given[-1])
 
     def left(self, output, rerun):
         self.fired, g = True, self.group
-        if not g.on or not self.on_turn or self.removed or not g.root.training: return
+        if not g.on or self.removed or not g.root.training: return
         if g.parts is not None: self.note_part(output)  # the gradient will not know it
-        super().left(output, rerun)
+        node = None if rerun or g.trial else node_alone(output)
+        if node is None: return super().left(output, rerun)
+        self.n_ran += 1
+        self.recorded = True
+        node.register_prehook(partial(passes, weakref.ref(self), output.output_nr))
 
     def gradients(self, call, *given):
         if not self.removed: self.measure(given[-1])
@@ -338,16 +357,14 @@ class MeterGroup(SwitchedGroup):
         column = self.measuring.in_compiled_code(x)
         meter.own.copy_(merged(stacked([meter.own, column])))
 
-    def switch(self, on: bool, turn: slice = slice(None)):
-        super().switch(on, turn)
-        shares = turn.step or 1
-        if on and shares != self.step.stacks.shares: self.step.stacks.divide(shares, self.places, self.device)
-
     def take(self) -> Tensor | None: # A column for each layer; None if no layer has run
         "End the step, return its numbers, and begin a new one."
+        if not self.on:
+            if self.traced: self._forget_traced()  # compiled code does not know that nothing was wanted
+            return None
         taken = self._merged()
         if taken is None or self.samples is None: return taken
-        return torch.cat([taken, self.samples.take(self.turn)])
+        return torch.cat([taken, self.samples.take()])
 
     def carry(self):
         "Merge the numbers of this step so far. Each call of a layer takes memory, and the step may be long."

@@ -13,7 +13,6 @@ from torch import nn
 from ...hooks.distributed import ProcessPlace
 from ...hooks.select import first_few, named_layers, unwrap
 from .run_facts import facts_of_layers
-from .turns import EVERY
 from ..records.attention_history import AttentionHistory
 from ..records.history import History
 
@@ -86,16 +85,12 @@ class Earlier:
             history.parts = new[kind].parts
             history.trainable = new[kind].trainable
             history.followed = new[kind].followed
-        if self.log is not None: session.watch.go_on(self.log)
+        if self.log is not None: session.go_on(self.log)
         if attention is not None and self.attention is not None:
             self.attention.parts = attention.parts
             attention = self.attention
         session.first_step = self.step
-        kept = next(history for kind, history in self.histories.items() if kind != "updates")
-        n = len(kept)*kept.stride
-        first = session.turn.first
-        is_later = first is not None and n > first
-        session.turn.ended = first + (n - first)*EVERY if is_later else n
+        session.schedule.ended = -(-self.step//(session.wanted.every or 1))  # of the steps before, those that were due
         return self.histories, attention
 
     def facts_before(self) -> dict[str, Any]:

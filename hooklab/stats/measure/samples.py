@@ -239,7 +239,7 @@ class Samples:
     "The numbers of the parts of all layers in a step."
     def __init__(self, layouts: list[OutputLayout], device: torch.device):
         self.slots = [Slot(layout) for layout in layouts]
-        self.device, self.room, self.factors = device, None, {}
+        self.device, self.room, self.factors = device, None, None
         self.fitted = False  # is the room as large as the parts are?
 
     def see(self, index: int, x: Tensor):
@@ -276,7 +276,7 @@ class Samples:
         slot.plan(x, self.room[index], layout)
         if slot.dims == dims: return
         self.room[index].zero_()
-        self.factors = {}
+        self.factors = None
 
     def _note(self, slot, index, x):
         slot.full = True
@@ -291,7 +291,7 @@ class Samples:
         self.room = torch.zeros(len(self.slots), *most, device=self.device)
         n_new = most[2] - self.silent.shape[1]
         self.silent = nn.functional.pad(self.silent, (0, n_new))
-        self.factors = {}
+        self.factors = None
         for slot in self.slots:  # plan again
             slot.shape = None
             slot.dims = 0, 0, 0
@@ -329,31 +329,29 @@ class Samples:
             copies.append((h.index, x))
         self._copy(copies)
 
-    def take(self, turn: slice = slice(None)) -> Tensor: # As many rows as `SAMPLE_ROWS`, a column for each layer
+    def take(self) -> Tensor: # As many rows as `SAMPLE_ROWS`, a column for each layer
         "End the step: its numbers, times the number of samples, so that those of several processes can be added."
-        slots = self.slots[turn]
-        table = torch.zeros(len(SAMPLE_ROWS), len(self.slots), device=self.device)
-        if not any(slot.full for slot in slots): return table
-        key = turn.start, turn.step
-        if key not in self.factors: self.factors[key] = Factors(slots, self.room)
-        x, f = self.room[turn], self.factors[key]
+        slots = self.slots
+        if not any(slot.full for slot in slots): return torch.zeros(len(SAMPLE_ROWS), len(slots), device=self.device)
+        if self.factors is None: self.factors = Factors(slots, self.room)
+        x, f = self.room, self.factors
         kept = []
         for slot in slots:
             known = 1. if slot.seen >= SILENT_FOR else torch.nan
             kept.append((slot.dims[0]*slot.full, slot.full, known))
         weights, full, known = torch.tensor(kept).T.to(self.device)
-        silent, dead = self._silent(x, f, turn, full)
+        silent, dead = self._silent(x, f, full)
         single = torch.stack([silent, dead*known, ended_in(x, f)])
         ones = torch.ones_like(full)[None]
-        found = torch.cat([ones, moments_of(x, f), single, self.rows[:, turn]])
-        table[:, turn] = torch.where(weights > 0, found*weights, 0)
+        found = torch.cat([ones, moments_of(x, f), single, self.rows])
+        table = torch.where(weights > 0, found*weights, 0)
         for slot in slots: slot.full = False
         self._fit()
         return table
 
-    def _silent(self, x, f, turn, full):
+    def _silent(self, x, f, full):
         "The fractions of units that are silent in this step, and that have been silent for long."
-        silent = self.silent[turn]
+        silent = self.silent
         silent.add_(full[:, None])
         silent.masked_fill_(x.amax((1, 2)) > 0, 0)
         n_silent = (silent > 0).sum(1) - f.no_units

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #5bdda416
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,12 +18,14 @@ from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch
 from .meter_groups import GradientScale, Measuring, MeterGroup
 from .own_hook import HookHistory, OwnHookGroup
+from .run_facts import facts_of_layers
 from .step_end import StepEnd
-from .turns import EVERYBODY, NOBODY, SHARES, Rota, Wanted, share
+from .turns import Schedule, Wanted
 from .updates import Weights
 from ..records.attention_history import AttentionHistory
 from ..records.history import History, WeightHistory
 from ..records.recorded import Recorded
+from ..records.run_log import RunLog, given_loss
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #db906378
 PASSES_ON = (  # numbers below zero stay below zero
@@ -77,13 +79,15 @@ class Session:
         scaler: torch.amp.GradScaler | None = None, # It scales the loss: gradients are recorded unscaled
         *,
         scaled: bool = False, # Are gradients scaled, maybe by a scaler that is unknown?
+        loop: bool = False, # Watch the loop
         updates: bool = False, # Record how far the optimizers move each parameter
         attention: bool = False, # Record what heads of attention do
         called: nn.Module | None = None, # The wrapper of data parallel training around the model, if that is called
     ):
         self.model, self.layers, self.wanted = model, layers, wanted
         self.optimizers, self.scaler, self.own = list(optimizers), scaler, own
-        self.turn = Rota(wanted.turns)
+        self.schedule = Schedule(wanted.turns)
+        self.scheduled = True  # does the step that goes on become a row?
         self.first_step = 0  # from which a learner, which counts from zero, counts on
         self.step = 0  # the number of the step of the loop that goes on
         self.due = True  # is it recorded?
@@ -92,8 +96,9 @@ class Session:
         kind = "activations" if wanted.is_forward else "gradients"
         if own is None: self.meters = self._meters(model if called is None else called)
         else: self.meters = {kind: own}
-        self.watch = LoopWatch(model, self.optimizers, scaled, wanted.max_rows)
-        self.weights = self.heads = self.end = None
+        self.log = RunLog(wanted.max_rows)
+        self.watch = self.weights = self.heads = self.end = None
+        if loop: self.watch = LoopWatch(model, self.optimizers, scaled, self.log)
         if updates and self.optimizers: self.weights = Weights(model, *self.optimizers, is_thin=wanted.samples)
         self.attention_hidden = attention and not can_be_metered(model)
         if attention and not self.attention_hidden: self.heads = AttentionMeter(model, sample=16, due=False)
@@ -135,15 +140,12 @@ class Session:
             raise
 
     def switch(self, records: Recorded, due: bool):
-        "Measure the next step, or do not; and decide which layers have their turn."
-        turn = self.turn.number if due and records.history.wants_next else NOBODY
-        for meters in self.meters.values():
-            chosen = share(turn, len(meters.hooks))
-            meters.switch(turn != NOBODY, chosen)
-        if self.weights: self.weights.switch(turn)
-        if self.heads:
-            begins_round = turn >= 0 and turn % SHARES == 0
-            self.heads.measures = turn == EVERYBODY or begins_round
+        "Measure the next step, or do not."
+        self.scheduled = due and self.schedule.measures
+        measures = self.scheduled and records.history.wants_next
+        for meters in self.meters.values(): meters.switch(measures)
+        if self.weights: self.weights.switch(measures)
+        if self.heads: self.heads.measures = measures
 
     def begin_step(self, records: Recorded, step: int):
         "A step of a loop begins, and has this number."
@@ -167,22 +169,28 @@ class Session:
 
     def end_step(self, records: Recorded, step: int, due: bool, loss: Any = None):
         "Move the numbers of the step that ends here to the records."
-        records.next_step = step + 1
-        self.watch.end_step(step, loss)
+        self.step = step + 1
+        if self.watch is not None: self.watch.end_step(step, loss)
+        elif loss is not None: self.log.add(given_loss(loss), step)
+        self.schedule.ended += due
         tables = {}
         stages = set()
         for kind, meters in self.meters.items():
             if meters.stage is not None: stages.add(meters.stage)
             tables[kind] = meters.take()
         if stages: records.stage = tuple(stages)
-        self.turn.ended += due
-        nothing_ran = all(table is None for table in tables.values())
-        if not due or (nothing_ran and records.history.wants_next): return
+        if self.scheduled: self.add_row(records, step, tables)
+
+    def add_row(self, records: Recorded, step: int, tables: dict[str, Any]):
+        "The same for a step that is measured. One in which no layer ran becomes no row."
+        wanted = records.history.wants_next
+        if wanted and all(table is None for table in tables.values()): return
         for kind, table in tables.items():
             history = records.gradients if kind == "gradients" else records.history
-            history.add(self.meters[kind].nothing if table is None else table, step)
-        if self.weights: records.updates.add(self.weights.take(), step)
-        if self.heads and self.heads.measures: self.end_heads(records, step)
+            if table is None and wanted: table = self.meters[kind].nothing
+            history.add(table, step)
+        if self.weights: records.updates.add(self.weights.take() if wanted else None, step)
+        if self.heads: self.end_heads(records, step)
         if records.live_plot: records.live_plot.update()
         if records.saver: records.saver.update()
 
@@ -193,6 +201,17 @@ class Session:
         if len(attention) < LOOKS_FOR_ATTENTION or attention.names: return
         self.heads.remove()
         self.heads = records.attention = None
+
+    def note_facts(self) -> Callable[[], dict[str, Any]]:
+        "Note the facts of the run. The function that is returned gives them as plain numbers and words, in any thread."
+        if self.watch is not None: return self.watch.note_facts()
+        layers = facts_of_layers(unwrap(self.model))
+        return lambda: {"layers": layers}
+
+    def go_on(self, log: RunLog):
+        "Add what the loop does in the next steps to this log, which is of the same run."
+        self.log = log
+        if self.watch is not None: self.watch.go_on(log)
 
     def rest(self):
         "Stay on the model, but measure nothing until the next step begins."
@@ -265,4 +284,4 @@ def begin_records(stats: Recorded, session: Session):
         stats.earlier_facts = earlier.facts_before()
         records, attention = earlier.gone_on(records, attention, session)
     stats._hold(records)
-    stats.log, stats.attention = session.watch.log, attention
+    stats.log, stats.attention = session.log, attention

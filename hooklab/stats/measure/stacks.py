@@ -157,7 +157,6 @@ class Stacks:
     def __init__(self, wanted: Wanted):
         self.wanted, self.is_thin = wanted, wanted.is_thin
         self.stacks = []
-        self.shares = 1  # the number of turns into which the layers are divided
         self.counted = {"with_counts": wanted.counts, "with_hist": wanted.with_hist}
 
     def make(self, places: list[Place], device: torch.device):
@@ -166,16 +165,9 @@ class Stacks:
         for place in places:
             has_one = place.row is not None or place.sample is not None or place.thin is not None
             if has_one or place.shape is None: continue
-            turn = place.index % self.shares
-            together.setdefault((place.call, turn), []).append(place)
+            together.setdefault(place.call, []).append(place)
         with torch.inference_mode(False):
-            for key in sorted(together): self.add(together[key], device)
-
-    def divide(self, shares: int, places: list[Place], device: torch.device):
-        "Make all stacks anew: those that have their turn together are measured together."
-        self.shares, self.stacks = shares, []
-        for place in places: place.row = place.sample = place.thin = None
-        self.make(places, device)
+            for call in sorted(together): self.add(together[call], device)
 
     def add(self, new: list[Place], device: torch.device):
         sample = self.wanted.hist_sample

@@ -17,8 +17,6 @@ from ...hooks.select import unwrap
 from .run_facts import torch_optimizer
 from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense
 from .step_end import StepSpan
-from .turns import share
-from ..records.statistics import NOT_MEASURED
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #1a417dda
 def is_large(p: Tensor) -> bool:
@@ -38,24 +36,22 @@ class Moves:
         for group in self.optimizer.param_groups:
             params.update((id(p), p) for p in group["params"] if p.requires_grad)
         self.params = list(params.values())
-        self.chosen = range(len(self.params))  # numbers of the parameters that are compared
+        self.on = True  # are they compared in this step?
         self.before = []  # copies of parameters
-        self.copied = None  # the numbers of these parameters
+        self.copied = False
         self.table = None
 
     @torch.no_grad()
     def before_step(self, *_):
-        if not self.chosen: return
+        if not self.on or not self.params: return
         now = self._local()
-        if self.copied != self.chosen:
-            self.before = [torch.empty_like(p) for p in now]
-            self.copied = self.chosen
+        if not self.before: self.before = [torch.empty_like(p) for p in now]
         torch._foreach_copy_(self.before, now)
+        self.copied = True
 
     def _local(self) -> list[Tensor]:
         "The parameters; of a sharded one, the part on this process."
-        chosen = [self.params[i] for i in self.chosen]
-        found = [local_part(p) for p in chosen]
+        found = [local_part(p) for p in self.params]
         if not self.is_thin: return found
         self.scales = [(p.numel()/(BLOCKS*BLOCK))**.5 if is_large(p) else 1 for p in found]
         return [self._blocks(p) if is_large(p) else p for p in found]
@@ -69,7 +65,8 @@ class Moves:
 
     @torch.no_grad()
     def after_step(self, *_):
-        if not self.chosen or self.copied != self.chosen: return
+        if not self.copied: return
+        self.copied = False
         data = torch.stack(torch._foreach_norm(self.before))
         torch._foreach_sub_(self.before, self._local())
         update = torch.stack(torch._foreach_norm(self.before))
@@ -79,10 +76,10 @@ class Moves:
     def take(self) -> Tensor:
         "The lengths of the step and of the parameters before it; zeros if the optimizer was not called."
         table, self.table = self.table, None
-        self.number += bool(self.chosen)
+        self.number += 1
         if table is not None: return table
         device = self.params[0].device if self.params else None
-        return torch.zeros(2, len(self.chosen), device=device)
+        return torch.zeros(2, len(self.params), device=device)
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #7d20b3a1
 def sum_of_moves(steps: list[tuple[Moves, int]]) -> Tensor: # The length of all, and that of the parameter before them
@@ -111,7 +108,6 @@ class Weights:
         for moves in self.moves:
             params.update((id(p), p) for p in moves.params)
         self.params = list(params.values())
-        self.chosen = range(len(self.params))
         place = {key: i for i, key in enumerate(params)}
         self.places = [[place[id(p)] for p in moves.params] for moves in self.moves]  # of each optimizer
         names = {id(p): name for name, p in unwrap(model).named_parameters()}
@@ -139,15 +135,11 @@ class Weights:
         others = [other for other in self.order if other is not moves]
         self.order = [*others, moves]
 
-    def switch(self, turn: int):
-        "Compare the parameters whose turn it is, or none."
-        n = len(self.params)
-        chosen = range(n)[share(turn, n)]
-        if chosen == self.chosen: return
-        self.chosen = chosen
-        for moves, places in zip(self.moves, self.places):
-            if len(self.moves) == 1: moves.chosen = chosen
-            else: moves.chosen = [i for i, place in enumerate(places) if place in chosen]
+    def switch(self, on: bool):
+        "Compare the parameters in the next step, or do not."
+        for moves in self.moves:
+            moves.on = on
+            moves.copied = False
             moves.table = None  # of a step that became no row
 
     def take(self) -> Tensor: # The length of the step and of the parameter before it, for each parameter
@@ -158,24 +150,16 @@ class Weights:
         table = self._together() if is_shared else None
         tables = [moves.take() for moves in self.moves]
         self.order = []
-        if table is None:
-            device = tables[0].device
-            table = torch.cat([one.to(device) for one in tables], 1)
-        if len(self.chosen) == len(self.params): return table
-        everything = torch.full((2, len(self.params)), NOT_MEASURED, device=table.device)
-        start, step = self.chosen.start, self.chosen.step
-        if self.chosen: everything[:, start::step] = table
-        return everything
+        if table is not None: return table
+        return torch.cat([one.to(tables[0].device) for one in tables], 1)
 
     def _together(self) -> Tensor:
         "The same where several optimizers move the same parameters."
-        found = {i: [] for i in self.chosen}
+        found = {i: [] for i in range(len(self.params))}
         for moves in self.order:
             if moves.table is None: continue
             places = self.places[self.moves.index(moves)]
-            for column, i in enumerate(moves.chosen):
-                found[places[i]].append((moves, column))
-        if not found: return torch.zeros(2, 0)
+            for column, i in enumerate(places): found[i].append((moves, column))
         device = self.params[0].device
         columns = [sum_of_moves(steps) if steps else torch.zeros(2) for steps in found.values()]
         return torch.stack([column.to(device) for column in columns], 1)
@@ -184,4 +168,4 @@ class Weights:
         for span in self.spans: span.remove()
         for moves in self.moves:
             moves.before = []
-            moves.copied = None
+            moves.copied = False

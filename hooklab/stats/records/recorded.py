@@ -45,7 +45,7 @@ class Recorded(OneOfSeveral):
     attention: AttentionHistory | None = None # What heads of attention did
     _facts = None # The facts of the run apart from its series, or a function that gives them
     earlier_facts = None # Of the part of the run that was recorded before, if this goes on with it
-    next_step = 0 # The number of the step that comes after those that are recorded
+    _next_step = 0 # Once nothing is recorded any more
     every = None # Only steps whose number is divisible by it were recorded
     unrecorded = "nothing has been watched yet; begin with stats.on(model), or give it to a learner."
 
@@ -59,7 +59,7 @@ class Recorded(OneOfSeveral):
         if self.session is None:
             known = self._facts
             return known if callable(known) else lambda: known or {}
-        noted, earlier = self.session.watch.note_facts(), self.earlier_facts
+        noted, earlier = self.session.note_facts(), self.earlier_facts
         hidden = self.session.attention_hidden
         return lambda: facts_of_both(earlier, {**noted(), "attention_hidden": hidden})
 
@@ -79,6 +79,9 @@ class Recorded(OneOfSeveral):
 
     @property
     def names(self) -> list[str]: return self.history.names # The layers
+
+    @property
+    def next_step(self) -> int: return self.session.step if self.session else self._next_step # After those recorded
 
     @property
     def steps(self) -> list[int]:
@@ -147,7 +150,7 @@ class Recorded(OneOfSeveral):
         if attention is not None: attention = attention.snapshot()
         found = Records(histories, self.hist_sample, self.scaled, why, log, facts, attention)
         found.process, found.stage, found.combined = self.process, self.stage, self.combined
-        found.every, found.next_step = self.every, self.next_step
+        found.every, found._next_step = self.every, self.next_step
         return found
 
     def save(
@@ -210,12 +213,12 @@ def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[s
     if not earlier: return now
     found = dict(now)
     for what in ("inputs", "outputs"):
-        found[what] = [*earlier.get(what, ()), *now[what]]
+        found[what] = [*earlier.get(what, ()), *now.get(what, ())]
         while len(found[what]) > MOST_LOOKS: found[what] = found[what][::2]
     for kind, whats in EVER.items():
         before = earlier.get(kind, {})
         found[kind] = {}
-        for name, of in now[kind].items():
+        for name, of in now.get(kind, before).items():
             known = before.get(name, {})
             ever = {what: of.get(what) or known[what] for what in whats if what in known}
             found[kind][name] = of | ever
@@ -386,6 +389,6 @@ def read_file(
     found.stage = tuple(about["stage"]) if about.get("stage") else None
     found.combined, found.every = about.get("combined", False), about.get("every")
     recorded = [history.steps[-1] + 1 for history in histories.values() if history.steps]
-    found.next_step = about.get("next_step") or max(recorded, default=0)
+    found._next_step = about.get("next_step") or max(recorded, default=0)
     found.name_process()
     return found

@@ -41,6 +41,11 @@ def as_number(x: Any) -> float | Tensor: # NaN where it is not one number
     try: return float(x)
     except (TypeError, ValueError): return math.nan
 
+
+def given_loss(loss: Any) -> dict[str, Any]:
+    "The part of a row that is known from the loss that the loop gave."
+    return {"loss": as_number(loss), "given": 1}
+
 # %% ../../../nbs/lib/stats/records/run-log.ipynb #fb798cee
 class RunLog(KeptSteps):
     "A row of numbers about the loop for each step, in bounded memory."
