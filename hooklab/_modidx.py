@@ -4774,6 +4774,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                        'hooklab/stats/diagnosing/evidence.py'),
                                                    'hooklab.stats.diagnosing.evidence.Run.has': ( 'lib/stats/diagnosing/evidence.html#run.has',
                                                                                                   'hooklab/stats/diagnosing/evidence.py'),
+                                                   'hooklab.stats.diagnosing.evidence.Run.lasted': ( 'lib/stats/diagnosing/evidence.html#run.lasted',
+                                                                                                     'hooklab/stats/diagnosing/evidence.py'),
                                                    'hooklab.stats.diagnosing.evidence.Run.log_span': ( 'lib/stats/diagnosing/evidence.html#run.log_span',
                                                                                                        'hooklab/stats/diagnosing/evidence.py'),
                                                    'hooklab.stats.diagnosing.evidence.Run.logged': ( 'lib/stats/diagnosing/evidence.html#run.logged',

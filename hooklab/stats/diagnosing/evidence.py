@@ -195,6 +195,14 @@ class Run:
         return n_moved > len(mine)/2
 
     @cached_property
+    def lasted(self) -> Tensor: # Without skipped steps
+        "How many steps of the run each row is for: those of the first steps are close together."
+        steps = torch.tensor(self.steps, dtype=torch.double)
+        gaps = steps.diff()
+        last = gaps[-1:] if len(gaps) else steps.new_ones(len(steps))
+        return torch.cat([gaps, last])[~self.skipped]
+
+    @cached_property
     def update(self) -> Tensor: # Without skipped steps
         return self.updates.values("update").double().cpu()[:, ~self.skipped]
 

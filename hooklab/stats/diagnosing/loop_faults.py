@@ -85,9 +85,9 @@ def no_zero_grad(run: Run) -> Iterator[Seen]:
        brings=(WEAK,))
 def step_before_backward(run: Run) -> Iterator[Seen]:
     none = run.logged("no_gradients")
-    no_length = run.logged("gradient") == 0
-    empty = (none == 1) | no_length
-    steps = ~none.isnan()
+    length = run.logged("gradient")  # not measured in every step
+    empty = (none == 1) | (length == 0)
+    steps = (none == 1) | (~none.isnan() & ~length.isnan())
     if steps.sum() < LEAST or empty[steps].double().mean() < MOSTLY: return
     if has_others(run) or not gradients_come(run): return
     if not (none == 1).any() and not gradients_reach(run): return

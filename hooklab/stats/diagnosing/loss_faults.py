@@ -266,7 +266,7 @@ def first_row(rows: Tensor) -> int: return rows.int().argmax().item()
        follows=(WILD, "float16 limit", "NaN or Inf"), brings=(WEAK,))
 def steps_skipped(run: Run) -> Iterator[Seen]:
     later = run.skipped[len(run.steps)//2:]  # a scaler starts with a scale that is too large
-    if len(run.steps) < SOON or later.double().mean() <= .5: return
+    if len(later) < LASTS or later.double().mean() <= .5: return
     rows = run.skipped.nonzero().flatten().tolist()
     span = run.steps[rows[0]], run.steps[rows[-1]]
     yield Seen([], span, "certain",

@@ -59,7 +59,7 @@ def long_steps(run: Run) -> Iterator[Seen]:
     "Do steps move the parameters far?"
     ratio = run.ratio
     large = ratio > RATIO_LARGE
-    n, share = int(large.sum()), large.double().mean()
+    n, share = int(large.sum()), (large*run.lasted).sum()/run.lasted.sum()
     starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.optimizers)
     last_third = large[-(len(large)//3):]
     at_the_start = starts_long and last_third.double().mean() <= 1 - MOSTLY

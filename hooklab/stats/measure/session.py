@@ -165,7 +165,7 @@ class Session:
         self.ended += 1
         self.was_due = self.was_due or self.due
         self.end_step(records, self.step, self.due, loss)
-        self.begin_step(records, self.step + 1)
+        self.begin_step(records, self.step)
 
     def end_step(self, records: Recorded, step: int, due: bool, loss: Any = None):
         "Move the numbers of the step that ends here to the records."

@@ -1,11 +1,11 @@
-"Layers in turns: all of them at first, then a few at a time."
+"Which steps of a long run are measured: all of the first ones, then fewer."
 import pytest
 import torch
 from torch import nn
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
-from hooklab.stats.measure.turns import EVERY, EVERYBODY, NOBODY, SHARES, Rota, share
+from hooklab.stats.measure.turns import OFTEN, RARELY, Schedule
 
 
 def net(layers=12): return nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
@@ -23,71 +23,77 @@ def recorded(model, steps, turns=5, **options):
     return s
 
 
-@pytest.mark.parametrize("n", range(1, 40))
-def test_each_has_its_turn(n):
-    seen = [range(n)[share(turn, n)] for turn in range(SHARES)]
-    assert set().union(*seen) == set(range(n)) and max(map(len, seen)) == -(-n//SHARES)
-    assert len(range(n)[share(EVERYBODY, n)]) == n and not len(range(n)[share(NOBODY, n)])
-    dropped = [range(n)[share(turn, n)] for turn in range(0, 4*SHARES, 2)]  # what a long record keeps
-    assert set().union(*dropped) == set(range(n))
+def steps_of(turns, n):
+    "The steps that are measured, of so many."
+    schedule, found = Schedule(turns), []
+    for schedule.ended in range(n):
+        if schedule.measures: found.append(schedule.ended)
+    return found
 
 
-def test_without_turns_all_are_measured():
-    rota = Rota()
-    for rota.ended in range(1000): assert rota.number == EVERYBODY
+@pytest.mark.parametrize("turns", [1, 5, 10, 100])
+def test_first_all_then_fewer(turns):
+    found = steps_of(turns, 20*turns + 200)
+    assert found[:turns] == [*range(turns)]
+    gaps = {b - a for a, b in zip(found, found[1:]) if turns + OFTEN <= a and b < 10*turns}
+    assert gaps <= {OFTEN}
+    later = [step for step in found if step >= 10*turns]
+    assert {b - a for a, b in zip(later, later[1:])} == {RARELY}
+
+
+def test_without_turns_all_are_measured(): assert steps_of(None, 1000) == [*range(1000)]
 
 
 @pytest.mark.parametrize("samples", [False, True])
 def test_rows(samples):
-    s = recorded(net(), 5 + EVERY*SHARES*2, samples=samples)
-    n = s.history.values("n")
-    assert (n[:, :5] == 32).all() and set(n[:, 5:].unique().tolist()) == {0, 32} and ((n[:, 5:] > 0).sum(0) <= 2).all()
-    assert ((n[:, 5:] > 0).sum(1) == 2).all() and s.steps == [*range(5), *range(5, 5 + EVERY*SHARES*2, EVERY)]
-    assert s.gradients.steps == s.updates.steps == s.steps and ((s.gradients.values("n")[:, 5:] > 0).sum(1) == 2).all()
-    ratio = s.updates.values()
-    assert ratio[:, :5].isfinite().all() and ((ratio[:, 5:].isfinite()).sum(1) == 2).all()
+    s = recorded(net(), 150, samples=samples)
+    assert s.steps == s.gradients.steps == s.updates.steps == steps_of(5, 150)
+    assert (s.history.values("n") == 32).all() and (s.gradients.values("n") > 0).all()
+    assert s.updates.values().isfinite().all()
     assert s.history.turns == 5 and hl.ActivationStats().history.turns is None
 
 
 def test_numbers_are_those_of_a_record_without_turns():
     torch.manual_seed(0)
-    some = recorded(net(), 60)
+    some = recorded(net(), 90)
     torch.manual_seed(0)
-    whole = recorded(net(), 60, turns=None)
+    whole = recorded(net(), 90, turns=None)
     at = [whole.steps.index(step) for step in some.steps]
     for kind in ("history", "gradients"):
         a, b = getattr(some, kind), getattr(whole, kind)
-        there = a.values("n") > 0
-        for what in ("mean", "std", "near_zero"):
-            torch.testing.assert_close(a.values(what)[there], b.values(what)[:, at][there])
-    there = some.updates.values().isfinite()
-    torch.testing.assert_close(some.updates.values()[there], whole.updates.values()[:, at][there])
+        for what in ("n", "mean", "std", "near_zero"):
+            torch.testing.assert_close(a.values(what), b.values(what)[:, at])
+    torch.testing.assert_close(some.updates.values(), whole.updates.values()[:, at])
 
 
-def test_nothing_is_on_between_turns():
+@pytest.mark.parametrize("loop", [False, True])
+def test_nothing_is_on_in_a_step_that_is_not_measured(loop):
     model = net()
-    s, on = hl.ActivationStats(turns=2).on(model), []
-    for _ in range(2 + EVERY + 1):
+    s, on = hl.ActivationStats(turns=2, loop=loop).on(model), []
+    for _ in range(OFTEN + 1):
         on.append(sum(row.kind != "loop" for row in hooks_on(model)))  # the loop is watched in every step
         model(torch.randn(3, 4))
         s.step()
+    watched = any(row.kind == "loop" for row in hooks_on(model))
     s.remove()
-    assert on[0] == on[1] > on[2] > 0 and on[3:6] == [0, 0, 0] and on[6] > 0 and not hooks_on(model)
+    assert on[0] == on[1] == on[OFTEN] > 0 and not any(on[2:OFTEN]) and watched == loop and not hooks_on(model)
 
 
-def test_a_long_record_sees_every_layer():
+def test_a_long_record_is_thinned_out_evenly():
     s = recorded(net(), 2000, turns=20, max_rows=64)
-    assert len(s.history) <= 64 and (s.history.values("n")[:, -20:] > 0).any(1).all()
+    assert len(s.history) <= 64 and (s.history.values("n") > 0).all()
+    gaps = [b - a for a, b in zip(s.steps, s.steps[1:])]
+    assert set(gaps[-10:]) == {RARELY} or set(gaps[-10:]) == {2*RARELY}
 
 
 def test_every_and_turns():
     model = net()
     s = hl.ActivationStats(turns=3, every=2).on(model)
-    for _ in range(40):
+    for _ in range(120):
         model(torch.randn(3, 4))
         s.step()
     s.remove()
-    assert s.steps == [0, 2, 4, 6, 14, 22, 30, 38]
+    assert s.steps == [2*step for step in steps_of(3, 60)]
 
 
 def test_layers_with_several_calls_and_large_outputs():
@@ -97,20 +103,33 @@ def test_layers_with_several_calls_and_large_outputs():
             self.a, self.b = nn.Linear(4, 400), nn.Linear(4, 4)
         def forward(self, x): return self.a(self.b(self.b(x))).sum()
     s = recorded(Net(), 60, samples=True)
-    assert set(s.history.values("n")[s.names.index("b")].tolist()) == {0, 64}
-    assert (s.history.values("n_samples")[s.names.index("b"), :5] == 8).all()
+    assert set(s.history.values("n")[s.names.index("b")].tolist()) == {64}
+    assert (s.history.values("n_samples")[s.names.index("b")] == 8).all()
 
 
-def test_in_compiled_code_hooks_stay():
+@pytest.mark.parametrize("samples", [False, True])
+def test_in_compiled_code_hooks_stay_and_only_the_step_that_ends_counts(samples):
     model = net(3)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    s = hl.ActivationStats(turns=2, samples=True).on(model)
-    for _ in range(12):
+    s = hl.ActivationStats(turns=2, samples=samples).on(model)
+    for _ in range(OFTEN + 1):
         compiled(torch.randn(8, 4))
         s.step()
     s.remove()
-    n = s.history.values("n")
-    assert (n[:, :2] == 32).all() and (n[:, 2:] > 0).any() and not hooks_on(model)
+    assert s.steps == [0, 1, OFTEN] and (s.history.values("n") == 32).all() and not hooks_on(model)
+
+
+def test_resumed_it_goes_on_where_it_was(tmp_path):
+    s = recorded(net(), 30, turns=5)
+    s.save(tmp_path/"run.safetensors")
+    again, model = hl.ActivationStats.load(tmp_path/"run.safetensors"), net()
+    opt = torch.optim.SGD(model.parameters(), lr=.01)
+    with again.resume(model, opt):
+        for _ in range(60):
+            model(torch.randn(8, 4)).square().sum().backward()
+            opt.step()
+            again.step()
+    assert again.steps == steps_of(5, 90) == again.updates.steps
 
 
 def test_pictures_and_the_page(tmp_path):
