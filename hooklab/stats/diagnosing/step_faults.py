@@ -59,13 +59,16 @@ def long_steps(run: Run) -> Iterator[Seen]:
     "Do steps move the parameters far?"
     ratio = run.ratio
     large = ratio > RATIO_LARGE
-    n, share = int(large.sum()), (large*run.lasted).sum()/run.lasted.sum()
+    if not len(ratio): return
+    n = int(large.sum())
+    n_steps = (large*run.lasted).sum()
+    share = n_steps/run.lasted.sum()
     starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.optimizers)
     last_third = large[-(len(large)//3):]
     at_the_start = starts_long and last_third.double().mean() <= 1 - MOSTLY
     if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
     if at_the_start and falls_well(run, FALLS_BY_HALF): return
-    often = n >= 2*LASTS and share > .2
+    often = n >= LASTS and n_steps >= 2*LASTS and share > .2
     mostly = len(ratio) >= LASTS and share > .5
     without_first = ratio[LASTS*starts_long:]
     huge = n >= LASTS and (without_first > RATIO_HUGE).any()

@@ -357,14 +357,34 @@ class MeterGroup(SwitchedGroup):
         column = self.measuring.in_compiled_code(x)
         meter.own.copy_(merged(stacked([meter.own, column])))
 
-    def take(self) -> Tensor | None: # A column for each layer; None if no layer has run
-        "End the step, return its numbers, and begin a new one."
+    def take(self) -> Tensor | Stacks | None: # A column for each layer; None if no layer has run
+        "End the step, return its numbers or what has them later, and begin a new one."
         if not self.on:
             if self.traced: self._forget_traced()  # compiled code does not know that nothing was wanted
             return None
+        if self.can_wait(): return self.wait()
         taken = self._merged()
         if taken is None or self.samples is None: return taken
         return torch.cat([taken, self.samples.take()])
+
+    def can_wait(self) -> bool:
+        "Was each layer called once at most, and is all that it returned in a stack that has room for several steps?"
+        if self.samples is not None or self.traced or self.new_places or self.step.stacks.n_pages < 2: return False
+        n_ran = 0
+        for h in self.hooks:
+            if h.n_calls > 1: return False
+            if h.n_calls and not h.places[0].full: return False
+            n_ran += h.n_calls
+        return n_ran > 0 and self.step.carried is None
+
+    def wait(self) -> Stacks: # It has the table later
+        "End the step, and measure it later."
+        stacks = self.step.stacks
+        stacks.turn_page()
+        for h in self.hooks:
+            if h.n_calls: h.places[0].full = False
+            h.n_calls = 0
+        return stacks
 
     def carry(self):
         "Merge the numbers of this step so far. Each call of a layer takes memory, and the step may be long."
@@ -380,7 +400,7 @@ class MeterGroup(SwitchedGroup):
             h.n_calls = 0
         if self.new_places:
             self.new_places = False
-            self.step.stacks.make(self.places, self.device)
+            self.step.stacks.make(self.places, self.device, len(self.hooks))
         return taken
 
     def _gather(self):

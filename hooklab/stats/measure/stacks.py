@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .quick_batch import QuickBatch
 from .turns import Wanted
 from ..records.moments import NEAR, Batch, Scratch, measured, of_all
 from ..records.statistics import BASICS
@@ -38,16 +39,18 @@ class Stack:
     def __init__(
         self,
         places: list[Place], # Where the numbers go
-        sizes: list[int], # How many numbers each tensor has
+        batch: Batch | QuickBatch, # Room for the tensors
         first: int = 0, # The numbers before this one are measured elsewhere
-        **options, # Of `Batch`
     ):
         self.places, self.call, self.first = places, places[0].call, first
-        self.batch = Batch(sizes, **options)
+        self.batch = batch
         columns = [place.index for place in places]
-        self.where = torch.tensor(columns, device=self.batch.matrix.device)
+        self.where = torch.tensor(columns, device=batch.matrix.device)
         self.copies = []  # pairs: a tensor of the batch, and the tensor that is copied to it before measuring
         self.sums = None  # of large tensors, of which the batch has samples
+        self.pages = ()  # for each step that there is room for, where to copy the tensors
+        self.page = 0  # that of the step that goes on
+        self.idle = {}  # by page that waits, the columns of layers that did not run
 
     def measure(self, table: Tensor):
         "Write the numbers into `table`, without those before number `first`."
@@ -56,13 +59,45 @@ class Stack:
         if self.copies:
             targets, sources = zip(*self.copies)
             torch._foreach_copy_(targets, sources)
-        found, where = self.batch.measured(), self.where
+        found = self.batch.measured(self.page) if self.pages else self.batch.measured()
+        where = self.where
         if self.sums is not None: self.sums.correct(found)
         found = found[self.first:]
         if len(full) < len(self.places):  # the others are from an earlier step
             found = found[:, full]
             where = where[full]
         table[self.first:self.first + len(found)].index_copy_(1, where, found)
+
+    def give_pages(self, n: int):
+        "Have a `QuickBatch` with room for `n` steps take the tensors as they come."
+        tensors = iter(self.batch.tensors)
+        self.pages = []
+        for _ in range(n): self.pages.append([next(tensors).view(place.shape) for place in self.places])
+        self.open(0)
+
+    def open(self, page: int):
+        "Have tensors copied to this page from now on."
+        self.page = page
+        for place, row in zip(self.places, self.pages[page]): place.row = row
+
+    def keep(self):
+        "Note which places of the page are empty."
+        idle = [place.index for place in self.places if not place.full]
+        if idle: self.idle[self.page] = idle
+
+    def measure_pages(self, tables: Tensor, first: int):
+        "Write the numbers of the pages that wait into the tables, one for each page."
+        found = self.batch.measured_pages(first, len(tables))
+        tables.index_copy_(2, self.where, found)
+        for page in range(first, first + len(tables)):
+            columns = self.idle.pop(page, None)
+            if columns: tables[page - first][:, columns] = 0
+
+
+def batch_of(sizes: list[int], device: torch.device | str = "cpu", **counted: bool) -> Batch | QuickBatch:
+    "Room for tensors of these sizes."
+    is_quick = torch.device(device).type == "cpu" and not any(counted.values())
+    return QuickBatch(sizes) if is_quick else Batch(sizes, device, **counted)
 
 
 def stride_for(n: int, sample: int) -> int:
@@ -143,13 +178,15 @@ class Sums:
 def thin_stack(places: list[Place], **options) -> Stack:
     "A stack of samples of large tensors."
     sizes = [BLOCKS*BLOCK]*len(places)
-    stack = Stack(places, sizes, **options)
+    stack = Stack(places, batch_of(sizes, **options))
     stack.sums = Sums(stack)
     return stack
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #f3a90c11
 SMALL = {"cpu": 65_536}  # tensors of at most this many numbers are copied, and measured later
 SMALL_ELSEWHERE = 1_048_576  # small calls keep a GPU waiting even more
+ROOM = 1 << 18  # numbers of tensors that wait to be measured
+MOST_PAGES = 16  # steps that wait
 
 
 class Stacks:
@@ -157,10 +194,13 @@ class Stacks:
     def __init__(self, wanted: Wanted):
         self.wanted, self.is_thin = wanted, wanted.is_thin
         self.stacks = []
+        self.first = self.page = self.n_pages = 0  # the first step that waits, the one that goes on, and room for steps
+        self.n_columns = 0
         self.counted = {"with_counts": wanted.counts, "with_hist": wanted.with_hist}
 
-    def make(self, places: list[Place], device: torch.device):
-        "Make stacks for small outputs, and for samples of large ones, of places that have none."
+    def make(self, places: list[Place], device: torch.device, n_columns: int):
+        "Make stacks for small outputs, and for samples of large ones, of places that have none. No step waits now."
+        self.n_columns = n_columns
         together = {}
         for place in places:
             has_one = place.row is not None or place.sample is not None or place.thin is not None
@@ -168,6 +208,8 @@ class Stacks:
             together.setdefault(place.call, []).append(place)
         with torch.inference_mode(False):
             for call in sorted(together): self.add(together[call], device)
+        self.n_pages = min([len(stack.pages) for stack in self.stacks], default=0)
+        self.open(0)
 
     def add(self, new: list[Place], device: torch.device):
         sample = self.wanted.hist_sample
@@ -186,15 +228,18 @@ class Stacks:
     def add_whole(self, places: list[Place], device: torch.device):
         sizes = [place.shape.numel() for place in places]
         counted = {} if self.wanted.hist_sample else self.counted
-        stack = Stack(places, sizes, device=device, **counted)
+        is_alone = self.wanted.can_wait and device.type == "cpu"
+        n_pages = max(1, min(MOST_PAGES, ROOM//sum(sizes))) if is_alone else 1
+        stack = Stack(places, QuickBatch(sizes, n_pages) if is_alone else batch_of(sizes, device, **counted))
         self.stacks.append(stack)
+        if is_alone: stack.give_pages(n_pages)
         for place, t in zip(places, stack.batch.tensors): place.row = t.view(place.shape)
 
     def add_samples(self, places: list[Place], device: torch.device):
         lengths = [place.shape.numel() for place in places]
         strides = [stride_for(n, self.wanted.hist_sample) for n in lengths]
         sizes = [len(range(0, n, stride)) for n, stride in zip(lengths, strides)]
-        stack = Stack(places, sizes, len(BASICS), device=device, **self.counted)
+        stack = Stack(places, batch_of(sizes, device, **self.counted), len(BASICS))
         self.stacks.append(stack)
         for place, t, stride in zip(places, stack.batch.tensors, strides):
             if place.row is None:
@@ -206,6 +251,29 @@ class Stacks:
     def measure(self, tables: list[Tensor]):
         "Write the numbers of this step into the tables, one for each call."
         for stack in self.stacks: stack.measure(tables[stack.call])
+
+    def open(self, page: int):
+        self.first = self.page = page
+        for stack in self.stacks:
+            if stack.pages: stack.open(page)
+
+    def turn_page(self):
+        "The step that ends waits; the next one has a page of its own."
+        self.page += 1
+        for stack in self.stacks:
+            stack.keep()
+            if self.page < self.n_pages: stack.open(self.page)
+
+    @property
+    def is_full(self) -> bool: return self.page >= self.n_pages # Is there no room for another step?
+
+    def waiting(self, n: int) -> list[Tensor]:
+        "The tables of the first steps that wait. They may be asked for at any time, also while a step goes on."
+        tables = torch.zeros(n, len(BASICS), self.n_columns)
+        for stack in self.stacks: stack.measure_pages(tables, self.first)
+        self.first += n
+        if self.is_full and self.first == self.page: self.open(0)
+        return list(tables)
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #5b0e9a14
 PIECE = 4096  # numbers: the squares of so few are added without losing digits

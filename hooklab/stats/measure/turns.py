@@ -40,6 +40,10 @@ class Wanted:
     @property
     def is_thin(self) -> bool: return self.samples and not self.hist_sample # Is a sample of a large tensor enough?
 
+    @property
+    def can_wait(self) -> bool: # Are small tensors alone enough to measure a step later?
+        return not (self.counts or self.with_hist or self.hist_sample)
+
     def is_due(self, step: int) -> bool: return self.every is None or step % self.every == 0
 
 # %% ../../../nbs/lib/stats/measure/turns.ipynb #f492973c

@@ -8,6 +8,7 @@ __all__ = ['History', 'WeightHistory']
 # %% ../../../nbs/lib/stats/records/history.ipynb #3bdf84a3
 from bisect import bisect_left
 from copy import copy
+from threading import Lock
 from typing import Any, Self
 
 import torch
@@ -23,6 +24,7 @@ class Rows(list):
     "A row of any kind for each step that is kept."
     is_meta = False # These rows were never on the meta device
 
+    def drop(self, row: Any): "Called with a row that is not kept."
     def keep_every_second(self): self[:] = self[::2]
     def keep_first(self, n: int): del self[n:]
     def copy(self) -> Self: return Rows(map(copy, self))  # rows can still change
@@ -56,6 +58,7 @@ class KeptSteps:
         if self.wants_next:  # still
             self._keep(row)
             self.steps.append(step)
+        else: self.kept.drop(row)
         self.offered += 1
 
     def _keep(self, row): self.kept.append(row)
@@ -110,10 +113,36 @@ class Tables:
     ):
         self.names, self.n_columns, self.most = names, n_columns, most
         self.n = 0 if tables is None else len(tables)
+        self.later = None  # has the tables of steps that are recorded already
+        self.n_later = 0  # so many
+        self.lock = Lock()
         self.chunks = [] if tables is None else list(tables.contiguous().split(CHUNK))
         self.device_is_known = False
 
-    def append(self, table: Tensor):
+    def append(self, table: Any):
+        "Add a table, or something that has it later: tables that wait are asked for once that is full, or all are read."
+        if not isinstance(table, Tensor):
+            self.later = table
+            self.n_later += 1
+            if table.is_full: self.settle()
+            return
+        self.settle()
+        self._add(table)
+
+    def settle(self):
+        "Add the tables that wait."
+        if self.later is None: return
+        with self.lock:  # several threads may read
+            n, self.n_later = self.n_later, 0
+            if n:
+                for table in self.later.waiting(n): self._add(table)
+            self.later = None
+
+    def drop(self, table: Any):
+        "Called with a table that is not kept."
+        if table is not None and not isinstance(table, Tensor): table.waiting(1)
+
+    def _add(self, table):
         if self.n == len(self.chunks)*CHUNK or not self.device_is_known: self._make_room_for(table)
         self.chunks[self.n//CHUNK][self.n % CHUNK].copy_(table)
         self.n += 1
@@ -125,6 +154,7 @@ class Tables:
         self.device_is_known = True
 
     def keep_every_second(self):
+        self.settle()
         for to, of in enumerate(range(2, self.n, 2), 1):
             self.chunks[to//CHUNK][to % CHUNK].copy_(self.chunks[of//CHUNK][of % CHUNK])
         self._drop_from((self.n + 1)//2)
@@ -135,6 +165,7 @@ class Tables:
 
     def keep_first(self, n: int):
         "Drop the others, and be ready for tables on another device: these may be from a file."
+        self.settle()
         self._drop_from(n)
         self.device_is_known = False
         if n % CHUNK == 0: return
@@ -147,11 +178,23 @@ class Tables:
         found.chunks = [chunk.clone() for chunk in self.chunks]
         return found
 
+    def __getstate__(self):
+        "A copy has all tables, and a lock of its own."
+        self.settle()
+        return {name: value for name, value in vars(self).items() if name != "lock"}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self.lock = Lock()
+
     @property
-    def is_meta(self) -> bool: return any(chunk.is_meta for chunk in self.chunks)
+    def is_meta(self) -> bool:
+        self.settle()
+        return any(chunk.is_meta for chunk in self.chunks)
 
     def part(self, start: int, stop: int) -> Tensor: # number, column, step
         "Some of the numbers, for all columns and steps."
+        self.settle()
         if not self.n: return torch.zeros(stop - start, self.n_columns, 0)
         if self.is_meta: raise RuntimeError(NO_NUMBERS)
         filled = [chunk[:self.n - i*CHUNK, start:stop] for i, chunk in enumerate(self.chunks)]
