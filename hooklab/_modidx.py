@@ -5058,6 +5058,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                       'hooklab/stats/diagnosing/step_faults.py'),
                                                       'hooklab.stats.diagnosing.step_faults.growth_at_once': ( 'lib/stats/diagnosing/step-faults.html#growth_at_once',
                                                                                                                'hooklab/stats/diagnosing/step_faults.py'),
+                                                      'hooklab.stats.diagnosing.step_faults.jump_of_rate': ( 'lib/stats/diagnosing/step-faults.html#jump_of_rate',
+                                                                                                             'hooklab/stats/diagnosing/step_faults.py'),
                                                       'hooklab.stats.diagnosing.step_faults.little_change': ( 'lib/stats/diagnosing/step-faults.html#little_change',
                                                                                                               'hooklab/stats/diagnosing/step_faults.py'),
                                                       'hooklab.stats.diagnosing.step_faults.little_movement': ( 'lib/stats/diagnosing/step-faults.html#little_movement',

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #dacbd4fc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -40,8 +40,9 @@ def grown(run: Run) -> tuple[Tensor, Tensor]: # How many times larger outputs ar
               "is the usual rate for this model: look at the scale of inputs and targets, at the sign of the loss, and "
               "at a loss that is a sum over the batch.",
        follows=(WILD, "weight decay too strong", "NaN or Inf"), brings=(WILD, NOTHING_LEFT), by_steps=True)
-def rate_too_large(run: Run) -> Iterator[Seen]:
-    yield from growth_at_once(run) if run.updates is None else long_steps(run)
+def rate_too_large(run: Run) -> Iterable[Seen]:
+    found = [*(growth_at_once(run) if run.updates is None else long_steps(run))]
+    return found or jump_of_rate(run)
 
 
 def growth_at_once(run: Run) -> Iterator[Seen]:
@@ -61,14 +62,13 @@ def long_steps(run: Run) -> Iterator[Seen]:
     large = ratio > RATIO_LARGE
     if not len(ratio): return
     n = int(large.sum())
-    n_steps = (large*run.lasted).sum()
-    share = n_steps/run.lasted.sum()
+    share = (large*run.lasted).sum()/run.lasted.sum()
     starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.optimizers)
     last_third = large[-(len(large)//3):]
     at_the_start = starts_long and last_third.double().mean() <= 1 - MOSTLY
     if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
     if at_the_start and falls_well(run, FALLS_BY_HALF): return
-    often = n >= LASTS and n_steps >= 2*LASTS and share > .2
+    often = n >= 2*LASTS and share > .2
     mostly = len(ratio) >= LASTS and share > .5
     without_first = ratio[LASTS*starts_long:]
     huge = n >= LASTS and (without_first > RATIO_HUGE).any()
@@ -78,6 +78,21 @@ def long_steps(run: Run) -> Iterator[Seen]:
     yield Seen([], run.outputs.span(0), "likely",
                f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest "
                f"by {in_digits(longest)}. About 0.001 to 0.03 is usual.")
+
+
+def jump_of_rate(run: Run) -> Iterator[Seen]:
+    "Is the rate much larger in a step than in those beside it? It is known of steps that are not measured, too."
+    rates = run.logged("rate")
+    if len(rates) < SOON or falls_well(run): return
+    beside = torch.maximum(rates[:-2], rates[2:])
+    is_wild = (rates[1:-1] > CLEARLY*beside) & (beside > 0)
+    places = is_wild.nonzero().flatten().tolist()
+    if not places or len(places) > (1 - MOSTLY)/2*len(rates): return  # two optimizers that take turns
+    place = places[0]
+    step = run.log_steps[place + 1]
+    yield Seen([], (step, step), "likely",
+               f"In step {step} the rate is {in_digits(rates[place + 1])}, and {in_digits(beside[place])} at most in "
+               "the steps beside it.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #ae9af84e
 RATIO_SMALL_AND_STILL = 6e-4  # as RATIO_SMALL, where the loss does not move either
