@@ -240,12 +240,12 @@ def test_a_resumed_run_has_the_record_of_one_that_was_not_interrupted(tmp_path, 
 
 def test_steps_after_the_checkpoint_are_made_and_recorded_again(tmp_path):
     file = tmp_path/"run.safetensors"
-    whole = hl.ActivationStats(grads=True)
+    whole = hl.ActivationStats(grads=True, loop=True)
     model, optimizer = make()
     with whole.on(model, optimizer): train(model, optimizer, range(20), whole)
 
     model, optimizer = make()
-    stats = hl.ActivationStats(grads=True).autosave(file).on(model, optimizer)
+    stats = hl.ActivationStats(grads=True, loop=True).autosave(file).on(model, optimizer)
     train(model, optimizer, range(8), stats)
     checkpoint = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
     train(model, optimizer, range(100, 105), stats)  # lost, because the run is killed before the next checkpoint

@@ -31,6 +31,8 @@ def not_judged(run: Run) -> list[str]:
         missing.append("the size of steps: parameters move, and not in a step of the optimizer that on() was given; "
                        "give it the one whose step() is called")
     elif run.updates is None: missing.append("the size of steps; record it with on(model, optimizer=optimizer)")
+    if "inputs" not in run.facts:
+        missing.append("the loop, the inputs and the loss; record them with ActivationStats(loop=True)")
     if run.outputs.hist is None and "n_samples" not in run.outputs.numbers:
         missing.append("saturation, samples and units; record them with ActivationStats.for_diagnosis()")
     if run.facts.get("attention_hidden", False) and any_attention(run):

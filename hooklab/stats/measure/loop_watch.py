@@ -92,8 +92,8 @@ def called_by_loops(model: nn.Module) -> dict[str, nn.Module]: # By name
     return found
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #3910d97b
-CLOSELY = 20  # steps: of the first ones every second or third is looked at
-AT_FIRST = 0, 1, 2, 3, 5, 7, 10, 13, 16, 19
+CLOSELY = 20  # steps: the first ones are looked at more often
+AT_FIRST = *range(7), 8, 11, 15, 19
 SOON_AFTER = 50  # up to here, every fifth, so that a short run has some in its last third
 LOOK_EVERY = 25  # later, inputs and outputs are looked at this rarely
 MOST_LOOKS = 120
@@ -233,9 +233,10 @@ class LoopWatch:
         if number not in self.looks.waiting: return  # its step has ended
         with suppress(Exception): self.looks.add_output(self.n, number, gradients)
 
-    def go_on(self, log: RunLog):
-        "Add the rows of the next steps to these, which are of the same run."
+    def go_on(self, log: RunLog, step: int):
+        "Add the rows of the next steps, of which the first has this number, to these, which are of the same run."
         self.log = log
+        self.expect(step)
         was_given = log.values("given") == 1
         self.loss_given = bool(was_given.any())
 
@@ -254,9 +255,13 @@ class LoopWatch:
         self.n += 1
         if self.listening is not None: self.listening.depth.clear()  # Ctrl-C during a call leaves it too large
         self.looking = self.looks.due(self.n)
-        for watch in self.steps:
-            watch.measure = self.n < MEASURED or self.n % 10 == 0
-            if self.n >= CLOSELY: watch.stop_watching_clipping()
+        self.expect(step + 1)
+        if self.n >= CLOSELY:
+            for watch in self.steps: watch.stop_watching_clipping()
+
+    def expect(self, step: int):
+        "The step with this number comes next."
+        for watch in self.steps: watch.measure = step < MEASURED or step % 10 == 0
 
     def note_facts(self) -> Callable[[], dict[str, Any]]:
         "Note the facts of the run. The function that is returned gives them as plain numbers and words, in any thread."

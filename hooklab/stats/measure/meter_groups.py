@@ -329,15 +329,24 @@ class MeterGroup(SwitchedGroup):
 
     def measure_now(self, place: Place, x: Tensor):
         "Measure `x`, which is large, or new here."
+        plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized)
+        if place.shape is None and plain and x.is_cpu and self.measuring.wanted.can_wait:
+            if self.step.stacks.is_small(x): return self.keep(place, x)
         row = in_a_row(x)
         factor = self.factor
         is_large = row.is_cpu and len(row) > SMALL["cpu"] and self.measuring.in_one_row
         if is_large: self.step.large.measure(place, row, factor)
         else: self.measuring.into(place, row if factor is None else row*factor, x.shape)
-        plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized)
         if place.shape is None and plain:
             place.expect(x, is_large and not self.measuring.wanted.is_thin and self.samples is None)
         if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
+
+    def keep(self, place: Place, x: Tensor):
+        "Keep a small tensor until the end of the step, which makes a row for it: all steps are measured in one way."
+        place.expect(x, False)
+        kept = torch.empty(x.shape).copy_(x.detach())
+        factor = self.factor
+        place.kept = kept if factor is None else kept.mul_(factor)
 
     def measure_thinly(self, place: Place, x: Tensor):
         "Take the sum of `x`, and a sample of its numbers."
@@ -391,6 +400,8 @@ class MeterGroup(SwitchedGroup):
         self.step.carried = self._merged()
 
     def _merged(self):
+        new, self.new_places = self.new_places, False
+        if new: self.step.stacks.make(self.places, self.device, len(self.hooks))
         if self.samples is not None: self._gather()
         traced = torch.cat([h.own for h in self.hooks], 1) if self.traced else None
         taken = self.step.take(max(h.n_calls for h in self.hooks), traced)
@@ -398,9 +409,7 @@ class MeterGroup(SwitchedGroup):
         for h in self.hooks:
             for place in h.places[:h.n_calls]: place.full = False
             h.n_calls = 0
-        if self.new_places:
-            self.new_places = False
-            self.step.stacks.make(self.places, self.device, len(self.hooks))
+        if new: self.step.stacks.align()
         return taken
 
     def _gather(self):

@@ -48,10 +48,10 @@ class Earlier:
             what = f"`{name}`" if name else "the model"
             if old != new: self.refuse(f"{what} was a {old} and is a {new}")
         shapes = {name: list(p.shape) for name, p in unwrap(model).named_parameters()}
-        for name, before in self.facts.get("parameters", {}).items():
+        before = {name: known["shape"] for name, known in self.facts.get("parameters", {}).items()}
+        for name, shape in (before or self.facts.get("shapes", {})).items():
             if name not in shapes: self.refuse(f"it has no parameter `{name}`")
-            if shapes[name] != before["shape"]:
-                self.refuse(f"the shape of `{name}` was {before['shape']} and is {shapes[name]}")
+            if shapes[name] != shape: self.refuse(f"the shape of `{name}` was {shape} and is {shapes[name]}")
         return {name: there[name] for name in names}
 
     def check(
@@ -85,7 +85,7 @@ class Earlier:
             history.parts = new[kind].parts
             history.trainable = new[kind].trainable
             history.followed = new[kind].followed
-        if self.log is not None: session.go_on(self.log)
+        if self.log is not None: session.go_on(self.log, self.step)
         if attention is not None and self.attention is not None:
             self.attention.parts = attention.parts
             attention = self.attention
@@ -96,8 +96,8 @@ class Earlier:
     def facts_before(self) -> dict[str, Any]:
         "The facts of the run so far, without the inputs and outputs of steps that are made again."
         found = dict(self.facts)
-        for what in ("inputs", "outputs"):
-            found[what] = [row for row in self.facts.get(what, ()) if row["step"] < self.step]
+        for what in {"inputs", "outputs"} & found.keys():
+            found[what] = [row for row in found[what] if row["step"] < self.step]
         return found
 
     def refuse(self, why: str): raise ValueError(f"the record is of another model than this one: {why}")

@@ -196,18 +196,15 @@ def facts_of_input(x: Tensor) -> dict[str, Tensor | float]: # Numbers, of which 
         size = max(x[0].numel(), 1)
         x = x[:max(2, MOST_NUMBERS//size)]
     x = x.float()
-    if x.is_cpu and x.sum().isfinite(): clean, bad = x, 0.  # a GPU is not asked, because that means waiting for it
-    else:
-        finite = x.isfinite()
-        clean = torch.where(finite, x, 0.)
-        bad = (~finite).float().mean()
+    finite = x.isfinite()
+    clean = torch.where(finite, x, 0.)
     mean = clean.mean()
     low, high = clean.aminmax()
     found = {
         "n_samples": n_samples,
         "n": x.numel(),
         "floating": is_floating,
-        "bad": bad,
+        "bad": (~finite).float().mean(),
         "mean": mean,
         "std": torch.linalg.vector_norm(clean - mean)/x.numel()**.5,  # faster than `std`
         "low": low,

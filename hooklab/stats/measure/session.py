@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #5bdda416
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -205,13 +206,14 @@ class Session:
     def note_facts(self) -> Callable[[], dict[str, Any]]:
         "Note the facts of the run. The function that is returned gives them as plain numbers and words, in any thread."
         if self.watch is not None: return self.watch.note_facts()
-        layers = facts_of_layers(unwrap(self.model))
-        return lambda: {"layers": layers}
+        root = unwrap(self.model)
+        shapes = {name: list(p.shape) for name, p in root.named_parameters()}
+        return partial(dict, layers=facts_of_layers(root), shapes=shapes)
 
-    def go_on(self, log: RunLog):
-        "Add what the loop does in the next steps to this log, which is of the same run."
+    def go_on(self, log: RunLog, step: int):
+        "Add what the loop does in the next steps, of which the first has this number, to the log of the same run."
         self.log = log
-        if self.watch is not None: self.watch.go_on(log)
+        if self.watch is not None: self.watch.go_on(log, step)
 
     def rest(self):
         "Stay on the model, but measure nothing until the next step begins."

@@ -20,13 +20,15 @@ from ..records.statistics import BASICS
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #c9de50b0
 class Place:
     "Where the numbers of one call of one layer go."
-    __slots__ = "column", "index", "call", "shape", "dtype", "strides", "row", "sample", "thin", "is_large", "full"
+    __slots__ = ("column", "index", "call", "shape", "dtype", "strides", "row", "sample", "thin", "is_large", "full",
+                 "kept")
     def __init__(self, column: Tensor, index: int, call: int):
         self.column, self.index, self.call = column, index, call
         self.shape = self.dtype = self.strides = None
         self.row = self.sample = self.thin = None  # where to copy the tensor, or a sample of it
         self.is_large = False  # may it be measured as it is, by `LargeRows`?
         self.full = False  # was anything copied in this step?
+        self.kept = None  # in its first step: a copy of the tensor, which waits for a row
 
     def expect(self, x: Tensor, is_large: bool):
         "Note what comes here from now on: tensors like `x`."
@@ -92,12 +94,6 @@ class Stack:
         for page in range(first, first + len(tables)):
             columns = self.idle.pop(page, None)
             if columns: tables[page - first][:, columns] = 0
-
-
-def batch_of(sizes: list[int], device: torch.device | str = "cpu", **counted: bool) -> Batch | QuickBatch:
-    "Room for tensors of these sizes."
-    is_quick = torch.device(device).type == "cpu" and not any(counted.values())
-    return QuickBatch(sizes) if is_quick else Batch(sizes, device, **counted)
 
 
 def stride_for(n: int, sample: int) -> int:
@@ -178,7 +174,7 @@ class Sums:
 def thin_stack(places: list[Place], **options) -> Stack:
     "A stack of samples of large tensors."
     sizes = [BLOCKS*BLOCK]*len(places)
-    stack = Stack(places, batch_of(sizes, **options))
+    stack = Stack(places, Batch(sizes, **options))
     stack.sums = Sums(stack)
     return stack
 
@@ -195,11 +191,17 @@ class Stacks:
         self.wanted, self.is_thin = wanted, wanted.is_thin
         self.stacks = []
         self.first = self.page = self.n_pages = 0  # the first step that waits, the one that goes on, and room for steps
+        self.ready = []  # tables of steps that waited
         self.n_columns = 0
         self.counted = {"with_counts": wanted.counts, "with_hist": wanted.with_hist}
 
+    def is_small(self, x: Tensor) -> bool:
+        "Is it copied as a whole?"
+        limit = THIN_FROM if self.is_thin else SMALL.get(x.device.type, SMALL_ELSEWHERE)
+        return 0 < x.numel() <= limit and not x.is_complex()
+
     def make(self, places: list[Place], device: torch.device, n_columns: int):
-        "Make stacks for small outputs, and for samples of large ones, of places that have none. No step waits now."
+        "Make stacks for small outputs, and for samples of large ones, of places that have none."
         self.n_columns = n_columns
         together = {}
         for place in places:
@@ -208,7 +210,16 @@ class Stacks:
             together.setdefault(place.call, []).append(place)
         with torch.inference_mode(False):
             for call in sorted(together): self.add(together[call], device)
-        self.n_pages = min([len(stack.pages) for stack in self.stacks], default=0)
+        for place in places:
+            if place.kept is None: continue
+            place.row.copy_(place.kept)
+            place.kept = None
+            place.full = True
+
+    def align(self):
+        "Have all stacks begin with their first page. Steps that wait are measured."
+        self.ready += self.measured(self.page - self.first)
+        self.n_pages = min([len(stack.pages) for stack in self.stacks if stack.call == 0], default=0)
         self.open(0)
 
     def add(self, new: list[Place], device: torch.device):
@@ -229,17 +240,18 @@ class Stacks:
         sizes = [place.shape.numel() for place in places]
         counted = {} if self.wanted.hist_sample else self.counted
         is_alone = self.wanted.can_wait and device.type == "cpu"
-        n_pages = max(1, min(MOST_PAGES, ROOM//sum(sizes))) if is_alone else 1
-        stack = Stack(places, QuickBatch(sizes, n_pages) if is_alone else batch_of(sizes, device, **counted))
+        can_wait = is_alone and places[0].call == 0
+        n_pages = max(1, min(MOST_PAGES, ROOM//sum(sizes))) if can_wait else 1
+        stack = Stack(places, QuickBatch(sizes, n_pages) if is_alone else Batch(sizes, device, **counted))
         self.stacks.append(stack)
-        if is_alone: stack.give_pages(n_pages)
+        if can_wait: stack.give_pages(n_pages)
         for place, t in zip(places, stack.batch.tensors): place.row = t.view(place.shape)
 
     def add_samples(self, places: list[Place], device: torch.device):
         lengths = [place.shape.numel() for place in places]
         strides = [stride_for(n, self.wanted.hist_sample) for n in lengths]
         sizes = [len(range(0, n, stride)) for n, stride in zip(lengths, strides)]
-        stack = Stack(places, batch_of(sizes, device, **self.counted), len(BASICS))
+        stack = Stack(places, Batch(sizes, device, **self.counted), len(BASICS))
         self.stacks.append(stack)
         for place, t, stride in zip(places, stack.batch.tensors, strides):
             if place.row is None:
@@ -261,6 +273,7 @@ class Stacks:
         "The step that ends waits; the next one has a page of its own."
         self.page += 1
         for stack in self.stacks:
+            if not stack.pages: continue
             stack.keep()
             if self.page < self.n_pages: stack.open(self.page)
 
@@ -269,8 +282,15 @@ class Stacks:
 
     def waiting(self, n: int) -> list[Tensor]:
         "The tables of the first steps that wait. They may be asked for at any time, also while a step goes on."
+        ready, self.ready = self.ready[:n], self.ready[n:]
+        return ready + self.measured(n - len(ready))
+
+    def measured(self, n: int) -> list[Tensor]:
+        "The tables of the next pages."
+        if not n: return []
         tables = torch.zeros(n, len(BASICS), self.n_columns)
-        for stack in self.stacks: stack.measure_pages(tables, self.first)
+        for stack in self.stacks:
+            if stack.pages: stack.measure_pages(tables, self.first)
         self.first += n
         if self.is_full and self.first == self.page: self.open(0)
         return list(tables)

@@ -120,7 +120,7 @@ class Tables:
         self.device_is_known = False
 
     def append(self, table: Any):
-        "Add a table, or something that has it later: tables that wait are asked for once that is full, or all are read."
+        "Add a table, or something that has it later, and is asked for it once it is full, or somebody reads."
         if not isinstance(table, Tensor):
             self.later = table
             self.n_later += 1

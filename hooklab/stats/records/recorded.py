@@ -212,7 +212,7 @@ def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[s
     "The facts of a run that was resumed: those from before, and those from now."
     if not earlier: return now
     found = dict(now)
-    for what in ("inputs", "outputs"):
+    for what in {"inputs", "outputs"} & (earlier.keys() | now.keys()):
         found[what] = [*earlier.get(what, ()), *now.get(what, ())]
         while len(found[what]) > MOST_LOOKS: found[what] = found[what][::2]
     for kind, whats in EVER.items():
@@ -305,7 +305,7 @@ OUTPUT |= dict.fromkeys(("apart", "size", "largest", "least", "most"), float)
 LOSS = {"kind": str, "sign": int, "labels": [SIZE]}
 LOSS |= dict.fromkeys(("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
 FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
-                "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool}
+                "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool, "shapes?": {str: [SIZE]}}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
 RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
