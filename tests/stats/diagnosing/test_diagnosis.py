@@ -293,7 +293,8 @@ def test_text_of_a_healthy_run():
     d = diagnose(full("MLP, ReLU, SGD", 0))
     watch = "the loop, the inputs and the loss; record them with ActivationStats(loop=True)"  # these are of layers alone
     assert str(d) == f"Nothing unusual in 40 steps of 8 layers\n\nNot judged: {watch}"
-    d = diagnose(train(*sgd(mlp()), loop=True, grads=True, samples=True))
+    model = mlp(*shallow)
+    d = diagnose(train(model, sgd(model.parameters(), .02), loop=True, grads=True, samples=True))
     assert str(d) == "Nothing unusual in 40 steps of 4 layers" and d._repr_html_() == f"<p><b>{d}</b></p>"
 
 
