@@ -2,6 +2,7 @@
 
     python -m tests.bench [hook import …]
     python -m tests.bench diagnose --seed 1      what begins with a dash, and all that follows, goes to the file
+    python -m tests.bench first_steps mlp gcn    so does a word that names no file: a part is measured, and not kept
     python -m tests.bench against COMMIT hook    prices of the working tree and of a commit, in turns
 
 Each figure is a median with its quartiles, unless its title says otherwise; a list is a table or lines. Those of a file go to results/NAME.json, with the machine and the versions."""
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from tests.bench.against import main as against
+from tests.bench import against
 
 here = Path(__file__).parent
 
@@ -34,12 +35,11 @@ for package in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nn
 (here/"results").mkdir(exist_ok=True)
 asked = sys.argv[1:]
 if asked[:1] == ["against"]:
-    against(*asked[1:])
+    against.main(*asked[1:])
     sys.exit()
 cut = next((i for i, word in enumerate(asked) if word.startswith("-")), len(asked))
-names, options = asked[:cut], asked[cut:]
-for name in names or [path.stem.removeprefix("bench_") for path in sorted(here.glob("bench_*.py"))]:
-    figures = importlib.import_module(f"tests.bench.bench_{name}").measure(*options)
+for name, parts in against.asked_for(asked[:cut] or against.BENCHES):
+    figures = importlib.import_module(f"tests.bench.bench_{name}").measure(*parts, *asked[cut:])
     if figures is None: continue
     for title, rows in figures.items():
         print(f"\n{title}")
@@ -48,4 +48,5 @@ for name in names or [path.stem.removeprefix("bench_") for path in sorted(here.g
                 print("  " + (", ".join(f"{k} {v}" for k, v in row.items()) if isinstance(row, dict) else row))
             continue
         for row, (middle, low, high) in rows.items(): print(f"  {row:<12} {middle:8.3f}   [{low:.3f} to {high:.3f}]")
+    if parts: continue
     (here/"results"/f"{name}.json").write_text(json.dumps({"setting": setting, "figures": figures}, indent=1) + "\n")

@@ -2,6 +2,7 @@
 
     python -m tests.bench against COMMIT hook stats              these benches, five rounds
     python -m tests.bench against COMMIT hook --rounds 9 --json FILE
+    python -m tests.bench against COMMIT first_steps mlp gcn     of this bench only these loops
 
 Each round measures both, each in a fresh process, one time this one first and one time the other. The bench is the one
 of the working tree; only `hooklab` is the commit's. A price has changed where it did so in the same direction in every
@@ -20,10 +21,11 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-NO_PRICE = "percent", "cases", "megabytes"  # in the title of a table, or the name of a row
+NO_PRICE = "percent", "cases", "megabytes", "milliseconds a step"  # in the title of a table, or the name of a row
 OTHERS = ("plain", "fastai", "TorchHook", "torchhook", "torchinfo", "torchlens", "TorchLens", "nnsight", "torchvision",
-          "torch-audit", "DebugMode", "Ray")  # a row of one of these does not depend on hooklab
-RUN = "import importlib, json, sys; print(json.dumps(importlib.import_module(sys.argv[1]).measure()))"
+          "torch-audit", "DebugMode", "Ray", "raw hooks")  # a row or table of one of these does not depend on hooklab
+BENCHES = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
+RUN = "import importlib, json, sys; print(json.dumps(importlib.import_module(sys.argv[1]).measure(*sys.argv[2:])))"
 
 
 class Price(NamedTuple):
@@ -37,13 +39,22 @@ class Price(NamedTuple):
     def ratios(self) -> list[float]: return [b/a for a, b in zip(self.before, self.after)]
 
     @property
-    def depends_on_hooklab(self) -> bool: return not self.row.startswith(OTHERS)
+    def depends_on_hooklab(self) -> bool: return not (self.row.startswith(OTHERS) or self.title.startswith(OTHERS))
 
     @property
     def change(self) -> float:
         "By which factor it has surely changed: the smallest change of all rounds, or 1 where they do not agree."
         low, high = min(self.ratios), max(self.ratios)
         return low if low > 1 else high if high < 1 else 1.
+
+
+def asked_for(words: list[str]) -> list[tuple[str, list[str]]]:
+    "Each bench that is named, with the parts of it that are named after it."
+    found = []
+    for word in words:
+        if word in BENCHES or not found: found.append((word, []))
+        else: found[-1][1].append(word)
+    return found
 
 
 def prices(figures: dict) -> Iterator[tuple[str, str, float]]:
@@ -61,22 +72,22 @@ def unpack(commit: str, folder: Path):
     for name in ("tests", "settings.ini"): (folder/name).symlink_to(ROOT/name)
 
 
-def measured(tree: Path, bench: str) -> dict[tuple[str, str], float]:
-    "The prices of a bench, with the package of this tree."
+def measured(tree: Path, bench: str, *parts: str) -> dict[tuple[str, str], float]:
+    "The prices of a bench, or of parts of it, with the package of this tree."
     environment = os.environ | {"PYTHONPATH": f"{tree}{os.pathsep}{tree/'tests'}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-W", "ignore", "-c", RUN, f"tests.bench.bench_{bench}"]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", RUN, f"tests.bench.bench_{bench}", *parts]
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return {(title, row): price for title, row, price in prices(json.loads(done.stdout.splitlines()[-1]))}
 
 
-def compared(commit: str, bench: str, rounds: int) -> list[Price]:
+def compared(commit: str, bench: str, rounds: int, parts: list[str] = ()) -> list[Price]:
     "The prices that both have."
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder)
         unpack(commit, other)
         found = {ROOT: [], other: []}
         for turn in range(rounds):
-            for tree in (other, ROOT) if turn % 2 else (ROOT, other): found[tree].append(measured(tree, bench))
+            for tree in (other, ROOT) if turn % 2 else (ROOT, other): found[tree].append(measured(tree, bench, *parts))
     common = [key for key in found[ROOT][0] if key in found[other][0]]
     return [Price(*key, [run[key] for run in found[other]], [run[key] for run in found[ROOT]]) for key in common]
 
@@ -105,8 +116,8 @@ def main(*options: str):
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     asked, tables = parser.parse_args(options), {}
-    for bench in asked.benches:
-        found = compared(asked.commit, bench, asked.rounds)
+    for bench, parts in asked_for(asked.benches):
+        found = compared(asked.commit, bench, asked.rounds, parts)
         noise, title = noise_of(found), None
         rows = [price._asdict() | {"verdict": verdict(price, noise)} for price in found]
         tables[bench] = {"noise": noise, "prices": rows}
