@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
+from .bars import bar_of, beside
+
 ROOT = Path(__file__).parents[2]
 NO_PRICE = "percent", "cases", "megabytes", "milliseconds a step"  # in the title of a table, or the name of a row
 OTHERS = ("plain", "fastai", "TorchHook", "torchhook", "torchinfo", "torchlens", "TorchLens", "nnsight", "torchvision",
@@ -34,6 +36,7 @@ class Price(NamedTuple):
     row: str
     before: list[float]
     after: list[float]
+    bar: float | None = None
 
     @property
     def ratios(self) -> list[float]: return [b/a for a, b in zip(self.before, self.after)]
@@ -89,7 +92,8 @@ def compared(commit: str, bench: str, rounds: int, parts: list[str] = ()) -> lis
         for turn in range(rounds):
             for tree in (other, ROOT) if turn % 2 else (ROOT, other): found[tree].append(measured(tree, bench, *parts))
     common = [key for key in found[ROOT][0] if key in found[other][0]]
-    return [Price(*key, [run[key] for run in found[other]], [run[key] for run in found[ROOT]]) for key in common]
+    return [Price(*key, *([run[key] for run in found[tree]] for tree in (other, ROOT)), bar_of(bench, *key))
+            for key in common]
 
 
 def noise_of(found: list[Price]) -> float:
@@ -106,7 +110,7 @@ def line(price: Price, noise: float) -> str:
     low, middle, high = quantiles(price.ratios, n=4) if len(price.ratios) > 1 else price.ratios*3
     before, after = median(price.before), median(price.after)
     return (f"  {price.row:<40} {before:9.3f} {after:9.3f} {middle:8.3f}   [{low:.3f} to {high:.3f}]  "
-            f"{verdict(price, noise)}").rstrip()
+            f"{verdict(price, noise):<8} {beside(after, price.bar)}").rstrip()
 
 
 def main(*options: str):

@@ -4,8 +4,7 @@
 beginning, several times where a step is short. Where a step takes long, fewer steps stand for many: see `Plan`."""
 import gc
 from functools import partial
-from statistics import median, quantiles
-from time import process_time
+from statistics import median
 from typing import NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ import hooklab as hl
 from hooklab.hooks.select import leaves
 from tests.bench.bench_stats import InALoop
 from tests.bench.first_steps_loops import LOOPS
+from tests.bench.measure import seconds, spread
 
 FIRST, EARLY, ALL, PERIOD = 30, 100, 500, 36  # PERIOD: after so many steps the turns of the layers repeat
 SECONDS = 100  # for a loop
@@ -95,12 +95,6 @@ def loops(build, variants, plan):
 def both(step, after): after(step())
 
 
-def seconds(step, n):
-    start = process_time()
-    for _ in range(n): step()
-    return process_time() - start
-
-
 def compared(plain, others, steps, block):
     "For each of the others the ratio of all its steps; each block of it is between two without a record."
     took, beside = [0.]*len(others), [0.]*len(others)
@@ -126,11 +120,6 @@ def begun(build, variants, plan):
 
 
 STRETCHES = "first 30 steps", "first 100 steps", "steps 100 to 500", "500 steps"
-
-
-def spread(values):
-    low, high = quantiles(values, n=4)[::2] if len(values) > 1 else values*2
-    return [round(value, 3) for value in (median(values), low, high)]
 
 
 def in_loops(asked, variants=VARIANTS):
