@@ -8,9 +8,9 @@ __all__ = []
 # %% ../../nbs/lib/exercises/diseases.ipynb #9b6b2af8
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from random import Random
+from typing import NamedTuple
 
 from hooklab.exercises.twins import Training
 from hooklab.stats.diagnosing.fault_table import FAULTS
@@ -20,8 +20,7 @@ NOT, SLOW, NEW = "It does not learn", "It learns too slowly", "It is worse on ne
 Plant = Callable[[Training, Random], list[str]]
 
 
-@dataclass(frozen=True)
-class Disease:
+class Disease(NamedTuple):
     "A fault that can be planted in a training."
     what: str # Its id, in most cases that of a finding
     grade: int # 1: one look shows it; 2: the right look does; 3: several faults look alike

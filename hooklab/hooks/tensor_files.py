@@ -10,14 +10,12 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from .files import whole_file
@@ -47,6 +45,7 @@ Form = tuple[torch.dtype, Sequence[int]]
 @cache
 def name_in_files(dtype: torch.dtype) -> str | None:
     "The name of a dtype in safetensors; None if that does not have the dtype."
+    from safetensors.torch import save  # slow to import
     try: name = json.loads(save({"": torch.empty(0, dtype=dtype, device="cpu")})[8:])[""]["dtype"]
     except Exception: return None  # a KeyError in some versions, and other errors for dtypes that torch hardly knows
     return None if name == "F4" else name  # a byte has two of these numbers, so their shape would be another
@@ -154,8 +153,7 @@ def open_tensors(
         raise error(printable(f"{path} {reason.format(kind)}: {then}")) from e
 
 # %% ../../nbs/lib/hooks/tensor-files.ipynb #d4a07f63
-@dataclass(frozen=True)
-class FileKind:
+class FileKind(NamedTuple):
     "One kind of hooklab's files of tensors."
     called: str # The name of the kind, such as `record of a run`
     facts: Any # The kind of its facts, as `misfit` takes it

@@ -14,7 +14,7 @@ from typing import NamedTuple
 Shapes = tuple[int, ...] | dict[str, tuple[int, ...]] | None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Row:
     "What is known about one layer. What is not known is None."
     name: str # With dots; empty for the model itself

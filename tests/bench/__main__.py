@@ -2,11 +2,12 @@
 
     python -m tests.bench [hook import …]
     python -m tests.bench diagnose --seed 1      what begins with a dash, and all that follows, goes to the file
+    python -m tests.bench first_steps mlp gcn    so does a word that names no file: a part is measured, and not kept
     python -m tests.bench against COMMIT hook    prices of the working tree and of a commit, in turns
+    python -m tests.bench bars                   the goals that figures must not exceed, beside those in results/
 
 Each figure is a median with its quartiles, unless its title says otherwise; a list is a table or lines. Those of a file go to results/NAME.json, with the machine and the versions."""
 import importlib
-import json
 import platform
 import sys
 from contextlib import suppress
@@ -15,9 +16,7 @@ from pathlib import Path
 
 import torch
 
-from tests.bench.against import main as against
-
-here = Path(__file__).parent
+from tests.bench import against, bars
 
 
 def processor() -> str:
@@ -31,15 +30,15 @@ torch.set_num_threads(1)
 setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version()}
 for package in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens", "ray"):
     with suppress(PackageNotFoundError): setting[package] = version(package)  # few files compare with all of them
-(here/"results").mkdir(exist_ok=True)
+bars.RESULTS.mkdir(exist_ok=True)
 asked = sys.argv[1:]
 if asked[:1] == ["against"]:
-    against(*asked[1:])
+    against.main(*asked[1:])
     sys.exit()
+if asked == ["bars"]: sys.exit(bars.main())
 cut = next((i for i, word in enumerate(asked) if word.startswith("-")), len(asked))
-names, options = asked[:cut], asked[cut:]
-for name in names or [path.stem.removeprefix("bench_") for path in sorted(here.glob("bench_*.py"))]:
-    figures = importlib.import_module(f"tests.bench.bench_{name}").measure(*options)
+for name, parts in against.asked_for(asked[:cut] or against.BENCHES):
+    figures = importlib.import_module(f"tests.bench.bench_{name}").measure(*parts, *asked[cut:])
     if figures is None: continue
     for title, rows in figures.items():
         print(f"\n{title}")
@@ -47,5 +46,7 @@ for name in names or [path.stem.removeprefix("bench_") for path in sorted(here.g
             for row in rows:
                 print("  " + (", ".join(f"{k} {v}" for k, v in row.items()) if isinstance(row, dict) else row))
             continue
-        for row, (middle, low, high) in rows.items(): print(f"  {row:<12} {middle:8.3f}   [{low:.3f} to {high:.3f}]")
-    (here/"results"/f"{name}.json").write_text(json.dumps({"setting": setting, "figures": figures}, indent=1) + "\n")
+        for row, (middle, low, high) in rows.items():
+            bar = bars.beside(middle, bars.bar_of(name, title, row))
+            print(f"  {row:<12} {middle:8.3f}   [{low:.3f} to {high:.3f}]  {bar}".rstrip())
+    if not parts: bars.keep(name, setting, figures)

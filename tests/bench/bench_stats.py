@@ -11,7 +11,7 @@ from torchvision.models import resnet18
 
 import hooklab as hl
 from hooklab.hooks.select import leaves
-from tests.bench.measure import ratios
+from tests.bench.measure import in_rounds, ratios, spread
 
 
 def small_cnn():
@@ -72,6 +72,7 @@ def by_hand(model):
 
 
 def steps(build, rounds):
+    "The table of ratios, and of what fastai adds in a round the fraction that hooklab adds."
     ours, theirs = {}, {}
     for name, options in {"": {}, ", exact histogram": {"with_hist": True}, ", every 10": {"every": 10}}.items():
         ours[f"hooklab{name}"] = Training(build, partial(with_hooklab, **options), steps=10 if options.get("every") else None)
@@ -79,8 +80,11 @@ def steps(build, rounds):
     sampled = {"hooklab, sampled histogram": Training(build, partial(with_hooklab, with_hist=True, hist_sample=4096))}
     rare = {name: f for name, f in {**ours, **theirs}.items() if "every" in name}
     often = {name: f for name, f in {**ours, **sampled, **theirs, "raw hooks": Training(build, by_hand)}.items() if name not in rare}
-    found = ratios(Training(build), often, rounds)
-    return {**found, **{name: r for name, r in ratios(Training(build, steps=10), rare, rounds).items() if name != "plain"}}
+    found = in_rounds(Training(build), often, rounds)
+    shares = [(ours - 1)/(theirs - 1) for ours, theirs in zip(found["hooklab"], found["fastai"])]
+    table = {name: spread(r) for name, r in found.items()}
+    table |= {name: r for name, r in ratios(Training(build, steps=10), rare, rounds).items() if name != "plain"}
+    return table, spread(shares)
 
 
 record = """
@@ -107,9 +111,9 @@ def long_record(steps=100_000, layers=50):
 
 
 def measure():
+    found = {"a small CNN": steps(small_cnn, 11), "an MLP of 11 layers": steps(mlp, 11), "resnet18": steps(residual, 5)}
     return {
-        "training step of a small CNN, to one without statistics": steps(small_cnn, 11),
-        "training step of an MLP of 11 layers, to one without statistics": steps(mlp, 11),
-        "training step of resnet18, to one without statistics": steps(residual, 5),
+        **{f"training step of {net}, to one without statistics": table for net, (table, _) in found.items()},
+        "what hooklab adds, as a fraction of what fastai adds": {net: share for net, (_, share) in found.items()},
         "a record of 100,000 steps of 50 layers with histograms": long_record(),
     }

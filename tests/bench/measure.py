@@ -5,14 +5,25 @@ from statistics import median, quantiles
 from time import process_time
 
 
-def seconds(work) -> float:
+def seconds(work, times: int = 1) -> float:
     start = process_time()
-    work()
+    for _ in range(times): work()
     return process_time() - start
 
 
+def spread(values: list[float]) -> list[float]:
+    "The median, and the lower and upper quartile."
+    low, high = quantiles(values, n=4)[::2] if len(values) > 1 else values*2
+    return [round(value, 3) for value in (median(values), low, high)]
+
+
 def ratios(plain, variants: dict, rounds: int = 21) -> dict:
-    """{name: (median, lower and upper quartile) of the ratio to `plain`}, and under "plain" the noise: plain against itself.
+    """{name: (median, lower and upper quartile) of the ratio to `plain`}, and under "plain" the noise: plain against itself."""
+    return {name: spread(found) for name, found in in_rounds(plain, variants, rounds).items()}
+
+
+def in_rounds(plain, variants: dict, rounds: int = 21) -> dict:
+    """The ratios of each round.
 
     Each variant runs between two runs of `plain`, as in A B A C A, and is divided by their mean; every second round goes
     backwards."""
@@ -29,7 +40,7 @@ def ratios(plain, variants: dict, rounds: int = 21) -> dict:
                 found[name].append(2*took/(before + after))
                 before = after
     finally: gc.enable()
-    return {name: [round(value, 3) for value in (median(r), *quantiles(r, n=4)[::2])] for name, r in found.items()}
+    return found
 
 
 def share(of: list) -> list[float]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from bench import against
-from bench.against import Price, compared, line, noise_of, prices, unpack, verdict
+from bench.against import Price, asked_for, compared, line, noise_of, prices, unpack, verdict
 
 
 def price(*ratios, row="hooklab"): return Price("a step, to plain", row, [2.]*len(ratios), [2*r for r in ratios])
@@ -17,6 +17,13 @@ def test_a_price_has_changed_where_every_round_says_so_and_more_than_other_libra
     assert verdict(price(.8, .9, .7), quiet) == "cheaper"
     assert verdict(price(1.05, .99, 1.3), quiet) == verdict(price(1.005, 1.3, 1.2), quiet) == ""
     assert verdict(price(2, 2, 2, row="fastai"), quiet) == "" and noise_of([price(2)]) == 1
+    assert not Price("raw hooks, two sums: first 30 steps", "mlp", [1], [1]).depends_on_hooklab
+
+
+def test_what_is_no_bench_is_a_part_of_the_bench_before_it():
+    assert asked_for(["hook", "first_steps", "mlp", "gcn", "stats"]) == [
+        ("hook", []), ("first_steps", ["mlp", "gcn"]), ("stats", [])]
+    assert asked_for(["misspelled", "hook"])[0] == ("misspelled", [])
 
 
 def test_prices_are_read_from_what_a_bench_measures():

@@ -86,7 +86,7 @@ def of_parameters(own: list[Tensor], replaced: dict[int, Tensor]) -> dict[int, T
     return found
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #49f956d9
-@dataclass
+@dataclass(eq=False, repr=False)
 class Given:
     "The gradients of one model, by place and by parameter."
     notes: dict # By name, number of the call, `entry` or `exit`, and path
@@ -150,7 +150,7 @@ def forced_gradients(
                 return by_place, of_parameters(own, replaced)
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #c374f13d
-@dataclass
+@dataclass(eq=False, repr=False)
 class GradientShare:
     "A gradient that a layer has made: what it is of, and how far it is from the reference's."
     of: str # Such as `weight`, or `its input`

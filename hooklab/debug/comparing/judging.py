@@ -148,7 +148,7 @@ ROUGH = 100. # Without float64, and for losses that float64 does not explain
 NEAR_NOISE = 1000. # Up to here, a weight that was merged from others may be what differs
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Share:
     "The measurements at a place where the numbers of the candidate are not bit for bit those of the reference."
     plain: Size # The difference in the models' own precision
@@ -170,7 +170,7 @@ class Share:
         return self.ratio > FAULT or self.plain.over(self.noise) > ROUGH
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Losses:
     "What a pass has lost to its own precision, by value."
     alone: dict[Value, tuple[Size, Any]] = field(default_factory=dict) # As `local_losses` returns it
@@ -178,8 +178,7 @@ class Losses:
     pushed: dict[Value, Size] = field(default_factory=dict) # The same with all parameters moved by a last bit
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #73158d36
-@dataclass(frozen=True)
-class Runs:
+class Runs(NamedTuple):
     "How the models of a trial run again."
     inputs: tuple[tuple, dict] # What they are called with
     named: dict[str, dict[str, nn.Module]] # The layers of each that are looked at, by `a` and `b`

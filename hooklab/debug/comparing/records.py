@@ -9,7 +9,6 @@ __all__ = []
 import math
 import os
 import re
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -166,7 +165,7 @@ FACTS_OF_RECORD = {
 }
 RECORD = FileKind("record of a run", FACTS_OF_RECORD, {"kind": re.compile("record")}, "record of a run",
                   "record it again", "give a file that hl.record has written")
-ANY = replace(RECORD, facts={}, mark={}, lacks="facts of hooklab, so it is no record of a run")  # or a run in a file
+ANY = RECORD._replace(facts={}, mark={}, lacks="facts of hooklab, so it is no record of a run")  # or a run in a file
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #44b589af
 def is_record(x: Any) -> bool:

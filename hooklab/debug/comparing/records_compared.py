@@ -88,7 +88,7 @@ def run_widely(trial: Trial, arrived: Callable[[TensorPlace, Part, torch.Tensor]
 def _no_float64(error: Exception) -> str: return f"no run in float64 ({type(error).__name__}: {error})"
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #a4462a5d
-@dataclass
+@dataclass(eq=False, repr=False)
 class Samples:
     "Where a record has only samples of tensors, so that nothing can be forced there."
     parts: dict[Stop, list[Part]] # The outputs of each pair of calls of which there are only samples

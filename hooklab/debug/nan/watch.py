@@ -22,7 +22,6 @@ from .backward import BackwardPass
 from .blame import Call, NonFiniteError, blame_forward, verdict, word
 from .numbers import Sight
 from .processes import Peers, UnjoinedGradients, first_sign, peers_of, unjoined_outputs
-from .second_look import add_call, culprit_in
 from ...hooks.copies import HookWarning, users_level
 from ...hooks.distributed import Microbatch, running_microbatch
 from ...hooks.gradient import Entrance, RecordedGradients
@@ -206,6 +205,7 @@ class NanWatch(Group):
         self._pass_is_judged(forward.part, "forward")
 
     def _look_again(self, found: NonFiniteError, calls: list[Call], given: dict[Call, Any]):
+        from hooklab.debug.nan.second_look import add_call, culprit_in  # slow to import, and rarely needed
         self.looking_again = True
         try: culprit = culprit_in(found, calls, given, self.sight.inf)
         finally: self.looking_again = False

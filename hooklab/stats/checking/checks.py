@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/checks.ipynb #2f3d835f
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hooklab.stats.diagnosing.faults import PAGE_OF
@@ -27,8 +26,7 @@ class NotLookedAt(Exception): "Why a check could not be made."
 Check = Iterator[Suspect] # It yields what it finds, and returns what it says if it finds nothing
 
 # %% ../../../nbs/lib/stats/checking/checks.ipynb #24006d76
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     "What is known about a finding of preflight."
     what: str # Its id
     rank: int # Its place among findings that are as certain, which a smaller number begins
@@ -46,8 +44,7 @@ PASSES = 1  # compares several passes: only where the first loss is finite
 STEPS = 2  # trains, which takes most of the time: only where the first loss is finite, and not with overfit=False
 
 
-@dataclass(frozen=True)
-class EnteredCheck:
+class EnteredCheck(NamedTuple):
     "A check, and what is known about it."
     claim: str # What is true if it finds nothing
     look: Callable[..., Check] # Gets the `TestFlight`

@@ -8,7 +8,6 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #8d70c6c9
 import math
 from collections.abc import Iterator
-from statistics import median_low
 
 import torch
 
@@ -69,7 +68,7 @@ def median_of(rows: list[dict], what: str) -> float:
     for row in rows:
         number = row.get(what, math.nan)
         if math.isfinite(number): numbers.append(number)
-    return float(median_low(numbers)) if numbers else math.nan
+    return float(sorted(numbers)[(len(numbers) - 1)//2]) if numbers else math.nan
 
 
 @fault("inputs not scaled", page="data", rank=20, lesson="07-init",

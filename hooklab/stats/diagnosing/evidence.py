@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -228,7 +227,13 @@ def column(rows: list[dict], what: str) -> list: return list(map(itemgetter(what
 
 
 def mean_of(numbers: list[float]) -> float: return sum(numbers)/len(numbers) if numbers else math.nan
-def middle_of(numbers: list[float]) -> float: return median(numbers) if numbers else math.nan
+
+
+def middle_of(numbers: list[float]) -> float:
+    "The median."
+    n, ordered = len(numbers), sorted(numbers)
+    if not n: return math.nan
+    return ordered[n//2] if n % 2 else (ordered[n//2 - 1] + ordered[n//2])/2
 
 
 def error_of_middle(numbers: list[float]) -> float:
@@ -249,7 +254,7 @@ def guess_of(looks: list[dict]) -> float:
     return entropy.item()
 
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #cabf81ef
-@dataclass
+@dataclass(eq=False, repr=False)
 class LossCourse:
     "How a loss went."
     kind: str # As `loss_kind` names it

@@ -80,7 +80,7 @@ def largest(errors: dict[str, Tensor]) -> Tensor:
     return torch.stack([*errors.values()]).amax(0)
 
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #87e115be
-@dataclass
+@dataclass(eq=False, repr=False)
 class Differences:
     "How far two runs are apart in their outputs, gradients, parameters or updates."
     what: str # One of `ORDER`
