@@ -17,21 +17,41 @@ from torch.autograd.graph import get_gradient_edge
 from .copies import current_level, is_wrapper
 from .tree import is_one_of, map_tensors, parts_of, tensors
 
+# %% ../../nbs/lib/hooks/gradient.ipynb #26c186f9
+AccumulateGrad = torch._C._functions.AccumulateGrad  # the node of a parameter or another leaf, which reads nothing
+
+
+class Walked(dict):
+    "By the node of its output, the edges that lead out of each call, so that those around it need not look for them."
+    __slots__ = ("leaves",)
+    def __init__(self): self.leaves = set()  # the nodes of inputs that were not computed
+
 # %% ../../nbs/lib/hooks/gradient.ipynb #bffb0bfc
 class Entrance:
     "Where the inputs of one call are attached to the graph, noted before the layer runs."
     def __init__(
         self,
         *given: Any, # The positional arguments as a tuple; then the keyword arguments as a dict, if they matter
+        walked: "Walked | None" = None, # For the calls of one pass to share
     ):
-        inputs = tensors(given)
-        self.inputs = [_edge(t) if t.requires_grad else None for t in inputs]
-        self.windows = [(number, _edge(t._base), _window(t)) for number, t in enumerate(inputs) if _is_window(t)]
-        self.outlines = _outline(given)
+        self.walked = walked
+        args, kwargs = given if len(given) == 2 else (given[0], {})
+        if type(args) is tuple and len(args) == 1 and type(args[0]) is Tensor and not kwargs:
+            t = args[0]  # one tensor, as most layers are given
+            self.outlines = _ALONE if len(given) == 2 else _ALONE[:1]
+            self.inputs = [_edge(t) if t.requires_grad else None]
+            self.windows = [(0, _edge(t._base), _window(t))] if t._is_view() and _is_window(t) else []
+        else:
+            inputs, self.outlines = tensors(given), _outline(given)
+            self.inputs = [_edge(t) if t.requires_grad else None for t in inputs]
+            self.windows = [(number, _edge(t._base), _window(t)) for number, t in enumerate(inputs) if _is_window(t)]
         self.first_node = torch._C._autograd._get_sequence_nr()
+        if walked is not None: walked.leaves.update(e[0] for e in self.inputs if e and type(e[0]) is AccumulateGrad)
 
 
 def _edge(t: Tensor):
+    node = t.grad_fn
+    if node is not None: return node, t.output_nr
     edge = get_gradient_edge(t)
     return edge.node, edge.output_nr
 
@@ -46,8 +66,9 @@ def _window(t: Tensor) -> Callable[[Tensor], Tensor]:
     size, stride, offset = t.size(), t.stride(), t.storage_offset() - t._base.storage_offset()
     return lambda g: g.as_strided(size, stride, g.storage_offset() + offset)
 
-
+# %% ../../nbs/lib/hooks/gradient.ipynb #222ff98a
 _empty = torch.empty(0)
+_ALONE = (_empty,), {}  # the outlines of a call with one tensor
 
 
 def _outline(x, around=()):
@@ -80,17 +101,32 @@ def _readers(
     for number, edge in enumerate(entrance.inputs):
         if edge is not None and edge not in returned: wanted.setdefault(edge, []).append((number, None))
     for number, edge, window in entrance.windows: bases.setdefault(edge, []).append((number, window))
-    found, seen, todo = {}, set(), [t.grad_fn for t in outputs]
-    while (wanted or bases) and todo:
+    found, seen, beyond, todo = {}, {None}, [], [t.grad_fn for t in outputs]
+    if not (wanted or bases): return {}
+    first_node, walked, exit_node = entrance.first_node, entrance.walked, todo[0]
+    to_keep = walked is not None and len(todo) == 1 and not bases
+    while todo:
         node = todo.pop()
-        if node is None or node in seen or node._sequence_nr() < entrance.first_node: continue
+        if node in seen or node._sequence_nr() < first_node: continue
         seen.add(node)
-        for position, edge in enumerate(node.next_functions):
+        edges = walked.get(node) if walked and not bases else None  # an inner call was walked through before
+        if edges is None: edges = [(node, position, edge) for position, edge in enumerate(node.next_functions)]
+        for reader, position, edge in edges:
+            other = edge[0]
+            if edge not in wanted and not bases:
+                if type(other) is AccumulateGrad:
+                    if walked is not None and other in walked.leaves: beyond.append((reader, position, edge))
+                elif other is not None and other._sequence_nr() < first_node: beyond.append((reader, position, edge))
+                else: todo.append(other)
+                continue
             read = wanted.get(edge, [])
-            in_place = position == 0 and edge in bases and node.name().endswith("CopySlices")
+            in_place = position == 0 and edge in bases and reader.name().endswith("CopySlices")
             if in_place: read = read + bases[edge]
-            if read: found.setdefault(node, []).extend((number, position, window) for number, window in read)
-            else: todo.append(edge[0])
+            places = [(number, position, window) for number, window in read]
+            if not read: todo.append(other)
+            elif reader not in found or places[0] not in found[reader]: found.setdefault(reader, []).extend(places)
+            beyond.append((reader, position, edge))
+    if to_keep and exit_node is not None and exit_node in seen: walked[exit_node] = beyond
     return found
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #fd909ffc
@@ -272,10 +308,64 @@ class RecordedGradients(GradientCall):
         super()._finish()
         self.parts = []  # they hold the graph, and the graph holds this
 
-    def listen_again(self, grad_out: Any, done: Callable):
-        "For `done` to call: listen to the gradients that a later pass gives back to this one, and call another `done`."
-        recorded = [g for g in self.parts if g.requires_grad]
-        if not recorded: return
-        entrance = Entrance(tuple(tensors(grad_out)))
-        entrance.first_node = self.first_node
-        RecordedGradients(recorded, done, entrance, self.begins)
+# %% ../../nbs/lib/hooks/gradient.ipynb #4eb1f7c1
+class OneNode:
+    "Does the same for a call whose only input is read, and whose only output is computed, by one node."
+    __slots__ = "done", "begins", "position", "output_nr", "parts", "first_node"
+    def __init__(
+        self,
+        out: Tensor, # What the layer returned
+        done: Callable, # The function to call with the gradients, as in `GradientCall`
+        begins: Callable, # For `listen_again`; `done` itself is called when the first gradients of a pass arrive
+        position: int | None, # Which input of the node is that of the layer; None if that needs no gradient
+    ):
+        self.done, self.begins, self.position, self.output_nr, self.parts = done, begins, position, out.output_nr, []
+        out.grad_fn.register_hook(self)
+
+    def __call__(self, grad_inputs, grad_outputs):
+        grad_out = grad_outputs[self.output_nr]
+        grad_in = None if self.position is None else grad_inputs[self.position]
+        if torch.is_grad_enabled():
+            self.parts = [] if grad_in is None else [grad_in]
+            # what the node has recorded is younger than what it was given
+            before = None if grad_out is None else grad_out.grad_fn
+            self.first_node = 0 if before is None else before._sequence_nr() + 1
+        self.done(self, grad_in, grad_out)
+        self.parts = []  # they hold the graph, and the graph holds this
+
+# %% ../../nbs/lib/hooks/gradient.ipynb #19e84746
+def _only_reading(node, edge: tuple, first_node: int) -> int | None:
+    "At which position `node` reads an edge, if neither it nor another node of the layer reads it a second time."
+    edges = node.next_functions
+    if edges.count(edge) != 1: return None
+    todo = [other for other, _ in edges if other is not None and other is not edge[0]]
+    seen = set()
+    while todo:
+        other = todo.pop()
+        if type(other) is AccumulateGrad or other in seen or other._sequence_nr() < first_node: continue
+        seen.add(other)
+        if edge in other.next_functions: return None
+        todo += [further for further, _ in other.next_functions if further is not None]
+    return edges.index(edge)
+
+
+def record_gradients(out: Any, done: Callable, entrance: Entrance, begins: Callable):
+    "Listen to the gradients of a call, if it will have any; the arguments are those of `RecordedGradients`."
+    if type(out) is Tensor:
+        node = out.grad_fn
+        if node is not None and len(entrance.inputs) == 1 and not (entrance.windows or out._is_view()):
+            edge = entrance.inputs[0]
+            position = None if edge is None else _only_reading(node, edge, entrance.first_node)
+            if edge is None or position is not None: return OneNode(out, done, begins, position)
+        elif not out.requires_grad: return
+    elif not any(t.requires_grad for t in tensors(out)): return
+    RecordedGradients(out, done, entrance, begins)
+
+
+def listen_again(passing: RecordedGradients | OneNode, grad_out: Any, done: Callable):
+    "For `done` to call: listen to the gradients that a later pass gives back to this one, and call another `done`."
+    recorded = [g for g in passing.parts if g.requires_grad]
+    if not recorded: return
+    entrance = Entrance(tuple(tensors(grad_out)))
+    entrance.first_node = passing.first_node
+    RecordedGradients(recorded, done, entrance, passing.begins)

@@ -32,7 +32,7 @@ def unwrap(
     "The model inside the wrappers of `torch.compile`, data parallel training, checkpointing and Lightning Fabric."
     # Wrappers are known by name: importing torch's distributed or compiler code to compare classes takes a second.
     packages = "torch", "lightning", "lightning_fabric"
-    while type(model).__module__.split(".")[0] in packages and (inner := _wrapped_as.get(type(model).__name__)):
+    while (inner := _wrapped_as.get(type(model).__name__)) and type(model).__module__.split(".")[0] in packages:
         model = getattr(model, inner)
     return model
 

@@ -143,9 +143,13 @@ def tensors(
 def _collect(x, found, around):
     if isinstance(x, Tensor): found.append(x)
     elif type(x) is tuple:
-        for part in x: _collect(part, found, around)
-    elif x is not None and (parts := (parts_of(x) or ((), ()))[1]) and not (around and is_one_of(x, around)):
-        for part in parts: _collect(part, found, (*around, x))
+        for part in x:
+            if isinstance(part, Tensor): found.append(part)  # most parts are: no call for each
+            elif part is not None: _collect(part, found, around)
+    elif x is not None and not (type(x) is dict and not x):
+        taken = parts_of(x)
+        if taken is None or not taken[1] or around and is_one_of(x, around): return
+        for part in taken[1]: _collect(part, found, (*around, x))
 
 # %% ../../nbs/lib/hooks/tree.ipynb #4882e104
 def shape_text(

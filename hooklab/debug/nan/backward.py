@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from .blame import Call, NonFiniteError, blame_backward, blame_exchange
-from .numbers import Numbers, Sight, described, version_of
-from ...hooks.gradient import GradientCall, RecordedGradients
+from .numbers import Looked, Numbers, Sight, described, version_of
+from ...hooks.gradient import GradientCall, OneNode, RecordedGradients, listen_again
 
 # %% ../../../nbs/lib/debug/nan/backward.ipynb #5d0c1a08
 class BackwardPass:
@@ -24,16 +24,15 @@ class BackwardPass:
         self.sight = sight
         self.part = None  # the microbatch, in a pipeline
         self.calls = []  # those that gradients reached, in this order
-        self.known = {}  # by id, the numbers of tensors that were looked at
+        self.known = Looked()
         self.unjoined = {}  # by name, gradients of parameters before they are joined with those of other processes
         self.again = {}  # by call, what it does in this pass, if the pass is recorded
         self.slopes = {}  # by name, what an earlier recorded pass gave a parameter: its gradients, and when they came
         self.handles = []  # of hooks on parameters
         self.bad = {}  # by name, gradients of parameters that were found to be bad
-        had = self.gradients()
-        numbers = sight.norm(list(had.values())) if had else []
+        numbers = self._glance()
         sight.read(numbers)
-        self.old = self._bad_of(had) if sight.worst(numbers) else {}  # those that were bad when the pass began
+        self.old = self._bad_of(self.gradients()) if sight.worst(numbers) else {}  # those bad when the pass began
         queue = torch.autograd.Variable._execution_engine.queue_callback
         judge = partial(ended, self)
         queue(partial(queue, judge))  # behind all that others queue until the pass is over
@@ -41,6 +40,10 @@ class BackwardPass:
     def gradients(self) -> dict[str, Tensor]:
         "What is in `.grad` now, by the names of parameters."
         return {name: p.grad for name, p in self.sight.parameters() if p.grad is not None}
+
+    def _glance(self) -> list[Numbers]:
+        gradients = [p.grad for p in self.sight.weights()]
+        return self.sight.glance([g for g in gradients if g is not None])
 
     def _bad_of(self, gradients: dict[str, Tensor]) -> dict[str, list[Numbers]]:
         looks = {name: self.sight.closer(g) for name, g in gradients.items()}
@@ -52,36 +55,41 @@ class BackwardPass:
 
     def add(self, call: Call, grad_in: list, grad_out: Any):
         "The gradients of a call are there."
+        numbers = self.known.numbers
+        n_before = len(numbers)
         call.grad_in = self.sight.numbers_of(grad_in, self.known)
         call.grad_out = self.sight.numbers_of(grad_out, self.known)
-        self._look([n for n in call.grad_in + call.grad_out if n.tensor is not None])
+        if len(numbers) > n_before: self._look(numbers[n_before:])
         self.calls.append(call)
         self.part = call.part
 
     def add_unjoined(self, name: str, gradients: list):
         "The gradient of a parameter is there, as this process computed it."
-        self.unjoined[name] = self.sight.numbers_of(gradients, {})
+        self.unjoined[name] = self.sight.numbers_of(gradients)
         self._look(self.unjoined[name])
 
     def add_slope(self, name: str, gradients: list):
         "Something was computed from the gradient of a parameter: here is the gradient of that."
-        self.slopes[name] = len(self.calls), self.sight.numbers_of(gradients, {})
+        self.slopes[name] = len(self.calls), self.sight.numbers_of(gradients)
         self._look(self.slopes[name][1])
 
     def _look(self, new: list[Numbers]):
         "Read what is on the CPU, and let go of the tensors."
-        if all(n.tensor.is_cpu for n in new):  # nothing to wait for
-            self.sight.read(new)
-            if self.sight.worst(new): described(new)
+        for n in new:
+            if n.fine: continue
+            if all(n.tensor.is_cpu for n in new):  # nothing to wait for
+                self.sight.read(new)
+                if self.sight.worst(new): described(new)
+            break
         for n in new: n.tensor = None
 
     # ---- if this pass is recorded
 
-    def listen_again(self, call: Call, passing: RecordedGradients, grad_out: Any, came: Callable):
+    def listen_again(self, call: Call, passing: RecordedGradients | OneNode, grad_out: Any, came: Callable):
         "Have `came` called, as for a layer, when a later pass goes through what a call did in this one."
         again = self._again(call)
         again.given, again.gave = call.grad_out, call.grad_in
-        passing.listen_again(grad_out, partial(came, again))
+        listen_again(passing, grad_out, partial(came, again))
 
     def _again(self, call: Call) -> Call:
         if call not in self.again:
@@ -107,9 +115,9 @@ class BackwardPass:
 
     def judged(self, n_pass: int, alone: bool) -> NonFiniteError | None:
         "The verdict of a process that works alone, or of one of several."
-        sight, gradients = self.sight, self.gradients()
-        if not self._is_bad(gradients): return None
-        self.bad = self._bad_of(gradients)
+        sight = self.sight
+        if not self._is_bad(): return None
+        self.bad = self._bad_of(self.gradients())
         if any(c.top.bad for c in self.calls): return None  # the forward pass was reported
         new = {name: numbers for name, numbers in self.bad.items() if name not in self.old}
         here = new
@@ -128,10 +136,9 @@ class BackwardPass:
         kept = {name: old for name, old in self.old.items() if name in now}
         return {name: old for name, old in kept.items() if not is_same(old[0], now[name])}
 
-    def _is_bad(self, gradients: dict[str, Tensor]) -> bool:
-        "Is any number bad that was collected, or, as their norm shows, any of these gradients of parameters?"
-        numbers = self.sight.norm(list(gradients.values()))
-        for c in self.calls: numbers += c.grad_in + c.grad_out
+    def _is_bad(self) -> bool:
+        "Is any number bad that was collected, or, as a glance shows, any gradient of a parameter?"
+        numbers = self._glance() + [n for n in self.known.numbers if not n.fine]
         for own in self.unjoined.values(): numbers += own
         for _, own in self.slopes.values(): numbers += own
         self.sight.read(numbers)

@@ -29,6 +29,7 @@ class Call:
         self.n_call = hook.n_calls
         self.inputs = []
         self.outputs = []
+        self.entrance = None  # where the inputs are attached to the graph, while the layer runs
         self.bad = False
         self.unjoined = []  # the output of a layer of tensor parallelism before it is joined
         self.of = None  # the call whose gradients this one computed, in a backward pass that was recorded

@@ -8,9 +8,12 @@ __all__ = []
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #77337bba
 import math
 import warnings
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from math import isfinite
+from operator import attrgetter
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +22,7 @@ from torch.nn.utils import get_total_norm
 
 from ...hooks.copies import HookWarning, stands_for_many, unwrapped
 from ...hooks.names import printable
-from ...hooks.select import named_layers
+from ...hooks.select import named_layers, unwrap
 from ...hooks.tree import tensors
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #83fb1765
@@ -52,25 +55,28 @@ def details(t: Tensor) -> Iterator[str]:
         yield f"{bad} among {t.numel()}, the first at {(~finite).nonzero()[0].tolist()}"
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #ea2e386e
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 FINE, MASK, INF, NAN = range(4)  # from good to bad; MASK: there is no Inf but `-inf`
 
 
-def version_of(t: Tensor) -> int: return 0 if t.is_inference() else t._version
+def version_of(t: Tensor) -> int:
+    try: return t._version
+    except RuntimeError: return 0  # an inference tensor has none
 
 
 class Numbers:
     "The least and the greatest number in a tensor at this moment, and the tensor until it is let go."
-    __slots__ = "low", "high", "tensor", "shape", "dtype", "seen", "version", "text"
-    def __init__(self, t: Tensor, plain: Tensor):
+    __slots__ = "low", "high", "tensor", "shape", "dtype", "fine", "seen", "version", "text"
+    def __init__(self, t: Tensor, plain: Tensor, low: Tensor | float, high: Tensor | float, fine: bool = False):
         self.tensor, self.shape, self.dtype, self.text = plain, plain.shape, plain.dtype, ""
-        self.seen, self.version = weakref.ref(t), version_of(plain)
-        self.low, self.high = plain.aminmax()
-        if stands_for_many(self.low): self.low, self.high = plain_numbers(self.low), plain_numbers(self.high)
+        self.low, self.high = low, high  # tensors until they are read
+        self.fine = fine  # whether both are known to be finite
+        self.seen, self.version = ref(t), version_of(plain)
 
     def state(self, inf: bool) -> int:
         "How bad it is; with `inf=False` only NaN is."
         if math.isnan(self.low): return NAN
-        if not inf or math.isfinite(self.low) and math.isfinite(self.high): return FINE
+        if not inf or isfinite(self.low) and isfinite(self.high): return FINE
         return INF if self.high == math.inf else MASK
 
     def describe(self):
@@ -134,26 +140,81 @@ class LeftOut(dict):
 
 def _kind(t: Tensor) -> tuple: return type(t), t.dtype, t.device.type
 
+# %% ../../../nbs/lib/debug/nan/numbers.ipynb #ffb1f90d
+FEW, AT_ONCE = 2**14, 64  # so many small tensors are copied into one, to be looked at with one call
+flatten = torch._C._nn.flatten_dense_tensors
+
+
+def sum_is_finite(found: list[Tensor]) -> bool:
+    "True if all numbers of tensors on the CPU are finite, as their sum shows. False if they may not be, or elsewhere."
+    if not OWN.issuperset(map(type, found)) or not all(map(attrgetter("is_cpu"), found)): return False
+    small = [t for t in found if t.numel() <= FEW]
+    try:
+        with torch.no_grad():
+            sums = [] if len(small) == len(found) else [t.sum() for t in found if t.numel() > FEW]
+            for i in range(0, len(small), AT_ONCE): sums.append(flatten(small[i:i + AT_ONCE]).sum())
+        return all(isfinite(total.item()) for total in sums)
+    except Exception: return False  # of several devices, sparse, complex, without numbers
+
+
+OWN, STRIDED = {Tensor, Parameter}, torch.strided  # torch's own classes of tensors
+
+
+def ends_of(t: Tensor) -> list[Tensor]:
+    "The least and the greatest number of `t`, on its device."
+    return [plain_numbers(end) if stands_for_many(end) else end for end in t.aminmax()]
+
+
+def children_of(layers: list[nn.Module]) -> Iterator[nn.Module | None]:
+    return chain.from_iterable(map(dict.values, map(attrgetter("_modules"), layers)))
+
+
+def ids(found: Iterable) -> list[int]: return list(map(id, found))
+
+
+class Looked(dict):
+    "By id, the numbers of the tensors that a pass has looked at; and a list of all numbers, also of changed tensors."
+    __slots__ = ("numbers",)
+    def __init__(self): self.numbers = []
+
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #b37a98e7
 class Sight:
     "How a model is looked at: whether an Inf is a fault, and which kinds of tensors torch cannot look at."
     def __init__(self, inf: bool, model: nn.Module | None = None):
         self.inf, self.model, self.left_out = inf, model, LeftOut()
+        self.layers, self.children = [], None  # all layers, and the ids of all their children when they were found
 
-    def numbers_of(self, x: Any, known: dict[int, Numbers]) -> list[Numbers]:
+    def let_go(self): self.model, self.layers, self.children = None, [], None
+
+    def number_of(self, t: Tensor, known: Looked) -> Numbers | None:
+        "The numbers of one tensor. None if it has none, or torch cannot look at them."
+        n = known.get(id(t))
+        try:
+            if n is not None and n.seen() is t and n.version == version_of(t): return n
+            # a short way for floats on the CPU in a tensor of torch's own class, because most are
+            if (type(t) in OWN and t.is_cpu and t.dtype in FLOATS and t.layout is STRIDED and t.numel()
+                    and not (t.is_nested or stands_for_many(t))):
+                plain = t.detach() if t.requires_grad else t
+                low, high = plain.aminmax()
+                low, high = low.item(), high.item()
+                n = Numbers(t, plain, low, high, isfinite(low) and isfinite(high))
+            else:
+                plain = None if t in self.left_out else plain_numbers(t)
+                if plain is None: return None
+                n = Numbers(t, plain, *ends_of(plain))
+        except Exception as error: return self.left_out.add(t, error)
+        known[id(t)] = n
+        known.numbers.append(n)
+        return n
+
+    def numbers_of(self, x: Any, known: Looked | None = None) -> list[Numbers]:
         "The numbers of each tensor in `x`; those in `known` were looked at before."
-        found = []
-        for t in tensors(x):
-            n = known.get(id(t))
-            try:
-                if n is None or n.seen() is not t or n.version != version_of(t):
-                    if t in self.left_out: continue
-                    plain = plain_numbers(t)
-                    if plain is None: continue
-                    n = known[id(t)] = Numbers(t, plain)
-            except Exception as error: self.left_out.add(t, error)
-            else: found.append(n)
-        return found
+        if known is None: known = Looked()
+        if type(x) is Tensor:
+            n = self.number_of(x, known)
+            return [] if n is None else [n]
+        found = [self.number_of(t, known) for t in tensors(x)]
+        return [n for n in found if n is not None]
 
     def read(self, numbers: list[Numbers]):
         "Fetch what the device has computed, with one wait for each device and number format."
@@ -182,12 +243,13 @@ class Sight:
     def closer(self, x: Any) -> list[Numbers]:
         "All that can be said about each tensor in `x` right now. This waits for the device."
         found = [t for t in tensors(x) if not is_lazy(t)]
-        numbers = self.numbers_of(found, {})
+        numbers = self.numbers_of(found)
         self.read(numbers)
         return described(numbers)
 
-    def norm(self, found: list[Tensor]) -> list[Numbers]:
+    def glance(self, found: list[Tensor]) -> list[Numbers]:
         "One number that shows at a glance whether any of `found` is not finite; nothing if none can be looked at."
+        if not found or sum_is_finite(found): return []
         readable = [t for t in found if not is_lazy(t) and t not in self.left_out]
         found = [self._tried(plain_numbers, t) for t in readable]
         plain = [t for t in found if t is not None]
@@ -196,12 +258,29 @@ class Sight:
         except Exception:
             plain = [t for t in plain if self._tried(norm_of_one, t) is not None]
             total = get_total_norm(plain)
-        return self.numbers_of(total, {}) if plain else []
+        return self.numbers_of(total) if plain else []
 
     def _tried(self, look: Callable, t: Tensor) -> Any:
         "What `look` returns for `t`. If it raises an error: None, and `t` is left out."
         try: return look(t)
         except Exception as error: self.left_out.add(t, error)
+
+    def weights(self) -> list[nn.Parameter]:
+        "The parameters; a shared one is there several times."
+        try:
+            if not self.children or self.children != ids(children_of(self.layers)): self._find_layers()
+            found = list(chain.from_iterable(map(dict.values, map(attrgetter("_parameters"), self.layers))))
+        except TypeError: return [p for _, p in self.parameters()]  # scripted layers have no dictionaries
+        if OWN.issuperset(map(type, found)): return found
+        return [p for p in found if p is not None and not is_lazy(p)]
+
+    def _find_layers(self):
+        self.layers, wrapped = [self.model], False
+        for m in self.layers:  # the list grows meanwhile
+            inner = [unwrap(child) for child in m._modules.values() if child is not None]
+            wrapped = wrapped or ids(inner) != ids(child for child in m._modules.values() if child is not None)
+            self.layers += inner
+        self.children = None if wrapped else ids(children_of(self.layers))
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         "Pairs of a name and a parameter; a shared one appears under each of its names."

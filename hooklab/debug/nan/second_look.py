@@ -137,7 +137,7 @@ class CallHunt(FunctionGroup):
 
     def state(self, x: Any) -> int:
         "How bad the worst tensor in `x` is."
-        numbers = self.sight.numbers_of(x, {})
+        numbers = self.sight.numbers_of(x)
         self.sight.read(numbers)
         return self.sight.worst(numbers)
 

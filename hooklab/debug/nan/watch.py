@@ -20,17 +20,16 @@ from torch import Tensor, nn
 
 from .backward import BackwardPass
 from .blame import Call, NonFiniteError, blame_forward, verdict, word
-from .numbers import Sight
+from .numbers import Looked, Sight
 from .processes import Peers, UnjoinedGradients, first_sign, peers_of, unjoined_outputs
 from ...hooks.copies import HookWarning, users_level
 from ...hooks.distributed import Microbatch, running_microbatch
-from ...hooks.gradient import Entrance, RecordedGradients
+from ...hooks.gradient import Entrance, OneNode, RecordedGradients, Walked, record_gradients
 from ...hooks.group import Group, none_ran
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.names import printable
 from ...hooks.putting_back import safe_exit
 from ...hooks.select import first_few, layers, runs, unwrap
-from ...hooks.tree import tensors
 
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #198f41a6
 class NanReporter:
@@ -66,21 +65,22 @@ class ForwardPass:
     "Collects the calls of a forward pass, and judges them when the outermost one has ended."
     def __init__(self, sight: Sight, part: Microbatch | None):
         self.sight, self.part, self.calls = sight, part, []
-        self.known = {}  # by id, the numbers of tensors that were looked at
+        self.known = Looked()
         self.given = {}  # what each call was given, for a second look
+        self.walked = Walked()
         ran_before = part is not None and not part.begins_step  # a step in a pipeline has one set of weights
-        self.weights = [] if ran_before else sight.norm([p for _, p in sight.parameters()])
+        self.weights = [] if ran_before else sight.glance(sight.weights())
 
     def judged(self, top: Call, output: Any) -> tuple[NonFiniteError | None, list[Call], dict[Call, Any]]:
         "The verdict, with the calls and what they were given, of which the pass lets go."
         sight, calls, given = self.sight, self.calls, self.given
-        self.calls, self.known, self.given = [], {}, {}
+        numbers = self.weights + self.known.numbers
+        self.calls, self.known, self.given, self.walked = [], Looked(), {}, Walked()
         if not top.outputs: sight.left_out.add_meta(output)
-        numbers = [*self.weights]
-        for c in calls: numbers += c.inputs + c.unjoined + c.outputs
-        sight.read(numbers)
+        questionable = [n for n in numbers if not n.fine]
+        if questionable: sight.read(questionable)
         sight.warn_of_left_out()
-        found = blame_forward(sight, calls, self.weights) if sight.worst(numbers) else None
+        found = blame_forward(sight, calls, self.weights) if sight.worst(questionable) else None
         for n in numbers: n.tensor = None
         return found, calls, given
 
@@ -143,8 +143,9 @@ class NanWatch(Group):
             if not counts: return stack.append(None)  # a trial of a pipeline
         around = stack[-1] if stack else None
         call = copy(hook.last) if rerun and hook.last else Call(hook, around, self.n_pass, self.part)
-        call.entrance = None
-        try: call.entrance = Entrance(*given) if self.gradients and torch.is_grad_enabled() else None
+        walked = None if rerun else self.forward.walked
+        try:
+            if self.gradients and torch.is_grad_enabled(): call.entrance = Entrance(*given, walked=walked)
         except Exception as e: hook.left_alone(e)
         if not rerun:
             if self.unjoined_gradients and torch.is_grad_enabled(): self.unjoined_gradients.wait_for(hook)
@@ -156,8 +157,7 @@ class NanWatch(Group):
         "A layer of tensor parallelism has its output, and has not yet joined it with those of other processes."
         stack = self.open.get(get_ident())
         call = stack[-1] if stack else None
-        if call is not None and call.hook.module is layer:
-            call.unjoined = self.sight.numbers_of(output, self.forward.known)
+        if call and call.hook.module is layer: call.unjoined = self.sight.numbers_of(output, self.forward.known)
 
     def _call_ends(self, hook: WatchedLayer, output: Any, rerun: bool):
         stack = self.open.get(get_ident())
@@ -165,8 +165,8 @@ class NanWatch(Group):
         call, forward, recorded = stack.pop(), self.forward, torch.is_grad_enabled()
         if call is None: return
         try:
-            if call.entrance and not (rerun and hook.recorded) and any(t.requires_grad for t in tensors(output)):
-                RecordedGradients(output, partial(self._gradients_came, call), call.entrance, self._in_backward)
+            if call.entrance and not (rerun and hook.recorded):
+                record_gradients(output, partial(self._gradients_came, call), call.entrance, self._in_backward)
         except Exception as e: hook.left_alone(e)
         call.entrance = None
         if rerun: return
@@ -211,11 +211,11 @@ class NanWatch(Group):
         finally: self.looking_again = False
         if culprit: add_call(found, *culprit)
 
-    def _gradients_came(self, call: Call, passing: RecordedGradients, *gradients):
+    def _gradients_came(self, call: Call, passing: RecordedGradients | OneNode, *gradients):
         if call.hook.removed: return
+        backward = self.backward or self._in_backward()
         *grad_in, grad_out = gradients
-        backward = self._in_backward()
-        backward.add(call, grad_in, grad_out)
+        backward.add(call, grad_in[0] if len(grad_in) == 1 else grad_in, grad_out)
         if not torch.is_grad_enabled(): return
         try: backward.listen_again(call, passing, grad_out, self._gradients_came)
         except Exception as e: call.hook.left_alone(e)
@@ -226,8 +226,8 @@ class NanWatch(Group):
     def _unjoined_gradient_came(self, name: str, _, gradients: list):
         if not self.closed: self._in_backward().add_unjoined(name, gradients)
 
-    def _in_backward(self) -> BackwardPass:
-        if self.backward is None:
+    def _in_backward(self) -> BackwardPass | None: # None if the watch is off
+        if self.backward is None and not self.closed:
             self.backward = BackwardPass(self.sight, self._backward_ends)
             if torch.is_grad_enabled(): self.backward.listen_to_parameters(self._slope_came)
         return self.backward
@@ -298,7 +298,8 @@ class NanWatch(Group):
         if self.peers: self.peers.close()
         self.peers = self.reporter.peers = self.unjoined_gradients = self.unjoined_outputs = None
         if self.backward: self.backward.let_go()
-        self.sight.model = self.top = self.forward = self.backward = None
+        self.sight.let_go()
+        self.top = self.forward = self.backward = None
         self.open = {}
 
     def __repr__(self):

@@ -11,10 +11,14 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
+from hooklab.debug.nan import watch as watch_room
+from hooklab.debug.nan.backward import BackwardPass
 from hooklab.debug.nan.watch import NonFiniteError, find_nan
+from hooklab.hooks.gradient import RecordedGradients
 
 pytestmark = pytest.mark.filterwarnings("error::hooklab.hooks.copies.HookWarning")
 nan, inf = float("nan"), float("inf")
@@ -899,3 +903,89 @@ def test_inputs_that_were_changed_since_are_not_used(x):
             return out
     error = fault(net(Residual()), x)
     assert error.layer == "2.inner" and error.call == "2.inner/sqrt#0"
+
+
+def test_a_backward_pass_after_the_watch_is_an_ordinary_one(x):
+    model = net(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    with find_nan(model): out = model(x)
+    out.sum().backward()
+    watched = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    model(x).sum().backward()
+    assert all(torch.equal(a, p.grad) for a, p in zip(watched, model.parameters()))
+
+
+class Reads(nn.Module):
+    "A layer inside of which the input of the layer around it is read, though it is given something else."
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), Do(lambda h: h*self.seen), nn.Linear(4, 4))
+
+    def forward(self, x):
+        self.seen = x
+        return self.inner(x.tanh())
+
+
+class Hyper(nn.Module):
+    "The weight of a layer is computed from its input."
+    def __init__(self):
+        super().__init__()
+        self.make = nn.Linear(4, 4)
+
+    def forward(self, x): return F.linear(x, self.make(x).t() @ x)
+
+
+def spread(*middle): return nn.Sequential(nn.Linear(4, 4), *middle, nn.Linear(4, 4))
+
+
+WAYS = {
+    "alone": lambda: spread(nn.ReLU()), "in place": lambda: spread(nn.ReLU(inplace=True), nn.Tanh()),
+    "nested": lambda: spread(nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.LayerNorm(4))),
+    "twice": lambda: spread(Do(lambda x: x*x), nn.Sequential(Do(lambda x: x + x.exp()))),
+    "as it is": lambda: spread(nn.Sequential(nn.Identity()), Do(lambda x: x)),
+    "two outputs": lambda: spread(Do(lambda x: x.chunk(2, -1)), Do(lambda pair: torch.cat(pair, -1))),
+    "view": lambda: spread(Do(lambda x: x.view(-1)), nn.Sequential(nn.Unflatten(0, (-1, 4)), nn.Flatten(0)),
+                           Do(lambda x: x.view(-1, 4))),
+    "window": lambda: spread(Then(Do(lambda x: x[:1]), lambda x: x.mul_(2)), Do(lambda x: x.expand(3, 4))),
+    "from outside": Reads, "from its input": lambda: spread(nn.Sequential(Hyper())),
+    "attention": lambda: spread(Do(lambda x: x[None]), nn.TransformerEncoderLayer(4, 2, 8, 0., batch_first=True),
+                                nn.Flatten(0, 1)),
+    "checkpoint": lambda: spread(Do(lambda x: checkpoint(torch.tanh, x, use_reentrant=False))),
+    "shared": lambda: spread(*[nn.Sequential(nn.LayerNorm(4))]*2, nn.ReLU()),
+    "not trained": lambda: spread(nn.Linear(4, 4)).requires_grad_(False),
+}
+
+
+@pytest.mark.parametrize("leaf", [False, True])
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_calls_get_the_gradients_that_a_search_through_the_whole_graph_finds(way, recorded, leaf, monkeypatch):
+    "In one step, or in a step through a backward pass that is recorded."
+    def gradients_of_calls():
+        torch.manual_seed(0)
+        model, found = WAYS[way](), []
+        x = torch.randn(3, 4, requires_grad=leaf or way == "not trained")
+        add = BackwardPass.add
+        def noting(self, call, *gradients):
+            copies = [[t.clone() for t in hl.tensors(g)] for g in gradients]
+            found.append((call.hook.name, call.n_call, call.of is not None, copies))
+            add(self, call, *gradients)
+        with monkeypatch.context() as m, find_nan(model):
+            m.setattr(BackwardPass, "add", noting)
+            with sdpa_kernel(SDPBackend.MATH): out = model(x).pow(2).sum()  # the others have no second derivative
+            into = [t for t in (x, *model.parameters()) if t.requires_grad]
+            if recorded: out = total([g.pow(2) for g in torch.autograd.grad(out, into, create_graph=True)])
+            out.backward()
+        return found
+
+    short = gradients_of_calls()
+    monkeypatch.setattr(watch_room, "record_gradients", long_way)
+    long = gradients_of_calls()
+    assert short and [s[:3] for s in short] == [s[:3] for s in long]
+    for (*_, a), (*_, b) in zip(short, long):
+        assert all(len(s) == len(t) and all(map(torch.equal, s, t)) for s, t in zip(a, b))
+
+
+def long_way(out, done, entrance, begins):
+    entrance.walked = None
+    if any(t.requires_grad for t in hl.tensors(out)): RecordedGradients(out, done, entrance, begins)
