@@ -25,7 +25,7 @@ from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.putting_back import closing
 from ...hooks.tree import map_tensors, named_tensors, tensors
-from ...hooks.undisturbed import run_undisturbed
+from ...hooks.undisturbed import undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #443a809d
 class ReferenceNumbers:
@@ -291,16 +291,13 @@ def run_forced(
 ):
     "Run a model with the reference's numbers in place of its own."
     numbers = ReferenceNumbers(stops, side, seen.shelf, wide=wide, push=push)
-
-    def run(m, inputs):
+    group = Forcing(numbers, seen, arrived, skip=skip, with_flags=with_flags)
+    with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
         args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
-        group = Forcing(numbers, seen, arrived, skip=skip, with_flags=with_flags)
         precision = in_float64(m, bits, push) if wide else nullcontext()
         with closing(group):
             group.listen(named)
             with precision:
                 result = call(m) if call else m(*args, **kwargs)
         group.end_of_call(result)
-
-    run_undisturbed(seen.model, inputs, run, train=None, state=seen.state)

@@ -24,7 +24,7 @@ from ...hooks.float64 import in_float64, out_of_float64, widened
 from ...hooks.layer_hook import listen
 from ...hooks.putting_back import closing, same_chance
 from ...hooks.tree import map_tensors, named_tensors
-from ...hooks.undisturbed import run_undisturbed
+from ...hooks.undisturbed import undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #42b73851
 @contextmanager
@@ -70,18 +70,16 @@ def losses(
     push: int = 0, # Move all parameters by a last bit, at random with this seed
 ) -> dict[Value, Size]:
     "How far each value of a pass is from the one in float64."
-    def run(m, inputs):
+    distances = Distances(seen)
+    group = Watching(ModelPass(seen.model, seen.shelf), distances.values)
+    with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
         args, kwargs = map_tensors(widened, copied(inputs))
-        distances = Distances(seen)
-        group = Watching(ModelPass(seen.model, seen.shelf), distances.values)
         with closing(group):
             listen(Watcher, named, group)
             with in_float64(m, push=push):
                 if call: call(m)
                 else: m(*args, **kwargs)
-        return distances.sizes
-
-    return run_undisturbed(seen.model, inputs, run, train=None, state=seen.state)
+    return distances.sizes
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #41d646e9
 def local_losses(

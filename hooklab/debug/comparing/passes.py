@@ -104,6 +104,7 @@ class ModelPass:
         self.calls: list[LayerCall] = []
         self.places: dict[tuple[str, int], LayerCall] = {} # The same calls by name and number
         self.record = record # The `Record` that has the numbers; None if they are on the shelf
+        self.needs_gradients = False # Whether the model computes gradients itself, so that it runs with them
         self.dtype: torch.dtype | None = None # To which the floating point inputs of the model were cast
 
     def within(self) -> dict[LayerCall, list[LayerCall]]:
@@ -328,6 +329,7 @@ def run_pass(
 
     def run(m, inputs):
         seen.clear()
+        seen.needs_gradients = torch.is_grad_enabled()
         group = Watching(seen, KeptTensors(shelf, like).values)
         args, kwargs = copied(inputs)
         with closing(group):
