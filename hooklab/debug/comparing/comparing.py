@@ -27,8 +27,7 @@ from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
 from .symptoms import shape_in_words
-from ...hooks.running import compiled_parts
-from ...hooks.select import first_few, not_a_model
+from ...hooks.select import compiled_parts, first_few, not_a_model
 from ...hooks.tree import named_tensors
 from ...hooks.undisturbed import own_tensors, run_undisturbed
 

@@ -179,8 +179,8 @@ def comparison_text(c: "Comparison") -> list[str]:
         if len(cells) == 1: return cells[0]
         sides = []
         for i, (cell, width) in enumerate(zip(cells, widths)):
-            text = shortened(cell, width)
-            side = text.rjust(width) if i in numbers else text.ljust(width)
+            if len(cell) > width: cell = shortened(cell, width)
+            side = cell.rjust(width) if i in numbers else cell.ljust(width)
             sides.append(side)
         return "  ".join(sides).rstrip()
 
