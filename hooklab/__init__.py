@@ -27,7 +27,9 @@ else:
         from importlib import import_module
         everything = import_module("hooklab.all")
         if name not in everything.__all__ and name != "__all__": raise AttributeError(f"hooklab has no {name!r}")
-        return getattr(everything, name)
+        found = getattr(everything, name)
+        globals()[name] = found  # from now on it is there, and nothing is looked up
+        return found
 
     def __dir__():
         from importlib import import_module

@@ -66,7 +66,9 @@ class EveryCall(FunctionGroup):
     def is_wanted(self, func, function): return computes(func, function)
 
     def called(self, where, args, kwargs, run):
-        place, depth, module = len(self.rows), len(self.now.inside) - 1, self.now.running[-1].module
+        place = len(self.rows)
+        depth = len(self.now.inside) - 1
+        module = self.now.running[-1].module
         self.rows.append(None)  # before the calls inside of this one
         with own_work(): given = shapes((args, kwargs))
         output = run()
@@ -87,7 +89,8 @@ def shown_groups(rows: list[CallRow]) -> Iterator[tuple[str, list[CallRow]]]:
     first, last = rows, []
     if left_out > 0: first, last = rows[:FIRST], rows[-LAST:]
     for part in (first, last):
-        for text, found in groupby(part, heading): yield text, list(found)
+        for text, found in groupby(part, heading):
+            yield text, list(found)
         if part is first and last: yield f"… {left_out} more calls, all of them in `rows`", []
 
 
@@ -95,10 +98,13 @@ def call_lines(rows: list[CallRow]) -> Iterator[str]:
     "The lines of the table."
     groups = list(shown_groups(rows))
     def labelled(row): return f"    {'  '*row.depth}{row.function}#{row.number}"
-    width = max((len(labelled(row)) for _, found in groups for row in found), default=0)
+    width = 0
+    for _, found in groups:
+        for row in found: width = max(width, len(labelled(row)))
     for heading, found in groups:
         yield printable(heading)
-        for row in found: yield printable(f"{labelled(row):{width}}  {row.inputs} → {row.output}")
+        for row in found:
+            yield printable(f"{labelled(row):{width}}  {row.inputs} → {row.output}")
 
 
 def call_html(rows: list[CallRow]) -> str:
@@ -177,19 +183,21 @@ def draw_calls(rows: list[CallRow], ax: Any = None) -> Any: # The axes
     "Draw the calls of a pass."
     names = dict.fromkeys(row.layer for row in rows)
     lanes = {layer: lane for lane, layer in enumerate(names)}
-    ax = axes_for(ax, (8, min(1.4 + .24*len(lanes), 12)))
+    height = min(1.4 + .24*len(lanes), 12)
+    ax = axes_for(ax, (8, height))
     if not rows: return say_instead(ax, "No function was called.")
     computing = [row.function for row in rows if row.function not in REARRANGE]
     often = [function for function, _ in Counter(computing).most_common(len(OFTEN))]
     looks = [*zip(often, OFTEN), ("other functions", OTHERS)]
+    labels = [row.function if row.function in often else "other functions" for row in rows]
     for label, colour in looks:
-        if label in often: alike = [(i, row) for i, row in enumerate(rows) if row.function == label]
-        else: alike = [(i, row) for i, row in enumerate(rows) if row.function not in often]
+        alike = [(i, row) for i, row in enumerate(rows) if labels[i] == label]
         if not alike: continue
         ys = [lanes[row.layer] for _, row in alike]
         starts = [i - .5 for i, _ in alike]
+        widths = [1]*len(alike)
         heights = [.36 if row.depth else .72 for _, row in alike]
-        ax.barh(ys, [1]*len(alike), left=starts, height=heights, color=colour, label=label)
+        ax.barh(ys, widths, left=starts, height=heights, color=colour, label=label)
     ax.set(ylim=(len(lanes) - .4, -.6), xlim=(-1, len(rows)), xlabel="calls of functions, in order")
     name_ticks(ax.yaxis, [layer or "(model)" for layer in lanes], size_in_inches(ax)[1])
     ax.spines[["top", "right", "left"]].set_visible(False)

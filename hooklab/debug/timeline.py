@@ -161,12 +161,12 @@ def bars_of(rows: list[Event], lanes: dict[str, int]) -> tuple[list[Bar], list[t
         if e.kind == "accumulated": continue
         lane = lanes[e.name]
         look = e.label.replace(" pre", "")
-        if e.kind.endswith("pre"): begun.setdefault((lane, look), []).append(row)
-        else:
-            start = begun[lane, look].pop()
-            bars.append(Bar(look, lane, start, row))
+        starts = begun.setdefault((lane, look), [])
+        if e.kind.endswith("pre"): starts.append(row)
+        else: bars.append(Bar(look, lane, starts.pop(), row))
     unfinished = []
-    for (lane, _), starts in begun.items(): unfinished += [(row, lane) for row in starts]
+    for (lane, _), starts in begun.items():
+        unfinished += [(row, lane) for row in starts]
     return bars, unfinished
 
 

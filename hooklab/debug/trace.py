@@ -28,7 +28,8 @@ from ..hooks.undisturbed import run_undisturbed
 # %% ../../nbs/lib/debug/trace.ipynb #fc4420a8
 def refuse_lazy(model: nn.Module):
     "Raise an error for a model that its first run would change."
-    if not any(map(is_lazy, [*model.parameters(), *model.buffers()])): return
+    own = [*model.parameters(), *model.buffers()]
+    if not any(map(is_lazy, own)): return
     raise ValueError(f"{class_name(model)} has lazy layers, which the first run would change for good; "
                      "run the model once before")
 
@@ -71,7 +72,8 @@ class Reporter(nn.Module):
         names = {id(m): name for name, m in children.items()}
 
         def report(m, i, o):
-            for name, t in named_tensors(o, names[id(m)]): write(printable(line(name, t)))
+            for name, t in named_tensors(o, names[id(m)]):
+                write(printable(line(name, t)))
 
         self.model, self.training = model, model.training
         self.hooks, attach = hooks_to_attach(children, report, root=model)

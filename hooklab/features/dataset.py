@@ -26,11 +26,10 @@ from .shards import (
     shard_file, started_together, what_is_in)
 from ..hooks.files import remove_unfinished, write_file
 from ..hooks.names import printable
-from ..hooks.putting_back import putting_back
+from ..hooks.putting_back import modes_kept, putting_back
 from ..hooks.select import is_sharded, nearest, not_a_model, unwrap
 from ..hooks.tensor_files import CutOff, tensors_hash
 from ..hooks.tree import map_tensors, named_tensors, tensors
-from ..hooks.undisturbed import modes_kept
 
 # %% ../../nbs/lib/features/dataset.ipynb #83db1204
 def model_input(
@@ -55,13 +54,14 @@ def extract(
     "Write the features of a data set to `folder`, or continue an interrupted run."
     folder = Path(folder)
     with started_together() as processes:
-        job = in_all(processes, Job, model, loader, names, inputs, dtype, stop, shard_size)
-        in_all(processes, refuse_other_settings, processes.gather(job.index)[0], job.index, "process 0")
-        in_all(processes, open_folder, folder, job.index)
-        found = in_all(processes, job.look, folder, processes)
+        with in_all(processes): job = Job(model, loader, names, inputs, dtype, stop, shard_size)
+        first = processes.gather(job.index)[0]
+        with in_all(processes): refuse_other_settings(first, job.index, "process 0")
+        with in_all(processes): open_folder(folder, job.index)
+        with in_all(processes): found = job.look(folder, processes)
         missing, form = processes.gather(found)[0]  # the same for all, looked up before anybody adds a shard
-        in_all(processes, write_shards, job, folder, missing, form, processes, progress)
-        in_all(processes, job.finish, folder)
+        with in_all(processes): write_shards(job, folder, missing, form, processes, progress)
+        with in_all(processes): job.finish(folder)
     return folder
 
 # %% ../../nbs/lib/features/dataset.ipynb #541c26f2
@@ -160,7 +160,7 @@ class Job:
         if cut_off:
             names = ", ".join(map(shard_file, cut_off))
             why = "cut off, by a power loss or an interrupted copy, and now written again"
-            warnings.warn(printable(f"{names} in {folder}: {why}"), stacklevel=4)
+            warnings.warn(printable(f"{names} in {folder}: {why}"), stacklevel=3)
         return sorted(missing + cut_off), form
 
     def finish(self, folder: Path):

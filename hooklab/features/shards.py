@@ -176,12 +176,13 @@ def started_together():
     finally: dist.destroy_process_group(None if begun else group)
 
 
-def in_all(processes, f, *args):
-    "Call `f` here; where it fails in one process, all of them raise."
-    try: result, error = f(*args), None
-    except Exception as e: result, error = None, e
+@contextmanager
+def in_all(processes):
+    "What fails here in one process raises an error in all."
+    error = None
+    try: yield
+    except Exception as e: error = e
     errors = processes.gather(error and f"{type(error).__name__}: {error}")
     if error is not None: raise error
     failed = [f"process {i} failed: {text}" for i, text in enumerate(errors) if text]
     if failed: raise RuntimeError(printable("; ".join(failed)))
-    return result

@@ -19,8 +19,8 @@ from .function_mode import FunctionMode, call_name, in_a_call_of, take_off, want
 from .group import Group
 from .layer_hook import check_layers
 from .names import printable
-from .running import CompiledLayer, Now, RunningLayer, compiled_parts
-from .select import first_few, layers, layers_that_fit, nearest, runs, unwrap
+from .running import CompiledLayer, Now, RunningLayer
+from .select import compiled_parts, first_few, layers, layers_that_fit, nearest, runs, unwrap
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #62ebb734
 class FunctionGroup(Group):

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 # %% ../../nbs/lib/hooks/putting-back.ipynb #7b0e4d14
@@ -130,3 +130,12 @@ def put_aside(leaves: Iterable[Tensor]):
             if grad is not None: p.grad = None
         for hooks, _ in waiting: hooks.clear()
         yield
+
+# %% ../../nbs/lib/hooks/putting-back.ipynb #b755531d
+def modes_kept(modules: Iterable[nn.Module]) -> AbstractContextManager[None]:
+    "Afterwards each module is in the mode that it was in before, train or eval."
+    modes = [(m, m.training) for m in modules if hasattr(m, "training")]  # frozen code has no modes
+    def put_back():
+        for m, mode in modes:
+            if m.training != mode: m.training = mode
+    return putting_back(put_back)

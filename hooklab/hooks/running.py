@@ -135,10 +135,3 @@ class CompiledLayer(LayerHook):
 
     def enters(self, given, rerun): self.group.compiled_begins()
     def left(self, output, rerun): self.group.compiled_ends()
-
-
-def compiled_parts(model: nn.Module) -> dict[str, nn.Module]:
-    "The compiled layers of a model, under their names without wrapper prefixes."
-    def is_it(m): return type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
-    return {".".join(part for part in name.split(".") if part != "_orig_mod"): m
-            for name, m in model.named_modules() if is_it(m)}

@@ -220,3 +220,14 @@ def is_sharded(
     classes = {c for kind in set(map(type, model.modules())) for c in kind.__mro__}
     if each_parameter: return any(c.__name__ == "FSDPModule" for c in classes)
     return any(c.__module__.startswith("torch.distributed.fsdp") for c in classes)
+
+# %% ../../nbs/lib/hooks/select.ipynb #834a14ac
+def compiled_parts(model: nn.Module) -> dict[str, nn.Module]:
+    "The compiled layers of a model, under their names without wrapper prefixes."
+    found = {}
+    for name, m in model.named_modules():
+        is_wrapper = type(m).__name__ == "OptimizedModule"
+        if not is_wrapper and getattr(m, "_compiled_call_impl", None) is None: continue
+        parts = [part for part in name.split(".") if part != "_orig_mod"]
+        found[".".join(parts)] = m
+    return found

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import (
 
 from .books import Book
 from .copies import HookWarning, is_as_copied, own_copy, users_level
-from .putting_back import put_aside, putting_back, safe_exit, same_chance
+from .putting_back import modes_kept, put_aside, putting_back, safe_exit, same_chance
 from .select import first_few, is_sharded, refuse_opaque
 from .tree import map_tensors, tensors
 
@@ -34,15 +34,6 @@ def own_tensors(modules: Iterable[nn.Module]) -> list[Tensor]:
     return [t for m in modules for store in (m._parameters, m._buffers) for t in store.values() if t is not None]
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #82ab35f0
-def modes_kept(modules: Iterable[nn.Module]) -> AbstractContextManager[None]:
-    "Afterwards each module is in the mode that it was in before, train or eval."
-    modes = [(m, m.training) for m in modules if hasattr(m, "training")]  # frozen code has no modes
-    def put_back():
-        for m, mode in modes:
-            if m.training != mode: m.training = mode
-    return putting_back(put_back)
-
-
 def requirements_kept(inputs: Any) -> AbstractContextManager[None]:
     "Afterwards the leaves among `inputs` require gradients only if they did before."
     leaves = [(t, t.requires_grad) for t in tensors(inputs) if t.is_leaf]

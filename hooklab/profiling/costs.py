@@ -17,8 +17,7 @@ from torch.nn.parameter import is_lazy
 from ..hooks.group import has_compiled
 from ..hooks.names import class_name
 from ..hooks.putting_back import closing, put_aside, same_chance
-from ..hooks.running import compiled_parts
-from ..hooks.select import is_sharded, layers, not_a_model, refuse_opaque, unwrap
+from ..hooks.select import compiled_parts, is_sharded, layers, not_a_model, refuse_opaque, unwrap
 from ..hooks.tree import tensors
 from ..hooks.undisturbed import StateKept, modes_off_again
 from .cost_meters import Memory, Step, StepClock, Turns, means

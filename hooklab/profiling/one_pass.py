@@ -37,8 +37,11 @@ def layer_rows(model: nn.Module) -> tuple[list[Row], dict[nn.Module, Row]]:
         if rows and rows[-1].note and name.startswith(f"{rows[-1].name}."): continue  # it is described elsewhere
         row = Row(name, type(m).__name__)
         rows.append(row)
-        if of_layer.setdefault(m, row) is not row: row.note = f"same as {of_layer[m].name}"
-        elif is_scripted(m): row.type, row.note = m.original_name, "scripted"  # the layers in it are not called either
+        if of_layer.setdefault(m, row) is not row:
+            row.note = f"same as {of_layer[m].name}"
+        elif is_scripted(m):  # the layers in it are not called either
+            row.type = m.original_name
+            row.note = "scripted"
     return rows, of_layer
 
 
@@ -92,8 +95,12 @@ def _shape(t) -> tuple[int, ...]: return (t.size(0),) if t.is_nested else tuple(
 class Walk:
     "Fills in the rows while the model runs."
     def __init__(self, of_layer: dict[nn.Module, Row], given: list[Tensor]):
-        self.of_layer, self.stack, self.failed, self.outside, self.alive = of_layer, [], None, sys.exception(), []
-        self.known = set()
+        self.of_layer = of_layer
+        self.stack = []  # of the calls that have begun: the row, multiply-adds and bytes
+        self.failed = None  # the row of the innermost call that an error has ended
+        self.outside = sys.exception()
+        self.alive = []  # weak references to the memory that was seen
+        self.known = set()  # its addresses
         for m, row in of_layer.items():
             if runs(m) and not is_scripted(m): row.calls = row.multiply_adds = row.memory = 0
         self._new_bytes(given)
@@ -108,14 +115,22 @@ class Walk:
 
     def leave(self, m, out):
         row, multiply_adds, memory = self.stack.pop()
-        if out is None and sys.exception() is not self.outside: self.failed = self.failed or row
+        has_failed = out is None and sys.exception() is not self.outside
+        if has_failed:
+            self.failed = self.failed or row
         else:
-            shapes, memory = shapes_of(out), memory + self._new_bytes(out)
+            shapes = shapes_of(out)
+            memory += self._new_bytes(out)
             if row.output is None: row.output = shapes
             elif row.output != shapes: row.note = "shapes differ"
-        if all(row is not outer[0] for outer in self.stack):  # else it runs inside itself, and is added there
-            row.multiply_adds, row.memory = row.multiply_adds + multiply_adds, row.memory + memory
-        if self.stack: self.stack[-1][1:] = self.stack[-1][1] + multiply_adds, self.stack[-1][2] + memory
+        is_inside_itself = any(row is outer[0] for outer in self.stack)
+        if not is_inside_itself:  # else it is added there
+            row.multiply_adds += multiply_adds
+            row.memory += memory
+        if self.stack:
+            around = self.stack[-1]
+            around[1] += multiply_adds
+            around[2] += memory
 
     def _new_bytes(self, x) -> int:
         "Of tensors in `x` whose memory was not seen before. Weak references keep an address from being used again."
@@ -168,13 +183,16 @@ def watched(of_layer: dict[nn.Module, Row], look: Walk | Clock) -> Iterator[None
 # %% ../../nbs/lib/profiling/one-pass.ipynb #1086a5e9
 def add_up_containers(rows: list[Row], of_layer: dict[nn.Module, Row]):
     "Give containers that only hold layers the sums of these."
-    by_name, idle = {row.name: row for row in rows}, {row.name for m, row in of_layer.items() if not runs(m)}
+    by_name = {row.name: row for row in rows}
+    idle = {row.name for m, row in of_layer.items() if not runs(m)}
     for row in reversed(rows):
         parent = by_name.get(row.name.rpartition(".")[0])
         if not row.name or parent.name not in idle: continue
-        for what in "multiply_adds", "memory":
+        for what in ("multiply_adds", "memory"):
             value = getattr(row, what)
-            if value is not None: setattr(parent, what, (getattr(parent, what) or 0) + value)
+            if value is None: continue
+            before = getattr(parent, what) or 0
+            setattr(parent, what, before + value)
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #39740731
 def add_notes(of_layer: dict[nn.Module, Row], lazy: list[Row]):
@@ -190,20 +208,26 @@ def add_notes(of_layer: dict[nn.Module, Row], lazy: list[Row]):
 
 
 def _not_called(row: Row) -> str:
+    "The note on a layer that was not called."
     return "its parent uses its weights" if row.type == "NonDynamicallyQuantizableLinear" else "not called"
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #d6534eab
 def packed_weights(of_layer: dict[nn.Module, Row]) -> list[str]:
     "A line about what quantised layers hold in place of parameters; no line if there are none."
-    by_name, total, names = {row.name: row for row in of_layer.values()}, 0, {}
+    by_name = {row.name: row for row in of_layer.values()}
+    total = 0
+    names = {}
     for m, row in of_layer.items():
         n = packed_numbers(m)
         if n is None: continue
-        total, name = total + n, row.name
-        while name and not by_name[name].calls: name = name.rpartition(".")[0]  # the layer that uses it
+        total += n
+        name = row.name
+        while name and not by_name[name].calls:  # up to the layer that uses it
+            name = name.rpartition(".")[0]
         names[name or row.name] = True
         if row.note == "not called": row.note = "packed weights"
-    return [f"{total:,} numbers in packed weights, which are no parameters: {first_few(list(names))}"] if names else []
+    if not names: return []
+    return [f"{total:,} numbers in packed weights, which are no parameters: {first_few(list(names))}"]
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #cd53f078
 def without_input(model: nn.Module, columns: list[str], depth: int | None, n: int | None) -> Summary:
@@ -230,7 +254,8 @@ def of_one_pass(
     rows, of_layer = layer_rows(model)
     title = _title(model, inputs, train, meta)
     lazy = [row for m, row in of_layer.items() if any(p is not None and is_lazy(p) for p in m._parameters.values())]
-    walk = Walk(of_layer, tensors(inputs) + [t for t in own_tensors(of_layer) if not is_lazy(t)])
+    own = [t for t in own_tensors(of_layer) if not is_lazy(t)]
+    walk = Walk(of_layer, tensors(inputs) + own)
     counter = MultiplyAdds(walk.add)
     args, kwargs = inputs
     try:
@@ -245,7 +270,8 @@ def of_one_pass(
     if "time" in columns: _measure_time(model, inputs, of_layer)
     size = count_parameters(of_layer)
     if "multiply_adds" not in columns:
-        for row in rows: row.multiply_adds = None
+        for row in rows:
+            row.multiply_adds = None
     add_up_containers(rows, of_layer)
     add_notes(of_layer, lazy)
     packed = packed_weights(of_layer)
@@ -263,21 +289,28 @@ def _title(model: nn.Module, inputs: Inputs, train: bool, meta: bool) -> str:
 
 
 def _not_counted(counter: MultiplyAdds) -> list[str]:
-    reasons = (counter.nested, "because of nested tensors"), (counter.unknown, "because no formula is known")
-    return [f"not counted, {why}: {', '.join(sorted(operations))}" for operations, why in reasons if operations]
+    "Which operations were not counted, and why."
+    lines = []
+    for operations, why in ((counter.nested, "of nested tensors"), (counter.unknown, "no formula is known")):
+        if operations: lines.append(f"not counted, because {why}: {', '.join(sorted(operations))}")
+    return lines
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #31d07c6a
 def _measure_time(model: nn.Module, inputs: Inputs, of_layer: dict[nn.Module, Row]):
     "Run the model again, and fill in the time of each layer's calls."
     args, kwargs = inputs
-    with watched(of_layer, Clock(of_layer, _wait_for(model, inputs))): model(*args, **kwargs)
+    clock = Clock(of_layer, _wait_for(model, inputs))
+    with watched(of_layer, clock):
+        model(*args, **kwargs)
 
 
 def _wait_for(model: nn.Module, inputs: Inputs) -> Callable:
     "A function that waits until the device has done its work."
     kinds = {t.device.type for t in [*own_tensors(model.modules()), *tensors(inputs)]}
-    here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.accelerator.synchronize if here is not None and here.type in kinds else lambda: None
+    if not torch.accelerator.is_available(): return lambda: None
+    here = torch.accelerator.current_accelerator()
+    is_used = here is not None and here.type in kinds
+    return torch.accelerator.synchronize if is_used else lambda: None
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #d791e5db
 def _explain(error: Exception, walk: Walk, rows: list[Row], title: str, columns: list[str]):

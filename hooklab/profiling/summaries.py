@@ -53,9 +53,12 @@ def summary(
         one_pass = partial(of_one_pass, columns=columns, depth=depth, n=n, train=train, meta=meta)
         return run_undisturbed(model, inputs, one_pass, train, meta)
 
-    meta, first_error = _is_on_meta(model, device, [args, kwargs]), None
+    meta = _is_on_meta(model, device, [args, kwargs])
+    first_error = None
     for inputs in ways_to_call(model, args, kwargs):
-        try: return _with_numbers_or_on_meta(run, inputs) if meta is None else run(inputs, meta)
+        try:
+            if meta is None: return _with_numbers_or_on_meta(run, inputs)
+            return run(inputs, meta)
         except Exception as error:
             first_error = first_error or error
             if not getattr(error, "nothing_ran", False): raise
@@ -68,7 +71,8 @@ def _given_or_made(model: nn.Module | Callable[[], nn.Module], device: Any) -> n
     "The model that was given, or the one that a function makes on `device`."
     if not isinstance(model, nn.Module):
         with torch.device(device) if device is not None else nullcontext(): return _made_by(model)
-    here = {t.device.type for t in own_tensors(model.modules())} if device is not None else ()
+    if device is None: return model
+    here = {t.device.type for t in own_tensors(model.modules())}
     if here and torch.device(device).type not in here | {"meta"}:
         raise ValueError(f"the model is there already, and not on {device}: move it, or give a function that makes it")
     return model
@@ -125,7 +129,9 @@ def layer_info(
 
 
 def _listed(shapes: Shapes) -> list | None:
-    return [list(shape) for shape in shapes.values()] if isinstance(shapes, dict) else shapes and list(shapes)
+    "Shapes as lists, as fastai has them."
+    if isinstance(shapes, dict): return [list(shape) for shape in shapes.values()]
+    return shapes and list(shapes)
 
 # %% ../../nbs/lib/profiling/summaries.ipynb #e0c76be3
 def module_summary(

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..hooks.names import class_name, printable
+from ..hooks.putting_back import modes_kept
 from ..hooks.select import not_a_model
 from ..hooks.tree import map_tensors
-from ..hooks.undisturbed import modes_kept
 from ..profiling.summaries import Summary, module_summary
 from .callback import (
     EVENTS, Callback, CancelBackwardException, CancelBatchException, CancelEpochException, CancelFitException,

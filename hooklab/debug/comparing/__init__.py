@@ -8,7 +8,7 @@
     pairing           which call of one model is which call of another
     places            where the numbers of two models can be laid side by side, in which layout
     forcing           run a model with another's numbers at every place that both have
-    few_bits          the dtype that a model wants its inputs in, and the numbers that a dtype cannot hold
+    few_bits          the numbers of a tensor in whatever dtype: how they are read, how large they are, how far apart
     judging           what each layer adds by itself, and what arithmetic explains
     second_look       which suspects are not at fault: other masks, merged weights, other ways to the same result
     symptoms          what kind of fault it is, from the layers and from the numbers

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from .comparison import ComparedRow
-from .few_bits import FLOATS, overflow
+from .few_bits import FLOATS, Size, as_shares, difference, numbers_in, size_of
+from .judging import FAULT, ROUGH, Trial, rounding_noise
+from .passes import ModelPass, arguments, copied, has_own_forward
+from .places import Stop, TensorPlace, in_order, overflow
 from .findings import STANDS_OUT
 from .forcing import Forcing, ReferenceNumbers
-from .judging import FAULT, ROUGH, Size, Trial, as_shares, difference, rounding_noise, size_of
-from .passes import ModelPass, arguments, copied, has_own_forward, numbers_in
-from .places import Stop, TensorPlace, in_order
 from .symptoms import dtype_in_words, in_numbers
 from ...hooks.float64 import in_float64, widened
 from ...hooks.group import Group
@@ -40,7 +40,8 @@ class GradientNotes(GradientHook):
         notes = self.group.notes
         given = arguments(self.module, grad_args, grad_kwargs, has_own_forward(self.module))
         for where, found in (("entry", given), ("exit", grad_out)):
-            for path, g in named_tensors(found): notes[name, number, where, path] = g.detach()
+            for path, g in named_tensors(found):
+                notes[name, number, where, path] = g.detach()
 
 
 class GradientsSeen(Group):
@@ -105,9 +106,15 @@ class GraphCut:
         self.leaves, self.ends = {}, {}
 
     def replacement(self, place: TensorPlace, t: Tensor, value: Tensor, written: bool) -> Tensor:
+        "A new leaf in place of `t`, with other numbers."
+        leaf = value.detach().requires_grad_()
         self.ends[place] = t
-        self.leaves[place] = leaf = value.detach().requires_grad_()
+        self.leaves[place] = leaf
         return leaf.clone()  # a leaf must not be changed in place, and the model may do that
+
+    def gradients(self) -> dict[TensorPlace, Tensor]:
+        "The gradient of each leaf that has one, by place."
+        return {place: leaf.grad for place, leaf in self.leaves.items() if leaf.grad is not None}
 
     def go_backward(self, given: "Given", side: str):
         "From every place where the graph was cut, with the gradients of the reference."
@@ -115,8 +122,8 @@ class GraphCut:
         for place, t in self.ends.items():
             g = given.at(place)
             if g is None or not t.requires_grad: continue
-            ends.append(t)
             if side == "b": g = place.part.for_b(g)
+            ends.append(t)
             seeds.append(g.to(t.dtype).reshape(t.shape))
         if ends: torch.autograd.backward(ends, seeds)
 
@@ -129,7 +136,8 @@ def forced_gradients(
 ) -> tuple[dict[TensorPlace, Tensor], dict[int, Tensor]]: # By place, and by the id of the parameter
     "The gradients that every layer makes of the reference's, for each place and each parameter."
     seen = trial.a if side == "a" else trial.b
-    named, call = trial.runs.named[side], trial.runs.call
+    named = trial.runs.named[side]
+    call = trial.runs.call
     own = list(seen.model.parameters())
     bits = getattr(trial.precision, f"bits_{side}")
     inputs = trial.runs.inputs_of(seen, wide)
@@ -146,10 +154,13 @@ def forced_gradients(
                 if call: call(m)
                 else: m(*args, **kwargs)
                 cut.go_backward(given, side)
-                by_place = {place: leaf.grad for place, leaf in cut.leaves.items() if leaf.grad is not None}
-                return by_place, of_parameters(own, replaced)
+                return cut.gradients(), of_parameters(own, replaced)
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #c374f13d
+def _not_in_float64(error: Exception) -> str:
+    return f"There was no backward pass in float64 ({type(error).__name__}: {error})."
+
+
 @dataclass(eq=False, repr=False)
 class GradientShare:
     "A gradient that a layer has made: what it is of, and how far it is from the reference's."
@@ -182,34 +193,41 @@ LEAST_UNDERFLOW = .01 # Of a gradient. Fewer numbers that become zero are not wo
 class BackwardTrial:
     "From the gradients of two models to rows."
     def __init__(self, trial: Trial, backward: Callable[[Any], Tensor]):
-        self.trial, self.backward, self.limit, self.owned = trial, backward, FAULT, {}
-        self.is_cut, self.first = True, None # Is each layer given gradients? And whose differ first, from the loss on
+        self.trial = trial
+        self.backward = backward
+        self.limit = FAULT
+        self.owned: dict[Stop, list[GradientShare]] = {}
+        self.is_cut = True # Whether each layer is given gradients
+        self.first: Stop | None = None # Whose gradients differ first, from the loss on
         self.overflow: GradientOverflow | None = None # Of the first gradient that a dtype cannot hold
         self.a, self.b = self._noted()
         self.forced = self._forced()
         seen = set()
         for stop, where in reversed(list(in_order(trial.stops))):
             for i in range(len(getattr(stop, where))):
-                self._add_place(TensorPlace(stop, where, i))
-                self._note_overflow(TensorPlace(stop, where, i))
+                place = TensorPlace(stop, where, i)
+                self._add_place(place)
+                self._note_overflow(place)
             if where == "exit" or stop.pair.b.module in seen: continue
             self._add_parameters(stop)
             seen.add(stop.pair.b.module)
 
-    def _noted(self, **options: Any) -> list[Given]:
-        "The gradients of both models, as they are."
-        trial, found = self.trial, []
+    def _noted(self, wide: bool = False) -> list[Given]:
+        "The gradients of both models, as they are; with `wide`, in float64."
+        trial = self.trial
+        found = []
         for side, seen in (("a", trial.a), ("b", trial.b)):
-            if options.get("wide"): options["bits"] = getattr(trial.precision, f"bits_{side}")
-            given = seen, trial.runs.inputs_of(seen, options.get("wide", False)), trial.runs.named[side]
-            found.append(Given(*noted_gradients(*given, self.backward, trial.runs.call, **options)))
+            bits = getattr(trial.precision, f"bits_{side}") if wide else None
+            inputs, named = trial.runs.inputs_of(seen, wide), trial.runs.named[side]
+            notes, parameters = noted_gradients(seen, inputs, named, self.backward, trial.runs.call, wide, bits)
+            found.append(Given(notes, parameters))
         return found
 
     def _forced(self) -> list[tuple[dict, dict]]:
         "What every layer of both models makes of the reference's gradients."
         def forced(wide): return [forced_gradients(self.trial, side, self.a, wide) for side in "ab"]
         try: return forced(wide=True)
-        except Exception as error: problem = f"There was no backward pass in float64 ({type(error).__name__}: {error})."
+        except Exception as error: problem = _not_in_float64(error)
         try: found = forced(wide=False)
         except Exception as error: return self._as_they_are(error)
         self._is_rough(problem)
@@ -225,33 +243,47 @@ class BackwardTrial:
         self.trial.problems.append("The layers cannot be given gradients one by one, as where a model computes "
                                    f"gradients itself ({type(error).__name__}: {error}), so only the first layer, from "
                                    "the loss on, whose gradients differ by more than rounding is named.")
-        try: found = self._noted(wide=True)
+        try: both = self._noted(wide=True)
         except Exception as error:
-            self._is_rough(f"There was no backward pass in float64 ({type(error).__name__}: {error}).")
-            found = self.a, self.b
-        places = [TensorPlace(s, where, i) for s in self.trial.stops for where in ("entry", "exit")
-                  for i in range(len(getattr(s, where)))]
-        by_place = ({p: g for p in places if (g := given.at(p, side)) is not None} for side, given in zip("ab", found))
-        return [(here, given.parameters) for here, given in zip(by_place, found)]
+            self._is_rough(_not_in_float64(error))
+            both = self.a, self.b
+        return [(self._by_place(given, side), given.parameters) for side, given in zip("ab", both)]
+
+    def _by_place(self, given: Given, side: str) -> dict[TensorPlace, Tensor]:
+        "The gradients of one model, at the places that have one."
+        found = {}
+        for stop in self.trial.stops:
+            for where in ("entry", "exit"):
+                for i in range(len(getattr(stop, where))):
+                    place = TensorPlace(stop, where, i)
+                    g = given.at(place, side)
+                    if g is not None: found[place] = g
+        return found
 
     def _note_overflow(self, place: TensorPlace):
         "Is this the first gradient, from the loss on, that one of the dtypes cannot hold?"
-        one, other = self.a.at(place), self.b.at(place, "b")
-        if self.overflow or one is None or other is None or one.numel() != other.numel(): return
+        if self.overflow: return
+        one = self.a.at(place)
+        other = self.b.at(place, "b")
+        if one is None or other is None or one.numel() != other.numel(): return
         found = overflow(place.part, place.part.for_b(one), other)
+        if not found: return
         of = "its output" if place.where == "exit" else "its input"
-        if found: self.overflow = GradientOverflow(place.stop, found.whose, f"{found}, in the gradient of {of}")
+        self.overflow = GradientOverflow(place.stop, found.whose, f"{found}, in the gradient of {of}")
 
     def _add_place(self, place: TensorPlace):
         "The gradient of a number that was forced."
-        owner = place.stop if place.where == "entry" else place.stop.parent
-        part = place.part
-        if owner is None or torch.Size(part.a.shape).numel() != torch.Size(part.b.shape).numel(): return
-        expected, found = (by_place.get(place) for by_place, _ in self.forced)
+        stop, part = place.stop, place.part
+        owner = stop if place.where == "entry" else stop.parent
+        same_size = math.prod(part.a.shape) == math.prod(part.b.shape)
+        if owner is None or not same_size: return
+        (by_place_a, _), (by_place_b, _) = self.forced
+        expected = by_place_a.get(place)
         natural = self.a.at(place)
-        expected, natural = (None if g is None else part.for_b(g) for g in (expected, natural))
-        of = "its input" if place.where == "entry" else f"the output of {place.stop.pair.b.name}"
-        self._add(owner, of, expected, found, natural)
+        if expected is not None: expected = part.for_b(expected)
+        if natural is not None: natural = part.for_b(natural)
+        of = "its input" if place.where == "entry" else f"the output of {stop.pair.b.name}"
+        self._add(owner, of, expected, by_place_b.get(place), natural)
 
     def _add_parameters(self, stop: Stop):
         "The gradients of a layer's own parameters."
@@ -264,10 +296,11 @@ class BackwardTrial:
 
     def _add(self, owner: Stop, of: str, expected: Tensor | None, found: Tensor | None, natural: Tensor | None):
         "Note a gradient. One that is missing counts as zeros."
-        some = expected if expected is not None else found
-        if some is None: return
-        expected, found = (torch.zeros_like(some) if g is None else g for g in (expected, found))
-        whole, own = size_of(expected), size_of(difference(expected, found))
+        if expected is None and found is None: return
+        if expected is None: expected = torch.zeros_like(found)
+        if found is None: found = torch.zeros_like(expected)
+        whole = size_of(expected)
+        own = size_of(difference(expected, found))
         lost = Size() if natural is None else size_of(difference(natural, expected))
         noise = rounding_noise(lost, whole, *self.trial.precision.of(owner))
         share = GradientShare(of, own, noise, whole, expected, found)
@@ -276,9 +309,12 @@ class BackwardTrial:
 
     def rows(self, guilty: set[Stop]) -> list[ComparedRow]:
         "From the loss on; `guilty` are at fault in the forward pass."
-        found, wrong, usual = [], bool(guilty), 0.
+        found = []
+        wrong = bool(guilty)
+        usual = 0.  # the greatest error before the first fault
         for stop in sorted(self.trial.stops, key=lambda stop: -stop.number):
-            shares, errors = self.owned.get(stop, []), self.errors(stop)
+            shares = self.owned.get(stop, [])
+            errors = self.errors(stop)
             if not shares and not errors: continue
             worst = max(shares, key=lambda share: share.ratio, default=None)
             error = max(errors, default=0.)
@@ -286,15 +322,17 @@ class BackwardTrial:
             own, noise = (0., least) if worst is None else worst.relative()
             at_fault = worst is not None and worst.ratio > self.limit and self._can_be_blamed(stop, guilty)
             overflows = self.overflow is not None and self.overflow.stop is stop and not guilty
-            if at_fault or overflows: kind, wrong = "fault", True
-            elif errors and not any(errors): kind = "equal"
-            else: kind = "inherited" if wrong and error > STANDS_OUT*max(noise, usual) else "noise"
+            if at_fault or overflows: wrong = True
+            stands_out = error > STANDS_OUT*max(noise, usual)
+            if at_fault or overflows: kind = "backward fault"
+            elif errors and not any(errors): kind = "backward equal"
+            elif wrong and stands_out: kind = "backward inherited"
+            else: kind = "backward noise"
             if not wrong: usual = max(usual, error)
-            a, b = stop.pair.a, stop.pair.b
             what, whose = "", ""
             if at_fault: what = _words(stop, [share for share in shares if share.ratio > self.limit])
             if overflows: what, whose = self.overflow.words, self.overflow.whose
-            kind = f"backward {kind}"
+            a, b = stop.pair.a, stop.pair.b
             found.append(ComparedRow(a.name, b.name, a.number, error, own, noise, kind, what, a.kind, whose))
         return found
 
@@ -302,29 +340,40 @@ class BackwardTrial:
         "Whether many numbers of a gradient are zero in one model only, because they are too small for its dtype."
         worst, text = LEAST_UNDERFLOW, []
         for stop in self.trial.stops:
+            theirs = stop.pair.b.module._parameters
             for name, p in stop.pair.a.module._parameters.items():
-                q = stop.pair.b.module._parameters.get(name)
-                one, other = self.a.parameters.get(id(p)), self.b.parameters.get(id(q))
-                if one is None or other is None or one.shape != other.shape or q.dtype not in FLOATS: continue
-                lost = ((other == 0) & (one != 0) & (one.to(q.dtype) == 0)).double().mean().item()
+                q = theirs.get(name)
+                one = self.a.parameters.get(id(p))
+                other = self.b.parameters.get(id(q))
+                if one is None or other is None or one.shape != other.shape: continue
+                if q.dtype not in FLOATS: continue
+                is_too_small = one.to(q.dtype) == 0
+                is_lost = (other == 0) & (one != 0) & is_too_small
+                lost = is_lost.double().mean().item()
                 if lost <= worst: continue
-                worst, of, dtype = lost, f"{stop.pair.b.name}.{name}".lstrip("."), dtype_in_words(q.dtype)
+                worst = lost
+                of = f"{stop.pair.b.name}.{name}".lstrip(".")
+                dtype = dtype_in_words(q.dtype)
                 text = [f"Gradients underflow in {dtype}: {lost:.0%} of that of {of} is zero, where the reference has "
                         "numbers that are too small for it. Scale the loss."]
         return text
 
     def _can_be_blamed(self, stop: Stop, guilty: set[Stop]) -> bool:
         "Does a gradient that differs show that this layer is at fault?"
-        return stop not in guilty if self.is_cut else stop is self.first and not guilty
+        if self.is_cut: return stop not in guilty
+        return stop is self.first and not guilty
 
     def errors(self, stop: Stop) -> list[float]:
         "How far the gradients of a call's outputs are apart in the two models as they are, where both have them."
         found = []
-        for place in (TensorPlace(stop, "exit", i) for i in range(len(stop.exit))):
-            one, other = self.a.at(place), self.b.at(place, "b")
+        for i, part in enumerate(stop.exit):
+            place = TensorPlace(stop, "exit", i)
+            one = self.a.at(place)
+            other = self.b.at(place, "b")
             if one is None or other is None or one.numel() != other.numel(): continue
-            one = place.part.for_b(one)
-            found.append(size_of(difference(one, other)).share_of(size_of(one)))
+            one = part.for_b(one)
+            apart = size_of(difference(one, other))
+            found.append(apart.share_of(size_of(one)))
         return found
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #29ce33fd

@@ -15,19 +15,19 @@ from torch import nn
 
 from .backward import BackwardTrial
 from .comparison import ComparedRow, Comparison
-from .few_bits import casts, first_pass
+from .few_bits import EPS, difference, numbers_in, size_of
+from .judging import Runs, Trial, rounding_noise
+from .passes import (
+    ModelPass, Value, casts, copied, first_pass, layers_watched, layers_watched_or_all)
 from .findings import Verdict, put_in_words, root_of, rounding, rows_and_proof, words
-from .judging import EPS, Runs, Trial, difference, rounding_noise, size_of
 from .losses import losses
 from .pairing import Pairs, paired
-from .passes import ModelPass, copied, layers_watched, layers_watched_or_all, numbers_in
 from .records import is_record
 from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
 from .symptoms import shape_in_words
-from ...hooks.running import compiled_parts
-from ...hooks.select import first_few, not_a_model
+from ...hooks.select import compiled_parts, first_few, not_a_model
 from ...hooks.tree import named_tensors
 from ...hooks.undisturbed import own_tensors, run_undisturbed
 
@@ -44,10 +44,11 @@ def compare(
 ) -> Comparison: # Its `same`, `first` and `rows` are what was found; it prints as a verdict
     "Find out where two models, or two runs, part first."
     options = {"pairs": pairs, "backward": backward, "names": names, "call": call, **kwargs}
-    if not (isinstance(reference, nn.Module) and isinstance(candidate, nn.Module)):
+    are_models = isinstance(reference, nn.Module) and isinstance(candidate, nn.Module)
+    if not are_models:
         refuse_two_kinds(reference, candidate)
         for _, is_one, compare_them in COMPARISONS:
-            if not (is_one(reference) or is_one(candidate)): continue
+            if not is_one(reference) and not is_one(candidate): continue
             wanted = {name: x for name, x in options.items() if x is not None}
             return compare_them(reference, candidate, *args, **wanted)
     check_models(reference=reference, candidate=candidate)
@@ -55,11 +56,15 @@ def compare(
     with Shelf() as shelf:
         a = first_pass("reference", reference, inputs, shelf, named=named["a"], call=call)
         b = first_pass("candidate", candidate, inputs, shelf, named=named["b"], call=call, like=a)
-        return judged(Trial(paired(a, b, pairs), a, b, Runs(inputs, named, call)), backward)
+        trial = Trial(paired(a, b, pairs), a, b, Runs(inputs, named, call))
+        return judged(trial, backward)
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #848e1e9c
-A_MODEL, A_RECORD = "a model", "a record of one pass"
-COMPARISONS: list[tuple[str, Callable[[Any], bool], Callable]] = [(A_RECORD, is_record, compare_records)]
+A_MODEL = "a model"
+A_RECORD = "a record of one pass"
+COMPARISONS: list[tuple[str, Callable[[Any], bool], Callable]] = [
+    (A_RECORD, is_record, compare_records),
+]
 
 
 def register_comparison(
@@ -74,7 +79,9 @@ def register_comparison(
 def kind_of(x: Any) -> str | None:
     "What kind of thing this is, of those that `compare` takes."
     if isinstance(x, nn.Module): return A_MODEL
-    return next((kind for kind, is_one, _ in COMPARISONS if is_one(x)), None)
+    for kind, is_one, _ in COMPARISONS:
+        if is_one(x): return kind
+    return None
 
 
 def refuse_two_kinds(reference: Any, candidate: Any):
@@ -86,7 +93,9 @@ def refuse_two_kinds(reference: Any, candidate: Any):
     raise TypeError(f"{found}: compare takes two of a kind, or {A_RECORD} and {A_MODEL}")
 
 
-def _called(x: Any, whose: str) -> str | Path: return x if isinstance(x, str | Path) else f"the {whose}"
+def _called(x: Any, whose: str) -> str | Path:
+    "A path, or whose model or record it is."
+    return x if isinstance(x, str | Path) else f"the {whose}"
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #ca0deb90
 def check_models(**models: Any):
@@ -94,7 +103,8 @@ def check_models(**models: Any):
     devices = {}
     for whose, model in models.items():
         if not isinstance(model, nn.Module): raise TypeError(f"{whose}: {not_a_model(model)}")
-        devices[whose] = {t.device.type for t in own_tensors(model.modules())}
+        own = own_tensors(model.modules())
+        devices[whose] = {t.device.type for t in own}
         if "meta" not in devices[whose]: continue
         raise ValueError(f"the {whose} has parameters on the meta device, which have no numbers")
     one, other = devices.values()
@@ -105,13 +115,16 @@ def check_models(**models: Any):
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #d5ce5d40
 def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) -> dict[str, dict[str, nn.Module]]:
     "The layers of both. `names` selects in the reference, and in the candidate too if some of its layers fit."
-    return {"a": layers_watched(reference, names), "b": layers_watched_or_all(candidate, names)}
+    return {
+        "a": layers_watched(reference, names),
+        "b": layers_watched_or_all(candidate, names),
+    }
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #062fdab8
 def verdict_of(trial: Trial) -> Verdict:
     "The layers at fault, each with words for what is wrong."
     verdict = Verdict(trial, {})
-    if trial.other_shapes or not all(verdict.sizes(stop.pair)[1] for stop in trial.stops):
+    if not verdict.all_equal():
         trial.compare_plainly()
         if trial.shares: trial.measure()
         verdict = Verdict(trial, trial.overflows() | second_look(trial))
@@ -124,21 +137,28 @@ def outputs_alone(trial: Trial) -> list[str]:
     "The outputs that only one of the models returns."
     root = root_of(trial)
     if root is None or not root.exit: return []
+    a, b = root.pair.a, root.pair.b
+    more_a = _without(a.output, [part.a for part in root.exit])
+    more_b = _without(b.output, [part.b for part in root.exit])
     lines = []
-    used_a = [part.a for part in root.exit]
-    used_b = [part.b for part in root.exit]
-    for whose, call, used in (("reference", root.pair.a, used_a), ("candidate", root.pair.b, used_b)):
-        more = [f"{v.path} ({shape_in_words(v.shape)})" for v in call.output if v not in used]
-        if more: lines.append(f"Only the {whose} returns {first_few(more)}: this was not compared.")
+    if more_a: lines.append(f"Only the reference returns {first_few(more_a)}: this was not compared.")
+    if more_b: lines.append(f"Only the candidate returns {first_few(more_b)}: this was not compared.")
     return lines
+
+
+def _without(output: list[Value], used: list[Value]) -> list[str]:
+    "The path and shape of each tensor that is not among those that are used."
+    return [f"{v.path} ({shape_in_words(v.shape)})" for v in output if v not in used]
 
 
 def rows_of_compiled(trial: Trial) -> list[ComparedRow]:
     "A row for each model whose compiled code does not return what its layers do."
-    runs, rows = trial.runs, []
+    runs = trial.runs
+    rows = []
     for whose, side, seen in (("reference", "a", trial.a), ("candidate", "b", trial.b)):
         if not is_compiled(seen.model): continue
-        row = compiled_row(whose, seen, runs.inputs_of(seen), runs.named[side], runs.call)
+        inputs, named = runs.inputs_of(seen), runs.named[side]
+        row = compiled_row(whose, seen, inputs, named, runs.call)
         if row is not None: rows.append(row)
     return rows
 
@@ -153,8 +173,11 @@ def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Compar
         rows += found.rows(set(verdict.faults))
         small = found.underflow()
     rows += rows_of_compiled(trial)
-    inputs_cast = casts(reference=trial.a, candidate=trial.b)
-    notes = [*inputs_cast, *rounding(trial, rows), *small, *outputs_alone(trial), *trial.problems]
+    notes = casts(reference=trial.a, candidate=trial.b)
+    notes += rounding(trial, rows)
+    notes += small
+    notes += outputs_alone(trial)
+    notes += trial.problems
     return Comparison(rows, lines=lines, notes=notes)
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #117bdffc
@@ -174,18 +197,21 @@ def compiled_row(
     call: Callable[[nn.Module], Any] | None, # Runs the model
 ) -> ComparedRow | None: # A fault, if there is one
     "Compare what compiled code returns with what the same model returns in plain Python."
-    root, shelf = seen.calls[-1], seen.shelf
+    root = seen.calls[-1]
+    shelf = seen.shelf
     plain = {v.path: v for v in root.output if v.is_float}
     lost = losses(seen, inputs, named, call=call)
     found = []
 
     def note(v, t):
         expected = shelf.get(v.key)
-        apart, whole = size_of(difference(expected, t)), size_of(expected)
+        apart = size_of(difference(expected, t))
+        whole = size_of(expected)
         last_bit = EPS[v.dtype]
         noise = rounding_noise(lost[v], whole, last_bit, last_bit) if v in lost else whole
         scale = whole.rms or 1.
-        found.append((apart.over(noise), apart.rms/scale, noise.rms/scale))
+        ratio = apart.over(noise)
+        found.append((ratio, apart.rms/scale, noise.rms/scale))
 
     def run(m, inputs):
         found.clear()
@@ -193,8 +219,10 @@ def compiled_row(
         with torch.compiler.set_stance("default"):
             result = call(m) if call else m(*args, **kwargs)
         for path, returned in named_tensors(result):
-            v, t = plain.get(path), numbers_in(returned)
-            if v is not None and t is not None and v.shape == tuple(t.shape): note(v, t)
+            v = plain.get(path)
+            t = numbers_in(returned)
+            if v is None or t is None: continue
+            if v.shape == tuple(t.shape): note(v, t)
 
     run_undisturbed(seen.model, inputs, run, train=None, copies=True, state=seen.state)
     ratio, error, noise = max(found, default=(0., 0., 0.))

@@ -73,7 +73,8 @@ def verdict_in_words(c: "Comparison") -> list[str]:
     they, given, results = "They", "inputs", "results"
     if first.kind.startswith("backward"):
         they = "In the backward pass they"
-        given = results = "gradients"
+        given = "gradients"
+        results = "gradients"
     lines = [f"{they} part first in {said(first)}."]
     if first.noise < first.own < math.inf:
         lines.append(f"Given the same {given}, its {results} differ by {amount(first.own)} (relative); "
@@ -83,11 +84,13 @@ def verdict_in_words(c: "Comparison") -> list[str]:
 
 
 def _overflow(first: ComparedRow) -> str:
+    "The sentence for a number that is too large for a dtype."
     start = "In the backward pass the" if first.kind.startswith("backward") else "The"
     return f"{start} {first.overflow} overflows in {said(first)}: {first.what}."
 
 
 def _others(others: list[ComparedRow]) -> list[str]:
+    "The sentence for all faults after the first."
     if not others: return []
     names = [said(row) for row in others]
     return [f"Also at fault: {first_few(names, 4)}."]
@@ -127,9 +130,11 @@ def shown_rows(c: "Comparison") -> list[ComparedRow | int]:
     faults = [i for i, row in enumerate(c.rows) if row.is_fault]
     last = len(c.rows) - 1
     middle = faults[0] if faults else last
-    shown = {*range(middle - SHOWN_AROUND, middle + SHOWN_AROUND + 1), *faults[:MOST_FAULTS], last}
+    around = range(middle - SHOWN_AROUND, middle + SHOWN_AROUND + 1)
+    shown = {*around, *faults[:MOST_FAULTS], last}
     found, next_row = [], 0
-    for i in sorted(shown & set(range(len(c.rows)))):
+    for i in range(len(c.rows)):
+        if i not in shown: continue
         if i > next_row: found.append(i - next_row)
         found.append(c.rows[i])
         next_row = i + 1
@@ -145,9 +150,11 @@ def table_cells(c: "Comparison") -> tuple[list[str], list[list[str]]]:
 
     def cells_of(row):
         if isinstance(row, int): return [f"… {row} more"]
-        names = [_name(row.a), _name(row.b)] if two_names else [row.name]
+        names = [row.name]
+        if two_names: names = [_name(row.a), _name(row.b)]
         if calls: names.append(str(row.call))
-        numbers = [amount(x) if row.is_pair else "" for x in (row.error, row.own, row.noise)]
+        numbers = ["", "", ""]
+        if row.is_pair: numbers = [amount(row.error), amount(row.own), amount(row.noise)]
         return [*names, *numbers, row.kind]
 
     names = ["reference", "candidate"] if two_names else [c.subject]
@@ -164,15 +171,17 @@ def comparison_text(c: "Comparison") -> list[str]:
     heads, rows = table_cells(c)
     rows = [list(map(printable, cells)) for cells in rows]
     full = [heads, *(cells for cells in rows if len(cells) > 1)]
-    widths = [min(max(map(len, column)), WIDEST) for column in zip(*full)]
+    widest = [max(map(len, column)) for column in zip(*full)]
+    widths = [min(width, WIDEST) for width in widest]
     numbers = range(len(heads) - 4, len(heads) - 1)
 
     def line(cells):
         if len(cells) == 1: return cells[0]
         sides = []
         for i, (cell, width) in enumerate(zip(cells, widths)):
-            text = shortened(cell, width)
-            sides.append(text.rjust(width) if i in numbers else text.ljust(width))
+            if len(cell) > width: cell = shortened(cell, width)
+            side = cell.rjust(width) if i in numbers else cell.ljust(width)
+            sides.append(side)
         return "  ".join(sides).rstrip()
 
     return [line(heads), *map(line, rows)]
@@ -205,16 +214,23 @@ def draw_comparison(c: "Comparison", ax: Any = None) -> Any: # The axes
     rows = [row for row in c.rows if row.is_pair]
     ax = axes_for(ax, (8, 3.4))
     if not rows: return say_instead(ax, "There is nothing to compare.")
-    numbers = [x for row in rows for x in (row.error, row.own, row.noise) if 0 < x < math.inf]
-    low, high = min(numbers, default=1e-8)/3, max(numbers, default=1.)*3
-    def heights(what): return [min(max(getattr(row, what), low), high) for row in rows]
+    numbers = []
+    for row in rows: numbers += [row.error, row.own, row.noise]
+    drawn = [x for x in numbers if 0 < x < math.inf]
+    low = min(drawn, default=1e-8)/3
+    high = max(drawn, default=1.)*3
+
+    def heights(what):
+        values = [getattr(row, what) for row in rows]
+        return [min(max(x, low), high) for x in values]
 
     noise = "noise: what rounding explains"
     ax.fill_between(range(len(rows)), low, heights("noise"), color=LINES["noise"], alpha=.35, lw=0, label=noise)
     ax.plot(heights("error"), color=LINES["error"], lw=1.6, label="error: all that differs")
-    points = list(zip(rows, enumerate(heights("own"))))
-    at_fault = [point for row, point in points if row.is_fault]
-    others = [point for row, point in points if not row.is_fault and row.own > 0]
+    at_fault, others = [], []
+    for row, point in zip(rows, enumerate(heights("own"))):
+        if row.is_fault: at_fault.append(point)
+        elif row.own > 0: others.append(point)
     if others: ax.plot(*zip(*others), ".", color=ink(), ms=4, label="own: what the layer adds by itself")
     if at_fault: ax.plot(*zip(*at_fault), "D", color=LINES["own"], ms=7, label="own, of a layer at fault")
     for i, height in at_fault[:3]:
@@ -237,7 +253,10 @@ class Comparison:
         notes: Iterable[str] = (), # What to know about the verdict
         subject: str = "layer", # What a row is about
     ):
-        self.rows, self.lines, self.notes, self.subject = list(rows), list(lines), list(notes), subject
+        self.rows = list(rows)
+        self.lines = list(lines)
+        self.notes = list(notes)
+        self.subject = subject
 
     @property
     def faults(self) -> list[ComparedRow]:

@@ -10,14 +10,15 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from .comparison import ComparedRow, amount, said
-from .few_bits import Overflow
-from .judging import FAULT, Trial, as_shares, difference, eps, size_of
-from .pairing import Pair
+from .few_bits import as_shares, difference, eps, size_of
+from .judging import FAULT, Trial
 from .passes import LayerCall
-from .places import Part, Stop, TensorPlace, with_containers
+from .places import Overflow, Part, Stop, TensorPlace, with_containers
+from .pairing import Pair
 from .symptoms import (
     dtype_in_words, in_numbers, in_padding, in_parameters, in_settings, shape_in_words)
 from ...hooks.tree import tensors
@@ -32,14 +33,18 @@ def root_of(trial: Trial) -> Stop | None:
 
 
 def _within(call: LayerCall, other: LayerCall) -> bool:
+    "Did a call happen in the other one?"
     around = call.parent
-    while around is not None and around is not other: around = around.parent
+    while around is not None and around is not other:
+        around = around.parent
     return around is not None
 
 
 def _other_shapes_given(stop: Stop) -> bool:
+    "Was one of the calls given a tensor of another shape than the other one?"
     theirs = {v.path: v.shape for v in stop.pair.b.inputs}
-    return any(theirs.get(v.path, v.shape) != v.shape for v in stop.pair.a.inputs)
+    shared = [v for v in stop.pair.a.inputs if v.path in theirs]
+    return any(theirs[v.path] != v.shape for v in shared)
 
 
 def n_outputs(call: LayerCall) -> int | None:
@@ -62,17 +67,29 @@ class Verdict:
         sampled: dict[Stop, list[Part]] | None = None, # Outputs of which a record has only samples
         beside: Trial | None = None, # The same passes side by side, for what could not be forced
     ):
-        self.trial, self.faults, self.sampled, self.beside = trial, faults, sampled or {}, beside
+        self.trial = trial
+        self.faults = faults
+        self.sampled = sampled or {}
+        self.beside = beside
         self.stops = {stop.pair: stop for stop in trial.stops}
         self.words = {}
         self.order = {call: number for number, call in enumerate(trial.b.calls)}
         self.is_recorded = trial.a.record is not None or trial.b.record is not None
 
+    def all_equal(self) -> bool:
+        "Have both models returned the same everywhere, bit for bit?"
+        if self.trial.other_shapes: return False
+        for stop in self.trial.stops:
+            _, equal = self.sizes(stop.pair)
+            if not equal: return False
+        return True
+
     def sizes(self, pair: Pair) -> tuple[float, bool]:
         "How much the outputs of a pair differ, relative to the reference's, and whether they are equal bit for bit."
         stop = self.stops[pair]
         if stop in self.trial.other_shapes: return math.inf, False
-        worst, equal = 0., True
+        worst = 0.
+        equal = True
         for part in [*stop.exit, *self.sampled.get(stop, [])]:
             if part.a.key == part.b.key: continue
             both = self.trial.numbers(part)
@@ -98,20 +115,24 @@ class Verdict:
         whole = size_of(trial.a.shelf.get(place.part.a.key))
         # A layer whose float64 agrees is at fault only because it has rounded to fewer bits.
         has_rounded = stop in self.faults and share.ratio <= FAULT
-        mine = share.plain if share.own is None or has_rounded else share.own
+        mine = share.own
+        if mine is None or has_rounded: mine = share.plain
         return as_shares(mine, share.noise, whole)
 
     def _own_side_by_side(self, stop: Stop) -> tuple[float, float]:
         "The error of the first layer at fault is its own; of the others that is not known."
-        shares, is_fault = self.trial.shares, stop in self.faults
-        places = [p for p in shares if p.stop is stop and p.where == "exit"]
+        shares = self.trial.shares
+        is_fault = stop in self.faults
+        places = [place for place in shares if place.stop is stop and place.where == "exit"]
         if self.faults.get(stop) is not None: places = [self.faults[stop]]
         if not places:
+            own = math.inf if is_fault else 0.
             least = max(self.trial.precision.of(stop))/4
-            return (math.inf if is_fault else 0.), least
-        worst = max(places, key=lambda p: shares[p].ratio)
+            return own, least
+        worst = max(places, key=lambda place: shares[place].ratio)
         mine, noise = shares_at(self.trial, worst)
-        return mine if is_fault else math.nan, noise
+        if not is_fault: mine = math.nan
+        return mine, noise
 
     def blame_what_was_not_measured(self):
         "Other shapes, another number of outputs, and what nothing explains."
@@ -122,26 +143,40 @@ class Verdict:
     def add_shapes(self):
         "Blame the first layer that returns other shapes than the reference's, if the numbers around it differ too."
         for stop in self.trial.other_shapes:
-            while stop.parent is None and not stop.pair.is_root and _other_shapes_given(stop):
-                outer = [other for other in self.trial.other_shapes if _within(stop.pair.b, other.pair.b)]
-                if not outer: break
-                stop = outer[0]
-            if stop.parent is not None and (stop.parent not in self.faults or _other_shapes_given(stop)): continue
-            self.faults.pop(stop.parent, None)
+            stop = self._outermost_given_others(stop)
+            around = stop.parent
+            if around is not None and around not in self.faults: continue
+            if around is not None and _other_shapes_given(stop): continue
+            self.faults.pop(around, None)
             self.faults[stop] = None
             return
         for stop in self.trial.stops:
-            numbers = n_outputs(stop.pair.a), n_outputs(stop.pair.b)
-            if stop.pair.is_root and None not in numbers and numbers[0] != numbers[1]: self.faults[stop] = None
+            if not stop.pair.is_root: continue
+            n_a = n_outputs(stop.pair.a)
+            n_b = n_outputs(stop.pair.b)
+            if n_a is not None and n_b is not None and n_a != n_b: self.faults[stop] = None
+
+    def _outermost_given_others(self, stop: Stop) -> Stop:
+        "The outermost call around one of other shapes that is itself not given other shapes, as far as there is one."
+        while stop.parent is None and not stop.pair.is_root and _other_shapes_given(stop):
+            call = stop.pair.b
+            outer = [other for other in self.trial.other_shapes if _within(call, other.pair.b)]
+            if not outer: return stop
+            stop = outer[0]
+        return stop
 
     def add_unexplained(self):
         "Blame the model itself if its outputs are far apart, and no layer is at fault."
         root = root_of(self.trial)
         if self.faults or root is None: return
-        if self.sizes(root.pair)[0] > UNEXPLAINED*max(self.trial.precision.of(root)): self.faults[root] = None
+        apart, _ = self.sizes(root.pair)
+        last_bit = max(self.trial.precision.of(root))
+        if apart > UNEXPLAINED*last_bit: self.faults[root] = None
 
     def rows(self) -> list[ComparedRow]:
-        found, usual = [], 0.  # `usual`: the greatest error before the first fault
+        "A row for each pair, in the order of the run."
+        found = []
+        usual = 0.  # the greatest error before the first fault
         for pair in self.trial.pairs:
             stop = self.stops.get(pair)
             if stop is None:
@@ -153,7 +188,8 @@ class Verdict:
             stands_out = error > STANDS_OUT*max(noise, usual)
             if stop in self.faults: kind = "fault"
             elif equal: kind = "equal"
-            else: kind = "inherited" if after and stands_out else "noise"
+            elif after and stands_out: kind = "inherited"
+            else: kind = "noise"
             if not after: usual = max(usual, error)
             what = self.words.get(stop, "")
             whose = self.overflow_at(stop)
@@ -164,13 +200,16 @@ class Verdict:
     def overflow_at(self, stop: Stop) -> str:
         "Whose dtype is too small there; empty if neither is, or this is not the fault."
         share = self.trial.shares.get(self.faults.get(stop))
-        return share.overflow.whose if share is not None and share.overflow else ""
+        if share is None or not share.overflow: return ""
+        return share.overflow.whose
 
     def is_after_a_fault(self, pair: Pair) -> bool:
         "Could this call see what a fault has made?"
         for stop, place in self.faults.items():
-            at = (stop if place is None else place.stop).pair.b
-            if place is not None and place.where == "entry" and pair.b.begun >= at.begun: return True
+            seen_in = stop if place is None else place.stop
+            at = seen_in.pair.b
+            is_at_entry = place is not None and place.where == "entry"
+            if is_at_entry and pair.b.begun >= at.begun: return True
             if self.order[pair.b] >= self.order[at]: return True
         return False
 
@@ -188,15 +227,18 @@ def _rows_without_numbers(pair: Pair, faulty: bool) -> list[ComparedRow]:
     if faulty and a is not None and b is not None:
         return [ComparedRow(a.name, b.name, a.number, math.inf, 0., 0., "inherited", layer=a.kind)]
     rows = []
-    if a is not None: rows.append(ComparedRow(a.name, None, a.number, 0., 0., 0., "only in a", layer=a.kind))
-    if b is not None: rows.append(ComparedRow(None, b.name, b.number, 0., 0., 0., "only in b", layer=b.kind))
+    if a is not None:
+        rows.append(ComparedRow(a.name, None, a.number, 0., 0., 0., "only in a", layer=a.kind))
+    if b is not None:
+        rows.append(ComparedRow(None, b.name, b.number, 0., 0., 0., "only in b", layer=b.kind))
     return rows
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #7af4d09c
 def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
     "The kind of fault: what differs in the layers themselves, and what the numbers look like."
     a, b = stop.pair.a, stop.pair.b
-    found = [*in_settings(a.module, b.module), *in_parameters(a.module, b.module)][:3]
+    in_layers = [*in_settings(a.module, b.module), *in_parameters(a.module, b.module)]
+    found = in_layers[:3]
     if place is None:
         if stop in trial.other_shapes:
             shapes = f"it returns {_shapes(b)} instead of {_shapes(a)}"
@@ -208,16 +250,19 @@ def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
     else: found += [*_random_numbers(place, a, b), *_dtypes(place)]
     if share.arrived is None: return "; ".join(found)
     patterns = _patterns(trial, place)
-    where, seen_in = "output", place.stop.pair.b.name
-    if place.where == "entry": where = f"what it passes to {seen_in}"
-    if place.owner is not stop: where = f"the masks, positions or flags that it passes on, as seen in {seen_in}"
-    elif found: patterns = patterns[:1]
+    seen_in = place.stop.pair.b.name
+    is_passed_on = place.owner is not stop
+    if found and not is_passed_on: patterns = patterns[:1]
+    if is_passed_on: where = f"the masks, positions or flags that it passes on, as seen in {seen_in}"
+    elif place.where == "entry": where = f"what it passes to {seen_in}"
+    else: where = "output"
     if patterns: found.append(f"{where}: {', '.join(patterns)}")
     elif where != "output": found.append(where)
     return "; ".join(found)
 
-
+# %% ../../../nbs/lib/debug/comparing/findings.ipynb #b1db4631
 def _random_numbers(place: TensorPlace, a: LayerCall, b: LayerCall) -> list[str]:
+    "Which of the calls draw random numbers, in words."
     if place.where == "entry" or not (a.drew or b.drew): return []
     if a.drew and b.drew: return ["both draw random numbers there (dropout is on), but not the same ones"]
     whose = "candidate" if b.drew else "reference"
@@ -225,11 +270,12 @@ def _random_numbers(place: TensorPlace, a: LayerCall, b: LayerCall) -> list[str]
 
 
 def _overflow(place: TensorPlace, found: Overflow) -> str:
-    if place.where == "exit": return f"{found}"
+    if place.where == "exit": return str(found)
     return f"{found}, in what it passes to {place.stop.pair.b.name}"
 
 
 def _dtypes(place: TensorPlace) -> list[str]:
+    "Which dtype the candidate has there, if it is not the reference's."
     one = dtype_in_words(place.part.a.dtype)
     other = dtype_in_words(place.part.b.dtype)
     return [f"{other} instead of {one}"] if one != other else []
@@ -261,8 +307,8 @@ def calls_differ(trial: Trial, stop: Stop) -> str:
 def put_in_words(verdict: Verdict, words_of: Callable[[Stop, TensorPlace | None], list[str]]):
     "Say of each fault what kind it is."
     for stop, place in verdict.faults.items():
-        what = [*words_of(stop, place), calls_differ(verdict.trial, stop)]
-        verdict.words[stop] = "; ".join(text for text in what if text)
+        texts = [*words_of(stop, place), calls_differ(verdict.trial, stop)]
+        verdict.words[stop] = "; ".join(filter(None, texts))
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #6d786592
 def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
@@ -283,8 +329,10 @@ def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
         left[place] = apart/whole if whole else apart
 
     exits = [replace(stop, entry=[]) for stop in faults if stop.exit]
-    try: trial.run("b", arrived, [*exits, root])
-    except Exception: return None
+    try:
+        trial.run("b", arrived, [*exits, root])
+    except Exception:
+        return None
     return max(left.values(), default=None)
 
 
@@ -302,25 +350,33 @@ def proof(trial: Trial, faults: list[Stop], before: float) -> list[str]:
 def rows_and_proof(verdict: Verdict) -> tuple[list[ComparedRow], list[str]]:
     "The rows, and whether the faults explain by how much the outputs of the models differ."
     rows = verdict.rows()
-    faults = sorted(verdict.faults, key=lambda stop: stop.number)
     root = next((row for row in rows if row.a == ""), None)
-    if not faults or root is None or any(row.overflow for row in rows): return rows, []
+    overflows = any(row.overflow for row in rows)
+    if not verdict.faults or root is None or overflows: return rows, []
+    faults = sorted(verdict.faults, key=lambda stop: stop.number)
     return rows, proof(verdict.trial, faults, root.error)
 
-
+# %% ../../../nbs/lib/debug/comparing/findings.ipynb #6117b7c8
 def rounding(trial: Trial, rows: list[ComparedRow]) -> list[str]:
     "Of two models of which one has fewer bits: where rounding is largest, if there is nothing else."
     if any(row.is_fault for row in rows): return []
-    rows = [row for row in rows if row.is_pair and row.a and not row.kind.startswith("backward")]
+    forward = [row for row in rows if not row.kind.startswith("backward")]
+    layers = [row for row in forward if row.is_pair and row.a]
     both_eps = map(trial.precision.of, trial.stops)
     eps_a, eps_b = max(both_eps, key=max, default=(0., 0.))
-    if eps_a == eps_b or not rows: return []
-    worst = max(rows, key=lambda row: row.error)
+    if eps_a == eps_b or not layers: return []
+    worst = max(layers, key=lambda row: row.error)
     last_bit = max(eps_a, eps_b)
-    dtypes = set()
-    for seen in (trial.a, trial.b):
-        dtypes |= {v.dtype for call in seen.calls for v in call.output if v.is_float}
-        dtypes |= {p.dtype for p in seen.model.parameters()}
-    dtype = dtype_in_words(max(dtypes, key=eps))
+    dtype = dtype_in_words(_coarsest_dtype(trial))
     times = f"{worst.error/last_bit:.2g} times the last bit of {dtype} ({amount(last_bit)})"
     return [f"Rounding is largest in {said(worst)}: {amount(worst.error)}, which is {times}."]
+
+
+def _coarsest_dtype(trial: Trial) -> torch.dtype:
+    "Of the dtypes that both models return or have as parameters, the one with the fewest bits."
+    dtypes = set()
+    for seen in (trial.a, trial.b):
+        for call in seen.calls:
+            dtypes |= {v.dtype for v in call.output if v.is_float}
+        dtypes |= {p.dtype for p in seen.model.parameters()}
+    return max(dtypes, key=eps)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .judging import eps, size_of
+from .few_bits import eps, size_of
 from .passes import PLAIN
 from .spill import is_plain
 from .symptoms import dtype_in_words, shape_in_words
@@ -36,6 +36,7 @@ def _factors(device: torch.device) -> Tensor:
 
 
 def _row_sums(integers: Tensor) -> Tensor:
+    "The sum of each row, with a factor for each position."
     at_once = ROW if integers.device.type == "cpu" else 256*ROW  # on the CPU what stays in its cache, elsewhere 128 MiB
     factors = _factors(integers.device)
     sums = []
@@ -46,7 +47,8 @@ def _row_sums(integers: Tensor) -> Tensor:
             sums.append((rows*factors).sum(1))
         if n_whole < len(block):
             rest = block[n_whole:]
-            sums.append((rest*factors[:len(rest)]).sum().view(1))
+            last = (rest*factors[:len(rest)]).sum()
+            sums.append(last.view(1))
     return torch.cat(sums)
 
 
@@ -57,9 +59,9 @@ def bits_hash(t: Tensor) -> Tensor: # One number of 64 bits, on the device of `t
     if not len(flat): return torch.zeros((), dtype=torch.int64, device=flat.device)
     integer = _integers.get(flat.element_size(), torch.int32)
     sums = _row_sums(flat.view(integer))
-    while len(sums) > 1: sums = _row_sums(sums.view(torch.int32))
+    while len(sums) > 1:
+        sums = _row_sums(sums.view(torch.int32))
     return sums[0]
-
 
 # %% ../../../nbs/lib/debug/comparing/fingerprints.ipynb #a920be1d
 def plain_parts(t: Tensor) -> list[Tensor] | None: # None if it has no numbers
@@ -85,10 +87,11 @@ def plain_parts(t: Tensor) -> list[Tensor] | None: # None if it has no numbers
 
 
 def _scales(t: Tensor) -> list[Tensor]:
-    if t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-        both = [t.q_scale(), t.q_zero_point()]
-        return [torch.tensor(both, dtype=torch.float64)]
-    return [t.q_per_channel_scales(), t.q_per_channel_zero_points()]
+    "The scales and zero points of a quantized tensor."
+    is_per_tensor = t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
+    if not is_per_tensor: return [t.q_per_channel_scales(), t.q_per_channel_zero_points()]
+    both = [t.q_scale(), t.q_zero_point()]
+    return [torch.tensor(both, dtype=torch.float64)]
 
 
 def parts_hash(parts: list[Tensor]) -> Tensor:
@@ -96,11 +99,14 @@ def parts_hash(parts: list[Tensor]) -> Tensor:
     hashes = [bits_hash(part) for part in parts]
     return hashes[0] if len(hashes) == 1 else bits_hash(torch.stack(hashes))
 
-
 # %% ../../../nbs/lib/debug/comparing/fingerprints.ipynb #99dd2d5c
 def parameter_facts(t: Tensor, is_buffer: bool) -> dict[str, Any]:
     "The facts about a parameter that are kept."
-    about = {"dtype": str(t.dtype), "shape": list(t.shape), "buffer": is_buffer}
+    about = {
+        "dtype": str(t.dtype),
+        "shape": list(t.shape),
+        "buffer": is_buffer,
+    }
     if t.is_meta or not is_plain(t): return about
     about["hash"] = tensors_hash([t])[:24]
     about["norm"] = size_of(t.detach()).rms*t.numel()**.5
@@ -109,18 +115,24 @@ def parameter_facts(t: Tensor, is_buffer: bool) -> dict[str, Any]:
 
 def layer_facts(m: nn.Module) -> dict[str, Any]:
     "Class, mode, plain attributes and parameters of a layer."
-    public = {name: v for name, v in vars(m).items() if not name.startswith("_") and name != "training"}
-    parameters = {name: parameter_facts(t, False) for name, t in m._parameters.items() if t is not None}
-    buffers = {name: parameter_facts(t, True) for name, t in m._buffers.items() if t is not None}
+    settings = {}
+    for name, v in vars(m).items():
+        is_public = not name.startswith("_") and name != "training"
+        if is_public and _is_plain_setting(v): settings[name] = v
+    tensors = {}
+    for store, is_buffer in ((m._parameters, False), (m._buffers, True)):
+        for name, t in store.items():
+            if t is not None: tensors[name] = parameter_facts(t, is_buffer)
     return {
         "kind": type(m).__name__,
         "training": m.training,
-        "settings": {name: v for name, v in public.items() if _is_plain_setting(v)},
-        "tensors": parameters | buffers,
+        "settings": settings,
+        "tensors": tensors,
     }
 
 
 def _is_plain_setting(v: Any) -> bool:
+    "Is this a plain value, or a tuple of plain values?"
     if type(v) is tuple: return all(isinstance(part, PLAIN) for part in v)
     return isinstance(v, PLAIN)
 
@@ -137,7 +149,8 @@ def parameter_facts_of(m: nn.Module) -> dict[str, dict[str, Any]]:
 
 def in_fingerprints(a: nn.Module, b: nn.Module) -> Iterator[str]:
     "The parameters that differ, in words."
-    mine, theirs = parameter_facts_of(a), parameter_facts_of(b)
+    mine = parameter_facts_of(a)
+    theirs = parameter_facts_of(b)
     for name, one in mine.items():
         if name not in theirs or name == "num_batches_tracked": continue
         other = theirs[name]
@@ -152,6 +165,7 @@ def in_fingerprints(a: nn.Module, b: nn.Module) -> Iterator[str]:
 
 
 def _norms(one: float | None, other: float | None) -> str:
+    "The norms of two parameters, in words."
     if one is None or other is None: return "one has no numbers"
     if abs(one - other) > 1e-5*abs(one): return f"its norm is {other:.6g}, not {one:.6g}"
     return f"both have norm {one:.4g}"
@@ -159,13 +173,20 @@ def _norms(one: float | None, other: float | None) -> str:
 
 def may_be_merged(a: nn.Module, b: nn.Module) -> bool:
     "Can the weights of one have been computed from those of the other, and rounded?"
-    one, other = _all_facts(a), _all_facts(b)
-    def counted(facts, *what): return Counter(str([about.get(name) for name in what]) for about in facts)
+    one = _all_facts(a)
+    other = _all_facts(b)
+    def counted(facts, *names): return Counter(str([about.get(name) for name in names]) for about in facts)
     if counted(one, "hash") == counted(other, "hash"): return False
     if counted(one, "dtype", "shape") != counted(other, "dtype", "shape"): return True
-    names = {dtype_in_words(about["dtype"]) for about in [*one, *other]}
-    return all(eps(getattr(torch, name)) <= 2.**-23 for name in names)
+    for about in [*one, *other]:
+        dtype = getattr(torch, dtype_in_words(about["dtype"]))
+        if eps(dtype) > 2.**-23: return False
+    return True
 
 
 def _all_facts(model: nn.Module) -> list[dict[str, Any]]:
-    return [about for m in model.modules() for about in parameter_facts_of(m).values()]
+    "The facts about all parameters and buffers of a model."
+    found = []
+    for m in model.modules():
+        found += parameter_facts_of(m).values()
+    return found

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .passes import (
-    FLOAT8, LayerCall, ModelPass, arguments, as_tensor, can_be_replaced, copied, has_own_forward, numbers_in)
+from .few_bits import FLOAT8, as_tensor, can_be_replaced, numbers_in
+from .passes import LayerCall, ModelPass, arguments, copied, has_own_forward
 from .places import Part, Stop, TensorPlace
 from .spill import Shelf
 from ...hooks.float64 import in_float64, out_of_float64, pushed, widened
@@ -25,13 +25,16 @@ from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.putting_back import closing
 from ...hooks.tree import map_tensors, named_tensors, tensors
-from ...hooks.undisturbed import run_undisturbed
+from ...hooks.undisturbed import undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #443a809d
 class ReferenceNumbers:
     "The numbers of the reference for each call of one model."
     def __init__(self, stops: list[Stop], side: str, shelf: Shelf, *, wide: bool = False, push: int = 0):
-        self.side, self.shelf, self.wide, self.push = side, shelf, wide, push
+        self.side = side
+        self.shelf = shelf
+        self.wide = wide
+        self.push = push
         self.stops = {self.call_of(stop).place: stop for stop in stops}
 
     def call_of(self, stop: Stop) -> LayerCall: return getattr(stop.pair, self.side)
@@ -39,10 +42,13 @@ class ReferenceNumbers:
 
     def value(self, part: Part) -> Tensor:
         "The reference's numbers, as this model has them; a copy, which the model may change."
-        t, dtype = self.shelf.get(part.a.key), getattr(part, self.side).dtype
-        t = widened(t) if self.wide and dtype not in FLOAT8 else t.to(dtype)  # float64 does not stand in for float8
+        t = self.shelf.get(part.a.key)
+        dtype = getattr(part, self.side).dtype
+        is_float8 = dtype in FLOAT8  # float64 is not used in place of float8
+        t = widened(t) if self.wide and not is_float8 else t.to(dtype)
         if self.side == "b": t = part.for_b(t)
-        return pushed(t, self.push, part.a.dtype) if self.push and dtype not in FLOAT8 else t.clone()
+        if self.push and not is_float8: return pushed(t, self.push, part.a.dtype)
+        return t.clone()
 
 
 class CallsBegun:
@@ -65,23 +71,29 @@ class CallsBegun:
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #64d5e4cb
 def _equal_flags(a: Any, b: Any) -> bool:
-    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
-        return type(a) is type(b) and not isinstance(a, Tensor) and a == b
-    if a.dtype.is_floating_point != b.dtype.is_floating_point: return False  # numbers are added, and a bool is a choice
-    return a.shape == b.shape and bool((a == b).all())
+    "Are two flags the same? Tensors may have different dtypes, but numbers are added, and a bool is a choice."
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        same_kind = a.dtype.is_floating_point == b.dtype.is_floating_point
+        if not same_kind or a.shape != b.shape: return False
+        return bool((a == b).all())
+    if isinstance(a, Tensor) or isinstance(b, Tensor): return False
+    return type(a) is type(b) and a == b
 
 
 def reference_flags(stop: Stop, named: dict[str, Any], shelf: Shelf, wide: bool) -> dict[str, Any]:
     "The flags of the reference's call that differ from those among the arguments `named`; with `wide`, in float64."
-    call, found = stop.pair.a, {}
+    call = stop.pair.a
     kept = {value.path: value for value in call.inputs}
+    found = {}
     for name in stop.flags:
         if name not in named: continue
         if name in kept: theirs = shelf.get(kept[name].key)
         elif name in call.settings: theirs = call.settings[name]
         else: continue  # a container or an object: each model has its own
         if _equal_flags(named[name], theirs): continue
-        if isinstance(theirs, Tensor): theirs = (widened(theirs) if wide else theirs).clone()
+        if isinstance(theirs, Tensor):
+            numbers = widened(theirs) if wide else theirs
+            theirs = numbers.clone()
         found[name] = theirs
     return found
 
@@ -89,15 +101,21 @@ def reference_flags(stop: Stop, named: dict[str, Any], shelf: Shelf, wide: bool)
 class Shortcuts:
     "Other forwards for layers that need not run, which return the reference's numbers at once."
     def __init__(self, numbers: ReferenceNumbers, seen: ModelPass, skip: Callable[[Stop], bool], begun: CallsBegun):
-        self.numbers, self.seen, self.skip, self.begun = numbers, seen, skip, begun
+        self.numbers = numbers
+        self.seen = seen
+        self.skip = skip
+        self.begun = begun
         self.within: dict[LayerCall, list[LayerCall]] = {}  # the calls that each call made itself
         self.before = []  # layers that have another forward now, and the one that each had
 
-    def is_skipped(self, stop: Stop) -> bool: return self.numbers.call_of(stop).repeats and self.skip(stop)
+    def is_skipped(self, stop: Stop) -> bool:
+        "Need this call not be computed, and does it do nothing but compute?"
+        return self.numbers.call_of(stop).repeats and self.skip(stop)
 
     def put_on(self, named: dict[str, nn.Module]) -> dict[str, nn.Module]:
         "Give another forward to the layers that are skipped; returns the layers that will still be called."
-        skipped = {self.numbers.call_of(stop) for stop in self.numbers.stops.values() if self.is_skipped(stop)}
+        stops = self.numbers.stops.values()
+        skipped = {self.numbers.call_of(stop) for stop in stops if self.is_skipped(stop)}
         if not skipped: return named
         self.within = self.seen.within()
         hidden = set()  # the calls in those that are skipped
@@ -113,17 +131,22 @@ class Shortcuts:
         "What a layer does now; `forward` is its own."
         stop = self.begun.stack[-1]
         if stop is None or not self.is_skipped(stop): return forward(*args, **kwargs)
-        numbers, call = self.numbers, self.numbers.call_of(stop)
-        parts = {numbers.path(part): part for part in stop.exit}
+        numbers = self.numbers
+        call = numbers.call_of(stop)
         self._count_calls_in(call)
+        parts = {numbers.path(part): part for part in stop.exit}
         values = []
         for v in call.output:
-            if v.path in parts: values.append(numbers.value(parts[v.path]))
-            else: values.append(numbers.shelf.get(v.key).to(v.dtype, copy=True))
+            if v.path in parts:
+                values.append(numbers.value(parts[v.path]))
+            else:
+                own = numbers.shelf.get(v.key)
+                values.append(own.to(v.dtype, copy=True))
         remaining = iter(values)
         return map_tensors(lambda t: next(remaining), call.outline)
 
     def _count_calls_in(self, call: LayerCall):
+        "Count the calls in a call that is skipped, as if they had been made."
         for inner in self.within[call]:
             self.begun.counts[inner.name] += 1
             self._count_calls_in(inner)
@@ -147,8 +170,10 @@ class InPlaceOf(torch.autograd.Function):
 
 def in_place_of(place: TensorPlace, t: Tensor, value: Tensor, written: bool) -> Tensor:
     "What takes the place of `t`: `value`, in the graph too; `written` says that the layer has written to `t` itself."
-    if t.requires_grad and value.dtype == t.dtype and torch.is_grad_enabled(): return InPlaceOf.apply(t, value)
-    return t.copy_(value) if written and t.dtype == value.dtype else value
+    same_dtype = value.dtype == t.dtype
+    if t.requires_grad and same_dtype and torch.is_grad_enabled(): return InPlaceOf.apply(t, value)
+    if written and same_dtype: return t.copy_(value)
+    return value
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #662fb020
 class Forcing(Group):
@@ -164,7 +189,10 @@ class Forcing(Group):
         replacement: Callable = in_place_of, # Returns what takes the place of a tensor
     ):
         super().__init__("comparison", with_kwargs=True)
-        self.numbers, self.arrived, self.with_flags, self.replacement = numbers, arrived, with_flags, replacement
+        self.numbers = numbers
+        self.arrived = arrived
+        self.with_flags = with_flags
+        self.replacement = replacement
         self.begun = CallsBegun(numbers.stops)
         self.shortcuts = Shortcuts(numbers, seen, skip, self.begun)
         self.own = {}  # by layer: whether it had a forward of its own
@@ -185,9 +213,9 @@ class Forcing(Group):
             if flags: self.with_flags(stop)
             new = {**new, **flags}
         if new is named: return None
-        names, values = list(new), list(new.values())
-        n = len(args)
-        return tuple(values[:n]), dict(zip(names[n:], values[n:]))
+        values = list(new.values())
+        by_name = list(new.items())[len(args):]
+        return tuple(values[:len(args)]), dict(by_name)
 
     def leave(self, layer: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
         "What a layer returns in place of its output; None for this."
@@ -196,29 +224,37 @@ class Forcing(Group):
         given = {id(t) for t in tensors((args, kwargs))}
         found = as_tensor(output)
         new = self._replaced(stop, "exit", found, given)
-        return None if new is output or found is not output else new
+        is_only_looked_at = new is output or found is not output
+        return None if is_only_looked_at else new
 
     def end_of_call(self, result: Any):
         "Where `call=` runs a part of the model, what it returns counts as what the model returns."
         root = self.numbers.stops.get(("", 0))
-        if root is not None and not self.begun.counts[""]: self._replaced(root, "exit", result)
+        model_has_run = self.begun.counts[""]
+        if root is not None and not model_has_run: self._replaced(root, "exit", result)
 
     def _replaced(self, stop: Stop, where: str, x: Any, given: set[int] = frozenset()) -> Any:
         "`x` with the numbers of the reference; `given` are the ids of the tensors that the layer was given."
         parts = getattr(stop, where)
         if not parts: return x
-        wanted = {self.numbers.path(part): (i, part) for i, part in enumerate(parts)}
-        paths = iter([path for path, _ in named_tensors(x)])
+        numbers_of = {self.numbers.path(part): i for i, part in enumerate(parts)}
+        new = []
+        for path, t in named_tensors(x):
+            i = numbers_of.get(path)
+            if i is not None:
+                place = TensorPlace(stop, where, i)
+                t = self._in_place_of(t, place, id(t) in given)
+            new.append(t)
+        remaining = iter(new)
+        return map_tensors(lambda t: next(remaining), x)
 
-        def replaced(t):
-            i, part = wanted.get(next(paths), (None, None))
-            if part is None: return t
-            place, numbers = TensorPlace(stop, where, i), numbers_in(t)
-            with out_of_float64(): self.arrived(place, part, numbers)  # what looks on does not run in float64
-            if not can_be_replaced(t): return t  # it is only looked at
-            return self.replacement(place, t, self.numbers.value(part), id(t) in given)
-
-        return map_tensors(replaced, x)
+    def _in_place_of(self, t: Tensor, place: TensorPlace, written: bool) -> Tensor:
+        "What takes the place of a tensor; `written` says that the layer was given it."
+        part = place.part
+        numbers = numbers_in(t)
+        with out_of_float64(): self.arrived(place, part, numbers)  # what looks on does not run in float64
+        if not can_be_replaced(t): return t  # it is only looked at
+        return self.replacement(place, t, self.numbers.value(part), written)
 
     def let_go(self):
         "Also after an exception, each layer has its own forward again."
@@ -233,7 +269,8 @@ class Forcer(LayerHook):
 
     def answer(self, layer, given, compiling, rerun):
         if rerun: return None
-        if len(given) == 2: return self.group.enter(self.name, layer, *given)  # arguments and keyword arguments
+        is_entry = len(given) == 2  # arguments and keyword arguments, without an output
+        if is_entry: return self.group.enter(self.name, layer, *given)
         return self.group.leave(layer, *given)
 
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #362250d5
@@ -254,15 +291,13 @@ def run_forced(
 ):
     "Run a model with the reference's numbers in place of its own."
     numbers = ReferenceNumbers(stops, side, seen.shelf, wide=wide, push=push)
-
-    def run(m, inputs):
+    group = Forcing(numbers, seen, arrived, skip=skip, with_flags=with_flags)
+    with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
         args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
-        group = Forcing(numbers, seen, arrived, skip=skip, with_flags=with_flags)
         precision = in_float64(m, bits, push) if wide else nullcontext()
         with closing(group):
             group.listen(named)
-            with precision: result = call(m) if call else m(*args, **kwargs)
+            with precision:
+                result = call(m) if call else m(*args, **kwargs)
         group.end_of_call(result)
-
-    run_undisturbed(seen.model, inputs, run, train=None, state=seen.state)

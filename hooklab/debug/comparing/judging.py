@@ -10,86 +10,18 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .few_bits import Overflow, exceeds, in_dtype, overflow
+from .few_bits import EPS, Size, difference, eps, in_dtype, size_of
 from .forcing import run_forced
 from .pairing import Pair, kept_places
-from .passes import FLOAT4, FLOAT8, LayerCall, ModelPass, Value, one_for_all
-from .places import Part, Stop, TensorPlace, stops_of, with_containers
+from .passes import LayerCall, ModelPass, Value
+from .places import (
+    Overflow, Part, Stop, TensorPlace, exceeds, overflow, stops_of, with_containers)
 from ...hooks.float64 import widened
-
-# %% ../../../nbs/lib/debug/comparing/judging.ipynb #149b2e62
-class Size(NamedTuple):
-    "How large a tensor is: the root of its mean square, and its greatest number."
-    rms: float = 0.
-    most: float = 0.
-
-    def over(self, other: "Size") -> float:
-        "How many times as large as `other`, by the measure that says more."
-        return max(map(_ratio, self, other))
-
-    def share_of(self, whole: "Size") -> float:
-        "The root of the mean square relative to that of `whole`; 1 if that is zero, and this is not."
-        return _relative(self.rms, whole.rms)
-
-
-def as_shares(own: Size, noise: Size, whole: Size) -> tuple[float, float]:
-    "An error and its noise relative to the whole, by the measure by which the error is more times the noise."
-    by_rms = own.rms/noise.rms if noise.rms else 0
-    by_most = own.most/noise.most if noise.most else 0
-    if by_most > by_rms: return _relative(own.most, whole.most), _relative(noise.most, whole.most)
-    return _relative(own.rms, whole.rms), _relative(noise.rms, whole.rms)
-
-
-def _relative(x: float, whole: float) -> float: return x/whole if whole else float(x > 0)
-
-
-def _ratio(mine: float, its: float) -> float:
-    if its: return mine/its
-    return math.inf if mine else 0.
-
-
-def size_of(t: Tensor) -> Size:
-    if not t.numel(): return Size()
-    t = one_for_all(t)
-    if t.is_complex(): t = torch.view_as_real(t)
-    if not t.dtype.is_floating_point or t.dtype.itemsize < 4: t = t.float()
-    rms = torch.linalg.vector_norm(t, dtype=torch.float64).item()/t.numel()**.5
-    return Size(rms, torch.linalg.vector_norm(t, math.inf).item())
-
-# %% ../../../nbs/lib/debug/comparing/judging.ipynb #97077119
-def difference(a: Tensor, b: Tensor) -> Tensor:
-    "`b - a`, in at least the precision of both; 0 where both are NaN or the same infinity, infinite where only one is."
-    both = torch.promote_types(a.dtype, b.dtype)
-    kind = torch.promote_types(both, torch.float32)
-    has_fractions = a.dtype.is_floating_point or a.dtype.is_complex
-    if not has_fractions: kind = torch.float64  # whole numbers
-    a = a.detach().to(kind)
-    b = b.detach().to(kind)
-    if kind.is_complex:
-        a = torch.view_as_real(a.resolve_conj())
-        b = torch.view_as_real(b.resolve_conj())
-    apart = b - a
-    if math.isfinite(apart.sum().item()): return apart
-    same = (a == b) | (a.isnan() & b.isnan())
-    finite_or_inf = torch.where(apart.isfinite(), apart, math.inf)
-    return torch.where(same, 0, finite_or_inf)
-
-
-EPS = {torch.float64: 2.**-52, torch.float32: 2.**-23, torch.float16: 2.**-10, torch.bfloat16: 2.**-7,
-       torch.complex128: 2.**-52, torch.complex64: 2.**-23, torch.complex32: 2.**-10}
-
-
-FEW_BITS = {dtype: torch.finfo(dtype).eps for dtype in FLOAT8} | {FLOAT4: .5}  # parameters are never computed in them
-
-
-def eps(dtype: torch.dtype) -> float:
-    "The last bit of 1 in a dtype; 0 where numbers are exact."
-    return EPS[dtype] if dtype in EPS else FEW_BITS.get(dtype, 0.)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #ef4a1b14
 def rounding_noise(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
@@ -102,7 +34,10 @@ def rounding_noise(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
         scaled = min(scale*lost, lost + 16*least*most)
         return max(scaled, least*most)
 
-    return Size(noise(loss.rms, whole.rms), noise(loss.most, whole.most))
+    return Size(
+        rms=noise(loss.rms, whole.rms),
+        most=noise(loss.most, whole.most),
+    )
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #bb677f7f
 class Precision:
@@ -114,7 +49,8 @@ class Precision:
             own = max(map(eps, _dtypes(call)), default=0.)
             coarsest = max(own, inner.pop(call, 0.))
             self.eps[call] = coarsest
-            if call.parent is not None: inner[call.parent] = max(inner[call.parent], coarsest)
+            around = call.parent
+            if around is not None: inner[around] = max(inner[around], coarsest)
         self.bits_a = _bits(stops, "a", b.model)
         self.bits_b = _bits(stops, "b", a.model)
 
@@ -122,6 +58,7 @@ class Precision:
 
 
 def _dtypes(call: LayerCall) -> set[torch.dtype]:
+    "The dtypes that a call works with: those of its inputs, outputs and own parameters."
     found = {v.dtype for v in [*call.inputs, *call.output] if v.is_float}
     for p in call.module._parameters.values():
         if p is not None and p.dtype in EPS: found.add(p.dtype)
@@ -139,7 +76,8 @@ def _bits(stops: list[Stop], side: str, model: nn.Module) -> Callable[[nn.Module
     for stop in stops:
         m, other = stop.pair.a.module, stop.pair.b.module
         if side == "b": m, other = other, m
-        known[m] = coarsest(other._parameters.values()) or everywhere
+        of_partner = coarsest(other._parameters.values())
+        known[m] = of_partner or everywhere
     return lambda m: known.get(m, everywhere)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #02437ddd
@@ -161,13 +99,17 @@ class Share:
     is_blind: bool = False # Whether the candidate's dtype could not hold what it was given
 
     @property
-    def ratio(self) -> float: return (self.plain if self.own is None else self.own).over(self.noise)
+    def ratio(self) -> float:
+        measured = self.plain if self.own is None else self.own
+        return measured.over(self.noise)
 
     @property
     def is_fault(self) -> bool:
-        if self.is_blind: return self.own is not None and self.ratio > FAULT
+        "Is this more than rounding explains? Where the candidate's dtype was too small, only float64 can say."
+        if self.is_blind and self.own is None: return False
         if self.own is None: return self.ratio > ROUGH
-        return self.ratio > FAULT or self.plain.over(self.noise) > ROUGH
+        if self.ratio > FAULT: return True
+        return not self.is_blind and self.plain.over(self.noise) > ROUGH
 
 
 @dataclass(eq=False, repr=False)
@@ -191,12 +133,19 @@ class Runs(NamedTuple):
 
 def _was_equal(stop: Stop) -> bool:
     "Were all numbers that went in and out equal, bit for bit, before anything was forced?"
-    return all(part.a.key == part.b.key for part in [*stop.entry, *stop.exit])
+    parts = [*stop.entry, *stop.exit]
+    return all(part.a.key == part.b.key for part in parts)
+
+
+def _n_kept(seen: ModelPass, v: Value) -> int | None:
+    "How many numbers of a value a record has; None for all."
+    return None if seen.record is None else seen.record.kept(v)
 
 
 def _in_a_row(seen: ModelPass, v: Value) -> Tensor:
     "The numbers of a value in a row, those that a record has."
-    return seen.shelf.get(v.key).reshape(-1) if seen.record is None else seen.record.some(v)
+    if seen.record is not None: return seen.record.some(v)
+    return seen.shelf.get(v.key).reshape(-1)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #eb3bfaec
 class Trial:
@@ -209,7 +158,11 @@ class Trial:
         runs: Runs | None = None, # How the models run again; None if both passes were recorded
         losses: tuple[Losses | None, Losses | None] = (None, None), # Of both passes, as far as they are known before
     ):
-        self.pairs, self.a, self.b, self.runs, self.losses = pairs, a, b, runs, losses
+        self.pairs = pairs
+        self.a = a
+        self.b = b
+        self.runs = runs
+        self.losses = losses
         self.stops, self.other_shapes = stops_of(pairs, a, b)
         self.precision = Precision(self.stops, a, b)
         self.shares: dict[TensorPlace, Share] = {}
@@ -221,35 +174,48 @@ class Trial:
         is_wide = options.get("wide", False)
         if stops is None: stops = self.stops
         if is_wide: options["bits"] = getattr(self.precision, f"bits_{side}")
-        inputs, named = self.runs.inputs_of(seen, is_wide), self.runs.named[side]
+        inputs = self.runs.inputs_of(seen, is_wide)
+        named = self.runs.named[side]
         run_forced(seen, side, inputs, named, stops, arrived, call=self.runs.call, **options)
 
     def numbers(self, part: Part) -> tuple[Tensor, Tensor] | None:
         "The numbers of a part in both passes, those that both have; None if there are none."
-        records = self.a.record, self.b.record
-        kept_a, kept_b = (None if r is None else r.kept(v) for r, v in zip(records, (part.a, part.b)))
+        kept_a = _n_kept(self.a, part.a)
+        kept_b = _n_kept(self.b, part.b)
         if kept_a is None and kept_b is None:
-            return part.for_b(self.a.shelf.get(part.a.key)), self.b.shelf.get(part.b.key)
-        same_order = part.layout is None and math.prod(part.a.shape) == math.prod(part.b.shape)
+            one = self.a.shelf.get(part.a.key)
+            other = self.b.shelf.get(part.b.key)
+            return part.for_b(one), other
+        same_size = math.prod(part.a.shape) == math.prod(part.b.shape)
+        same_order = part.layout is None and same_size
         if 0 in (kept_a, kept_b) or not same_order: return None
-        if None not in (kept_a, kept_b) and kept_a != kept_b:  # only what pairing compares is from the same places
-            if part.a.sample is None or part.b.sample is None: return None
-            return tuple(torch.from_numpy(v.sample[:-1]) for v in (part.a, part.b))
+        both_are_samples = None not in (kept_a, kept_b)
+        if both_are_samples and kept_a != kept_b:  # only what pairing compares is from the same places
+            sample_a, sample_b = part.a.sample, part.b.sample
+            if sample_a is None or sample_b is None: return None
+            return torch.from_numpy(sample_a[:-1]), torch.from_numpy(sample_b[:-1])
         one = _in_a_row(self.a, part.a)
         other = _in_a_row(self.b, part.b)
-        if kept_a is None: one = one[kept_places(len(one), kept_b).to(one.device)]
-        if kept_b is None: other = other[kept_places(len(other), kept_a).to(other.device)]
+        if kept_a is None:
+            places = kept_places(len(one), kept_b)
+            one = one[places.to(one.device)]
+        if kept_b is None:
+            places = kept_places(len(other), kept_a)
+            other = other[places.to(other.device)]
         return one, other
 
     def quiet(self, is_quiet: Callable[[Stop], bool]) -> Callable[[Stop], bool]:
         "Which layers need not be computed: those that are quiet, with all that is in them."
-        loud = {around for stop in self.stops if not is_quiet(stop) for around in with_containers(stop)}
+        loud = set()
+        for stop in self.stops:
+            if not is_quiet(stop): loud.update(with_containers(stop))
         return lambda stop: stop not in loud
 
     def unequal(self) -> Callable[[Stop], bool]:
         "Which layers have nothing unequal in them, and need not be computed."
         owners = {place.owner for place in self.shares}
-        return self.quiet(lambda stop: stop not in owners)
+        def is_equal(stop): return stop not in owners
+        return self.quiet(is_equal)
 
     def noise(self, place: TensorPlace, loss: Size) -> Size:
         "What rounding explains at a place, from what the reference loses there."
@@ -263,15 +229,21 @@ class Trial:
 
         def arrived(place, part, t):
             expected = part.for_b(shelf.get(part.a.key))
-            if expected.dtype == t.dtype and torch.equal(expected, t): return
+            same_dtype = expected.dtype == t.dtype
+            if same_dtype and torch.equal(expected, t): return
             apart = size_of(difference(expected, t))
-            if not apart.most and expected.dtype == t.dtype: return
-            self.shares[place] = Share(apart, overflow=overflow(part, expected, t) if math.isinf(apart.most) else None)
+            if same_dtype and not apart.most: return
+            too_large = overflow(part, expected, t) if math.isinf(apart.most) else None
+            self.shares[place] = Share(apart, overflow=too_large)
 
         same = {stop.pair.b for stop in self.stops if _was_equal(stop)}
-        try: self.run("b", arrived, skip=self.quiet(lambda stop: stop.pair.b in same))
-        except Exception as error: return self._judge_as_seen(error)
-        if any(share.overflow for share in self.shares.values()): self._note_blind()
+        skip = self.quiet(lambda stop: stop.pair.b in same)
+        try:
+            self.run("b", arrived, skip=skip)
+        except Exception as error:
+            return self._judge_as_seen(error)
+        some_overflow = any(share.overflow for share in self.shares.values())
+        if some_overflow: self._note_blind()
 
     def _note_blind(self):
         "Note which calls were given numbers, before they returned theirs, that the candidate's dtype cannot hold."
@@ -279,8 +251,10 @@ class Trial:
         for place, share in self.shares.items():  # in the order of the run
             share.is_blind = place.owner in blind
             if share.is_blind: share.overflow = None  # it has not made it
-            if exceeds(place.part, self.a.shelf.get(place.part.a.key)):
-                blind.add(place.stop if place.where == "entry" else place.stop.parent)
+            given = self.a.shelf.get(place.part.a.key)
+            if not exceeds(place.part, given): continue
+            receiver = place.stop if place.where == "entry" else place.stop.parent
+            blind.add(receiver)
 
     def overflows(self) -> dict[Stop, TensorPlace]:
         "The calls that made a number too large for its dtype of numbers that were not, and where it shows."
@@ -294,33 +268,46 @@ class Trial:
         self.problems.append("The candidate does not run with the reference's numbers in place of its own "
                              f"({type(error).__name__}: {error}), so only the first layer that differs by more than "
                              "rounding is named.")
-        found = (TensorPlace(stop, "exit", i) for stop in self.stops for i in range(len(stop.exit)))
-        shares = ((place, self._as_seen(place)) for place in found if place.part.a.key != place.part.b.key)
-        self.shares = dict([item for item in shares if item[1].ratio > ROUGH][:1])
+        self.shares = {}
+        for stop in self.stops:
+            for i, part in enumerate(stop.exit):
+                if part.a.key == part.b.key: continue
+                place = TensorPlace(stop, "exit", i)
+                share = self._as_seen(place)
+                if not share.ratio > ROUGH: continue
+                self.shares[place] = share
+                return
 
     def _as_seen(self, place: TensorPlace) -> Share:
+        "What differs at a place of the two passes, with nothing forced."
         part = place.part
-        expected, found = part.for_b(self.a.shelf.get(part.a.key)), self.b.shelf.get(part.b.key)
-        apart = difference(expected, found)
-        return Share(size_of(apart), noise=self.noise(place, Size()), overflow=overflow(part, expected, found))
+        expected = part.for_b(self.a.shelf.get(part.a.key))
+        found = self.b.shelf.get(part.b.key)
+        apart = size_of(difference(expected, found))
+        noise = self.noise(place, Size())
+        return Share(apart, noise=noise, overflow=overflow(part, expected, found))
 
     def measure(self):
         "Measure the differences that are left in float64, and how much rounding explains."
         if self.problems: return
-        shelf, skip = self.a.shelf, self.unequal()
+        shelf = self.a.shelf
+        skip = self.unequal()
 
         def at_reference(place, part, t):
             share = self.shares.get(place)
             if share is None: return
             lost = difference(widened(shelf.get(part.a.key)), t)
-            share.loss, share.lost = size_of(lost), shelf.put(lost.float())
+            share.loss = size_of(lost)
+            share.lost = shelf.put(lost.float(), is_own=True)
             share.noise = self.noise(place, share.loss)
 
         def at_candidate(place, part, t):
             share = self.shares.get(place)
             if share is None or share.lost is None: return
-            share.own = size_of(difference(part.for_b(self.expected(place)), t))
-            share.arrived = t.float() if share.own.over(share.noise) > FAULT else None
+            expected = part.for_b(self.expected(place))
+            share.own = size_of(difference(expected, t))
+            is_wrong = share.own.over(share.noise) > FAULT
+            share.arrived = t.float() if is_wrong else None
 
         try:
             self.run("a", at_reference, wide=True, skip=skip)
@@ -333,7 +320,9 @@ class Trial:
 
     def expected(self, place: TensorPlace) -> Tensor:
         "What the reference has at a place in float64, if its loss there is known."
-        return widened(self.a.shelf.get(place.part.a.key)) + self.a.shelf.get(self.shares[place].lost)
+        reference = self.a.shelf.get(place.part.a.key)
+        lost = self.a.shelf.get(self.shares[place].lost)
+        return widened(reference) + lost
 
     def faults(self) -> dict[Stop, TensorPlace]:
         "The layers whose own computation differs, and where it shows most."

@@ -16,21 +16,22 @@ import torch
 from torch import Tensor, nn
 
 from .forcing import run_forced
-from .judging import Size, difference, size_of
-from .pairing import Pair
-from .passes import LayerCall, ModelPass, Value, Watcher, Watching, copied, numbers_in
+from .few_bits import Size, difference, numbers_in, size_of
+from .passes import LayerCall, ModelPass, Value, Watcher, Watching, copied
 from .places import stops_of
+from .pairing import Pair
 from ...hooks.float64 import in_float64, out_of_float64, widened
 from ...hooks.layer_hook import listen
 from ...hooks.putting_back import closing, same_chance
 from ...hooks.tree import map_tensors, named_tensors
-from ...hooks.undisturbed import run_undisturbed
+from ...hooks.undisturbed import undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #42b73851
 @contextmanager
 def seeded() -> Iterator[None]:
     "All random numbers start from the same seed, and afterwards the generators are as they were."
-    gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    gpus = []
+    if torch.cuda.is_initialized(): gpus += range(torch.cuda.device_count())
     with same_chance(), torch.random.fork_rng(gpus):
         torch.default_generator.manual_seed(0)
         if gpus: torch.cuda.manual_seed_all(0)
@@ -42,16 +43,21 @@ def seeded() -> Iterator[None]:
 class Distances:
     "Measures how far the values of a pass are from those of an earlier one, and keeps none of them."
     def __init__(self, before: ModelPass):
-        self.before, self.sizes = before, {}
+        self.before = before
+        self.sizes: dict[Value, Size] = {}
 
     def values(self, call: LayerCall, what: str, x: Any) -> list[Value]:
         "Measure the tensors in `x`, which is what a call has as its `inputs` or its `output`."
         before = self.before.places.get(call.place)
         known = {v.path: v for v in getattr(before, what)} if before else {}
         for path, t in named_tensors(x):
-            v, t = known.get(path), numbers_in(t)
-            if v is None or t is None or not v.is_float or v.shape != tuple(t.shape): continue
-            with out_of_float64(): self.sizes[v] = size_of(difference(widened(self.before.shelf.get(v.key)), t))
+            v = known.get(path)
+            numbers = numbers_in(t)
+            if v is None or numbers is None or not v.is_float: continue
+            if v.shape != tuple(numbers.shape): continue
+            with out_of_float64():
+                earlier = widened(self.before.shelf.get(v.key))
+                self.sizes[v] = size_of(difference(earlier, numbers))
         return []
 
 
@@ -64,16 +70,16 @@ def losses(
     push: int = 0, # Move all parameters by a last bit, at random with this seed
 ) -> dict[Value, Size]:
     "How far each value of a pass is from the one in float64."
-    def run(m, inputs):
+    distances = Distances(seen)
+    group = Watching(ModelPass(seen.model, seen.shelf), distances.values)
+    with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
         args, kwargs = map_tensors(widened, copied(inputs))
-        distances = Distances(seen)
-        group = Watching(ModelPass(seen.model, seen.shelf), distances.values)
         with closing(group):
             listen(Watcher, named, group)
-            with in_float64(m, push=push): call(m) if call else m(*args, **kwargs)
-        return distances.sizes
-
-    return run_undisturbed(seen.model, inputs, run, train=None, state=seen.state)
+            with in_float64(m, push=push):
+                if call: call(m)
+                else: m(*args, **kwargs)
+    return distances.sizes
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #41d646e9
 def local_losses(
@@ -87,13 +93,19 @@ def local_losses(
     found = {}
 
     def arrived(place, part, t):
-        lost = difference(widened(seen.shelf.get(part.a.key)), t)
+        own = widened(seen.shelf.get(part.a.key))
+        lost = difference(own, t)
         size = size_of(lost)
-        found[part.a] = size, seen.shelf.put(_in_two_bytes(lost)) if size.most else None
+        key = seen.shelf.put(_in_two_bytes(lost), is_own=True) if size.most else None
+        found[part.a] = size, key
 
-    stops, _ = stops_of([Pair(one, one) for one in seen.calls], seen, seen)
+    with_itself = [Pair(call, call) for call in seen.calls]
+    stops, _ = stops_of(with_itself, seen, seen)
     run_forced(seen, "a", inputs, named, stops, arrived, call=call, wide=True)
     return found
 
 
-def _in_two_bytes(t: Tensor) -> Tensor: return t.to(torch.complex64 if t.is_complex() else torch.bfloat16)
+def _in_two_bytes(t: Tensor) -> Tensor:
+    "The same numbers in fewer bits: of a loss, a few digits are enough."
+    dtype = torch.complex64 if t.is_complex() else torch.bfloat16
+    return t.to(dtype)

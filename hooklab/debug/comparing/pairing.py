@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .passes import LayerCall, ModelPass, Value, numbers_at, parameter_norms
+from .few_bits import numbers_at
+from .passes import LayerCall, ModelPass, Value, parameter_norms
 from ...hooks.names import printable
 from ...hooks.select import nearest
 
@@ -38,13 +39,14 @@ def sampled(t: Tensor) -> np.ndarray:
     "Up to 64 numbers of `t` from places spread over it, and the root of its mean square."
     n = t.numel()
     if not n: return np.zeros(SAMPLE + 1)
-    places = np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)
-    some = numbers_at(t, places)
+    places = np.linspace(0, n - 1, min(n, SAMPLE))
+    some = numbers_at(t, places.astype(int))
     if some.is_complex(): some = some.abs()
     found = np.zeros(SAMPLE + 1)
     found[:len(some)] = some.double().cpu().numpy()
     precise = t.float() if t.dtype.itemsize < 4 else t
-    found[-1] = torch.linalg.vector_norm(precise).item()/n**.5
+    norm = torch.linalg.vector_norm(precise).item()
+    found[-1] = norm/n**.5
     return np.nan_to_num(found, posinf=1e30, neginf=-1e30)
 
 
@@ -67,14 +69,15 @@ class Features:
             v = main_value(values)
             if v is None: return np.full(SAMPLE + 1, np.nan)
             if v.key not in known:
-                known[v.key] = sampled(seen.shelf.get(v.key)) if v.sample is None else v.sample
+                is_known = v.sample is not None
+                known[v.key] = v.sample if is_known else sampled(seen.shelf.get(v.key))
             return known[v.key]
 
         self.calls = calls
         self.output = np.stack([sample(c.output) for c in calls])
         self.input = np.stack([sample(c.inputs) for c in calls])
         self.shape = [_shape(c.output) for c in calls]
-        self.size = np.array([-1 if shape is None else np.prod(shape, dtype=float) for shape in self.shape])
+        self.size = np.array([_size(shape) for shape in self.shape])
         self.input_shape = [_shape(c.inputs) for c in calls]
         self.kind = [c.kind for c in calls]
         self.name = [c.name for c in calls]
@@ -83,14 +86,22 @@ class Features:
         self.is_leaf = np.array([not c.inner for c in calls])
         self.weights = [parameter_norms(c) for c in calls]
         self.norm = np.array([_whole_norm(norms) for norms in self.weights])
-        self.sizes = [tuple(sorted(n for n, _ in norms)) for norms in self.weights]
+        self.sizes = [_parameter_sizes(norms) for norms in self.weights]
         self.has_weights = np.array([bool(norms) for norms in self.weights])
         self.spread = _spread(calls)
 
-
+# %% ../../../nbs/lib/debug/comparing/pairing.ipynb #78dba7ef
 def _shape(values: list[Value]) -> tuple | None:
+    "The shape of the first tensor of floating point numbers."
     v = main_value(values)
-    return None if v is None else v.shape
+    if v is None: return None
+    return v.shape
+
+
+def _size(shape: tuple | None) -> float:
+    "How many numbers a tensor of this shape has; -1 for no tensor."
+    if shape is None: return -1
+    return np.prod(shape, dtype=float)
 
 
 def _numbered(name: str) -> tuple[str, ...]:
@@ -100,13 +111,22 @@ def _numbered(name: str) -> tuple[str, ...]:
 
 def _whole_norm(norms: list[tuple[int, float]]) -> float:
     "The norm of all parameters, from the size and the squared norm of each."
-    return sum(square for _, square in norms)**.5
+    squares = [square for _, square in norms]
+    return sum(squares)**.5
+
+
+def _parameter_sizes(norms: list[tuple[int, float]]) -> tuple[int, ...]:
+    "How many numbers each parameter has, the smallest first."
+    sizes = [size for size, _ in norms]
+    return tuple(sorted(sizes))
 
 
 def _spread(calls: list[LayerCall]) -> float:
     "By how much the outputs of equal models may differ."
-    outputs = [v for c in calls for v in c.output if v.is_float]
-    return max((SPREAD.get(v.dtype, 1e-3) for v in outputs), default=1e-3)
+    spreads = []
+    for c in calls:
+        spreads += [SPREAD.get(v.dtype, 1e-3) for v in c.output if v.is_float]
+    return max(spreads, default=1e-3)
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #0466d837
 LEAST_FIT = 4.  # what a pair must have at least: the kind and one more property, or the values
@@ -126,11 +146,12 @@ def agreement(a: np.ndarray, b: np.ndarray, spread: float) -> np.ndarray:
     square_a = (a*a).sum(1)[:, None]
     square_b = (b*b).sum(1)[None]
     apart = square_a + square_b - 2*a@b.T
+    most = spread**2 + 1e-12
     with np.errstate(invalid="ignore"):
-        near = apart <= (spread**2 + 1e-12)*np.maximum(square_a, square_b)
+        near = apart <= most*np.maximum(square_a, square_b)
     return near & (square_a > 0) & (square_b > 0)
 
-
+# %% ../../../nbs/lib/debug/comparing/pairing.ipynb #e83e6a40
 def fits(a: Features, b: Features) -> np.ndarray:
     "A number for each two calls: the more speaks for it that they are the same, the greater."
     spread = max(a.spread, b.spread)
@@ -140,8 +161,9 @@ def fits(a: Features, b: Features) -> np.ndarray:
     same_size = a.size[:, None] == b.size[None]
     same_shape = _same(a.shape, b.shape)
     same_output = agreement(a.output, b.output, spread) & same_size
-    has_words = np.array([not end.isdigit() for end in a.end])[:, None]
-    says_much = has_words | same_kind  # a name such as `3` says little of layers of two classes
+    both_leaves = a.is_leaf[:, None] == b.is_leaf[None]
+    has_words = np.array([not end.isdigit() for end in a.end])
+    says_much = has_words[:, None] | same_kind  # a name such as `3` says little of layers of two classes
     score = 2.*same_kind
     score += np.where(says_much, 3, 1)*same_name
     score += 1*same_end
@@ -150,10 +172,12 @@ def fits(a: Features, b: Features) -> np.ndarray:
     score += 2*agreement(a.input, b.input, spread)
     score += 1*same_shape
     score += .5*_same(a.input_shape, b.input_shape)
-    score += np.where(a.is_leaf[:, None] == b.is_leaf[None], 1, -2)
+    score += np.where(both_leaves, 1, -2)
     score += _fit_of_weights(a, b, spread)
-    score = np.maximum(score, LEAST_FIT*(same_name & says_much & same_shape))
-    return np.where(same_size | (same_name & same_kind), score, 0)
+    is_namesake = same_name & says_much & same_shape
+    score = np.maximum(score, LEAST_FIT*is_namesake)
+    can_be_same = same_size | (same_name & same_kind)
+    return np.where(can_be_same, score, 0)
 
 
 def _fit_of_weights(a: Features, b: Features, spread: float) -> np.ndarray:
@@ -162,10 +186,12 @@ def _fit_of_weights(a: Features, b: Features, spread: float) -> np.ndarray:
     has_b = b.has_weights[None]
     norm_a = a.norm[:, None]
     norm_b = b.norm[None]
+    most = max(spread/100, 1e-5)
     with np.errstate(divide="ignore", invalid="ignore"):
-        near = np.abs(norm_a - norm_b) <= max(spread/100, 1e-5)*np.maximum(norm_a, norm_b)
+        near = np.abs(norm_a - norm_b) <= most*np.maximum(norm_a, norm_b)
     alike = _same(a.sizes, b.sizes)
-    of_both = np.where(alike & near, 8, np.where(alike, 1, -2))
+    of_alike = np.where(near, 8, 1)
+    of_both = np.where(alike, of_alike, -2)
     return np.where(has_a & has_b, of_both, 0) - 5*(has_a ^ has_b)
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #01196659
@@ -207,15 +233,18 @@ def _out_of_order(score: np.ndarray, pairs: list[tuple[int, int]]) -> list[tuple
 def _by_name_and_weights(a: Features, b: Features) -> list[tuple[int, int]]:
     "Calls of layers with the same name, class and parameters that run once, in whatever order."
     places = {call.place: j for j, call in enumerate(b.calls)}
-    found, sure = [], []
+    found = []
     for i, call in enumerate(a.calls):
         runs_once = not call.number and (call.name, 1) not in places
         j = places.get(call.place)
-        if call.name and runs_once and j is not None and a.kind[i] == b.kind[j]: found.append((i, j))
+        if not call.name or not runs_once or j is None: continue
+        if a.kind[i] == b.kind[j]: found.append((i, j))
     least_spread = max(a.spread, b.spread, 1e-3)
+    sure = []
     for i, j in found:
         if not a.has_weights[i] or a.sizes[i] != b.sizes[j]: continue
-        if abs(a.norm[i] - b.norm[j]) <= least_spread/100*a.norm[i]: sure.append((i, j))
+        apart = abs(a.norm[i] - b.norm[j])
+        if apart <= least_spread/100*a.norm[i]: sure.append((i, j))
     within = {(a.calls[i], b.calls[j]) for i, j in sure}  # in such a call, an activation has that of the same name
     for i, j in found:
         has_weights = a.has_weights[i] or b.has_weights[j]
@@ -238,18 +267,25 @@ def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
     pairs = best_alignment(score)
     pairs += _out_of_order(score, pairs)
     weight = defaultdict(float)
-    for i, j in pairs: weight[a.name[i], b.name[j]] += score[i, j]
+    for i, j in pairs:
+        weight[a.name[i], b.name[j]] += score[i, j]
     heaviest_first = sorted(weight, key=weight.get, reverse=True)
     partner_of_a, partner_of_b = {}, {}
     for name, other in heaviest_first:  # each name has one partner
         if name in partner_of_a or other in partner_of_b: continue
         partner_of_a[name] = other
         partner_of_b[other] = name
-    return [(i, j) for i, j in pairs if partner_of_a.get(a.name[i]) == b.name[j]]
+    kept = []
+    for i, j in pairs:
+        if partner_of_a.get(a.name[i]) == b.name[j]: kept.append((i, j))
+    return kept
 
 
 def _same_structure(a: ModelPass, b: ModelPass) -> bool:
-    def structure(seen): return [(c.place, c.kind, _shape(c.output)) for c in seen.calls]
+    "Did both call the same layers, of the same classes, with the same shapes?"
+    def structure(seen):
+        return [(c.place, c.kind, _shape(c.output)) for c in seen.calls]
+
     return structure(a) == structure(b)
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #06971b09
@@ -280,16 +316,19 @@ def _check_ran(asked: str | None, names: dict[str, None], whose: str):
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #3042476c
 def _entries_correspond(a: Features, b: Features, i: int, j: int, spread: float) -> bool:
-    """Do the inputs of two calls correspond? Not if only the outputs agree: then one of them does in one step what
-    takes the other model two."""
+    """Do the inputs of two calls correspond?
+
+    Not if only the outputs agree: then one of them does in one step what takes the other model two."""
     def agree(x, y):
         table = agreement(x[i:i + 1], y[j:j + 1], spread)
         return bool(table[0, 0])
 
     if agree(a.input, b.input): return True
-    if np.isnan(a.input[i]).all() or np.isnan(b.input[j]).all(): return True  # no numbers go in
+    for numbers in (a.input[i], b.input[j]):
+        if np.isnan(numbers).all(): return True  # no numbers go in
     if agree(a.output, b.output): return False
-    return a.kind[i] == b.kind[j] or a.sizes[i] == b.sizes[j] or a.name[i] == b.name[j]
+    if a.kind[i] == b.kind[j]: return True
+    return a.sizes[i] == b.sizes[j] or a.name[i] == b.name[j]
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #9a00e3dd
 def paired(a: ModelPass, b: ModelPass, pairs: Pairs = None) -> list[Pair]:
@@ -301,12 +340,14 @@ def paired(a: ModelPass, b: ModelPass, pairs: Pairs = None) -> list[Pair]:
     partners = list(chosen.values())
     found = []
     for i, j in _by_structure(one, other):
-        if one.name[i] not in chosen and other.name[j] not in partners: found.append((i, j))
+        is_chosen = one.name[i] in chosen or other.name[j] in partners
+        if not is_chosen: found.append((i, j))
     for name, partner in chosen.items():
         calls_a = [i for i, n in enumerate(one.name) if n == name]
         calls_b = [j for j, n in enumerate(other.name) if n == partner]
         found += zip(calls_a, calls_b)
-    found.append((len(a.calls) - 1, len(b.calls) - 1))
+    models = len(a.calls) - 1, len(b.calls) - 1
+    found.append(models)
     return _in_order(one, other, found)
 
 

@@ -16,12 +16,13 @@ from functools import cache
 from threading import get_ident
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .spill import Shelf, is_plain
+from .few_bits import (
+    FLOATS, as_tensor, can_be_replaced, equal_bits, in_dtype, numbers_in, some_of, stored_numbers)
+from .spill import Shelf
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.names import class_name, printable
@@ -29,85 +30,6 @@ from ...hooks.putting_back import closing
 from ...hooks.select import layers, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import StateKept, kept_state, own_tensors, run_undisturbed
-
-# %% ../../../nbs/lib/debug/comparing/passes.ipynb #16bada30
-def as_tensor(x: Any) -> Any:
-    "A plain number as a tensor, a float without loss; anything else as it is."
-    if type(x) is float: return torch.tensor(x, dtype=torch.float64)
-    return torch.tensor(x) if type(x) in (bool, int) else x
-
-
-DTYPES = {name: x for name, x in vars(torch).items() if isinstance(x, torch.dtype)}
-FLOAT8 = {dtype for name, dtype in DTYPES.items() if name.startswith("float8_")}
-FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None) # Two numbers in a byte, the first in the lower half
-IN_FLOAT4 = [0., .5, 1., 1.5, 2., 3., 4., 6.] # Then the same with a minus
-ONLY_STORED = {dtype for name, dtype in DTYPES.items() if re.fullmatch(r"u?int[1-7]|bits\d\w*", name)}
-UNUSUAL = FLOAT8 | {FLOAT4} | ONLY_STORED
-
-
-def _read(t: Tensor) -> Tensor | None:
-    "The numbers of a plain tensor in a dtype that torch can compute with; None if they mean nothing to torch."
-    if t.dtype not in UNUSUAL: return t
-    if t.dtype in FLOAT8: return t.float()
-    if t.dtype == FLOAT4:
-        two, numbers = t.view(torch.uint8), torch.tensor(IN_FLOAT4, device=t.device)
-        codes = torch.stack([two & 15, two >> 4], -1).reshape(*t.shape[:-1], -1)
-        return torch.cat([numbers, -numbers])[codes.long()]
-    return None
-
-
-def numbers_in(t: Tensor) -> Tensor | None:
-    "The numbers of a tensor in the usual layout; None where they cannot be read."
-    if is_plain(t): return _read(t)
-    try:
-        if t.is_nested: return torch.nested.to_padded_tensor(t.detach(), 0.)
-        if t.is_quantized: return t.dequantize()
-        if t.layout != torch.strided: return t.detach().to_dense()
-    except Exception: return None
-    return None
-
-
-def can_be_replaced(t: Tensor) -> bool:
-    "Can other numbers of the same dtype take its place? Not if it is sparse, nested, quantized, or in four bits."
-    return is_plain(t) and t.dtype != FLOAT4
-
-# %% ../../../nbs/lib/debug/comparing/passes.ipynb #8b455cec
-def stored_numbers(t: Tensor) -> Tensor | None:
-    "The numbers of a parameter or buffer, also of one in a form of its own; None where they cannot be read."
-    for read in ("detach", "dequantize", "full_tensor"):
-        try: found = numbers_in(getattr(t, read)())
-        except Exception: continue
-        if found is not None: return found
-    return None
-
-# %% ../../../nbs/lib/debug/comparing/passes.ipynb #7c6ad138
-def some_of(t: Tensor) -> Tensor:
-    "Up to 64 numbers of a tensor: the beginning of its first row."
-    if not t.dim() or not t.numel(): return t
-    first_row = t[(0,)*(t.dim() - 1)]
-    return first_row[:64]
-
-
-def numbers_at(t: Tensor, places: np.ndarray) -> Tensor:
-    "The numbers of a tensor at these places, counted as if all its numbers were in a row."
-    if not t.dim(): return t.reshape(1)
-    # torch.unravel_index does the same, but imports sympy, which takes seconds.
-    return t[tuple(torch.from_numpy(i).to(t.device) for i in np.unravel_index(places, t.shape))]
-
-
-def one_for_all(t: Tensor) -> Tensor:
-    "The number at all places of a tensor, if torch knows that it is the same one; else the tensor."
-    if t.layout != torch.strided or not t.numel() or any(t.stride()): return t
-    return t[(0,)*t.dim()].reshape(1)
-
-
-def equal_bits(a: Tensor, b: Tensor) -> bool:
-    "Are these the same numbers, NaN included?"
-    if a.dtype != b.dtype: return False
-    a, b = _read(a), _read(b)
-    if torch.equal(a, b): return True
-    if not (a.dtype.is_floating_point or a.dtype.is_complex) or a.shape != b.shape: return False
-    return bool(a.isnan().any()) and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #c8e4aecd
 @dataclass(eq=False)
@@ -159,6 +81,7 @@ def parameter_norms(call: LayerCall) -> list[tuple[int, float]]:
 
 
 def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
+    "The norms of the parameters as they are now."
     is_container = bool(call.inner)
     found = []
     for p in call.module.parameters(recurse=is_container):
@@ -166,15 +89,22 @@ def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
         numbers = stored_numbers(p)
         norm = 0. if numbers is None else torch.linalg.vector_norm(numbers.float()).item()
         found.append((p.numel(), norm**2))
-    if not (is_container and found): return found
-    return [(sum(size for size, _ in found), sum(squared for _, squared in found))]
+    if not is_container or not found: return found
+    size = sum(n for n, _ in found)
+    squared = sum(square for _, square in found)
+    return [(size, squared)]
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #308dffb4
 class ModelPass:
     "The calls of one pass, in the order in which they finish; the last one is that of the model."
     def __init__(self, model: nn.Module, shelf: Shelf, state: StateKept | None = None, record: Any = None):
-        self.model, self.shelf, self.state, self.calls, self.places = model, shelf, state, [], {}
+        self.model = model
+        self.shelf = shelf
+        self.state = state
+        self.calls: list[LayerCall] = []
+        self.places: dict[tuple[str, int], LayerCall] = {} # The same calls by name and number
         self.record = record # The `Record` that has the numbers; None if they are on the shelf
+        self.needs_gradients = False # Whether the model computes gradients itself, so that it runs with them
         self.dtype: torch.dtype | None = None # To which the floating point inputs of the model were cast
 
     def within(self) -> dict[LayerCall, list[LayerCall]]:
@@ -196,9 +126,12 @@ class ModelPass:
 @cache
 def _parameters(kind: type) -> list[str]:
     "The names of the positional arguments of a layer's `forward`."
-    try: found = list(inspect.signature(kind.forward).parameters.values())[1:]
-    except (TypeError, ValueError): return []
-    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    try:
+        signature = inspect.signature(kind.forward)
+    except (TypeError, ValueError):
+        return []
+    without_self = list(signature.parameters.values())[1:]
+    return [p.name for p in without_self if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def has_own_forward(m: nn.Module) -> bool:
@@ -209,7 +142,8 @@ def has_own_forward(m: nn.Module) -> bool:
 def arguments(m: nn.Module, args: tuple, kwargs: dict, own_forward: bool) -> dict[str, Any]:
     "What a layer was given, by the names of its arguments, or by position where they have none."
     names = [] if own_forward else _parameters(type(m))
-    names = names[:len(args)] + [str(i) for i in range(len(names), len(args))]  # the rest of `*args` has no names
+    names = names[:len(args)]
+    names += [str(i) for i in range(len(names), len(args))]  # the rest of `*args` has no names
     return {**dict(zip(names, args)), **kwargs}
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #70709b4b
@@ -243,7 +177,8 @@ class KeptTensors:
             numbers = numbers_in(t)
             if numbers is None: continue
             dtype = t.dtype if t.dtype.is_floating_point else numbers.dtype
-            found.append(Value(path, self._key(numbers, dtype, known.get(path)), dtype, tuple(numbers.shape)))
+            key = self._key(numbers, dtype, known.get(path))
+            found.append(Value(path, key, dtype, tuple(numbers.shape)))
         return found
 
     def _key(self, t: Tensor, dtype: torch.dtype, known: Value | None) -> int:
@@ -252,9 +187,10 @@ class KeptTensors:
         if has_same_form and equal_bits(self.shelf.get(known.key), t): return known.key
         n_copied = self.shelf.n_copied
         key = self.shelf.put(t)
-        if key >= n_copied or t.numel() > 2**20: return key  # it has just been copied, or is too large to look at again
+        has_just_been_copied = key >= n_copied
+        if has_just_been_copied or t.numel() > 2**20: return key  # a larger one takes too long to look at again
         if equal_bits(some_of(self.shelf.get(key)), some_of(t)): return key
-        return self.shelf.put(t.clone())  # it was changed through `.data`
+        return self.shelf.put(t.clone(), is_own=True)  # it was changed through `.data`
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #83369cb5
 EMPTY = torch.empty(0)
@@ -280,8 +216,10 @@ class Watching(Group):
         return self.stacks.setdefault(get_ident(), [])
 
     def begin(self, name: str, module: nn.Module) -> LayerCall:
+        "A call begins: it is the innermost one of its thread now."
         around = self.stack or next(iter(self.stacks.values()))
-        call = LayerCall(name, self.counts[name], type(module).__name__, module, around[-1] if around else None)
+        parent = around[-1] if around else None
+        call = LayerCall(name, self.counts[name], type(module).__name__, module, parent)
         call.begun = self.n_begun
         self.n_begun += 1
         self.counts[name] += 1
@@ -307,7 +245,8 @@ class Watching(Group):
 def random_states(given: list[Tensor]) -> list[Tensor]:
     "The states of torch's generators that a layer with these inputs can use."
     gpus = {t.device for t in given if t.is_cuda}
-    return [torch.default_generator.get_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]
+    of_gpus = [torch.cuda.get_rng_state(gpu) for gpu in gpus]
+    return [torch.default_generator.get_state(), *of_gpus]
 
 
 class Watcher(LayerHook):
@@ -342,21 +281,28 @@ class Watcher(LayerHook):
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #0eb4edb7
 def copied(inputs: tuple[tuple, dict]) -> tuple[tuple, dict]:
     "A copy of the positional arguments and keyword arguments of a model."
-    memo = {id(t): t.detach().clone().requires_grad_(t.requires_grad) for t in tensors(inputs)}
+    memo = {}
+    for t in tensors(inputs):
+        own = t.detach().clone()
+        memo[id(t)] = own.requires_grad_(t.requires_grad)
 
     def copy_of(x):
         try: return copy.deepcopy(x, memo)
         except Exception: return map_tensors(lambda t: memo[id(t)], x)  # an object that cannot be copied is in it
 
     args, kwargs = inputs
-    return tuple(map(copy_of, args)), {name: copy_of(x) for name, x in kwargs.items()}
+    by_name = {name: copy_of(x) for name, x in kwargs.items()}
+    return tuple(map(copy_of, args)), by_name
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #46d6ab45
 def layers_watched(model: nn.Module, names: Any = None) -> dict[str, nn.Module]:
     "The layers of a model that are looked at, and the model itself under the empty name."
     if isinstance(names, str | type) or callable(names): names = [names]
     found = layers(model) if names is None else layers(model, *names)
-    return {"": unwrap(model), **{n: m for n, m in found.items() if "parametrizations" not in n.split(".")}}
+    watched = {"": unwrap(model)}
+    for name, m in found.items():
+        if "parametrizations" not in name.split("."): watched[name] = m
+    return watched
 
 
 def layers_watched_or_all(model: nn.Module, names: Any) -> dict[str, nn.Module]:
@@ -383,6 +329,7 @@ def run_pass(
 
     def run(m, inputs):
         seen.clear()
+        seen.needs_gradients = torch.is_grad_enabled()
         group = Watching(seen, KeptTensors(shelf, like).values)
         args, kwargs = copied(inputs)
         with closing(group):
@@ -393,3 +340,49 @@ def run_pass(
     run_undisturbed(model, inputs, run, train=None, copies=seen.state.numbers.are_few, state=seen.state)
     if not seen.calls: raise ValueError("no layer of the model ran")
     return seen
+
+# %% ../../../nbs/lib/debug/comparing/passes.ipynb #6ce3be0e
+def other_dtypes(model: nn.Module, inputs: Any) -> list[torch.dtype]:
+    "The dtypes of parameters of a model in which not all of its floating point inputs are."
+    given = {t.dtype for t in tensors(inputs) if t.dtype in FLOATS}
+    own = dict.fromkeys(p.dtype for p in model.parameters())
+    return [dtype for dtype in own if dtype in FLOATS and given - {dtype}]
+
+
+def first_pass(
+    whose: str, # Which model it is, for messages
+    model: nn.Module, # The model
+    inputs: tuple[tuple, dict], # Positional arguments and keyword arguments
+    shelf: Shelf, # Where tensors are kept
+    *,
+    call: Callable[[nn.Module], Any] | None = None, # Runs the model; its inputs stay as they are then
+    how: str = "like this", # With what the model is called, for messages
+    **options: Any, # As in `run_pass`
+) -> ModelPass:
+    "A pass of a model; if it does not take its inputs, one with its inputs in the dtype of its parameters."
+    try: return run_pass(model, inputs, shelf, call=call, **options)
+    except Exception as error: first_error, errors = error, [f"{type(error).__name__}: {error}"]
+    for dtype in other_dtypes(model, inputs) if call is None else ():
+        try: seen = run_pass(model, in_dtype(inputs, dtype), shelf, **options)
+        except Exception as error:
+            errors.append(f"with its inputs in {_name(dtype)}, {type(error).__name__}: {error}")
+            continue
+        seen.dtype = dtype
+        return seen
+    if call is not None and re.search(r"dtype|scalar type", errors[0]):
+        errors.append("what call= gives to a model stays as it is; in the dtype of its parameters it would be "
+                      "call=lambda m: m(x.to(next(m.parameters()).dtype))")
+    failed = f"the {whose} ({type(model).__name__}) cannot be called {how}: {'; '.join(errors)}"
+    raise RuntimeError(printable(failed)) from first_error
+
+
+def casts(**passes: ModelPass) -> list[str]:
+    "Which passes were given their inputs in another dtype, by the model of each pass."
+    found = []
+    for whose, seen in passes.items():
+        if seen.dtype is None: continue
+        found.append(f"The {whose} was given its inputs in {_name(seen.dtype)}, the dtype of its parameters.")
+    return found
+
+
+def _name(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .few_bits import FLOAT8, FLOATS, one_for_all
 from .pairing import Pair
-from .passes import LayerCall, ModelPass, Value, one_for_all
+from .passes import LayerCall, ModelPass, Value
 from .spill import Shelf
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #d9ba8bfe
@@ -28,7 +29,9 @@ class Layout(NamedTuple):
     shape: tuple[int, ...]
     order: tuple[int, ...]
 
-    def of(self, t: Tensor) -> Tensor: return t.reshape(self.shape).permute(self.order)
+    def of(self, t: Tensor) -> Tensor:
+        "The numbers of a tensor in this layout."
+        return t.reshape(self.shape).permute(self.order)
 
 
 @dataclass(eq=False)
@@ -90,7 +93,8 @@ class TensorPlace(NamedTuple):
     @property
     def owner(self) -> Stop:
         "Who has computed it: the layer that returned it, or the container that gave it to a layer."
-        return self.stop if self.where == "exit" else self.stop.parent or self.stop
+        if self.where == "exit": return self.stop
+        return self.stop.parent or self.stop
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #42c47936
 def _joined(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
@@ -116,12 +120,16 @@ def _layouts(shape: tuple[int, ...], goal: tuple[int, ...]) -> list[Layout]:
 
 def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
     "The layout in which the numbers of two tensors of equal size agree best; None for the one that they have."
-    if a.shape == b.shape or _n(a.shape) != _n(b.shape): return None
+    if a.shape == b.shape: return None
+    if _n(a.shape) != _n(b.shape): return None
     if len(a.shape) > 5 or len(b.shape) > 5: return None
-    one, other = shelf.get(a.key).float(), shelf.get(b.key).float()
+    one = shelf.get(a.key).float()
+    other = shelf.get(b.key).float()
+
     def apart(layout):
         laid_out = layout.of(one).reshape(b.shape)
-        return (laid_out - other).abs().nan_to_num().mean().item()
+        sizes = (laid_out - other).abs()
+        return sizes.nan_to_num().mean().item()
 
     return min(_layouts(a.shape, b.shape), key=apart, default=None)
 
@@ -130,14 +138,19 @@ def is_mask(t: Tensor) -> bool:
     "Is this something to be added to scores: numbers far below all others, beside zeros or a bias?"
     t = one_for_all(t)
     if not t.numel() or not t.dtype.is_floating_point: return False
-    if not t.aminmax().min <= -1e4: return False  # NaN is no mask
+    lowest = t.aminmax().min
+    if not lowest <= -1e4: return False  # NaN is no mask
     others = t[t > -1e4].abs()
     return bool((others < 1e3).all())
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #625eb527
-def _same_sort(a: Value, b: Value) -> bool: return a.is_float if b.is_float else a.dtype == b.dtype
-def _same_shape(a: Value, b: Value) -> bool: return a.shape == b.shape
+def _same_sort(a: Value, b: Value) -> bool:
+    "Have both floating point numbers, or the same dtype?"
+    return a.is_float if b.is_float else a.dtype == b.dtype
+
+
 def _same_path_and_shape(a: Value, b: Value) -> bool: return a.path == b.path and a.shape == b.shape
+def _same_shape(a: Value, b: Value) -> bool: return a.shape == b.shape
 def _same_size(a: Value, b: Value) -> bool: return _n(a.shape) == _n(b.shape) > 1
 
 
@@ -149,14 +162,16 @@ def _expands(a: Value, b: Value) -> bool:
 
 def _equal_rows(t: Tensor, shape: tuple[int, ...]) -> bool:
     "Is a tensor the same along each dimension in which `shape` has one?"
-    first = t[tuple(slice(0, n) for n in shape)]
+    beginning = tuple(slice(0, n) for n in shape)
+    first = t[beginning]
     return torch.equal(t, first.expand(t.shape))
 
 
 def _laid_out_alike(part: Part, shelf: Shelf) -> bool:
     "Is one shape the other with dimensions joined, or do the numbers agree in some layout?"
     a, b = part.a, part.b
-    if b.shape in _joined(a.shape) or a.shape in _joined(b.shape): return True
+    if b.shape in _joined(a.shape): return True
+    if a.shape in _joined(b.shape): return True
     one = part.for_b(shelf.get(a.key)).float()
     other = shelf.get(b.key).float()
     apart = (one - other).abs().mean()
@@ -172,12 +187,13 @@ def parts_of_values(
 ) -> list[Part]:
     "The tensors that correspond."
     if entry:
-        masks = {} if masks is None else masks
+        if masks is None: masks = {}
         a, b = _activations(a, b, shelf, masks), _activations(b, a, shelf, masks)
 
     def expand(one: Value, other: Value) -> bool:
         if _expands(one, other): return True
-        return _expands(other, one) and _equal_rows(shelf.get(one.key), other.shape)
+        if not _expands(other, one): return False
+        return _equal_rows(shelf.get(one.key), other.shape)
 
     found, left, free = [], list(a), list(b)
     for fit in (_same_path_and_shape, _same_shape, _same_size, expand):
@@ -190,21 +206,28 @@ def parts_of_values(
         if not left or not free: break
     return found
 
-
+# %% ../../../nbs/lib/debug/comparing/places.ipynb #75c1a835
 def _activations(values: list[Value], others: list[Value], shelf: Shelf, masks: dict[int, bool]) -> list[Value]:
-    """The floating point numbers, but for masks. A tensor is looked at once, because many calls are given the same.
-    What looks like a mask in one dtype, and not in that of the other model, holds numbers that became infinite."""
+    """The floating point numbers, but for masks.
+
+    A tensor is looked at once, because many calls are given the same. What looks like a mask in one dtype, and not in
+    that of the other model, holds numbers that became infinite."""
     def looks_like_one(v):
         if v.key not in masks: masks[v.key] = is_mask(shelf.get(v.key))
         return masks[v.key]
 
     def has_overflowed(v):
         for other in others:
-            in_another_dtype = v.dtype != other.dtype and other.is_float and _same_path_and_shape(v, other)
-            if in_another_dtype and not looks_like_one(other): return True
+            if v.dtype == other.dtype or not other.is_float: continue
+            if not _same_path_and_shape(v, other): continue
+            if not looks_like_one(other): return True
         return False
 
-    return [v for v in values if v.is_float and (not looks_like_one(v) or has_overflowed(v))]
+    found = []
+    for v in values:
+        if not v.is_float: continue
+        if not looks_like_one(v) or has_overflowed(v): found.append(v)
+    return found
 
 
 def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], bool], shelf: Shelf) -> Part | None:
@@ -216,10 +239,58 @@ def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], boo
         return part
     return None
 
+# %% ../../../nbs/lib/debug/comparing/places.ipynb #214f3bc3
+class Overflow(NamedTuple):
+    "A dtype cannot hold a number that the other model's dtype holds."
+    whose: str # Whose dtype it is: `candidate` or `reference`
+    number: float # The largest of the numbers that the other model has in their place
+    dtype: torch.dtype
+
+    def __str__(self):
+        most = largest(self.dtype)
+        dtype = str(self.dtype).removeprefix("torch.")
+        limit = f"above {_digits(most)}, the largest number of {dtype}"
+        if self.number > most: return f"{_digits(self.number)} is {limit}"
+        return f"what it returns is in range, but a number inside it is {limit}"
+
+
+def largest(dtype: torch.dtype) -> float:
+    "The largest number of a dtype; infinity if it has no numbers to compute with."
+    has_numbers = dtype in FLOATS or dtype in FLOAT8
+    return torch.finfo(dtype).max if has_numbers else float("inf")
+
+
+def _digits(x: float) -> str: return f"{x:,.0f}" if x < 1e9 else f"{x:.3g}"
+
+
+def overflow(part: Part, expected: Tensor, found: Tensor) -> Overflow | None:
+    "Whether one of two dtypes was too small for the numbers of a layer: those of the reference, and of the candidate."
+    a, b = part.a.dtype, part.b.dtype
+    if largest(a) == largest(b): return None
+    if largest(b) < largest(a):
+        whose, dtype = "candidate", b
+        held, lost = expected, found
+    else:
+        whose, dtype = "reference", a
+        held, lost = found, expected
+    gone = held.isfinite() & ~lost.isfinite()
+    if not bool(gone.any()) or is_mask(held): return None
+    number = held[gone].abs().max().item()
+    return Overflow(whose, number, dtype)
+
+
+def exceeds(part: Part, t: Tensor) -> bool:
+    "Are there numbers in `t`, which is the reference's, that the candidate's dtype cannot hold?"
+    dtype = part.b.dtype
+    if largest(part.a.dtype) <= largest(dtype): return False
+    becomes_infinite = t.isfinite() & t.to(dtype).isinf()
+    return bool(becomes_infinite.any()) and not is_mask(t)
+
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #6b75100d
 def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[Stop], list[Stop]]:
     "The pairs that have a partner, as places; and those whose outputs cannot be compared, because of their shapes."
-    found, other_shapes, masks = [], [], {}
+    found, other_shapes = [], []
+    masks = {}
     for number, pair in enumerate(pairs):
         if pair.a is None or pair.b is None: continue
         stop = _stop(pair, number, a.shelf, masks)
@@ -228,14 +299,17 @@ def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[St
     by_call = {stop.pair.b: stop for stop in found}
     for stop in found + other_shapes:
         call = stop.pair.b.parent
-        while call is not None and call not in by_call: call = call.parent
+        while call is not None and call not in by_call:
+            call = call.parent
         stop.parent = by_call.get(call)
     return found, other_shapes
 
 
 def _stop(pair: Pair, number: int, shelf: Shelf, masks: dict[int, bool]) -> Stop:
+    "A pair as a place, with the tensors that correspond."
     a, b = pair.a, pair.b
-    stop = Stop(pair, number, exit=parts_of_values(a.output, b.output, shelf, entry=False))
+    stop = Stop(pair, number)
+    stop.exit = parts_of_values(a.output, b.output, shelf, entry=False)
     if pair.entry and not pair.is_root:
         stop.entry = parts_of_values(a.inputs, b.inputs, shelf, entry=True, masks=masks)
         stop.flags = _flags(stop)
@@ -245,19 +319,25 @@ def _stop(pair: Pair, number: int, shelf: Shelf, masks: dict[int, bool]) -> Stop
 def _comparable(stop: Stop) -> bool:
     "Do some numbers that one of them returns correspond to what the other returns, if both return numbers?"
     def returns_numbers(call): return any(v.is_float for v in call.output)
-    if not returns_numbers(stop.pair.a) or not returns_numbers(stop.pair.b): return True
+    both_return_numbers = returns_numbers(stop.pair.a) and returns_numbers(stop.pair.b)
+    if not both_return_numbers: return True
     return any(part.a.is_float for part in stop.exit)
 
 
 def _flags(stop: Stop) -> list[str]:
     "The arguments of both calls in which there are no activations."
-    mine = _without_activations(stop.pair.a, [part.a for part in stop.entry])
-    theirs = _without_activations(stop.pair.b, [part.b for part in stop.entry])
-    return [name for name in stop.pair.a.arguments if name in mine and name in theirs]
+    a, b = stop.pair.a, stop.pair.b
+    mine = _without_activations(a, [part.a for part in stop.entry])
+    theirs = _without_activations(b, [part.b for part in stop.entry])
+    return [name for name in a.arguments if name in mine and name in theirs]
 
 
 def _without_activations(call: LayerCall, activations: list[Value]) -> set[str]:
     "The names of the arguments of a call in which none of these tensors is."
-    def argument(value): return value.path.partition(".")[0]
-    given = {argument(v) for v in call.inputs} | set(call.settings)
-    return given - {argument(v) for v in activations}
+    given = {_argument(v) for v in call.inputs} | set(call.settings)
+    return given - {_argument(v) for v in activations}
+
+
+def _argument(value: Value) -> str:
+    "The name of the argument in which a tensor was given."
+    return value.path.partition(".")[0]

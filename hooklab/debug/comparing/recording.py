@@ -20,8 +20,9 @@ from ... import __version__
 from .fingerprints import layer_facts
 from .losses import local_losses, losses, seeded
 from .pairing import SAMPLE, kept_places, main_value, sampled
+from .few_bits import equal_bits, numbers_at
 from .passes import (
-    PLAIN, LayerCall, ModelPass, Value, equal_bits, layers_watched, numbers_at, parameter_norms, run_pass)
+    PLAIN, LayerCall, ModelPass, Value, layers_watched, parameter_norms, run_pass)
 from .spill import Shelf, is_plain
 from ...hooks.names import class_name, printable
 from ...hooks.tensor_files import Form, name_in_files, tensors_hash, write_tensors
@@ -62,8 +63,8 @@ def encoded(x: Any, put: Callable[[Tensor], int]) -> Any:
     if isinstance(x, Tensor): return {"tensor": put(x)}
     if isinstance(x, PLAIN): return {"plain": x}
     if type(x) in (list, tuple):
-        parts = [encoded(part, put) for part in x]
-        return {type(x).__name__: parts}
+        kind = type(x).__name__
+        return {kind: [encoded(part, put) for part in x]}
     if type(x) is dict and all(isinstance(name, str) for name in x):
         by_name = {name: encoded(part, put) for name, part in x.items()}
         return {"dict": by_name}
@@ -95,16 +96,25 @@ class Notes:
         self.pushed = self._measured(losses, push=1) if self.lost else {}
 
     def _measured(self, measure: Callable, **options: Any) -> dict:
-        try: return measure(self.seen, self.inputs, self.named, call=self.call, **options)
+        "What the model loses, by value; nothing if it cannot run in float64."
+        try:
+            return measure(self.seen, self.inputs, self.named, call=self.call, **options)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             problem = f"the reference could not run in float64 when it was recorded ({why})"
             if problem not in self.problems: self.problems.append(problem)
             return {}
 
-    def values(self) -> list[Value]: return [v for c in self.seen.calls for v in [*c.inputs, *c.output]]
+    def values(self) -> list[Value]:
+        "The tensors of all calls."
+        found = []
+        for call in self.seen.calls:
+            found += call.inputs
+            found += call.output
+        return found
 
     def of_value(self, v: Value) -> dict[str, Any]:
+        "The facts about a tensor of a call."
         about = {"path": v.path, "key": v.key}
         if v in self.alone:
             size, key = self.alone[v]
@@ -130,20 +140,24 @@ class Notes:
 
     def arguments(self) -> Any:
         "The arguments of the model as JSON; None if they cannot be written."
-        root, shelf = self.seen.calls[-1], self.seen.shelf
+        if self.call: return None
+        root = self.seen.calls[-1]
+        shelf = self.seen.shelf
+
         def put(t):
             if t.is_nested: raise TypeError("a record cannot hold a nested tensor, only its padded numbers")
-            form = t.dtype, tuple(t.shape)
-            keys = [v.key for v in root.inputs if (v.dtype, v.shape) == form]
-            same = next((key for key in keys if equal_bits(shelf.get(key), t)), None)
-            return shelf.put(t) if same is None else same  # the first key is 0
+            for v in root.inputs:
+                same_form = v.dtype == t.dtype and v.shape == tuple(t.shape)
+                if same_form and equal_bits(shelf.get(v.key), t): return v.key
+            return shelf.put(t)
 
-        try: return None if self.call else encoded(list(self.inputs), put)
+        try: return encoded(list(self.inputs), put)
         except TypeError: return None
 
     def hash_of_inputs(self) -> str:
         "A hash of the tensors that the model itself was given."
-        given = (self.seen.shelf.get(v.key) for v in self.seen.calls[-1].inputs)
+        root = self.seen.calls[-1]
+        given = (self.seen.shelf.get(v.key) for v in root.inputs)
         return tensors_hash(t for t in given if can_be_written(t))
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #edd1f580
@@ -186,15 +200,21 @@ def tensor_facts(t: Tensor) -> dict[str, Any]:
     return about
 
 
-def can_be_written(t: Tensor) -> bool: return is_plain(t) and name_in_files(t.dtype) is not None
+def can_be_written(t: Tensor) -> bool:
+    "Has a file a name for its dtype, and are its bytes all there is to know of it?"
+    return is_plain(t) and name_in_files(t.dtype) is not None
 
 
 def keys_in(x: Any) -> list[int]:
     "The keys of tensors in encoded inputs."
-    if isinstance(x, list): return [key for part in x for key in keys_in(part)]
-    if not isinstance(x, dict): return []
-    if list(x) == ["tensor"]: return [x["tensor"]]
-    return [key for part in x.values() for key in keys_in(part)]
+    if isinstance(x, dict):
+        if list(x) == ["tensor"]: return [x["tensor"]]
+        parts = x.values()
+    elif isinstance(x, list): parts = x
+    else: return []
+    found = []
+    for part in parts: found += keys_in(part)
+    return found
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #2fc3515a
 class Contents:
@@ -204,18 +224,24 @@ class Contents:
         self.shelf = seen.shelf
         self.path = path
         self.max_bytes = max_bytes
-        self.whole = set(keys_in(facts["inputs"])) | {v.key for v in seen.calls[-1].inputs}
+        root = seen.calls[-1]
+        self.whole = {*keys_in(facts["inputs"]), *(v.key for v in root.inputs)}
         self.lost: dict[int, list[int]] = {}  # keys of the losses of each tensor
         for v in notes.values():
             keys = self.lost.setdefault(v.key, [])
             _, lost = notes.alone.get(v, (None, None))
             if lost is not None: keys.append(lost)
-        for key in self.whole: self.lost.setdefault(key, [])
+        for key in self.whole:
+            self.lost.setdefault(key, [])
         self.about = {key: tensor_facts(self.shelf.get(key)) for key in self.lost}
         self._limit(facts)
-        main = [main_value(values) for c in seen.calls for values in (c.output, c.inputs)]
-        compared = {v.key for v in main if v is not None}  # by pairing
-        self.samples = [key for key, about in self.about.items() if "kept" in about and key in compared]
+        compared = set()  # by pairing
+        for call in seen.calls:
+            for values in (call.output, call.inputs):
+                v = main_value(values)
+                if v is not None: compared.add(v.key)
+        sampled_keys = [key for key, about in self.about.items() if "kept" in about]
+        self.samples = [key for key in sampled_keys if key in compared]
 
     def _limit(self, facts: dict[str, Any]):
         "Keep samples of the largest tensors, if there is no room for everything."
@@ -223,7 +249,11 @@ class Contents:
         fits = {key: can_be_written(self.shelf.get(key)) for key in n}
         table = sum(400 + 120*len(keys) for keys in self.lost.values())
         head = len(json.dumps(json.dumps(facts))) + table
-        def item_size(key): return self.shelf.form(key)[0].itemsize
+
+        def item_size(key):
+            dtype, _ = self.shelf.form(key)
+            return dtype.itemsize
+
         def size(key):
             each = item_size(key)
             with_losses = each + sum(item_size(lost) for lost in self.lost[key])
@@ -245,6 +275,7 @@ class Contents:
                 f"with only {LEAST_KEPT} numbers of each tensor. Allow more, or choose layers with names=")
 
     def forms(self) -> dict[str, Form]:
+        "The dtype and shape of each tensor in the file, by its name there."
         found = {}
         for key, about in self.about.items():
             dtype, shape = self.shelf.form(key)
@@ -254,11 +285,13 @@ class Contents:
                 found[f"value {key}"] = dtype, (kept,)
                 continue
             found[f"value {key}"] = dtype, shape
-            for lost in self.lost[key]: found[f"lost {lost}"] = self.shelf.form(lost)
+            for lost in self.lost[key]:
+                found[f"lost {lost}"] = self.shelf.form(lost)
         if self.samples: found["samples"] = torch.float64, (len(self.samples), SAMPLE + 1)
         return found
 
     def fetch(self, name: str) -> Tensor:
+        "The numbers of a tensor, by its name in the file."
         what, _, number = name.partition(" ")
         if what == "samples":
             rows = [sampled(self.shelf.get(key)) for key in self.samples]

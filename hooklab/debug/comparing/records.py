@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .judging import Losses, Size
-from .passes import LayerCall, ModelPass, Value, equal_bits, layers_watched, numbers_in
+from .few_bits import Size, equal_bits, numbers_in
+from .judging import Losses
+from .passes import LayerCall, ModelPass, Value, layers_watched
 from .pairing import SAMPLE, kept_places
 from .recording import decoded, keys_in
 from .spill import Shelf

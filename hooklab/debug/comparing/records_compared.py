@@ -17,14 +17,14 @@ import torch
 from torch import nn
 
 from .comparison import Comparison
-from .few_bits import casts, first_pass
+from .few_bits import Size, difference, size_of
+from .judging import FAULT, Losses, Runs, Trial
+from .passes import LayerCall, casts, first_pass, layers_watched_or_all
+from .places import Part, Stop, TensorPlace, with_containers
 from .findings import Verdict, put_in_words, rows_and_proof, words
 from .fingerprints import in_fingerprints, parameter_facts_of
-from .judging import FAULT, Losses, Runs, Size, Trial, difference, size_of
 from .losses import losses, seeded
 from .pairing import Pair, paired
-from .passes import LayerCall, layers_watched_or_all
-from .places import Part, Stop, TensorPlace, with_containers
 from .records import Record, inputs_of, is_record, only
 from .second_look import clear_by_flags, clear_in_blocks, clear_near_noise, second_look
 from .side_by_side import blamed, compare_side_by_side, words_of_records
@@ -42,7 +42,8 @@ def losses_without_partner(trial: Trial) -> dict[LayerCall | None, float]:
     for call in trial.a.calls:
         if call in paired: continue
         around = call.parent
-        while around is not None and around not in paired: around = around.parent
+        while around is not None and around not in paired:
+            around = around.parent
         for v in call.output:
             if v not in alone: continue
             lost, _ = alone[v]
@@ -53,7 +54,8 @@ def losses_without_partner(trial: Trial) -> dict[LayerCall | None, float]:
 
 def measure_from_record(trial: Trial):
     "As `Trial.measure`, with the losses of the reference when it was recorded."
-    shelf, record = trial.a.shelf, trial.a.record
+    shelf = trial.a.shelf
+    record = trial.a.record
     nothing = shelf.put(torch.zeros((), device=record.device))
     without_partner = losses_without_partner(trial)
     for place, share in trial.shares.items():
@@ -73,16 +75,21 @@ def measure_from_record(trial: Trial):
         share.own = size_of(difference(expected, t))
         share.arrived = t.float() if share.own.over(share.noise) > FAULT else None
 
-    try: run_widely(trial, arrived)
-    except Exception as error: trial.problems.append(_no_float64(error))
+    try:
+        run_widely(trial, arrived)
+    except Exception as error:
+        trial.problems.append(_no_float64(error))
 
 
 def run_widely(trial: Trial, arrived: Callable[[TensorPlace, Part, torch.Tensor], None], **options: Any):
     "Run the candidate in float64; `arrived` is called at the places where it differs."
     exits = {place.stop for place in trial.shares if place.where == "exit"}
+    def is_equal(stop): return stop not in exits
+
     def at_place(place, part, t):
         if place in trial.shares: arrived(place, part, t)
-    trial.run("b", at_place, wide=True, skip=lambda stop: stop not in exits, **options)
+
+    trial.run("b", at_place, wide=True, skip=is_equal, **options)
 
 
 def _no_float64(error: Exception) -> str: return f"no run in float64 ({type(error).__name__}: {error})"
@@ -97,7 +104,8 @@ class Samples:
 
 def leave_samples(trial: Trial) -> Samples:
     "Take the tensors that were only sampled from the places where numbers are forced."
-    found, record = Samples({}, set()), trial.a.record
+    found = Samples({}, set())
+    record = trial.a.record
     def is_whole(part): return record.kept(part.a) is None
 
     for stop in trial.stops:
@@ -115,18 +123,22 @@ def leave_samples(trial: Trial) -> Samples:
 def _same_hashes(stop: Stop) -> bool:
     "Do both layers have the same parameters, in whatever order and under whatever names?"
     def hashes(call):
-        facts = [about for m in call.module.modules() for about in parameter_facts_of(m).values()]
-        return Counter(about.get("hash") for about in facts)
+        found = Counter()
+        for m in call.module.modules():
+            found.update(about.get("hash") for about in parameter_facts_of(m).values())
+        return found
 
     return hashes(stop.pair.a) == hashes(stop.pair.b)
 
 
 def clear_by_rounding(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those that rounding of merged or narrower weights explains; the candidate is pushed."
-    def may_be_merged(stop): return not _same_hashes(stop) and not _only_numbers_differ(stop)
+    def may_be_merged(stop):
+        return not _same_hashes(stop) and not _only_numbers_differ(stop)
 
     def push(near, moved):
         before = {}
+
         def note(place, part, t):
             if place.owner in near: before[place] = t.clone()
 
@@ -134,7 +146,8 @@ def clear_by_rounding(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Sto
             if place in before: moved(place, difference(before[place], t))
 
         run_widely(trial, note)
-        for seed in (1, 2): run_widely(trial, compare, push=seed)
+        for seed in (1, 2):
+            run_widely(trial, compare, push=seed)
 
     return clear_near_noise(trial, faults, may_be_merged, push)
 
@@ -154,40 +167,44 @@ def clear_by_whole_block(
     samples: Samples, trial: Trial, faults: dict[Stop, TensorPlace],
 ) -> dict[Stop, TensorPlace]:
     "The faults, without those in a block that as a whole does the same; only the candidate runs."
-    def was_kept(block): return not samples.parts[block] and block not in samples.open
+    def was_kept(block): return block not in samples.open and not samples.parts[block]
     def same_results(blocks): return [block for block in blocks if _same_result(trial, block)]
     return clear_in_blocks(faults, was_kept, same_results)
 
 
 def _same_result(trial: Trial, block: Stop) -> bool:
     "Does a block return the same when only what goes into it, and what is around it, is forced?"
-    stops = [s for s in trial.stops if s is block or block not in with_containers(s)]
-    returned = {}
+    stops = [stop for stop in trial.stops if stop is block or block not in with_containers(stop)]
+    returned = defaultdict(list)
 
     def arrived(place, part, t):
-        if place.stop is not block or place.where != "exit": return
-        returned.setdefault(place, []).append(t.clone())
+        if place.stop is block and place.where == "exit": returned[place].append(t.clone())
 
     try:
         trial.run("b", arrived, stops)
         trial.run("b", arrived, stops, wide=True)
-    except Exception: return False
+    except Exception:
+        return False
     for place, (own, wide) in returned.items():
         recorded = place.part.for_b(trial.a.shelf.get(place.part.a.key))
         lost = size_of(difference(wide, widened(own)))
         apart = size_of(difference(widened(recorded), wide))
-        if apart.over(trial.noise(place, lost)) > FAULT: return False
+        noise = trial.noise(place, lost)
+        if apart.over(noise) > FAULT: return False
     return bool(returned)
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #b21e13a9
 def beside(trial: Trial) -> Trial:
     "The record and the pass of the model, as two passes that cannot run again."
-    runs, measured = trial.runs, Losses()
-    options = {"inputs": runs.inputs_of(trial.b), "named": runs.named["b"], "call": runs.call}
+    runs = trial.runs
+    inputs, named = runs.inputs_of(trial.b), runs.named["b"]
+    measured = Losses()
     try:
-        lost = losses(trial.b, **options)
-        measured = Losses(lost=lost, pushed=losses(trial.b, **options, push=1))
-    except Exception as error: trial.problems.append(_no_float64(error))
+        lost = losses(trial.b, inputs, named, call=runs.call)
+        pushed = losses(trial.b, inputs, named, call=runs.call, push=1)
+        measured = Losses(lost=lost, pushed=pushed)
+    except Exception as error:
+        trial.problems.append(_no_float64(error))
     found = Trial(trial.pairs, trial.a, trial.b, losses=(trial.losses[0], measured))
     compare_side_by_side(found)
     return found
@@ -210,12 +227,12 @@ def notes_on(*records: Record) -> list[str]:
     "The notes in a record that a reader of the verdict should know."
     found = []
     for record in records:
-        tensors, problems = record.facts["tensors"], record.facts["problems"]
+        tensors = record.facts["tensors"]
         sizes = [about["kept"] for about in tensors.values() if "kept" in about]
         if sizes:
             found.append(f"{record.path} has only a sample of {len(sizes)} of {len(tensors)} tensors, "
                          f"of at most {max(sizes)} numbers each.")
-        found += [f"{record.path}: {problem}." for problem in problems]
+        found += [f"{record.path}: {problem}." for problem in record.facts["problems"]]
     versions = dict.fromkeys(record.facts["versions"]["torch"] for record in records)
     if len(records) == 1: versions[torch.__version__] = None
     if len(versions) > 1: found.append(f"They ran with torch {' and '.join(versions)}.")
@@ -224,17 +241,23 @@ def notes_on(*records: Record) -> list[str]:
 
 def without_some(records: list[Record], pairs: list[Pair]) -> list[Pair]:
     "The pairs; a record of some layers says nothing of the others, so these are left out."
-    a, b = (record is not None and record.facts["some"] for record in records)
-    return [pair for pair in pairs if (pair.a or not a) and (pair.b or not b)]
+    a_has_some, b_has_some = (record is not None and record.facts["some"] for record in records)
+    found = []
+    for pair in pairs:
+        is_unknown = (a_has_some and pair.a is None) or (b_has_some and pair.b is None)
+        if not is_unknown: found.append(pair)
+    return found
 
 
 def no_partners(pairs: list[Pair]) -> list[str]:
+    "A sentence for two passes of which no layer has a partner."
     names_a = [pair.a.name for pair in pairs if pair.a is not None and pair.a.name]
     names_b = [pair.b.name for pair in pairs if pair.b is not None and pair.b.name]
     have_partner = any(pair.a and pair.b and pair.a.name for pair in pairs)
     if not names_a or not names_b or have_partner: return []
-    return [f"No layer of one has a partner in the other ({', '.join(names_a[:3])} …, and "
-            f"{', '.join(names_b[:3])} …), "
+    some_a = ", ".join(names_a[:3])
+    some_b = ", ".join(names_b[:3])
+    return [f"No layer of one has a partner in the other ({some_a} …, and {some_b} …), "
             "so only inputs and outputs of the whole were compared: is it another model?"]
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #612d374d
@@ -242,9 +265,10 @@ def judged_with_record(trial: Trial) -> Comparison:
     "What a record and a model say."
     samples = leave_samples(trial)
     verdict = Verdict(trial, {}, sampled=samples.parts)
-    if trial.other_shapes or not all(verdict.sizes(stop.pair)[1] for stop in trial.stops):
+    if not verdict.all_equal():
         trial.compare_plainly()
-        trial.shares = {place: share for place, share in trial.shares.items() if place.owner not in samples.open}
+        judged = [place for place in trial.shares if place.owner not in samples.open]
+        trial.shares = {place: trial.shares[place] for place in judged}
         if trial.shares: measure_from_record(trial)
         questions = clear_by_flags, clear_by_rounding, partial(clear_by_whole_block, samples)
         verdict.faults |= trial.overflows() | second_look(trial, questions)
@@ -258,9 +282,10 @@ def judged_with_record(trial: Trial) -> Comparison:
 
 
 def words_with_record(verdict: Verdict, stop: Stop, place: TensorPlace | None) -> list[str]:
+    "The kind of fault, from what was forced or, where nothing could be, from the record alone."
     trial, beside = verdict.trial, verdict.beside
     if place is not None and place not in trial.shares:
-        stop_beside = next(s for s in beside.stops if s.pair is stop.pair)
+        stop_beside = next(other for other in beside.stops if other.pair is stop.pair)
         return [words_of_records(beside, stop_beside, place)]
     parameters = list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))
     return [*parameters[:3], words(trial, stop, place)]
@@ -271,8 +296,10 @@ def compare_with_model(
 ) -> Comparison:
     "A record as the reference, and a model."
     if not isinstance(model, nn.Module): raise TypeError(f"the other one: {not_a_model(model)}")
-    device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
-    if device.type == "meta": raise ValueError("the candidate has parameters on the meta device, which have no numbers")
+    own = [*model.parameters(), *model.buffers()]
+    device = own[0].device if own else torch.device("cpu")
+    if device.type == "meta":
+        raise ValueError("the candidate has parameters on the meta device, which have no numbers")
     with Shelf() as shelf, seeded():
         record = Record(path, shelf, device)
         inputs = inputs_of(record, args, kwargs, call)
@@ -280,7 +307,8 @@ def compare_with_model(
         named = layers_watched_or_all(model, names)
         b = first_pass("model", model, inputs, shelf, how=f"with what is in {path}", named=named, call=call, like=a)
         found = without_some([record, None], paired(a, b, pairs))
-        comparison = judged_with_record(Trial(found, a, b, Runs(inputs, {"b": named}, call), (record.losses, None)))
+        runs = Runs(inputs, {"b": named}, call)
+        comparison = judged_with_record(Trial(found, a, b, runs, (record.losses, None)))
         comparison.notes = [*casts(model=b), *no_partners(found), *notes_on(record), *comparison.notes]
         return comparison
 
@@ -288,9 +316,14 @@ def compare_with_model(
 def turned(c: Comparison) -> Comparison:
     "The same, with the sides exchanged."
     kinds = {"only in a": "only in b", "only in b": "only in a"}
-    c.rows = [replace(row, a=row.b, b=row.a, kind=kinds.get(row.kind, row.kind)) for row in c.rows]
-    if not c.same: c.notes.append("The record's numbers were given to the model, "
-                                  "so in what differs the record is called the reference.")
+    rows = []
+    for row in c.rows:
+        kind = kinds.get(row.kind, row.kind)
+        rows.append(replace(row, a=row.b, b=row.a, kind=kind))
+    c.rows = rows
+    if not c.same:
+        c.notes.append("The record's numbers were given to the model, "
+                       "so in what differs the record is called the reference.")
     return c
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #6d12cde7
@@ -351,12 +384,14 @@ def compare_records(
     "How `compare` treats records."
     if backward is not None: raise ValueError("a record has no gradients: compare two models with backward=")
     if is_record(reference) and is_record(candidate):
-        if args or kwargs or call: raise TypeError("two records are compared as they are: leave out inputs and call=")
+        if args or kwargs or call:
+            raise TypeError("two records are compared as they are: leave out inputs and call=")
         return compare_two_records(reference, candidate, pairs=pairs, names=names)
     options = {"pairs": pairs, "names": names, "call": call}
     if is_record(reference): return compare_with_model(reference, candidate, args, kwargs, **options)
     if callable(pairs):
         asked = layers_watched_or_all(reference, names)
         pairs = {name: pairs(name) for name in asked if name}
-    if pairs is not None: options["pairs"] = {other: name for name, other in pairs.items() if other is not None}
+    if pairs is not None:
+        options["pairs"] = {other: name for name, other in pairs.items() if other is not None}
     return turned(compare_with_model(candidate, reference, args, kwargs, **options))

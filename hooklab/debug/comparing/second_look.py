@@ -15,8 +15,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from .judging import FAULT, NEAR_NOISE, Size, Trial, difference, eps, rounding_noise, size_of
-from .passes import LayerCall, stored_numbers
+from .few_bits import Size, difference, eps, size_of, stored_numbers
+from .judging import FAULT, NEAR_NOISE, Trial, rounding_noise
+from .passes import LayerCall
 from .places import Stop, TensorPlace, with_containers
 from ...hooks.float64 import WIDE, widened
 
@@ -30,23 +31,30 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, 
 
     def arrived(place, part, t):
         share = trial.shares.get(place)
-        if share is None or share.lost is None or share.own is None or share.ratio <= FAULT: return
+        if share is None or share.lost is None or share.own is None: return
+        if share.ratio <= FAULT: return
         expected = part.for_b(trial.expected(place))
-        ratio = size_of(difference(expected, t)).over(share.noise)
-        again[place.owner] = max(again.get(place.owner, 0), ratio)
+        own = size_of(difference(expected, t))
+        ratio = own.over(share.noise)
+        worst = again.get(place.owner, 0)
+        again[place.owner] = max(worst, ratio)
 
-    try: trial.run("b", arrived, wide=True, skip=trial.unequal(), with_flags=other_flags.add)
-    except Exception: return faults  # the candidate cannot be called with what the reference is called with
+    try:
+        trial.run("b", arrived, wide=True, skip=trial.unequal(), with_flags=other_flags.add)
+    except Exception:
+        return faults  # the candidate cannot be called with what the reference is called with
     found = {}
     for stop, place in faults.items():
-        if again.get(stop, math.inf) <= FAULT: stop = _who_gave(stop, other_flags)
-        found.setdefault(stop, place)
+        agrees_now = again.get(stop, math.inf) <= FAULT
+        blamed = _who_gave(stop, other_flags) if agrees_now else stop
+        found.setdefault(blamed, place)
     return found
 
 
 def _who_gave(stop: Stop, other_flags: set[Stop]) -> Stop:
     "The call that gave other flags, although it was itself given the right ones."
-    while stop.parent is not None and stop not in other_flags: stop = stop.parent
+    while stop.parent is not None and stop not in other_flags:
+        stop = stop.parent
     return stop.parent or stop
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #c2074656
@@ -56,31 +64,41 @@ def own_parameters(call: LayerCall, without: set[nn.Module]) -> list[Tensor]:
     todo = [call.module]
     while todo:
         m = todo.pop()
-        if m in without and m is not call.module: continue
-        for t in [*m._parameters.values(), *m._buffers.values()]:
-            if t is not None and t.dtype in WIDE: found[id(t)] = t
+        is_judged_by_itself = m in without and m is not call.module
+        if is_judged_by_itself: continue
+        for store in (m._parameters, m._buffers):
+            for t in store.values():
+                if t is not None and t.dtype in WIDE: found[id(t)] = t
         todo += m.children()
     return list(found.values())
 
 
 def _same_numbers(trial: Trial, stop: Stop) -> bool:
     "Do both have the same numbers in their parameters, in whatever order?"
-    judged_a = {s.pair.a.module for s in trial.stops}
-    judged_b = {s.pair.b.module for s in trial.stops}
+    judged_a = {other.pair.a.module for other in trial.stops}
+    judged_b = {other.pair.b.module for other in trial.stops}
     mine = own_parameters(stop.pair.a, judged_a)
     theirs = own_parameters(stop.pair.b, judged_b)
-    if sum(t.numel() for t in mine) != sum(t.numel() for t in theirs): return False
+    n_mine = sum(t.numel() for t in mine)
+    n_theirs = sum(t.numel() for t in theirs)
+    if n_mine != n_theirs: return False
     if not mine: return True
-    coarsest = max((t.dtype for t in [*mine, *theirs]), key=eps)
-    one, other = _sorted(mine, coarsest), _sorted(theirs, coarsest)
-    return one is not None and other is not None and torch.equal(one, other)
+    dtypes = [t.dtype for t in [*mine, *theirs]]
+    coarsest = max(dtypes, key=eps)
+    one = _sorted(mine, coarsest)
+    other = _sorted(theirs, coarsest)
+    if one is None or other is None: return False
+    return torch.equal(one, other)
 
 
 def _sorted(parameters: list[Tensor], dtype: torch.dtype) -> Tensor | None:
     "All numbers of these, rounded to a dtype, the smallest first; None if some cannot be read."
-    read = [stored_numbers(t) for t in parameters]
-    if any(t is None for t in read): return None
-    rounded = [t.reshape(-1).to(dtype).float().cpu() for t in read]
+    rounded = []
+    for t in parameters:
+        numbers = stored_numbers(t)
+        if numbers is None: return None
+        in_a_row = numbers.reshape(-1)
+        rounded.append(in_a_row.to(dtype).float().cpu())
     return torch.cat(rounded).sort().values
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #c2074657
@@ -92,27 +110,41 @@ def clear_near_noise(
     push: Callable[[set[Stop], Callable[[TensorPlace, Tensor], None]], None],
 ) -> dict[Stop, TensorPlace]: # Those that are left
     "The faults, without those that are hardly more than what a push of the last bits moves."
-    def is_near(share): return share.own is not None and share.ratio <= NEAR_NOISE
-    near = {stop for stop, place in faults.items() if is_near(trial.shares[place]) and may_be_merged(stop)}
+    near = set()
+    for stop, place in faults.items():
+        share = trial.shares[place]
+        is_near = share.own is not None and share.ratio <= NEAR_NOISE
+        if is_near and may_be_merged(stop): near.add(stop)
     if not near: return faults
 
     def arrived(place, moved):
         share = trial.shares[place]
         rms, most = size_of(moved)
-        share.noise = Size(max(share.noise.rms, 2*rms), max(share.noise.most, 2*most))
+        share.noise = Size(
+            rms=max(share.noise.rms, 2*rms),
+            most=max(share.noise.most, 2*most),
+        )
 
     push(near, arrived)
-    return {stop: place for stop, place in faults.items() if stop not in near or trial.shares[place].ratio > FAULT}
+    left = {}
+    for stop, place in faults.items():
+        is_cleared = stop in near and not trial.shares[place].ratio > FAULT
+        if not is_cleared: left[stop] = place
+    return left
 
 
 def clear_by_merging(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those that the rounding of merged weights explains; the reference is pushed."
     def push(near, moved):
-        places = {place for place, share in trial.shares.items() if place.owner in near and share.lost is not None}
+        places = set()
+        for place, share in trial.shares.items():
+            if place.owner in near and share.lost is not None: places.add(place)
+
         def arrived(place, part, t):
             if place in places: moved(place, difference(trial.expected(place), t))
 
-        for seed in (1, 2): trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed)
+        for seed in (1, 2):
+            trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed)
 
     def may_be_merged(stop): return not _same_numbers(trial, stop)
     return clear_near_noise(trial, faults, may_be_merged, push)
@@ -126,19 +158,23 @@ def clear_in_blocks(
     "The faults, without those in a block that `same_results` finds right as a whole."
     inside = defaultdict(set)
     for stop in faults:
-        for around in with_containers(stop): inside[around].add(stop)
+        for around in with_containers(stop):
+            inside[around].add(stop)
     levels = defaultdict(list)
     for block, suspects in inside.items():
-        if len(suspects) < 2 or not block.exit or not may_be_right(block): continue
+        if len(suspects) < 2 or not block.exit: continue
+        if not may_be_right(block): continue
         depth = len(list(with_containers(block)))
         levels[depth].append(block)
     cleared: set[Stop] = set()
-    for _, blocks in sorted(levels.items()):  # the outermost first
-        open_ones = [block for block in blocks if not inside[block] <= cleared]
-        for block in same_results(open_ones) if open_ones else (): cleared |= inside[block]
+    for depth in sorted(levels):  # the outermost first
+        open_ones = [block for block in levels[depth] if not inside[block] <= cleared]
+        if not open_ones: continue
+        for block in same_results(open_ones):
+            cleared |= inside[block]
     return {stop: place for stop, place in faults.items() if stop not in cleared}
 
-
+# %% ../../../nbs/lib/debug/comparing/second-look.ipynb #b40781e9
 def clear_by_result(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those in a block that as a whole does the same; both models run forced."
     def may_be_right(block): return not _visibly_other(trial, block)
@@ -147,14 +183,17 @@ def clear_by_result(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop,
 
 def _visibly_other(trial: Trial, block: Stop) -> bool:
     "Was it given the same as the reference, bit for bit, and did it return something else by far?"
+    if not block.pair.is_root:
+        same_entry = all(part.a.key == part.b.key for part in block.entry)
+        if not block.entry or not same_entry: return False
+
     def apart(part):
         one = part.for_b(trial.a.shelf.get(part.a.key))
         other = trial.b.shelf.get(part.b.key)
         whole = size_of(one).rms
-        return size_of(difference(one, other)).rms/whole if whole else 0.
+        if not whole: return 0.
+        return size_of(difference(one, other)).rms/whole
 
-    same_entry = bool(block.entry) and all(part.a.key == part.b.key for part in block.entry)
-    if not block.pair.is_root and not same_entry: return False
     last_bit = max(trial.precision.of(block))
     return max(map(apart, block.exit)) > NEAR_NOISE*last_bit
 
@@ -162,15 +201,27 @@ def _visibly_other(trial: Trial, block: Stop) -> bool:
 def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
     "Which of these blocks return the same when only what goes into them, and what is around them, is forced?"
     judged = set(blocks)
-    def is_inside(stop): return any(around in judged for around in with_containers(stop))
-    stops = [stop for stop in trial.stops if stop in judged or not is_inside(stop)]
-    worst = _results(trial, stops, judged)
-    return [block for block in blocks if block in worst and worst[block] <= FAULT]
+    worst = _results(trial, _without_insides(trial.stops, judged), judged)
+    same = []
+    for block in blocks:
+        if block in worst and worst[block] <= FAULT: same.append(block)
+    return same
+
+
+def _without_insides(stops: list[Stop], blocks: set[Stop]) -> list[Stop]:
+    "The calls that are not inside one of these blocks; the blocks themselves are among them."
+    found = []
+    for stop in stops:
+        is_inside = any(around in blocks for around in with_containers(stop))
+        if stop in blocks or not is_inside: found.append(stop)
+    return found
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #b8bd00df
 def _finest_noise(trial: Trial, place: TensorPlace, loss: Size) -> Size:
-    """What rounding explains with as many bits as the finer of the models has. Both have the same weights in float64,
-    so of two ways to the same result not more is left, and a fault must not hide behind what bfloat16 would explain."""
+    """What rounding explains with as many bits as the finer of the models has.
+
+    Both have the same weights in float64, so of two ways to the same result not more is left, and a fault must not
+    hide behind what bfloat16 would explain."""
     eps_a, eps_b = trial.precision.of(place.owner)
     if eps_a != eps_b: loss = Size()  # it has the rounding of the weights in it
     finest = min(eps_a, eps_b)
@@ -180,13 +231,15 @@ def _finest_noise(trial: Trial, place: TensorPlace, loss: Size) -> Size:
 
 def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, float]:
     "How many times what rounding explains the outputs of some calls differ, when these places are forced."
-    worst, lost = defaultdict(float), {}
+    worst = defaultdict(float)
+    lost = {}
     shelf = trial.a.shelf
     numbers = {stop.number for stop in judged}
 
     def at_reference(place, part, t):
         if place.stop.number not in numbers or place.where == "entry": return
-        lost[place] = difference(widened(shelf.get(part.a.key)), t)
+        reference = widened(shelf.get(part.a.key))
+        lost[place] = difference(reference, t)
 
     def at_candidate(place, part, t):
         if place not in lost: return
@@ -201,23 +254,27 @@ def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, f
     try:
         trial.run("a", at_reference, stops, wide=True, skip=is_quiet)
         trial.run("b", at_candidate, stops, wide=True, skip=is_quiet)
-    except Exception: return {}
+    except Exception:
+        return {}
     return {place.stop: worst[place.stop] for place in lost}
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #263dd565
-MOST_NEIGHBOURS, MOST_TRIES = 4, 16
+MOST_NEIGHBOURS = 4
+MOST_TRIES = 16
 
 
 def clear_by_neighbours(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those that together do what the reference's do."
-    left, tries = dict(faults), 0
+    left = dict(faults)
+    tries = 0
     for n in range(2, MOST_NEIGHBOURS + 1):
         for suspects in _neighbours(trial, left, n):
             if not all(stop in left for stop in suspects): continue
             tries += 1
             if tries > MOST_TRIES: return left
             if not _same_together(trial, suspects): continue
-            left = {stop: place for stop, place in left.items() if stop not in suspects}
+            for stop in suspects:
+                del left[stop]
     return left
 
 
@@ -228,7 +285,8 @@ def _neighbours(trial: Trial, faults: dict[Stop, TensorPlace], n: int) -> list[l
         if stop in faults: siblings[stop.parent].append(stop)
     found = []
     for stops in siblings.values():
-        found += [stops[i:i + n] for i in range(len(stops) - n + 1)]
+        for start in range(len(stops) - n + 1):
+            found.append(stops[start:start + n])
     return found
 
 
@@ -237,9 +295,15 @@ def _same_together(trial: Trial, suspects: list[Stop]) -> bool:
     first, last = suspects[0], suspects[-1]
     siblings = [stop for stop in trial.stops if stop.parent is first.parent]
     between = {stop for stop in siblings if first.number <= stop.number <= last.number}
-    ends = {first: replace(first, exit=[]), last: replace(last, entry=[])}
-    def is_inside(stop): return any(around in between for around in with_containers(stop))
-    stops = [ends.get(stop, stop) for stop in trial.stops if stop in ends or not is_inside(stop)]
+    ends = {
+        first: replace(first, exit=[]),
+        last: replace(last, entry=[]),
+    }
+    stops = []
+    for stop in trial.stops:
+        is_inside = any(around in between for around in with_containers(stop))
+        if stop in ends: stops.append(ends[stop])
+        elif not is_inside: stops.append(stop)
     worst = _results(trial, stops, between)
     return worst.get(ends[last], math.inf) <= FAULT
 

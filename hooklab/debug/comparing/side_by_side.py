@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
-from .judging import ROUGH, Losses, Share, Size, Trial, difference, eps, size_of
-from .passes import Value
+from .few_bits import Size, difference, eps, size_of
+from .judging import ROUGH, Losses, Share, Trial
+from .passes import LayerCall, Value
 from .places import Part, Stop, TensorPlace, in_order, with_containers
 from .symptoms import in_numbers, in_settings
 
@@ -37,7 +38,7 @@ def compare_side_by_side(trial: Trial):
     "Note the difference at each place, and what arithmetic explains of it."
     merged = may_be_merged(trial.a.model, trial.b.model)
     losses_a, losses_b = trial.losses
-    scale = 1.
+    scale = 1.  # how many times as large as the reference's the last bit of the candidate is, at most so far
     for stop, where in in_order(trial.stops):
         eps_a, eps_b = trial.precision.of(stop)
         least = max(eps_a, eps_b)/4
@@ -50,10 +51,12 @@ def compare_side_by_side(trial: Trial):
             if not apart.most: continue
             mine = lost_at(losses_a, merged, part.a, whole)
             theirs = lost_at(losses_b, merged, part.b, whole)
-            noise = Size(*(_bound(*sizes, scale, least) for sizes in zip(mine, theirs, whole)))
+            rms = _bound(mine.rms, theirs.rms, whole.rms, scale, least)
+            most = _bound(mine.most, theirs.most, whole.most, scale, least)
             is_sample = found[0].numel() < math.prod(part.b.shape)
-            if is_sample: noise = Size(2*noise.rms, noise.most)
-            trial.shares[TensorPlace(stop, where, number)] = Share(apart, noise=noise)
+            if is_sample: rms = 2*rms
+            place = TensorPlace(stop, where, number)
+            trial.shares[place] = Share(apart, noise=Size(rms, most))
 
 
 def first_place(trial: Trial) -> TensorPlace | None:
@@ -77,6 +80,7 @@ def _agrees(trial: Trial, stop: Stop) -> bool:
 
 # %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #2f451017
 def _bound(mine: float, theirs: float, whole: float, scale: float, least: float) -> float:
+    "What arithmetic explains, from what both lose; the candidate's loss counts up to a limit."
     most_of_theirs = ROUGH*max(scale*mine, least*whole)
     return mine + min(theirs, most_of_theirs) + FLOAT64_LOSES*whole
 
@@ -89,46 +93,61 @@ def blamed(trial: Trial) -> tuple[Stop, TensorPlace] | None:
         for other in trial.shares:
             if other is place: break
             stop = other.stop
-            is_other_leaf = other.where == "exit" and stop is not place.owner and not stop.pair.a.inner
-            if is_other_leaf and list(_own(stop)): return stop, other
+            is_leaf = not stop.pair.a.inner
+            if other.where != "exit" or not is_leaf or stop is place.owner: continue
+            if list(_own(stop)): return stop, other
     return _who_gave(trial, place.owner), place
 
 
 def _same_forms(trial: Trial) -> bool:
+    "Have both models as many parameters of each dtype and shape?"
     def forms(seen):
         found = Counter()
         for m in seen.model.modules():
             for about in parameter_facts_of(m).values():
-                found[str((about["dtype"], about["shape"]))] += 1
+                form = about["dtype"], about["shape"]
+                found[str(form)] += 1
         return found
 
     return forms(trial.a) == forms(trial.b)
 
 
-def _own(stop: Stop) -> Iterator[str]: return in_fingerprints(stop.pair.a.module, stop.pair.b.module)
+def _own(stop: Stop) -> Iterator[str]:
+    "Which parameters of a layer itself differ, in words."
+    return in_fingerprints(stop.pair.a.module, stop.pair.b.module)
 
-
+# %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #e3899a1f
 def _who_gave(trial: Trial, stop: Stop) -> Stop:
+    "The layer itself if its parameters differ; otherwise the call that gave it other flags, if one did."
     if list(_own(stop)): return stop
     def was_given_others(stop): return any(_other_flag(trial, stop, name) for name in stop.flags)
-    while stop.parent is not None and was_given_others(stop): stop = stop.parent
+    while stop.parent is not None and was_given_others(stop):
+        stop = stop.parent
     return stop
 
 
 def _other_flag(trial: Trial, stop: Stop, name: str) -> bool:
     "Was a call given another mask, position or flag? Not if that is unknown, because they have another form."
     a, b = stop.pair.a, stop.pair.b
-    one = [v for v in a.inputs if v.path.partition(".")[0] == name]
-    other = [v for v in b.inputs if v.path.partition(".")[0] == name]
+    one = _tensors_of(a, name)
+    other = _tensors_of(b, name)
     if not one and not other: return a.settings.get(name) != b.settings.get(name)
     if not one or not other:
         without = b if one else a
         return name in without.settings and without.settings[name] is None
-    parts = [Part(x, y) for x, y in zip(one, other) if x.shape == y.shape]
-    return any(_unequal(trial.numbers(part)) for part in parts)
+    for x, y in zip(one, other):
+        if x.shape != y.shape: continue
+        if _unequal(trial.numbers(Part(x, y))): return True
+    return False
+
+
+def _tensors_of(call: LayerCall, name: str) -> list[Value]:
+    "The tensors that a call was given in the argument of this name."
+    return [v for v in call.inputs if v.path.partition(".")[0] == name]
 
 
 def _unequal(both: tuple[Tensor, Tensor] | None) -> bool:
+    "Do the numbers of two passes differ? Not if there are none, or if only one is a choice between True and False."
     if both is None: return False
     one, other = both
     if one.dtype.is_floating_point != other.dtype.is_floating_point: return False
@@ -138,14 +157,16 @@ def _unequal(both: tuple[Tensor, Tensor] | None) -> bool:
 def words_of_records(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
     "The kind of fault, as far as a record shows it."
     a, b = stop.pair.a, stop.pair.b
-    found = [*in_settings(a.module, b.module), *_own(stop)][:3]
+    in_layers = [*in_settings(a.module, b.module), *_own(stop)]
+    found = in_layers[:3]
     in_the_layer = "; ".join(found)
     if place is None: return in_the_layer
     is_own = stop is place.owner
     if trial.shares[place].ratio <= 1 and is_own: return in_the_layer
     if not is_own: return f"the masks, positions or flags that it gives, as seen in {place.owner.pair.b.name}"
     both = trial.numbers(place.part)
-    is_whole = both and both[0].numel() == math.prod(place.part.b.shape)
+    n = math.prod(place.part.b.shape)
+    is_whole = both is not None and both[0].numel() == n
     texts = list(in_numbers(*both))[:2] if is_whole else []
     if not texts: return in_the_layer
     if found: return "; ".join([*found, f"output {texts[0]}"])

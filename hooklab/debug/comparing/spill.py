@@ -22,19 +22,25 @@ from ...hooks.tensor_files import Form, bytes_of
 # %% ../../../nbs/lib/debug/comparing/spill.ipynb #2908f082
 def is_plain(t: Tensor) -> bool:
     "Are its bytes all there is to know of `t`, besides dtype, device, shape and strides?"
-    if type(t) not in (Tensor, Parameter) or t.layout != torch.strided or stands_for_many(t): return False
+    if type(t) not in (Tensor, Parameter) or t.layout != torch.strided: return False
+    if stands_for_many(t): return False
     return not (t.is_meta or t.is_nested or t.is_quantized)
 
 
-def n_bytes(t: Tensor) -> int: return t.numel()*t.element_size() if is_plain(t) else 0
+def n_bytes(t: Tensor) -> int:
+    "How many bytes a plain tensor has; 0 for any other."
+    return t.numel()*t.element_size() if is_plain(t) else 0
 
 
 class OnDisk:
     "Where the bytes of a tensor are in a file, and what makes a tensor of them."
     __slots__ = "start", "n_bytes", "dtype", "device", "shape", "strides"
     def __init__(self, t: Tensor, start: int):
-        self.start, self.n_bytes = start, n_bytes(t)
-        self.dtype, self.device, self.shape = t.dtype, t.device, t.shape
+        self.start = start
+        self.n_bytes = n_bytes(t)
+        self.dtype = t.dtype
+        self.device = t.device
+        self.shape = t.shape
         self.strides = torch.empty_like(t.detach(), device="meta").stride()  # without gaps, as those of a clone
 
     def bytes_of(self, t: Tensor) -> memoryview:
@@ -43,7 +49,9 @@ class OnDisk:
         return bytes_of(t.detach().permute(dims))
 
     def tensor(self, content: Tensor) -> Tensor:
-        return content.to(self.device).view(self.dtype).as_strided(self.shape, self.strides)
+        "The tensor again, from its bytes."
+        numbers = content.to(self.device).view(self.dtype)
+        return numbers.as_strided(self.shape, self.strides)
 
 # %% ../../../nbs/lib/debug/comparing/spill.ipynb #319d770e
 def _without_name(folder: str | None): return tempfile.TemporaryFile(buffering=0, dir=folder)
@@ -102,12 +110,16 @@ class Unchanged:
     def remember(self, t: Tensor, key: int):
         by_id, i = self.by_id, id(t)
         now = _state(t)
-        if now is not None: by_id[i] = weakref.ref(t, lambda _: by_id.pop(i, None)), now, key
+        if now is None: return
+        def forget(_): by_id.pop(i, None)
+        by_id[i] = weakref.ref(t, forget), now, key
 
     def find(self, t: Tensor) -> int | None:
         "The key under which `t` is remembered, if it is."
-        ref, then, key = self.by_id.get(id(t), (None, None, None))
-        return key if ref is not None and ref() is t and then == _state(t) else None
+        if id(t) not in self.by_id: return None
+        ref, then, key = self.by_id[id(t)]
+        is_unchanged = ref() is t and then == _state(t)
+        return key if is_unchanged else None
 
 
 def _state(t: Tensor) -> tuple | None:
@@ -119,16 +131,19 @@ def _state(t: Tensor) -> tuple | None:
 class Copies:
     "Copies of tensors: in memory as long as there is room in the budget, and then in a temporary file."
     def __init__(self, budget: int, folder: str | None):
-        self.budget, self.in_memory, self.on_disk, self.file = budget, 0, 0, SpillFile(folder)  # all in bytes
+        self.budget = budget  # this and the next two are bytes
+        self.in_memory = 0
+        self.on_disk = 0
+        self.file = SpillFile(folder)
 
-    def copy(self, t: Tensor) -> Tensor | OnDisk:
+    def copy(self, t: Tensor, is_own: bool) -> Tensor | OnDisk:
         n = n_bytes(t)
         if n and self.in_memory + n > self.budget:
             place = OnDisk(t, self.file.end)
             self.file.write(place.bytes_of(t))
             self.on_disk += n
             return place
-        copied = own_copy(t)
+        copied = t if is_own and is_plain(t) else own_copy(t)
         self.in_memory += n
         return copied
 
@@ -151,13 +166,18 @@ class Shelf:
         budget: int = 2**28, # How many bytes of tensors to keep in memory; the rest goes to a temporary file
         folder: str | None = None, # Where to make the file; None: where temporary files are
     ):
-        self.copies, self.closed, self._lock = Copies(budget, folder), False, RLock()
-        self._kept, self._uses, self._unchanged = {}, {}, Unchanged()
+        self.copies = Copies(budget, folder)
+        self.closed = False
+        self._lock = RLock()
+        self._kept = {}  # by key: the copy
+        self._uses = {}  # by key: how often it was put
+        self._unchanged = Unchanged()
         self.n_copied = 0  # how many copies were made; the next one gets this number as its key
 
     def put(
         self,
         t: Tensor, # Any tensor; it may change later
+        is_own: bool = False, # Whether nobody else has it, so that it need not be copied
     ) -> int: # A key for `get`; that of before if `t` was put before and has not changed since
         "Keep a copy of `t` as it is now."
         with self._lock:
@@ -165,7 +185,8 @@ class Shelf:
             key = self._unchanged.find(t)
             if key not in self._kept:
                 key = self.n_copied
-                self._kept[key], self._uses[key] = self.copies.copy(t), 0
+                self._kept[key] = self.copies.copy(t, is_own)
+                self._uses[key] = 0
                 self.n_copied += 1
                 self._unchanged.remember(t, key)
             self._uses[key] += 1
@@ -181,7 +202,9 @@ class Shelf:
 
     def form(self, key: int) -> Form:
         "Its dtype and shape, for which nothing is read."
-        with self._lock: return self._at(key).dtype, tuple(self._at(key).shape)
+        with self._lock:
+            copied = self._at(key)
+            return copied.dtype, tuple(copied.shape)
 
     def drop(self, key: int):
         "Let go of what was put once; it stays if it was put more often."

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .judging import difference, eps
-from .passes import can_be_replaced, equal_bits, numbers_in, stored_numbers
+from .few_bits import can_be_replaced, difference, eps, equal_bits, numbers_in, stored_numbers
 
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #6a01168c
 SETTINGS = (bool, int, float, str, tuple)
@@ -28,13 +27,15 @@ def in_settings(a: nn.Module, b: nn.Module) -> Iterator[str]:
         negation = "" if is_quantized(b) else "not "
         yield f"it is {negation}quantized: a {public_name(b)} instead of a {public_name(a)}"
         return
-    if type(a).__name__ != type(b).__name__:
-        yield f"it is a {type(b).__name__} instead of a {type(a).__name__}"
+    kind_a, kind_b = type(a).__name__, type(b).__name__
+    if kind_a != kind_b:
+        yield f"it is a {kind_b} instead of a {kind_a}"
         return
     if a.training != b.training: yield f"it is in {_mode(b)} mode instead of {_mode(a)} mode"
     theirs = vars(b)
     for name, one in vars(a).items():
-        if name.startswith("_") or name == "training" or name not in theirs: continue
+        if name.startswith("_") or name == "training": continue
+        if name not in theirs: continue
         other = theirs[name]
         are_plain = isinstance(one, SETTINGS) and isinstance(other, SETTINGS)
         if are_plain and one != other: yield f"{name} is {other!r} instead of {one!r}"
@@ -50,9 +51,16 @@ def public_name(m: nn.Module) -> str:
     "The class of a layer; for one that torch has quantized, with the package in which one finds it."
     kind = type(m)
     if not is_quantized(m): return kind.__name__
+
+    def is_in(package):
+        found = getattr(sys.modules.get(package), kind.__name__, None)
+        return found is kind
+
     package = kind.__module__
-    def is_in(package): return getattr(sys.modules.get(package), kind.__name__, None) is kind
-    while is_in(package.rpartition(".")[0]): package = package.rpartition(".")[0]
+    around = package.rpartition(".")[0]
+    while is_in(around):
+        package = around
+        around = package.rpartition(".")[0]
     return f"{package}.{kind.__name__}"
 
 
@@ -61,28 +69,39 @@ def _mode(m: nn.Module) -> str: return "train" if m.training else "eval"
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #a036f2c0
 def _small(rest: Tensor, apart: Tensor) -> bool:
     "Is what an explanation leaves less than a thousandth of the difference?"
-    return bool(torch.linalg.vector_norm(rest) <= 1e-3*torch.linalg.vector_norm(apart))
+    left = torch.linalg.vector_norm(rest)
+    whole = torch.linalg.vector_norm(apart)
+    return bool(left <= 1e-3*whole)
 
 
 def _rounded(a: Tensor, b: Tensor, apart: Tensor) -> str:
+    "Are they the same numbers with fewer bits?"
     for fewer in (torch.float16, torch.bfloat16):
-        if torch.equal(a.to(fewer).double(), b): return f"rounded to {dtype_in_words(fewer)}"
+        rounded = a.to(fewer).double()
+        if torch.equal(rounded, b): return f"rounded to {dtype_in_words(fewer)}"
     return ""
 
 
 def _scaled(a: Tensor, b: Tensor, apart: Tensor) -> str:
     "The factor, by least squares: one for all numbers, or one for each channel."
     if a.numel() < 2: return ""
-    factor = ((a*b).sum()/(a*a).sum()).item() if bool(a.any()) else math.nan
+    factor = math.nan
+    if bool(a.any()):
+        product = (a*b).sum()
+        square = (a*a).sum()
+        factor = (product/square).item()
     if math.isfinite(factor) and _small(b - factor*a, apart):
         if abs(factor + 1) < 1e-3: return "the sign is flipped"
-        return "all zero" if abs(factor) < 1e-6 else f"scaled by {factor:.4g}"
-    if a.dim() < 2 or a.shape[:-1].numel() <= 2: return ""
+        if abs(factor) < 1e-6: return "all zero"
+        return f"scaled by {factor:.4g}"
+    n_of_each_channel = a.shape[:-1].numel()
+    if a.dim() < 2 or n_of_each_channel <= 2: return ""
     products = (a*b).flatten(0, -2).sum(0)
     squares = (a*a).flatten(0, -2).sum(0)
     factors = products/squares.clamp(min=1e-300)
     if not _small(b - factors*a, apart): return ""
-    return f"each channel is scaled, by {factors.min().item():.3g} to {factors.max().item():.3g}"
+    least, most = factors.min().item(), factors.max().item()
+    return f"each channel is scaled, by {least:.3g} to {most:.3g}"
 
 
 def _shifted(a: Tensor, b: Tensor, apart: Tensor) -> str:
@@ -99,17 +118,23 @@ def _shifted(a: Tensor, b: Tensor, apart: Tensor) -> str:
     return ""
 
 
-def shape_in_words(shape: Iterable[int]) -> str: return "×".join(map(str, shape)) or "a scalar"
-def dtype_in_words(dtype: torch.dtype | str) -> str: return str(dtype).removeprefix("torch.")
+def shape_in_words(shape: Iterable[int]) -> str:
+    return "×".join(map(str, shape)) or "a scalar"
+
+
+def dtype_in_words(dtype: torch.dtype | str) -> str:
+    return str(dtype).removeprefix("torch.")
 
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #dbee1765
 MOST_ENTRIES = 4096 # Along a dimension whose order is looked for
 
 
 def _transposed(a: Tensor, b: Tensor, apart: Tensor) -> str:
+    "Is it the same with two dimensions of equal size swapped?"
     for i in range(a.dim()):
         for j in range(i):
-            if not a.shape[i] == a.shape[j] > 1: continue
+            same_size = a.shape[i] == a.shape[j]
+            if not same_size or a.shape[i] < 2: continue
             if _small(b - a.transpose(i, j), apart): return f"dimensions {j} and {i} are swapped"
     return ""
 
@@ -128,14 +153,16 @@ def _permuted(a: Tensor, b: Tensor, apart: Tensor) -> str:
             blocks = order[::size].div(size, rounding_mode="floor")
             shown = blocks.tolist()[:8]
             return f"blocks of {size} along dimension {dim} are in another order, as heads may be: {shown}"
-        moved = int((order != torch.arange(n, device=order.device)).sum())
+        before = torch.arange(n, device=order.device)
+        moved = int((order != before).sum())
         return f"{moved} of {n} channels along dimension {dim} are in another order"
     return ""
 
 
 def _order(one: Tensor, other: Tensor) -> Tensor:
     "The order of the rows of `one` in which they look like those of `other`."
-    weights = torch.linspace(1, 2, one.shape[1], dtype=one.dtype, device=one.device).sin()
+    n = one.shape[1]
+    weights = torch.linspace(1, 2, n, dtype=one.dtype, device=one.device).sin()
     ranked_one = (one@weights).argsort()
     ranked_other = (other@weights).argsort()
     order = torch.empty(len(one), dtype=torch.long, device=one.device)
@@ -146,12 +173,14 @@ def _order(one: Tensor, other: Tensor) -> Tensor:
 def _block_size(order: Tensor) -> int:
     "The size of the blocks that have moved as a whole; 0 if there are none."
     n = len(order)
-    n_runs = int((order.diff() != 1).sum()) + 1
+    is_new_run = order.diff() != 1
+    n_runs = int(is_new_run.sum()) + 1
     if n % n_runs: return 0
     size = n//n_runs
     if size <= 1: return 0
     steps = order.view(-1, size).diff()
-    return size if bool((steps == 1).all()) else 0
+    has_only_blocks = bool((steps == 1).all())
+    return size if has_only_blocks else 0
 
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #a6781fbc
 OF_OUTPUTS = ("sample", "position", "channel") # What dimension 0, dimension 1 and the last one hold
@@ -179,21 +208,24 @@ def _in_places(a: Tensor, b: Tensor, apart: Tensor, names: tuple = OF_OUTPUTS) -
 def in_padding(apart: Tensor, masks: list[Tensor]) -> bool:
     "Do they differ only where an input of the model says that there is padding?"
     for mask in masks:
-        if mask.dim() != 2 or apart.dim() < 2 or apart.shape[:2] != mask.shape: continue
+        if mask.dim() != 2 or apart.dim() < 2: continue
+        if apart.shape[:2] != mask.shape: continue
         is_padding = mask == 0
         is_mask = is_padding | (mask == 1)
-        if not bool(is_padding.any()) or not bool(is_mask.all()): continue
+        if not bool(is_padding.any()): continue
+        if not bool(is_mask.all()): continue
         sizes = apart.abs()
         elsewhere = sizes[~is_padding]
-        if bool(sizes.any()) and elsewhere.max() <= 1e-3*sizes.max(): return True
+        if not bool(sizes.any()): continue
+        if elsewhere.max() <= 1e-3*sizes.max(): return True
     return False
 
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #0c9cd907
 def in_numbers(a: Tensor, b: Tensor, names: tuple = OF_OUTPUTS) -> Iterator[str]:
     "How `b` can be made from `a`, the best answers first."
     if a.shape != b.shape or not a.numel(): return
-    a, b = (torch.view_as_real(t) if t.is_complex() else t for t in (a.detach(), b.detach()))
-    a, b = a.double(), b.double()
+    a = _in_doubles(a)
+    b = _in_doubles(b)
     finite_a, finite_b = a.isfinite(), b.isfinite()
     if not bool(finite_a.all()) or not bool(finite_b.all()):
         n = int((finite_a != finite_b).sum())
@@ -207,19 +239,32 @@ def in_numbers(a: Tensor, b: Tensor, names: tuple = OF_OUTPUTS) -> Iterator[str]
     text = _in_places(a, b, apart, names)
     if text: yield text
 
+
+def _in_doubles(t: Tensor) -> Tensor:
+    "The numbers of a tensor in float64, a complex one as two."
+    t = t.detach()
+    if t.is_complex(): t = torch.view_as_real(t)
+    return t.double()
+
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #3fa61b22
 def in_parameters(a: nn.Module, b: nn.Module) -> Iterator[str]:
     "Parameters and buffers of the layers themselves that differ, by name."
-    for kind, mine, theirs in (("", _parameters(a), _parameters(b)), ("buffer ", a._buffers, b._buffers)):
-        for name in {**mine, **theirs}:
-            one, other = mine.get(name), theirs.get(name)
-            if one is None and other is None: continue
-            if one is None or other is None:
-                whose = "candidate" if one is None else "reference"
-                yield f"only the {whose} has {kind}{name}"
-                continue
-            text = _unlike(one, other)
-            if text: yield f"{kind}{name} {text}"
+    yield from _in_tensors("", _parameters(a), _parameters(b))
+    yield from _in_tensors("buffer ", a._buffers, b._buffers)
+
+
+def _in_tensors(kind: str, mine: dict[str, Tensor | None], theirs: dict[str, Tensor | None]) -> Iterator[str]:
+    "Which tensors of two layers differ, and how; `kind` is said before each name."
+    for name in {**mine, **theirs}:
+        one = mine.get(name)
+        other = theirs.get(name)
+        if one is None and other is None: continue
+        if one is None or other is None:
+            whose = "candidate" if one is None else "reference"
+            yield f"only the {whose} has {kind}{name}"
+            continue
+        text = _unlike(one, other)
+        if text: yield f"{kind}{name} {text}"
 
 
 def _parameters(m: nn.Module) -> dict[str, Tensor | None]:
@@ -236,7 +281,8 @@ def _parameters(m: nn.Module) -> dict[str, Tensor | None]:
 def _unlike(a: Tensor, b: Tensor) -> str:
     "How two parameters differ; nothing if they do not, but for their precision."
     if a.is_meta or b.is_meta: return ""
-    one, other = stored_numbers(a), stored_numbers(b)
+    one = stored_numbers(a)
+    other = stored_numbers(b)
     form = _other_form(_form(a), _form(b))
     if one is None or other is None: return form
     dtype_a = a.dtype if can_be_replaced(a) else one.dtype
@@ -254,15 +300,19 @@ def _form(t: Tensor) -> str:
 
 
 def _other_form(a: str, b: str) -> str:
+    "How the form of the candidate's tensor differs, in words."
     if a == b: return ""
     if not b: return f"is not stored as {a}"
     return f"is stored as {b} instead of {a}" if a else f"is stored as {b}"
 
-
+# %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #b0fd7889
 def _numbers_unlike(a: Tensor, b: Tensor, coarser: torch.dtype) -> str:
+    "How the numbers of two parameters differ beyond `coarser`, the dtype of fewer bits."
     def equal(x, y, dtype):
         if x.shape != y.shape: return False
-        return equal_bits(numbers_in(x.to(dtype)), numbers_in(y.to(dtype)))
+        one = numbers_in(x.to(dtype))
+        other = numbers_in(y.to(dtype))
+        return equal_bits(one, other)
 
     transposed = a.dim() == 2 and equal(a.T, b, coarser)
     if a.shape != b.shape:
@@ -283,8 +333,9 @@ def _by_how_much(a: Tensor, b: Tensor) -> str:
     sizes = apart.abs()
     place = np.unravel_index(sizes.argmax().item(), apart.shape)
     where = [int(i) for i in place]
+    largest = sizes.max().item()
     n = int((apart != 0).sum())
-    pattern = next(in_numbers(a, b, OF_PARAMETERS), "")
     how_many = f" in {n} of {apart.numel()} numbers," if n < apart.numel()/2 else ""
-    text = f"differs{how_many} by up to {sizes.max().item():.2g} at {where}"
+    text = f"differs{how_many} by up to {largest:.2g} at {where}"
+    pattern = next(in_numbers(a, b, OF_PARAMETERS), "")
     return f"{text} ({pattern})" if pattern else text

@@ -166,8 +166,14 @@ def drifts_in(
     return found
 
 
-def _row(key: tuple, groups: dict[Any, list[int]], step: int, equal_at: int | None, has: tuple[str, ...] = (),
-         difference: float | None = None) -> Drift:
+def _row(
+    key: tuple, # Of the tensor whose replicas differ
+    groups: dict[Any, list[int]], # The ranks, grouped by what they have, the largest group first
+    step: int, # As in `drifts_in`
+    equal_at: int | None, # As in `drifts_in`
+    has: tuple[str, ...] = (), # What each group has, in words
+    difference: float | None = None, # The largest difference, if it was measured
+) -> Drift:
     name, part = key
     groups = [*groups.values()]
     largest, *others = groups
@@ -175,4 +181,3 @@ def _row(key: tuple, groups: dict[Any, list[int]], step: int, equal_at: int | No
     odd = sorted(sum(others, [])) if is_outvoted else []
     place = ", ".join(f"{dim} {where}" for dim, where in part)
     return Drift(step, equal_at, name, place, groups, odd, [*has], difference)
-

@@ -30,9 +30,14 @@ class Copy(NamedTuple):
     is_plain: bool # True if it can be subtracted from another
 
     @property
-    def key(self) -> tuple: return self.name, self.part
+    def key(self) -> tuple:
+        "Copies of the same tensor, or of the same part of it, have the same key."
+        return self.name, self.part
+
     @property
-    def form(self) -> str: return f"{self.dtype} {shape_in_words(self.shape)}"
+    def form(self) -> str:
+        "Dtype and shape in words."
+        return f"{self.dtype} {shape_in_words(self.shape)}"
 
 
 def tensors_in_layers(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module, bool]]: # True for a buffer
@@ -49,16 +54,21 @@ def tensors_in_layers(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module
 
 def copy_of(name: str, t: Tensor, parts: list[Tensor]) -> Copy:
     "The facts that the others need about a tensor."
-    part = ()
-    if is_dtensor(t):
-        mesh = t.device_mesh
-        along = part_of_dtensor(mesh, t.placements).along
-        places = [(dim, where) for dim, _, where in dimensions(mesh)]
-        part = tuple((dim, where) for dim, where in places if along.get(dim, EQUAL) != EQUAL)
     is_plain = len(parts) == 1 and not t.is_quantized
     shape = parts[0].shape if is_plain else t.shape
-    return Copy(name, part, tuple(shape), dtype_in_words(t.dtype), is_plain)
+    return Copy(name, _part_of(t), tuple(shape), dtype_in_words(t.dtype), is_plain)
 
+
+def _part_of(t: Tensor) -> tuple[tuple[str, int], ...]:
+    "The coordinates of this process along the dimensions that cut a tensor; none if it is whole."
+    if not is_dtensor(t): return ()
+    mesh = t.device_mesh
+    along = part_of_dtensor(mesh, t.placements).along
+    found = []
+    for dim, _, where in dimensions(mesh):
+        is_cut = along.get(dim, EQUAL) != EQUAL
+        if is_cut: found.append((dim, where))
+    return tuple(found)
 
 # %% ../../../nbs/lib/debug/drift/layout.ipynb #f10b53a1
 OWN_BATCHES = "each process has the statistics of its own batches"
@@ -83,8 +93,9 @@ class Choice:
         if not is_buffer or self.buffers: return ""
         if self.buffers is not None: return "buffers=False"
         if self.sends_buffers: return SENT_BY_DDP
-        has_own_batches = isinstance(m, nn.modules.batchnorm._NormBase) and not _is_synced(m)
-        return OWN_BATCHES if has_own_batches else ""
+        is_norm = isinstance(m, nn.modules.batchnorm._NormBase)
+        if is_norm and not _is_synced(m): return OWN_BATCHES
+        return ""
 
     def copies(self, model: nn.Module) -> tuple[dict[Copy, list[Tensor]], dict[str, str]]:
         "The copies to compare, with the tensors that hold the numbers; and the tensors left out, with the reason."
@@ -93,19 +104,22 @@ class Choice:
             parts = None
             reason = self.reason_against(name, m, is_buffer)
             if not reason:
-                try: parts = plain_parts(t)
-                except Exception as e: reason = f"torch cannot show it ({type(e).__name__})"
+                try:
+                    parts = plain_parts(t)
+                except Exception as e:
+                    reason = f"torch cannot show it ({type(e).__name__})"
             if parts is None: left_out[name] = reason or "it has no numbers yet"
             else: chosen[copy_of(name, t, parts)] = parts
         return chosen, left_out
 
 
 def _matches(name: str, pattern: str | Callable) -> bool:
-    return pattern(name) if callable(pattern) else fnmatchcase(name, pattern)
+    "Does a pattern, or a function of names, pick this name?"
+    if callable(pattern): return pattern(name)
+    return fnmatchcase(name, pattern)
 
 
 def _is_synced(m: nn.Module) -> bool: return isinstance(m, nn.SyncBatchNorm)
-
 
 # %% ../../../nbs/lib/debug/drift/layout.ipynb #78c20156
 class ReplicaLayout:
@@ -121,7 +135,8 @@ class ReplicaLayout:
         self.holders: dict[tuple, list[tuple[int, int]]] = {}  # positions in `lists`, and in the list found there
         for i, copies in enumerate(lists):
             for slot, copy in enumerate(copies):
-                self.holders.setdefault(copy.key, []).append((i, slot))
+                holders = self.holders.setdefault(copy.key, [])
+                holders.append((i, slot))
         pairs = []
         for first, *others in self.holders.values():
             pairs += [(*first, *other) for other in others]
@@ -143,7 +158,8 @@ class ReplicaLayout:
         "The ranks that have replicas, grouped by the value of `what(position, slot)`; the largest group comes first."
         ranks = {}
         for i, slot in self.holders[key]:
-            ranks.setdefault(what(i, slot), []).append(self.ranks[i])
+            with_this_value = ranks.setdefault(what(i, slot), [])
+            with_this_value.append(self.ranks[i])
         largest_first = sorted(ranks, key=lambda value: -len(ranks[value]))
         return {value: ranks[value] for value in largest_first}
 
@@ -173,5 +189,6 @@ class ReplicaLayout:
         return found
 
     @cached_property
-    def names(self) -> list[set[str]]: return [{copy.name for copy in copies} for copies in self.lists]
-
+    def names(self) -> list[set[str]]:
+        "The names that each process has."
+        return [{copy.name for copy in copies} for copies in self.lists]

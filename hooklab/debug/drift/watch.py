@@ -39,8 +39,10 @@ def where_passes_begin(model: nn.Module) -> nn.Module:
     if getattr(inner, "_compiled_call_impl", None) is not None:
         raise ValueError("model.compile() has compiled this model in place, and a check inside compiled code would "
                          "split it: give the optimizer, whose steps are counted then")
-    compiled = (m for m in model.modules() if type(m).__name__ == "OptimizedModule" and unwrap(m) is inner)
-    return next(compiled, inner)
+    for m in model.modules():
+        is_compiled = type(m).__name__ == "OptimizedModule"
+        if is_compiled and unwrap(m) is inner: return m
+    return inner
 
 
 def report_drift(new: list[Drift], action: str, warns: bool):
@@ -54,7 +56,9 @@ def report_drift(new: list[Drift], action: str, warns: bool):
 def group_for(model: nn.Module, given: Any, of_wrapper: Any) -> Any: # None if all processes compare
     "The processes that compare their copies."
     group = given if given is not None or meshes(model) else of_wrapper
-    return None if group is None or len(ranks_of(group)) == torch.distributed.get_world_size() else group
+    if group is None: return None
+    has_all_processes = len(ranks_of(group)) == torch.distributed.get_world_size()
+    return None if has_all_processes else group
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #b6f69e7e
 class Replicas:

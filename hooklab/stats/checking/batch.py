@@ -37,7 +37,8 @@ def two_batches(given: Any) -> list[Any]:
     if isinstance(given, Iterator):
         raise TypeError("this loader can be looped over only once, and preflight would take two of its batches; "
                         "give it two batches instead: preflight(model, loss_fn, [next(it), next(it)], optimizer)")
-    if isinstance(given, list | tuple) and len(given) > 1 and all(map(is_batch, given[:2])):
+    can_be_two = isinstance(given, list | tuple) and len(given) > 1
+    if can_be_two and all(map(is_batch, given[:2])):
         first, second = given[:2]
         several = not any(isinstance(part, Tensor) for part in given)
         if several and kinds_of(first) == kinds_of(second): return [first, second]
@@ -49,12 +50,16 @@ def two_batches(given: Any) -> list[Any]:
 
 
 def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
+    "The first batches of a loader, whose order and random numbers stay as they are."
     owners = loader, getattr(loader, "sampler", None)
     generators = [getattr(owner, "generator", None) for owner in owners]
     states = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
     found = []
+
     def put_back():
-        for g, state in states: g.set_state(state)
+        for g, state in states:
+            g.set_state(state)
+
     with putting_back(put_back), same_chance(), torch.random.fork_rng([]):
         for batch in loader:
             found.append(batch)
@@ -158,7 +163,8 @@ def batch_of(raw: Any, forward: Callable, n: int | None = None) -> SampleBatch:
     if n is None: n, batch.why_unknown = n_samples(batch)
     batch.n = n
     for p in parts:
-        dims = [d for d in range(min(p.tensor.dim(), 2)) if p.tensor.size(d) == n]
+        first_two = p.tensor.shape[:2]
+        dims = [d for d, size in enumerate(first_two) if size == n]
         p.dim = dims[0] if dims else None
     return batch
 
@@ -217,8 +223,11 @@ def looks_like_mask(p: BatchPart, batch: SampleBatch) -> bool:
     if not xs: return False
     if "mask" in name or "padding" in name or t.dtype == torch.bool: return True
     binary = ((t == 0) | (t == 1)).all()
+
     def has_features_or_words(x):
-        return x.tensor.dim() > 2 or not x.tensor.is_floating_point() and x.tensor.max() > 1
+        if x.tensor.dim() > 2: return True
+        return not x.tensor.is_floating_point() and x.tensor.max() > 1
+
     return bool(binary) and any(map(has_features_or_words, xs))
 
 

@@ -25,7 +25,8 @@ from .trial import (
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6738
 def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
     "The same tensor of the other batch."
-    return flight.other.parts[part.number].tensor if flight.other else None
+    if not flight.other: return None
+    return flight.other.parts[part.number].tensor
 
 
 @claims("The output depends on the input.",
@@ -56,7 +57,10 @@ def input_used(flight: TestFlight) -> Check:
 
 
 def _same_when_roused(flight: TestFlight, raw: Any) -> bool:
-    with roused(flight): return same(flight.asked(flight.batch.raw), flight.asked(raw))
+    "Is the output the same also when layers that begin at zero have moved?"
+    with roused(flight):
+        base = flight.asked(flight.batch.raw)
+        return same(base, flight.asked(raw))
 
 
 def _where_lost(flight: TestFlight, raw: Any) -> str:
@@ -104,7 +108,9 @@ def losses_with(flight: TestFlight, output: Any, changes: list[Mapping[int, Tens
         given = given_by(flight.batch.put(new), flight.model.forward)
         target = map_tensors(finer, given.target)
         with torch.no_grad(), seeded():
-            try: found.append(flight.loss_fn(map_tensors(Tensor.clone, output), target).item())
+            try:
+                loss = flight.loss_fn(map_tensors(Tensor.clone, output), target)
+                found.append(loss.item())
             except Exception as e:
                 raise NotLookedAt(f"the loss cannot take other labels ({type(e).__name__}: {e})") from e
     return found
@@ -136,7 +142,8 @@ def labels_used(flight: TestFlight) -> Check:
     "Does the loss depend on the label of every sample, and on which sample has it?"
     batch = flight.batch
     computed_inside = flight.call is not None or flight.loss_fn is None
-    targets = [p for p in batch.targets if p.dim is not None and not (computed_inside and p.is_input)]
+    targets = [p for p in batch.targets if p.dim is not None]
+    if computed_inside: targets = [p for p in targets if not p.is_input]
     if not targets: raise NotLookedAt("no target was found that has a label for each sample")
     base = base_of(flight)
     n = min(batch.n, 8 if computed_inside else 64)
@@ -177,11 +184,13 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
     if flight.call or flight.loss_fn is None:  # without noise, equal outputs do not show which label moved
         with roused(flight): flown = flight.asked(flight.batch.raw)
         rows = [t for _, t in flown.floats if t.size(0) == n]
-        if not any(differs(t, t[:1]).any() for t in rows): return
+        are_unlike = any(differs(t, t[:1]).any() for t in rows)
+        if not are_unlike: return
     losses = losses_with(flight, output, rolls)
     if any(abs(loss - first) > 1e-5*abs(first) for loss in losses): return
     target = targets[0].tensor
-    shapes = {tuple(t.shape) for t in (*tensors(base.output)[:1], target)}
+    first_output = tensors(base.output)[:1]
+    shapes = {tuple(t.shape) for t in (*first_output, target)}
     if shapes == {(n, 1), (n,)}: sure = "certain"
     elif flight.call: sure = "note"
     else: sure = "possible"
@@ -218,7 +227,8 @@ def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, 
         theirs = partner(flight, p)
         own = p.tensor.select(p.dim, i)
         other = None
-        if theirs is not None and theirs.shape == p.tensor.shape: other = theirs.select(p.dim, i)
+        fits = theirs is not None and theirs.shape == p.tensor.shape
+        if fits: other = theirs.select(p.dim, i)
         if other is None or torch.equal(other, own): other = other_sample(p.tensor, p.dim, i)
         if other is not None: new[p.number] = with_sample(p.tensor, p.dim, i, other)
     return new
@@ -281,10 +291,12 @@ def samples_apart(flight: TestFlight) -> Check:
     if batch.n < 2: raise NotLookedAt("the batch has one sample")
     if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
     base = base_of(flight)
-    has_batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in flight.model.modules())
+    batch_norm = nn.modules.batchnorm._BatchNorm
+    has_batch_norm = any(isinstance(m, batch_norm) for m in flight.model.modules())
     if flight.quiet == "train" and has_batch_norm:
         raise NotLookedAt("the model does not run in eval mode, and in train mode batch norm mixes samples")
-    if not any(by_sample(t, batch.n) for _, t in base.floats): raise NotLookedAt("no output has a part for each sample")
+    has_parts = any(by_sample(t, batch.n) for _, t in base.floats)
+    if not has_parts: raise NotLookedAt("no output has a part for each sample")
     leak = next(leaks(flight, batch, base), None)
     if leak is None: return ""
     i, others, new = leak
@@ -347,6 +359,7 @@ def mask_obeyed(flight: TestFlight) -> Check:
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #8ab60a5c
 def _opposite(mask: Tensor) -> Tensor:
+    "What hides if the first column of a mask shows, and the other way round."
     first = mask[:, :1]
     if _is_added(mask): return torch.zeros_like(first)
     if mask.is_floating_point() and not mask.any(): return torch.ones_like(first)

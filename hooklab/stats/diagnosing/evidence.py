@@ -54,11 +54,13 @@ def without_nan(x: Tensor) -> Tensor: return x[~x.isnan()]
 def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A column for each row; -1 if there is none
     "From which column on `bad` is almost always true, as far as is known."
     bad = bad & known
-    n_bad, n_known = true_from(bad), true_from(known)
+    n_bad = true_from(bad)
+    n_known = true_from(known)
     mostly = n_bad >= MOSTLY*n_known
     found = bad & mostly & (n_bad >= least)
     if not found.shape[-1]: return torch.full(found.shape[:-1], -1)
-    return torch.where(found.any(-1), found.int().argmax(-1), -1)
+    first = found.int().argmax(-1)
+    return torch.where(found.any(-1), first, -1)
 
 
 def still_rises(numbers: Tensor) -> bool:
@@ -116,9 +118,12 @@ class Series:
         if history.has_hist: self.hist = history.values("hist").detach().double().cpu()
 
     def named(self, chosen: Tensor) -> list[str]:
+        "The names of the layers for which this is True."
         return [name for name, is_chosen in zip(self.names, chosen.tolist()) if is_chosen]
 
-    def span(self, row: int) -> tuple[int, int]: return self.steps[row], self.steps[-1]
+    def span(self, row: int) -> tuple[int, int]:
+        "From the step of this row to the last one."
+        return self.steps[row], self.steps[-1]
 
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #29adcb8d
 class Run:
@@ -128,7 +133,8 @@ class Run:
         stats: Recorded, # The record of the run
     ):
         found = {}
-        for kind, history in stats.histories.items(): found[kind] = history.whole()
+        for kind, history in stats.histories.items():
+            found[kind] = history.whole()
         steps = next(iter(found.values())).steps
         self.facts = stats.facts
         self.log_steps = stats.log.steps if stats.log else []
@@ -139,12 +145,17 @@ class Run:
         self.params = self.facts.get("parameters", {})
         self.optimizers = self.facts.get("optimizers", [])
         self.types, self.with_parameters = {}, set()
-        for name, layer in self.facts.get("layers", {}).items(): self.types[name] = layer["type"]
-        for name in self.params: self.with_parameters.add(name.rpartition(".")[0])
-        self.steps, self.scaled, self.recorded = steps, stats.scaled, set(found)
+        for name, layer in self.facts.get("layers", {}).items():
+            self.types[name] = layer["type"]
+        for name in self.params:
+            self.with_parameters.add(name.rpartition(".")[0])
+        self.steps = steps
+        self.scaled = stats.scaled
+        self.recorded = set(found)
         self.outputs = Series(found.get("activations"), steps)
         self.grads = Series(found.get("gradients"), steps)
-        bad, bad_outputs = self.grads.bad.any(0), self.outputs.bad.any(0)
+        bad = self.grads.bad.any(0)
+        bad_outputs = self.outputs.bad.any(0)
         fine = ~(bad | bad_outputs)
         # if the optimizer uses a NaN gradient, nothing after it is finite: finite numbers later mean a skipped step
         self.skipped = bad & ~bad_outputs if self.scaled else bad & (true_from(fine) > 0)
@@ -248,7 +259,8 @@ def guess_of(looks: list[dict]) -> float:
     if not looks[0]["labels"]: return mean_of(column(looks, "guess"))
     labels = column(looks, "labels")
     counts = torch.zeros(max(map(len, labels)), dtype=torch.double)
-    for some in labels: counts[:len(some)] += torch.tensor(some, dtype=torch.double)
+    for some in labels:
+        counts[:len(some)] += torch.tensor(some, dtype=torch.double)
     often = counts[counts > 0]/counts.sum()
     entropy = -(often*often.log()).sum()
     return entropy.item()

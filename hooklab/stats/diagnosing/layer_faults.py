@@ -91,6 +91,7 @@ def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #27f79a6c
 def on_saturation(run: Run) -> str:
+    "What helps, by the kind of model."
     usual = "Begin with smaller weights (Xavier); scale the inputs; normalize before the activation"
     if run.has("LSTM"): return f"{usual}; look at the forget gates of the LSTM."
     return f"{usual}; use ReLU or GELU."
@@ -111,18 +112,21 @@ def saturated(run: Run) -> Iterator[Seen]:
         yield from units_at_the_ends(run)
         return
     if o.hist is None: return
-    no_relu = torch.tensor([run.types.get(name) != "ReLU" for name in o.names], dtype=torch.bool)
+    is_no_relu = [run.types.get(name) != "ReLU" for name in o.names]
+    no_relu = torch.tensor(is_no_relu, dtype=torch.bool)
     none_above = o.hist[:, 5:].sum(1) == 0
     bounded = none_above & (o.size <= 1.01) & no_relu[:, None]  # outputs of exactly 1 and -1 have a size above 1
     square = o.size**2
-    tanh, sigmoid = 1 - square, o.mean - square
+    tanh = 1 - square
+    sigmoid = o.mean - square
     both_ends = (o.mean > .1) & (o.mean < .9)  # small outputs of a ReLU are near one end only
     flat_sigmoid = (sigmoid < FLAT_SIGMOID) & both_ends
     is_tanh = o.under > 0
     bad = bounded & torch.where(is_tanh, tanh < FLAT_TANH, flat_sigmoid)
     since = lasting(bad, o.finite)
     found = since >= 0
-    found[:1] = found[-1:] = False  # the input may be data, the output confident probabilities
+    found[:1] = False  # the input may be data
+    found[-1:] = False  # the output may be confident probabilities
     if not found.any(): return
     first = since[found].min().item()
     slopes = torch.where(is_tanh, tanh, sigmoid*4)[found]
@@ -140,7 +144,8 @@ def units_at_the_ends(run: Run) -> Iterator[Seen]:
     "Are many units of a tanh, a sigmoid or a recurrent layer always at the ends, where the slope is zero?"
     o = run.outputs
     ended = o.numbers.get("ended_units")
-    bounded = torch.tensor([run.types.get(name) in BOUNDED for name in o.names], dtype=torch.bool)
+    is_bounded = [run.types.get(name) in BOUNDED for name in o.names]
+    bounded = torch.tensor(is_bounded, dtype=torch.bool)
     since = lasting(ended >= ENDED, ended.isfinite())
     found = (since >= 0) & bounded
     gives_probabilities = run.types.get(o.names[-1]) in ("Sigmoid", "Hardsigmoid")
@@ -183,7 +188,8 @@ def constant_output(run: Run) -> Iterator[Seen]:
        follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True)
 def units_alike(run: Run) -> Iterator[Seen]:
     o = run.outputs
-    apart, square = o.numbers.get("var_units"), o.numbers.get("sample_square")
+    apart = o.numbers.get("var_units")
+    square = o.numbers.get("sample_square")
     samples = o.numbers.get("var_samples")
     if apart is None: return
     alike = apart <= SAME**2*1e2*square
@@ -192,7 +198,8 @@ def units_alike(run: Run) -> Iterator[Seen]:
     if not same.shape[1]: return
     known = apart.isfinite() & (square > 0)
     still = lasting(same, known) >= 0
-    learns = torch.tensor([name in run.with_parameters for name in o.names], dtype=torch.bool)
+    has_parameters = [name in run.with_parameters for name in o.names]
+    learns = torch.tensor(has_parameters, dtype=torch.bool)
     found = (still | same[:, 0]) & learns
     if not found.any(): return
     if (still & learns).any(): sure, how = "certain", "so they learn the same"
@@ -214,7 +221,8 @@ def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the
     for layers in known.T.unique(dim=0):  # once for all steps that know the same layers
         columns = (known == layers[:, None]).all(0)
         values = logs[layers][:, columns]
-        n, third = len(values), len(values)//3
+        n = len(values)
+        third = n//3
         if n < 4: continue
         ranks = values.argsort(0).argsort(0)
         moved = ranks - torch.arange(n)[:, None]
@@ -231,12 +239,14 @@ def through_depth(series: Series, sizes: Tensor, sign: int, backward: bool) -> I
     else: limit, number = BY_DEPTH, "Size of outputs"
     times = 10**(trend(sizes)*sign)
     bad = times > limit
-    if not bad.any() or bad.sum() < min(2, len(times)): return  # training may fix it within a few steps
+    if not bad.any(): return
+    if bad.sum() < min(2, len(times)): return  # training may fix it within a few steps
     rows = bad.nonzero().flatten()
     bad_sizes = sizes[:, bad]
     known = bad_sizes.isfinite().any(1)  # the first layer may get no gradient
     medians = bad_sizes[known].nanmedian(1).values
-    first, last = in_digits(medians[0]), in_digits(medians[-1])
+    first = in_digits(medians[0])
+    last = in_digits(medians[-1])
     names = [name for name, is_known in zip(series.names, known.tolist()) if is_known]
     third = max(len(sizes)//3, 1)
     layers = names[:third] if backward else names[-third:]
@@ -266,6 +276,7 @@ def large_from_the_start(run: Run) -> Iterator[Seen]:
 
 
 def on_exploding(run: Run) -> str:
+    "What helps, by the kind of model."
     steps = " and through time: clip gradients with `gradient_clipper`" if run.has("RNN", "LSTM", "GRU") else ""
     return (f"Begin with smaller weights: Kaiming for ReLU, Xavier for tanh; add normalization{steps}. Residual "
             "branches add up: begin with the last weight of each at zero, or divide by the root of their number.")
@@ -291,6 +302,7 @@ def activations_explode(run: Run) -> Iterator[Seen]:
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #25b636a8
 def on_gradients_vanishing(run: Run) -> str:
+    "What helps, by the activations of the model."
     others = "normalization, residual connections, or fewer layers."
     if run.has("Sigmoid", "Tanh", "Softsign"):
         return f"ReLU or GELU in place of sigmoid or tanh, weights that fit the activation (Xavier), {others}"
@@ -301,11 +313,13 @@ def on_gradients_vanishing(run: Run) -> str:
        symptom="The first layers get hardly any gradient, and do not learn.",
        look_first="the length of the gradients, layer by layer", advice=on_gradients_vanishing,
        follows=(NOTHING_LEFT, "samples alike", "input unused", "not trained"), brings=(WEAK,), at_once=True)
-def gradients_vanish(run: Run) -> Iterator[Seen]: return through_depth(run.grads, run.grads.norm, 1, backward=True)
+def gradients_vanish(run: Run) -> Iterator[Seen]:
+    return through_depth(run.grads, run.grads.norm, 1, backward=True)
 
 
 @fault("gradients explode", page="layers", rank=250, lesson="08-gradients",
        symptom="The first layers get gradients that are far too long.",
        look_first="the length of the gradients, layer by layer", advice=on_exploding,
        follows=(WILD, "activation before the loss"), brings=(WILD,), at_once=True)
-def gradients_explode(run: Run) -> Iterator[Seen]: return through_depth(run.grads, run.grads.norm, -1, backward=True)
+def gradients_explode(run: Run) -> Iterator[Seen]:
+    return through_depth(run.grads, run.grads.norm, -1, backward=True)

@@ -88,11 +88,13 @@ def step_before_backward(run: Run) -> Iterator[Seen]:
     length = run.logged("gradient")  # not measured in every step
     empty = (none == 1) | (length == 0)
     steps = (none == 1) | (~none.isnan() & ~length.isnan())
-    if steps.sum() < LEAST or empty[steps].double().mean() < MOSTLY: return
+    if steps.sum() < LEAST: return
+    if empty[steps].double().mean() < MOSTLY: return
     if has_others(run) or not gradients_come(run): return
     if not (none == 1).any() and not gradients_reach(run): return
     if uses_gradients(run, none): return
-    yield Seen([], run.log_span(steps.int().argmax().item()), "certain",
+    first = steps.int().argmax().item()
+    yield Seen([], run.log_span(first), "certain",
                f"In {int(empty.sum())} of {int(steps.sum())} steps of the optimizer no parameter had a gradient, "
                "although gradients were computed: they come after the step, or are cleared before it.")
 
@@ -111,7 +113,8 @@ def gradients_come(run: Run) -> bool:
     "Are gradients computed for what the optimizer has, as far as is known?"
     mine = to_be_trained(run)
     measured = any(name.rpartition(".")[0] in run.grads.names for name in mine)
-    arrived = gradients_reach(run) if measured else bool(mine) and bool(run.grads.ran.any())
+    some_ran = bool(mine) and bool(run.grads.ran.any())
+    arrived = gradients_reach(run) if measured else some_ran
     return arrived or any(p["got"] for p in mine.values())
 
 
@@ -150,7 +153,8 @@ def scheduler_each_batch(run: Run) -> Iterator[Seen]:
     shrinks = (factors < PER_STEP).double().mean() > MOSTLY
     falls = shrinks and after[-1] < .1 and not leads_to_its_end(after)
     if nearly_zero.double().mean() < .5 and not falls: return
-    first = int(nearly_zero.int().argmax()) if nearly_zero.any() else len(after) - 1
+    first = len(after) - 1
+    if nearly_zero.any(): first = int(nearly_zero.int().argmax())
     yield Seen([], run.log_span(peak), "likely",
                f"The learning rate falls from {rate[peak]:.2g} to {rate[-1]:.2g}; after {first} steps it is "
                f"{after[first]:.1%} of what it was.")
@@ -158,9 +162,12 @@ def scheduler_each_batch(run: Run) -> Iterator[Seen]:
 
 def leads_to_its_end(rates: Tensor) -> bool:
     """Does a rate fall faster and faster, as one of a schedule does that is zero where the run ends: linear, a cosine?
+
     In a schedule for epochs, each step has the same factor."""
     logs = rates.clamp(min=1e-30).log()
-    first, middle, last = logs[0], logs[len(logs)//2], logs[-1]
+    first = logs[0]
+    middle = logs[len(logs)//2]
+    last = logs[-1]
     return bool(middle - last > FASTER*(first - middle))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #79a4f57c

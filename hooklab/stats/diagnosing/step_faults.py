@@ -62,14 +62,14 @@ def long_steps(run: Run) -> Iterator[Seen]:
     large = ratio > RATIO_LARGE
     if not len(ratio): return
     n = int(large.sum())
-    share = (large*run.lasted).sum()/run.lasted.sum()
+    fraction = (large*run.lasted).sum()/run.lasted.sum()
     starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.optimizers)
     last_third = large[-(len(large)//3):]
     at_the_start = starts_long and last_third.double().mean() <= 1 - MOSTLY
     if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
     if at_the_start and falls_well(run, FALLS_BY_HALF): return
-    often = n >= 2*LASTS and share > .2
-    mostly = len(ratio) >= LASTS and share > .5
+    often = n >= 2*LASTS and fraction > .2
+    mostly = len(ratio) >= LASTS and fraction > .5
     without_first = ratio[LASTS*starts_long:]
     huge = n >= LASTS and (without_first > RATIO_HUGE).any()
     beyond_doubt = (ratio > CLEARLY*RATIO_LARGE).any()
@@ -128,7 +128,8 @@ def little_change(run: Run) -> Iterator[Seen]:
     if not o.names or third*3 < SOON or not o.finite.all(): return
     both = torch.stack([o.mean, o.std])
     first, last = both[..., :third], both[..., -third:]
-    noise = ((first.var(-1) + last.var(-1))/third).sqrt()
+    variance = first.var(-1) + last.var(-1)
+    noise = (variance/third).sqrt()
     change = (last.mean(-1) - first.mean(-1)).abs()
     little = torch.maximum(STILL*o.size.mean(1), 3*noise)
     if not (change <= little).all(): return
@@ -151,7 +152,8 @@ def blows_up(run: Run) -> Iterator[Seen]:
     row = bad.any(0).int().argmax().item()
     still_large = (last_known(times) > GROWTH).any()
     still_so = still_large or outputs.bad[:, -SOON:].any()
-    most, largest = times[bad].max(), outputs.size[bad].max()
+    most = times[bad].max()
+    largest = outputs.size[bad].max()
     yield Seen(outputs.named(bad.any(1)), outputs.span(row), "likely" if still_so else "possible",
                f"Outputs are up to {in_digits(most)} times as large as in the first steps: {in_digits(largest)}.")
 
@@ -211,7 +213,8 @@ FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and mo
 def decay_too_strong(run: Run) -> Iterator[Seen]:
     "Does weight decay shrink the parameters within the run?"
     if run.updates is None: return
-    rates, length = run.rates, without_nan(run.logged("gradient"))
+    rates = run.rates
+    length = without_nan(run.logged("gradient"))
     data = run.updates.values("data").double().cpu()
     if len(rates) < LASTS or data.shape[1] < LASTS: return
     for o in run.optimizers:
@@ -231,7 +234,8 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
         if shrunk > 1: continue  # something else moves them
         whole = (rates*taken).sum().item()
         fast = whole >= DECAYED and len(rates)/whole <= FAST_DECAY
-        times = decay*size[0]/length[0].clamp(min=1e-30) if len(length) else torch.tensor(0.)
+        times = torch.tensor(0.)
+        if len(length): times = decay*size[0]/length[0].clamp(min=1e-30)
         strong_enough = times > 1 if coupled else fast
         far_too_strong = fast and not coupled and whole > 5
         if not (shrunk < .7 and strong_enough) and not far_too_strong: continue
@@ -243,6 +247,7 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
 
 def of_each_step(run: Run, rows: list[int], taken: float) -> float:
     "How far weight decay alone would move these parameters, relative to how far a step moves them."
-    update, data = (run.updates.values(what).double().cpu()[rows] for what in ("update", "data"))
-    shares = (taken*data/update)[update > 0]
-    return shares.nanmedian().nan_to_num().item()
+    update = run.updates.values("update").double().cpu()[rows]
+    data = run.updates.values("data").double().cpu()[rows]
+    fractions = (taken*data/update)[update > 0]
+    return fractions.nanmedian().nan_to_num().item()

@@ -17,7 +17,7 @@ from ...features.heads.numbers import evenly_spread, head_numbers
 from ...hooks.distributed import local_part, parts_for, running_microbatch
 from ...hooks.function_group import FunctionGroup
 from ...hooks.function_mode import call_name, own_work
-from ...hooks.running import compiled_parts
+from ...hooks.select import compiled_parts
 from ...hooks.tree import map_tensors
 from ..records.statistics import HEAD_ROWS
 

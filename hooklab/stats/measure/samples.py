@@ -58,7 +58,9 @@ def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows`
     if isinstance(m, TANH): return (-.98, .98), True, None
     if isinstance(m, SIGMOID): return (.02, .98), True, None
     if isinstance(m, nn.Softmax2d): return None, True, -3
-    if isinstance(m, SOFTMAX): return None, True, -1 if m.dim is None else m.dim
+    if isinstance(m, SOFTMAX):
+        dim = -1 if m.dim is None else m.dim
+        return None, True, dim
     if type(m).__module__.startswith("torch.nn."): return None, True, None
     return (-.98, .98), False, -1
 
@@ -116,7 +118,8 @@ def probabilities_in(
 ) -> Tensor: # Three fractions
     "Rows that sum to one; among them, those with one number above 0.99, and those whose numbers are all the same."
     length = x.shape[dim]
-    if not 1 < length <= LONGEST: return x.new_full((3,), torch.nan, dtype=torch.float32)
+    can_be_looked_at = 1 < length <= LONGEST
+    if not can_be_looked_at: return x.new_full((3,), torch.nan, dtype=torch.float32)
     rows = x.movedim(dim, -1)
     rows = rows.reshape(-1, length)
     n_rows = min(len(rows), LONGEST//length)
@@ -157,6 +160,7 @@ class Slot:
 
 
 def dims_of(part: Tensor) -> tuple[int, int, int]: # Samples, positions, units
+    "How many of each a part has."
     n_positions = part[0, ..., 0].numel()
     return len(part), n_positions, part.shape[-1]
 
@@ -199,8 +203,10 @@ class Factors:
         self.ends = low, high
         self.unsure = torch.tensor([not layout.is_sure for layout in layouts]).to(device)
         s, p, u = (torch.arange(size) < n[:, None] for size, n in zip(room.shape[1:], dims))
-        known = s[:, :, None, None] & p[:, None, :, None]
-        known = known & u[:, None, None]
+        s = s[:, :, None, None]
+        p = p[:, None, :, None]
+        u = u[:, None, None, :]
+        known = s & p & u
         self.known = known.to(device)
         most = .9*dims[0]*dims[1]
         self.most = most[:, None].to(device, torch.float32)
@@ -211,8 +217,9 @@ def moments_of(x: Tensor, f: Factors) -> Tensor: # A row for each of the four, a
     x = x.to(f.dtype)
     by_samples = x.sum(1)
     by_units = x.sum(3)
+    total = by_units.sum((1, 2))
     squares = [t.flatten(1).square().sum(1) for t in (x, by_samples, by_units)]
-    sums = torch.stack([by_units.sum((1, 2)), *squares])
+    sums = torch.stack([total, *squares])
     found = (sums[:, None]*f.of_sums).sum(0)
     found[1:].clamp_(min=0)
     return found.float()
@@ -239,7 +246,9 @@ class Samples:
     "The numbers of the parts of all layers in a step."
     def __init__(self, layouts: list[OutputLayout], device: torch.device):
         self.slots = [Slot(layout) for layout in layouts]
-        self.device, self.room, self.factors = device, None, None
+        self.device = device
+        self.room = None
+        self.factors = None
         self.fitted = False  # is the room as large as the parts are?
 
     def see(self, index: int, x: Tensor):
@@ -263,10 +272,12 @@ class Samples:
         self._copy(chosen)
 
     def _copy(self, copies):
-        slots = [self.slots[index] for index, _ in copies]
-        if not slots: return
-        views = [slot.view(x) for slot, (_, x) in zip(slots, copies)]
-        targets = [slot.target for slot in slots]
+        if not copies: return
+        views, targets = [], []
+        for index, x in copies:
+            slot = self.slots[index]
+            views.append(slot.view(x))
+            targets.append(slot.target)
         torch._foreach_copy_(targets, views)
 
     def _plan(self, slot, index, x, layout):
@@ -360,7 +371,8 @@ class Samples:
 
     def _fit(self):
         "Make the room as large as the parts are: after the first step, and when one was larger."
-        wanted = tuple(max(sizes) for sizes in zip(*[slot.wanted for slot in self.slots]))
+        all_wanted = [slot.wanted for slot in self.slots]
+        wanted = tuple(map(max, zip(*all_wanted)))
         is_too_small = any(w > now for w, now in zip(wanted, self.room.shape[1:]))
         if is_too_small or not self.fitted: self._make_room(wanted)
         self.fitted = True

@@ -38,8 +38,11 @@ def in_a_row(x: Tensor) -> Tensor:
     "All numbers of `x` as real ones in one dimension, in any order; without a copy if they lie together in memory."
     x = unwrapped(x)
     x = x.detach()
-    if x.is_nested:
-        x = x.values() if x.layout == torch.jagged else torch.cat([part.reshape(-1) for part in x.unbind()])
+    if x.is_nested and x.layout == torch.jagged:
+        x = x.values()
+    elif x.is_nested:
+        parts = [part.reshape(-1) for part in x.unbind()]
+        x = torch.cat(parts)
     if x.layout != torch.strided: x = x.to_dense()
     if x.is_quantized: x = x.dequantize()
     if x.is_complex(): x = x.abs()
@@ -62,10 +65,14 @@ def measured(
     rest = tuple(range(1, x.dim()))
     by_parts = torch.compiler.is_compiling()
     part = tuple(range(min(3, x.dim() - 1), x.dim()))  # an image of one channel, a row
+
     def total(t):
-        if by_parts: t = t.sum(part, dtype=torch.float32).reshape(len(x), -1)
+        if by_parts:
+            of_parts = t.sum(part, dtype=torch.float32)
+            t = of_parts.reshape(len(x), -1)
         inner = tuple(range(1, t.dim()))
         return t.sum(inner, dtype=torch.float32)
+
     if by_parts:  # the compiler then reads a part once, together with what makes it; `var_mean` becomes slow loops
         middle = x.mean(part, keepdim=True)
         mean = middle.mean(rest)
@@ -107,12 +114,14 @@ class Scratch:
         self.bools = np.empty(0, dtype=bool)
 
     def like(self, x: Tensor) -> Tensor:
+        "Numbers in the shape of `x`."
         if self.floats.numel() < x.numel():
             with torch.inference_mode(False):
                 self.floats = torch.empty(x.numel(), device=x.device)
         return self.floats[:x.numel()].view(x.shape)
 
     def answers(self, n: int) -> np.ndarray:
+        "So many answers, each True or False."
         if len(self.bools) < n: self.bools = np.empty(n, dtype=bool)
         return self.bools[:n]
 
@@ -139,6 +148,7 @@ def measure(
     def summed(work, out):
         if sizes.padding: torch._foreach_zero_(sizes.padding)
         return torch.sum(work, 1, out=out)
+
     n, mean, m2, near_zero = out[:len(BASICS)].unbind()
     n.copy_(sizes.n)
     torch.sum(x, 1, out=mean).mul_(sizes.one_of)
@@ -167,7 +177,10 @@ CODES = BINS + 5  # padding, below, the bins, from 10 to the end of the bin that
 
 def count_bins(x: Tensor, out: Tensor, work: Tensor, sizes: RowSizes, finite: bool):
     "Write the histogram, and how many numbers are below and above it, into `out`."
-    code = torch.mul(x, _PER_UNIT, out=work).floor_().clamp_(-1, BINS + 1).add_(2)
+    code = torch.mul(x, _PER_UNIT, out=work)
+    code.floor_()
+    code.clamp_(-1, BINS + 1)
+    code.add_(2)
     if not finite: code.nan_to_num_(nan=BINS + 4.)
     if sizes.padding: torch._foreach_zero_(sizes.padding)
     if len(x) > 1:
@@ -207,7 +220,9 @@ def merged(
     return found
 
 
-def largest_rows(n_rows: int) -> list[int]: return [i for i in LARGEST_ROWS if i < n_rows]
+def largest_rows(n_rows: int) -> list[int]:
+    "Which of the first rows of a table are those of largest numbers."
+    return [i for i in LARGEST_ROWS if i < n_rows]
 
 
 def largest(x: Tensor, n: Tensor) -> Tensor: # Zero where `n` is zero, as in a column of nothing
@@ -242,13 +257,18 @@ class Batch:
     ):
         blocks = [-(-size//ROW_LENGTH) for size in sizes]
         self.matrix = torch.zeros(sum(blocks), ROW_LENGTH, device=device)
-        starts = [sum(blocks[:i])*ROW_LENGTH for i in range(len(sizes))]
         flat = self.matrix.view(-1)
-        self.tensors = [flat[start:start + size] for start, size in zip(starts, sizes)]  # to be filled
+        self.tensors = []  # to be filled
+        start = 0
+        for size, n_blocks in zip(sizes, blocks):
+            self.tensors.append(flat[start:start + size])
+            start += n_blocks*ROW_LENGTH
         self.work = torch.empty_like(self.matrix)
         lengths, owners = [], []
         for owner, (size, n_blocks) in enumerate(zip(sizes, blocks)):
-            for i in range(n_blocks): lengths.append(min(ROW_LENGTH, size - i*ROW_LENGTH))
+            for i in range(n_blocks):
+                left = size - i*ROW_LENGTH
+                lengths.append(min(ROW_LENGTH, left))
             owners += [owner]*n_blocks
         self.sizes = RowSizes(lengths, self.work)
         self.total = torch.tensor(sizes, dtype=torch.float32, device=device)

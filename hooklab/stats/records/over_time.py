@@ -31,6 +31,7 @@ def about(history: Any, what: str) -> Statistic:
 
 
 def label_of(history: Any, what: str) -> str:
+    "A number in words, as it is written beside an axis."
     label = about(history, what).label
     return label.replace("{}", NOUNS[history.kind])
 
@@ -52,7 +53,9 @@ def to_draw(history: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
     return values, broken
 
 
-def measured_in(history: Any) -> np.ndarray: return history.measured.cpu().numpy()
+def measured_in(history: Any) -> np.ndarray:
+    "True for each layer and step that was measured."
+    return history.measured.cpu().numpy()
 
 
 def nearest_row(history: Any, step: int) -> int:
@@ -95,7 +98,8 @@ def draw_lines(ax: Any, shown: Shown):
     "A line for each layer, with its name where it ends."
     steps = shown.steps
     colours = line_colours(ax, len(shown.names))
-    for series, colour in zip(shown.values, colours): draw_line(ax, steps, series, colour)
+    for series, colour in zip(shown.values, colours):
+        draw_line(ax, steps, series, colour)
     if shown.in_logs: ax.set_yscale("log")
     if shown.is_share:
         in_percent(ax.yaxis)
@@ -116,12 +120,15 @@ def draw_line(ax: Any, steps: np.ndarray, series: np.ndarray, colour: Any):
     x, y = thinned(steps, series)
     ax.plot(x, y, color=colour, lw=1.5)
     there = np.pad(np.isfinite(y), 1)
-    before, here, behind = there[:-2], there[1:-1], there[2:]
+    before = there[:-2]
+    here = there[1:-1]
+    behind = there[2:]
     alone = here & ~before & ~behind
     if alone.any(): ax.plot(x[alone], y[alone], "o", color=colour, ms=3)
 
 
 def mark_usual_ratio(ax: Any):
+    "A line at the usual ratio of an update, with words."
     ax.axhline(USUAL_RATIO, color=ink(), lw=1, ls="--")
     place = {"xy": (1, USUAL_RATIO), "xycoords": ("axes fraction", "data")}
     moved = {"xytext": (-3, 3), "textcoords": "offset points"}
@@ -180,12 +187,14 @@ def plot_over_time(
 ) -> Any: # The axes
     "One number of each layer over time: up to eight layers as lines, more as the rows of an image."
     what = what or ("ratio" if history.kind == "updates" else "std")
-    chosen = range(len(history.names)) if layers is None else [history.index(layer) for layer in layers]
-    chosen, label = list(chosen), label_of(history, what)
+    chosen = list(range(len(history.names)))
+    if layers is not None: chosen = [history.index(layer) for layer in layers]
+    label = label_of(history, what)
     values, broken = (numbers[chosen] for numbers in to_draw(history, what))
     ax = axes_for(ax, (8, height_for(len(chosen))))
     if not len(history) or not chosen: return say_instead(ax, f"No {history.kind} were recorded yet.")
-    if not (np.isfinite(values) | broken).any():
+    has_numbers = (np.isfinite(values) | broken).any()
+    if not has_numbers:
         return say_instead(ax, f"There is no {label}: {why_no_number(history, chosen)}.")
     names = [history.names[i] for i in chosen]
     draw = draw_rows if len(chosen) > MOST_LINES else draw_lines
@@ -196,8 +205,10 @@ def plot_over_time(
 
 
 def why_no_number(history: Any, chosen: list[int]) -> str:
+    "Why there is nothing to draw."
     if history.kind == "updates": return "no step was made"
-    return "it takes more than one number" if measured_in(history)[chosen].any() else "nothing of this ran"
+    if measured_in(history)[chosen].any(): return "it takes more than one number"
+    return "nothing of this ran"
 
 
 def dead_chart(

@@ -67,14 +67,15 @@ def plot_hist(
     title_histogram(history, ax, i, slice(row, row + 1), f", step {step}")
     return ax
 
-
+# %% ../../../nbs/lib/stats/records/plots.ipynb #74f11a2e
 def title_histogram(history: Any, ax: Any, i: int, rows: slice, more: str = ""):
     "Titles: the layer on the left, and on the right what its histogram does not show."
     notes = []
     for what, place in {"under": "below 0", "over": "above 10", "nan": "NaN"}.items():
         if what not in history.whats: continue
-        share = np.nan_to_num(to_draw(history, what)[0][i, rows]).mean()
-        if share >= .005: notes.append(f"{share:.0%} {place}")
+        values, _ = to_draw(history, what)
+        fraction = np.nan_to_num(values[i, rows]).mean()
+        if fraction >= .005: notes.append(f"{fraction:.0%} {place}")
     if history.sampled: notes.append(f"sample of {history.sampled:,}")
     ax.set_title(f"{shortened(history.names[i], 40)}{more}", loc="left", **PLAIN)
     ax.set_title(", ".join(notes), loc="right", fontsize="small")
@@ -90,12 +91,15 @@ def plot_flow(
     width = min(max(6, 2 + .2*n), 14)
     ax = axes_for(ax, (width, 4))
     if not len(history) or not n: return say_instead(ax, f"No {history.kind} were recorded yet.")
-    if steps is None: rows = sorted({0, len(history)//2, len(history) - 1})
-    else: rows = sorted({nearest_row(history, step) for step in steps})
+    first, middle, last = 0, len(history)//2, len(history) - 1
+    rows = {first, middle, last} if steps is None else {nearest_row(history, step) for step in steps}
+    rows = sorted(rows)
     std, _ = to_draw(history, "std")
     mean, broken = to_draw(history, "mean")
     by_step = {}
-    for row in rows: by_step[history.steps[row]] = std[:, row], np.abs(mean[:, row])
+    for row in rows:
+        step = history.steps[row]
+        by_step[step] = std[:, row], np.abs(mean[:, row])
     draw_flow(ax, by_step)
     bad = np.flatnonzero(broken[:, rows].any(1))
     if bad.size:
@@ -106,7 +110,8 @@ def plot_flow(
     if positive.size:
         ax.set_yscale("log")
         lowest = positive.min()/100  # a mean may be zero up to rounding
-        ax.set_ylim(bottom=max(ax.get_ylim()[0], lowest))
+        bottom, _ = ax.get_ylim()
+        ax.set_ylim(bottom=max(bottom, lowest))
     ax.set(xlabel=f"layer, from input to output{history.whose}", xlim=(-.5, n - .5))
     ax.set_ylabel(f"{NOUNS[history.kind]}, deviation and |mean|")
     name_layers(ax, history.names)
@@ -114,20 +119,23 @@ def plot_flow(
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
-
+# %% ../../../nbs/lib/stats/records/plots.ipynb #90470668
 def draw_flow(ax: Any, by_step: dict[int, tuple[np.ndarray, np.ndarray]]):
     "Two lines for each step: deviations, and sizes of means."
     looks = {"o-": "deviation", "x:": "|mean|"}
     colours = line_colours(ax, len(by_step))
     for (step, lines), colour in zip(by_step.items(), colours):
         for look, line in zip(looks, lines):
+            x = np.arange(len(line))
             y = np.where(line > 0, line, np.nan)
-            ax.plot(np.arange(len(y)), y, look, color=colour, ms=4, lw=1.5)
+            ax.plot(x, y, look, color=colour, ms=4, lw=1.5)
         ax.plot([], color=colour, label=f"step {step}")
-    for look, label in looks.items(): ax.plot([], [], look, color=ink(), ms=4, label=label)
+    for look, label in looks.items():
+        ax.plot([], [], look, color=ink(), ms=4, label=label)
 
 
 def name_layers(ax: Any, names: list[str]):
+    "Write the names below the axis, upright if they are too long to be side by side."
     width = size_in_inches(ax)[0]
     name_ticks(ax.xaxis, names, width)
     n_letters = sum(len(shortened(name)) for name in names)
@@ -144,7 +152,8 @@ def grid_of_axes(fig: Any, n: int) -> np.ndarray: # Of axes, in rows and columns
     across = {"left": .85/width, "right": 1 - .1/width, "wspace": .08}
     down = {"bottom": .55/height, "top": 1 - .3/height, "hspace": .35}
     axes = fig.subplots(rows, columns, squeeze=False, gridspec_kw=across | down)
-    for ax in axes.flat[n:]: ax.remove()
+    for ax in axes.flat[n:]:
+        ax.remove()
     return axes
 
 
@@ -153,7 +162,8 @@ def limits(values: np.ndarray, in_logs: bool) -> tuple[float, float]:
     values = values[np.isfinite(values)]
     if in_logs: values = values[values > 0]
     if not values.size: return (.1, 1) if in_logs else (0, 1)
-    least, most = values.min(), values.max()
+    least = values.min()
+    most = values.max()
     if in_logs: return least/1.3, most*1.3
     margin = .05*(most - least) or .5
     return least - margin, most + margin
@@ -163,7 +173,8 @@ def draw_band(ax: Any, steps: np.ndarray, middle: np.ndarray, spread: np.ndarray
     "A line, and a band around it."
     colour = line_colours(ax, 1)[0]
     x, y = thinned(steps, middle, 300)
-    ax.plot(x, y, color=colour, lw=1.2, marker="." if len(x) == 1 else None)
+    marker = "." if len(x) == 1 else None
+    ax.plot(x, y, color=colour, lw=1.2, marker=marker)
     every = max(1, len(steps)//200)
     lower = (middle - spread)[::every]
     upper = (middle + spread)[::every]
@@ -187,7 +198,9 @@ def plot_all(
     if history.has_hist and what == "mean": label = draw_small_images(history, axes, here)
     else: label = draw_small_lines(history, axes, what, values)  # histograms of gradients would show one bin
     for ax, name, ran, bad in zip(axes.flat, history.names, here, broken):
-        if bad.any(): ax.axvline(history.steps[bad.argmax()], color=ALARM, lw=1.5, ls=":")
+        if bad.any():
+            first_bad = history.steps[bad.argmax()]
+            ax.axvline(first_bad, color=ALARM, lw=1.5, ls=":")
         if not ran.any():
             ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
         ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3, **PLAIN)
@@ -197,8 +210,9 @@ def plot_all(
     fig.supylabel(for_picture(label), fontsize="medium", **PLAIN)
     return axes
 
-
+# %% ../../../nbs/lib/stats/records/plots.ipynb #ea6dd40d
 def draw_small_images(history: Any, axes: np.ndarray, here: np.ndarray) -> str: # What the vertical axes are
+    "The histograms of each layer over time."
     hists = np.log1p(history.values("hist").cpu().numpy())
     for ax, hist, ran in zip(axes.flat, hists, here):
         shown = np.where(ran, hist, np.nan)
@@ -208,16 +222,19 @@ def draw_small_images(history: Any, axes: np.ndarray, here: np.ndarray) -> str: 
 
 
 def draw_small_lines(history: Any, axes: np.ndarray, what: str, values: np.ndarray) -> str: # As above
+    "One number of each layer over time, a mean with its standard deviation around it."
     in_logs = about(history, what).axis == "log"
     steps = np.asarray(history.steps)
-    spread = to_draw(history, "std")[0] if what == "mean" else 0*values
+    spread = 0*values
+    if what == "mean": spread, _ = to_draw(history, "std")
     ends = np.nan_to_num(spread)
     bottom, top = limits(np.concatenate([values - ends, values + ends]), in_logs)
     for ax, series, around in zip(axes.flat, values, spread):
         draw_band(ax, steps, series, around)
         if in_logs: ax.set_yscale("log")
         ax.set_ylim(bottom, top)
-    return f"mean ± deviation of the {NOUNS[history.kind]}" if what == "mean" else label_of(history, what)
+    if what != "mean": return label_of(history, what)
+    return f"mean ± deviation of the {NOUNS[history.kind]}"
 
 
 def label_edges(axes: np.ndarray, n: int, steps: list[int]):
@@ -240,15 +257,20 @@ def overview(
     draws = []
     for kind, history in histories.items():
         if kind == "activations":
-            for what in ("mean", "std", "near_zero"): draws.append(partial(history.plot, what))
+            for what in ("mean", "std", "near_zero"):
+                draws.append(partial(history.plot, what))
         if kind == "gradients": draws.append(history.plot_flow)
         if kind == "updates": draws.append(history.plot)
-    columns = 3 if len(draws) > 4 or len(draws) == 3 else min(len(draws), 2)
+    fits_in_rows_of_three = len(draws) > 4 or len(draws) == 3
+    columns = 3 if fits_in_rows_of_three else min(len(draws), 2)
     rows = -(-len(draws)//columns)
     most_names = max(len(history.names) for history in histories.values())
     height = 3 if most_names <= MOST_LINES else 4.2
     if fig is None: fig = plt.figure()
     fig.set(figwidth=5*columns, figheight=height*rows, layout_engine="constrained")
-    axes = [fig.add_subplot(rows, columns, i + 1) for i in range(len(draws))]
-    for draw, ax in zip(draws, axes): draw(ax=ax)
+    axes = []
+    for number, draw in enumerate(draws, 1):
+        ax = fig.add_subplot(rows, columns, number)
+        draw(ax=ax)
+        axes.append(ax)
     return axes

@@ -55,9 +55,11 @@ class StepNumbers:
 def relative(a: Tensor, b: Tensor, size: Tensor) -> Tensor:
     "How far `b` is from `a`, relative to `size`: 0 where both are not finite, infinite where only one of them is."
     size = torch.where(size > 0, size, b.abs())
+    finite_a = a.isfinite()
+    finite_b = b.isfinite()
     error = torch.where(a == b, 0., (a - b).abs()/size)
-    error = torch.where(a.isfinite() ^ b.isfinite(), torch.inf, error)
-    error = torch.where(~a.isfinite() & ~b.isfinite(), 0., error)
+    error = torch.where(finite_a ^ finite_b, torch.inf, error)
+    error = torch.where(~finite_a & ~finite_b, 0., error)
     return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
@@ -68,7 +70,8 @@ def errors_of(a: StepNumbers, b: StepNumbers, size: Tensor) -> dict[str, Tensor]
         if number == SHARE: continue
         found[number] = relative(a.values[number], b.values[number], size)
     if a.n is None: return found
-    apart = (a.values[SHARE] - b.values[SHARE]).abs() - 3/a.n  # by rounding, a few numbers cross the limit
+    apart = (a.values[SHARE] - b.values[SHARE]).abs()
+    apart = apart - 3/a.n  # by rounding, a few numbers cross the limit
     found[SHARE] = apart.clamp_min(0).nan_to_num(0)
     both_ran = (a.n > 0) & (b.n > 0)
     count = torch.where(a.n == b.n, 0., torch.inf)
@@ -77,6 +80,7 @@ def errors_of(a: StepNumbers, b: StepNumbers, size: Tensor) -> dict[str, Tensor]
 
 
 def largest(errors: dict[str, Tensor]) -> Tensor:
+    "The largest of these errors, for each layer and step."
     return torch.stack([*errors.values()]).amax(0)
 
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #87e115be
@@ -95,8 +99,9 @@ class Differences:
         size = self.a.size
         self.by_number = errors_of(self.a, self.b, size)
         self.error = largest(self.by_number) # Of the candidate: layer, step
-        among_others = [largest(errors_of(r, s, size)) for r, s in combinations(fine, 2)]
-        self.among_others = torch.stack(among_others) if among_others else None # Of fine runs: pair, layer, step
+        self.among_others = None # Of fine runs: pair, layer, step
+        among_others = [largest(errors_of(one, other, size)) for one, other in combinations(fine, 2)]
+        if among_others: self.among_others = torch.stack(among_others)
         to_fine = [largest(errors_of(run, self.b, size)) for run in fine]
         self.nearest = torch.stack(to_fine).amin(0)
 
@@ -113,7 +118,9 @@ class Differences:
 
     def values(self, i: int, t: int) -> tuple[str, float, float]: # Its name, and the two values
         "The number that is furthest apart."
-        errors = {number: error[i, t].item() for number, error in self.by_number.items()}
+        errors = {}
+        for number, error in self.by_number.items():
+            errors[number] = error[i, t].item()
         number = max(errors, key=errors.get)
 
         def read(run):

@@ -31,6 +31,7 @@ UNNOTICED = 1e-6
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #e168bfd1
 def finite(error: Tensor) -> Tensor:
+    "0 in place of errors that are not finite."
     return torch.where(error.isfinite(), error, 0)
 
 
@@ -72,6 +73,7 @@ class Noise:
         return None
 
     def _leave_out(self, what, where):
+        "Look at these layers no more: that they part has no effect."
         for other in self.found:
             is_same = other == what or {what, other} == {"parameter", "update"}
             if is_same: self.silent[other][where] = True
@@ -126,6 +128,7 @@ class Rounding(Noise):
 
     @property
     def has_gaps(self) -> bool:
+        "Were only some of the steps recorded?"
         return len(self.steps) > 1 and self.steps[1] > self.steps[0] + 1
 
     def parted(self, what: str, t: int) -> Tensor: # True for each layer where they do
@@ -146,12 +149,14 @@ class Rounding(Noise):
         return over & lasts_on
 
     def last_there(self, what, t):
+        "The last layer that was measured at `t`."
         there = self.found[what].there[:, t]
         return int(there.nonzero().max())
 
     def is_broad(self, what, over, t) -> bool:
-        """Do half of the layers part? For gradients, the last layer must be among them: in the layers before it, a ReLU
-        may open by rounding."""
+        """Do half of the layers part?
+
+        For gradients, the last layer must be among them: in the layers before it, a ReLU may open by rounding."""
         here = self.found[what].there[:, t] & ~self.silent[what]
         if not over.any(): return False
         if over[here].double().mean() < .5: return False
@@ -188,6 +193,7 @@ MOVED = 1e-6  # of its length: the gradient of a parameter that moves less is ze
 
 
 def by_runs(table: dict[int, float], n: int) -> float:
+    "The entry of a table for so many other runs."
     key = max(key for key in table if key <= n)
     return table[key]
 
@@ -196,10 +202,12 @@ def spread_of(pairs: Tensor) -> Tensor: # layer, step
     "How far apart the runs are that are known to be fine."
     squares = finite(pairs).square().mean(0)
     padded = F.pad(squares[None], (AROUND, AROUND), mode="replicate")[0]
-    near = padded.unfold(1, 2*AROUND + 1, 1).mean(-1).sqrt()
+    windows = padded.unfold(1, 2*AROUND + 1, 1)
+    near = windows.mean(-1).sqrt()
     of_most_layers = near.quantile(.75, 0)
     of_all_steps = near.amax(1, keepdim=True)/2
-    return near.maximum(of_most_layers).maximum(of_all_steps).clamp(min=EXACT)
+    spread = near.maximum(of_most_layers).maximum(of_all_steps)
+    return spread.clamp(min=EXACT)
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #642c24a5
 class Spread(Noise):
@@ -253,8 +261,8 @@ VARIED = 3e-3  # runs differ by more than half precision explains
 
 def noise_of(found: dict[str, Differences]) -> Rounding | Spread:
     "The noise that fits the runs."
-    began = [d.among_others for what, d in found.items() if what in ("parameter", "output")]
-    if not began: began = [d.among_others for d in found.values()]
+    at_first = [found[what] for what in ("parameter", "output") if what in found]
+    began = [d.among_others for d in at_first or found.values()]
     if began[0] is None: return Rounding(found)
     for pairs in began:
         first = typical(pairs.amax(0))[0]

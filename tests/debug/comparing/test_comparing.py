@@ -917,6 +917,17 @@ class NeedsGradientsItself(NeedsGradients):
         with torch.enable_grad(): return super().forward(x)
 
 
+def test_a_model_that_computes_gradients_is_tried_without_them_once():
+    torch.manual_seed(0)
+    a = NeedsGradients()
+    b = worse(a, "a")
+    tries = []
+    for m in (a, b): m.register_forward_pre_hook(lambda m, args: tries.append((m, torch.is_grad_enabled())))
+    c = compare(a, b, torch.randn(4, 3))
+    assert c.first.a == "a" and sum(with_them for _, with_them in tries) > 3
+    assert [sum(which is m and not with_them for which, with_them in tries) for m in (a, b)] == [1, 1]
+
+
 @pytest.mark.parametrize("kind", [NeedsGradients, NeedsGradientsItself])
 def test_models_that_compute_gradients(kind):
     torch.manual_seed(0)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hooklab.debug.comparing.comparing import compare
-from hooklab.debug.comparing.passes import equal_bits, numbers_in, stored_numbers
+from hooklab.debug.comparing.few_bits import equal_bits, numbers_in, stored_numbers
 from hooklab.debug.comparing.recording import record
 from support.nets import Makes
 from support.portions import sample, sweep

@@ -142,6 +142,15 @@ def test_on_a_gpu(budget):
             assert back.device == t.device and torch.equal(back, t) and back.stride() == t.stride()
 
 
+def test_what_nobody_else_has_is_not_copied():
+    t, sliced = torch.ones(1000), torch.eye(4).to_sparse()
+    with Shelf(budget=5000) as shelf:
+        assert shelf.get(shelf.put(t, is_own=True)) is t and shelf.copies.in_memory == 4000
+        assert shelf.get(shelf.put(sliced, is_own=True)) is not sliced  # its bytes are not all there is to know of it
+        beyond = shelf.put(torch.full((1000,), 2.), is_own=True)
+        assert shelf.copies.on_disk == 4000 and shelf.get(beyond).sum() == 2000
+
+
 # once for each state of a tensor
 
 @anywhere
