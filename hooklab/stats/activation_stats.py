@@ -229,10 +229,8 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         cls,
         **options: Any, # Of `ActivationStats`, where they should be others
     ) -> Self: # To give to `diagnose`, during the run or after it
-        """A record with everything that a diagnosis looks at: outputs, gradients, samples of them, and the optimizer's
-        steps. All layers are measured in the first 100 steps, and in turns from then on. The first 100 steps take 1.37
-        times as long as without it (the median of ten workloads; 4.9 times for the smallest, whose step takes a third
-        of a millisecond), later ones 1.06 times. `every=5` measures one step in five, and costs accordingly less."""
+        """A record with everything that a diagnosis looks at: outputs, gradients, samples of them, the loop, and the
+        optimizer's steps. PRICE"""
         stats = cls(**{"grads": True, "include_paramless": True, "samples": True, "loop": True, "turns": 10} | options)
         stats.updates_too = stats.attention_too = True
         return stats

@@ -79,7 +79,7 @@ def long_steps(run: Run) -> Iterator[Seen]:
                f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest "
                f"by {in_digits(longest)}. About 0.001 to 0.03 is usual.")
 
-
+# %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #3c93d759
 def jump_of_rate(run: Run) -> Iterator[Seen]:
     "Is the rate much larger in a step than in those beside it? It is known of steps that are not measured, too."
     rates = run.logged("rate")

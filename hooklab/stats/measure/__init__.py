@@ -2,8 +2,9 @@
 
     session          all that is on one model while it is recorded, and what is measured in which step
     meter_groups     the hooks that measure, and where the numbers of a step come together
-    turns            what is measured, of which layers in which step, and hooks that are off for a while
+    turns            what is measured, and in which steps; hooks that are off for a while
     stacks           small outputs measured together at the end of a step, and large ones where they are
+    quick_batch      small outputs of several steps, measured together on a CPU
     samples          a few numbers of each output, by sample and by unit
     updates          how far each step moves each parameter
     own_hook         statistics of your own

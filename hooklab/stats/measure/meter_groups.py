@@ -22,7 +22,7 @@ from ...hooks.names import printable
 from ...hooks.select import unwrap
 from ...hooks.tree import tensors, unreadable
 from .samples import TRACED, Samples, layouts
-from .stacks import SMALL, THIN_FROM, LargeRows, Place, Stacks, stride_for, thinly_measured
+from .stacks import SMALL, THIN_FROM, Place, Stacks, StepTables, stride_for, thinly_measured
 from .turns import SwitchedGroup, Wanted
 from ..records.moments import (
     RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, stacked)
@@ -54,7 +54,7 @@ def passes(meter: weakref.ref, output_nr: int, gradients: tuple):
     h, gradient = meter(), gradients[output_nr]
     if h is not None and not h.removed and gradient is not None: h.measure(gradient)
 
-
+# %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #a5511948
 class Meter(GradientHook):
     "Keeps the numbers of an output or a gradient of its layer, instead of the tensor."
     left_out = False
@@ -214,35 +214,6 @@ class GradientScale:
         if scaler is not None and scaler._scale is not None: return self.now/scaler._scale
         return None if self.now == 1 else self.now
 
-# %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #b5e1c0a3
-class StepTables:
-    "The numbers of the current step: a table for the first call of each layer, one for the second, and so on."
-    def __init__(self, measuring: Measuring):
-        self.n_rows = measuring.n
-        self.tables = []
-        self.carried = None
-        self.large = LargeRows(measuring.scratch)
-        self.stacks = Stacks(measuring.wanted)
-
-    def column(self, call: int, index: int, n_columns: int, device: torch.device) -> Tensor:
-        "Where the numbers of one call of layer number `index` go."
-        if call == len(self.tables): self.tables.append(torch.zeros(self.n_rows, n_columns, device=device))
-        return self.tables[call][:, index:index + 1]
-
-    def take(self, n_calls: int, traced: Tensor | None) -> Tensor | None: # A column for each layer
-        "All numbers of this step, those of compiled code too; None if no layer has run. Then everything is zero."
-        self.large.write(self.tables)
-        self.stacks.measure(self.tables)
-        used = self.tables[:n_calls]
-        found = [*used]
-        if traced is not None: found.append(traced)
-        if self.carried is not None: found.append(self.carried)
-        self.carried = None
-        if not found: return None
-        taken = merged(torch.stack(found)) if len(found) > 1 else found[0].clone()
-        for table in used: table.zero_()
-        return taken
-
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #8304733e
 class MeterGroup(SwitchedGroup):
     "The meters of one kind on a model, and the numbers of the current step."
@@ -262,7 +233,7 @@ class MeterGroup(SwitchedGroup):
         self.measuring = measuring or Measuring(Wanted())
         self.parts = self.measuring.parts
         self.output_parts = {}  # by layer, the part of its output on this process
-        self.step = StepTables(self.measuring)
+        self.step = StepTables(self.measuring.wanted, self.measuring.scratch)
         self.n_meters = 0
         self.traced = self.new_places = False
         # A guess, until the first output shows where the model computes: parameters may be kept elsewhere.
@@ -330,23 +301,20 @@ class MeterGroup(SwitchedGroup):
     def measure_now(self, place: Place, x: Tensor):
         "Measure `x`, which is large, or new here."
         plain = x.layout == torch.strided and not (x.is_nested or x.is_quantized)
-        if place.shape is None and plain and x.is_cpu and self.measuring.wanted.can_wait:
-            if self.step.stacks.is_small(x): return self.keep(place, x)
-        row = in_a_row(x)
         factor = self.factor
+        is_new = place.shape is None and plain
+        if is_new and x.is_cpu and self.measuring.wanted.can_wait and self.step.stacks.is_small(x):
+            place.expect(x, False)
+            place.kept = torch.empty(x.shape).copy_(x.detach())  # until the end of the step, which makes a row for it
+            if factor is not None: place.kept.mul_(factor)
+            return
+        row = in_a_row(x)
         is_large = row.is_cpu and len(row) > SMALL["cpu"] and self.measuring.in_one_row
         if is_large: self.step.large.measure(place, row, factor)
         else: self.measuring.into(place, row if factor is None else row*factor, x.shape)
-        if place.shape is None and plain:
+        if is_new:
             place.expect(x, is_large and not self.measuring.wanted.is_thin and self.samples is None)
         if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
-
-    def keep(self, place: Place, x: Tensor):
-        "Keep a small tensor until the end of the step, which makes a row for it: all steps are measured in one way."
-        place.expect(x, False)
-        kept = torch.empty(x.shape).copy_(x.detach())
-        factor = self.factor
-        place.kept = kept if factor is None else kept.mul_(factor)
 
     def measure_thinly(self, place: Place, x: Tensor):
         "Take the sum of `x`, and a sample of its numbers."

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .quick_batch import QuickBatch
 from .turns import Wanted
-from ..records.moments import NEAR, Batch, Scratch, measured, of_all
+from ..records.moments import NEAR, Batch, Scratch, measured, merged, of_all
 from ..records.statistics import BASICS
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #c9de50b0
@@ -36,6 +36,11 @@ class Place:
         self.is_large = is_large and x.dtype == torch.float32
 
 
+def stride_for(n: int, sample: int) -> int:
+    "How far apart the numbers of a sample lie: at most `sample` of `n`."
+    return -(-n//sample)
+
+# %% ../../../nbs/lib/stats/measure/stacks.ipynb #c9de50b3
 class Stack:
     "A batch of tensors, or of samples of them, and where its numbers go."
     def __init__(
@@ -94,11 +99,6 @@ class Stack:
         for page in range(first, first + len(tables)):
             columns = self.idle.pop(page, None)
             if columns: tables[page - first][:, columns] = 0
-
-
-def stride_for(n: int, sample: int) -> int:
-    "How far apart the numbers of a sample lie: at most `sample` of `n`."
-    return -(-n//sample)
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #e6334bd0
 THIN_FROM = 16_384  # numbers: a tensor that has more is measured by a sample
@@ -354,3 +354,36 @@ class LargeRows:
             table = tables[call]
             columns = torch.tensor(numbers, dtype=table.dtype, device=table.device).T
             table[:len(BASICS), list(layers)] = columns
+
+# %% ../../../nbs/lib/stats/measure/stacks.ipynb #b5e1c0a3
+class StepTables:
+    "The numbers of the current step: a table for the first call of each layer, one for the second, and so on."
+    def __init__(
+        self,
+        wanted: Wanted, # What is measured
+        scratch: Scratch, # Memory to work in
+    ):
+        self.n_rows = len(wanted.rows)
+        self.tables = []
+        self.carried = None
+        self.large = LargeRows(scratch)
+        self.stacks = Stacks(wanted)
+
+    def column(self, call: int, index: int, n_columns: int, device: torch.device) -> Tensor:
+        "Where the numbers of one call of layer number `index` go."
+        if call == len(self.tables): self.tables.append(torch.zeros(self.n_rows, n_columns, device=device))
+        return self.tables[call][:, index:index + 1]
+
+    def take(self, n_calls: int, traced: Tensor | None) -> Tensor | None: # A column for each layer
+        "All numbers of this step, those of compiled code too; None if no layer has run. Then everything is zero."
+        self.large.write(self.tables)
+        self.stacks.measure(self.tables)
+        used = self.tables[:n_calls]
+        found = [*used]
+        if traced is not None: found.append(traced)
+        if self.carried is not None: found.append(self.carried)
+        self.carried = None
+        if not found: return None
+        taken = merged(torch.stack(found)) if len(found) > 1 else found[0].clone()
+        for table in used: table.zero_()
+        return taken

@@ -291,7 +291,7 @@ def test_text_of_a_healthy_run():
     d = diagnose(usual("MLP, ReLU, SGD", 0))
     assert not d and str(d).startswith("Nothing unusual in 40 steps of 4 layers\n\nNot judged: gradients")
     d = diagnose(full("MLP, ReLU, SGD", 0))
-    watch = "the loop, the inputs and the loss; record them with ActivationStats(loop=True)"  # these are of layers alone
+    watch = "the loop, the inputs and the loss; record them with ActivationStats(loop=True)"
     assert str(d) == f"Nothing unusual in 40 steps of 8 layers\n\nNot judged: {watch}"
     model = mlp(*shallow)
     d = diagnose(train(model, sgd(model.parameters(), .02), loop=True, grads=True, samples=True))
