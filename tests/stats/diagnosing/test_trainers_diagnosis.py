@@ -274,7 +274,8 @@ def test_the_same_is_found(run, name):
 
 @for_trainers
 def test_the_loop_is_watched_also_where_updates_are_not_recorded(run, monkeypatch):
-    monkeypatch.setattr(hl.ActivationStats, "for_diagnosis", classmethod(lambda cls, **options: cls(**{"loop": True} | options)))
+    def loop_alone(cls, **options): return cls(**{"loop": True} | options)
+    monkeypatch.setattr(hl.ActivationStats, "for_diagnosis", classmethod(loop_alone))
     found, losses, stats = found_in(run, CASES["no zero_grad"])
     assert stats.updates is None and ("no zero_grad", "certain", "") in found
     assert stats.facts["optimizers"][0]["type"] == "SGD" and losses.isfinite().all()

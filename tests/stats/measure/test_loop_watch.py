@@ -364,7 +364,8 @@ def test_a_model_that_raises_in_a_step(error):
     with stats.on(loop.model, optimizer=loop.optimizers):
         loop.run(stats)
         assert stats.log.values("trained").eq(1).all() and not any(stats.session.watch.listening.depth.values())
-    assert not left_on(loop) and len(stats.log) == n_steps and [row["step"] for row in stats.facts["inputs"]] == LOOKED_AT
+    assert not left_on(loop) and len(stats.log) == n_steps
+    assert [row["step"] for row in stats.facts["inputs"]] == LOOKED_AT
     loop, stats = Tries(), hl.ActivationStats.for_diagnosis()
     loop.step = lambda: Loop.step(loop)
     with pytest.raises((Error, KeyboardInterrupt)), stats.on(loop.model, optimizer=loop.optimizers): loop.run(stats)

@@ -137,7 +137,8 @@ def test_digits_far_from_zero(mean):
             model(x)
             stats.step()
     std = torch.tensor([x.double().std() for x in xs])
-    torch.testing.assert_close(stats.history.values("std")[0], std.float(), rtol=1e-5 if abs(mean) < 1e4 else 1e-3, atol=0)
+    rtol = 1e-5 if abs(mean) < 1e4 else 1e-3
+    torch.testing.assert_close(stats.history.values("std")[0], std.float(), rtol=rtol, atol=0)
 
 
 def test_gradients_of_several_steps():
