@@ -23,9 +23,9 @@ def for_diagnosis(model, optimizer): return hl.ActivationStats.for_diagnosis().o
 
 
 def of_long_run(model, optimizer):
-    "Layers soon have their turns, as after the first steps."
+    "As after the first steps."
     stats = for_diagnosis(model, optimizer)
-    stats.session.turn.ended = FIRST - WARM_UP
+    stats.session.schedule.ended = FIRST
     return stats
 
 

@@ -112,4 +112,5 @@ def diagnose(
         return Diagnosis(found or [nothing_to_read(why)], 0, len(stats.names), [])
     run = Run(stats)
     names = run.outputs.names or run.grads.names
-    return Diagnosis(found_in(run), len(run.steps), len(names), not_judged(run))
+    n_steps = max(len(run.steps), len(run.log_steps))  # of the loop more steps are known
+    return Diagnosis(found_in(run), n_steps, len(names), not_judged(run))

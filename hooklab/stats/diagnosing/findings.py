@@ -88,7 +88,7 @@ class Diagnosis:
     one fault. Iterating gives all findings: causes first, then what follows from them, then notes.
     A run of which nothing was recorded is not a healthy run: it has the finding `nothing recorded`."""
     findings: list[Finding] # Causes first
-    n_steps: int # How many rows were looked at
+    n_steps: int # How many steps the run had, as far as is known
     n_layers: int # Of how many layers
     unknown: list[str] # What could not be judged, and what to record so that it can
 

@@ -76,8 +76,8 @@ def long_steps(run: Run) -> Iterator[Seen]:
     if not (often or mostly or beyond_doubt or huge): return
     longest = ratio.nan_to_num(0, posinf=0).max()
     yield Seen([], run.outputs.span(0), "likely",
-               f"{n} of {len(ratio)} steps move parameters by more than {RATIO_LARGE} of their length, the longest "
-               f"by {in_digits(longest)}. About 0.001 to 0.03 is usual.")
+               f"{n} of {len(ratio)} recorded steps move parameters by more than {RATIO_LARGE} of their length, the "
+               f"longest by {in_digits(longest)}. About 0.001 to 0.03 is usual.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #3c93d759
 def jump_of_rate(run: Run) -> Iterator[Seen]:
