@@ -36,7 +36,7 @@ class RootWatch(GradientHook):
         self.fired = True
         watch = self.group.watch
         if not self.group.outermost(1) or rerun or watch is None: return
-        watch.pass_begins(self._trains, given, unwrap(self.module))
+        watch.pass_begins(given, watch.inner[self.name])
 
     def left(self, output, rerun):
         watch = self.group.watch
@@ -46,14 +46,11 @@ class RootWatch(GradientHook):
         else:
             entered = self.entrances.get(get_ident())
             if entered: entered.pop()
-        if counts and self._trains: watch.pass_ends(number, output)
+        if counts and watch.inner[self.name].training: watch.pass_ends(number, output)
 
     def gradients(self, call, *given):
         watch = self.group.watch
         if watch is not None: watch.gradient_arrives((self.name, call.number), given[-1])
-
-    @property
-    def _trains(self) -> bool: return unwrap(self.module).training
 
 
 class WatchGroup(Group):
@@ -188,6 +185,7 @@ class LoopWatch:
         self.first_step = 0  # the number of the first step: not 0 in a run that is resumed
         self.steps = [StepWatch(optimizer, scaled, parts_for(model)) for optimizer in self.members.optimizers]
         self.called = called_by_loops(model)
+        self.inner = {name: unwrap(m) for name, m in self.called.items()}  # a wrapper has a mode of its own
         self.listening = None
 
     def put_on(self) -> Self:
@@ -203,8 +201,8 @@ class LoopWatch:
             raise
         return self
 
-    def pass_begins(self, trains, given, module):
-        mode = "trained" if trains else "evaluated"
+    def pass_begins(self, given, module):
+        mode = "trained" if module.training else "evaluated"
         if mode == "evaluated" and not torch.is_grad_enabled(): return  # a validation
         first = not self.row
         self.row[mode] = self.row.get(mode, 0) + 1

@@ -309,8 +309,9 @@ class MeterGroup(SwitchedGroup):
             if factor is not None: place.kept.mul_(factor)
             return
         row = in_a_row(x)
-        is_large = row.is_cpu and len(row) > SMALL["cpu"] and self.measuring.in_one_row
-        if is_large: self.step.large.measure(place, row, factor)
+        in_few_calls = row.is_cpu and len(row) and self.measuring.in_one_row
+        is_large = in_few_calls and len(row) > SMALL["cpu"]
+        if in_few_calls: self.step.large.measure(place, row, factor)
         else: self.measuring.into(place, row if factor is None else row*factor, x.shape)
         if is_new:
             place.expect(x, is_large and not self.measuring.wanted.is_thin and self.samples is None)

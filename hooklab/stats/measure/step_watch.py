@@ -46,7 +46,7 @@ class Probe:
             return math.nan
         if cleared is None: return math.nan  # no gradient has come since
         if isinstance(cleared, bool): return float(not cleared)
-        return (~cleared).float()
+        return (~cleared).float()  # a bool has no gradient
 
     def watch_clipping(self):
         "Note the length of the gradient after each backward pass."
@@ -56,6 +56,7 @@ class Probe:
     def note_length(self, p):
         if p.grad is not None: self.length = p.grad.norm()  # another hook may have used it up
 
+    @torch.no_grad()
     def clipped(self) -> float | Tensor:
         "Called at a step: the length of the gradient now, as a fraction of that after the backward pass."
         if self.length is None or self.p.grad is None: return math.nan
@@ -126,7 +127,6 @@ class StepWatch:
         if self.probe is not None and self.probe.p.grad is not None: return True
         return any(p.grad is not None for p in self.params)
 
-    @torch.no_grad()
     def look(self, optimizer):
         "Note the learning rate and the gradients that one step of this optimizer uses."
         self.looked = True
@@ -174,6 +174,7 @@ def largest_rate(optimizer: torch.optim.Optimizer) -> float | Tensor:
     return torch.stack(as_tensors).max()
 
 
+@torch.no_grad()
 def lengths_of_gradients(params: list[Tensor], parts: Parts | None = None) -> dict[str, Tensor]: # None if unreadable
     """The length of all gradients together, and of those for which this process speaks. Of a gradient that torch leaves
     as summands until the optimizer adds them, no process knows the length."""

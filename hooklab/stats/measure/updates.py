@@ -41,9 +41,11 @@ class Moves:
         self.copied = False
         self.table = None
 
-    @torch.no_grad()
     def before_step(self, *_):
-        if not self.on or not self.params: return
+        if self.on and self.params: self.copy()
+
+    @torch.no_grad()
+    def copy(self):
         now = self._local()
         if not self.before: self.before = [torch.empty_like(p) for p in now]
         torch._foreach_copy_(self.before, now)
@@ -63,9 +65,11 @@ class Moves:
         first = (self.number + 1)*40_503 % n_places
         return p.as_strided((BLOCKS, BLOCK), (step, 1), p.storage_offset() + first)
 
-    @torch.no_grad()
     def after_step(self, *_):
-        if not self.copied: return
+        if self.copied: self.compare()
+
+    @torch.no_grad()
+    def compare(self):
         self.copied = False
         data = torch.stack(torch._foreach_norm(self.before))
         torch._foreach_sub_(self.before, self._local())
