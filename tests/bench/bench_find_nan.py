@@ -1,5 +1,6 @@
 """What `find_nan` adds to a training step, beside torch's own search in the backward pass."""
 import contextlib
+import warnings
 
 import torch
 from torch import nn
@@ -80,7 +81,10 @@ class Watched:
 
 
 def without_gradients(model): return hl.find_nan(model, gradients=False)
-def anomaly_detection(model): return torch.autograd.detect_anomaly(check_nan=True)
+
+
+def anomaly_detection(model):
+    with warnings.catch_warnings(action="ignore"): return torch.autograd.detect_anomaly()  # it warns that it is slow
 
 
 def measure(only: str = ""):
