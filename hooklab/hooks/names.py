@@ -21,7 +21,8 @@ def printable(
     text: Any, # A name, or a line with names in it
 ) -> str: # One line
     "The text without characters that a terminal obeys: they are escaped as `repr` does it."
-    return _COMMANDS.sub(_as_repr, str(text))
+    text = str(text)
+    return text if text.isprintable() else _COMMANDS.sub(_as_repr, text)
 
 
 def in_lines(

@@ -34,6 +34,11 @@ def own_tensors(modules: Iterable[nn.Module]) -> list[Tensor]:
     return [t for m in modules for store in (m._parameters, m._buffers) for t in store.values() if t is not None]
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #82ab35f0
+def is_in_mode(m: nn.Module, train: bool) -> bool:
+    "True if `m.train(train)` would do nothing. A layer may do more there than torch does."
+    return getattr(m, "training", None) == train and type(m).train is nn.Module.train and "train" not in vars(m)
+
+
 def requirements_kept(inputs: Any) -> AbstractContextManager[None]:
     "Afterwards the leaves among `inputs` require gradients only if they did before."
     leaves = [(t, t.requires_grad) for t in tensors(inputs) if t.is_leaf]
@@ -126,6 +131,7 @@ class WatchWrites(TorchDispatchMode):
     def __init__(self, numbers: "NumbersKept"):
         super().__init__()
         self.numbers = numbers
+        self.other = None  # another mode, which sees the same operations
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
@@ -136,7 +142,23 @@ class WatchWrites(TorchDispatchMode):
             written = args[i] if i < len(args) else kwargs.get(name)
             for t in written if isinstance(written, list | tuple) else (written,):
                 if isinstance(t, Tensor): self.numbers.copy_of(t)
-        return func(*args, **kwargs)
+        if self.other is None: return func(*args, **kwargs)
+        return self.other.__torch_dispatch__(func, types, args, kwargs)
+
+
+@contextmanager
+def joined(mode: TorchDispatchMode) -> Iterator[TorchDispatchMode]:
+    """Put a mode on. Where writes are watched, yield the mode that does so, and have it call the other one:
+    a second mode would cost as much again for each operation."""
+    stack = _get_current_dispatch_mode_stack()
+    if not stack or type(stack[-1]) is not WatchWrites:
+        with mode: yield mode
+        return
+    watching = stack[-1]
+    def put_back(): watching.other = None
+    with putting_back(put_back):
+        watching.other = mode
+        yield watching
 
 
 def modes_off_again() -> AbstractContextManager[None]:
@@ -336,7 +358,7 @@ def undisturbed(
     with (modes_off_again(), put_aside(leaves), state, requirements_kept(inputs), modes_kept(modules),
           lent_tensors(modules, meta), no_fast_attention(), torch.set_grad_enabled(gradients),
           same_chance(again=not is_only_run), torch.random.fork_rng(gpus), uncompiled()):
-        if train is not None: model.train(train)
+        if train is not None and not all(is_in_mode(m, train) for m in modules): model.train(train)
         with state.watched(): yield model
 
 

@@ -133,6 +133,7 @@ class MultiplyAdds(TorchDispatchMode):
     def __init__(self, add: Callable[[int], None]):
         super().__init__()
         self.add, self.nested, self.unknown = add, set(), set()  # the last two: names of what was not counted, and why
+        self.mode = self  # the mode that is on: this one, or one that calls it
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
@@ -142,7 +143,7 @@ class MultiplyAdds(TorchDispatchMode):
         formula = _formula(op)
         if formula is None and _made_of_others(op):
             if not any(isinstance(x, torch.Tensor) and x.is_nested for x in args):
-                with self: return op.decompose(*args, **kwargs)
+                with self.mode: return op.decompose(*args, **kwargs)
             if op.name() in WHOLE_ON_NESTED: self.nested.add(op.name())
         out = op(*args, **kwargs)
         if formula is not None:

@@ -24,7 +24,8 @@ def text_table(rows: list[Row], columns: list[str], depth: int | None, n: int | 
     for line, row in zip(cells, shown): line[0] = "  "*row.depth + line[0]
     cells.insert(0, [COLUMNS[column].title for column in columns])
     widths = _widths(cells, columns, n or get_terminal_size().columns)
-    lines = ["  ".join(map(_fit, line, widths, columns)).rstrip() for line in cells]
+    fitted = map(_fitted, zip(*cells), widths, columns)
+    lines = ["  ".join(line).rstrip() for line in zip(*fitted)]
     hidden = len(rows) - len(shown)
     if hidden == 1: lines.append("and 1 layer further inside (depth=None shows all)")
     if hidden > 1: lines.append(f"and {hidden:,} layers further inside (depth=None shows all)")
@@ -42,9 +43,11 @@ def _widths(cells: list[list[str]], columns: list[str], n: int) -> list[int]:
     return widths
 
 
-def _fit(cell: str, width: int, column: str) -> str:
-    if len(cell) > width: cell = cell[:width - 1] + "…"
-    return cell.rjust(width) if COLUMNS[column].is_number else cell.ljust(width)
+def _fitted(cells: Iterable[str], width: int, column: str) -> list[str]:
+    "The cells of a column, all of the same width."
+    cut = [cell if len(cell) <= width else cell[:width - 1] + "…" for cell in cells]
+    if COLUMNS[column].is_number: return [cell.rjust(width) for cell in cut]
+    return [cell.ljust(width) for cell in cut]
 
 # %% ../../nbs/lib/profiling/table.ipynb #420e74c4
 STYLE = """<style>

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from hooklab.hooks.undisturbed import WatchWrites
 from hooklab.profiling.multiply_adds import MultiplyAdds
 from hooklab.profiling.summaries import summary
 
@@ -155,6 +156,20 @@ def test_a_layer_inside_itself_counts_once():
 def test_other_modes_still_see_everything():
     with FlopCounterMode(display=False) as theirs: summary(nn.Linear(4, 2), x(3, 4))
     assert theirs.get_total_flops() == 2*24
+
+
+def test_what_is_counted_can_also_be_written_and_is_put_back():
+    modes = []
+    def writes(linear, x):
+        modes.extend(map(type, torch.utils._python_dispatch._get_current_dispatch_mode_stack()))
+        with torch.inference_mode(): x.clone() @ x.T  # here it reaches the mode whole, and is taken apart
+        linear.weight.data.mul_(2)
+        return linear(x)
+    model, given = Calls(writes, nn.Linear(4, 2, bias=False)), x(3, 4)
+    before = model.layers[0].weight.clone()
+    found = summary(model, given)
+    assert found.multiply_adds == 3*3*4 + 3*2*4 and found["layers.0"].multiply_adds == 3*2*4
+    assert torch.equal(model.layers[0].weight, before) and modes == [WatchWrites]
 
 
 def test_numbers_come_as_they_happen():
