@@ -1563,6 +1563,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'hooklab.debug.trace.refuse_lazy': ('lib/debug/trace.html#refuse_lazy', 'hooklab/debug/trace.py')},
             'hooklab.drawing': { 'hooklab.drawing.as_png': ('lib/drawing.html#as_png', 'hooklab/drawing.py'),
                                  'hooklab.drawing.axes_for': ('lib/drawing.html#axes_for', 'hooklab/drawing.py'),
+                                 'hooklab.drawing.escape': ('lib/drawing.html#escape', 'hooklab/drawing.py'),
                                  'hooklab.drawing.for_picture': ('lib/drawing.html#for_picture', 'hooklab/drawing.py'),
                                  'hooklab.drawing.for_xml': ('lib/drawing.html#for_xml', 'hooklab/drawing.py'),
                                  'hooklab.drawing.height_for': ('lib/drawing.html#height_for', 'hooklab/drawing.py'),

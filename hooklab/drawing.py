@@ -23,6 +23,12 @@ def for_xml(text: str) -> str:
     return _NOT_IN_XML.sub(lambda found: repr(found[0])[1:-1], text)
 
 
+def escape(text: str) -> str:
+    "As `html.escape`, whose module is slow to import."
+    import html
+    return html.escape(text)
+
+
 def for_picture(name: str) -> str:
     "A name as pictures show it: as in `for_xml`, and in one line."
     return for_xml(name).replace("\t", "\\t").replace("\n", "\\n")

@@ -10,14 +10,13 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
 from typing import Any
 
 from torch import nn
 
 from .trace import refuse_lazy
-from ..drawing import axes_for, for_xml, name_ticks, say_instead, size_in_inches
+from ..drawing import axes_for, escape, for_xml, name_ticks, say_instead, size_in_inches
 from ..hooks.copies import HookWarning
 from ..hooks.function_group import FunctionGroup
 from ..hooks.function_mode import call_name, call_of_name, own_work

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
@@ -179,6 +178,7 @@ def write_shards(
     progress: bool, # Show a progress bar
 ):
     "Write this process's part of the missing shards."
+    from safetensors.torch import save  # slow to import
     mine = missing[processes.rank::processes.size]
     batches = iter(_loader_of(job.loader, [batch for i in mine for batch in job.shards[i]]))
     done = job.n_samples(range(len(job.shards))) - job.n_samples(missing)

@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from .batch_extractor import BatchExtractor, InColumns, column, column_tensor, input_columns, no_column
@@ -140,6 +139,7 @@ def shard_writer(folder: Path, samples: str | None, shard_size: int, dtype: torc
                 raise LookupError(no_column(samples, schema.names))
 
         def write(self, blocks, ctx):
+            from safetensors.torch import save  # slow to import
             columns = stored_columns(blocks, dtype)
             if not columns: return None
             shard = {"file": shard_file(ctx.task_idx), "n": len(next(iter(columns.values())))}

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import accumulate
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -43,6 +42,7 @@ class LayerCost:
 # %% ../../nbs/lib/profiling/cost-table.ipynb #6a974460
 def layer_costs(named: dict[str, nn.Module], calls: Counter, times: list[dict], memory: Memory) -> list[LayerCost]:
     "A row for each layer, from what was measured for each turn."
+    from statistics import median  # slow to import
     turns = dict.fromkeys(turn for spent in times for turn in spent)
     middle = {turn: median(spent.get(turn, 0.) for spent in times) for turn in turns}
     time_self, time = by_layer(middle, sum)

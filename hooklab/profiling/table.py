@@ -8,10 +8,9 @@ __all__ = ['Summary']
 # %% ../../nbs/lib/profiling/table.ipynb #d895e38a
 import json
 from collections.abc import Iterable
-from html import escape
 from shutil import get_terminal_size
 
-from hooklab.drawing import for_xml
+from hooklab.drawing import escape, for_xml
 from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
 from hooklab.profiling.columns import COLUMNS, Row, chosen, with_prefix

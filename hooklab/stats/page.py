@@ -10,7 +10,6 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
-from html import escape
 from io import BytesIO
 from pathlib import Path
 from platform import python_version
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..drawing import as_png, for_xml, height_for, thinned
+from ..drawing import as_png, escape, for_xml, height_for, thinned
 from ..hooks.files import write_file
 from .diagnosing.diagnosis import Diagnosis, diagnose
 from .diagnosing.findings import Finding, as_html

@@ -12,7 +12,7 @@ import torch
 import hooklab as hl
 from hooklab.hooks.select import leaves
 from tests.bench.bench_stats import InALoop
-from tests.bench.first_steps_loops import LOOPS
+from tests.bench.first_steps_loops import LOOPS, MORE
 from tests.bench.measure import seconds, spread
 
 FIRST, EARLY, ALL, PERIOD = 30, 100, 500, 36  # PERIOD: after so many steps the turns of the layers repeat
@@ -145,5 +145,5 @@ def with_median(table):
 
 
 def measure(*names):
-    tables = in_loops({name: LOOPS[name] for name in names or LOOPS})
+    tables = in_loops({name: (LOOPS | MORE)[name] for name in names or LOOPS})
     return {title: table if "milliseconds" in title else with_median(table) for title, table in tables.items()}

@@ -3,13 +3,41 @@ import nnsight
 import torch
 import torch.nn.functional as F
 import torchlens
+from torch import nn
 
 import hooklab as hl
-from tests.bench.cost_workloads import GPT, LENGTH, WORDS
 from tests.bench.measure import ratios
 
-BATCH = 8
+WIDTH, HEADS, LAYERS, LENGTH, BATCH, WORDS = 192, 6, 6, 128, 8, 512
 ATTENTION = F.scaled_dot_product_attention
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.qkv, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3*WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4*WIDTH), nn.GELU(), nn.Linear(4*WIDTH, WIDTH))
+        self.norm2 = nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.word, self.place = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS)
+
+    def forward(self, words):
+        x = self.word(words) + self.place.weight
+        for block in self.blocks: x = block(x)
+        return self.head(self.norm(x))
+
 
 torch.manual_seed(0)
 model, words = GPT(), torch.randint(WORDS, (BATCH, LENGTH + 1))

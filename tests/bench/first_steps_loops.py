@@ -1,4 +1,4 @@
-"""Ten training loops of common kinds, from a step of a quarter of a millisecond to one of 200, on synthetic data.
+"""Training loops of common kinds on synthetic data, ten of them with steps of a quarter of a millisecond up to 200.
 
 Each is a function that returns `(model, optimizers, step)`: `step()` trains for one step and returns the loss."""
 import torch
@@ -178,4 +178,67 @@ def residual():
                   torch.optim.SGD(model.parameters(), .1, .9))
 
 
+def dcgan(size=64, noise=100, batch=8):
+    "pytorch/examples, dcgan, with a batch of 8 and not 64."
+    def up(i, o, *more): return nn.ConvTranspose2d(i, o, 4, *more, bias=False), nn.BatchNorm2d(o), nn.ReLU(True)
+    def down(i, o): return nn.Conv2d(i, o, 4, 2, 1, bias=False), nn.BatchNorm2d(o), nn.LeakyReLU(.2, True)
+    g = nn.Sequential(*up(noise, 8*size, 1, 0), *up(8*size, 4*size, 2, 1), *up(4*size, 2*size, 2, 1),
+                      *up(2*size, size, 2, 1), nn.ConvTranspose2d(size, 3, 4, 2, 1, bias=False), nn.Tanh())
+    d = nn.Sequential(nn.Conv2d(3, size, 4, 2, 1, bias=False), nn.LeakyReLU(.2, True), *down(size, 2*size),
+                      *down(2*size, 4*size), *down(4*size, 8*size),
+                      nn.Conv2d(8*size, 1, 4, 1, 0, bias=False), nn.Sigmoid(), nn.Flatten(0))
+    model, loss = nn.ModuleDict({"g": g, "d": d}), nn.BCELoss()
+    of_g, of_d = (torch.optim.Adam(m.parameters(), 2e-4, (.5, .999)) for m in (g, d))
+    real, yes, no = torch.randn(batch, 3, 64, 64), torch.ones(batch), torch.zeros(batch)
+
+    def step():
+        d.zero_grad()
+        loss(d(real), yes).backward()
+        fake = g(torch.randn(batch, noise, 1, 1))
+        loss(d(fake.detach()), no).backward()
+        of_d.step()
+        g.zero_grad()
+        of_fake = loss(d(fake), yes)
+        of_fake.backward()
+        of_g.step()
+        return of_fake
+    return model, [of_g, of_d], step
+
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.affine1, self.action_head, self.value_head = nn.Linear(4, 128), nn.Linear(128, 2), nn.Linear(128, 1)
+
+    def forward(self, x):
+        x = F.relu(self.affine1(x))
+        return F.softmax(self.action_head(x), -1), self.value_head(x)
+
+
+def actor_critic(length=50):
+    "pytorch/examples, reinforcement_learning: a step is an episode of 50 moves of a cart, with no pole."
+    model = Policy()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-2)
+
+    def step():
+        state, chosen, values = torch.zeros(4), [], []
+        for _ in range(length):
+            probabilities, value = model(state)
+            moves = torch.distributions.Categorical(probabilities)
+            action = moves.sample()
+            chosen.append(moves.log_prob(action))
+            values.append(value)
+            state = state*.9 + .1*(2*action.item() - 1)
+        returns = torch.linspace(1, -1, length)
+        gains = [-p*(r - v.item()) for p, v, r in zip(chosen, values, returns)]
+        losses = [F.smooth_l1_loss(v, r[None]) for v, r in zip(values, returns)]
+        optimizer.zero_grad()
+        loss = torch.stack(gains).sum() + torch.stack(losses).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+    return model, [optimizer], step
+
+
 LOOPS = {loop.__name__: loop for loop in (mlp, moe, gcn, vae, unet, cnn, vit, lstm, gpt, residual)}
+MORE = {"dcgan": dcgan, "actor_critic": actor_critic}  # two optimizers; 50 calls in a step: only if they are named

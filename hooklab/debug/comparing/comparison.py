@@ -9,10 +9,9 @@ __all__ = ['ComparedRow', 'Comparison']
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
-from ...drawing import ALARM, PLAIN, axes_for, for_xml, ink, say_instead, shortened
+from ...drawing import ALARM, PLAIN, axes_for, escape, for_xml, ink, say_instead, shortened
 from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few
 

@@ -7,10 +7,9 @@ __all__ = ['Preflight']
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #50b2f3e2
 from collections.abc import Callable, Iterable, Iterator
-from html import escape
 from typing import NamedTuple
 
-from ...drawing import for_xml
+from ...drawing import escape, for_xml
 from ...hooks.names import in_lines
 from ...hooks.select import first_few
 from .checks import FINDS, Check, NotLookedAt, Suspect

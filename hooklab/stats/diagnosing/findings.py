@@ -8,10 +8,9 @@ __all__ = ['Finding', 'Diagnosis']
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #45febe8c
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Any
 
-from hooklab.drawing import for_xml
+from hooklab.drawing import escape, for_xml
 from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.fault_table import address_of

@@ -7,7 +7,6 @@ __all__ = ['RunComparison', 'compare_runs']
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #862789a7
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from ...debug.comparing.comparing import register_comparison
 from ...debug.comparing.records import is_record
-from ...drawing import axes_for, for_xml, ink, label_ends, line_colours
+from ...drawing import axes_for, escape, for_xml, ink, label_ends, line_colours
 from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few
 from ..diagnosing.evidence import in_digits
