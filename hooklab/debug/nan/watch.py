@@ -141,14 +141,14 @@ class NanWatch(Group):
             if hook is self.hooks[0]: stack.clear()  # Ctrl-C leaves calls that never end
             counts = stack[-1] if stack else self._pass_begins()
             if not counts: return stack.append(None)  # a trial of a pipeline
-        around = stack[-1] if stack else None
+        around, records = stack[-1] if stack else None, torch.is_grad_enabled()
         call = copy(hook.last) if rerun and hook.last else Call(hook, around, self.n_pass, self.part)
-        walked = None if rerun else self.forward.walked
         try:
-            if self.gradients and torch.is_grad_enabled(): call.entrance = Entrance(*given, walked=walked)
+            if self.gradients and records:
+                call.entrance = Entrance(*given, walked=None if rerun else self.forward.walked)
         except Exception as e: hook.left_alone(e)
         if not rerun:
-            if self.unjoined_gradients and torch.is_grad_enabled(): self.unjoined_gradients.wait_for(hook)
+            if self.unjoined_gradients and records: self.unjoined_gradients.wait_for(hook)
             call.inputs = self.sight.numbers_of(given, self.forward.known)
             self.forward.given[call] = given
         stack.append(call)
