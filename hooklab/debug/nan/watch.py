@@ -134,7 +134,6 @@ class NanWatch(Group):
             raise
 
     # ---- the calls of layers
-
     def _call_begins(self, hook: WatchedLayer, given: Any, rerun: bool):
         stack = self.open.setdefault(get_ident(), [])
         if not rerun:
@@ -181,7 +180,6 @@ class NanWatch(Group):
         self._forward_ends(forward, call, output, raised)
 
     # ---- the passes
-
     def _pass_begins(self) -> bool: # False for what is no pass of the training
         part = running_microbatch()
         if part is not None and part.trial: return False
