@@ -15,8 +15,9 @@ from tests.bench.bench_stats import InALoop
 from tests.bench.first_steps_loops import LOOPS, MORE
 from tests.bench.measure import seconds, spread
 
-FIRST, EARLY, ALL, PERIOD = 30, 100, 500, 36  # PERIOD: after so many steps the turns of the layers repeat
-SECONDS = 100  # for a loop
+FIRST, EARLY, ALL, PERIOD = 30, 100, 500, 36  # PERIOD: in a long run, one in so many steps is measured
+OFTEN = 8  # and one in so many of the steps from 30 to 100
+SECONDS = 60  # for a loop
 
 
 class Plan(NamedTuple):
@@ -29,15 +30,12 @@ class Plan(NamedTuple):
     @classmethod
     def of(cls, milliseconds: float, variants: int):
         block, middle, later = ((10, EARLY - FIRST, ALL - EARLY) if milliseconds < 8 else
-                                (2, EARLY - FIRST, 4*PERIOD) if milliseconds < 40 else (3, PERIOD//3, PERIOD))
+                                (2, EARLY - FIRST, 4*PERIOD) if milliseconds < 40 else (3, 3*OFTEN, PERIOD))
         once = (FIRST + middle + later)*2*variants*1.2*milliseconds/1000
         return cls(block, middle, later, min(9, max(1, round(SECONDS/once))))
 
 
-def diagnosed(model, optimizers, plan):
-    turns = hl.ActivationStats.for_diagnosis().turns
-    if turns and plan.middle < EARLY - FIRST: turns = min(turns, FIRST + plan.middle)  # so that turns come after these
-    return hl.ActivationStats.for_diagnosis(turns=turns).on(model, optimizer=optimizers).step
+def diagnosed(model, optimizers, plan): return hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizers).step
 
 
 def recorded(model, optimizers, plan): return hl.ActivationStats().on(model).step
@@ -84,12 +82,13 @@ def ready(build):
 
 
 def loops(build, variants, plan):
-    "Steps of the loop without a record, and of others with one that has just begun."
-    found = [ready(build)[2]]
+    "Steps of the loop with a record that has just begun, and what ends a step of each record."
+    steps, ends = [], []
     for attach in variants.values():
         model, optimizers, step = ready(build)
-        found.append(partial(both, step, attach(model, optimizers, plan)))
-    return found
+        ends.append(attach(model, optimizers, plan))
+        steps.append(partial(both, step, ends[-1]))
+    return steps, ends
 
 
 def both(step, after): after(step())
@@ -110,10 +109,14 @@ def compared(plain, others, steps, block):
 
 def begun(build, variants, plan):
     "The ratios of a record that begins: in its first 30 steps, its first 100, those after them, and all 500."
-    plain, *others = loops(build, variants, plan)
+    plain, (others, ends) = ready(build)[2], loops(build, variants, plan)
     gc.collect()
     gc.disable()
-    try: first, middle, later = (compared(plain, others, n, plan.block) for n in (FIRST, plan.middle, plan.later))
+    try:
+        first, middle = (compared(plain, others, n, plan.block) for n in (FIRST, plan.middle))
+        for end in ends:
+            for _ in range(EARLY - FIRST - plan.middle): end(None)  # a record only counts the steps that are left out
+        later = compared(plain, others, plan.later, plan.block)
     finally: gc.enable()
     early = [(FIRST*a + (EARLY - FIRST)*b)/EARLY for a, b in zip(first, middle)]
     return first, early, later, [(EARLY*a + (ALL - EARLY)*b)/ALL for a, b in zip(early, later)]
