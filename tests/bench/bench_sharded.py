@@ -11,22 +11,21 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import hooklab as hl
+from hooklab.stats.measure.turns import Schedule
 from hooklab.stats.records import together
 from tests.support import sharded
 
 SIZES = {"WORDS": 512, "WIDTH": 256, "HEADS": 8, "HIDDEN": 512, "BLOCKS": 4, "LENGTH": 64}
-ROUNDS, AT_ONCE, WARM_UP, FIRST, RECORDED, ROWS = 11, 4, 4, 100, 500, 8
-LATER = f"for a diagnosis, from step {FIRST} on"
+ROUNDS, AT_ONCE, WARM_UP, RECORDED, ROWS = 11, 4, 4, 500, 8
+LATER = "for a diagnosis, a step that is not measured"
 
 
-def for_diagnosis(model, optimizer): return hl.ActivationStats.for_diagnosis().on(model, optimizer)
+def for_diagnosis(model, optimizer): return hl.ActivationStats.for_diagnosis(turns=None).on(model, optimizer)
 
 
 def of_long_run(model, optimizer):
-    "As after the first steps."
-    stats = for_diagnosis(model, optimizer)
-    stats.session.schedule.ended = FIRST
-    return stats
+    "The first step is measured, and the others here are not."
+    return hl.ActivationStats.for_diagnosis(every=RECORDED).on(model, optimizer)
 
 
 RECORDERS = {"defaults": lambda model, optimizer: hl.ActivationStats().on(model),
@@ -88,9 +87,11 @@ def prices(training) -> dict[str, list[float]]:
 
 
 def in_500(found) -> list[float]:
-    "The price of a run, in the first steps of which all layers are measured."
+    "The price of a run, in which few steps are measured."
+    schedule, measured = Schedule(hl.ActivationStats.for_diagnosis().turns), 0
+    for schedule.ended in range(RECORDED): measured += schedule.measures
     pairs = zip(found["for a diagnosis"], found[LATER])
-    return [round((FIRST*first + (RECORDED - FIRST)*later)/RECORDED, 3) for first, later in pairs]
+    return [round((measured*one + (RECORDED - measured)*other)/RECORDED, 3) for one, other in pairs]
 
 
 def spread(numbers) -> list[float]: return [round(x, 3) for x in (median(numbers), *quantiles(numbers, n=4)[::2])]
