@@ -141,3 +141,14 @@ def test_pictures_and_the_page(tmp_path):
 def test_a_hook_of_ones_own_has_no_turns():
     with pytest.raises(TypeError, match="turns="):
         hl.ActivationStats(turns=5, hook=lambda m, i, o: 1).on(nn.Linear(2, 2))
+
+
+def test_steps_that_end_by_themselves():
+    model = net(2)
+    opt = torch.optim.SGD(model.parameters(), lr=.01)
+    with hl.ActivationStats.for_diagnosis(turns=2).on(model, optimizer=opt, auto=True) as s:
+        for _ in range(40):
+            opt.zero_grad()
+            model(torch.randn(8, 4)).square().sum().backward()
+            opt.step()
+    assert s.steps == s.updates.steps == s.gradients.steps == steps_of(2, 40) and len(s.log) == 40
