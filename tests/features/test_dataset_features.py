@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+import safetensors.torch
 import torch
 from safetensors.torch import save
 from torch import nn
@@ -394,7 +395,7 @@ def test_killed_at_random_moments(net, data, folder, tmp_path, seed):
 def there(folder): return {path: path.read_bytes() for path in folder.glob("*")}
 
 
-@pytest.mark.parametrize("owner, step", [(dataset_features.Path, "mkdir"), (dataset_features, "save"), (os, "fsync"), (os, "replace")])
+@pytest.mark.parametrize("owner, step", [(dataset_features.Path, "mkdir"), (safetensors.torch, "save"), (os, "fsync"), (os, "replace")])
 @pytest.mark.parametrize("when", one_in(3, ["half way", "before", "after"]))
 def test_killed_at_each_step(net, data, folder, tmp_path, monkeypatch, owner, step, when):
     "The same, where it hurts: at each thing that is done to the disk, again and again."

@@ -280,7 +280,7 @@ def in_a_pipeline(rank, schedule_class=None, cut=lambda model: model):
     stage = PipelineStage(model, rank, 2, torch.device("cpu"))
     schedule = (schedule_class or Schedule1F1B)(stage, 4, loss_fn=loss_of_stage)
     optimizer = torch.optim.SGD(model.parameters(), lr=.1)
-    s = hl.ActivationStats(include_paramless=True, grads=True, with_hist=True)
+    s = hl.ActivationStats(include_paramless=True, grads=True, with_hist=True, loop=True)
     s.attention_too = True
     with s.on(model, optimizer), hl.AttentionStats(sample=None).on(model) as heads:
         for step in range(3):

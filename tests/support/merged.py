@@ -12,7 +12,8 @@ def sgd(parameters): return torch.optim.SGD(parameters, lr=.1)
 
 def recorded(model, batches, make_optimizer=sgd, **options):
     optimizer = make_optimizer(model.parameters())
-    s = hl.ActivationStats(**{"include_paramless": True, "grads": True, "with_hist": True} | options)
+    asked = {"include_paramless": True, "grads": True, "with_hist": True, "loop": True}
+    s = hl.ActivationStats(**asked | options)
     s.attention_too = True
     with s.on(model, optimizer):
         for x in batches:

@@ -30,7 +30,8 @@ def not_judged(run: Run) -> list[str]:
     if run.moves_unseen:
         missing.append("the size of steps: parameters move, and not in a step of the optimizer that on() was given; "
                        "give it the one whose step() is called")
-    elif run.updates is None: missing.append("the size of steps; record it with on(model, optimizer=optimizer)")
+    elif run.updates is None and "updates" not in run.recorded:
+        missing.append("the size of steps; record it with on(model, optimizer=optimizer)")
     if "inputs" not in run.facts:
         missing.append("the loop, the inputs and the loss; record them with ActivationStats(loop=True)")
     if run.outputs.hist is None and "n_samples" not in run.outputs.numbers:

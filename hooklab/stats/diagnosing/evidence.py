@@ -160,7 +160,7 @@ class Run:
         # if the optimizer uses a NaN gradient, nothing after it is finite: finite numbers later mean a skipped step
         self.skipped = bad & ~bad_outputs if self.scaled else bad & (true_from(fine) > 0)
         updates = found.get("updates")
-        if updates is not None and updates.steps != steps: updates = None
+        if updates is not None and (updates.steps != steps or not updates.names): updates = None
         still = updates is not None and not updates.values("update").nan_to_num().any().item()
         self.moves_unseen = still and self.moves
         self.updates = None if self.moves_unseen else updates

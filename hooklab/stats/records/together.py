@@ -282,7 +282,7 @@ def merged_facts(metadata: list[dict[str, Any]]) -> dict[str, Any]:
             if isinstance(known, dict): found[what] = {**known, **found.get(what, {})}
             elif not found.get(what): found[what] = known
     for name, of in found.get("parameters", {}).items():
-        same = [other["parameters"][name] for other in facts if name in other["parameters"]]
+        same = [other["parameters"][name] for other in facts if name in other.get("parameters", {})]
         merged = dict(of)
         for what in ("got", "written", "moved"):
             known = [p[what] for p in same if p.get(what) is not None]
@@ -302,7 +302,8 @@ def name_stages_apart(metadata: list[dict[str, Any]]):
     staged = [one for one in metadata if one["stage"]]
     named = [[(one, one["kinds"][kind], "names") for one in staged] for kind in metadata[0]["kinds"]]
     named.append([(one, one["heads"], "heads") for one in staged if one["heads"]])
-    named += [[(one, one["facts"], what) for one in staged if one["facts"]] for what in ("layers", "parameters")]
+    for what in ("layers", "parameters", "shapes"):
+        named.append([(one, one["facts"], what) for one in staged if what in (one["facts"] or ())])
     for places in named:
         by_stage = {}
         for one, of, what in places: by_stage[one["stage"][0]] = [name for name in of[what] if name]
