@@ -270,7 +270,8 @@ def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
     for i, j in pairs:
         weight[a.name[i], b.name[j]] += score[i, j]
     heaviest_first = sorted(weight, key=weight.get, reverse=True)
-    partner_of_a, partner_of_b = {}, {}
+    partner_of_a = {}
+    partner_of_b = {}
     for name, other in heaviest_first:  # each name has one partner
         if name in partner_of_a or other in partner_of_b: continue
         partner_of_a[name] = other
@@ -336,7 +337,8 @@ def paired(a: ModelPass, b: ModelPass, pairs: Pairs = None) -> list[Pair]:
     chosen = {} if pairs is None else _chosen(a, b, pairs)
     if _same_structure(a, b) and not chosen:
         return [Pair(one, other) for one, other in zip(a.calls, b.calls)]
-    one, other = Features(a), Features(b)
+    one = Features(a)
+    other = Features(b)
     partners = list(chosen.values())
     found = []
     for i, j in _by_structure(one, other):
@@ -356,7 +358,8 @@ def _in_order(a: Features, b: Features, found: list[tuple[int, int]]) -> list[Pa
     partner = dict(found)
     taken = {j for _, j in found}
     spread = max(a.spread, b.spread)
-    rows, next_b = [], 0
+    rows = []
+    next_b = 0
     def rest(until):
         nonlocal next_b
         for j in range(next_b, until):

@@ -88,7 +88,8 @@ class BackwardPass:
     def listen_again(self, call: Call, passing: RecordedGradients | OneNode, grad_out: Any, came: Callable):
         "Have `came` called, as for a layer, when a later pass goes through what a call did in this one."
         again = self._again(call)
-        again.given, again.gave = call.grad_out, call.grad_in
+        again.given = call.grad_out
+        again.gave = call.grad_in
         listen_again(passing, grad_out, partial(came, again))
 
     def _again(self, call: Call) -> Call:

@@ -44,7 +44,9 @@ class Call:
     def again(self, parent: "Call | None") -> "Call":
         "What this call does in a recorded backward pass: `given` the gradient of its output, it `gave` another one."
         call = copy(self)
-        call.of, call.parent, call.bad = self, parent, self.top.bad
+        call.of = self
+        call.parent = parent
+        call.bad = self.top.bad
         call.given = call.gave = ()
         return call
 
@@ -73,8 +75,10 @@ def judge(
     inf_excuses: bool, # Does a `-inf` excuse a NaN even if no call is known to have made it?
 ) -> tuple[list[Call], list[Call]]: # The makers and the carriers
     "Separate the calls that made something bad from those that passed it on."
-    makers, carriers = [], []
-    made_inside, nan_inside = set(), set()
+    makers = []
+    carriers = []
+    made_inside = set()
+    nan_inside = set()
     for call in calls:
         before, after = coming(call), leaving(call)
         is_bad = after > FINE
@@ -102,9 +106,11 @@ class NonFiniteError(FloatingPointError):
     ):
         super().__init__(report)
         self.call: str = "" # The call of a function that made it, such as `head/log#0`, if a second look showed it
-        self.kind, self.layer = kind, layer
+        self.kind = kind
+        self.layer = layer
         self.direction = direction
-        self.n_pass, self.n_call = n_pass, n_call
+        self.n_pass = n_pass
+        self.n_call = n_call
         self.carriers = carriers
         self.rank: int | None = None # The process that made it, in a run of several
         self.mesh: dict[str, int] = {} # The place of that process in the mesh
@@ -328,7 +334,8 @@ def gradients_by_layer(
 ) -> dict[str, dict[str, list[Numbers]]]: # Rows of a report, by layer
     "The bad gradients of parameters, but for those of layers that a bad gradient reached: that explains them."
     called = {c.hook.name for c in reached}
-    users, own = {}, {}
+    users = {}
+    own = {}
     excused = {c.hook.name for c, state in reached.items() if state}
     for name, p in sight.parameters():
         layer = name.rpartition(".")[0]

@@ -141,23 +141,29 @@ class LeftOut(dict):
 def _kind(t: Tensor) -> tuple: return type(t), t.dtype, t.device.type
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #ffb1f90d
-FEW, AT_ONCE = 2**14, 64  # so many small tensors are copied into one, to be looked at with one call
+FEW = 2**14  # numbers: tensors of so many are small
+AT_ONCE = 64  # so many small tensors are copied into one, to be looked at with one call
 flatten = torch._C._nn.flatten_dense_tensors
 
 
 def sum_is_finite(found: list[Tensor]) -> bool:
     "True if all numbers of tensors on the CPU are finite, as their sum shows. False if they may not be, or elsewhere."
-    if not OWN.issuperset(map(type, found)) or not all(map(attrgetter("is_cpu"), found)): return False
+    if not OWN.issuperset(map(type, found)): return False
+    if not all(map(attrgetter("is_cpu"), found)): return False
     small = [t for t in found if t.numel() <= FEW]
+    sums = []
     try:
         with torch.no_grad():
-            sums = [] if len(small) == len(found) else [t.sum() for t in found if t.numel() > FEW]
-            for i in range(0, len(small), AT_ONCE): sums.append(flatten(small[i:i + AT_ONCE]).sum())
+            if len(small) < len(found): sums = [t.sum() for t in found if t.numel() > FEW]
+            for i in range(0, len(small), AT_ONCE):
+                together = flatten(small[i:i + AT_ONCE])
+                sums.append(together.sum())
         return all(isfinite(total.item()) for total in sums)
     except Exception: return False  # of several devices, sparse, complex, without numbers
 
 
-OWN, STRIDED = {Tensor, Parameter}, torch.strided  # torch's own classes of tensors
+OWN = {Tensor, Parameter}  # torch's own classes of tensors
+STRIDED = torch.strided
 
 
 def ends_of(t: Tensor) -> list[Tensor]:
@@ -181,10 +187,16 @@ class Looked(dict):
 class Sight:
     "How a model is looked at: whether an Inf is a fault, and which kinds of tensors torch cannot look at."
     def __init__(self, inf: bool, model: nn.Module | None = None):
-        self.inf, self.model, self.left_out = inf, model, LeftOut()
-        self.layers, self.children = [], None  # all layers, and the ids of all their children when they were found
+        self.inf = inf
+        self.model = model
+        self.left_out = LeftOut()
+        self.layers = []  # all layers
+        self.children = None  # the ids of all their children when they were found
 
-    def let_go(self): self.model, self.layers, self.children = None, [], None
+    def let_go(self):
+        self.model = None
+        self.layers = []
+        self.children = None
 
     def number_of(self, t: Tensor, known: Looked) -> Numbers | None:
         "The numbers of one tensor. None if it has none, or torch cannot look at them."
@@ -192,11 +204,13 @@ class Sight:
         try:
             if n is not None and n.seen() is t and n.version == version_of(t): return n
             # a short way for floats on the CPU in a tensor of torch's own class, because most are
-            if (type(t) in OWN and t.is_cpu and t.dtype in FLOATS and t.layout is STRIDED and t.numel()
-                    and not (t.is_nested or stands_for_many(t))):
+            is_float = type(t) in OWN and t.is_cpu and t.dtype in FLOATS
+            is_plain = is_float and t.layout is STRIDED and t.numel()
+            if is_plain and not (t.is_nested or stands_for_many(t)):
                 plain = t.detach() if t.requires_grad else t
                 low, high = plain.aminmax()
-                low, high = low.item(), high.item()
+                low = low.item()
+                high = high.item()
                 n = Numbers(t, plain, low, high, isfinite(low) and isfinite(high))
             else:
                 plain = None if t in self.left_out else plain_numbers(t)
