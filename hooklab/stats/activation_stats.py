@@ -229,9 +229,8 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         cls,
         **options: Any, # Of `ActivationStats`, where they should be others
     ) -> Self: # To give to `diagnose`, during the run or after it
-        """A record with everything that a diagnosis looks at: outputs, gradients, samples of them, the loop, and the
-        optimizer's steps. The first 100 steps take 1.11 times as long as without it (the median of ten workloads; 2.3
-        times for the smallest, whose step takes a third of a millisecond), later ones 1.03 times."""
+        """A record with all that a diagnosis looks at. The first 100 steps take 1.11 times as long (the median of ten
+        workloads; 2.3 times for the smallest, whose step takes a third of a millisecond), later ones 1.03 times."""
         stats = cls(**{"grads": True, "include_paramless": True, "samples": True, "loop": True, "turns": 10} | options)
         stats.updates_too = stats.attention_too = True
         return stats
