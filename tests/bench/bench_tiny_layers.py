@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import hooklab as hl
-from tests.bench.bench_first_steps import FIRST, VARIANTS, compared, loops
+from tests.bench.bench_first_steps import FIRST, VARIANTS, compared, loops, ready
 from tests.bench.first_steps_loops import trains
 from tests.bench.measure import spread
 
@@ -31,7 +31,8 @@ def measure(*counts: str):
     for layers in map(int, counts or STARTS):
         starts = []
         for _ in range(STARTS[layers]):
-            plain, *others = loops(chain(layers), variants, None)
+            build = chain(layers)
+            plain, (others, _) = ready(build)[2], loops(build, variants, None)
             starts.append(compared(plain, others, FIRST, block=2 if layers == 1000 else 10))
         title = f"{layers:,} tiny layers, the first {FIRST} steps, to those without a record"
         found[title] = {name: spread(ratios) for name, ratios in zip(variants, zip(*starts))}
