@@ -315,7 +315,7 @@ def test_the_loss_of_a_step_of_several_batches(which, tmp_path):
     "It is their mean, as in the loop by hand, and a row of the log is a step."
     from test_trainers import by_hand, in_lightning, in_transformers
     run = in_lightning if which == "lightning" else partial(in_transformers, folder=tmp_path)
-    stats, ours = hl.ActivationStats(), hl.ActivationStats()
+    stats, ours = hl.ActivationStats(loop=True), hl.ActivationStats()
     run(stats, accumulate=7, epochs=3)()
     model = by_hand(ours, accumulate=7, epochs=0)
     from test_trainers import samples
