@@ -5655,6 +5655,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                'hooklab/stats/measure/stacks.py'),
                                               'hooklab.stats.measure.stacks.Stacks.is_small': ( 'lib/stats/measure/stacks.html#stacks.is_small',
                                                                                                 'hooklab/stats/measure/stacks.py'),
+                                              'hooklab.stats.measure.stacks.Stacks.limit': ( 'lib/stats/measure/stacks.html#stacks.limit',
+                                                                                             'hooklab/stats/measure/stacks.py'),
                                               'hooklab.stats.measure.stacks.Stacks.make': ( 'lib/stats/measure/stacks.html#stacks.make',
                                                                                             'hooklab/stats/measure/stacks.py'),
                                               'hooklab.stats.measure.stacks.Stacks.measure': ( 'lib/stats/measure/stacks.html#stacks.measure',

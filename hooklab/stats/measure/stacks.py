@@ -195,10 +195,11 @@ class Stacks:
         self.n_columns = 0
         self.counted = {"with_counts": wanted.counts, "with_hist": wanted.with_hist}
 
-    def is_small(self, x: Tensor) -> bool:
-        "Is it copied as a whole?"
-        limit = THIN_FROM if self.is_thin else SMALL.get(x.device.type, SMALL_ELSEWHERE)
-        return 0 < x.numel() <= limit and not x.is_complex()
+    def limit(self, device: torch.device) -> int:
+        "The most numbers of a tensor that is copied as a whole."
+        return THIN_FROM if self.is_thin else SMALL.get(device.type, SMALL_ELSEWHERE)
+
+    def is_small(self, x: Tensor) -> bool: return 0 < x.numel() <= self.limit(x.device) and not x.is_complex()
 
     def make(self, places: list[Place], device: torch.device, n_columns: int):
         "Make stacks for small outputs, and for samples of large ones, of places that have none."
@@ -224,7 +225,7 @@ class Stacks:
 
     def add(self, new: list[Place], device: torch.device):
         sample = self.wanted.hist_sample
-        limit = THIN_FROM if self.is_thin else SMALL.get(device.type, SMALL_ELSEWHERE)
+        limit = self.limit(device)
         real = [place for place in new if not place.dtype.is_complex]
         rows = [place for place in real if 0 < place.shape.numel() <= limit]
         if rows: self.add_whole(rows, device)
@@ -244,7 +245,7 @@ class Stacks:
         n_pages = max(1, min(MOST_PAGES, ROOM//sum(sizes))) if can_wait else 1
         stack = Stack(places, QuickBatch(sizes, n_pages) if is_alone else Batch(sizes, device, **counted))
         self.stacks.append(stack)
-        if can_wait: stack.give_pages(n_pages)
+        if can_wait: return stack.give_pages(n_pages)
         for place, t in zip(places, stack.batch.tensors): place.row = t.view(place.shape)
 
     def add_samples(self, places: list[Place], device: torch.device):
