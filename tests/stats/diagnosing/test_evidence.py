@@ -9,6 +9,7 @@ from torch.nn import functional as F
 import hooklab as hl
 from hooklab.stats.diagnosing import data_faults, diagnosis, fault_table, loop_faults, loss_faults, step_faults
 from hooklab.stats.diagnosing.evidence import Run, falls_well, loss_course
+from hooklab.stats.measure.loop_watch import Looks
 
 
 class Fixed(nn.Module):
@@ -61,10 +62,12 @@ def test_outputs_that_are_alike_have_one_finding():
 
 
 def test_how_the_loss_went():
-    course = loss_course(recorded(linear))
+    run = recorded(linear)
+    course = loss_course(run)
     assert course.kind == "cross-entropy" and abs(course.guess - 2.3) < .02 and not course.is_short
-    assert course.late < course.early
-    assert sum(map(len, course.thirds)) > len(course.losses) > len(course.thirds[2])/2 > 0
+    n_looks = sum(Looks().due(step) for step in run.log_steps)
+    assert course.late < course.early and len(course.losses) == n_looks
+    assert [len(third) for third in course.thirds] == [len(run.log_steps)//3]*3
     assert loss_course(recorded(linear, passes=2)) is None  # each pass may have a loss of its own
 
 
