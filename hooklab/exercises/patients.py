@@ -152,14 +152,14 @@ def what_is_said(disease: Disease, layers: list[str], tries: int, what: str, lay
     looks = ended(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
     if what not in (disease.what, *disease.also):
         other = DISEASES.get(what)
-        differs = f" With it, one would see this: {other.symptom}" if other and other.symptom else ""
-        wrong = f"It is not “{what}”." if other else f"“{what}” is what one sees, and the name of no disease here."
+        differs = f" That would look like this: {other.symptom}" if other and other.symptom else ""
+        wrong = f"It is not “{what}”." if other else f"“{what}” is what one sees, but not the name of a disease."
         raise NotYet(f"{wrong}{differs} {looks}")
     if layer is None and layers and len(layers) < 4:
         raise NotYet(f"That is the disease. In which layer? `patient.check({disease.what!r}, layer)`. {looks}")
     if layer is not None and layers and layer not in layers:
-        raise NotYet(f"That is the disease, and it is not in {layer!r}. {looks}")
-    place = f" in {first_few(layers, 4)}" if layers else ", and it is a matter of the whole run, not of one layer"
+        raise NotYet(f"That is the disease, but it is not in {layer!r}. {looks}")
+    place = f" in {first_few(layers, 4)}" if layers else ", which affects the whole run, not one layer"
     return f"{disease.what}{place}. What shows it: {ended(disease.look)}"
 
 # %% ../../nbs/lib/exercises/patients.ipynb #25fb309c

@@ -128,8 +128,8 @@ def not_cured(admit: Callable[[int], Training], seed: int, f: Callable, own: Out
     untreated.train()
     why, found = what_is_wrong(own, untreated.new_loss()), first_finding(admit(seed), f)
     said = f" `diagnose` says of the treated patient: {found}." if found else ""
-    return NotYet(f"After this treatment, the loss on new data is {written([own.loss])}; that of the healthy twin is "
-                  f"{own.twin:.2f}, and at most {CURED} times that is asked for. {why}{said}")
+    return NotYet(f"After this treatment, the loss on new data is {written([own.loss])}; the healthy twin's is "
+                  f"{own.twin:.2f}, and at most {CURED} times that is allowed. {why}{said}")
 
 
 def treatment(
@@ -147,8 +147,8 @@ def treatment(
     said = f"Loss on new data, of this patient and two others: {losses}; of their healthy twins: {twins}."
     worst = max(r.ratio for r in all_three)
     require(not CURED < worst <= NEARLY, f"{said} It helps all three, but at most {CURED} times the twin's loss is "
-            f"asked for, and one has {worst:.2f} times: something small still differs from a healthy training.")
+            f"allowed, and one has {worst:.2f} times: something small still differs from a healthy training.")
     require(worst <= CURED,
-            f"{said} It helps this patient and not the others: does it set something that fits one seed only, such as "
+            f"{said} It helps this patient but not the others: does it set something that fits one seed only, such as "
             "a row, a unit or a number?")
     return f"cured. {said}"
