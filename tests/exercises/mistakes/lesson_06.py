@@ -115,7 +115,7 @@ mistakes = {
         ("learn.fit(5, cbs=guard)", "learn.add_cb(guard)\n    learn.fit(5)", "a callback stays on the learner"),
         ("(o == 0)", "(o <= 0.05)", "small, but none is zero"),
         ("> limit", ">= limit", "`limit` exactly"),
-        ("> limit", "> .9", "is given the one that it uses"),
+        ("> limit", "> .9", "use the limit that it is given"),
         ("    learn.fit(5, cbs=guard)\n", "", "was not fitted"),
         ("learn.fit(5, cbs=guard)", "learn.add_cb(guard)\n    learn.validate()", "only validated"),
     ],
