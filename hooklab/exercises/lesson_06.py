@@ -98,7 +98,7 @@ def _asked(answer, *args):
         raise NotYet(f"Your function stopped with {type(cause).__name__}: {cause}. {means[0]}") from cause
     except KeyboardInterrupt:
         raise NotYet("Your function ended with a `KeyboardInterrupt`, as if Ctrl-C had been pressed: raise "
-                     "`hl.CancelFitException`, which ends a fit in good order.") from None
+                     "`hl.CancelFitException`, which ends a fit cleanly.") from None
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #16b99297
 def _is_tidy(learn):
@@ -155,7 +155,7 @@ def _numbers_of_epochs(got):
     require(is_list, f"The answer should be a list, one number for each epoch, but yours is {what_it_is(got)}.")
     require(all(std is not None for std in got), "There is None in the list: the hook must `return o.std().item()`.")
     require(not any(isinstance(std, (list, tuple)) for std in got),
-            "There are lists in the list, where numbers should be: `self.hooks.stored[0]` is that of the first layer.")
+            "Your list has lists where numbers should be: `self.hooks.stored[0]` is that of the first layer.")
     return [one_number(std, "Each entry of the list") for std in got]
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #b3e40a7a
@@ -217,7 +217,7 @@ def _fit_until_dead(answer):
             "The fit was never stopped. What does the hook return, what does `after_batch` compare with `limit`, and "
             "does it raise `hl.CancelFitException`?")
     require(modes[:9] != [True]*9 or trained == 9,
-            "The layer dies in training batch 9, but the fit went on: only `CancelFitException` ends all of it.")
+            "The layer dies in training batch 9, but the fit went on: only `CancelFitException` ends the whole fit.")
     require(modes != [True]*8,
             "The fit ended in the middle of batch 9, before its step: raise in `after_batch`, not in the hook.")
     require(modes != [True],
