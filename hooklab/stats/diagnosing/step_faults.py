@@ -171,8 +171,8 @@ LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were a
        brings=(WEAK,))
 def clipping_too_tight(run: Run) -> Iterator[Seen]:
     yield from clipped_while_scaled(run)
-    length = without_nan(run.logged("gradient"))
-    clipped = without_nan(run.logged("clipped"))
+    length = without_nan(run.logged("grad_norm"))
+    clipped = without_nan(run.logged("grad_norm")/run.logged("grad_norm_unclipped"))
     if len(clipped) < LASTS or run.updates is None: return
     clipped = clipped[clipped > 0]
     left = clipped.median() if len(clipped) else torch.tensor(1.)
@@ -188,7 +188,7 @@ def clipping_too_tight(run: Run) -> Iterator[Seen]:
 
 def clipped_while_scaled(run: Run) -> Iterator[Seen]:
     "Is the length of the gradients always the same short one, but for powers of two, by which the scale changes?"
-    length = run.logged("gradient")
+    length = run.logged("grad_norm")
     length = length[length > 0]
     if not run.scaled or len(length) < LASTS or length.median() > SHORT: return
     doubled = (length/length.median()).log2()
@@ -214,7 +214,7 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
     "Does weight decay shrink the parameters within the run?"
     if run.updates is None: return
     rates = run.rates
-    length = without_nan(run.logged("gradient"))
+    length = without_nan(run.logged("grad_norm"))
     data = run.updates.values("data").double().cpu()
     if len(rates) < LASTS or data.shape[1] < LASTS: return
     for o in run.optimizers:

@@ -7,6 +7,7 @@
     statistics         the table of all that is recorded of a layer
     moments            the numbers of one tensor, in few passes over it
     run_log            what the loop did in each step: loss, rate, mode, and the optimizer's steps
+    norm_table         the gradient norm of each parameter in one step
     attention_history  the numbers of heads for each step: to read, to draw, to save
     together           whose numbers a record has, and how those of all processes become one
 """

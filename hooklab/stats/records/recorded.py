@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import ProcessPlace, TensorPart, place_of
-from ...hooks.names import class_name
+from ...hooks.names import class_name, printable
 from ...hooks.opening import SIZE, OneOf, misfit
 from ...hooks.tensor_files import FileKind, TensorFile, write_tensors
 from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
+from .norm_table import NormTable, norm_table
 from .plots import overview
-from .run_log import LOGGED, RunLog
+from .run_log import LOGGED, LOGGED_EARLIER, RunLog, as_logged
 from .statistics import HEAD_ROWS, UPDATE_ROWS, completed, is_known
 from .together import OneOfSeveral, merge_here
 
@@ -100,6 +101,15 @@ class Recorded(OneOfSeveral):
 
     layer_stats, hist = of_history("layer_stats"), of_history("hist")
 
+    def grad_norms(
+        self,
+        step: int = -1, # Of the recorded steps the nearest one; a negative number counts from the last
+    ) -> NormTable: # To print, or to read in `rows`
+        "The gradient norm of each parameter in one step, at the optimizer step and before clipping, largest first."
+        why = self._why_nothing_to_read()
+        if why: raise LookupError(printable(f"no gradient norms were recorded: {why}"))
+        return norm_table(self.updates, self.log, step, self.whence if self.process else "")
+
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer in each recorded step: what `pandas.DataFrame` takes."
         found = []
@@ -165,6 +175,7 @@ class Recorded(OneOfSeveral):
             "unrecorded": self._why_nothing_to_read(),
             "run": self.facts,
             "log_steps": self.log.steps if self.log else [],
+            "log_names": [*LOGGED],
             "log_place": self.log.place if self.log else None,
         }
         for what in ("every", "next_step", "process", "stage", "combined"): about[what] = getattr(self, what)
@@ -256,13 +267,14 @@ def part_kind(x: Any, where: Any) -> str:
 
 def rows_kind(x: Any, where: Any) -> str:
     "The names of the numbers in a table."
-    if type(x) is list and x != UPDATE_ROWS and is_known(x): return ""
+    if type(x) is list and is_known(x) and completed(x) != UPDATE_ROWS: return ""
     return f"{where} are numbers that this version of hooklab does not know"
 
 
 def update_rows_kind(x: Any, where: Any) -> str:
     "The names of the numbers in a table of updates."
-    return "" if x == UPDATE_ROWS else f"{where} are numbers that this version of hooklab does not know"
+    is_one = type(x) is list and is_known(x) and completed(x) == UPDATE_ROWS
+    return "" if is_one else f"{where} are numbers that this version of hooklab does not know"
 
 
 def histories_kind(x: Any, where: Any) -> str:
@@ -310,7 +322,7 @@ FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optim
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
 RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
-            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "process?": OneOf((SIZE, SIZE, {str: int}), None),
+            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "log_names?": [str], "process?": OneOf((SIZE, SIZE, {str: int}), None),
             "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE,
             "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None)}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
@@ -372,8 +384,9 @@ def read_file(
     steps, heads = about.get("log_steps"), about.get("attention")
     if steps:
         log = RunLog()
-        table = file.tensor("log", (len(steps), len(LOGGED)), *floats)
-        log.fill(steps, table, about.get("log_place"))
+        names = about.get("log_names", LOGGED_EARLIER)
+        table = file.tensor("log", (len(steps), len(names)), *floats)
+        log.fill(steps, as_logged(table, names), about.get("log_place"))
     if heads:
         attention = AttentionHistory()
         most = max(heads["heads"].values(), default=0)

@@ -380,6 +380,7 @@ def test_an_error_while_it_is_attached_leaves_nothing(monkeypatch):
     with pytest.raises(Error): hl.ActivationStats.for_diagnosis().on(loop.model, optimizer=loop.optimizers)
     assert not left_on(loop)
     monkeypatch.undo()
+    import hooklab.stats.measure.step_watch as room
     class Fails(room.StepWatch):
         made = 0
         def __init__(self, *args):
