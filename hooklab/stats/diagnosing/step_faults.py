@@ -170,7 +170,9 @@ LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were a
               "shortened: 1 is a common limit for the whole model.",
        brings=(WEAK,))
 def clipping_too_tight(run: Run) -> Iterator[Seen]:
-    yield from clipped_while_scaled(run)
+    scaled = [*clipped_while_scaled(run)]
+    yield from scaled
+    if scaled: return
     length = without_nan(run.logged("grad_norm"))
     clipped = without_nan(run.logged("grad_norm")/run.logged("grad_norm_unclipped"))
     if len(clipped) < LASTS or run.updates is None: return

@@ -92,43 +92,68 @@ def queue(f: Callable[[], None]):
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b08
 @torch.no_grad()
 def lengths_of(
-    grads: list[Tensor], # Gradients; of one that is divided among processes, the part of this process counts
+    params: list[Tensor], # Those that have a gradient; of one that is divided among processes, the part of this one
 ) -> Tensor: # One number for each, NaN where it cannot be read
-    "The length of each gradient."
+    "The length of the gradient of each parameter."
     plain, others = [], {}
-    for i, g in enumerate(grads):
-        g = readable(g)
+    for i, p in enumerate(params):
+        g = readable(p)
         if g is None: others[i] = torch.nan
         elif plain and g.device != plain[0].device: others[i] = torch.linalg.vector_norm(g, dtype=torch.float32)
         else: plain.append(g)
-    if not plain: return torch.full((len(grads),), torch.nan)
+    if not plain: return torch.full((len(params),), torch.nan)
     is_short = any(g.dtype in (torch.float16, torch.bfloat16) for g in plain)
     found = torch._foreach_norm(plain, 2, torch.float32) if is_short else torch._foreach_norm(plain)
     if not others: return torch.stack(found).float()
     rest = iter(found)
     device = plain[0].device
-    both = [torch.as_tensor(others[i], device=device) if i in others else next(rest) for i in range(len(grads))]
+    both = [torch.as_tensor(others[i], device=device) if i in others else next(rest) for i in range(len(params))]
     return torch.stack([x.float() for x in both])
 
 
-def readable(g: Tensor) -> Tensor | None:
-    """A gradient as a tensor that can be measured here. Of one that torch leaves as summands until the optimizer adds
-    them, no process knows the length."""
+def readable(p: Tensor) -> Tensor | None:
+    """The gradient of a parameter as a tensor that can be measured here. Of one that torch leaves as summands until the
+    optimizer adds them, no process knows the length."""
+    g = p.grad
     if is_dtensor(g):
-        if any(placement.is_partial() for placement in g.placements): return None
-        g = local_part(g)
+        for has, wanted in zip(g.placements, p.placements):
+            if has != wanted and not has.is_replicate(): return None
+        g = local_part(g.redistribute(placements=p.placements))  # each process cuts its part out of a whole
     if g.is_sparse: g = g.coalesce().values()
     if g.layout != torch.strided or is_wrapper(g) or g.is_meta: return None
     return g
 
 
-def marks_of(grads: list[Tensor]) -> list[tuple[int, int]]:
-    "Which tensors they are, and how often each was written to."
+def marks_of(params: list[Tensor]) -> list[tuple[int, int]]:
+    "Which tensors the gradients of parameters are, and how often each was written to."
     found = []
-    for g in grads:
+    for p in params:
+        g = p.grad
         part = local_part(g) if is_dtensor(g) else g
         found.append((id(g), part._version))
     return found
+
+
+def divided(lengths: Tensor, scale: float | Tensor | None) -> Tensor:
+    "Lengths without the scale that gradients are multiplied by; None stands for 1."
+    if scale is None: return lengths
+    return lengths/(scale.to(lengths.device) if isinstance(scale, Tensor) else scale)
+
+
+class KnownLater:
+    "A flag that may still be on a GPU. Nobody waits for it."
+    def __init__(self, flag: Tensor):
+        self.here, self.event = flag, None
+        if not flag.is_cuda: return
+        self.here = torch.empty((), dtype=torch.bool, pin_memory=True).copy_(flag, non_blocking=True)
+        self.event = torch.cuda.Event()
+        self.event.record()
+
+    @property
+    def known(self) -> bool:
+        "Is it known to be True? On devices other than the CPU and CUDA it never is."
+        if self.here.device.type != "cpu" or self.event is not None and not self.event.query(): return False
+        return bool(self.here.numpy())
 
 
 def with_gradients(params: list[Tensor]) -> list[Tensor]: return [p for p in params if p.grad is not None]
@@ -172,32 +197,26 @@ class GradientNorms:
     @property
     def watches(self) -> bool: return self.both or self.clips # Are gradients measured after each backward pass?
 
-    def pass_ends(self, params: list[Tensor], scale: Tensor | None):
+    def pass_ends(self, params: list[Tensor], scale: float | Tensor | None):
         "A backward pass has ended, and so far its gradients are multiplied by `scale`."
         reached = with_gradients(params)
-        grads = [p.grad for p in reached]
-        lengths = None
-        if self.watches:
-            lengths = lengths_of(grads)
-            if scale is not None: lengths = lengths/scale.to(lengths.device)
-        self.ended = PassEnded(reached, marks_of(grads), lengths)
+        lengths = divided(lengths_of(reached), scale) if self.watches else None
+        self.ended = PassEnded(reached, marks_of(reached), lengths)
 
-    def look(self, params: list[Tensor], scale: Tensor | None):
+    def look(self, params: list[Tensor], scale: float | Tensor | None):
         "The optimizer makes its step, with gradients that are still multiplied by `scale`."
         self.params = with_gradients(params)
-        grads = [p.grad for p in self.params]
-        if not grads: return
-        self.lengths = lengths_of(grads)
-        if scale is not None: self.lengths = self.lengths/scale.to(self.lengths.device)
-        self.unclipped = self._before_clipping(grads)
+        if not self.params: return
+        self.lengths = divided(lengths_of(self.params), scale)
+        self.unclipped = self._before_clipping()
         self.ended = None
 
-    def _before_clipping(self, grads) -> Tensor | None: # None if unknown
+    def _before_clipping(self) -> Tensor | None: # None if unknown
         ended, self.unsure = self.ended, False
         if ended is None: return None
         lengths = ended.lengths
         if [*map(id, ended.params)] != [*map(id, self.params)]: return None
-        times = {a[1] - b[1] if a[0] == b[0] else None for a, b in zip(marks_of(grads), ended.marks)}
+        times = {a[1] - b[1] if a[0] == b[0] else None for a, b in zip(marks_of(self.params), ended.marks)}
         self.unsure = len(times) > 1
         written = times != {0}
         if lengths is None: return self._unless(written)
@@ -211,9 +230,9 @@ class GradientNorms:
         return None
 
     def _compare(self, lengths):
-        "Writing through `.data` counts no version. It shows in the numbers, which are read when a GPU has them."
-        if self.differ is not None and self.differ.item(): self.clips = True
-        self.differ = (lengths != self.lengths).any()
+        "Writing through `.data` counts no version. It shows in the numbers, which are read once a GPU has them."
+        if self.differ is not None and self.differ.known: self.clips = True
+        if not self.clips: self.differ = KnownLater((lengths != self.lengths).any())
 
     def take(
         self,

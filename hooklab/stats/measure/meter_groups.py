@@ -218,6 +218,7 @@ class GradientScale:
 class MeterGroup(SwitchedGroup):
     "The meters of one kind on a model, and the numbers of the current step."
     due = True
+    microbatches = 1  # of a pipeline, by which it divides the gradients after the last backward pass
 
     def __init__(
         self,
@@ -266,8 +267,8 @@ class MeterGroup(SwitchedGroup):
         microbatch = self.microbatch
         if microbatch is None or self.trial: return
         self.stage = microbatch.stage
-        n = microbatch.of if microbatch.divides else 1
-        if self.scale is not None: self.scale.now = self.scale.share/n
+        self.microbatches = microbatch.of if microbatch.divides else 1
+        if self.scale is not None: self.scale.now = self.scale.share/self.microbatches
 
     @property
     def pending(self) -> bool:

@@ -103,7 +103,8 @@ class Session:
         self.watch = self.weights = self.steps = self.heads = self.end = None
         if loop: self.watch = LoopWatch(model, self.optimizers, self.log)
         if self.optimizers and (loop or updates):
-            self.steps = StepWatches(model, self.optimizers, scaler, scaled=scaled, closely=loop)
+            unknown = scaled and scaler is None
+            self.steps = StepWatches(model, self.optimizers, self.scale, scaled=unknown, closely=loop)
         if updates and self.optimizers: self.weights = Weights(model, *self.optimizers, is_thin=wanted.samples)
         self.attention_hidden = attention and not can_be_metered(model)
         if attention and not self.attention_hidden: self.heads = AttentionMeter(model, sample=16, due=False)
@@ -117,6 +118,13 @@ class Session:
             scale = GradientScale(self.scaler, 1/averaged_over(called))
             found["gradients"] = MeterGroup(self.layers, self.model, measuring, "backward_pre", scale)
         return found
+
+    def scale(self) -> float | Tensor | None:
+        "What the gradients of parameters are multiplied by when a backward pass ends; None for 1."
+        n = max((getattr(meters, "microbatches", 1) for meters in self.meters.values()), default=1)
+        scale = None if self.scaler is None else self.scaler._scale
+        if n == 1: return scale
+        return n if scale is None else n*scale
 
     def ends_with(self, optimizers: Iterable, records: Recorded):
         "Have each step of the loop end after these optimizers have made theirs; with a scaler, after its update."

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #35a3fc04
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import torch
@@ -167,14 +167,14 @@ class StepWatches:
         self,
         model: nn.Module, # As the loop calls it
         optimizers: Iterable, # Those that move its parameters
-        scaler: torch.amp.GradScaler | None = None, # It scales the loss: norms are recorded unscaled
+        scale: Callable[[], float | Tensor | None] = lambda: None, # The factor of gradients after a backward pass
         *,
-        scaled: bool = False, # Are gradients scaled, maybe by a scaler that is unknown?
+        scaled: bool = False, # Are they scaled by something unknown?
         closely: bool = True, # As in `StepWatch`
     ):
         self.watches = [StepWatch(torch_optimizer(optimizer), closely) for optimizer in optimizers]
-        self.scaler, self.parts = scaler, parts_for(model)
-        self.end = None if scaled and scaler is None else BackwardEnd(self.pass_ends)
+        self.scale, self.parts = scale, parts_for(model)
+        self.end = None if scaled else BackwardEnd(self.pass_ends)
         self.norms: list[Norms] = [] # Of each optimizer, in the step that has ended
         self.counts = {}  # by id of a parameter: does this process report it?
 
@@ -196,7 +196,7 @@ class StepWatches:
         for watch in self.watches: watch.norms.both = both
 
     def pass_ends(self):
-        scale = None if self.scaler is None else self.scaler._scale
+        scale = self.scale()
         for watch in self.watches: watch.norms.pass_ends(watch.params, scale)
 
     def take(self) -> dict[str, Any]:
