@@ -113,7 +113,7 @@ KINDS = {
     "rate times 100": lambda step: Leap(step, late=True),
     "an epsilon that is too small": changing(epsilon, late=True),
     "momentum times 1000": changing(blown, late=True),
-    "gradients left scaled": Scaled,
+    "gradients left scaled": lambda step: Scaled(step, late=True),
     "weights in 8 bits": changing(eight_bits),
     "a corrupted weight": changing(weight),
     "a layer initialized anew": changing(anew),

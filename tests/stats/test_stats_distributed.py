@@ -15,7 +15,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
 
 import hooklab as hl
-from hooklab.stats.records.recorded import file_of
+from hooklab.stats.records.reading import file_of
 from support.merged import differences, part_of_run, sgd
 from support.processes import failures_in, failures_in_two
 from support.sharded import (

@@ -110,9 +110,9 @@ class StepWatch:
         "Note the learning rate and the gradients that one step of this optimizer uses."
         self.looked = True
         self.norms.look(self.params, getattr(optimizer, "grad_scale", None))
-        if not self.closely: return
         seen = self.seen
         seen["updates"] = seen.get("updates", 0) + 1
+        if not self.closely: return
         seen["rate"] = largest_rate(optimizer)
         if self.probe is None: self._choose()
         seen["no_gradients"] = float(not self.norms.params)

@@ -11,20 +11,17 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ...hooks.distributed import ProcessPlace, TensorPart, place_of
 from ...hooks.names import class_name, printable
-from ...hooks.opening import SIZE, OneOf, misfit
-from ...hooks.tensor_files import FileKind, TensorFile, write_tensors
+from ...hooks.tensor_files import write_tensors
 from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
 from .norm_table import NormTable, norm_table
 from .plots import overview
-from .run_log import LOGGED, LOGGED_EARLIER, RunLog, as_logged
-from .statistics import HEAD_ROWS, UPDATE_ROWS, completed, is_known
-from .together import OneOfSeveral, merge_here
+from .run_log import LOGGED, RunLog
+from .spikes import Spike, spikes_in
+from .together import OneOfSeveral
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #ea0570df
 def of_history(name: str) -> Callable:
@@ -109,6 +106,10 @@ class Recorded(OneOfSeveral):
         why = self._why_nothing_to_read()
         if why: raise LookupError(printable(f"no gradient norms were recorded: {why}"))
         return norm_table(self.updates, self.log, step, self.whence if self.process else "")
+
+    def spikes(self) -> list[Spike]: # To print, or to read
+        "The steps in which the loss or the norm of all gradients jumped out of the range of the steps before."
+        return spikes_in(self.log, self.updates)
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer in each recorded step: what `pandas.DataFrame` takes."
@@ -198,22 +199,6 @@ def facts_of(history: History) -> dict[str, Any]:
     kept = ("names", "rows", "steps", "trainable", "followed", "turns", "parts", "place")
     return {what: getattr(history, what) for what in kept}
 
-
-def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
-    "A history from a file."
-    rows = completed(facts["rows"])
-    history = (WeightHistory if kind == "updates" else History)(facts["names"], rows)
-    history.kind, history.turns = kind, facts.get("turns")
-    history.trainable, history.followed = facts.get("trainable"), facts.get("followed", {})
-    history.parts = {name: TensorPart(*part) for name, part in facts.get("parts", {}).items()}
-    if rows != facts["rows"]:  # an earlier version recorded fewer
-        there = [rows.index(row) for row in facts["rows"]]
-        recorded = tables
-        tables = recorded.new_full((len(recorded), len(rows), len(history.names)), torch.nan)
-        tables[:, there] = recorded
-    history.fill(facts["steps"], tables, facts.get("place"))
-    return history
-
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #58344360
 EVER = {"parameters": ("trainable", "has", "got", "written", "moved"), "layers": ("running_mean_moves",)}
 MOST_LOOKS = 240  # at inputs, and at outputs: a run may be resumed many times
@@ -252,157 +237,3 @@ class Records(Recorded):
         self.log, self._facts, self.attention = log, facts, attention
         self.hist_sample, self.scaled, self.unrecorded = hist_sample, scaled, unrecorded
         for history in histories.values(): history.sampled = hist_sample
-
-# %% ../../../nbs/lib/stats/records/recorded.ipynb #6d9b03fe
-STEPS, NUMBER, SETTING = [range(2**53)], OneOf(float, None), OneOf(float, bool, None)
-PLACE = OneOf((range(2, 2**48), range(1, 2**48), SIZE), None)  # of `KeptSteps`
-
-
-def part_kind(x: Any, where: Any) -> str:
-    "A `TensorPart`."
-    why = misfit(x, ({str: str}, {str: int}, bool), where)
-    if why: return why
-    return "" if x[0].keys() <= x[1].keys() else f"{where} does not say where it is"
-
-
-def rows_kind(x: Any, where: Any) -> str:
-    "The names of the numbers in a table."
-    if type(x) is list and is_known(x) and completed(x) != UPDATE_ROWS: return ""
-    return f"{where} are numbers that this version of hooklab does not know"
-
-
-def update_rows_kind(x: Any, where: Any) -> str:
-    "The names of the numbers in a table of updates."
-    is_one = type(x) is list and is_known(x) and completed(x) == UPDATE_ROWS
-    return "" if is_one else f"{where} are numbers that this version of hooklab does not know"
-
-
-def histories_kind(x: Any, where: Any) -> str:
-    "At least one history, by kind."
-    if type(x) is not dict or not x or x.keys() - HISTORIES.keys(): return f"{where} are no histories"
-    return misfit(x, {kind: HISTORIES[kind] for kind in x}, where)
-
-
-def inputs_kind(x: Any, where: Any) -> str:
-    "The facts of the inputs of a step, by argument."
-    why = misfit(x, {"step": SIZE}, where)
-    if why: return why
-    others = {name: of for name, of in x.items() if name != "step"}
-    return misfit(others, {str: INPUT}, where)
-
-
-def output_kind(x: Any, where: Any) -> str:
-    "The facts of an output; of its loss, too, if its kind is known."
-    has_loss = isinstance(x, dict) and "kind" in x
-    return misfit(x, OUTPUT | LOSS if has_loss else OUTPUT, where)
-
-# %% ../../../nbs/lib/stats/records/recorded.ipynb #e37a5d18
-HISTORY = {"names": [str], "rows": rows_kind, "steps": STEPS, "trainable?": OneOf([str], None),
-           "followed?": {str: str}, "turns?": OneOf(SIZE, None), "parts?": {str: part_kind}, "place?": PLACE}
-HISTORIES = {"activations": HISTORY, "gradients": HISTORY,
-             "updates": HISTORY | {"rows": update_rows_kind}}
-SETTINGS = ("p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")
-LAYER = {"type": str, "leaf": bool, "library?": bool, "running_mean_moves?": bool}
-LAYER |= {f"{name}?": SETTING for name in SETTINGS}
-PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,
-             "moved?": OneOf(bool, None)}
-OPTIMIZER = {"type": str, "n": SIZE, "n_foreign": SIZE, "n_idle": SIZE, "twice": SIZE, "decay": {str: SETTING},
-             "momentum?": SETTING, "maximize?": SETTING}
-INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool}
-INPUT |= dict.fromkeys(("bad", "mean", "std", "low", "high"), float)
-INPUT |= dict.fromkeys(("samples_apart?", "features?", "widest?", "narrowest?", "farthest?", "varied?"), float)
-OUTPUT = {"step": SIZE, "given": NUMBER, "width": SIZE, "n_rows": SIZE}
-OUTPUT |= dict.fromkeys(("sums_to_one", "log_sums_to_one", "between", "never_negative"), bool)
-OUTPUT |= dict.fromkeys(("apart", "size", "largest", "least", "most"), float)
-LOSS = {"kind": str, "sign": int, "labels": [SIZE]}
-LOSS |= dict.fromkeys(("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
-FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
-                "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool,
-                "shapes?": {str: [SIZE]}}
-ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
-             "place?": PLACE}
-RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
-            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "log_names?": [str], "process?": OneOf((SIZE, SIZE, {str: int}), None),
-            "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE,
-            "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None)}
-RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
-               "statistics that ActivationStats has saved", "record it again, or take another copy",
-               "give a file that the save() of an ActivationStats has written")
-
-# %% ../../../nbs/lib/stats/records/recorded.ipynb #05484492
-def are_counts(x: Tensor, most: float) -> bool:
-    "Is each number a count, or NaN where it is unknown?"
-    in_range = (x >= 0) & (x <= most)
-    return bool((x.isnan() | in_range).all())
-
-
-def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog | None):
-    "Raise an error if there are numbers that cannot be counts where only counts can be."
-    for kind in histories.keys() - {"updates"}:
-        n = histories[kind].tables()[:, 0]
-        if n.isnan().any() or not are_counts(n, 2.**63): raise file.damaged(f"{kind} have impossible numbers of values")
-    if log is None: return
-    limits = dict.fromkeys(("given", "kept", "no_gradients"), 1)
-    limits |= dict.fromkeys(("trained", "evaluated", "updates"), 2**31)
-    for name, most in limits.items():
-        if not are_counts(log.values(name), most): raise file.damaged(f"{name!r} of the loop is no count")
-
-# %% ../../../nbs/lib/stats/records/recorded.ipynb #05484493
-def file_of(
-    path: str | Path, # run.safetensors
-    process: ProcessPlace | None, # Which one of several; None where one works alone
-) -> Path: # run-0-of-4.safetensors
-    "The file in which a process keeps its record."
-    path = Path(path)
-    return path if process is None else path.with_stem(f"{path.stem}-{process.rank}-of-{process.world}")
-
-
-def read_records(
-    path: str | Path | list, # What `save` has written; of a run of several processes a list of all their files
-) -> Records:
-    "Read a record from a file, or from the files of all processes together."
-    if isinstance(path, list | tuple):
-        records = sorted(map(read_file, path), key=lambda found: found.process or ())
-        merge_here(records)
-        return records[0]
-    own = file_of(path, place_of())
-    return read_file(own if own.exists() and not Path(path).exists() else path)
-
-
-def read_file(
-    path: str | Path, # What `save` has written
-) -> Records:
-    "Read a record from one file."
-    file = TensorFile(path, RUN)
-    about = file.facts
-    floats = torch.float32, torch.float64
-    histories, log, attention = {}, None, None
-    for kind, facts in about["facts"].items():
-        shape = len(facts["steps"]), len(facts["rows"]), len(facts["names"])
-        tables = file.tensor(kind, shape, *floats)
-        histories[kind] = history_from(kind, facts, tables)
-    steps, heads = about.get("log_steps"), about.get("attention")
-    if steps:
-        log = RunLog()
-        names = about.get("log_names", LOGGED_EARLIER)
-        table = file.tensor("log", (len(steps), len(names)), *floats)
-        log.fill(steps, as_logged(table, names), about.get("log_place"))
-    if heads:
-        attention = AttentionHistory()
-        most = max(heads["heads"].values(), default=0)
-        shape = len(heads["steps"]), len(heads["heads"]), len(HEAD_ROWS), most
-        tables = file.tensor("attention", shape, *floats)
-        attention.fill(heads["steps"], heads["heads"], tables, heads.get("place"))
-        attention.sample = heads["sample"]
-        attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
-    check_numbers(file, histories, log)
-    why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
-    found = Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"),
-                    attention=attention, **why)
-    found.process = ProcessPlace(*about["process"]) if about.get("process") else None
-    found.stage = tuple(about["stage"]) if about.get("stage") else None
-    found.combined, found.every = about.get("combined", False), about.get("every")
-    recorded = [history.steps[-1] + 1 for history in histories.values() if history.steps]
-    found._next_step = about.get("next_step") or max(recorded, default=0)
-    found.name_process()
-    return found
