@@ -8,12 +8,14 @@ __all__ = []
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b04
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors
 
 from hooklab.hooks.copies import is_wrapper
-from hooklab.hooks.distributed import is_dtensor, local_part
+from hooklab.hooks.distributed import in_processes, is_dtensor, local_part
 from hooklab.hooks.tensor import TensorHook, tensor_hook_to_put_on
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b06
@@ -31,6 +33,7 @@ class BackwardEnd:
         self.passes = [] # For each pass that has ended: the ids of the parameters that it reached
         self.chosen = False # Is it down to a few parameters?
         self.all = False # Does it stay with all of them?
+        self.waits = in_processes() # For the functions of DDP and FSDP, which finish gradients when a pass has ended?
 
     def listen(self, params: Iterable[Tensor]):
         "Hear of passes that reach these."
@@ -46,7 +49,8 @@ class BackwardEnd:
         number = torch._C._current_graph_task_id()
         if number in self.queued or number < 0: return
         self.queued.add(number)
-        queue(lambda: queue(lambda: self.ends(number)))  # twice: those of DDP and FSDP, which finish gradients, first
+        end = partial(self.ends, number)
+        queue(partial(queue, end) if self.waits else end)
 
     def ends(self, number: int):
         self.queued.discard(number)
@@ -102,7 +106,7 @@ def lengths_of(
         elif plain and g.device != plain[0].device: others[i] = torch.linalg.vector_norm(g, dtype=torch.float32)
         else: plain.append(g)
     if not plain: return torch.full((len(params),), torch.nan)
-    is_short = any(g.dtype in (torch.float16, torch.bfloat16) for g in plain)
+    is_short = any(g.dtype in SHORT for g in plain)
     found = torch._foreach_norm(plain, 2, torch.float32) if is_short else torch._foreach_norm(plain)
     if not others: return torch.stack(found).float()
     rest = iter(found)
@@ -122,16 +126,6 @@ def readable(p: Tensor) -> Tensor | None:
     if g.is_sparse: g = g.coalesce().values()
     if g.layout != torch.strided or is_wrapper(g) or g.is_meta: return None
     return g
-
-
-def marks_of(params: list[Tensor]) -> list[tuple[int, int]]:
-    "Which tensors the gradients of parameters are, and how often each was written to."
-    found = []
-    for p in params:
-        g = p.grad
-        part = local_part(g) if is_dtensor(g) else g
-        found.append((id(g), part._version))
-    return found
 
 
 def divided(lengths: Tensor, scale: float | Tensor | None) -> Tensor:
@@ -156,6 +150,33 @@ class KnownLater:
         return bool(self.here.numpy())
 
 
+SMALL = 16384  # numbers: gradients up to this size are joined before they are measured, which takes fewer calls
+
+
+def total_of(params: list[Tensor]) -> Tensor: # One number
+    "The norm of the gradients of all parameters together. Raises an error where they are no plain tensors of a device."
+    grads = [p.grad for p in params]
+    if {*map(type, grads)} != {Tensor}: raise TypeError("some gradients are no plain tensors")
+    if grads[0].requires_grad: grads = [g.detach() for g in grads]  # of a backward pass with create_graph=True
+    small, large = [], []
+    for g in grads: (small if g.numel() <= SMALL else large).append(g)
+    found = []
+    if small: found.append(length_of(_flatten_dense_tensors(small)))
+    if large: found += [length_of(g) for g in large] if grads[0].dtype in SHORT else torch._foreach_norm(large)
+    return found[0] if len(found) == 1 else length_of(torch.stack(found))
+
+
+SHORT = torch.float16, torch.bfloat16
+
+
+def length_of(t: Tensor) -> Tensor: return torch.linalg.vector_norm(t, dtype=torch.float32 if t.dtype in SHORT else None)
+
+
+def versions_of(params: list[Tensor]) -> list[int]:
+    "How often the gradient of each parameter was written to."
+    return [(local_part(p.grad) if is_dtensor(p.grad) else p.grad)._version for p in params]
+
+
 def with_gradients(params: list[Tensor]) -> list[Tensor]: return [p for p in params if p.grad is not None]
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b09
@@ -163,7 +184,7 @@ def with_gradients(params: list[Tensor]) -> list[Tensor]: return [p for p in par
 class Norms:
     "The norms of the gradients of one optimizer in one step."
     params: list[Tensor] # Those that had a gradient
-    lengths: Tensor | None # At the step; None if there was none
+    lengths: Tensor | None # At the step: of each, or one number for all; None if there was no step
     unclipped: Tensor | None # After the last backward pass; None if it is unknown
 
     @property
@@ -176,14 +197,16 @@ class Norms:
 class PassEnded:
     "What the gradients were after a backward pass."
     params: list[Tensor] # Those that had a gradient
-    marks: list[tuple[int, int]] # As `marks_of` gives them
+    grads: list[int] # The ids of their gradients
+    versions: list[int] # As `versions_of` gives them
     lengths: Tensor | None # Of the gradients, if they were measured
 
 
 class GradientNorms:
     "The norms of the gradients of one optimizer: at its step, and after the last backward pass before it."
     def __init__(self):
-        self.both = True # Measure after the backward pass too, even if nobody writes to the gradients?
+        self.each = True # Measure each gradient, and also after the backward pass if nobody writes to them later?
+        self.plain = True # Can they be measured together?
         self.clips = False # Has the loop written to them between backward pass and step?
         self.unsure = False # Were some gradients written to and others not? Then a pass may have gone unheard
         self.differ = None # Whether the two were unlike, in the last step in which both were measured
@@ -195,19 +218,28 @@ class GradientNorms:
         self.ended = None  # after the last backward pass: parameters, marks, lengths
 
     @property
-    def watches(self) -> bool: return self.both or self.clips # Are gradients measured after each backward pass?
+    def watches(self) -> bool: return self.each or self.clips # Are gradients measured after each backward pass?
+
+    def measured(self, params: list[Tensor], scale: float | Tensor | None) -> Tensor:
+        "The norm of each gradient, or one number for all. They are still multiplied by `scale`."
+        lengths = None
+        if self.plain and not self.each:
+            try: lengths = total_of(params)
+            except (TypeError, RuntimeError): self.plain = False  # sharded, sparse, on several devices
+        if lengths is None: lengths = lengths_of(params)
+        return divided(lengths, scale)
 
     def pass_ends(self, params: list[Tensor], scale: float | Tensor | None):
         "A backward pass has ended, and so far its gradients are multiplied by `scale`."
         reached = with_gradients(params)
-        lengths = divided(lengths_of(reached), scale) if self.watches else None
-        self.ended = PassEnded(reached, marks_of(reached), lengths)
+        lengths = self.measured(reached, scale) if self.watches and reached else None
+        self.ended = PassEnded(reached, [id(p.grad) for p in reached], versions_of(reached), lengths)
 
     def look(self, params: list[Tensor], scale: float | Tensor | None):
         "The optimizer makes its step, with gradients that are still multiplied by `scale`."
         self.params = with_gradients(params)
         if not self.params: return
-        self.lengths = divided(lengths_of(self.params), scale)
+        self.lengths = self.measured(self.params, scale)
         self.unclipped = self._before_clipping()
         self.ended = None
 
@@ -216,11 +248,14 @@ class GradientNorms:
         if ended is None: return None
         lengths = ended.lengths
         if [*map(id, ended.params)] != [*map(id, self.params)]: return None
-        times = {a[1] - b[1] if a[0] == b[0] else None for a, b in zip(marks_of(self.params), ended.marks)}
-        self.unsure = len(times) > 1
-        written = times != {0}
+        grads, versions = [id(p.grad) for p in self.params], versions_of(self.params)
+        written = grads != ended.grads or versions != ended.versions
+        if written:
+            same = map(int.__eq__, grads, ended.grads)
+            times = map(int.__sub__, versions, ended.versions)
+            self.unsure = len({*zip(same, times)}) > 1
         if lengths is None: return self._unless(written)
-        if self.both: self._compare(lengths)
+        if self.each: self._compare(lengths)
         self.clips = self.clips or written
         return lengths
 

@@ -158,7 +158,7 @@ class Session:
         measures = self.scheduled and records.history.wants_next
         for meters in self.meters.values(): meters.switch(measures)
         if self.weights: self.weights.switch(measures)
-        if self.steps: self.steps.measure_both(measures or self.schedule.ended < 2)
+        if self.steps: self.steps.measure_each(measures or self.schedule.ended < 2)
         if self.heads: self.heads.measures = measures
 
     def begin_step(self, records: Recorded, step: int):

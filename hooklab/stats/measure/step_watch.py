@@ -177,6 +177,8 @@ class StepWatches:
         self.end = None if scaled else BackwardEnd(self.pass_ends)
         self.norms: list[Norms] = [] # Of each optimizer, in the step that has ended
         self.counts = {}  # by id of a parameter: does this process report it?
+        params = [*map(id, self.params)]
+        self.alone = self.parts is None and len(params) == len({*params})  # does each optimizer have its own?
 
     def put_on(self) -> Self:
         "Begin to watch: last, once whoever made this holds it."
@@ -191,9 +193,9 @@ class StepWatches:
     @property
     def params(self) -> list[Tensor]: return [p for watch in self.watches for p in watch.params]
 
-    def measure_both(self, both: bool):
-        "Measure gradients after the backward pass of the next step, or only where the loop is known to clip them."
-        for watch in self.watches: watch.norms.both = both
+    def measure_each(self, each: bool):
+        "Measure each gradient in the next step, or all together and before clipping only where the loop clips."
+        for watch in self.watches: watch.norms.each = each or not self.alone
 
     def pass_ends(self):
         scale = self.scale()
@@ -219,6 +221,7 @@ class StepWatches:
     def _totals(self) -> dict[str, Tensor]:
         "The norm of all gradients together, and in a run of several processes of those that this one reports."
         stepped = [norms for norms in self.norms if norms.lengths is not None] or self.norms
+        if self.alone: return totals_of([norms.known for norms in stepped])
         found = {}
         seen = set()
         for norms in reversed(stepped):  # a parameter that two optimizers have counts once
@@ -231,7 +234,7 @@ class StepWatches:
                 own = [self._reports(p) for p, is_new in zip(norms.params, new) if is_new]
                 mine = lengths*torch.tensor(own, device=lengths.device)
                 found.setdefault(OWN[name], []).append(mine)
-        return {name: norm_of(lengths) for name, lengths in found.items() if len(lengths) == len(stepped)}
+        return {name: together(lengths) for name, lengths in found.items() if len(lengths) == len(stepped)}
 
     def _reports(self, p: Tensor) -> bool:
         key = id(p)
@@ -246,7 +249,7 @@ class StepWatches:
         place = {id(p): i for i, p in enumerate(params)}
         found = None
         for norms in self.norms:
-            if norms.lengths is None: continue
+            if norms.lengths is None or not norms.lengths.dim(): continue
             if found is None: found = norms.lengths.new_full((2, len(params)), NOT_MEASURED)
             chosen = [(i, place[id(p)]) for i, p in enumerate(norms.params) if id(p) in place]
             of, to = (torch.tensor(one, device=found.device, dtype=torch.long) for one in zip(*chosen or [((), ())]))
@@ -262,8 +265,14 @@ class StepWatches:
 OWN = {"grad_norm": "own", "grad_norm_unclipped": "own_unclipped"}  # the part of a process
 
 
-def norm_of(lengths: list[Tensor]) -> Tensor:
-    "The length of all together."
-    if len(lengths) == 1: return lengths[0].norm()
+def together(lengths: list[Tensor]) -> Tensor:
+    "The norm of all gradients, from those of some, or of all of an optimizer."
+    if len(lengths) == 1 and not lengths[0].dim(): return lengths[0]
     device = lengths[0].device
-    return torch.cat([one.to(device) for one in lengths]).norm()
+    return torch.linalg.vector_norm(torch.cat([one.reshape(-1).to(device) for one in lengths]))
+
+
+def totals_of(known: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    "Each norm that is known of all optimizers."
+    names = set.intersection(*map(set, known)) if known else ()
+    return {name: together([of[name] for of in known]) for name in names}

@@ -20,7 +20,7 @@ from .history import NO_NUMBERS, History, WeightHistory
 from .norm_table import NormTable, norm_table
 from .plots import overview
 from .run_log import LOGGED, RunLog
-from .spikes import Spike, spikes_in
+from .spikes import Spike
 from .together import OneOfSeveral
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #ea0570df
@@ -38,7 +38,7 @@ class Recorded(OneOfSeveral):
     updates: WeightHistory | None = None # Of how far each step moves the parameters
     hist_sample: int | None = None # Size of the sample of each output that is counted, if not all of it is
     scaled = False # Was there a `GradScaler`?
-    log: RunLog | None = None # Of the loop: losses, rates, modes
+    _log: RunLog | None = None
     session = None # The `Session` that measures the run, while it goes on
     attention: AttentionHistory | None = None # What heads of attention did
     _facts = None # The facts of the run apart from its series, or a function that gives them
@@ -73,7 +73,16 @@ class Recorded(OneOfSeveral):
         "Replace the record with these histories."
         self.history = next(iter(histories.values()))
         self.gradients, self.updates = histories.get("gradients"), histories.get("updates")
+        self.log = self._log
         self.name_process()
+
+    @property
+    def log(self) -> RunLog | None: return self._log # Of the loop: losses, rates, modes
+
+    @log.setter
+    def log(self, log: RunLog | None):
+        self._log = log
+        for history in self.histories.values(): history.log = log  # pictures show its spikes
 
     @property
     def names(self) -> list[str]: return self.history.names # The layers
@@ -109,7 +118,7 @@ class Recorded(OneOfSeveral):
 
     def spikes(self) -> list[Spike]: # To print, or to read
         "The steps in which the loss or the norm of all gradients jumped out of the range of the steps before."
-        return spikes_in(self.log, self.updates)
+        return self.log.spikes(self.updates) if self.log else []
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer in each recorded step: what `pandas.DataFrame` takes."

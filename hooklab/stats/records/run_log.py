@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hooklab.hooks.copies import is_wrapper
 from hooklab.stats.records.history import KeptSteps, Rows
+from hooklab.stats.records.spikes import Spike, spikes_in
 
 # %% ../../../nbs/lib/stats/records/run-log.ipynb #75938643
 LOGGED = {  # the numbers of a row, NaN if unknown: a description, and how those of several processes become one
@@ -92,6 +93,13 @@ class RunLog(KeptSteps):
     ) -> Tensor: # One number for each of `steps`
         "The history of one number, NaN where it is unknown."
         return self.table()[:, self.names.index(name)]
+
+    def spikes(
+        self,
+        updates: Any = None, # The `WeightHistory` of the run, to say in which parameters the norm rose
+    ) -> list[Spike]: # In order
+        "The steps in which the loss or the norm of all gradients jumped out of its usual range."
+        return spikes_in(self, updates)
 
     def fill(
         self,

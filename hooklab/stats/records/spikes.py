@@ -10,10 +10,9 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from hooklab.hooks.names import printable
-from hooklab.stats.records.history import WeightHistory
-from hooklab.stats.records.run_log import RunLog
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e06
 RECENT, LEAST = 40, 20  # steps that say what is usual, and how many there must be
@@ -137,7 +136,7 @@ def number(x: float) -> str:
     return f"{x:,.0f}" if 1000 <= abs(x) < 1e7 else f"{x:.3g}"
 
 
-def series_of(log: RunLog) -> dict[str, dict[int, float]]:
+def series_of(log: Any) -> dict[str, dict[int, float]]:
     "The losses that were given, and the norms of all gradients in steps that were made, by row."
     column = dict(zip(log.names, log.table().T.tolist()))
     loss = {i: x for i, (x, given) in enumerate(zip(column["loss"], column["given"])) if given == 1}
@@ -148,7 +147,7 @@ def series_of(log: RunLog) -> dict[str, dict[int, float]]:
     return {"loss": loss, "norm": norm}
 
 
-def outside_in(log: RunLog) -> Iterator[tuple[int, dict[str, Jump]]]: # The row, and by how much
+def outside_in(log: Any) -> Iterator[tuple[int, dict[str, Jump]]]: # The row, and by how much
     "The rows in which the loss, the norm or both are outside their usual range."
     series = series_of(log)
     usual = {name: Usual([*values.values()], in_logs=name == "norm") for name, values in series.items()}
@@ -165,11 +164,11 @@ def outside_in(log: RunLog) -> Iterator[tuple[int, dict[str, Jump]]]: # The row,
 
 
 def spikes_in(
-    log: RunLog | None, # What the loop did in each step
-    updates: WeightHistory | None = None, # The norms of single parameters, to say where they rose
+    log: Any, # A `RunLog`
+    updates: Any = None, # A `WeightHistory` with the norms of single parameters, to say where they rose
 ) -> list[Spike]: # In order
     "The spikes of a run, from every loss that was given to `step` and from the norm of all gradients."
-    if log is None or not len(log): return []
+    if not len(log): return []
     found, first, last = [], 0, -1
     for row, jumps in outside_in(log):
         if not found or row > last + 1:
@@ -184,7 +183,7 @@ def spikes_in(
     return found
 
 
-def risen(updates: WeightHistory | None, step: int) -> dict[str, float]: # Empty if that step was not measured
+def risen(updates: Any, step: int) -> dict[str, float]: # Empty if that step was not measured
     "By how many times the gradient norm of each parameter rose in this step, those that rose most first."
     if updates is None or step not in updates.steps: return {}
     row = updates.steps.index(step)
