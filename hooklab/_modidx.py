@@ -5140,6 +5140,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                                 'hooklab/stats/diagnosing/step_faults.py'),
                                                       'hooklab.stats.diagnosing.step_faults.long_steps': ( 'lib/stats/diagnosing/step-faults.html#long_steps',
                                                                                                            'hooklab/stats/diagnosing/step_faults.py'),
+                                                      'hooklab.stats.diagnosing.step_faults.look_at_batch': ( 'lib/stats/diagnosing/step-faults.html#look_at_batch',
+                                                                                                              'hooklab/stats/diagnosing/step_faults.py'),
                                                       'hooklab.stats.diagnosing.step_faults.of_each_step': ( 'lib/stats/diagnosing/step-faults.html#of_each_step',
                                                                                                              'hooklab/stats/diagnosing/step_faults.py'),
                                                       'hooklab.stats.diagnosing.step_faults.on_spike': ( 'lib/stats/diagnosing/step-faults.html#on_spike',

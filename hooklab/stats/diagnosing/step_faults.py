@@ -165,6 +165,8 @@ LEAP_OF_RATE = 3  # times the usual rate, in the step of a spike or the one befo
 
 def on_spike(run: Run) -> str:
     "Advice on the worst spike."
+    spikes = getattr(run, "stats", None) and run.once(spikes_of)
+    if not spikes: return look_at_batch("the spike", "the step before")
     step = worst_spike(run).step
     rates = dict(zip(run.log_steps, run.logged("rate").tolist()))
     usual = run.rates.median().item() if len(run.rates) else math.nan
@@ -173,9 +175,13 @@ def on_spike(run: Run) -> str:
         if rate > LEAP_OF_RATE*usual:
             return (f"The learning rate was {in_digits(rate)} in step {at}, and is usually {in_digits(usual)}: look at "
                     "the schedule.")
-    return (f"Look at the batch of step {step}: its labels, the scale of its inputs, samples that are alike. If the "
-            f"batch is like the others, look at step {step - 1}: what its update did to the weights. To limit the harm "
-            "of a single batch, clip with nn.utils.clip_grad_norm_(model.parameters(), 1.) before optimizer.step().")
+    return look_at_batch(f"step {step}", f"step {step - 1}")
+
+
+def look_at_batch(step: str, before: str) -> str:
+    return (f"Look at the batch of {step}: its labels, the scale of its inputs, samples that are alike. If the batch is "
+            f"like the others, look at {before}: what its update did to the weights. To limit the harm of a single "
+            "batch, clip with nn.utils.clip_grad_norm_(model.parameters(), 1.) before optimizer.step().")
 
 
 def worst_spike(run: Run) -> Spike:
@@ -190,7 +196,7 @@ def spikes_of(run: Run) -> list[Spike]: return run.stats.spikes()
 @fault("spike", page="steps", rank=355, lesson="09-update-ratio",
        symptom="The loss jumps in one step. It may come back.",
        look_first="the batch of this step, and the learning rate in the step before",
-       advice=on_spike, follows=(WILD, "NaN or Inf", "scheduler each batch"), without_layers=True)
+       advice=on_spike, follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), without_layers=True)
 def spike(run: Run) -> Iterator[Seen]:
     "Both the loss and the norm jumped, or one of them: then it may be chance."
     spikes = run.once(spikes_of)

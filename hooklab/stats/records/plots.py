@@ -207,7 +207,7 @@ def plot_all(
         ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3, **PLAIN)
         spikes = mark_spikes(ax, history)
     label_edges(axes, len(history.names), history.steps)
-    note = spikes + "; orange: not finite from here on"*broken.any()
+    note = f"{spikes}; orange: not finite from here on" if broken.any() else spikes
     fig.supxlabel(f"step{history.whose}{note}", fontsize="medium")
     fig.supylabel(for_picture(label), fontsize="medium", **PLAIN)
     return axes
