@@ -119,6 +119,8 @@ KINDS = {
     "a layer initialized anew": changing(anew),
     "a sum in place of the mean": Summed,
 }
+SEEDS = 5  # of each way to train
+MORE_SEEDS = {"a sample 300 times too large": 7, "one sample fills the batch": 10, "gradients left scaled": 14}  # so that 20 do harm
 NUMBERS_ONLY = {"a sample 300 times too large", "a batch 255 times too large", "NaN in a sample"}  # inputs, not tokens
 NO_LABELS = {"VAE, Adam", "TCN of series, Adam"}
 

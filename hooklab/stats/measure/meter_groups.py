@@ -258,8 +258,7 @@ class MeterGroup(SwitchedGroup):
         return None if self.scale is None else self.scale.factor()
 
     @property
-    def places(self) -> list[Place]:
-        return [place for h in self.hooks for place in h.places]
+    def places(self) -> list[Place]: return [place for h in self.hooks for place in h.places]
 
     def begin_pass(self):
         self.running = self.began = True

@@ -97,7 +97,7 @@ class Usual:
         self.lately.extend(values)
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e08
-ALONE = {"loss": (8, 1.5, TIMES), "norm": (8, 2., TIMES)}  # distances, beyond, times
+ALONE = {"loss": (8, 1.5, TIMES), "norm": (7, 2., TIMES)}  # distances, beyond, times
 BOTH = {"loss": (6, 1.4, 1.2), "norm": (3, 1.2, 1.2)}
 
 
