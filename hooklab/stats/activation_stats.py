@@ -28,7 +28,8 @@ from .measure.until_removed import UntilRemoved
 from .page import write_page
 from .records.history import History
 from .records.statistics import row_names
-from .records.recorded import Recorded, Records, read_records
+from .records.reading import read_records
+from .records.recorded import Recorded, Records
 from .trainers import lightning_callback, transformers_callback
 from ..training.callback import HookCallback
 

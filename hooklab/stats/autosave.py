@@ -20,7 +20,8 @@ import torch
 from ..hooks.copies import HookWarning
 from ..hooks.distributed import place_of
 from ..hooks.names import printable
-from .records.recorded import Records, file_of
+from .records.reading import file_of
+from .records.recorded import Records
 
 # %% ../../nbs/lib/stats/autosave.ipynb #28e5ccdc
 class Autosave:

@@ -85,7 +85,7 @@ def no_zero_grad(run: Run) -> Iterator[Seen]:
        brings=(WEAK,))
 def step_before_backward(run: Run) -> Iterator[Seen]:
     none = run.logged("no_gradients")
-    length = run.logged("gradient")  # not measured in every step
+    length = run.logged("grad_norm")
     empty = (none == 1) | (length == 0)
     steps = (none == 1) | (~none.isnan() & ~length.isnan())
     if steps.sum() < LEAST: return

@@ -15,7 +15,7 @@ from hooklab.hooks.names import printable
 from hooklab.stats.diagnosing.diagnosis import diagnose
 from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES, page_of, usual_advice
 from hooklab.stats.diagnosing.findings import Diagnosis, Finding
-from hooklab.stats.records.recorded import read_records
+from hooklab.stats.records.reading import read_records
 
 # %% ../../../nbs/lib/stats/diagnosing/sarif.ipynb #a6a5479e
 LEVELS = {"certain": "error", "likely": "warning", "possible": "warning", "note": "note"}

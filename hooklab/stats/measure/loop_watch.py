@@ -16,14 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.copies import is_wrapper, stands_for_many
-from hooklab.hooks.distributed import parts_for
 from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import GradientHook, listen
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
 from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, read_look
 from hooklab.stats.measure.run_facts import MemberFacts, facts_of_arguments, facts_of_layers
-from hooklab.stats.measure.step_watch import StepWatch
 from hooklab.stats.records.run_log import RunLog, given_loss
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #856ea455
@@ -95,7 +93,6 @@ SOON_AFTER = 50  # up to here, every fifth, so that a short run has some in its 
 LOOK_EVERY = 25  # later, inputs and outputs are looked at this rarely
 MOST_LOOKS = 120
 PASSES = 4  # of one step: the first are looked at
-MEASURED = 20  # steps in which the length of all gradients is measured; later it is every tenth
 
 
 class Looks:
@@ -148,22 +145,6 @@ def outputs_to_look_at(output: Any) -> dict[str, Tensor]:
         if x.dim() and x.numel(): found[where] = x.detach()
     return found
 
-# %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #fd8eeea8
-SEVERAL = {"updates": torch.add, "rate": torch.fmax, "kept": torch.fmax, "no_gradients": torch.fmin}
-
-
-def of_several(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
-    "The numbers of one more optimizer in this step, joined with those in the row as `SEVERAL` says."
-    found = {}
-    for name, x in seen.items():
-        before = row.get(name)
-        if before is not None and name in SEVERAL:
-            if not isinstance(before, Tensor): before = torch.tensor(float(before))
-            if not isinstance(x, Tensor): x = torch.tensor(float(x))
-            x = SEVERAL[name](before.to(x.device), x)
-        found[name] = x
-    return found
-
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #c01a3c6b
 class LoopWatch:
     "Watches a training loop from the outside, and in some steps looks at the inputs and outputs of the model."
@@ -171,7 +152,6 @@ class LoopWatch:
         self,
         model: nn.Module, # As the loop calls it
         optimizers: list, # Empty if they are unknown
-        scaled: bool = False, # Is there a `GradScaler`?
         log: RunLog | None = None, # Where the row of each step goes
     ):
         self.root = unwrap(model)
@@ -183,7 +163,6 @@ class LoopWatch:
         self.n = 0  # its number
         self.looking = True  # is it looked at?
         self.first_step = 0  # the number of the first step: not 0 in a run that is resumed
-        self.steps = [StepWatch(optimizer, scaled, parts_for(model)) for optimizer in self.members.optimizers]
         self.called = called_by_loops(model)
         self.inner = {name: unwrap(m) for name, m in self.called.items()}  # a wrapper has a mode of its own
         self.listening = None
@@ -191,7 +170,6 @@ class LoopWatch:
     def put_on(self) -> Self:
         "Begin to watch: last, once whoever made this holds it."
         try:
-            for watch in self.steps: watch.put_on()
             if self.called:
                 self.listening = WatchGroup(self)
                 listen(RootWatch, self.called, self.listening)
@@ -231,20 +209,24 @@ class LoopWatch:
         if number not in self.looks.waiting: return  # its step has ended
         with suppress(Exception): self.looks.add_output(self.n, number, gradients)
 
-    def go_on(self, log: RunLog, step: int):
-        "Add the rows of the next steps, of which the first has this number, to these, which are of the same run."
+    def go_on(self, log: RunLog):
+        "Add the rows of the next steps to these, which are of the same run."
         self.log = log
-        self.expect(step)
         was_given = log.values("given") == 1
         self.loss_given = bool(was_given.any())
 
-    def end_step(self, step: int, loss: Any = None):
+    def end_step(
+        self,
+        step: int, # Its number
+        loss: Any = None, # If the loop gave it
+        seen: dict[str, Any] | None = None, # What was seen of the optimizers
+    ):
         "The step ends: its notes become a row."
         row, self.row = self.row, {}
+        if seen: row |= seen
         if loss is not None:
             row |= given_loss(loss)
             self.loss_given = True
-        for watch in self.steps: row.update(of_several(row, watch.take()))
         if self.looking:
             self.looks.end_step(self.n, row.get("loss"))
             self.members.look()
@@ -253,13 +235,6 @@ class LoopWatch:
         self.n += 1
         if self.listening is not None: self.listening.depth.clear()  # Ctrl-C during a call leaves it too large
         self.looking = self.looks.due(self.n)
-        self.expect(step + 1)
-        if self.n >= CLOSELY:
-            for watch in self.steps: watch.stop_watching_clipping()
-
-    def expect(self, step: int):
-        "The step with this number comes next."
-        for watch in self.steps: watch.measure = step < MEASURED or step % 10 == 0
 
     def note_facts(self) -> Callable[[], dict[str, Any]]:
         "Note the facts of the run. The function that is returned gives them as plain numbers and words, in any thread."
@@ -271,7 +246,6 @@ class LoopWatch:
         return partial(read_facts, known, inputs, outputs, self.first_step)
 
     def remove(self):
-        for watch in self.steps: watch.remove()
         if self.listening is not None: self.listening.remove()
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #552f1748

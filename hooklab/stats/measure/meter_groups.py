@@ -9,6 +9,8 @@ __all__ = []
 import warnings
 import weakref
 from functools import partial
+from itertools import chain
+from threading import RLock
 from typing import Any, Self
 
 import torch
@@ -120,7 +122,7 @@ class Meter(GradientHook):
         if functorch.maybe_current_level() is not None:
             with temporarily_clear_interpreter_stack(): return self.measure(value)
         g = self.group
-        if self.n_calls == MOST_CALLS: g.carry()
+        if self.n_calls >= MOST_CALLS: g.carry()
         call = self.n_calls
         try:
             x = value if type(value) is Tensor else main_tensor(value)
@@ -141,7 +143,8 @@ class Meter(GradientHook):
             elif same and place.is_large and x.is_contiguous():
                 g.step.large.measure(place, x.detach().view(-1), g.factor)
             elif same and place.thin is not None and x.stride() == place.strides: g.measure_thinly(place, x.detach())
-            else: g.measure_now(place, x)
+            else:
+                with g.lock: g.measure_now(place, x)
         except Exception as e: self._leave_out(value, call, e)
 
     def clear(self): self.n_calls = 0
@@ -218,6 +221,7 @@ class GradientScale:
 class MeterGroup(SwitchedGroup):
     "The meters of one kind on a model, and the numbers of the current step."
     due = True
+    microbatches = 1  # of a pipeline, by which it divides the gradients after the last backward pass
 
     def __init__(
         self,
@@ -236,9 +240,9 @@ class MeterGroup(SwitchedGroup):
         self.step = StepTables(self.measuring.wanted, self.measuring.scratch)
         self.n_meters = 0
         self.traced = self.new_places = False
-        # A guess, until the first output shows where the model computes: parameters may be kept elsewhere.
-        kept = [*root.parameters(), *root.buffers()]
-        self.device = kept[0].device if kept else torch.device("cpu")
+        self.lock = RLock()  # several threads may run the model
+        kept = next(chain(root.parameters(), root.buffers()), None)
+        self.device = torch.device("cpu") if kept is None else kept.device  # until the first output shows where it runs
         sampled = self.measuring.wanted.samples and kind == "forward"
         self.samples = Samples(layouts(layers, root), self.device) if sampled else None
         self.rows = [*self.measuring.wanted.rows, *(SAMPLE_ROWS if sampled else ())]
@@ -254,8 +258,7 @@ class MeterGroup(SwitchedGroup):
         return None if self.scale is None else self.scale.factor()
 
     @property
-    def places(self) -> list[Place]:
-        return [place for h in self.hooks for place in h.places]
+    def places(self) -> list[Place]: return [place for h in self.hooks for place in h.places]
 
     def begin_pass(self):
         self.running = self.began = True
@@ -266,8 +269,8 @@ class MeterGroup(SwitchedGroup):
         microbatch = self.microbatch
         if microbatch is None or self.trial: return
         self.stage = microbatch.stage
-        n = microbatch.of if microbatch.divides else 1
-        if self.scale is not None: self.scale.now = self.scale.share/n
+        self.microbatches = microbatch.of if microbatch.divides else 1
+        if self.scale is not None: self.scale.now = self.scale.share/self.microbatches
 
     @property
     def pending(self) -> bool:
@@ -285,13 +288,13 @@ class MeterGroup(SwitchedGroup):
         device: torch.device, # Where its output is
     ) -> Place:
         "Where the numbers of another call of this layer go."
-        call = len(meter.places)
-        with torch.inference_mode(False):
+        with self.lock, torch.inference_mode(False):
+            call = len(meter.places)
             if not self.step.tables and not self.traced and device != self.device: self._move(device)
             column = self.step.column(call, meter.index, len(self.hooks), self.device)
-        meter.places.append(Place(column, meter.index, call))
-        self.new_places = True
-        return meter.places[-1]
+            meter.places.append(Place(column, meter.index, call))
+            self.new_places = True
+            return meter.places[-1]
 
     def _move(self, device):
         self.device = device
@@ -366,7 +369,8 @@ class MeterGroup(SwitchedGroup):
 
     def carry(self):
         "Merge the numbers of this step so far. Each call of a layer takes memory, and the step may be long."
-        self.step.carried = self._merged()
+        with self.lock:
+            if any(h.n_calls >= MOST_CALLS for h in self.hooks): self.step.carried = self._merged()
 
     def _merged(self):
         new, self.new_places = self.new_places, False

@@ -85,7 +85,7 @@ class Earlier:
             history.parts = new[kind].parts
             history.trainable = new[kind].trainable
             history.followed = new[kind].followed
-        if self.log is not None: session.go_on(self.log, self.step)
+        if self.log is not None: session.go_on(self.log)
         if attention is not None and self.attention is not None:
             self.attention.parts = attention.parts
             attention = self.attention

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...hooks.distributed import averaged_over, parts_for, place_of
 from ...hooks.select import unwrap
@@ -21,12 +21,14 @@ from .meter_groups import GradientScale, Measuring, MeterGroup
 from .own_hook import HookHistory, OwnHookGroup
 from .run_facts import facts_of_layers
 from .step_end import StepEnd
+from .step_watch import StepWatches
 from .turns import Schedule, Wanted
 from .updates import Weights
 from ..records.attention_history import AttentionHistory
 from ..records.history import History, WeightHistory
 from ..records.recorded import Recorded
 from ..records.run_log import RunLog, given_loss
+from ..records.statistics import UPDATE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #db906378
 PASSES_ON = (  # numbers below zero stay below zero
@@ -81,7 +83,7 @@ class Session:
         *,
         scaled: bool = False, # Are gradients scaled, maybe by a scaler that is unknown?
         loop: bool = False, # Watch the loop
-        updates: bool = False, # Record how far the optimizers move each parameter
+        updates: bool = False, # Record how far the optimizers move each parameter, and the norm of its gradient
         attention: bool = False, # Record what heads of attention do
         called: nn.Module | None = None, # The wrapper of data parallel training around the model, if that is called
     ):
@@ -98,8 +100,11 @@ class Session:
         if own is None: self.meters = self._meters(model if called is None else called)
         else: self.meters = {kind: own}
         self.log = RunLog(wanted.max_rows)
-        self.watch = self.weights = self.heads = self.end = None
-        if loop: self.watch = LoopWatch(model, self.optimizers, scaled, self.log)
+        self.watch = self.weights = self.steps = self.heads = self.end = None
+        if loop: self.watch = LoopWatch(model, self.optimizers, self.log)
+        if self.optimizers and (loop or updates):
+            unknown = scaled and scaler is None
+            self.steps = StepWatches(model, self.optimizers, self.scale, scaled=unknown, closely=loop)
         if updates and self.optimizers: self.weights = Weights(model, *self.optimizers, is_thin=wanted.samples)
         self.attention_hidden = attention and not can_be_metered(model)
         if attention and not self.attention_hidden: self.heads = AttentionMeter(model, sample=16, due=False)
@@ -114,6 +119,13 @@ class Session:
             found["gradients"] = MeterGroup(self.layers, self.model, measuring, "backward_pre", scale)
         return found
 
+    def scale(self) -> float | Tensor | None:
+        "What the gradients of parameters are multiplied by when a backward pass ends; None for 1."
+        n = max((getattr(meters, "microbatches", 1) for meters in self.meters.values()), default=1)
+        scale = None if self.scaler is None else self.scaler._scale
+        if n == 1: return scale
+        return n if scale is None else n*scale
+
     def ends_with(self, optimizers: Iterable, records: Recorded):
         "Have each step of the loop end after these optimizers have made theirs; with a scaler, after its update."
         self.end = StepEnd(list(optimizers), self.scaler, lambda: self.next_step(records))
@@ -121,7 +133,7 @@ class Session:
     @property
     def parts(self) -> list:
         "All parts that are attached to the model and to its optimizers, in the order in which they are attached."
-        known = *self.meters.values(), self.watch, self.weights, self.heads, self.end
+        known = *self.meters.values(), self.watch, self.steps, self.weights, self.heads, self.end
         return [part for part in known if part is not None]
 
     def put_on(self):
@@ -146,6 +158,7 @@ class Session:
         measures = self.scheduled and records.history.wants_next
         for meters in self.meters.values(): meters.switch(measures)
         if self.weights: self.weights.switch(measures)
+        if self.steps: self.steps.measure_each(measures or self.schedule.ended < 2)
         if self.heads: self.heads.measures = measures
 
     def begin_step(self, records: Recorded, step: int):
@@ -171,8 +184,9 @@ class Session:
     def end_step(self, records: Recorded, step: int, due: bool, loss: Any = None):
         "Move the numbers of the step that ends here to the records."
         self.step = step + 1
-        if self.watch is not None: self.watch.end_step(step, loss)
-        elif loss is not None: self.log.add(given_loss(loss), step)
+        seen = self.steps.take() if self.steps else {}
+        if self.watch is not None: self.watch.end_step(step, loss, seen)
+        elif seen or loss is not None: self.log.add(seen if loss is None else seen | given_loss(loss), step)
         self.schedule.ended += due
         tables = {}
         stages = set()
@@ -190,10 +204,16 @@ class Session:
             history = records.gradients if kind == "gradients" else records.history
             if table is None and wanted: table = self.meters[kind].nothing
             history.add(table, step)
-        if self.weights: records.updates.add(self.weights.take() if wanted else None, step)
+        if self.weights: records.updates.add(self.of_weights() if wanted else None, step)
         if self.heads: self.end_heads(records, step)
         if records.live_plot: records.live_plot.update()
         if records.saver: records.saver.update()
+
+    def of_weights(self) -> Tensor:
+        "How far each parameter was moved, how long it was, and the norms of its gradient."
+        moves = self.weights.take()
+        norms = self.steps.rows(self.weights.params)
+        return torch.cat([moves, norms.to(moves.device)])
 
     def end_heads(self, records: Recorded, step: int):
         "Move the numbers of attention heads to the records. A model that calls no attention is soon left alone."
@@ -210,10 +230,10 @@ class Session:
         shapes = {name: list(p.shape) for name, p in root.named_parameters()}
         return partial(dict, layers=facts_of_layers(root), shapes=shapes)
 
-    def go_on(self, log: RunLog, step: int):
-        "Add what the loop does in the next steps, of which the first has this number, to the log of the same run."
+    def go_on(self, log: RunLog):
+        "Add what the loop does in the next steps to the log of the same run."
         self.log = log
-        if self.watch is not None: self.watch.go_on(log, step)
+        if self.watch is not None: self.watch.go_on(log)
 
     def rest(self):
         "Stay on the model, but measure nothing until the next step begins."
@@ -265,7 +285,7 @@ def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory 
         records[kind] = history
     if session.weights:
         weights = session.weights
-        records["updates"] = updates = WeightHistory(weights.names, weights.rows, wanted.max_rows)
+        records["updates"] = updates = WeightHistory(weights.names, UPDATE_ROWS, wanted.max_rows)
         updates.parts, updates.turns = weights.parts, wanted.turns
     if not session.heads: return records, None
     attention = AttentionHistory(wanted.max_rows)

@@ -98,8 +98,6 @@ def sum_of_moves(steps: list[tuple[Moves, int]]) -> Tensor: # The length of all,
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #9a154f9d
 class Weights:
     "Compares parameters before and after each step of an optimizer, or of several."
-    rows = ["update", "data"]
-
     def __init__(
         self,
         model: nn.Module, # As the loop calls it

@@ -227,6 +227,7 @@ class History(KeptSteps):
     followed = {} # The class of the layer that follows each one, where a `Sequential` shows it
     trainable = None # The layers that had trainable parameters when recording began, if that is known
     sampled = None # The size of the sample of each output that was counted, if not all of it was
+    log = None # Of the loop, whose spikes pictures show
     turns = None # In so many steps all was measured, later a few layers at a time: where `n` is 0, nothing is known
 
     plot, dead_chart, plot_layer_stats = over_time.plot_over_time, over_time.dead_chart, over_time.plot_layer_stats

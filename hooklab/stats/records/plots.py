@@ -15,7 +15,8 @@ import numpy as np
 from ...drawing import (
     ALARM, MOST_LINES, PLAIN, axes_for, for_picture, image_over_time, ink, line_colours, name_ticks, say_instead,
     shortened, size_in_inches, thinned)
-from .over_time import NOUNS, about, label_of, measured_in, nearest_row, to_draw
+from .over_time import (
+    NOUNS, about, label_of, mark_spikes, measured_in, nearest_row, to_draw)
 from .statistics import BINS, HIGH, LOW
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #e299281f
@@ -38,7 +39,7 @@ def color_dim(
     highest = int(np.log10(max(counts.max(), 1)))
     ticks = [0, *(10**power for power in range(highest + 1))]
     bar.set_ticks(np.log1p(ticks), labels=[f"{tick:,}" for tick in ticks])
-    ax.set(xlabel=f"step{history.whose}", ylabel=f"value of the {NOUNS[history.kind]}")
+    ax.set(xlabel=f"step{history.whose}{mark_spikes(ax, history)}", ylabel=f"value of the {NOUNS[history.kind]}")
     title_histogram(history, ax, i, slice(None))
     return ax
 
@@ -204,8 +205,9 @@ def plot_all(
         if not ran.any():
             ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
         ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3, **PLAIN)
+        spikes = mark_spikes(ax, history)
     label_edges(axes, len(history.names), history.steps)
-    note = "; orange: not finite from here on" if broken.any() else ""
+    note = f"{spikes}; orange: not finite from here on" if broken.any() else spikes
     fig.supxlabel(f"step{history.whose}{note}", fontsize="medium")
     fig.supylabel(for_picture(label), fontsize="medium", **PLAIN)
     return axes

@@ -11,19 +11,17 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ...hooks.distributed import ProcessPlace, TensorPart, place_of
-from ...hooks.names import class_name
-from ...hooks.opening import SIZE, OneOf, misfit
-from ...hooks.tensor_files import FileKind, TensorFile, write_tensors
+from ...hooks.names import class_name, printable
+from ...hooks.tensor_files import write_tensors
 from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
+from .norm_table import NormTable, norm_table
 from .plots import overview
 from .run_log import LOGGED, RunLog
-from .statistics import HEAD_ROWS, UPDATE_ROWS, completed, is_known
-from .together import OneOfSeveral, merge_here
+from .spikes import Spike
+from .together import OneOfSeveral
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #ea0570df
 def of_history(name: str) -> Callable:
@@ -40,7 +38,7 @@ class Recorded(OneOfSeveral):
     updates: WeightHistory | None = None # Of how far each step moves the parameters
     hist_sample: int | None = None # Size of the sample of each output that is counted, if not all of it is
     scaled = False # Was there a `GradScaler`?
-    log: RunLog | None = None # Of the loop: losses, rates, modes
+    _log: RunLog | None = None
     session = None # The `Session` that measures the run, while it goes on
     attention: AttentionHistory | None = None # What heads of attention did
     _facts = None # The facts of the run apart from its series, or a function that gives them
@@ -75,7 +73,16 @@ class Recorded(OneOfSeveral):
         "Replace the record with these histories."
         self.history = next(iter(histories.values()))
         self.gradients, self.updates = histories.get("gradients"), histories.get("updates")
+        self.log = self._log
         self.name_process()
+
+    @property
+    def log(self) -> RunLog | None: return self._log # Of the loop: losses, rates, modes
+
+    @log.setter
+    def log(self, log: RunLog | None):
+        self._log = log
+        for history in self.histories.values(): history.log = log  # pictures show its spikes
 
     @property
     def names(self) -> list[str]: return self.history.names # The layers
@@ -99,6 +106,19 @@ class Recorded(OneOfSeveral):
         return self.history.stats_tensor
 
     layer_stats, hist = of_history("layer_stats"), of_history("hist")
+
+    def grad_norms(
+        self,
+        step: int = -1, # Of the recorded steps the nearest one; a negative number counts from the last
+    ) -> NormTable: # To print, or to read in `rows`
+        "The gradient norm of each parameter in one step, at the optimizer step and before clipping, largest first."
+        why = self._why_nothing_to_read()
+        if why: raise LookupError(printable(f"no gradient norms were recorded: {why}"))
+        return norm_table(self.updates, self.log, step, self.whence if self.process else "")
+
+    def spikes(self) -> list[Spike]: # To print, or to read
+        "The steps in which the loss or the norm of all gradients jumped out of the range of the steps before."
+        return self.log.spikes(self.updates) if self.log else []
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer in each recorded step: what `pandas.DataFrame` takes."
@@ -165,6 +185,7 @@ class Recorded(OneOfSeveral):
             "unrecorded": self._why_nothing_to_read(),
             "run": self.facts,
             "log_steps": self.log.steps if self.log else [],
+            "log_names": [*LOGGED],
             "log_place": self.log.place if self.log else None,
         }
         for what in ("every", "next_step", "process", "stage", "combined"): about[what] = getattr(self, what)
@@ -186,22 +207,6 @@ def facts_of(history: History) -> dict[str, Any]:
     "The facts about the tensor of a history that a file must contain."
     kept = ("names", "rows", "steps", "trainable", "followed", "turns", "parts", "place")
     return {what: getattr(history, what) for what in kept}
-
-
-def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
-    "A history from a file."
-    rows = completed(facts["rows"])
-    history = (WeightHistory if kind == "updates" else History)(facts["names"], rows)
-    history.kind, history.turns = kind, facts.get("turns")
-    history.trainable, history.followed = facts.get("trainable"), facts.get("followed", {})
-    history.parts = {name: TensorPart(*part) for name, part in facts.get("parts", {}).items()}
-    if rows != facts["rows"]:  # an earlier version recorded fewer
-        there = [rows.index(row) for row in facts["rows"]]
-        recorded = tables
-        tables = recorded.new_full((len(recorded), len(rows), len(history.names)), torch.nan)
-        tables[:, there] = recorded
-    history.fill(facts["steps"], tables, facts.get("place"))
-    return history
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #58344360
 EVER = {"parameters": ("trainable", "has", "got", "written", "moved"), "layers": ("running_mean_moves",)}
@@ -241,155 +246,3 @@ class Records(Recorded):
         self.log, self._facts, self.attention = log, facts, attention
         self.hist_sample, self.scaled, self.unrecorded = hist_sample, scaled, unrecorded
         for history in histories.values(): history.sampled = hist_sample
-
-# %% ../../../nbs/lib/stats/records/recorded.ipynb #6d9b03fe
-STEPS, NUMBER, SETTING = [range(2**53)], OneOf(float, None), OneOf(float, bool, None)
-PLACE = OneOf((range(2, 2**48), range(1, 2**48), SIZE), None)  # of `KeptSteps`
-
-
-def part_kind(x: Any, where: Any) -> str:
-    "A `TensorPart`."
-    why = misfit(x, ({str: str}, {str: int}, bool), where)
-    if why: return why
-    return "" if x[0].keys() <= x[1].keys() else f"{where} does not say where it is"
-
-
-def rows_kind(x: Any, where: Any) -> str:
-    "The names of the numbers in a table."
-    if type(x) is list and x != UPDATE_ROWS and is_known(x): return ""
-    return f"{where} are numbers that this version of hooklab does not know"
-
-
-def update_rows_kind(x: Any, where: Any) -> str:
-    "The names of the numbers in a table of updates."
-    return "" if x == UPDATE_ROWS else f"{where} are numbers that this version of hooklab does not know"
-
-
-def histories_kind(x: Any, where: Any) -> str:
-    "At least one history, by kind."
-    if type(x) is not dict or not x or x.keys() - HISTORIES.keys(): return f"{where} are no histories"
-    return misfit(x, {kind: HISTORIES[kind] for kind in x}, where)
-
-
-def inputs_kind(x: Any, where: Any) -> str:
-    "The facts of the inputs of a step, by argument."
-    why = misfit(x, {"step": SIZE}, where)
-    if why: return why
-    others = {name: of for name, of in x.items() if name != "step"}
-    return misfit(others, {str: INPUT}, where)
-
-
-def output_kind(x: Any, where: Any) -> str:
-    "The facts of an output; of its loss, too, if its kind is known."
-    has_loss = isinstance(x, dict) and "kind" in x
-    return misfit(x, OUTPUT | LOSS if has_loss else OUTPUT, where)
-
-# %% ../../../nbs/lib/stats/records/recorded.ipynb #e37a5d18
-HISTORY = {"names": [str], "rows": rows_kind, "steps": STEPS, "trainable?": OneOf([str], None),
-           "followed?": {str: str}, "turns?": OneOf(SIZE, None), "parts?": {str: part_kind}, "place?": PLACE}
-HISTORIES = {"activations": HISTORY, "gradients": HISTORY,
-             "updates": HISTORY | {"rows": update_rows_kind}}
-SETTINGS = ("p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")
-LAYER = {"type": str, "leaf": bool, "library?": bool, "running_mean_moves?": bool}
-LAYER |= {f"{name}?": SETTING for name in SETTINGS}
-PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,
-             "moved?": OneOf(bool, None)}
-OPTIMIZER = {"type": str, "n": SIZE, "n_foreign": SIZE, "n_idle": SIZE, "twice": SIZE, "decay": {str: SETTING},
-             "momentum?": SETTING, "maximize?": SETTING}
-INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool}
-INPUT |= dict.fromkeys(("bad", "mean", "std", "low", "high"), float)
-INPUT |= dict.fromkeys(("samples_apart?", "features?", "widest?", "narrowest?", "farthest?", "varied?"), float)
-OUTPUT = {"step": SIZE, "given": NUMBER, "width": SIZE, "n_rows": SIZE}
-OUTPUT |= dict.fromkeys(("sums_to_one", "log_sums_to_one", "between", "never_negative"), bool)
-OUTPUT |= dict.fromkeys(("apart", "size", "largest", "least", "most"), float)
-LOSS = {"kind": str, "sign": int, "labels": [SIZE]}
-LOSS |= dict.fromkeys(("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
-FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
-                "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool,
-                "shapes?": {str: [SIZE]}}
-ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
-             "place?": PLACE}
-RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
-            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "process?": OneOf((SIZE, SIZE, {str: int}), None),
-            "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE,
-            "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None)}
-RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
-               "statistics that ActivationStats has saved", "record it again, or take another copy",
-               "give a file that the save() of an ActivationStats has written")
-
-# %% ../../../nbs/lib/stats/records/recorded.ipynb #05484492
-def are_counts(x: Tensor, most: float) -> bool:
-    "Is each number a count, or NaN where it is unknown?"
-    in_range = (x >= 0) & (x <= most)
-    return bool((x.isnan() | in_range).all())
-
-
-def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog | None):
-    "Raise an error if there are numbers that cannot be counts where only counts can be."
-    for kind in histories.keys() - {"updates"}:
-        n = histories[kind].tables()[:, 0]
-        if n.isnan().any() or not are_counts(n, 2.**63): raise file.damaged(f"{kind} have impossible numbers of values")
-    if log is None: return
-    limits = dict.fromkeys(("given", "kept", "no_gradients"), 1)
-    limits |= dict.fromkeys(("trained", "evaluated", "updates"), 2**31)
-    for name, most in limits.items():
-        if not are_counts(log.values(name), most): raise file.damaged(f"{name!r} of the loop is no count")
-
-# %% ../../../nbs/lib/stats/records/recorded.ipynb #05484493
-def file_of(
-    path: str | Path, # run.safetensors
-    process: ProcessPlace | None, # Which one of several; None where one works alone
-) -> Path: # run-0-of-4.safetensors
-    "The file in which a process keeps its record."
-    path = Path(path)
-    return path if process is None else path.with_stem(f"{path.stem}-{process.rank}-of-{process.world}")
-
-
-def read_records(
-    path: str | Path | list, # What `save` has written; of a run of several processes a list of all their files
-) -> Records:
-    "Read a record from a file, or from the files of all processes together."
-    if isinstance(path, list | tuple):
-        records = sorted(map(read_file, path), key=lambda found: found.process or ())
-        merge_here(records)
-        return records[0]
-    own = file_of(path, place_of())
-    return read_file(own if own.exists() and not Path(path).exists() else path)
-
-
-def read_file(
-    path: str | Path, # What `save` has written
-) -> Records:
-    "Read a record from one file."
-    file = TensorFile(path, RUN)
-    about = file.facts
-    floats = torch.float32, torch.float64
-    histories, log, attention = {}, None, None
-    for kind, facts in about["facts"].items():
-        shape = len(facts["steps"]), len(facts["rows"]), len(facts["names"])
-        tables = file.tensor(kind, shape, *floats)
-        histories[kind] = history_from(kind, facts, tables)
-    steps, heads = about.get("log_steps"), about.get("attention")
-    if steps:
-        log = RunLog()
-        table = file.tensor("log", (len(steps), len(LOGGED)), *floats)
-        log.fill(steps, table, about.get("log_place"))
-    if heads:
-        attention = AttentionHistory()
-        most = max(heads["heads"].values(), default=0)
-        shape = len(heads["steps"]), len(heads["heads"]), len(HEAD_ROWS), most
-        tables = file.tensor("attention", shape, *floats)
-        attention.fill(heads["steps"], heads["heads"], tables, heads.get("place"))
-        attention.sample = heads["sample"]
-        attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
-    check_numbers(file, histories, log)
-    why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
-    found = Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"),
-                    attention=attention, **why)
-    found.process = ProcessPlace(*about["process"]) if about.get("process") else None
-    found.stage = tuple(about["stage"]) if about.get("stage") else None
-    found.combined, found.every = about.get("combined", False), about.get("every")
-    recorded = [history.steps[-1] + 1 for history in histories.values() if history.steps]
-    found._next_step = about.get("next_step") or max(recorded, default=0)
-    found.name_process()
-    return found

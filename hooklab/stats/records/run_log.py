@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hooklab.hooks.copies import is_wrapper
 from hooklab.stats.records.history import KeptSteps, Rows
+from hooklab.stats.records.spikes import Spike, spikes_in
 
 # %% ../../../nbs/lib/stats/records/run-log.ipynb #75938643
 LOGGED = {  # the numbers of a row, NaN if unknown: a description, and how those of several processes become one
@@ -26,11 +27,27 @@ LOGGED = {  # the numbers of a row, NaN if unknown: a description, and how those
     "rate": ("the largest learning rate of the optimizer", "max"),
     "kept": ("1 if an optimizer step used gradients that were there before the last one", "max"),
     "no_gradients": ("1 if the optimizer made a step, and no parameter had a gradient", "min"),
-    "gradient": ("the length of all gradients together, at the optimizer step", "length"),
-    "own": ("in a run of several processes: the length of the gradients that this process counts", "length"),
-    "clipped": ("the length of a small parameter's gradient at the optimizer step, relative to that after backward",
-                "mean"),
+    "grad_norm": ("the norm of all gradients together, at the optimizer step", "length"),
+    "grad_norm_unclipped": ("the same after the last backward pass, before they were clipped", "length"),
+    "own": ("in a run of several processes: `grad_norm` of the parameters that this process counts", "length"),
+    "own_unclipped": ("the same of `grad_norm_unclipped`", "length"),
 }
+
+LOGGED_EARLIER = ["loss", "given", "output", "trained", "evaluated", "updates", "rate", "kept", "no_gradients",
+                  "gradient", "own", "clipped"]  # in files that do not name their columns
+
+
+def as_logged(
+    table: Tensor, # The log of a file
+    names: list[str], # Of its columns
+) -> Tensor: # A column for each of `LOGGED`, NaN where the file has none
+    "A log as this version has it."
+    column = dict(zip(names, table.unbind(1)))
+    if "gradient" in column:
+        column["grad_norm"] = column["gradient"]
+        column["grad_norm_unclipped"] = column["gradient"]/column["clipped"]
+    unknown = table.new_full((len(table),), math.nan)
+    return torch.stack([column.get(name, unknown) for name in LOGGED], 1)
 
 
 def as_number(x: Any) -> float | Tensor: # NaN where it is not one number
@@ -76,6 +93,13 @@ class RunLog(KeptSteps):
     ) -> Tensor: # One number for each of `steps`
         "The history of one number, NaN where it is unknown."
         return self.table()[:, self.names.index(name)]
+
+    def spikes(
+        self,
+        updates: Any = None, # The `WeightHistory` of the run, to say in which parameters the norm rose
+    ) -> list[Spike]: # In order
+        "The steps in which the loss or the norm of all gradients jumped out of its usual range."
+        return spikes_in(self, updates)
 
     def fill(
         self,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a70006
-NOT_MEASURED = -1.  # in place of the length of an update
+NOT_MEASURED = -1.  # in place of a length
 
 
 def as_kept(x: Tensor, n: Tensor) -> Tensor: return x
@@ -27,8 +27,8 @@ def deviation(m2: Tensor, n: Tensor) -> Tensor:
     return variance.sqrt()
 
 
-def length(x: Tensor, update: Tensor) -> Tensor:
-    return torch.where(update != NOT_MEASURED, x, torch.nan)
+def length(x: Tensor, itself: Tensor) -> Tensor: # `data` is known where `update` is
+    return torch.where(itself != NOT_MEASURED, x, torch.nan)
 
 
 def ratio(update: Tensor, data: Tensor) -> Tensor:
@@ -93,7 +93,11 @@ STATISTICS = by_name(
 
     Statistic("ratio", "length of update / length of parameter", "updates", "log", "update", ratio, "data"),
     Statistic("update", "length of the update", "updates", "log", read=length, of="update", joined="length"),
-    Statistic("data", "length of the parameter", "updates", "log", read=length, of="update", joined="length"))
+    Statistic("data", "length of the parameter", "updates", "log", read=length, of="update", joined="length"),
+    Statistic("grad_norm", "norm of the gradient", "updates", "log", read=length, of="grad_norm", joined="length",
+              is_later=True),
+    Statistic("grad_norm_unclipped", "norm of the gradient before clipping", "updates", "log", read=length,
+              of="grad_norm_unclipped", joined="length", is_later=True))
 
 HEAD_ROWS = by_name(
     Statistic("entropy", "how widely a head looks: 0 nats is one key, `possible` all alike", "heads", joined="mean"),

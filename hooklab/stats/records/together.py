@@ -151,7 +151,7 @@ def merge_log(log: RunLog, steps: list[list[int]], alone: bool) -> Merging:
     table = log.table()[[log.steps.index(step) for step in common]]
     how = {name: joined for name, (_, joined) in LOGGED.items()}
     column = {name: table[:, i] for i, name in enumerate(LOGGED)}
-    if not alone: column["gradient"] = column["own"]
+    if not alone: column |= {"grad_norm": column["own"], "grad_norm_unclipped": column["own_unclipped"]}
     known = {name: ~x.isnan() for name, x in column.items()}
     known["loss"] = column["given"] == 1  # a loss may be NaN
     add = {name: x.square() if how[name] == "length" else x for name, x in column.items()}

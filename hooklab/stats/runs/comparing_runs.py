@@ -19,7 +19,8 @@ from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few
 from ..diagnosing.evidence import in_digits
 from ..measure.own_hook import HookHistory
-from ..records.recorded import Recorded, read_records
+from ..records.reading import read_records
+from ..records.recorded import Recorded
 from .run_differences import Differences, differences
 from .run_noise import EXACT, Noise, Spread, finite, noise_of, typical
 from .run_verdict import RunRow, cause_of, rows_of, rows_without_partner
