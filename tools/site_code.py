@@ -9,6 +9,7 @@ from nbdev.process import Processor
 from site_reference import documentation, link_members
 
 FOLD = '#| code-fold: true\n#| code-summary: "{}"\n'
+MAGIC = re.compile(r"\A(%%.*\n)((?:#\|.*\n)+)")  # a cell has to begin with `%%writefile`, a page's with its options
 
 
 def only_imports(body: list[ast.stmt]) -> bool:
@@ -33,6 +34,7 @@ class show_code(Processor):
         page = re.sub(r".*/nbs/|\.ipynb$", "", self.nb.path_)
         for cell in self.nb.cells:
             if cell.cell_type == "markdown": cell.source = link_members(cell.source, page)
+            else: cell.source = MAGIC.sub(r"\2\1", cell.source)
             if getattr(cell, "has_sd", False):  # nbdev puts symbols right after their code, the last one first
                 name = ast.unparse(cell.parsed_()[0].value.args[0])
                 cells.insert(at, mk_cell(documentation(name, page), "markdown"))

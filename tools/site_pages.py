@@ -6,7 +6,7 @@ import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from html import escape
+from html import escape, unescape
 from multiprocessing import get_context
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,6 +33,7 @@ from site_weight import lighten, vocabulary
 from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_words, read_glossary
 
 LINES = re.compile(r"(<code\b[^>]*>)(.*)(?=</code>)", re.S)  # of code that can be copied
+COLUMNS = re.compile(r"\S {2,}\S|<")  # of a table in an output, or marks of HTML
 
 COPIED = '<span><code>{0}</code><button type="button" class="code-copy-button"></button></span>'
 RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} or {COPIED.format("hooklab lessons --open")}</span>'
@@ -256,6 +257,7 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
     for output in main.select(".cell-output > pre"):
         if "\n" not in output.contents[0].plain.strip():
             output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
+        else: output.string = Code(LINES.sub(lambda text: text[1] + wrapped_sentences(text[2]), output.contents[0]))
     header = main.find(id="title-block-header")
     if header and nav.kind(page) == "lesson":
         offered = f'<a href="{Path(page).name}.ipynb" download>Download the notebook</a>'
@@ -287,6 +289,15 @@ def as_cards(table: Tag):
     for row in rows:
         for column, cell in zip(columns[1:], row[1:]):
             if column and cell.get_text(strip=True): cell["data-label"] = column
+
+
+def wrapped_sentences(output: str) -> str:
+    "Lets sentences in an output go on below, as in a report: if a line is too long, all without columns are boxes."
+    def is_sentence(line, longer_than):
+        return len(unescape(line)) > longer_than and " " in line and not COLUMNS.search(line)
+    lines = output.split("\n")
+    if not any(is_sentence(line, 90) for line in lines): return output
+    return "\n".join(boxes_of_lines(line) if is_sentence(line, 45) else line for line in lines)
 
 
 def boxes_of_lines(code: str) -> str:

@@ -21,6 +21,7 @@ from bs4 import BeautifulSoup
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
+import site_code  # noqa: E402
 import site_frame  # noqa: E402
 import site_pages  # noqa: E402
 import site_problems  # noqa: E402
@@ -486,6 +487,23 @@ def test_colours_are_far_enough_apart(repo):
 
 
 # ---- the guards, each on something broken
+
+def test_the_options_of_a_cell_that_writes_a_file_come_first_on_the_page():
+    given = "%%writefile net.py\n#| code-fold: true\nimport torch\n#| this is a comment\n"
+    shown = "#| code-fold: true\n%%writefile net.py\nimport torch\n#| this is a comment\n"
+    assert site_code.MAGIC.sub(r"\2\1", given) == shown
+
+
+def test_sentences_of_an_output_go_on_below_and_tables_do_not():
+    sentence, table = f"  What helps: {'divide by the standard deviation; '*4}", f"layer{' '*90}error   own"
+    lines = ["1 finding", sentence, table, "─"*99, "the last line, which is somewhat shorter than that"]
+    shown = site_pages.wrapped_sentences("\n".join(lines)).split("\n")
+    assert [line.startswith('<span class="code-line"') for line in shown] == [False, True, False, False, True]
+    assert 'style="--indent: 2ch"' in shown[1]
+    assert [BeautifulSoup(line, "html.parser").get_text() for line in shown] == lines
+    short = "tensor([1., 2.,\n        3., 4.]), as it has always been until this line"
+    assert site_pages.wrapped_sentences(short) == short
+
 
 @pytest.mark.parametrize("html, message", [
     ('<a href="nowhere.html">x</a>', "dead link nowhere.html"),
