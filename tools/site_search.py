@@ -29,10 +29,10 @@ has have how if in into is isn it its just like me must my no not of off on or o
 that the their them then there these they thing this those to up us using via was way we were what when where which
 who whose why will with would you your""".split())
 # words of a question that say little about what is asked for
-WEAK = frozenset("""after before cause causes class code create error errors every example exception find first
+WEAK = frozenset("""after before cannot cause causes class code create error errors every example exception find first
 function get give go good happen help inside keep know let look made make need new one produce produces program python
 pytorch run runtimeerror see set show simple still take tell traceback tutorial two use used userwarning want work
-works wrong""".split())
+works wrong""""".split())
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 
 
@@ -56,11 +56,11 @@ def page_sections(soup: BeautifulSoup) -> list[dict]:
                 found[-1]["text"].append(child.get_text(" ", strip=True))
             elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])):
                 visit(child, prose and child.name not in ("pre", "details", "thead"))
-                if child.name in ("td", "th"): found[-1]["prose"].append(" ")
+                if child.name in ("td", "th"): found[-1]["prose"].append(" · ")
                 elif child.name in ENDS: found[-1]["prose"].append("\0")
     visit(soup.main, True)
     for section in found:
-        lines = (" ".join(line.split()) for line in "".join(section["prose"]).split("\0"))
+        lines = (" ".join(line.split()).strip(" ·") for line in "".join(section["prose"]).split("\0"))
         # a new line only where one does not see that a sentence ends
         prose = re.sub(r"(?<=[.!?…])\n(?=[^\sa-z])", " ", "\n".join(filter(None, lines)))
         section.update(text=" ".join("".join(section["text"]).split()), prose=prose)

@@ -5,6 +5,7 @@
   const PART = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+/g;   // the words in a name
   const HAN = /\p{Script=Han}+/gu;                 // Chinese, which is written without spaces
   const SENTENCE = /\n| (?=… )|(?<=[.!?…][”’)]?) +(?=[^\s\p{Ll}])/u;   // where one ends in the text of a section
+  const SIGNATURE = /^(class|def) \w+\(/;          // says less than the sentence below it
   const IRREGULAR = {
     frozen: "freeze", froze: "freeze", explosion: "explode", died: "die", dying: "die", ran: "run", lost: "lose",
     made: "make", came: "come", went: "go", shown: "show", drawn: "draw", chosen: "choose", chose: "choose", written: "write", wrote: "write",
@@ -24,6 +25,7 @@
   const FIELDS = { title: .62, description: .3, heading: .45, text: .6 };   // how far a word in one of them answers
   const MOST_WAYS = 16;   // to put one question
   const SURE = .45;       // from here on, a word is shown as a reason
+  const SAYING = .7;      // what common words are worth if together they say something else
   const COMMON = .2;      // of the pages have it: a word that is no reason by itself if nobody typed it
 
   const remember = (f) => {
@@ -246,7 +248,9 @@
     const ways = ({ words, spoken, names }) => {
       let stems = spoken.map(stem);
       const seen = new Set([words.join(" ")]);
-      const found = spoken.some(isHan) ? [] : [{ words, spoken, worth: 1, pairs: [] }];
+      const saying = synonyms.some((s) => s.stems.length > 1 && s.stems.join() === stems.join());   // "not training"
+      const plain = saying && words.every((w) => matches(w).common) ? SAYING : 1;
+      const found = spoken.some(isHan) ? [] : [{ words, spoken, worth: plain, pairs: [] }];
       const add = (spoken, worth, pairs) => {   // pairs: [what was typed, what was read for it]
         const words = [...new Set(spoken.filter((w) => !stop.has(w)))], key = words.join(" ");
         if (!words.length || seen.has(key)) return;
@@ -261,12 +265,14 @@
         }
         return i;
       };
-      let worth = .96;
+      const short = (s) => s.stems.length === 1 && s.text.length < 5;   // "shap" is not "shapes"
+      let worth = .96, known = [];   // known: what synonymsAt has found
+      const synonymsAt = (i) => known[i] ||= synonyms.filter((s) => !short(s) || s.text === spoken[i])
+        .map((s) => ({ ...s, end: endOf(s.stems, i) })).filter((s) => s.end).sort((a, b) => b.stems.length - a.stems.length);
       const replace = (i, before, replaced, pairs) => {   // from the word i on, longer phrases first
         if (found.length > MOST_WAYS) return;
         if (i >= spoken.length) { if (replaced) add(before, worth - .08*(1 - replaced/spoken.length), pairs); return; }
-        const here = synonyms.map((s) => ({ ...s, end: endOf(s.stems, i) })).filter((s) => s.end);
-        for (const { to, end, text } of here.sort((a, b) => b.stems.length - a.stems.length)) {
+        for (const { to, end, text } of synonymsAt(i)) {
           for (const said of to) replace(end, [...before, ...said.split(" ")], replaced + end - i, [...pairs, [text, said]]);
         }
         if (!isHan(spoken[i])) replace(i + 1, [...before, spoken[i]], replaced, pairs);   // no page has a Chinese word
@@ -274,7 +280,7 @@
       replace(0, [], 0, []);
       const apart = spoken.flatMap((w) => names.get(w) || [w]);   // CrossEntropyLoss is also cross, entropy, loss
       if (apart.length > spoken.length) {
-        [spoken, stems, worth] = [apart, apart.map(stem), .85];
+        [spoken, stems, worth, known] = [apart, apart.map(stem), .85, []];
         add(apart, .9, []);
         replace(0, [], 0, []);
       }
@@ -302,9 +308,8 @@
       const own = way.words.filter((w) => !lent.has(w) && has(w)), typed = question.words.filter(has);
       const onlyCommon = way.words.every(common) && !lent.size;
       if (!whole.length && !own.some((w) => onlyCommon || !common(w) || (matches(w).named(p) && !weak.has(w)))) return null;
-      const as = whole.filter(([from, to]) => from.replaceAll(" ", "") !== to.replaceAll(" ", "") && wordsOf(from).map(bare).some((w) => !stop.has(w) && !typed.includes(w)));
       const words = [...new Set([...way.words.filter(has), ...typed])], strong = words.filter((w) => !weak.has(w));
-      return { words: strong.length ? strong : words, as };
+      return { words: strong.length ? strong : words, pairs: whole };
     };
 
     // What of a page shows that it answers: a section, its sentence with the most of these words, what to mark in it, and
@@ -326,16 +331,19 @@
       const all = way.words.reduce((sum, word) => sum + matches(word).rarity*.88, 0);
       const look = (section) => {
         const [, , heading, text] = sections[section] || [p, "", "", ""];
-        const sentences = text.split(SENTENCE).filter((sentence) => tokens(sentence).length), values = sentences.map(value);
+        const prose = text.split(SENTENCE).filter((sentence) => tokens(sentence).length && !SIGNATURE.test(sentence));
+        const sentences = prose.length ? prose : text.split(SENTENCE), values = sentences.map(value);
         const most = Math.max(0, ...values);
         let sentence = most || value(heading) ? sentences[values.indexOf(most)] || "" : "";
         if (!sentence || (!heading && value(description) >= most)) sentence = description || sentence;
         return { section, sentence, marks, visible: value(`${heading} ${sentence}`) };
       };
-      const { section } = meeting(way.words), least = .75*section(first);
-      const others = first < 0 || symbol ? [] : sectionsFrom.get(p).filter((i) => section(i) >= least && i !== first);
+      const { section } = meeting(way.words), there = first < 0 || symbol ? [] : sectionsFrom.get(p);
       const good = (found) => (found.section < 0 ? 1 : section(found.section))*(1 + found.visible);
-      let found = [first, ...others].map(look).reduce((best, other) => good(other) > good(best) ? other : best);
+      const bestFrom = (least) => [first, ...there.filter((i) => section(i) >= least*section(first) && i !== first)].map(look)
+        .reduce((best, other) => good(other) > good(best) ? other : best);
+      let found = bestFrom(.75);
+      if (!found.visible) found = [bestFrom(.4)].find((other) => other.visible) || found;
       if (!symbol && value(title) > .99*all && found.visible < .99*all) found = look(-1);   // the whole page is about it
       if (found.visible || value(title)) return { ...found, mentions: [] };
       const here = words.filter((w) => matches(w).has(p)), rare = here.filter((w) => !matches(w).common);
@@ -369,7 +377,11 @@
         const here = hits.length < SHOWN ? shown(hit, why?.words || question.words) : hit;
         const [, anchor, heading] = sections[here.section] || [p, "", ""];
         const { sentence, marks, mentions } = here, href = page + (anchor && `#${anchor}`);
-        hits.push({ page, href, title, kind, heading, sentence, marks, mentions, as: why?.as || [], inChinese: inChinese && index.chinese[page] });
+        // a synonym is said where what was typed is not to be seen
+        const seen = new Set(tokens(`${title} ${heading} ${sentence}`).flatMap(read).map(stem));
+        const as = (why?.pairs || []).filter(([from, to]) => from.replaceAll(" ", "") !== to.replaceAll(" ", "")
+          && !wordsOf(from).map(bare).every((w) => stop.has(w) || seen.has(stem(w))));
+        hits.push({ page, href, title, kind, heading, sentence, marks, mentions, as, inChinese: inChinese && index.chinese[page] });
       }
       return { hits, changed: question.changed, inChinese };
     };
