@@ -149,7 +149,7 @@ class CallTimeline:
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #425674c1
 def calls(
-    model: nn.Module, # The model, which runs in the mode it is in
+    model: nn.Module, # The model, which runs in its current mode
     *args: Any, # The arguments of the call
     **kwargs: Any, # The keyword arguments of the call
 ) -> CallTimeline: # Prints as a table; has `rows`, `plot()`, and a row for each call name

@@ -35,7 +35,7 @@ def refuse_lazy(model: nn.Module):
 
 # %% ../../nbs/lib/debug/trace.ipynb #4c678275
 def execution_order(
-    model: nn.Module, # The model, which runs in the mode it is in
+    model: nn.Module, # The model, which runs in its current mode
     *args: Any, # The arguments of the call
     **kwargs: Any, # The keyword arguments of the call
 ) -> list[str]: # Names in the order in which calls finish: children before parents, each layer as often as it ran
@@ -121,7 +121,7 @@ def _mean(t: Tensor) -> float:
 def checked_gradients(
     model: nn.Module, # The model
     *,
-    file: TextIO | Callable[[str], Any] | None = None, # Where the lines go; by default they are printed
+    file: TextIO | Callable[[str], Any] | None = None, # Where to write the lines; by default they are printed
 ) -> Hooks: # On until its `with` ends, or until `remove()`
     "Print the mean of each parameter's gradient when the backward pass reaches it, until the `with` block ends."
     refuse_sharded(model, 'look at them after accumulation, with parameter_hooks(model, f, kind="post_accumulate")')
@@ -133,7 +133,7 @@ def checked_gradients(
 def GradientCheck(
     model: nn.Module, # The model
     *,
-    file: TextIO | Callable[[str], Any] | None = None, # Where the lines go; by default they are printed
+    file: TextIO | Callable[[str], Any] | None = None, # Where to write the lines; by default they are printed
 ) -> nn.Module: # The same model; its gradients are printed until `remove_hooks(model)`
     "Print the mean of each parameter's gradient when the backward pass reaches it, from now on."
     checked_gradients(model, file=file)

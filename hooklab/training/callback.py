@@ -139,7 +139,7 @@ class LayerChoice:
     def __init__(
         self,
         modules: Any, # As `HookCallback` gets them; None for the default
-        include_paramless: bool, # By default, take layers without parameters too
+        include_paramless: bool, # Without `modules`, take layers without parameters too
         owner: Any, # Who asks, for error messages
     ):
         if isinstance(getattr(modules, "model", None), nn.Module):

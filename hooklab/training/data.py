@@ -72,7 +72,7 @@ def tabular(
     bs: int = 64, # Batch size
     valid: float = 0.2, # The fraction of samples used for validation
     seed: int = 42, # Seed for the split and the order of training samples
-) -> DataLoaders: # Columns with mean 0 and standard deviation 1; the target is a class, or for `diabetes` such a column
+) -> DataLoaders: # Columns with mean 0 and standard deviation 1; the target is a class, or such a column (`diabetes`)
     "A small table of numbers: 150 flowers, 178 wines, 569 tumors, or 442 patients."
     if name not in _TABLES: raise ValueError(f"there is no table {name!r}; there are {', '.join(_TABLES)}")
     x, y = _from_sklearn(name)

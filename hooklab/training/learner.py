@@ -339,8 +339,8 @@ class RegModel(nn.Module):
 
 # %% ../../nbs/lib/training/learner.ipynb #22493847
 def synth_learner(
-    n_trn: int = 10, # Batches to train on
-    n_val: int = 2, # Batches to validate with
+    n_trn: int = 10, # Training batches
+    n_val: int = 2, # Validation batches
     lr: float = 1e-3, # Learning rate
     data: DataLoaders | tuple | None = None, # Other data than `synth_data`
     model: nn.Module | None = None, # Another model than `RegModel`
