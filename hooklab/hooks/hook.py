@@ -147,7 +147,7 @@ class Hook(GradientHook):
         super().left_alone(error)
 
     @property
-    def hook(self) -> Any: return self.handles[0] if self.handles else None # torch's handle while on (fastai's name)
+    def hook(self) -> Any: return self.handles[0] if self.handles else None # The torch handle while on (fastai's name)
 
     def hook_fn(
         self,

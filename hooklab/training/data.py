@@ -94,7 +94,7 @@ def synth_data(
     return tensor_loaders(points(n_trn), points(n_val), bs)
 
 # %% ../../nbs/lib/training/data.ipynb #66f88a57
-def sentence_model() -> tuple[Any, nn.Module]: # The tokenizer, and the model in eval mode; it returns its attention, too
+def sentence_model() -> tuple[Any, nn.Module]: # The tokenizer and the model, in eval mode; it also returns attention
     "A 6-layer model that turns sentences into vectors, and its tokenizer."
     try:
         with catch_warnings(action="ignore"):  # without ipywidgets, tqdm warns in Jupyter when it is imported
