@@ -178,7 +178,7 @@ class CallHooks:
     def removed(self) -> bool: return self.group.closed # True if the hooks are off
 
     def clear(self):
-        "Forget what was kept; called when a pass begins."
+        "Drop what was kept; called when a pass begins."
         self.group.kept.lists.clear()
 
     def remove(self):

@@ -79,7 +79,7 @@ class Hook(GradientHook):
         return "1 call" if self.n_calls == 1 else f"{self.n_calls} calls"
 
     def clear(self):
-        "Forget what was stored; called when a pass begins."
+        "Drop what was stored; called when a pass begins."
         self._calls, self._order, self.n_calls = (), None, 0
 
     def add(self, value, number=None, in_pass=None, compiling=False):
@@ -190,7 +190,7 @@ def _removed(name: str) -> Hook:
 # %% ../../nbs/lib/hooks/hook.ipynb #bec9185f
 def hook_output(
     module: nn.Module, # The layer
-    detach: bool = True, # Store copies without history; False keeps the graph
+    detach: bool = True, # Store detached copies; False keeps the graph
     cpu: bool = False, # Store on the CPU
     grad: bool = False, # Store the gradients of the output instead
     **options: Any, # Options of `Hook`: `gather`, `name`, `root`, `keep`, `prepend`, `always_call`
@@ -234,7 +234,7 @@ class Hooks:
     def removed(self) -> bool: return all(h.removed for h in self.hooks) # True once all hooks are removed
 
     def clear(self):
-        "Forget what was stored; called when a pass begins."
+        "Drop what was stored; called when a pass begins."
         for h in self.hooks: h.clear()
 
     def remove(self):
@@ -327,7 +327,7 @@ def _asked_for(ms, names, root) -> list[tuple[str, nn.Module]]:
 # %% ../../nbs/lib/hooks/hook.ipynb #2ab83561
 def hook_outputs(
     modules: Layers, # The layers, or a model with `names`, as in `Hooks`
-    detach: bool = True, # Store copies without history; False keeps the graph
+    detach: bool = True, # Store detached copies; False keeps the graph
     cpu: bool = False, # Store on the CPU
     grad: bool = False, # Store the gradients of the outputs instead
     **options: Any, # Options of `Hooks`: `names`, `root`, `gather`, `keep`, `prepend`, `always_call`
