@@ -290,7 +290,7 @@ def test_the_page_of_a_wing_or_package_lists_its_rooms_and_packages(repo, sectio
     assert in_sidebar == {index.with_suffix(".html").as_posix() for index in indexes}
     for index, path in indexes.items():
         text = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
-        assert "| room | what it is for |" in text
+        assert "| page | what it is for |" in text
         rooms = re.findall(r"^\| \[\w+\]\(([\w-]+)\.ipynb\)", text, re.M)
         packages = re.findall(r"^\| \[\w+\]\(([\w-]+)/index\.ipynb\)", text, re.M)
         assert sorted(f"{index.parent}/{name}.html" for name in rooms) == sorted(

@@ -143,9 +143,9 @@ def file_of(
 
 
 def read_records(
-    path: str | Path | list, # What `save` has written; of a run of several processes a list of all their files
+    path: str | Path | list, # A file that `save` wrote, or a list of the files of all processes
 ) -> Records:
-    "Read a record from a file, or from the files of all processes together."
+    "Read a record from a file, or from the files of all processes."
     if isinstance(path, list | tuple):
         records = sorted(map(read_file, path), key=lambda found: found.process or ())
         merge_here(records)
@@ -155,7 +155,7 @@ def read_records(
 
 
 def read_file(
-    path: str | Path, # What `save` has written
+    path: str | Path, # A file that `save` wrote
 ) -> Records:
     "Read a record from one file."
     file = TensorFile(path, RUN)
