@@ -32,6 +32,7 @@ from site_trees import Code, Finished, fragment, read
 from site_weight import lighten, vocabulary
 from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_words, read_glossary
 
+SPARE = "\0"  # an empty line that is not seen
 LINES = re.compile(r"(<code\b[^>]*>)(.*)(?=</code>)", re.S)  # of code that can be copied
 COLUMNS = re.compile(r"\S {2,}\S|<")  # of a table in an output, or marks of HTML
 
@@ -244,7 +245,10 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
     for block in main.find_all(class_="code-copy-outer-scaffold"):
         for pre in block.find_all("pre"):
             pre.string = Code(LINES.sub(lambda code: code[1] + boxes_of_lines(code[2]), pre.contents[0]))
+    set_levels(main)
     for table in main.find_all("table"):
+        for cell in table.find_all("th"):
+            if not cell.get_text(strip=True): cell.name = "td"  # it would be read as the head of something
         if table.find_parent(class_="table-scroll") is None:
             table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
         as_cards(table)
@@ -268,6 +272,13 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
         if header and origin == page:
             link = f'<a href="{up}source/{module}.html">Source of this module</a>'
             header.append(fragment(f'<p class="offer">{link}</p>'))
+
+
+def set_levels(main: Tag):
+    "Tells those who listen that a symbol right below the title is one level down, as its heading looks everywhere."
+    for heading in main.find_all(re.compile("^h[2-6]$")):
+        if heading.name == "h2": return
+        if heading.name == "h3": heading["aria-level"] = "2"
 
 
 def set_apart_what_it_takes(soup: BeautifulSoup, header: Tag):
@@ -301,13 +312,17 @@ def wrapped_sentences(output: str) -> str:
 
 
 def boxes_of_lines(code: str) -> str:
-    "Makes a box of each line, so that what does not fit goes on below, further in than the line began."
+    """Makes a box of each line, so that what does not fit goes on below, further in than the line began. Of two empty
+    lines, as a file has them between functions, one is seen; both are copied."""
     one_line_each = re.sub(
         r"(<span[^>]*>)([^<]*)</span>",
         lambda token: token[1] + token[2].replace("\n", f"</span>\n{token[1]}") + "</span>",
         code,
     )
-    return "\n".join(
-        f'<span class="code-line" style="--indent: {len(line) - len(line.lstrip(" "))}ch">{line}</span>'
-        for line in one_line_each.splitlines()
-    )
+    def box(line):
+        indent = len(line) - len(line.lstrip(" "))
+        style = f' style="--indent: {indent}ch"' if indent else ""
+        return f'<span class="code-line"{style}>{line}</span>'
+    def unseen(found): return "\n\n" + SPARE*(len(found[0]) - 2)
+    lines = re.sub(r"\n{3,}", unseen, one_line_each).splitlines()
+    return "\n".join(map(box, lines)).replace(SPARE, "<span hidden>\n</span>")
