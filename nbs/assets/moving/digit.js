@@ -92,6 +92,6 @@ moving("digit", (figure, data) => {
     const faded = scale.value < scales.length - 1 && now ? ` With weights × ${scales[scale.value]}, the largest value of block 4 is ${(before / now).toPrecision(2)} times smaller.` : "";
     figure.say(drawn && !strokes.length ? "An empty sheet: draw a digit." : `The network reads ${best === 8 ? "an" : "a"} ${best}, with probability ${(100 * answer[best]).toFixed(1)} %.${faded || " Hooks on its four blocks read every map."}`);
   });
-  figure.text("which maps answer to the slope of your stroke? What happens, block by block, when all weights become smaller?",
+  figure.text("Which maps answer to the slope of your stroke? What happens, block by block, when all weights become smaller?",
     `A network of 25,034 weights runs on this page, on pictures of eight by eight pixels; it reads ${data.right} % of unseen digits. Each map is what one channel makes of the picture. Draw with the mouse or a finger; with the keyboard, arrows move the pen and space puts it down.`);
 });
