@@ -6,6 +6,8 @@ from site_colours import COLOUR, in_both
 from site_labels import ink_labels, moved
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+TRANSLATED = re.compile(r"translate\((?P<x>\S+) (?P<y>\S+)\)")
+SCALED = re.compile(r"calc\((\S+)\*var\(--label, 1\)\)")
 SIZE = re.compile(r"(?<=font-size: )([\d.]+px)")  # where a figure is drawn larger, its labels need not grow with it
 REFERENCE = re.compile(r"(?<=url\(#)[^)]+")
 for name, address in {"": SVG, "xlink": XLINK}.items(): ElementTree.register_namespace(name, address)
@@ -22,6 +24,7 @@ def fitted(svg: str, number: int) -> str:
     ink_labels(root)
     boxes = {tag: box for group in axes_of(root) if (box := picture_box(group)) for tag in group.iter()}
     for tag in root.iter(): style(tag, boxes.get(tag))
+    keep_lines_centred(root)
     width, height = root.get("viewBox").split()[2:]
     root.attrib |= {"width": in_pixels(width), "height": in_pixels(height), "class": "plot", "data-figure": str(number),
                     "font-family": "sans-serif",  # the page's own comes from nbs/assets/site.css
@@ -67,6 +70,21 @@ def picture_box(axes: ElementTree.Element) -> tuple[float, float, float, float] 
     corners = [moved(corner, picture.get("transform", "")) for corner in ((x, y), (x + width, y + height))]
     (left, right), (top, bottom) = map(sorted, zip(*corners))
     return left, top, right, bottom
+
+
+def keep_lines_centred(root: ElementTree.Element):
+    """Puts each line of a label of several into a group, which the stylesheet makes smaller around its middle: the
+    lines begin at places that were computed for their full size."""
+    for group in [*root.iter(f"{{{SVG}}}g")]:
+        lines = [(n, tag) for n, tag in enumerate(group) if tag.tag == f"{{{SVG}}}text"]
+        starts = [TRANSLATED.match(tag.get("transform", "")) for _, tag in lines]
+        if len(lines) < 2 or None in starts: continue
+        turned = "rotate(-90" in lines[0][1].get("transform")
+        if len({start["y" if turned else "x"] for start in starts}) == 1: continue  # aligned where they begin
+        for n, line in lines:
+            line.set("style", SCALED.sub(r"\1", line.get("style")))
+            group[n] = ElementTree.Element(f"{{{SVG}}}g", {"class": "line"})
+            group[n].append(line)
 
 
 def is_within(text: ElementTree.Element, box: tuple[float, float, float, float]) -> bool:
