@@ -30,6 +30,11 @@ SCRIPTS = ["assets/site.js", "assets/search.js", "assets/around.js"]
 CLASS = ' class="nav-link"'
 LICENCE, CONTRIBUTING = "explain/licence", "explain/contributing"  # pages that every footer leads to
 SKIP_LINK = '<a class="skip-link" href="#quarto-document-content">Skip to the text</a>'
+NO_SCRIPTS = (
+    '<noscript><aside class="no-scripts" aria-label="Without JavaScript">All text, code and figures are here. With '
+    "JavaScript there are also search, a choice of theme, buttons that copy code, and figures that move."
+    "</aside></noscript>"
+)
 TOOLS = (
     '<button type="button" class="search-open" aria-label="Search" aria-haspopup="dialog" aria-keyshortcuts="/">'
     f'{ICONS["search"]}<span>Search</span><kbd aria-hidden="true">/</kbd></button>'
@@ -344,5 +349,5 @@ def frame(
 def around(nav: Navigation, name: str, top: str, toc: str, toc_title: str, markdown: str) -> tuple[str, str]:
     "What stands before the text and after it."
     beside = f'<nav id="TOC" aria-labelledby="toc-title"><h2 id="toc-title">{toc_title}</h2>{toc}</nav>' if toc else ""
-    return (f'{nav.header(name, top)}<div id="quarto-content">{nav.sidebar(name, top)}',
+    return (f'{nav.header(name, top)}{NO_SCRIPTS}<div id="quarto-content">{nav.sidebar(name, top)}',
             f'<div id="quarto-margin-sidebar">{beside}</div></div>{nav.footer(name, markdown)}')

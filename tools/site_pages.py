@@ -6,7 +6,7 @@ import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from html import escape
+from html import escape, unescape
 from multiprocessing import get_context
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -32,7 +32,9 @@ from site_trees import Code, Finished, fragment, read
 from site_weight import lighten, vocabulary
 from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_words, read_glossary
 
+SPARE = "\0"  # an empty line that is not seen
 LINES = re.compile(r"(<code\b[^>]*>)(.*)(?=</code>)", re.S)  # of code that can be copied
+COLUMNS = re.compile(r"\S {2,}\S|<")  # of a table in an output, or marks of HTML
 
 COPIED = '<span><code>{0}</code><button type="button" class="code-copy-button"></button></span>'
 RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} or {COPIED.format("hooklab lessons --open")}</span>'
@@ -244,7 +246,10 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
     for block in main.find_all(class_="code-copy-outer-scaffold"):
         for pre in block.find_all("pre"):
             pre.string = Code(LINES.sub(lambda code: code[1] + boxes_of_lines(code[2]), pre.contents[0]))
+    set_levels(main)
     for table in main.find_all("table"):
+        for cell in table.find_all("th"):
+            if not cell.get_text(strip=True): cell.name = "td"  # it would be read as the head of something
         if table.find_parent(class_="table-scroll") is None:
             table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
         as_cards(table)
@@ -259,6 +264,7 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
         if "\n" not in output.contents[0].plain.strip():
             output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
         elif output.contents[0].plain.startswith("patient("): output["class"] = [*output.get("class", []), "patient"]
+        else: output.string = Code(LINES.sub(lambda text: text[1] + wrapped_sentences(text[2]), output.contents[0]))
     header = main.find(id="title-block-header")
     if header and nav.kind(page) == "lesson":
         offered = f'<a href="{Path(page).name}.ipynb" download>Download the notebook</a>'
@@ -269,6 +275,13 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
         if header and origin == page:
             link = f'<a href="{up}source/{module}.html">Source of this module</a>'
             header.append(fragment(f'<p class="offer">{link}</p>'))
+
+
+def set_levels(main: Tag):
+    "Tells those who listen that a symbol right below the title is one level down, as its heading looks everywhere."
+    for heading in main.find_all(re.compile("^h[2-6]$")):
+        if heading.name == "h2": return
+        if heading.name == "h3": heading["aria-level"] = "2"
 
 
 def set_apart_what_it_takes(soup: BeautifulSoup, header: Tag):
@@ -316,14 +329,27 @@ def begins_group(row: Tag) -> bool:
     return first.get("scope") == "colgroup" or bool(bold and bold.get_text(strip=True) == text)
 
 
+def wrapped_sentences(output: str) -> str:
+    "Lets sentences in an output go on below, as in a report: if a line is too long, all without columns are boxes."
+    def is_sentence(line, longer_than):
+        return len(unescape(line)) > longer_than and " " in line and not COLUMNS.search(line)
+    lines = output.split("\n")
+    if not any(is_sentence(line, 90) for line in lines): return output
+    return "\n".join(boxes_of_lines(line) if is_sentence(line, 45) else line for line in lines)
+
+
 def boxes_of_lines(code: str) -> str:
-    "Makes a box of each line, so that what does not fit goes on below, further in than the line began."
+    """Makes a box of each line, so that what does not fit goes on below, further in than the line began. Of two empty
+    lines, as a file has them between functions, one is seen; both are copied."""
     one_line_each = re.sub(
         r"(<span[^>]*>)([^<]*)</span>",
         lambda token: token[1] + token[2].replace("\n", f"</span>\n{token[1]}") + "</span>",
         code,
     )
-    return "\n".join(
-        f'<span class="code-line" style="--indent: {len(line) - len(line.lstrip(" "))}ch">{line}</span>'
-        for line in one_line_each.splitlines()
-    )
+    def box(line):
+        indent = len(line) - len(line.lstrip(" "))
+        style = f' style="--indent: {indent}ch"' if indent else ""
+        return f'<span class="code-line"{style}>{line}</span>'
+    def unseen(found): return "\n\n" + SPARE*(len(found[0]) - 2)
+    lines = re.sub(r"\n{3,}", unseen, one_line_each).splitlines()
+    return "\n".join(map(box, lines)).replace(SPARE, "<span hidden>\n</span>")

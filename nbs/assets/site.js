@@ -58,7 +58,7 @@
   document.addEventListener("click", async (e) => {
     const button = e.target.closest?.(".code-copy-button"), code = button?.parentElement.querySelector("code") || button?.closest("pre")?.querySelector("code");
     if (!code) return;
-    try { await navigator.clipboard.writeText(code.innerText); } catch { return; }
+    try { await navigator.clipboard.writeText(code.textContent); } catch { return; }
     button.classList.add("copied");
     button.title = "Copied";
     setTimeout(() => { button.classList.remove("copied"); button.title = "Copy"; }, 1500);
@@ -67,6 +67,14 @@
   document.querySelectorAll("main .anchored[data-anchor-id]").forEach((h) => {
     h.append(make(`<a class="anchorjs-link" href="#${h.dataset.anchorId}" aria-label="Link to this part"></a>`));
   });
+
+  // ---- on paper, answers are open; the stylesheet sees to it where the browser knows how
+  if (!CSS.supports("selector(::details-content)")) {
+    const closed = () => [...document.querySelectorAll("main details:not([open])")].filter((d) => !d.matches(".code-fold, .toc-short, .hl-layers details") || d.closest("section[id^='exercise-']"));
+    let opened = [];
+    addEventListener("beforeprint", () => { opened = closed(); opened.forEach((d) => { d.open = true; }); });
+    addEventListener("afterprint", () => { opened.forEach((d) => { d.open = false; }); opened = []; });
+  }
 
   // ---- the table of contents follows the reader
   const entries = [...document.querySelectorAll("#TOC a.nav-link")];

@@ -334,12 +334,12 @@ WITHOUT_TOKENS = "document.querySelectorAll('pre code').forEach((code) => code.t
 
 
 def violations(browser, part, rules):
-    "What axe-core calls critical or serious on the page as it is shown, or in the first element that a selector finds."
+    "What axe-core finds wrong with the page as it is shown, or with the first element that a selector finds."
     if part: part = browser.find_element(By.CSS_SELECTOR, part)
     found = browser.execute_async_script(
         "axe.run(arguments[0] || document, arguments[1]).then((r) => arguments[2](r.violations))", part, rules
     )
-    return [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("critical", "serious")]
+    return [(v["id"], v["nodes"][0]["html"][:200]) for v in found]
 
 
 def seen(browser, files, coloured=EVERYWHERE, part=None):
@@ -424,17 +424,85 @@ def test_code_can_be_copied(visit, browser, repo):
     assert code.strip() in written, "what is copied is not what was written"
 
 
+# The code blocks whose button is out of the block or over a part of the code; what is not drawn has no height.
+COVERED = """return [...document.querySelectorAll(".code-copy-outer-scaffold")].filter((block) => {
+    const button = block.querySelector(".code-copy-button").getBoundingClientRect();
+    const box = block.getBoundingClientRect(), range = document.createRange(), rects = [];
+    const texts = document.createTreeWalker(block.querySelector("code"), NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) { range.selectNode(texts.currentNode); rects.push(...range.getClientRects()); }
+    const covers = rects.some((r) => r.width && r.left < button.right && r.right > button.left
+        && r.top < button.bottom && r.bottom > button.top);
+    const within = box.top <= button.top && button.bottom <= box.bottom && button.right <= box.right;
+    return button.height && (covers || !within); }).map((block) => block.textContent)"""
+
+
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_code_is_seen_whole_and_no_button_covers_it(visit, site, size):
     for page in ("index.html", first(site, "lessons"), "lib/hooks/hook.html", "lib/hooks/gradient.html"):
         browser = visit(page, size)
         browser.execute_script("document.querySelectorAll('details').forEach((d) => d.open = true)")
         assert browser.execute_script("return document.querySelectorAll('pre:has(.code-line)').length")
-        assert not browser.execute_script("return [...document.querySelectorAll('pre:has(.code-line)')].find((pre) => pre.scrollWidth > pre.clientWidth)?.textContent")
-        assert not browser.execute_script("""return [...document.querySelectorAll(".code-copy-outer-scaffold")].find((block) => {
-            const button = block.querySelector(".code-copy-button").getBoundingClientRect(), range = document.createRange();
-            range.selectNodeContents(block.querySelector("code"));
-            return button.height && button.bottom > range.getClientRects()[0].top; })?.textContent""")
+        assert not browser.execute_script("""return [...document.querySelectorAll("pre:has(.code-line)")].find((pre) =>
+            pre.scrollWidth > pre.clientWidth)?.textContent""")
+        assert browser.execute_script("return document.querySelectorAll('.code-copy-outer-scaffold').length")
+        assert not browser.execute_script(COVERED)
+
+
+def test_a_copy_button_is_seen_where_it_is_wanted(visit, repo):
+    "At once where nothing hovers; else when the pointer or the focus comes to its block."
+    css = (repo/"nbs/assets/site.css").read_text(encoding="utf-8")
+    assert re.search(r"^\.code-copy-button \{[^}]*opacity: 0;", css, re.M)
+    assert re.search(r"@media \(hover: none\) \{ \.code-copy-button \{ opacity: 1; \} \}", css)
+    assert ".code-copy-outer-scaffold:is(:hover, :focus-within) .code-copy-button { opacity: 1; }" in css
+    browser = visit("lib/hooks/select.html")
+    button = browser.find_element(By.CSS_SELECTOR, "main .code-copy-button")
+    browser.execute_script("arguments[0].focus()", button)
+    becomes("1", lambda: button.value_of_css_property("opacity"))
+
+
+# ---- on paper, and without scripts
+
+# [what stands on it, is it a fold of code that is no answer, is its content drawn] of each fold of the text
+FOLDS = """return [...document.querySelectorAll("main.content details:not(.toc-short, .hl-layers details)")].map((d) =>
+    [d.querySelector("summary").textContent, d.matches(".code-fold") && !d.closest("[id^=exercise-]"),
+     d.lastElementChild.checkVisibility()])"""
+
+
+@pytest.mark.parametrize("page", ["lessons/05-stats.html", "lib/hooks/hook.html",
+                                  "explain/how-right-is-the-diagnosis.html"])
+def test_answers_are_open_on_paper(visit, page):
+    browser = visit(page)
+    assert not any(drawn for *_, drawn in browser.execute_script(FOLDS)), "on the screen they wait for a click"
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try: folds = browser.execute_script(FOLDS)
+    finally: browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert folds and all(drawn != is_code for _, is_code, drawn in folds), folds
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+@pytest.mark.parametrize("page", ["index.html", "lessons/05-stats.html", "lib/hooks/hook.html"])
+def test_a_page_is_whole_without_scripts(visit, page, size):
+    "From the disk: figures are seen, answers are open, no button does nothing, and a line says what there would be."
+    browser = visit(page, size)
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(browser.current_url)
+        def is_there(b): return b.execute_script("""return document.readyState === "complete"
+            && !document.documentElement.dataset.bsTheme""")
+        wait(browser, is_there, "scripts have run")
+        said = browser.find_element(By.CSS_SELECTOR, ".no-scripts")
+        assert said.is_displayed() and "search" in said.text and "figures that move" in said.text
+        shown = "main figure:not([hidden]) :is(svg, img)"
+        figures = browser.execute_script("""return [...document.querySelectorAll(arguments[0])].map((figure) =>
+            figure.checkVisibility() && figure.getBoundingClientRect().height > 50)""", shown)
+        assert all(figures) and (figures or page.startswith("lib/"))
+        folds = browser.execute_script(FOLDS)
+        assert all(drawn != is_code for _, is_code, drawn in folds), folds
+        idle = browser.execute_script("""return [...document.querySelectorAll("button")].filter((button) =>
+            button.checkVisibility()).map((button) => button.className)""")
+        assert set(idle) <= {"menu-toggle"}, "the menu is opened by the browser itself"
+        assert not browser.execute_script(CUT_OFF)
+    finally: browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def fit_and_ask_nobody(visit, browser, site, files):

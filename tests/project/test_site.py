@@ -22,6 +22,7 @@ from bs4 import BeautifulSoup
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
+import site_code  # noqa: E402
 import site_frame  # noqa: E402
 import site_pages  # noqa: E402
 import site_problems  # noqa: E402
@@ -332,7 +333,7 @@ def test_the_page_of_a_wing_or_package_lists_its_rooms_and_packages(repo, sectio
     assert in_sidebar == {index.with_suffix(".html").as_posix() for index in indexes}
     for index, path in indexes.items():
         text = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
-        assert "| room | what it is for |" in text
+        assert "| page | what it is for |" in text
         rooms = re.findall(r"^\| \[\w+\]\(([\w-]+)\.ipynb\)", text, re.M)
         packages = re.findall(r"^\| \[\w+\]\(([\w-]+)/index\.ipynb\)", text, re.M)
         assert sorted(f"{index.parent}/{name}.html" for name in rooms) == sorted(
@@ -472,9 +473,10 @@ def test_the_reference_shows_the_code_that_it_is_about(pages, repo):
             assert (code in shown) != only_imports, f"{file.name}: {code[:200]}"
             if only_imports: continue
             fold = shown[code].find_parent("details", class_="code-fold")
-            assert bool(fold) == bool(names), f"{file.name}: {code[:200]}"
+            is_inside = bool(fold) and fold.summary.get_text(strip=True).startswith("Inside: ")
+            assert (bool(fold) and not is_inside) == bool(names), f"{file.name}: {code[:200]}"
             (folded if fold else open_).append(code)
-            if not fold: continue
+            if not fold or is_inside: continue
             assert "open" not in fold.attrs and fold.summary.get_text(strip=True) == "Source"
             above = [h.get_text(strip=True) for h in reversed(fold.find_all_previous("h3", limit=len(names)))]
             assert above == names, f"{file.name}: the source stands under {above}"
@@ -529,6 +531,23 @@ def test_colours_are_far_enough_apart(repo):
 
 
 # ---- the guards, each on something broken
+
+def test_the_options_of_a_cell_that_writes_a_file_come_first_on_the_page():
+    given = "%%writefile net.py\n#| code-fold: true\nimport torch\n#| this is a comment\n"
+    shown = "#| code-fold: true\n%%writefile net.py\nimport torch\n#| this is a comment\n"
+    assert site_code.MAGIC.sub(r"\2\1", given) == shown
+
+
+def test_sentences_of_an_output_go_on_below_and_tables_do_not():
+    sentence, table = f"  What helps: {'divide by the standard deviation; '*4}", f"layer{' '*90}error   own"
+    lines = ["1 finding", sentence, table, "─"*99, "the last line, which is somewhat shorter than that"]
+    shown = site_pages.wrapped_sentences("\n".join(lines)).split("\n")
+    assert [line.startswith('<span class="code-line"') for line in shown] == [False, True, False, False, True]
+    assert 'style="--indent: 2ch"' in shown[1]
+    assert [BeautifulSoup(line, "html.parser").get_text() for line in shown] == lines
+    short = "tensor([1., 2.,\n        3., 4.]), as it has always been until this line"
+    assert site_pages.wrapped_sentences(short) == short
+
 
 @pytest.mark.parametrize("html, message", [
     ('<a href="nowhere.html">x</a>', "dead link nowhere.html"),

@@ -31,6 +31,18 @@ def test_a_lesson_loads_at_most_250_kb_besides_its_figures(site):
         assert size <= 250_000, f"{page.name} loads {size:,} bytes"
 
 
+def test_a_page_loads_at_most_330_kb_with_its_figures(site):
+    "Without pictures that wait until they are in sight, and without the data of figures that move."
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        files = {file for file in loaded(page) if "moving" not in file.parts}
+        images = re.findall(r"<img\b[^>]*>", text)
+        at_once = [re.search(r' src="([^"]+)"', image)[1] for image in images if ' loading="lazy"' not in image]
+        files |= {page.parent/unquote(name) for name in at_once if not name.startswith("data:")}
+        size = len(text.encode()) + sum(file.stat().st_size for file in files)
+        assert size <= 330_000, f"{page.name} loads {size:,} bytes"
+
+
 def test_nothing_is_shipped_that_no_page_leads_to(site):
     pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     used = {
