@@ -54,6 +54,7 @@ def page_sections(soup: BeautifulSoup) -> list[dict]:
                 names = ", ".join(f"{symbol}.{member['href'].rpartition('.')[2]}" for member in members)
                 found.append({"anchor": members[0]["href"][1:], "heading": names, "text": [], "prose": []})
                 found[-1]["text"].append(child.get_text(" ", strip=True))
+            elif child.name == "a" and leads_on(child): continue
             elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])):
                 visit(child, prose and child.name not in ("pre", "details", "thead"))
                 if child.name in ("td", "th"): found[-1]["prose"].append(" · ")
@@ -65,6 +66,12 @@ def page_sections(soup: BeautifulSoup) -> list[dict]:
         prose = re.sub(r"(?<=[.!?…])\n(?=[^\sa-z])", " ", "\n".join(filter(None, lines)))
         section.update(text=" ".join("".join(section["text"]).split()), prose=prose)
     return [part for part in found if part["text"] or not part["anchor"]]  # a heading right above another says nothing
+
+
+def leads_on(link: Tag) -> bool:
+    "Is it the title of the page to read next? That page is found by itself, and this one is not about it."
+    before = "".join(one if isinstance(one, str) else one.get_text() for one in reversed([*link.previous_siblings]))
+    return bool(re.search(r"\b(Lesson|Next): *$", before))
 
 
 def words(text: str) -> list[str]:

@@ -137,6 +137,11 @@ def test_sentences_end_where_blocks_end_and_headers_of_tables_are_no_sentence():
     assert part["prose"] == "Rises:\na rate · a tenth\nIt is. So." and "often" in part["text"]
 
 
+def test_a_page_is_not_about_the_page_to_read_next():
+    [part] = site_search.page_sections(page('<p>See <a href="x">B</a>. <b>Next:</b> <a href="y">why C?</a></p>'))
+    assert part["text"] == part["prose"] == "See B. Next:"
+
+
 def test_of_a_long_text_the_sentences_with_rare_words_are_kept():
     text = "It begins. The loss is the loss. Then retain_graph is needed. The loss again, at length, and once more."
     rarity = {"loss": .1, "again": .1, "length": .1, "retain_graph": 5, "needed": 1}
