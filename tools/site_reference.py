@@ -7,7 +7,8 @@ import re
 from functools import cache
 from html import escape
 
-from site_symbols import ROOT, SHOWN_AS, Member, Parameter, Symbol, aliases, symbol, symbols
+from site_links import member_id, place_of
+from site_symbols import ROOT, SHOWN_AS, Member, Parameter, Symbol, aliases, symbol
 
 TORCH = "https://docs.pytorch.org/docs/stable/"
 TORCH_PAGES = {
@@ -41,7 +42,7 @@ class Page:
         "A sentence of a docstring or a comment. `about` is the class whose members it names, `known` are parameters."
         def code(match):
             html, name = f"<code>{match[1]}</code>", match[1].removesuffix("()")
-            place = None if name in known else place_of(name, about)
+            place = None if name in known else place_of(name, self.page, about)
             return self.link(place, html) if place else html
         return re.sub(r"`([^`]+)`", code, escape(text, quote=False))
 
@@ -172,19 +173,6 @@ def type_text(annotation: ast.expr) -> str:
     return ast.unparse(Unquoted().visit(ast.parse(ast.unparse(annotation), mode="eval").body))
 
 
-def member_id(of: Symbol, m: Member) -> str: return f"{of.id}.{m.name.lower()}"
-
-
-def place_of(name: str, about: Symbol | None = None) -> str | None:
-    "The address of what a text calls `name`: a member of the class that it is about, a symbol, or `Class.member`."
-    owner, _, last = name.rpartition(".")
-    of = about if not owner else symbol(owner) if owner[0].isupper() else None
-    if of and of.is_class and last in of.members:
-        return f"{of.module.page}.html#{member_id(of, of.members[last])}" if of.documented else None
-    known = None if owner else symbol(name)
-    return known.place if known and known.documented else None
-
-
 # ---- the page, and its copy in Markdown
 
 def source_head(s: Symbol, node: ast.stmt) -> str:
@@ -225,32 +213,3 @@ def documentation(name: str, page: str) -> str:
 {markdown(s)}
 :::
 """
-
-
-# ---- links in prose
-
-LINKED = re.compile(r"\[`([a-z_]\w*)`\]\(([^)\s]*)\)")
-DOTTED = re.compile(r"(?<![\[`])`(([A-Z]\w*)\.[a-z_]\w*)(?:\(\))?`(?![`\]])")
-FENCED = re.compile(r"(^```.*?^```)", re.M | re.S)
-
-
-@cache
-def attributes_on(page: str) -> dict[str, str]:
-    "{name: address} of the attributes of the classes that a page documents."
-    classes = [s for s in reversed(symbols().values()) if s.is_class and s.documented and s.module.page == page]
-    owned = [(m.owner if m.owner.documented else s, m) for s in classes for m in s.members.values() if not m.is_method]
-    return {m.name: f"/{of.module.page}.html#{member_id(of, m)}" for of, m in owned}
-
-
-def link_members(text: str, page: str) -> str:
-    """Leads `Hook.stored` in prose to its address, where nbdev knows none, and `calls`, on the page of a class that has
-    such an attribute, to that, and not to a function of that name on another page."""
-    def member(match):
-        place = place_of(match[1])
-        return f"[{match[0]}](/{place})" if place else match[0]
-    def own(match):
-        elsewhere = not match[2].startswith(f"/{page}.html#")
-        place = attributes_on(page).get(match[1]) if elsewhere else None
-        return f"[`{match[1]}`]({place})" if place else match[0]
-    parts = FENCED.split(LINKED.sub(own, text))
-    return "".join(part if part.startswith("```") else DOTTED.sub(member, part) for part in parts)

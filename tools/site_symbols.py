@@ -263,6 +263,12 @@ def public_names() -> frozenset[str]:
 
 
 @cache
+def documented_on(page: str) -> frozenset[str]:
+    "The names that a page of the reference documents: those that its modules export."
+    return frozenset(name for module in modules().values() if module.page == page for name in module.public)
+
+
+@cache
 def symbols() -> dict[str, Symbol]:
     "Every function and class of the package, by name: no two rooms have the same."
     return {part.name: Symbol(part.name, part, module) for module in modules().values() for part in module.body

@@ -58,7 +58,7 @@
   document.addEventListener("click", async (e) => {
     const button = e.target.closest?.(".code-copy-button"), code = button?.parentElement.querySelector("code") || button?.closest("pre")?.querySelector("code");
     if (!code) return;
-    try { await navigator.clipboard.writeText(code.innerText); } catch { return; }
+    try { await navigator.clipboard.writeText(code.textContent); } catch { return; }
     button.classList.add("copied");
     button.title = "Copied";
     setTimeout(() => { button.classList.remove("copied"); button.title = "Copy"; }, 1500);
@@ -67,6 +67,14 @@
   document.querySelectorAll("main .anchored[data-anchor-id]").forEach((h) => {
     h.append(make(`<a class="anchorjs-link" href="#${h.dataset.anchorId}" aria-label="Link to this part"></a>`));
   });
+
+  // ---- on paper, answers are open; the stylesheet sees to it where the browser knows how
+  if (!CSS.supports("selector(::details-content)")) {
+    const closed = () => [...document.querySelectorAll("main details:not([open])")].filter((d) => !d.matches(".code-fold, .toc-short, .hl-layers details") || d.closest("section[id^='exercise-']"));
+    let opened = [];
+    addEventListener("beforeprint", () => { opened = closed(); opened.forEach((d) => { d.open = true; }); });
+    addEventListener("afterprint", () => { opened.forEach((d) => { d.open = false; }); opened = []; });
+  }
 
   // ---- the table of contents follows the reader
   const entries = [...document.querySelectorAll("#TOC a.nav-link")];
@@ -78,6 +86,10 @@
     entries.forEach((a, i) => { a.classList.toggle("active", i === at); });
   };
   if (entries.length) { addEventListener("scroll", follow, { passive: true }); follow(); }
+
+  // ---- on a phone it is one line that stays in sight, and opens over the text until a part is chosen
+  const short = $(".toc-short");
+  short?.addEventListener("click", (e) => { if (e.target.closest("a")) short.open = false; });
 
   // ---- what scrolls sideways can be reached by the keyboard, has a name, and shows that there is more
   const boxes = [...document.querySelectorAll("main :is(.table-scroll, .cell-output-display, .hl-layers, pre, .math.display, .scrolls)")];

@@ -12,6 +12,7 @@ import hooklab.all
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
+import site_links  # noqa: E402
 import site_reference  # noqa: E402
 import site_symbols  # noqa: E402
 from site_code import only_checks  # noqa: E402
@@ -144,7 +145,7 @@ def test_what_only_checks(code, only): assert only_checks(ast.parse(code).body) 
 
 
 def test_members_in_prose_lead_to_their_addresses():
-    link = site_reference.link_members
+    link = site_links.link_names
     assert link("see `Hook.stored`, `Hook.remove()`", "howto/x") == (
         "see [`Hook.stored`](/lib/hooks/hook.html#hook.stored), [`Hook.remove()`](/lib/hooks/hook.html#hook.remove)")
     of_another_page = "[`calls`](/lib/debug/call-timeline.html#calls)"
