@@ -61,7 +61,8 @@ def page_sections(soup: BeautifulSoup) -> list[dict]:
                 elif child.name in ENDS: found[-1]["prose"].append("\0")
     visit(soup.main, True)
     for section in found:
-        lines = (" ".join(line.split()).strip(" ·") for line in "".join(section["prose"]).split("\0"))
+        rows = (" ".join(line.split()) for line in "".join(section["prose"]).split("\0"))
+        lines = (re.sub("( ·){2,}", " ·", row).strip(" ·") for row in rows)  # without the empty cells
         # a new line only where one does not see that a sentence ends
         prose = re.sub(r"(?<=[.!?…])\n(?=[^\sa-z])", " ", "\n".join(filter(None, lines)))
         section.update(text=" ".join("".join(section["text"]).split()), prose=prose)
