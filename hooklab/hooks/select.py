@@ -202,8 +202,8 @@ def _idle(name: str, m: nn.Module) -> bool:
 # %% ../../nbs/lib/hooks/select.ipynb #f1faae4a
 def forward_source(
     m: nn.Module, # A layer
-) -> str: # Python, without the indentation of its class
-    "The source of the `forward` that `m` runs: the quickest way to see what happens between its children."
+) -> str: # Python code, without the indentation of its class
+    "The source code of the `forward` that `m` runs, which shows what happens between its children."
     if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
     m = unwrap(m)
     if is_scripted(m): return m.code
