@@ -90,7 +90,7 @@ def number(n: int) -> str:
     return DIGITS[n] if n < 32 else DIGITS[32 + n % 32] + number(n//32)
 
 
-def entries(soup: BeautifulSoup, name: str) -> dict | None:
+def entries(soup: BeautifulSoup, name: str, site: str) -> dict | None:
     "What the index says of a page, or None if search leaves it out."
     if (kind := soup.body["data-kind"]) in LEFT_OUT: return None
     described = soup.main.select_one("#title-block-header .description")
@@ -99,6 +99,7 @@ def entries(soup: BeautifulSoup, name: str) -> dict | None:
     sections = page_sections(soup)
     if described: soup.main.select_one(".quarto-title").insert_after(described)
     title = (soup.h1 or soup.title).get_text(" ", strip=True)
+    if kind == "home" and site not in title: title = f"{title} – {site}"  # it is found by the name of the whole
     return {"name": name, "title": title, "kind": kind, "description": description, "sections": sections}
 
 
