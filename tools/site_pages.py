@@ -108,7 +108,7 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     finish_figures(soup, file)
     if lessons: hang_gallery(soup, docs, lessons)
     link_to_source(soup, file, docs, anchors)
-    search = entries(soup, address)
+    search = entries(soup, address, nav.facts["name"])
     explain(soup, name, kind, known, top)
     if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
     finish_main(soup, name, nav)

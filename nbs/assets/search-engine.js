@@ -379,7 +379,8 @@
         const { sentence, marks, mentions } = here, href = page + (anchor && `#${anchor}`);
         // a synonym is said where what was typed is not to be seen
         const seen = new Set(tokens(`${title} ${heading} ${sentence}`).flatMap(read).map(stem));
-        const as = (why?.pairs || []).filter(([from, to]) => from.replaceAll(" ", "") !== to.replaceAll(" ", "")
+        const same = (from, to) => from.replaceAll(" ", "") === to.replaceAll(" ", "") || [...stemsOf(to)].every((w) => stemsOf(from).has(w));
+        const as = (why?.pairs || []).filter(([from, to]) => !same(from, to)
           && !wordsOf(from).map(bare).every((w) => stop.has(w) || seen.has(stem(w))));
         hits.push({ page, href, title, kind, heading, sentence, marks, mentions, as, inChinese: inChinese && index.chinese[page] });
       }
