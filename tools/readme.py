@@ -3,9 +3,13 @@ import re
 from pathlib import Path
 
 from nbdev.process import NBProcessor
+from site_around import INCLUDE
 
 repo = Path(__file__).parent.parent
 home = repo/"nbs"/"index.ipynb"
+# pages that only show a file of the repository, such as CONTRIBUTING.md
+FILES = {page.relative_to(repo).as_posix(): shown[1] for page in sorted(repo.glob("nbs/**/*.qmd"))
+         if (shown := INCLUDE.search(page.read_text(encoding="utf-8")))}
 
 
 def readme(path: Path = home) -> str:
@@ -30,11 +34,14 @@ def shown(cell):
 
 def plain(text):
     "Markdown without Quarto's fences and attributes, with links that lead somewhere from the top of the repository."
-    if text.startswith("# "): text = re.sub(r"^- [\w-]+: .*\n?", "", text, flags=re.M)  # what the title tells the site
+    if text.startswith("# "):
+        text = re.sub(r"^- [\w-]+: .*\n?", "", text, flags=re.M)  # what the title tells the site
+        text = re.sub(r"^# (.)", lambda first: f"# hooklab: {first[1].lower()}", text)  # the site has the name above it
     text = re.sub(r"^:{3,}.*\n?", "", text, flags=re.M)
     text = re.sub(r"^<!-- moving: \S+ -->\n*", "", text, flags=re.M)  # a place of the site
     text = re.sub(r"(?<=[)\]])\{[^}\n]*\}|(?<=\S) +\{[.#][^}\n]*\}$", "", text, flags=re.M)  # of links, of headings
     text = re.sub(r"(\]\(|\b(?:src|srcset|href)=\")(?![a-z]+:|#|/)", r"\1nbs/", text)
+    for page, file in FILES.items(): text = text.replace(f"]({page})", f"]({file})")
     return text.replace("nbs/../", "").strip()
 
 

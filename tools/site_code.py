@@ -12,6 +12,7 @@ from site_reference import documentation
 from site_symbols import documented_on, public_names
 
 FOLD = '#| code-fold: true\n#| code-summary: "{}"\n'
+MAGIC = re.compile(r"\A(%%.*\n)((?:#\|.*\n)+)")  # a cell has to begin with `%%writefile`, a page's with its options
 FIRST_FEW = 3  # names in the line of a fold
 PARTS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 
@@ -125,6 +126,7 @@ class show_code(Processor):
         cells, at = [], 0
         for cell in self.nb.cells:
             if cell.cell_type == "markdown": cell.source = link_names(cell.source, self.page, own)
+            else: cell.source = MAGIC.sub(r"\2\1", cell.source)
             if getattr(cell, "has_sd", False):  # nbdev puts symbols right after their code, the last one first
                 name = ast.unparse(cell.parsed_()[0].value.args[0])
                 cells.insert(at, mk_cell(documentation(name, self.page), "markdown"))

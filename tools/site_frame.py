@@ -4,6 +4,7 @@ The renderer writes the text alone. The frame around it is the same for Quarto a
 source gets it without a renderer."""
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
@@ -27,6 +28,7 @@ document.documentElement.dataset.bsTheme = theme || (dark ? "dark" : "light"); }
 STYLES = ["assets/base.css", "assets/site.css"]  # what is left of the theme (site_weight.py), and the look of this site
 SCRIPTS = ["assets/site.js", "assets/search.js", "assets/around.js"]
 CLASS = ' class="nav-link"'
+LICENCE, CONTRIBUTING = "explain/licence", "explain/contributing"  # pages that every footer leads to
 SKIP_LINK = '<a class="skip-link" href="#quarto-document-content">Skip to the text</a>'
 NO_SCRIPTS = (
     '<noscript><aside class="no-scripts" aria-label="Without JavaScript">All text, code and figures are here. With '
@@ -146,6 +148,8 @@ class Navigation:
         for part in [*self.sections, *(p for s in self.sections for p in s.entries if isinstance(p, Part))]:
             self.by_name.setdefault(part.index.partition("#")[0], Page(part.index.partition("#")[0], part.text))
         self.place = {page.name: (section, group) for section in self.sections for page, group in self.grouped(section)}
+        titles = Counter(page.title for page in pages.values())
+        self.shared = {title for title, pages_with_it in titles.items() if pages_with_it > 1}
         self.sources = {module: origin for module, origin in facts["modules"].items() if origin in self.place}
 
     def part(self, entry: dict, parent: str = "") -> Part:
@@ -189,6 +193,15 @@ class Navigation:
         section, _ = self.place.get(name, (None, None))
         if section and section.index == name: return "list"
         return KINDS.get(section.folder if section else name.partition("/")[0], "other")
+
+    def tab_title(self, name: str, title: str) -> str:
+        "The title of a page as a tab or a bookmark has it, where no two may be alike: with its lesson, or its group."
+        page = self.by_name.get(name)
+        if page is None or name not in self.place: return title
+        if page.number: return f"Lesson {page.number}: {title}"
+        if page.title not in self.shared: return title
+        section, group = self.place[name]
+        return title.replace(page.title, f"{page.title} · {(group or section).text}")
 
     def neighbours(self, name: str) -> tuple[Page | None, Page | None]:
         "The pages before and after one in its section."
@@ -296,7 +309,10 @@ class Navigation:
         "Version and licence, the page as Markdown, and links that lead to the repository."
         copy = f' · <a href="{markdown}">This page as Markdown</a>' if markdown else ""
         more = "".join(f' · <a href="{escape(url)}">{text}</a>' for text, url in page_links(self.facts, name))
-        said = f"{self.facts['name']} {self.facts['version']} · {self.facts['license']} licence"
+        top, licence = "../"*name.count("/"), f"{self.facts['license']} licence"
+        if LICENCE in self.by_name: licence = f'<a href="{top}{LICENCE}.html">{licence}</a>'
+        if CONTRIBUTING in self.by_name: more += f' · <a href="{top}{CONTRIBUTING}.html">Contributing</a>'
+        said = f"{self.facts['name']} {self.facts['version']} · {licence}"
         return f'<footer class="site-footer">{said}{copy}{more}</footer>'
 
 

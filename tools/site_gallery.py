@@ -59,6 +59,7 @@ def hang_gallery(soup: BeautifulSoup, docs: Path, lessons: dict[Path, "Report"])
         if block is None: raise ValueError(f"A figure asks for {{#shows-{symptom}}}, which the gallery lacks")
         block["class"] = "gallery-row"
         block.extend(links)
+    soup.main.append(new("script", src="assets/gallery.js"))  # a filter
 
 
 def hung(figure: dict, page: str, lesson: str = "") -> Tag:

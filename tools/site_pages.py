@@ -6,7 +6,7 @@ import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from html import escape
+from html import escape, unescape
 from multiprocessing import get_context
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ from site_around import (
     write_full_text,
     write_sitemap,
 )
-from site_frame import CLASS, Navigation, around, head, toc_short
+from site_frame import CLASS, Navigation, anchor, around, head, toc_short
 from site_gallery import cell_of, figures, figures_of, hang_gallery
 from site_problems import Links, all_problems, links_of, page_problems, target
 from site_search import entries, write_index
@@ -34,6 +34,7 @@ from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_wo
 
 SPARE = "\0"  # an empty line that is not seen
 LINES = re.compile(r"(<code\b[^>]*>)(.*)(?=</code>)", re.S)  # of code that can be copied
+COLUMNS = re.compile(r"\S {2,}\S|<")  # of a table in an output, or marks of HTML
 
 COPIED = '<span><code>{0}</code><button type="button" class="code-copy-button"></button></span>'
 RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} or {COPIED.format("hooklab lessons --open")}</span>'
@@ -173,12 +174,12 @@ def finish_frame(soup: BeautifulSoup, name: str, top: str, file: Path, nav: Navi
     "Puts the frame of this site around the text, in place of the renderer's, and the site's own head."
     markdown = twin(file).name if twin(file).exists() else ""
     about = soup.head.find("meta", attrs={"name": "description"})
-    toc = contents_of(soup)
+    toc = contents_of(soup) if soup.body["data-kind"] != "home" else ""
     for crumbs in soup.main.find_all(class_="quarto-page-breadcrumbs"): crumbs.decompose()
     for pages in soup.main.find_all(class_="page-navigation"): pages.decompose()
     header = soup.main.find(id="title-block-header")
     if header: header.insert(0, Finished(nav.breadcrumb(name, top)))
-    if header: header.append(Finished(toc_short(toc, "On this page")))
+    if header: header.insert_after(Finished(toc_short(toc, "On this page")))  # on a phone it stays in sight
     soup.main.attrs = {
         "id": "quarto-document-content",
         "class": "content",
@@ -187,7 +188,8 @@ def finish_frame(soup: BeautifulSoup, name: str, top: str, file: Path, nav: Navi
     end_once(soup.main, name, nav)
     soup.main.append(Finished(nav.page_navigation(name, top)))
     before, after = around(nav, name, top, toc, "On this page", markdown)
-    text, kind, title = soup.main.extract(), soup.body["data-kind"], soup.title.get_text(strip=True)
+    text, kind = soup.main.extract(), soup.body["data-kind"]
+    title = nav.tab_title(name, soup.title.get_text(strip=True))
     for part, inner in (
         (soup.head, [head(title, about["content"] if about else "", top, markdown)]),
         (soup.body, [before, text, after]),
@@ -251,6 +253,7 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
         if table.find_parent(class_="table-scroll") is None:
             table.wrap(soup.new_tag("div", attrs={"class": "table-scroll"}))
         as_cards(table)
+        set_apart_groups(soup, table)
     for text in [text for code in main.select("td code") for text in code.find_all(string=re.compile(r"[\w.]{25}"))]:
         text.replace_with(
             BeautifulSoup(re.sub(r"([._]+)(?=\w)", r"\1<wbr>", escape(text)), "html.parser")
@@ -260,6 +263,8 @@ def finish_main(soup: BeautifulSoup, page: str, nav: Navigation):
     for output in main.select(".cell-output > pre"):
         if "\n" not in output.contents[0].plain.strip():
             output["class"] = [*output.get("class", []), "one-line"]  # not a table: it may go on below
+        elif output.contents[0].plain.startswith("patient("): output["class"] = [*output.get("class", []), "patient"]
+        else: output.string = Code(LINES.sub(lambda text: text[1] + wrapped_sentences(text[2]), output.contents[0]))
     header = main.find(id="title-block-header")
     if header and nav.kind(page) == "lesson":
         offered = f'<a href="{Path(page).name}.ipynb" download>Download the notebook</a>'
@@ -290,14 +295,47 @@ def set_apart_what_it_takes(soup: BeautifulSoup, header: Tag):
 
 def as_cards(table: Tag):
     "Lets a table of words be cards on a phone, where its last column would be out of sight: a cell names its column."
-    columns = [head.get_text(" ", strip=True) for head in table.select("thead th")]
+    columns = [head.get_text(" ", strip=True) for head in table.select("thead :is(th, td)")]
     rows = [row.find_all(["td", "th"]) for row in table.select("tbody tr")]
-    if {"dataframe", "parameters"} & {*table.get("class", [])} or not 2 <= len(columns) <= 5: return
+    if {"dataframe", "parameters"} & {*table.get("class", [])} or len(columns) < 2: return
+    in_groups = table.select_one("th[scope=colgroup]")
+    if len(columns) > 5 and not in_groups: return
     if not any(sum(len(cell.get_text()) for cell in row) > 48 for row in rows): return  # fits
-    table["class"] = [*table.get("class", []), "cards"]
-    for row in rows:
+    table["class"] = [*table.get("class", []), "cards", *(["in-line"] if len(columns) > 5 else [])]
+    for row in rows if len(columns) > 2 else []:  # of two, the second says what the first one is
         for column, cell in zip(columns[1:], row[1:]):
-            if column and cell.get_text(strip=True): cell["data-label"] = column
+            if column and cell.get_text(strip=True) and "colspan" not in cell.attrs: cell["data-label"] = column
+
+
+def set_apart_groups(soup: BeautifulSoup, table: Tag):
+    "Marks the rows of a table that begin a group. Above many come links to them: a phone shows few at once."
+    rows = [row for row in table.select("tbody tr") if begins_group(row)]
+    for row in rows: row["class"] = [*row.get("class", []), "group"]
+    if len(rows) < 4: return
+    jump = soup.new_tag("nav", attrs={"class": "jump", "aria-label": "Groups of the table"})
+    for row in rows:
+        text = row.get_text(" ", strip=True)
+        row["id"] = f"rows-{anchor(text)}"
+        jump.append(link := soup.new_tag("a", href=f"#{row['id']}"))
+        link.string = text[:1].upper() + text[1:]
+    (table.find_parent(class_="table-scroll") or table).insert_before(jump)
+
+
+def begins_group(row: Tag) -> bool:
+    "Is this a row with one cell, in bold or a heading, that says what the next rows are about?"
+    first, *others = row.find_all(["td", "th"]) or [row]
+    if any(cell.get_text(strip=True) for cell in others): return False
+    text, bold = first.get_text(strip=True), first.find("strong", recursive=False)
+    return first.get("scope") == "colgroup" or bool(bold and bold.get_text(strip=True) == text)
+
+
+def wrapped_sentences(output: str) -> str:
+    "Lets sentences in an output go on below, as in a report: if a line is too long, all without columns are boxes."
+    def is_sentence(line, longer_than):
+        return len(unescape(line)) > longer_than and " " in line and not COLUMNS.search(line)
+    lines = output.split("\n")
+    if not any(is_sentence(line, 90) for line in lines): return output
+    return "\n".join(boxes_of_lines(line) if is_sentence(line, 45) else line for line in lines)
 
 
 def boxes_of_lines(code: str) -> str:

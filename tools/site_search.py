@@ -2,10 +2,11 @@
 
 A page opened from the disk may load scripts but not fetch files, so the index is a script, which
 nbs/assets/search-engine.js reads. `pages` are [address, title, kind, description], `sections` are [number of the page,
-anchor, heading, beginning of the text, number of words], `words` are all words, and `places` says for each of them in
-which sections it occurs, and how often.
+anchor, heading, sentences to show, number of words], `words` are all words, and `places` says for each of them in which
+sections it occurs, and how often. `chinese` says what pages do, for those who ask in Chinese.
 """
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -16,9 +17,11 @@ from site_trees import Code
 NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg",
                 "toc-short", "offer", "source-link", "code-fold", "read-more"}
 LEFT_OUT = {"source", "check", "missing"}  # the reference has the words of the source, and checks show solutions
-SYNONYMS = Path(__file__).with_name("search_synonyms.txt")
-SHOWN, SHOWN_INSIDE = 480, 130  # how much of a section's text is kept to be shown: pages for contributors come last
+ENDS = {"p", "div", "li", "tr", "dd", "dt", "pre", "figure", "figcaption", "summary", "code-fold"}  # of a sentence, too
+SYNONYMS, CHINESE = (Path(__file__).with_name(f"search_{name}.txt") for name in ("synonyms", "chinese"))
+SHOWN, SHOWN_INSIDE = 480, 130  # how much of a section's text is kept to be shown; pages for contributors come last
 WORD = re.compile(r"\b(?!__)[^\W\d]\w*|\d+[^\W\d]\w*")  # __init__ stands in all code
+SENTENCE = re.compile(r"\n|(?<=[.!?…])(?<!e\.g\.)(?<!i\.e\.) +(?=[^\sa-z])")  # where one ends
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # the words in a name: in FeatureExtractor, hook_outputs, ReLU6
 # words that say nothing about a page
 STOP = frozenset("""a about also am an and any are as at be been but by can could did do does doesn don for from get
@@ -26,9 +29,10 @@ has have how if in into is isn it its just like me must my no not of off on or o
 that the their them then there these they thing this those to up us using via was way we were what when where which
 who whose why will with would you your""".split())
 # words of a question that say little about what is asked for
-WEAK = frozenset("""after before cause causes class code create every example find first function get give go good
-happen help inside keep know let look made make need new one produce produces program run see set show simple still
-take tell tutorial two use used want work works wrong""".split())
+WEAK = frozenset("""after before cannot cause causes class code create error errors every example exception find first
+function get give go good happen help inside keep know let look made make need new one produce produces program python
+pytorch run runtimeerror see set show simple still take tell traceback tutorial two use used userwarning want work
+works wrong""""".split())
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 
 
@@ -51,10 +55,15 @@ def page_sections(soup: BeautifulSoup) -> list[dict]:
                 found.append({"anchor": members[0]["href"][1:], "heading": names, "text": [], "prose": []})
                 found[-1]["text"].append(child.get_text(" ", strip=True))
             elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])):
-                visit(child, prose and child.name not in ("pre", "details"))
-                if child.name in ("p", "div", "li", "td", "th", "tr", "dd"): found[-1]["prose"].append(" ")
+                visit(child, prose and child.name not in ("pre", "details", "thead"))
+                if child.name in ("td", "th"): found[-1]["prose"].append(" · ")
+                elif child.name in ENDS: found[-1]["prose"].append("\0")
     visit(soup.main, True)
-    for section in found: section.update((key, " ".join("".join(section[key]).split())) for key in ("text", "prose"))
+    for section in found:
+        lines = (" ".join(line.split()).strip(" ·") for line in "".join(section["prose"]).split("\0"))
+        # a new line only where one does not see that a sentence ends
+        prose = re.sub(r"(?<=[.!?…])\n(?=[^\sa-z])", " ", "\n".join(filter(None, lines)))
+        section.update(text=" ".join("".join(section["text"]).split()), prose=prose)
     return [part for part in found if part["text"] or not part["anchor"]]  # a heading right above another says nothing
 
 
@@ -85,9 +94,31 @@ def entries(soup: BeautifulSoup, name: str) -> dict | None:
     return {"name": name, "title": title, "kind": kind, "description": description, "sections": sections}
 
 
-def shortened(text: str, limit: int) -> str:
+def shortened(text: str, limit: int, rarity: dict[str, float]) -> str:
+    "The sentences of a text that say most beyond its first, in their order: those with rare words that no other has."
+    if len(text) <= limit: return text
+    sentences = [one for one in SENTENCE.split(text) if words(one)]
+    new = [{*words(one)} for one in sentences]
+    kept, left, known = {0}, limit - len(sentences[0]), {*new[0]}
+    def gain(at): return sum(rarity.get(word, 0) for word in new[at] - known)/(20 + len(sentences[at]))
+    while fits := [at for at, one in enumerate(sentences) if at not in kept and len(one) < left]:
+        best = max(fits, key=gain)
+        if not gain(best): break
+        kept.add(best)
+        known |= new[best]
+        left -= len(sentences[best]) + 1
+    return "\n".join(cut(sentences[at], limit) for at in sorted(kept))
+
+
+def cut(text: str, limit: int) -> str:
     "The beginning of a text, up to a word's end."
     return text if len(text) <= limit else text[:text.rfind(" ", 0, limit)] + " …"
+
+
+def chinese() -> dict[str, str]:
+    "What a page does, in Chinese: {address: line}."
+    lines = (line.split(" = ") for line in CHINESE.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+    return {f"{page}.html": line for page, line in lines}
 
 
 def synonyms() -> list[list[list[str]]]:
@@ -109,16 +140,20 @@ def encoded(occurrences: list[tuple[int, int]]) -> str:
 def write_index(docs: Path, pages: list[dict], public: frozenset[str]):
     "Writes the script that search loads when it is first used."
     places, sections = defaultdict(list), []
-    for at, page in enumerate(pages):
-        limit = SHOWN_INSIDE if page["kind"] == "inside" else SHOWN
-        for section in page["sections"]:
-            known = words(section["text"])
-            for word, n in Counter(known).items(): places[word].append((len(sections), (n > 1) + (n > 3)))
-            text = shortened(section["prose"], limit)
-            sections.append([at, section["anchor"], section["heading"], text, len(known)])
+    found = [(at, section, Counter(words(section["text"])))
+             for at, page in enumerate(pages) for section in page["sections"]]
+    having = Counter(word for _, _, known in found for word in known)
+    rarity = {word: math.log(len(found)/n) for word, n in having.items() if word not in WEAK}
+    for at, section, known in found:
+        for word, n in known.items(): places[word].append((len(sections), (n > 1) + (n > 3)))
+        limit = SHOWN_INSIDE if pages[at]["kind"] == "inside" else SHOWN
+        text = shortened(section["prose"], limit, rarity)
+        sections.append([at, section["anchor"], section["heading"], text, known.total()])
+    names = {page["name"] for page in pages}
     index = {"pages": [[page[key] for key in ("name", "title", "kind", "description")] for page in pages],
              "sections": sections, "words": " ".join(places), "places": " ".join(map(encoded, places.values())),
              "digits": DIGITS, "stop": " ".join(sorted(STOP)), "weak": " ".join(sorted(WEAK)),
-             "names": " ".join(sorted(public)), "synonyms": synonyms()}
+             "names": " ".join(sorted(public)), "synonyms": synonyms(),
+             "chinese": {page: line for page, line in chinese().items() if page in names}}
     text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
     (docs/"assets"/"search-index.js").write_text(f"window.siteIndex = {text};\n", encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Changes what a layer gets or returns, and clips gradients, as long as a `with` lasts."""
+"""Change the inputs or output of a layer, and clip gradients, for the duration of a `with` block."""

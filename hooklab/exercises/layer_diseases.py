@@ -24,7 +24,7 @@ def a_layer(p: Training, rng, first: int = 1) -> int:
 
 # %% ../../nbs/lib/exercises/layer-diseases.ipynb #456a6c27
 @disease("dead units", 1, NOT, "relu cnn", FORWARD,
-         "the share of zeros behind each ReLU, over a whole batch: `hl.ActivationStats(True, modules='act?')`",
+         "the fraction of zeros after each ReLU, over a whole batch: `hl.ActivationStats(True, modules='act?')`",
          "dead neurons, dead relu, dying relu, dead layer, bias too low, negative bias, relu always zero")
 def dead_units_in(p, rng):
     k = a_layer(p, rng)
@@ -54,7 +54,7 @@ def constant_output_in(p, rng):
 
 
 @disease("units alike", 2, NOT, "relu tanh", FORWARD,
-         "whether two units of a layer ever return different numbers for a sample: the deviation along the units",
+         "whether two units of a layer ever return different numbers for a sample: the `std` along the units",
          "symmetric weights, constant weights, constant init, constant initialization, symmetry, no symmetry breaking, "
          "all units the same, equal weights", ("constant output",))
 def units_alike_in(p, rng):
@@ -114,7 +114,7 @@ def gradients_vanish_in(p, rng):
 
 
 @disease("not trained", 2, SLOW, "relu", BACKWARD,
-         "which layers get no gradient at all: the last of them stands before the cut",
+         "which layers get no gradient at all: the last of them is just before the cut",
          "detach, detached, detached part, cut off, no gradient, graph is cut, layers get no gradient")
 def not_trained_in(p, rng):
     p.model.act4 = named_relu(detached)()
@@ -122,7 +122,7 @@ def not_trained_in(p, rng):
 
 
 @disease("samples alike", 2, NOT, "relu cnn", FORWARD,
-         "the deviation of each layer's output along the batch: where do all samples become the same?",
+         "the standard deviation of each layer's output along the batch: where do all samples become the same?",
          "mean over the batch, all samples the same, batch mixed up, samples mixed, wrong dimension, collapse")
 def samples_alike_in(p, rng):
     k = a_layer(p, rng)
@@ -149,7 +149,7 @@ def frozen_part_in(p, rng):
 
 
 @disease("dropout too strong", 1, SLOW, "relu cnn", FORWARD,
-         "the share of zeros in front of the last layer, in train mode and in eval mode",
+         "the fraction of zeros before the last layer, in train mode and in eval mode",
          "too much dropout, dropout too high, dropout, dropout rate too high, high dropout")
 def dropout_too_strong_in(p, rng):
     p.model.drop.p = .96

@@ -35,7 +35,7 @@ def _layer_shape(answer):
         model = _Reader()
         shape = answer(model, model.get_submodule(name), torch.rand(3, 1, 8, 8))
         require(not isinstance(shape, torch.Tensor), "You return the tensor itself. Return its shape, `o.shape`.")
-        require(isinstance(shape, (tuple, list)), f"The answer should be a shape, and yours is {what_it_is(shape)}.")
+        require(isinstance(shape, (tuple, list)), f"The answer should be a shape, but yours is {what_it_is(shape)}.")
         shape = tuple(shape)
         require(not any(isinstance(part, torch.Tensor) for part in shape),
                 "You return a list of tensors: take one out, and return its shape, `o.shape`.")
@@ -66,7 +66,7 @@ def _count_calls(answer):
     except NotYet as error:
         require(not isinstance(error.__cause__, KeyError), f"{error} Let every count start at 0 before the model runs.")
         raise
-    require(isinstance(counts, dict), f"The answer should be a dict from name to number, and yours is "
+    require(isinstance(counts, dict), f"The answer should be a dict from name to number, but yours is "
                                       f"{what_it_is(counts)}.")
     require(counts, "Your dict is empty. Begin with a 0 for every layer without layers inside, and let the hooks "
                     "count. Were they on while the model ran?")
@@ -92,7 +92,7 @@ def _count_calls(answer):
             "the handles and call `handle.remove()`.")
     other = nn.Sequential(nn.Tanh(), nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
     require(answer(other, torch.rand(2, 4)) == {"0": 1, "1.0": 1, "1.1": 1},
-            "Right for one model, and wrong for another one: take the names from `model.named_modules()`.")
+            "Right for one model, but wrong for another: take the names from `model.named_modules()`.")
     return "every call is counted, for the layer that runs twice and for the one that never runs too"
 
 # %% ../../nbs/lib/exercises/lesson-01.ipynb #7bc8bc8d
@@ -101,7 +101,7 @@ class _Fails(nn.Module):
 
 
 class _Winding(nn.Module):
-    "Runs its layers in another order than it has them, and one of them twice."
+    "Runs its layers in a different order from the one it has them in, and one of them twice."
     def __init__(self):
         super().__init__()
         self.first, self.act, self.last = nn.Linear(8, 8), nn.Tanh(), nn.Sequential(nn.Linear(8, 8), nn.Sigmoid())
@@ -110,7 +110,7 @@ class _Winding(nn.Module):
 
 
 def _calls_of(model: nn.Module, x: torch.Tensor) -> list[tuple[nn.Module, float, float]]:
-    "For each call of a child, which layer it is, and the deviations of input and output."
+    "For each call of a child: the layer, and the standard deviations of its input and its output."
     calls = []
     def look(m, i, o): calls.append((m, i[0].std().item(), o.std().item()))
     handles = [m.register_forward_hook(look) for m in model.children()]
@@ -122,7 +122,7 @@ def _calls_of(model: nn.Module, x: torch.Tensor) -> list[tuple[nn.Module, float,
 def _numbers(got, model, calls):
     "The answer as numbers, one for each call of a child."
     require(isinstance(got, (list, tuple, torch.Tensor)) and getattr(got, "ndim", 1) == 1,
-            f"The answer should be a list with one number for each call, and yours is {what_it_is(got)}.")
+            f"The answer should be a list with one number for each call, but yours is {what_it_is(got)}.")
     n_children = len(list(model.children()))
     require(len(got), "Your list is empty: did the model run while the hooks were on?")
     require(len(got) != n_children or len(calls) == n_children,
@@ -138,15 +138,15 @@ def _numbers(got, model, calls):
 
 
 def _require_gains(answer, model, x):
-    "The right numbers, and a sentence for each of the usual other ones."
+    "The right numbers, and a sentence for each of the usual wrong ones."
     calls = _calls_of(model, x)
     got, right = _numbers(answer(model, x), model, calls), [b / a for m, a, b in calls]
     def close(values): return all(math.isclose(a, b, rel_tol=5e-3) for a, b in zip(got, values, strict=True))
-    require(not close([1 / gain for gain in right]), "Upside down: divide the output's deviation by the input's.")
+    require(not close([1 / gain for gain in right]), "Upside down: divide the output's `std` by the input's.")
     require(not close([b for m, a, b in calls]),
-            "That is the deviation of the outputs alone: divide by that of the layer's input, `i[0]`.")
+            "That is the standard deviation of the outputs alone: divide by that of the layer's input, `i[0]`.")
     require(not close([b / x.std().item() for m, a, b in calls]),
-            "You divide by the deviation of the model's input. Each layer has its own input, `i[0]`.")
+            "You divide by the standard deviation of the model's input. Each layer has its own input, `i[0]`.")
     require(not close([gain**2 for gain in right]), "Those are ratios of variances: the standard deviation is `std`.")
     by_layer = [b / a for layer in model.children() for m, a, b in calls if m is layer]
     require(close(right) or not close(by_layer),

@@ -23,13 +23,13 @@ def _eight_events(answer):
     with Timeline(model, *names) as timeline: model(torch.randn(4, 3, requires_grad=True)).sum().backward()
     right = [(e.kind, names[e.name]) for e in timeline.rows if e.kind != "accumulated"]
     got = answer()
-    require(isinstance(got, (list, tuple)), f"The answer should be a list of pairs, and yours is {what_it_is(got)}.")
+    require(isinstance(got, (list, tuple)), f"The answer should be a list of pairs, but yours is {what_it_is(got)}.")
     got = [tuple(event) if isinstance(event, (list, tuple)) else event for event in got]
     for event in got:
         require(isinstance(event, tuple) and all(isinstance(part, str) for part in event) and event in right,
                 f"One of your events is {event if isinstance(event, tuple) else what_it_is(event)}. An event is a "
                 f"kind and a layer, such as {right[1]}; the kinds are named as in the first figure of the hooks.")
-    require(len(got) == len(set(got)) == 8, "Block and layer with four hooks each make eight events, each of which "
+    require(len(got) == len(set(got)) == 8, "A block and a layer with four hooks each make eight events, and each "
                                             f"occurs once; you have {len(set(got))} different ones.")
     place = {event: number for number, event in enumerate(got)}
     for name in ("outer", "inner"):
@@ -64,7 +64,7 @@ class _Weighing(nn.Module):
 
 # %% ../../nbs/lib/exercises/lesson-02.ipynb #0cc09ba1
 def _told(answer, model, layer, x):
-    "What the answer returns; where it stops, with advice about keyword arguments."
+    "What the answer returns; if it fails, advice about keyword arguments."
     try: return answer(model, layer, x)
     except NotYet as error:
         said = str(error)
@@ -88,9 +88,9 @@ def _named_arguments(answer):
     require(not torch.is_tensor(got),
             "That is a tensor, perhaps the output: the dict comes before it, `f(m, i, named, o)`.")
     require(not isinstance(got, (tuple, list)),
-            f"The answer should be the dict itself, and yours is {what_it_is(got)}. The positional arguments are in a "
+            f"The answer should be the dict itself, but yours is {what_it_is(got)}. The positional arguments are in a "
             "tuple; the keyword arguments are in the dict after it.")
-    require(isinstance(got, dict), f"The answer should be a dict, and yours is {what_it_is(got)}.")
+    require(isinstance(got, dict), f"The answer should be a dict, but yours is {what_it_is(got)}.")
     require(got,
             "Your dict is empty, but `mask` and `scale` were passed: was the hook registered on `layer` and "
             "with `with_kwargs=True`, did the whole model run, and did the hook fill the dict "
@@ -134,7 +134,7 @@ class _Cut(nn.Module):
 def _require_names(got, right, model):
     "The names of the layers that are not reached."
     require(isinstance(got, (list, tuple, set)) and all(isinstance(name, str) for name in got),
-            f"The answer should be a list of names, such as ['stem.0'], and yours is {what_it_is(got)}.")
+            f"The answer should be a list of names, such as ['stem.0'], but yours is {what_it_is(got)}.")
     require(not {"", "(model)", "stem"} & set(got), "Name only layers without layers inside.")
     require("spare" not in got,
             "`spare` never runs: name only layers that ran, but that the gradient does not reach.")

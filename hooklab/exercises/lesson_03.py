@@ -99,7 +99,7 @@ class _Tells(nn.Module):
 
 # %% ../../nbs/lib/exercises/lesson-03.ipynb #472c2837
 class _Trial:
-    "A model of two layers, and a `before` and an `after` that write down that they are called."
+    "A model of two layers, and a `before` and an `after` that write down when they are called."
     def __init__(self):
         self.told, self.given = [], []
         self.model, self.x = nn.Sequential(_Tells(self.told), _Tells(self.told)), torch.randn(5, 4)
@@ -187,7 +187,7 @@ def _around(answer):
 
 # %% ../../nbs/lib/exercises/lesson-03.ipynb #6bc03689
 def _to_be_leaked():
-    "A model with hooks, a `run` that leaves more, how often it ran, and the handles of all."
+    "A model with hooks, a `run` that leaves more, how often it ran, and the handles of all the hooks."
     inner = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
     model = nn.Sequential(nn.Linear(2, 2), inner, nn.Linear(2, 2), nn.Tanh(), nn.Tanh(), nn.Tanh())
     handles, runs = [model[at].register_forward_hook(_of_others) for at in (0, 2, 4, 5, 5)], []
@@ -210,8 +210,8 @@ def _leaks(answer):
     model, run, runs, handles = _to_be_leaked()
     try: got = answer(model, run)
     except Planted:
-        require(False, "`run` failed on purpose, and your function failed with it: catch the error, for this is when "
-                       "a leak is likely.")
+        require(False, "`run` failed on purpose, and your function failed with it: catch the error, because that is "
+                       "when a leak is likely.")
     left = len(hooks_on(model))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)  # a hook that was never called
@@ -227,7 +227,7 @@ def _leaks(answer):
     except NotYet as error:
         require(not isinstance(error.__cause__, ValueError),
                 "`run` raised a ValueError, and your function did not catch it. `except Exception` catches an error of "
-                "whatever type.")
+                "any type.")
         raise
     return "you can test any code for leaks"
 
@@ -235,7 +235,7 @@ def _leaks(answer):
 def _require_names(got):
     "The layers on which `run` left hooks."
     require(isinstance(got, (list, tuple, set)) and all(isinstance(name, str) for name in got),
-            f"The answer should be a list of names, such as ['1.0'], and yours is {what_it_is(got)}.")
+            f"The answer should be a list of names, such as ['1.0'], but yours is {what_it_is(got)}.")
     require("0" not in got, "The hook on layer `0` was there before `run`: only new ones count.")
     require("1.1" not in got, "`run` removed its hook on `1.1` again: only the hooks that are left count.")
     require("5" not in got, "Layer `5` has fewer hooks than before, not more: `run` removed one of two.")
@@ -245,6 +245,6 @@ def _require_names(got):
             "of hooks, `_forward_hooks` only one kind; and it is the number of hooks that has grown.")
     require("3" in got, "`run` left a forward pre hook on layer `3`: `hl.hooks_on` sees all kinds of hooks.")
     require("4" in got,
-            "`run` attached a function to layer `4` that was already on it, so that the rows of the two hooks are "
+            "`run` attached a function to layer `4` that was already on it, so the rows of the two hooks are "
             "equal. Count how often the name of a layer occurs in all rows, before and after.")
     require(len(got) == 4, f"Each layer once, and nothing else: ['1.0', '2', '3', '4']. Your list is {list(got)}.")

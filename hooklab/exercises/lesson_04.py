@@ -28,7 +28,7 @@ def _names_of(answer):
     model[0].weight.requires_grad_(False)  # its bias still learns
     frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
     got = answer(model, nn.Linear)
-    require(isinstance(got, (list, tuple)), f"The answer should be a list of names, and yours is {what_it_is(got)}.")
+    require(isinstance(got, (list, tuple)), f"The answer should be a list of names, but yours is {what_it_is(got)}.")
     require(not any(isinstance(name, nn.Module) for name in got), "You return the layers: return their names.")
     require(all(isinstance(name, str) for name in got), "The answer should be a list of names, such as ['0', '1.1'].")
     require(got, "Your list is empty. `isinstance(m, kind)` tells you whether a layer is of that type.")
@@ -44,7 +44,8 @@ def _names_of(answer):
     require(sorted(got) == ["0", "1.1", "1.2.0"],
             f"It should be ['0', '1.1', '1.2.0']; your function returns {list(got)}.")
     containers = answer(model, nn.Sequential)
-    require(isinstance(containers, (list, tuple)), f"For `nn.Sequential` you return {what_it_is(containers)}, no list.")
+    require(isinstance(containers, (list, tuple)),
+            f"For `nn.Sequential` you return {what_it_is(containers)}, not a list.")
     require(not {"0", "1.1", "1.2.0"} & set(containers),
             "For `nn.Sequential` you name layers of another type: ask for layers of type `kind`, whatever it is.")
     require("" not in containers, "You name the model itself: `named_modules` gives it an empty name. Leave it out.")
@@ -84,15 +85,15 @@ class _Thrice(nn.Module):
 
 # %% ../../nbs/lib/exercises/lesson-04.ipynb #da451c52
 def _require_input(got, model, k, x):
-    "The input of call k; else a sentence about what it is instead."
+    "The input of call k; otherwise a sentence about what it is instead."
     require(model.given, "Your function never ran the model: run it whole, on `x`, and let a hook look.")
     if isinstance(got, tuple):
         require(False, f"You return {what_it_is(got)}: a hook gets the inputs in a tuple, and the tensor is `i[0]`.")
     got = one_tensor(got)
-    require(tuple(got.shape) == (3, 4), f"The input of `layer` has the shape (3, 4), and yours has {tuple(got.shape)}: "
+    require(tuple(got.shape) == (3, 4), f"The input of `layer` has the shape (3, 4), but yours has {tuple(got.shape)}: "
                                         "is the hook on `layer`, and do you keep its input?")
     given, made = model.given, model.made
-    require(not torch.equal(got, x), "That is the input of the model. `layer` has another one: let a hook look at it.")
+    require(not torch.equal(got, x), "That is the input of the model. `layer` has another: let a hook look at it.")
     if torch.equal(got, given[k]): return
     require(not model.replaced,
             "Your hook returns what it keeps. So the layer gets this copy as its input, and writes into it: a hook "
@@ -101,11 +102,11 @@ def _require_input(got, model, k, x):
             "That is the tensor as it is at the end of the pass: everything here writes into one tensor. Keep a copy, "
             "`i[0].clone()`, in a hook that is called before the layer runs.")
     require(not torch.equal(got, made[k]),
-            "That is what `layer` made of its input: it works in place, and a forward hook is called when it has run. "
+            "That is what `layer` made of its input: it works in place, and a forward hook is called after it has run. "
             "Use `register_forward_pre_hook`.")
     require(k == 2 or not torch.equal(got, given[2]),
             "You always return the last call: keep all of them, and pick call `k`.")
-    before = "That is the call before: calls are counted from 0, and call `k` is asked, not always the first."
+    before = "That is the call before: calls are counted from 0, and call `k` is wanted, not always the first."
     require(k == 0 or not torch.equal(got, given[k - 1]), before)
     require(not any(torch.equal(got, other) for other in made),
             "That is the output of `layer` in another call, and the model has changed it since: keep the input.")

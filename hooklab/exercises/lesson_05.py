@@ -24,16 +24,16 @@ def _batches_of_units():
 
 
 @exercise("05a")
-def _dead_share(answer):
+def _dead_fraction(answer):
     o, batches = _batches_of_units()
-    share = one_number(answer(list(batches)), "The answer, the fraction of dead units,")
+    fraction = one_number(answer(list(batches)), "The answer, the fraction of dead units,")
     require(torch.equal(o, torch.cat(batches)), "Your function changes the outputs that it is given.")
 
-    def close(value): return math.isclose(share, value, abs_tol=1e-4)
+    def close(value): return math.isclose(fraction, value, abs_tol=1e-4)
     def dead_in(b): return (b.amax((0, 2, 3)) == 0).float().mean().item()
     each = [dead_in(b) for b in batches]
     require(not close(12.5), "That is a percentage. A fraction is a number from 0 to 1.")
-    require(share < 1,
+    require(fraction < 1,
             "That counts the units. For their fraction, take the mean of the comparison instead of the sum.")
     require(not close(7/8), "That is the fraction of units that are alive: reverse the comparison.")
     require(not any(map(close, (1/13, 1/5, 1/3, 1/10))),
@@ -57,7 +57,7 @@ def _dead_share(answer):
             "A unit that is positive once, for one image or in one place, is not dead: take the largest value of each "
             "unit, over images, height and width.")
     require(not close(0), "Units are dimension 1, and images dimension 0: reduce over 0, 2 and 3.")
-    require(close(1/8), f"One of the 8 units is dead, a fraction of 0.125; your function returns {share:.3g}.")
+    require(close(1/8), f"One of the 8 units is dead, a fraction of 0.125; your function returns {fraction:.3g}.")
     nothing = [torch.zeros(2, 3, 4, 4), torch.zeros(1, 3, 4, 4)]
     require(one_number(answer(nothing)) == 1, "If all units are dead, the fraction should be 1.")
     return "a unit is dead only if it is zero everywhere, in every batch"
@@ -75,7 +75,7 @@ def _when_it_fails(answer):
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), _Fails())
     try: answer(model, model[1], [torch.randn(9, 6)])
     except Planted: pass
-    else: require(False, "When the model raises an error, your function hides it: let the error pass.")
+    else: require(False, "When the model raises an error, your function hides it: let the error through.")
     require(not answer.leaves_hooks(),
             "Right, unless the model raises: then a hook stays. Use `with`, or remove the handle in `finally`.")
 
@@ -91,7 +91,7 @@ def _colour_image(answer):
     outputs = [model[:3](x).detach() for x in batches]
     counts = _counts(outputs)
     image = one_tensor(answer(model, layer, list(batches)),
-                       "The image (of a list, `torch.stack(columns, 1)` makes one)")
+                       "The image (`torch.stack(columns, 1)` makes one from a list)")
     require(image.dim() == 2, f"The image has two dimensions, bins and batches; yours has {image.dim()}.")
     require(tuple(image.shape) != (3, 40),
             "Your image lies on its side: bins should be rows, and batches columns: `torch.stack(columns, 1)`.")
@@ -99,7 +99,7 @@ def _colour_image(answer):
             "Six columns for 3 batches: you attach a new hook in each round, and the old ones still "
             "count. Attach one, before the loop.")
     require(tuple(image.shape) == (40, 3),
-            f"40 bins and 3 batches make a shape of (40, 3); yours is {tuple(image.shape)}.")
+            f"40 bins and 3 batches make a shape of (40, 3), but yours is {tuple(image.shape)}.")
     image = image.float()
 
     def close(other): return torch.allclose(image, other, atol=1e-3)
@@ -158,7 +158,7 @@ class _Stream:
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #39ed7aa5
 def _without_gaps(xs):
-    "The deviations of those who average variances: weighted in any way, by n or by n - 1."
+    "The wrong results of averaging variances, weighted in any way, by n or by n - 1."
     sizes = [x.numel() for x in xs]
     for correction in (0, 1):
         variances = [x.var(correction=correction).item() for x in xs]
@@ -179,8 +179,8 @@ def _mean_and_std(answer):
         result = answer(stream)
         mean, std = unpacked(result, 2, "two numbers, `mean, std`")
         require(not isinstance(std, complex),
-                "The standard deviation is complex, the root of a negative number: your variance is the difference of "
-                "two huge sums, in which all digits are lost. Add up squared distances from the mean instead.")
+                "The standard deviation is complex, because your variance is negative: it is the difference of two "
+                "huge sums, in which all digits are lost. Add up squared distances from the mean instead.")
         return stream, one_number(mean, "The mean"), one_number(std, "The standard deviation")
 
     def near(a, b): return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-4)
@@ -193,14 +193,15 @@ def _mean_and_std(answer):
             "by its number of elements.")
     rows = sum(x.mean().item()*len(x) for x in xs)/sum(map(len, xs))
     require(not near(my_mean, rows), "One tensor has two dimensions, and `len(x)` counts only its rows: `x.numel()`.")
-    require(not (near(my_mean, std) and near(my_std, mean)), "The wrong way round: first the mean, then the deviation.")
+    require(not (near(my_mean, std) and near(my_std, mean)),
+            "The wrong way round: first the mean, then the standard deviation.")
     require(near(my_mean, mean), f"The mean should be about {mean:.4f}; your function returns {my_mean:.4f}.")
     within = sum(x.var(correction=0).item()*x.numel() for x in xs)
     require(not near(my_std, sum(x.std().item()*x.numel() for x in xs)/len(everything)),
-            "Deviations cannot be averaged, not even with weights: add up squared distances.")
+            "Standard deviations cannot be averaged, not even with weights: add up squared distances.")
     require(not any(near(my_std, std) for std in _without_gaps(xs)),
             "You average the variances of the tensors. But their means differ as well, and that gap between the means "
-            "adds to the deviation: add `gap² * n_old * n_new / n` to the squared distances.")
+            "adds to the standard deviation: add `gap² * n_old * n_new / n` to the squared distances.")
     require(not math.isclose(my_std, std**2, rel_tol=1e-3), "That is the variance: take the square root.")
     require(not math.isclose(my_std, everything.std(correction=0).item(), rel_tol=1e-5),
             "Almost: torch divides by n - 1, not by n.")
@@ -208,7 +209,7 @@ def _mean_and_std(answer):
     require(not math.isclose(my_std, math.sqrt(unbiased), rel_tol=1e-5),
             "`x.var()` has divided by n - 1 already, and you multiply by n: use `x.var(correction=0)`.")
     require(math.isclose(my_std, std, rel_tol=1e-5),
-            f"The deviation should be about {std:.4f}; your function returns {my_std:.4f}.")
+            f"The standard deviation should be about {std:.4f}; your function returns {my_std:.4f}.")
     require(stream.alive <= 2,
             f"{stream.alive} tensors were alive at the same time, as they would be in a list: keep "
             "numbers, and let each tensor go.")

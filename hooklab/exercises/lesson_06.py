@@ -34,7 +34,7 @@ class _Fades(nn.Module):
 
 
 class _Loader:
-    "As many batches as it says; if it `skips`, one less from the second time on."
+    "As many batches as it says; if it `skips`, one fewer from the second time on."
     def __init__(self, batches, skips):
         self.batches, self.skips, self.begun = batches, skips, 0
 
@@ -98,7 +98,7 @@ def _asked(answer, *args):
         raise NotYet(f"Your function stopped with {type(cause).__name__}: {cause}. {means[0]}") from cause
     except KeyboardInterrupt:
         raise NotYet("Your function ended with a `KeyboardInterrupt`, as if Ctrl-C had been pressed: raise "
-                     "`hl.CancelFitException`, which ends a fit in good order.") from None
+                     "`hl.CancelFitException`, which ends a fit cleanly.") from None
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #16b99297
 def _is_tidy(learn):
@@ -133,7 +133,7 @@ def _batches_seen(answer):
     require(got != (2, 2), "These are the epochs. Count batches, in `after_batch`.")
     require(got[1] != 3, "These are the batches of one epoch. Does something reset the counters?")
     require(got != (22, 6),
-            "That is what the lengths of the loaders promise. But one batch less came in the second epoch: count "
+            "That is what the lengths of the loaders promise. But one batch fewer came in the second epoch: count "
             "them in a callback.")
     require(got == right,
             f"There were {right[0]} training batches and {right[1]} validation batches; your function returns "
@@ -141,7 +141,7 @@ def _batches_seen(answer):
     _is_tidy(learn)
     again = unpacked(answer(_learner(n=5)), 2, "two numbers, `trained, validated`")
     require([one_number(v) for v in again] == [10, 6],
-            "With another learner, of 5 training batches, the numbers are wrong. Count from 0 in each call.")
+            "With another learner, with 5 training batches, the numbers are wrong. Count from 0 in each call.")
     return "you know which kind of batch it is"
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #2fd0b449
@@ -152,10 +152,10 @@ def _means(values, n):
 
 def _numbers_of_epochs(got):
     is_list = isinstance(got, (list, tuple)) or isinstance(got, torch.Tensor) and got.dim() > 0
-    require(is_list, f"The answer should be a list, one number for each epoch, and yours is {what_it_is(got)}.")
+    require(is_list, f"The answer should be a list, one number for each epoch, but yours is {what_it_is(got)}.")
     require(all(std is not None for std in got), "There is None in the list: the hook must `return o.std().item()`.")
     require(not any(isinstance(std, (list, tuple)) for std in got),
-            "There are lists in the list, where numbers should be: `self.hooks.stored[0]` is that of the first layer.")
+            "Your list has lists where numbers should be: `self.hooks.stored[0]` is that of the first layer.")
     return [one_number(std, "Each entry of the list") for std in got]
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #b3e40a7a
@@ -191,7 +191,7 @@ def _validation_stds(answer):
             "That is the standard deviation of all batches of a validation together. Take it for each batch, then the "
             "mean of these numbers.")
     require(not close(right[-1:]), "That is the last epoch only: append to a list in `after_validate`.")
-    require(len(got) == 3, f"One number for each of the 3 epochs was asked; you return {len(got)}.")
+    require(len(got) == 3, f"One number for each of the 3 epochs was asked for; you return {len(got)}.")
     require(close(right),
             f"They should be about {[round(v, 3) for v in right]}; yours are {[round(v, 3) for v in got]}.")
     require(not answer.leaves_hooks(), "Right, but a hook stays on the model when the fit is over.")
@@ -217,7 +217,7 @@ def _fit_until_dead(answer):
             "The fit was never stopped. What does the hook return, what does `after_batch` compare with `limit`, and "
             "does it raise `hl.CancelFitException`?")
     require(modes[:9] != [True]*9 or trained == 9,
-            "The layer dies in training batch 9, but the fit went on: only `CancelFitException` ends all of it.")
+            "The layer dies in training batch 9, but the fit went on: only `CancelFitException` ends the whole fit.")
     require(modes != [True]*8,
             "The fit ended in the middle of batch 9, before its step: raise in `after_batch`, not in the hook.")
     require(modes != [True],
@@ -242,9 +242,9 @@ def _fit_until_dead(answer):
         learn = _learner()
         got = one_number(answer(learn, "fades", limit))
         require(limit != .75 or got != 6,
-                "The fit ended with a batch in which `limit` exactly are zero. It should be more: `>`.")
+                "The fit ended with a batch in which the fraction of zeros is `limit` exactly. It should be more: `>`.")
         require(got == end and len(learn.writes.modes) == end,
                 f"With a limit of {limit} the fit should end with batch {end}; yours ended with batch "
-                f"{len(learn.writes.modes)}. Is the limit that your function is given the one that it uses?")
+                f"{len(learn.writes.modes)}. Does your function use the limit that it is given?")
     _interrupted(answer, "first", 2.)
     return "the fit ends as soon as the layer is dead, and not before"

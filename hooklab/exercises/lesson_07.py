@@ -36,7 +36,7 @@ def _saturated(answer):
     def fractions(of): return [of(o).float().mean().item() for o in outs]
     got = answer(model, nn.Tanh, x)
     is_list = isinstance(got, (list, tuple)) or isinstance(got, torch.Tensor) and got.dim() > 0
-    require(is_list, f"The answer should be a list, one number for each layer, and yours is {what_it_is(got)}.")
+    require(is_list, f"The answer should be a list, one number for each layer, but yours is {what_it_is(got)}.")
     n_numbers = f"The list should have one number for each of the 4 tanhs; yours has {len(got)}."
     require(len(got) >= 4, n_numbers + " `model.modules()` also finds those inside other layers.")
     require(len(got) == 4, n_numbers)
@@ -98,7 +98,7 @@ def _gain_of(answer):
                 "which `act(g*z)` has size 1.")
         require(not any(math.isclose(g, end, rel_tol=1e-3) for end in (.1, 10)),
                 f"For {name} your search ends at {g:.3g}, an end of the interval. While the output is too small, keep "
-                "the upper half, `low = middle`. And is it its size that you compare, or the mean of the squares?")
+                "the upper half, `low = middle`. And do you compare the size, or the mean of the squares?")
         require(math.isclose(size(act, g), 1, rel_tol=.02),
                 f"With your gain of {g:.3g}, {name} turns numbers of size 1 into numbers of size {size(act, g):.3g}.")
     return "that is the gain of ReLU, of GELU, and of any other"
@@ -121,10 +121,10 @@ _MEANINGS = {
     "too many indices for tensor of dimension 0":
         "`o.std()` is one number for the whole layer. Each unit needs its own: `o.std(0)`.",
     "size of tensor a":
-        "The sizes do not fit. `o.std(0)` goes over the images and has one number for each unit. A unit is a row of "
+        "The shapes do not match. `o.std(0)` goes over the images and has one number for each unit. A unit is a row of "
         "the weight: divide by `std[:, None]`, a column with a number for each row.",
     "'NoneType' object has no attribute '(div|data|mul|copy|detach)|for /=?: 'NoneType'":
-        "One layer has no bias: its `m.bias` is None. Ask before you divide it.",
+        "One layer has no bias: its `m.bias` is None. Check before you divide it.",
     "as parameter":
         "A tensor cannot take the place of a parameter. Change the parameter in place, with `m.weight.div_(…)`.",
     "leaf Variable":
@@ -142,7 +142,7 @@ def _answered(answer, *args):
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #d7fe0a28
 @exercise("07c")
-def _set_deviations(answer):
+def _set_stds(answer):
     model, x = _deep(nn.GELU, (.5, -1., 2., .2), head_bias=False), torch.randn(300, 16)
     linears = [m for m in model.modules() if isinstance(m, nn.Linear)]
     before = {m: m.weight.detach().clone() for m in linears}
@@ -185,6 +185,6 @@ def _set_deviations(answer):
     need(all(map(ones, of_units)),
          "Divide the weights and the bias of each unit by the standard deviation of its output.")
     require(all(p.requires_grad and p.grad is None for p in parameters),
-            "The parameters are frozen, or have gradients, and did not before.")
+            "The parameters are now frozen, or have gradients, unlike before.")
     return "each unit's output has a standard deviation of 1, and the parameters are still the same objects"
 

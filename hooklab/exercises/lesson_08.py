@@ -30,11 +30,11 @@ _MEANINGS = {
     "has no attribute 'backward'":
         "`loss` is a function that runs the model and returns the loss: `loss().backward()`.",
     "which layers of this":
-        "This model is no `nn.Sequential`: say which layers, `hl.hook_outputs(model, grad=True, names=[…])`.",
+        "This model is not an `nn.Sequential`: say which layers, `hl.hook_outputs(model, grad=True, names=[…])`.",
     "'tuple' object has no attribute":
         "A hook gets gradients in a tuple, since a layer may return several tensors. Take `[0]`, then `norm()`.",
     "has no attribute '(weight|bias)'":
-        "You ask for a parameter of a layer that has none. What is asked is the gradient of the layer's output, "
+        "You ask for a parameter of a layer that has none. The exercise asks for the gradient of the layer's output, "
         "`hl.hook_output(layer, grad=True)`.",
     "'NoneType' object is not subscriptable":
         "There is no gradient yet: hooks are called with it in the backward pass, `loss().backward()`.",
@@ -90,7 +90,7 @@ class _InPlace(nn.Module):
 
 
 def _named(answer, x, y):
-    "Whether the names are those of the model, in a model with other names too."
+    "Whether the names come from the model, also in a model with other names."
     other = nn.Sequential(nn.Linear(6, 5), nn.Sequential(nn.Tanh(), nn.Linear(5, 3)))
     names = "0", "1.0", "1.1"
     try: got = answer(other, partial(_loss, other, x, y))
@@ -144,7 +144,7 @@ def _gradient_norms(answer):
             "hook, before the next layer runs.")
     for what, values in others.items():
         require(not all(same(name, value) for name, value in zip(right, values)),
-                f"These are {what}. Asked is the norm of each gradient, `g.norm()`: the root of the sum of squares.")
+                f"These are {what}. Return the norm of each gradient, `g.norm()`: the root of the sum of squares.")
     def rounded(norms): return {name: round(norm, 4) for name, norm in norms.items()}
     require(all(same(name, value) for name, value in right.items()),
             f"It should be about {rounded(right)}; your function returns {rounded(got)}.")
@@ -176,9 +176,9 @@ def _gated(model, x, y, limit, how="right"):
     both = (inner + h).detach().requires_grad_()
     g, = torch.autograd.grad(F.cross_entropy(model.head(both), y), both)
     gate = g.clamp(-limit, limit)
-    share = gate if how == "swapped" else gate @ model.inner.weight
-    if how == "behind": share = (g @ model.inner.weight).clamp(-limit, limit)
-    weight, = torch.autograd.grad(h, model.first.weight, share + (gate if how == "spoiled" else g), retain_graph=True)
+    passed = gate if how == "swapped" else gate @ model.inner.weight
+    if how == "behind": passed = (g @ model.inner.weight).clamp(-limit, limit)
+    weight, = torch.autograd.grad(h, model.first.weight, passed + (gate if how == "spoiled" else g), retain_graph=True)
     return weight, torch.autograd.grad(inner, model.inner.weight, g if how == "behind" else gate)[0]
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #42f54d29
@@ -186,8 +186,8 @@ def _frozen(answer, model, x, y, limit, right):
     "Whether the gradient is clipped with the layer itself frozen, in `eval` mode, and a frozen first layer still runs."
     model.eval().inner.requires_grad_(False)
     require(_close(_gradients(model, x, y)["first.weight"], right),
-            "Right, but not when the layer's own parameters are frozen, or the model is in `eval` mode: the layers "
-            "before may be trained all the same. Ask the output whether it needs a gradient, `o.requires_grad`.")
+            "Right, but not when the layer's own parameters are frozen, or the model is in `eval` mode: earlier "
+            "layers may still be trained. Ask the output whether it needs a gradient, `o.requires_grad`.")
     model.train().inner.requires_grad_(True)
     frozen = _Skip()
     frozen.first.requires_grad_(False)
@@ -226,10 +226,10 @@ def _clip_at(answer):
             "Nothing is clipped. Is your hook still on when your function is done? And `clamp` makes a new tensor, "
             "which the tensor hook must return: is the `return` missing? (`hl.Hook` only listens.)")
     require(not untouched,
-            "The layer's own parameters are clipped, but earlier layers see the gradient as it was: put the tensor "
+            "The layer's own parameters are clipped, but earlier layers see the old gradient: put the tensor "
             "hook on the layer's output, `o`.")
     require(not _close(first, spoiled[0]),
-            "The path past the layer is clipped too: `clamp_` works in place, on a tensor that both paths use. "
+            "The path around the layer is clipped too: `clamp_` works in place, on a tensor that both paths use. "
             "Return `g.clamp(…)`, a new one.")
     require(not _close(first, behind[0]),
             "You clip the gradient of the layer's input. Clip that of its output, so that its own weights feel it too.")

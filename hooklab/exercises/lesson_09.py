@@ -55,7 +55,7 @@ def _wrong_ratio(got, old, new, by_rule):
         return ("That is how much larger or smaller the norm of `p` has become. `p` can change and keep its norm: "
                 "subtract the tensors first, then take the norm.")
     if by_rule is not None and (close(by_rule.norm()/old.norm()) or close(by_rule.std()/old.std())):
-        return "Rate times gradient is the change for plain steps only. Adam takes others: compare before and after."
+        return "Rate times gradient is the change for plain SGD only. Adam steps differently: compare before and after."
     if close(change.std()/old.std()):
         return ("You divide standard deviations, as some do. That is nearly the same, but leaves out a change that all "
                 "numbers share. Here both should be norms: `change.norm() / old.norm()`.")
@@ -75,7 +75,7 @@ def _net():
 
 
 def _momentum(net):
-    "An optimizer of all but the last bias, in another order than the model's."
+    "An optimizer of all but the last bias, in a different order from the model's."
     groups = [{"params": [net[2].weight, net[0].bias]}, {"params": [net[0].weight], "lr": 0.1}]
     return torch.optim.SGD(groups, lr=0.3, momentum=0.9)
 
@@ -120,7 +120,7 @@ def _all_ratios(answer):
     require(all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters())),
             "The model is not where `train()` alone would have moved it: call `train()` once, and take no step.")
     require(set(got) != {*states[0], "2.bias"},
-            "You list `2.bias`, which the optimizer does not have: `opt.param_groups` says what it has.")
+            "You list `2.bias`, which the optimizer does not have: `opt.param_groups` shows what it has.")
     require(got.keys() == states[0].keys(),
             f"The names should be {sorted(states[0])}; yours are {sorted(map(str, got))}. The optimizer has "
             "several groups: go through all of `opt.param_groups`.")
@@ -156,7 +156,7 @@ def _says_none_for_zeros(name, ratios):
 
 
 def _are_ratios(got, states):
-    "That the numbers are the right ones; and if not, what they are instead."
+    "That the numbers are right; otherwise, what they are instead."
     def table(f): return {name: [f(a[name], b[name]) for a, b in zip(states, states[1:])] for name in got}
     got = {name: [one_number(r, f"Each entry of the list of `{name}`") for r in ratios if r is not None]
            for name, ratios in got.items()}
@@ -168,8 +168,8 @@ def _are_ratios(got, states):
     if close(right): return
     mixed = [dict(zip(right, values)) for values in permutations(right.values())]
     require(not any(map(close, mixed)),
-            "The numbers are right, but stand under the wrong names: the optimizer has the parameters in another order "
-            "than the model. To find out which is which, compare `id(p)`.")
+            "The numbers are right, but under the wrong names: the optimizer has the parameters in a different order "
+            "from the model. To find out which is which, compare `id(p)`.")
     if close(table(_ratio)): raise NotYet("You divide by the norm after the step: divide by the norm before it.")
     if close(table(lambda a, b: (b - a).norm().item())):
         raise NotYet("These are the sizes of the changes: divide each by the norm before the step.")
@@ -177,7 +177,7 @@ def _are_ratios(got, states):
 
 
 def _after_an_error(answer):
-    "The optimizer is free again also when training stops with an error."
+    "The optimizer is free again even when training stops with an error."
     model = _net()
     opt = _momentum(model)
     def train(): raise Planted("out of memory")
@@ -200,7 +200,7 @@ class _Stuck(nn.Module):
 
 
 def _reasons(answer, *args):
-    "What the answer returns. Typical errors are put into words of this exercise."
+    "What the answer returns. Typical errors are put into the words of this exercise."
     try: return answer(*args)
     except NotYet as error:
         if "'NoneType'" in str(error):

@@ -64,14 +64,14 @@ _ADVICE = {
 
 
 def _name(answer, *args):
-    "The answer, which should be a name. Typical errors are put into words of this lesson."
+    "The answer, which should be a name. Typical errors are put into the words of this lesson."
     try: name = answer(*args)
     except NotYet as error:
         for sign, advice in _ADVICE.items():
             if sign in str(error): raise NotYet(advice) from None
         raise
     require(isinstance(name, str),
-            f"The answer should be a name, and yours is {what_it_is(name)}; the empty string if there is none.")
+            f"The answer should be a name, or the empty string if there is none; yours is {what_it_is(name)}.")
     return name
 
 
@@ -124,7 +124,7 @@ def _maker(answer):
     x = torch.rand(3, 4)
     name = _name(answer, _Bad(-1.), x)
     require(name != "last",
-            "An input of `last` is Inf, so it is no maker: all inputs must be finite, not only free of NaN.")
+            "An input of `last` is Inf, so it is not the maker: all inputs must be finite, not only free of NaN.")
     require(name != "middle", "`middle` is only the container; the guilty layer in it finishes first.")
     require(name != "first",
             "`first` is fine. In a loop, is `name` looked up when the hook is called? Then bind it "

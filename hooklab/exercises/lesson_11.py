@@ -28,14 +28,14 @@ def _rows(answer):
         right = layers(x).detach()
         model.train(training)
         got = answer(model, name, x)
-        require(not isinstance(got, dict), "The answer should be a tensor, not dict: take the layer's own from it.")
+        require(not isinstance(got, dict), "The answer should be a tensor, not dict: take the layer's tensor.")
         require(isinstance(got, Tensor), f"The answer should be a tensor, not {type(got).__name__}.")
         require(model.training == training and all(m.training == training for m in model.modules()),
-                f"The model was in {'train' if training else 'eval'} mode, and now it is not: note the mode "
+                f"The model was in {'train' if training else 'eval'} mode, and now it is not: store the mode "
                 "first, and restore it at the end.")
         require(got.numel() != x.numel(),
                 f"You give `x` to the layer itself. Layer `{name}` gets its input from the layer before it: run the "
-                "model on `x`, and let a hook on the layer look.")
+                "model on `x`, and put a hook on the layer.")
         require(got.dim() == 2 and len(got) == 6,
                 f"There should be 6 rows, one for each sample; your tensor has shape {tuple(got.shape)}. `flatten(1)` "
                 "makes one row of each sample.")
@@ -56,7 +56,7 @@ def _rows(answer):
 
 
 def _rows_in_place(answer, x):
-    "The layer after the one that is asked for works in place; batch norm is frozen in eval mode."
+    "The layer after the one in question works in place; batch norm is frozen in eval mode."
     while True:  # until the ReLU has something to set to zero
         model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.Flatten(),
                               nn.Linear(12, 2))
@@ -71,8 +71,9 @@ def _rows_in_place(answer, x):
         require(False, "The rows are not the output of layer `1` for `x` in eval mode.")
     require(not model[1].training,
             "A batch norm was frozen in eval mode, and now it is in train mode: `model.train()` switches all layers. "
-            "Note `m.training` of each of `model.modules()`, and put each back.")
-    require(model.training and model[4].training, "Some layers were in train mode, and now are not: put each back.")
+            "Store `m.training` for each of `model.modules()`, and restore each.")
+    require(model.training and model[4].training,
+            "Some layers were in train mode, and now are not: restore the mode of each.")
 
 # %% ../../nbs/lib/exercises/lesson-11.ipynb #00a7b755
 @exercise("11b")
@@ -105,13 +106,13 @@ def _honest(answer):
 
     def near(a, b): return math.isclose(a, b, abs_tol=1e-4)
     require(max(len(rows) for rows, _ in taught) <= n,
-            f"You train the probe on more than the first {n} rows, and then ask about them. Keep `f[n:]` unseen.")
+            f"You train the probe on more than the first {n} rows, and then test it on them. Keep `f[n:]` unseen.")
     require(min(len(rows) for rows, _ in taught) == n, f"Train the probe on all of the first {n} rows.")
     require(all(torch.equal(rows, f[:n]) for rows, _ in taught), f"Train the probe on the first {n} rows, `f[:n]`.")
     require(not near(got[0], by_heart[0]),
-            "You ask about the rows that the probe was trained on: it knows them by heart. Ask about `f[n:]`.")
+            "You test the probe on the rows that it was trained on: it knows them by heart. Test it on `f[n:]`.")
     require(near(got[0], right[0]) or not near(got[0], by_heart[1]),
-            "You ask about all rows, and the probe was trained on some of them. Ask about `f[n:]`.")
+            "You test the probe on all rows, and it was trained on some of them. Test it on `f[n:]`.")
     require(not (near(got[0], right[1]) and near(got[1], right[0])),
             "The other way round: the accuracy first, the control second.")
     require(near(got[0], right[0]),
@@ -124,7 +125,7 @@ def _honest(answer):
     require(near(got[1], right[1]),
             f"The control should be about {right[1]:.2f}; yours is {got[1]:.2f}. Train it on "
             "`nonsense[:n]`, and compare with `y[n:]`.")
-    return "the probe is asked about rows that it has not seen, and compared with a control"
+    return "the probe is tested on rows that it has not seen, and compared with a control"
 
 # %% ../../nbs/lib/exercises/lesson-11.ipynb #74fd31a3
 @exercise("11c")
@@ -161,14 +162,14 @@ def _gained(answer):
     require(n > 1, "You use only one untrained network: use three, each from its own `make()`.")
     require(n == 3, f"Use three untrained networks; you made {n}.")
     require(not near(0.65),
-            "You use the same untrained network three times: each `make()` returns another. Use each of them.")
+            "You use the same untrained network three times: each `make()` returns a new one. Use each of them.")
     require(not near(-0.45), "Upside down: take what is read from the trained model, minus the mean of the others.")
     require(not near(0.95 - 1.5), "You subtract the sum of the three: subtract their mean.")
-    require(not near(0.95/0.5), "You divide. How much more can be read is a difference.")
+    require(not near(0.95/0.5), "You divide: how much more can be read is a difference.")
     require(not near(0.95), "That is the trained model alone: subtract what is read from untrained ones.")
     require(not near(0.5), "That is the mean of the untrained ones alone: subtract it from what is read from `model`.")
     require(not near(0.55), "You subtract the median of the three: subtract their mean.")
     require(near(0.45),
-            "It is not what `probe` reads from the layer of the model, minus the mean of what it reads from that "
-            f"layer of the three. Your function returns {got:.3f}.")
-    return "what training added is told from what was there before"
+            "That is not what `probe` reads from the layer in `model`, minus the mean of what it reads from the same "
+            f"layer in the three others. Your function returns {got:.3f}.")
+    return "what training added is separated from what was there before"

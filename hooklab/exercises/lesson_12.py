@@ -38,7 +38,7 @@ _ADVICE["requires_grad=False"] = _ADVICE["have been used in the graph"] = _ADVIC
 
 
 def _made(answer, *args):
-    "What the answer returns. Typical errors are put into words of this lesson."
+    "What the answer returns. Typical errors are explained in the words of this lesson."
     try: return answer(*args)
     except NotYet as error:
         for sign, advice in _ADVICE.items():
@@ -65,18 +65,18 @@ def _drawn(case):
     for _ in range(1000):
         drawn = case()
         if not any(_close(a, b) for a, b in combinations([drawn[0], *drawn[-1].values()], 2)): return drawn
-    raise RuntimeError("no draw tells the mistakes apart")
+    raise RuntimeError("in no draw do all the maps differ")
 
 
 def _require_map(got, right, mistakes, otherwise):
-    "Stop unless `got` is `right`, with the mistake it shows."
+    "Raise unless `got` is `right`, and name the mistake it shows."
     if _close(got, right): return
     for mistake, wrong in mistakes.items(): require(not _close(got, wrong), mistake)
     require(False, otherwise)
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #68306aa5
 def _classes(c):
-    "A network, images, and the maps of their classes `c`, as they should be and as mistakes make them."
+    "A network, images, and the maps of their classes `c`: the right ones and those that mistakes produce."
     model, x = _Mean(), torch.rand(4, 1, 6, 7)
     maps, weight = model.body(x).detach(), model.head.weight.detach()
     def of(weights): return torch.einsum("bk,bkhw->bhw", weights, maps)
@@ -104,7 +104,7 @@ def _class_map(answer):
     for c in (torch.tensor([0, 3, 4, 1]), torch.tensor([2, 2, 0, 4])):
         right, model, x, mistakes = _drawn(lambda c=c: _classes(c))
         _require_map(_is_map(_made(answer, model, x, c), x), right, mistakes,
-                     "It is not the sum of the maps of `body`, each times its weight for class `c`.")
+                     "That is not the sum of the maps of `body`, each times its weight for class `c`.")
     return "each pixel has its part of the logit"
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #becc6a6e
@@ -162,24 +162,24 @@ def _positive_map(answer):
             "The gradients of the parameters are not what they were before: `backward()` adds to all of them, and "
             "`zero_grad()` removes those that were there. `torch.autograd.grad(score, maps)` leaves them alone.")
     require(not x.requires_grad and x.grad is None,
-            "`x` itself asks for a gradient now, or has one: let a copy ask, `x.detach().clone().requires_grad_()`.")
+            "`x` itself now requires a gradient, or has one: use a copy, `x.detach().clone().requires_grad_()`.")
     _require_map(got, right, mistakes,
-                 "It is not the sum of the maps, each times the mean of its gradient, with negative values "
+                 "That is not the sum of the maps, each times the mean of its gradient, with negative values "
                  "set to zero.")
     _of_frozen(answer, model, x, c, right)
     return "you can map what any layer contributes, and the parameters never notice"
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #1a4511ef
 def _of_frozen(answer, model, x, c, right):
-    "The same map, of a network without any parameter that asks for a gradient."
+    "Require the same map for a network in which no parameter requires a gradient."
     model.requires_grad_(False)
     try: got = _is_map(answer(model, model[1], x, c), x)
     except NotYet as error:
         if "require grad" not in str(error) and "requires_grad" not in str(error): raise
-        raise NotYet("Right, but not for a frozen network: nothing is recorded where neither a parameter nor the "
-                     "input asks for a gradient. Let a copy of the input ask: "
+        raise NotYet("Right, but not for a frozen network: nothing is recorded if neither a parameter nor the "
+                     "input requires a gradient. Let a copy of the input require one: "
                      "`x.detach().clone().requires_grad_()`.") from None
-    require(_close(got, right), "Right, but your map is another one when the network is frozen.")
+    require(_close(got, right), "Right, but your map changes when the network is frozen.")
     require(not any(p.requires_grad for p in model.parameters()), "The network was frozen, and now it is not.")
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #4560ba7f
@@ -209,9 +209,9 @@ def _ablation_case(c=1):
     return right, model, x, {
         "Your map is all zeros. Does your hook return the changed maps? And do the maps that you weight come from an "
         "ordinary pass?": torch.zeros_like(right),
-        "Upside down: the weight is how far the score falls, so before minus after.": -right,
-        "Your weights are the scores without the map: use how far the score falls.": weighed(without),
-        "You remove one map after the other and put none back: remove each alone. Is the edit still on?":
+        "Upside down: the weight is how much the score drops, so before minus after.": -right,
+        "Your weights are the scores without the map: use how much the score drops.": weighed(without),
+        "You remove map after map and put none back: remove one at a time. Is the edit still on?":
             weighed(score - scores(torch.zeros_like, one_by_one=False)),
         "Each image has its own weights: do not take the mean over the images.":
             weighed(falls.mean(0, keepdim=True).expand_as(falls)),
@@ -221,9 +221,9 @@ def _ablation_case(c=1):
         "Those are the weights of Grad-CAM. Here they come from an experiment.": weighed(gradient.mean((2, 3))),
         "These are the maps without any weights.": maps.sum(1),
         "The negative values are missing: here they should not be set to zero.": right.relu(),
-        "Your weights are relative falls, divided by the logit. Ablation-CAM is published so; here the fall itself "
-        "is asked for, which a logit near zero does not blow up.": weighed(falls/score),
-        "You take the fall of a probability: no `softmax`, the score of a class is its logit.":
+        "Your weights are relative drops, divided by the logit. That is how Ablation-CAM was published; here we want "
+        "the drop itself, which does not blow up when a logit is near zero.": weighed(falls/score),
+        "You take the drop of a probability: no `softmax`, the score of a class is its logit.":
             weighed(probability - scores(torch.zeros_like, of=likely)),
         mean: weighed(score - scores(lambda m: m.mean().expand_as(m))),
         f"{mean} Yours differs for each image.": weighed(score - scores(lambda m: m.mean((1, 2), keepdim=True)))}
@@ -233,5 +233,5 @@ def _ablation_case(c=1):
 def _ablation_map(answer):
     right, model, x, mistakes = _drawn(_ablation_case)
     _require_map(_is_map(_made(answer, model, model[1], x, 1), x), right, mistakes,
-                 "It is not the sum of the maps, each times how far the score of `c` falls without it.")
+                 "That is not the sum of the maps, each times how much the score of `c` drops without it.")
     return "each map is weighted by what happens without it"

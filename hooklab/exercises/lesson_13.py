@@ -33,7 +33,7 @@ class _Net(nn.Module):
         return self.head((x + 2*mid.tanh()).tanh().mean(self.over))
 
     def output(self, x, layer=None, edit=None, in_place=False):
-        "The output when `edit` changes that of `layer`. No hook is run by this."
+        "The model's output when `edit` changes that of `layer`. This runs no hook."
         def changed(value, at): return edit(value) if layer is at else value
         x = self.first.forward(x)
         mid = changed(x, self.tap)
@@ -54,13 +54,13 @@ def _with(units, to, dim):
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #5cdc3ec4
 def _tried(answer, model, layer, *args):
-    "The answer, told what comes of layers of any kind; and the weights are as they were."
+    "What the answer returns, for a layer of any kind; its weights must not have changed."
     before = {name: v.clone() for name, v in model.state_dict().items()}
     try: got = answer(model, layer, *args)
     except NotYet as error:
         if isinstance(error.__cause__, AttributeError) and "'Identity' object" in str(error):
-            raise NotYet("This layer has no weights: any layer may come, so change its output in a hook, not its "
-                         "parameters.") from None
+            raise NotYet("This layer has no weights, and `layer` can be of any kind: change its output in a hook, "
+                         "not its parameters.") from None
         if any(sign in str(error) for sign in ("mat1 and mat2", "expected input", "are asked for, but there are")):
             raise NotYet("A layer in the middle needs its input from the layer before it: run the whole model on "
                          "`x`.") from None
@@ -72,7 +72,7 @@ def _tried(answer, model, layer, *args):
     return one_tensor(got, "The model's output for `x`", (len(args[1]), 3))
 
 def _still_right(answer, model, layer, *args):
-    "Hooks are off afterwards, also when the model raises, and its mode is as before."
+    "Hooks are off afterwards, even if the model raises, and its mode is as before."
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     model.fails_for = args[1]
     survives(answer, lambda: answer(model, layer, *args))
@@ -129,7 +129,7 @@ def _at_mean(answer):
             _named(error)
             raise
         require(model.most <= max(*sizes, len(x)),
-                f"The model got {model.most} pictures at once. All of `others` together are too many: run the model "
+                f"The model got {model.most} images at once. All of `others` together are too many: run the model "
                 "batch by batch, and add up.")
         _mean_of(model, layer, units, x, others, got, whole)
         _still_right(answer, model, layer, units, x, others)
@@ -146,7 +146,7 @@ def _named(error):
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #d762db76
 def _mean_of(model, layer, units, x, others, got, whole):
-    "Whether the units are at their mean over everything, and if not, over what."
+    "Require that the units are at their mean over everything; if they are not, say which mean it is."
     def maps(batch): return model.first(batch) if layer is model.tap else model.second(model.first(batch))
     def with_(to): return model.output(x, layer, _with(units, to, 1))
     outputs = [maps(batch) for batch in others]
@@ -163,12 +163,12 @@ def _mean_of(model, layer, units, x, others, got, whole):
     require(not _close(got, with_(maps(x).mean((0, 2, 3))[units])),
             "That is the mean over `x`, as `to=\"mean\"` takes it. Take the mean over `others`: run them first.")
     require(not _close(got, with_(each.mean(0)[units])),
-            "That is the mean of the means of batches. The batches differ in size, so add up sums and numbers of "
-            "pixels, and divide once at the end.")
+            "That is the mean of the batch means. The batches differ in size, so add up sums and numbers of pixels, "
+            "and divide once at the end.")
     for n, which in ((-1, "last"), (0, "first")):
         require(not _close(got, with_(each[n][units])),
-                f"That is the mean of the {which} batch alone: a hook stores one call after the other, so add up after "
-                "each.")
+                f"That is the mean of the {which} batch alone: a hook stores only the last call, so add up after each "
+                "one.")
     require(not _close(got, with_(means.mean())) and not _close(got, with_(means[units].mean())),
             "One mean for all units: each has its own. Take the mean over dimensions 0, 2 and 3, and not over 1.")
     require(not _close(got, with_(means[units].flip(0))) and not _close(got, with_(means[sorted(units)])),
@@ -177,11 +177,11 @@ def _mean_of(model, layer, units, x, others, got, whole):
             "Those are the means of the first units: choose with `means[units]`.")
     sums = everything.sum((0, 2, 3))[units]
     require(not _close(got, with_(sums / len(everything))),
-            "You divide by the number of pictures: divide by pictures × pixels.")
+            "You divide by the number of images: divide by images × pixels.")
     pictures = torch.cat(others)
     require(not any(_close(got, with_(sums / each.numel())) for each in (pictures, pictures[:, 0])),
-            "You count the values of the pictures that go into the model: count those in the output of `layer`.")
-    require(not _close(got, with_(sums)), "Those are sums: divide by the number of pictures × pixels.")
+            "You count the values of the images that go into the model: count those in the output of `layer`.")
+    require(not _close(got, with_(sums)), "Those are sums: divide by the number of images × pixels.")
     require(_close(got, right), "That is not the model's output when each of the units is at its mean over `others`.")
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #23267454
@@ -211,39 +211,38 @@ def _compared(answer):
     layer = score.model.layer
     answer.hooks_before.setdefault(score.model, 0)  # `compared` is given the layer, not the model
     got = answer(layer, units, draws, score)
-    pair = unpacked(got, 2, "two numbers, how far the score falls and for what fraction of the draws it falls as far")
-    fall, share = (one_number(v, what) for v, what in zip(pair, ("The fall", "The fraction of the draws")))
+    pair = unpacked(got, 2, "two numbers, the drop for `units` and the fraction of draws whose drop is as large")
+    drop, fraction = (one_number(v, what) for v, what in zip(pair, ("The drop", "The fraction of the draws")))
     require(score.calls, "Your function never calls `score()`.")
     require(score.x.eq(1).all(), _IN_PLACE)
-    _right_pair(answer, score, fall, share)
+    _right_pair(answer, score, drop, fraction)
     score.calls, score.fails_at = 0, 3
     survives(answer, lambda: answer(layer, units, draws, score))
     return "the effect is compared with that of random units"
 
-def _right_pair(answer, score, fall, share):
+def _right_pair(answer, score, drop, fraction):
     def near(a, b): return math.isclose(a, b, abs_tol=1e-5)
     require(answer.leaves_hooks() or near(score(), 1.75), "The model is not as it was: switch the units on again.")
-    require(not near(fall, -1), "Upside down: `score()` before, minus `score()` without the units.")
-    require(not near(fall, 0.75),
-            "That is what `score()` returns without the units. Return how far it falls: the score before, minus that.")
-    require(not near(fall, 0),
-            "Without both units the score falls, but you measure no fall. Neither matters alone, because the other "
-            "does the same: switch all off together, to zero and not to a mean, and measure while they are off.")
-    require(not near(fall, 1/1.75),
-            "Do not divide the fall by anything: `score()` before, minus `score()` without the units.")
-    require(near(fall, 1), f"The fall should be 1; your function returns {fall:.3f}.")
-    require(not answer.leaves_hooks() or near(share, 2/8),
+    require(not near(drop, -1), "Upside down: `score()` before, minus `score()` without the units.")
+    require(not near(drop, 0.75),
+            "That is what `score()` returns without the units. Return how much it drops: the score before, minus that.")
+    require(not near(drop, 0),
+            "Without both units the score drops, but you measure no drop. Neither matters alone, because the other "
+            "does the same: set both to zero together (not to a mean), and measure while they are off.")
+    require(not near(drop, 1/1.75),
+            "Do not divide the drop by anything: `score()` before, minus `score()` without the units.")
+    require(near(drop, 1), f"The drop should be 1; your function returns {drop:.3f}.")
+    require(not answer.leaves_hooks() or near(fraction, 2/8),
             "Edits stay on the layer: remove the edit of each draw before the next.")
-    require(not near(share, 5/8),
-            "Draws without which the score *rises* count in your answer: that is a negative fall, so do without "
-            "`abs`.")
-    require(not near(share, 0),
-            "No draw counts in your answer, but two make the score fall just as far. *At least as far* includes them, "
-            "`>=`; and all units of a draw are off together.")
-    require(not near(share, 6/8),
-            "The wrong way round: count the draws that make the score fall as far or further, not those that do less.")
-    require(not near(share, 1),
-            "Every draw counts in your answer. Switch off the units of the draw, not `units` again, and count where "
-            "its *fall* (not the score) is `>=` the fall of `units`.")
-    require(share <= 1, "The second number should be a fraction: divide by the number of draws.")
-    require(near(share, 2/8), f"The fraction of the draws should be {2/8}; your function returns {share:.3f}.")
+    require(not near(fraction, 5/8),
+            "Your answer counts draws without which the score *rises*: that is a negative drop, so do without `abs`.")
+    require(not near(fraction, 0),
+            "Your answer counts no draw, but two make the score drop by just as much. *At least as large* includes "
+            "them (`>=`), and all units of a draw are off together.")
+    require(not near(fraction, 6/8),
+            "The wrong way round: count the draws whose drop is as large or larger, not the smaller ones.")
+    require(not near(fraction, 1),
+            "Your answer counts every draw. Switch off the units of the draw, not `units` again, and count it if its "
+            "*drop* (not the score) is `>=` the drop for `units`.")
+    require(fraction <= 1, "The second number should be a fraction: divide by the number of draws.")
+    require(near(fraction, 2/8), f"The fraction of the draws should be {2/8}; your function returns {fraction:.3f}.")

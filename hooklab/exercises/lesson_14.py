@@ -41,7 +41,7 @@ def _run_of(model, layer, x):
 
 
 def _survives(answer, model, x, *args, twice=False):
-    "Hooks are off, also when the model raises in its run on `x`, or, with `twice`, in the second run on it."
+    "Hooks are off even when the model raises in its run on `x` or, with `twice`, in its second run on `x`."
     model.fails_for, model.seen, model.twice = x, 0, twice
     try: survives(answer, lambda: answer(model, *args))
     finally: model.fails_for = None
@@ -70,14 +70,14 @@ def _one_map(answer, model, x, n):
         if "too many indices" in str(error):
             raise NotYet("`tap` returns the weights when the whole model runs: hook it, and call `model(x)`.") from None
         if "invalid for input of size" not in str(error) and "don't multiply up" not in str(error): raise
-        raise NotYet("These numbers do not make a square. The picture is all positions but the class token, "
-                     "`[:, :, 0, 1:]`, and `side` is the root of their number.") from None
+        raise NotYet("These numbers do not make a square. The image is all positions but the class token, "
+                     "`[:, :, 0, 1:]`, and `side` is the square root of their number.") from None
     got = one_tensor(got)
     shapes = {
         (n, 2, 3, 3): "There should be one map for each head: take the mean over the batch, `mean(0)`.",
         (2, 9): "The numbers are in a row: `unflatten(1, (side, side))` makes a square of each.",
         (2, 10, 10): "Those are the weights of every position for every other: choose the row of the class token and "
-                     "the columns of the picture, `[:, :, 0, 1:]`.",
+                     "the columns of the image, `[:, :, 0, 1:]`.",
         (10, 3, 3): "Those are the weights of one head alone, for each position: `[:, :, 0, 1:]` are those of the "
                     "class token, for all heads.",
         (3, 3): "You put all heads into one map: keep them apart, and take the mean over the batch only.",
@@ -96,7 +96,7 @@ def _which_map(got, right, whole, mean):
             "Those are the weights as they are. Divide by their sum, for each sample and head, so that each map adds "
             "up to one: what the class token takes from itself is left out.")
     require(not is_(square(shares(mean[:, 0, 1:]))) or is_(right),
-            "You average over the batch first, and divide then. Divide the weights of each sample by their own sum.")
+            "You average over the batch before you divide. Divide the weights of each sample by their own sum first.")
     require(not is_(square(w.mean(0) / w.sum((0, 2))[:, None])) and not is_(square((w / w.sum()).mean(0))),
             "You divide by a sum over the whole batch: each sample and head has its own, `sum(-1, keepdim=True)`.")
     require(not is_(square((w / w.sum(1, keepdim=True)).mean(0))),
@@ -105,14 +105,14 @@ def _which_map(got, right, whole, mean):
             "That is how much each square takes from the class token: positions that look come first, "
             "`[:, :, 0, 1:]`.")
     require(not is_(square(shares(whole[:, :, 0, :-1]).mean(0))) and not is_(square(mean[:, 0, :-1])),
-            "The class token itself is in your map: it is position 0, and the picture begins at 1.")
-    require(not is_(right.mT), "The map is transposed: the picture is stored row by row.")
+            "The class token itself is in your map: it is position 0, and the image begins at 1.")
+    require(not is_(right.mT), "The map is transposed: the image is stored row by row.")
     require(not is_(square(shares(w)[0])) and not is_(square(w[0])),
-            "That is the first picture of the batch: take the mean over all.")
+            "That is the first image of the batch: take the mean over all.")
     require(not is_(len(w) * right), "That is the sum over the batch: take the mean.")
     require(is_(right),
-            "The shape is right, but the weights are not. They should be those of the class token for the picture, "
-            "`[:, :, 0, 1:]`, of each sample and head divided by their sum, and then averaged over the samples.")
+            "The shape is right, but the weights are not. They should be those of the class token for the image, "
+            "`[:, :, 0, 1:]`, divided by their sum for each sample and head, and then averaged over the samples.")
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #30d26cfa
 @exercise("14b")
@@ -148,7 +148,7 @@ def _does_not_fit(error):
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #c29cc5bb
 def _which_patch(got, model, layer, a, b, p):
-    "Whether the patch is the right one, and if not, which one it is."
+    "Require the right patch; if it is another one, say which."
     of_a, of_b = _run_of(model, layer, a), _run_of(model, layer, b)
     value = of_a[:, p].mean(0)
     def run(change, x=b, layer=layer):
@@ -186,7 +186,7 @@ def _which_patch(got, model, layer, a, b, p):
         shared = model.embed(b)
         shared[:, p] = value
         require(not is_(run(patch(shared), layer=model.embed)),
-                "You wrote into the output itself, which is used elsewhere as well: change a `clone()`, and return it.")
+                "You wrote into the output itself, which is also used elsewhere: change a `clone()`, and return it.")
     require(is_(right), "That is not the model's output when only position `p` of this layer is the mean from `a`.")
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #69d9376e

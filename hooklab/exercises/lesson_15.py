@@ -50,7 +50,7 @@ def _explains(error):
     require("Boolean value of Tensor" not in said and "must match the size" not in said,
             "`in` compares the numbers in tensors: recognise memory by its `data_ptr()`.")
     require("which layers of" not in said,
-            "You look at the outputs of layers, but autograd keeps others: `hl.saved_tensors(look)` shows them.")
+            "You look at the outputs of layers, but autograd keeps other tensors: `hl.saved_tensors(look)` shows them.")
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #d04d2cee
 def _which_bytes(got, right, model, x):
@@ -61,9 +61,10 @@ def _which_bytes(got, right, model, x):
     everything = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
     of_x, of_parameters = x.nbytes, sum(everything.values()) - right - x.nbytes
     outputs = len(x) * model.lin.out_features * x.element_size()
-    require(got != 0, "Nothing was seen: is `model(x)` inside the `with`?")
+    require(got != 0, "Nothing was seen: is `model(x)` inside the `with` block?")
     require(got not in (outputs, outputs + out.nbytes),
-            "That is the memory of outputs of layers, but autograd keeps others: `hl.saved_tensors(look)` shows them.")
+            "That is the memory of the outputs of layers, but autograd keeps other tensors: `hl.saved_tensors(look)` "
+            "shows them.")
     require(got not in (len(saved), len(own)), "That is how many tensors were saved: return their bytes.")
     counted_twice = [sum(size(t) for t in tensors) for tensors in (own, saved)
                      for size in (lambda t: t.nbytes, lambda t: t.untyped_storage().nbytes())]
@@ -77,7 +78,7 @@ def _which_bytes(got, right, model, x):
     size = x.element_size()
     require(got != right / size, f"That is how many numbers there are: here each has {size} bytes.")
     require(got == right or got not in (right / size * 4, right / size * 2),
-            f"You give each number a fixed size, but here it has {size} bytes: `nbytes()` knows.")
+            f"You give each number a fixed size, but here it has {size} bytes: use `nbytes()`.")
     require(got == right, f"It should be {right} bytes; your function returns {got:g}.")
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #2f8aa41c
@@ -122,12 +123,13 @@ def _explains_dtype(error):
     said = str(error.__cause__)
     require("positional argument" not in said, "`unpack` gets one argument from `pack`: a pair is one tuple.")
     signs = "must match", "same dtype", "expected m1", "scalar type", "expected to have dtype", "invalid gradient"
-    require(not any(sign in said for sign in signs), "A tensor came back in another dtype than it had: let `pack` "
-            "return a pair of tensor and dtype, and `unpack` convert the tensor back to this dtype.")
+    require(not any(sign in said for sign in signs),
+            "A tensor came back in another dtype: let `pack` return a pair of tensor and dtype, and `unpack` convert "
+            "the tensor back to this dtype.")
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #29a63a16
 def _which_gradients(got, model, x, loss, dtype):
-    "Whether these are the right gradients, and if not, what was kept instead."
+    "Require the right gradients; if they are others, say what was kept instead."
     given, whole = {t.untyped_storage().data_ptr() for t in [x, *model.parameters()]}, dict(model.named_parameters())
     starts = {t.data_ptr() for t in [x, *model.parameters()]}
     of_x = x.untyped_storage().data_ptr()
@@ -169,14 +171,14 @@ def _which_gradients(got, model, x, loss, dtype):
             "A part of a parameter is rounded: it begins at another address than the whole. Compare the storage, "
             "`t.untyped_storage().data_ptr()`.")
     require(not is_(rounding(is_given)) and not is_(rounding(lambda t: False)),
-            "You also convert whole numbers: the positions that max-pooling saves are rounded to others.")
-    require(not is_(rounding(usual, of_loss=True)), "The loss is also inside the `with`: leave only `model(x)`.")
-    require(False, "These are not the gradients that result when `model(x)` keeps what it saves as `dtype`, except for "
-                   "whole numbers, parameters and `x`.")
+            "You also convert integers: the positions that max-pooling saves are rounded to other ones.")
+    require(not is_(rounding(usual, of_loss=True)), "The loss is also inside the `with` block: leave only `model(x)`.")
+    require(False, "These are not the gradients that result when `model(x)` stores what it saves in `dtype`, except "
+                   "for integers, parameters and `x`.")
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #a094bedf
 class _Works(nn.Module):
-    "Moves the clock forward, by another time in each call of a pass."
+    "Moves the clock forward, by a different time in each call of a pass."
     def __init__(self, clock, *seconds):
         super().__init__()
         self.clock, self.seconds, self.fails = clock, cycle(seconds), False
@@ -187,7 +189,7 @@ class _Works(nn.Module):
         return x + 1
 
 class _Day(nn.Module):
-    "Runs its layers, in each pass as many times slower as `slower` says."
+    "Runs its layers, in each pass slower by a factor from `slower`."
     def __init__(self, clock, slower):
         super().__init__()
         self.clock, self.passes, self.slower = clock, 0, slower
@@ -232,7 +234,8 @@ def _right_times(got, model, slower):
     def times(factor): return {name: seconds / 2 * factor for name, seconds in right.items()}
     counted, in_order = slower[1:], sorted(slower)
     require(not is_(times(sum(counted) / 5)), "These are means: one slow pass spoils them. Take the median.")
-    require(not is_(times(sum(slower) / 6)), "These are means, and include the first pass: take the median, without.")
+    require(not is_(times(sum(slower) / 6)),
+            "These are means, and include the first pass: take the median, without that pass.")
     require(not any(is_(times(sum(t))) for t in (counted, slower)), "These are sums of all passes: take the median.")
     require(not is_(times(min(counted))),
             "These are the fastest passes: take the median, which is moved neither by a slow pass nor by a fast one.")
@@ -245,6 +248,6 @@ def _right_times(got, model, slower):
     require(abs(got["twice"] - 8) > 1e-4 and abs(got["twice"] - 2) > 1e-4,
             "`twice` runs two times in a pass, and you count one of the calls: add up both.")
     require(abs(got["first"] - 6) > 1e-4 or abs(got["inner.0"] - 14) > 1e-4 or abs(got["twice"] - 10) < 1e-4,
-            "`twice` runs two times in a pass, and not equally long. Add up both calls of each pass first, and take "
-            "the median of these sums.")
+            "`twice` runs two times in a pass, and takes longer the second time. Add up both calls of each pass, and "
+            "take the median of these sums.")
     require(is_(right), f"It should be {right}; your function returns {got}.")

@@ -66,7 +66,7 @@ def _returned(model, layer, inputs):
 def _first(output): return output[0] if isinstance(output, tuple) else output
 
 def _survives(answer, model, inputs, *args):
-    "Hooks are off, also when the model raises for `inputs`, and the mode is as before."
+    "Hooks are off even when the model raises for `inputs`, and the mode is as before."
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     model.fails_for = inputs["input_ids"]
     survives(answer, lambda: answer(model, *args))
@@ -154,7 +154,7 @@ def _explained(told):
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
 def _which_heads(got, model, attention, inputs):
-    "Whether these are the right numbers, and if not, what they are."
+    "Require the right numbers; if they are others, say which."
     mask, weights = inputs["attention_mask"][:, None], _returned(model, attention, inputs)[1]
 
     def mean(weights, diagonal=-1, mask=mask[..., 1:]):
@@ -177,9 +177,9 @@ def _which_heads(got, model, attention, inputs):
             "That is how much a token takes from itself: the one before is one below the diagonal.")
     every = weights.diagonal(-1, 2, 3)
     require(not is_(every.mean((0, 2))),
-            "Your mean includes rows of padding: padding looks around as well. Count only real tokens.")
+            "Your mean includes rows of padding: padding tokens look around, too. Count only real tokens.")
     require(not is_(every.sum((0, 2)) / real) and not is_(every.sum((0, 2)) / mask.sum()),
-            "You add up all rows, also those of padding: multiply by the mask before you add up.")
+            "You add up all rows, even those of padding: multiply by the mask before you add up.")
     of_two = weights.diagonal(-1)  # of the first two dimensions, sentences and heads
     require(not any(is_(of_two.mean(dims)) for dims in ((0, 1), (0, 2), (1, 2))),
             "`diagonal(-1)` alone goes through sentences and heads. Say which two: `diagonal(-1, 2, 3)`.")
@@ -191,10 +191,10 @@ def _which_heads(got, model, attention, inputs):
             "You add up the real tokens, but divide by the number of all: divide by the number of real ones.")
     wrapped = right * real + weights[:, :, 0, -1].sum(0)
     require(not is_(wrapped / mask.sum()),
-            "The first token has none before it: there `t - 1` is -1, the last token. Begin with token 1.")
+            "The first token has none before it: its `t - 1` is -1, the last token. Begin with token 1.")
     one_by_one = (every * mask[..., 1:]).sum(2) / mask[..., 1:].sum(2)
     require(not is_(one_by_one.mean(0)),
-            "You take the mean of the means of sentences: short sentences weigh too much. Take all tokens together.")
+            "You take the mean of the sentence means: short sentences get too much weight. Take all tokens together.")
     require(not is_(one_by_one[0]) and not is_(every[0].mean(1)), "That is the first sentence alone: use all of them.")
     require(not is_(mean(_returned(model, attention, {"input_ids": inputs["input_ids"]})[1])),
             "The model did not get the mask, so it looks at the padding: `model(**inputs)` passes on everything.")

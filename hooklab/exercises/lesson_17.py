@@ -34,7 +34,7 @@ def _once(answer):
         seen.append(given)
         return 3*given[-1] if isinstance(given[-1], torch.Tensor) else None
     handle = answer(layer, triple)
-    require(not seen, "`hook` was called before the layer ran: register it, the layer calls it.")
+    require(not seen, "`hook` was called before the layer ran: only register it, and the layer calls it.")
     first = runs()
     require(seen, "`hook` was not called when the layer ran: register it with `layer.register_forward_hook`.")
     require(len(seen[0]) == 3 and seen[0][0] is layer and isinstance(seen[0][1], tuple),
@@ -48,7 +48,7 @@ def _once(answer):
     require(torch.allclose(second, plain), "In the second call the output is not as it was without `hook`.")
     require(len(others) == 3, "Another hook on the layer is gone: remove only your own, by its handle.")
     require(callable(getattr(handle, "remove", None)),
-            "Return the handle, so that the hook can be removed before it was ever called.")
+            "Return the handle, so that the hook can be removed before it is ever called.")
     answer(layer, triple).remove()
     runs()
     require(len(seen) == 1, "`handle.remove()` was called before the layer ran, and `hook` was called all the same: "
@@ -63,7 +63,7 @@ def _once_with_errors(answer, layer, runs, plain):
     for name in ("one", "other"): answer(layer, lambda *given, name=name: seen.append(name))
     for _ in range(2): runs()
     require(sorted(seen) == ["one", "other"],
-            f"Two hooks were registered, one after the other, and should be called once each; called were {seen}. "
+            f"Two hooks were registered, one after the other, and should be called once each; the calls were {seen}. "
             "Does each of them remove its own handle?")
     again = []
     def calls_again(*given):
@@ -102,19 +102,20 @@ def _values(answer):
     pres = [calls.tells("p1", 3), calls.tells("p2"), calls.tells("p3", 0)]
     after = [(calls.tells("a"), False), (calls.tells("b", 5), True), (calls.tells("c", 0), False)]
     got = answer(calls.forward, pres, after, 1)
-    require(len(calls.log) == 7, f"Called should be three, `forward`, and three; called were {calls.names()}.")
+    require(len(calls.log) == 7,
+            f"The calls should be three pre hooks, `forward` and three hooks; yours are {calls.names()}.")
     require(calls.names() == ["p1", "p2", "p3", "forward", "a", "b", "c"],
             f"The order should be that of the lists, `always` or not; yours is {calls.names()}.")
     require(_given(calls, "p2") != [1], "The second pre hook should get what the first returned, not the old `x`.")
     require(_given(calls, "p3") == [3], "A hook that returns `None` changes nothing: `x` stays as it is.")
     require(_given(calls, "forward") != [3],
             "A pre hook returned 0, and `forward` got the old `x`. Zero is a value: compare with `is not None`.")
-    require(_given(calls, "forward") == [0], "`forward` should get what the last pre hook left.")
+    require(_given(calls, "forward") == [0], "`forward` should get what the last pre hook returned.")
     require(_given(calls, "a")[:1] == [0], "Hooks should get the `x` that `forward` got, after the pre hooks.")
     require(_given(calls, "c")[-1] == 5, "The third hook should get the output that the second returned.")
     require(got is not None and got != 5,
             "A hook returned 0, and the output is still the old one. Zero is a value: compare with `is not None`.")
-    require(got == 0, "The result should be the output that the last hook left.")
+    require(got == 0, "The result should be the output that the last hook returned.")
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #8eaebedc
 def _errors(answer):
@@ -131,7 +132,7 @@ def _errors(answer):
     require("a" not in names, "When `forward` raises, hooks without `always` are not called.")
     require(names, "When `forward` raises, hooks with `always` should be called; yours are not.")
     require(names == ["b", "c"],
-            f"When `forward` raises, each hook with `always` is called once, in order; called were {names}.")
+            f"When `forward` raises, each hook with `always` is called once, in order; yours are {names}.")
     require(_given(calls, "b")[0] == 2, "Hooks with `always` should get the `x` that `forward` got.")
     require(_given(calls, "c")[-1] != 7, "When `forward` raised there is no output: what a hook returns is ignored.")
     require(_given(calls, "b")[-1] is None, "When `forward` raised there is no output: hooks get `None`.")
@@ -178,13 +179,14 @@ def _same(got, right):
 def _leaky(t): return nn.functional.leaky_relu(t, 0.3)
 
 
-_CASES = {  # name: the layer, the same as a function, how often it runs, is its input used beside it? what helps
+_CASES = {  # name: the layer, the same as a function, how often it runs, is its input used elsewhere? what helps
     "an ordinary layer": (nn.Tanh, torch.tanh, 1, False, "The gradient of the input comes first."),
     "a layer that works in place": (lambda: nn.LeakyReLU(0.3, inplace=True), _leaky, 1, False,
                                     "Give it a `clone()`, not a view, and listen before the layer overwrites it."),
     "a layer whose input is used elsewhere, too": (nn.Tanh, torch.tanh, 1, True, "Only the layer gets the `clone()`."),
     "a layer that runs twice": (nn.Tanh, torch.tanh, 2, False, "Make a new dict in each call of the pre hook."),
-    "a layer that returns its input": (nn.Identity, lambda t: t, 1, False, "Input and output are one: clone both."),
+    "a layer that returns its input": (nn.Identity, lambda t: t, 1, False,
+                                       "Input and output are the same tensor: clone both."),
 }
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #9a54b5b7
@@ -203,8 +205,8 @@ def _gradients(answer, case):
     try: after = _later(answer, step, f"In a model with {case}, the pass stopped")
     except NotYet as error:
         require("invalid number of grad_input" not in str(error),
-                "What the function returns that you gave to `register_full_backward_hook` replaces the gradient: call "
-                "`hook` in it, and return nothing.")
+                "The function that you gave to `register_full_backward_hook` returns something, and that replaces the "
+                "gradient: call `hook` in it, and return nothing.")
         if "modified inplace" not in str(error) and "BackwardHookFunction" not in str(error): raise
         raise NotYet("A layer that works in place must not be given a view, and `register_full_backward_hook` gives it "
                      "one: pass on a `clone()`.") from None

@@ -17,7 +17,7 @@ from .checking import Answer, exercise, one_number, require, unpacked, what_it_i
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #5f723386
 class _Pair(nn.Module):
-    "A small network. `change` spoils it: its argument is the model."
+    "A small network, which `change(model)` spoils."
     def __init__(self, change=None):
         super().__init__()
         torch.manual_seed(3)
@@ -91,9 +91,8 @@ def _parting(answer):
         if right == "": continue
         order = ["first", "act", "middle.0", "middle.1", "last"]
         require((got, right) != ("middle.0", "middle.1"),
-                f"{said}, but `middle.1` is wrong, which works in place: it has overwritten what you kept of "
-                "`middle.0`. "
-                "Keep a `clone()`.")
+                f"{said}, but `middle.1` is wrong. It works in place, and has overwritten what you kept of `middle.0`: "
+                "keep a `clone()`.")
         require(order.index(got) >= order.index(right),
                 f"{said}, whose relative error is below {limit}: divide the length of the difference by that of the "
                 "original's output.")
@@ -116,7 +115,7 @@ def _hides(answer):
         for m in grows: m.last.weight *= 1e6
         grows[1].last.bias += 0.5
     require(answer(*grows, x, 1e-4) == "",
-            "A difference of 0.5 between outputs of the size of 100,000 is less than a ten-thousandth: the error is "
+            "A difference of 0.5 between outputs of about 100,000 is less than a ten-thousandth: the error is "
             "relative.")
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #d3db4517
@@ -167,15 +166,15 @@ def _relative(answer):
     x = torch.rand(9, 40)
     large = answer(_Sum(), _Sum(backwards=True), 1e9*x) == "rounding"
     require(large and answer(_Sum(), _Sum(off=1e-4), 1e-9*x) == "mistake",
-            "For outputs of a billion or of a billionth, a difference has another size: divide by the length of the "
-            "output.")
+            "For outputs of about a billion or a billionth, the same mistake is a larger or smaller difference: divide "
+            "by the length of the output.")
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #042183b1
 def _error(a, b): return ((a - b).norm()/a.norm()).item()
 
 
 def _exchanged(model, port, x, recorded=False):
-    "The error of the port's output, for each layer that could be exchanged: its function, or what it returned."
+    "The error of the port's output when a layer's function is exchanged, or what it returned, for each layer."
     errors, of_model = {}, {}
     def keep(name):
         def hook(m, args, output): of_model[name] = output.clone()
@@ -228,8 +227,8 @@ def _best_fix(answer):
                 "before it. Have the layer compute on the input that arrives in the port.")
         require(name == best or "in place" not in what,
                 f"{said}; the smallest error is {errors[best]:.4g}, with `{best}`. It works in place, and has "
-                "overwritten its input when a forward hook runs: keep a `clone()` before. (Copied weights do not help: "
-                "its slope is no weight.)")
+                "overwritten its input before a forward hook runs: keep a `clone()` in a pre-hook. (Copying weights "
+                "does not help: its slope is not a weight.)")
         require(name == best or not is_(plain),
                 f"{said}, the error without any exchange: is the exchange on while the port runs, and do you take the "
                 "smallest error?")
@@ -238,7 +237,7 @@ def _best_fix(answer):
         require(name == best,
                 f"{said}; the smallest error is {errors[best]:.4g}, with `{best}`.")
         require(is_(errors[best]), _other_number(said, value, errors[best], plain, model, port, x))
-    return "the one exchange that brings the port nearest"
+    return "the one exchange that brings the port closest"
 
 
 def _other_number(said, value, right, plain, model, port, x):

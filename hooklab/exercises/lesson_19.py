@@ -47,7 +47,7 @@ def _causal_entropy(answer):
                 "keep the heads, `.mean((0, 2))`.")
     got = _heads(got, 4)
     require(not got.isnan().any() and not got.isinf().any(), "There is NaN or infinity in your numbers. Where a "
-            "weight is 0, `w * w.log()` is NaN: use `torch.special.entr`. And the first query is to be left out: ln 1 "
+            "weight is 0, `w * w.log()` is NaN: use `torch.special.entr`. And leave out the first query: ln 1 "
             "is 0.")
     right = (later/highest[1:]).mean((0, 2))
     for wrong, said in [
@@ -127,14 +127,14 @@ def _distances(answer):
             same = torch.allclose(wrong, right, atol=1e-4)  # under a causal mask nobody looks to the right
             require(same or not torch.allclose(mine, wrong, atol=1e-4), said)
         require(torch.allclose(mine, right, atol=1e-4),
-                f"Of `{name}` it should be {_shown(right)}; yours are {_shown(mine)}. Are weights and distances those "
+                f"For `{name}` it should be {_shown(right)}; yours are {_shown(mine)}. Are weights and distances those "
                 "of the same queries and keys?")
     return "head by head, call by call"
 
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #d00a0d03
 @torch.no_grad()
 def _even(layer, x, heads, change=None):
-    "What a layer that attends once returns, when some heads attend evenly, or to what `change` makes of their values."
+    "What a layer that attends once returns when some heads attend evenly, or as `change` makes of their values."
     q, k, v = (part.unflatten(-1, (layer.heads, -1)).transpose(1, 2) for part in (2*layer.qkv(x)).chunk(3, -1))
     out, n = F.scaled_dot_product_attention(q, k, v, is_causal=layer.causal), x.shape[1]
     weights = torch.ones(n, n).tril() if layer.causal else torch.ones(n, n)
@@ -158,7 +158,7 @@ def _evenly(answer):
         for wrong, said in [
             (plain, "That is the model's output without an edit. Does your function return the new output, and is it "
              "on while the model runs?"),
-            (run(name, range(model[int(name)].heads)), "All heads attend evenly in yours: only head `h` is to, "
+            (run(name, range(model[int(name)].heads)), "All heads attend evenly in yours: only head `h` should, "
              "`output[:, h]`."),
             (run("2" if name == "0" else "0", [h % 2]), "You changed another layer: give `names=name`."),
             (run("all", [h]) if h < 2 else plain, "You changed every layer that attends: give `names=name`."),

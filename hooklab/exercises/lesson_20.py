@@ -51,7 +51,7 @@ def _wrong_scores(weights, tokens):
         (per_query.sum((0, 2)), "That is a sum: divide by the number of queries whose token occurred before."),
         (per_query.sum((0, 2))/after.sum(), "You divide by the number of earlier occurrences: a token that occurred "
          "three times before is one query."),
-        (_score_of(weights, newest), "Only the last earlier occurrence counts in yours: add up all."),
+        (_score_of(weights, newest), "You count only the last of the earlier occurrences: add up all of them."),
         ((per_query.sum(2)/counts.sum(1)[:, None])[1:].mean(0), "That is a mean of the texts' means: take one mean "
          "over the queries of all texts."),
         (_score_of(weights.mT, after), "Queries and keys are swapped: rows are queries, columns are keys."),
@@ -115,7 +115,7 @@ def _wrong_lenses(model, found, names, target):
     def logits(x): return model.out(x[:, -1])
     in_order = [name for name in found if name in names]
     return [
-        (each(lambda x: picked(logits(x))), "These are logits: `.softmax(-1)` makes probabilities of them."),
+        (each(lambda x: picked(logits(x))), "These are logits: `.softmax(-1)` turns them into probabilities."),
         (each(lambda x: picked(logits(x).log_softmax(-1))), "These are log-probabilities: use `.softmax(-1)`."),
         ([picked(logits(found[name]).softmax(-1)).item() for name in in_order],
          "The numbers are right, but in the order in which the layers run: return them in the order of `names`."),
@@ -128,7 +128,7 @@ def _wrong_lenses(model, found, names, target):
          "take that of `target`."),
         (each(lambda x: logits(x).softmax(-1)[:, target].mean()), "`[:, target]` picks all targets in each row: use "
          "`gather(1, target[:, None])`."),
-        (each(lambda x: (logits(x).argmax(-1) == target).float().mean()), "That is the fraction that is right: take "
+        (each(lambda x: (logits(x).argmax(-1) == target).float().mean()), "That is the accuracy: take "
          "the mean probability of `target`."),
         (each(lambda x: picked(logits(x).softmax(-1))*len(target)), "That is a sum over the texts: take the mean."),
         (each(lambda x: picked(model.out[1](x[:, -1]).softmax(-1))), "The norm in `head` is left out: call `head` "
@@ -150,7 +150,7 @@ def _lens(answer):
     model.runs = 0
     got = answer(model, names, model.out, tokens, target)
     require(not isinstance(got, dict), "That is a dict: return a list of its numbers, in the order of `names`.")
-    parts = unpacked(got, 4, "a list of 4 numbers, one a name")
+    parts = unpacked(got, 4, "a list of 4 numbers, one for each name")
     got = torch.tensor([one_number(part, "Each part of it") for part in parts])
 
     def is_(numbers): return torch.allclose(got, torch.tensor(numbers), atol=1e-5)
@@ -159,7 +159,7 @@ def _lens(answer):
     require(not is_(of_changed), "`blocks.1` works in place, and changed what you kept of `blocks.0`: keep "
             "`o.clone()`.")
     shown = [[round(n, 3) for n in numbers] for numbers in (right, got.tolist())]
-    require(is_(right), f"Of `target` at the last position it should be {shown[0]}; yours are {shown[1]}.")
+    require(is_(right), f"For `target` at the last position it should be {shown[0]}; yours are {shown[1]}.")
     require(model.runs == 1, f"You run the model {model.runs} times. Once is enough for all layers.")
     require(model.training, "The model was in train mode, and is in eval mode now: leave its mode as it is.")
     other = answer(model.eval(), ["blocks.1"], model.out, tokens[:2, :3], target[:2])
@@ -206,7 +206,7 @@ def _wrong_cuts(model, source, reader, x):
         (everywhere, "`source` is edited for everyone in your run. In the run that counts, it is left alone, and only "
                      "`reader` returns something else: patch in what you kept of it."),
         (reverse, "The other way round: you leave `reader` as it is, and mislead everything else."),
-        (of_reader, "That is the mean of `reader`'s own output: it should be that of the mean of `source`."),
+        (of_reader, "That is the mean of `reader`'s own output: it should be its output for the mean of `source`."),
         (_cut(model, source, reader, x)[1], "That is the output of `reader`: put it in, and run the model."),
         (made(lambda o: 0*o), "You set the output of `source` to zero: take its mean over the first dimension."),
         (made(lambda o: 0*o + o.mean()), "You take the mean over all dimensions: it is over the first, `o.mean(0)`."),

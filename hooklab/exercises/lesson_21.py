@@ -42,14 +42,14 @@ def _step_change(answer):
         got = one_number(answer(model, model[layer], x, step))
 
         def is_(number, got=got): return math.isclose(got, number, rel_tol=1e-4)
-        require(modes, "`step` was not called: the change is what it makes.")
-        require(len(modes) == 1, f"`step` was called {len(modes)} times: once is asked for.")
+        require(modes, "`step` was not called: it is what makes the change.")
+        require(len(modes) == 1, f"`step` was called {len(modes)} times: call it once.")
         require(modes == [training], f"`step` found the model in {'train' if modes[0] else 'eval'} mode, but it was in "
                                      f"{'train' if training else 'eval'} mode: restore the mode before the step, too.")
         require(model.training == training, "The model is not in the mode it was in: restore it with "
                                             "`model.train(mode)`.")
-        require(got != 0, "The change is always zero: are both outputs one tensor, or is `step` called before or after "
-                          "both? Keep a copy.")
+        require(got != 0, "The change is always zero: are both outputs the same tensor, or is `step` called before or "
+                          "after both measurements? Keep a copy.")
         wrong = {
             "the mean of the change, in which signs cancel": change.mean(), "the mean of its absolute "
                     "values": change.abs().mean(),
@@ -91,7 +91,7 @@ def _rates(groups, model):
         for p in params:
             require(not isinstance(p, (str, tuple)), "`\"params\"` holds names: the optimizer needs the parameters "
                                                      "themselves.")
-            require(id(p) in names, "There is a tensor in your groups that is no parameter of `model`: is it one of "
+            require(id(p) in names, "There is a tensor in your groups that is not a parameter of `model`: is it one of "
                                     "`base`, or a copy?")
             require(names[id(p)] not in rates, f"`{names[id(p)]}` is in two groups; the optimizer takes each "
                                                "parameter once.")
@@ -112,7 +112,7 @@ def _mup_groups(answer):
 
         def is_(name, rate, rates=rates): return math.isclose(rates[name], rate, rel_tol=1e-5)
         for name in ("up.bias", "norm.weight", "norm.bias", "out.bias", "scale"):
-            require(is_(name, lr), f"`{name}` has rate {rates[name]:.4g} for lr={lr}: it is no matrix, and gets `lr`.")
+            require(is_(name, lr), f"`{name}` has rate {rates[name]:.4g}, but is not a matrix: it gets lr={lr}.")
         require(is_("embed.weight", lr),
                 f"`embed.weight` has rate {rates['embed.weight']:.4g} for lr={lr}: only its outputs have grown. The "
                 "inputs are "
@@ -122,7 +122,7 @@ def _mup_groups(answer):
             said = (f"`{name}` has {inputs} inputs, {4*inputs//width} in `base`; "
                     f"for lr={lr} its rate is {rates[name]:.4g}")
             require(not is_(name, lr), f"{said}: scale it.")
-            require(not is_(name, lr/ratio), f"{said}. Upside down: the wider, the smaller the rate.")
+            require(not is_(name, lr/ratio), f"{said}. Upside down: the wider the model, the smaller the rate.")
             require(not is_(name, lr*ratio**0.5), f"{said}. That is the root; the terms of a step do not cancel, so "
                                                   "take the ratio itself.")
             require(not is_(name, lr/inputs), f"{said}: multiply by the inputs of `base`, so that at its width "
@@ -133,8 +133,7 @@ def _mup_groups(answer):
 
 # %% ../../nbs/lib/exercises/lesson-21.ipynb #15f1aa68
 def _grower(power, spread):
-    "`make`: the change of layer `a` grows like width to this power, that of `b` stays, both times a number of the "
-    "seed."
+    "A `make` whose layer `a` changes like width to this power, and `inside.1` not; both scaled for each seed."
     def make(width, seed):
         model = nn.Sequential()
         model.add_module("a", nn.Linear(4, width))
@@ -193,16 +192,16 @@ def _exponents(answer):
 
 
 def _exponent(got, widths, power):
-    "What a wrong exponent of layer `a` could be."
+    "Require the right exponent of layer `a`; if it is another, say where it comes from."
     sizes = _irregular(widths, power)
     right = _slope(widths, [math.log(s) for s in sizes])
     def is_(number): return math.isclose(got, number, abs_tol=2e-3)
     require(not is_(0) and not math.isnan(got) and not math.isinf(got),
-            "The change of layer `a` is nothing at all in your numbers. The next layer works in place: keep a "
+            "The change of layer `a` is zero in your numbers. The next layer works in place: keep a "
             "`clone()`; "
             "and measure before and after `train()`.")
     ends = math.log(sizes[-1]/sizes[0])/math.log(widths[-1]/widths[0])
-    require(not is_(ends), "You use the narrowest and the widest alone: the line goes through all widths, by least "
+    require(not is_(ends), "You use only the narrowest and the widest: fit the line to all widths, by least "
                            "squares.")
     means = [math.log(s*(64.5 if k == 2 else 1.5)/(4 if k == 2 else 1)) for k, s in enumerate(sizes)]
     require(not is_(_slope(widths, means)), "You take the mean of the sizes over seeds: take the mean of their "

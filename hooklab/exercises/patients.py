@@ -57,26 +57,26 @@ def admitted(plan: Plan, seed: int) -> Training:
 # %% ../../nbs/lib/exercises/patients.ipynb #2e0eb070
 class Patient(Training):
     """A model, its data and its training loop with one planted disease. Examine `model`, `optimizer`, `loss`, `x`, `y`,
-    `prepare`, `rows`, `batch` and `step`, with hooks, before, while and after `train()` runs. A patient is the same
-    each time: `hl.patient(7)` is one before its first step."""
+    `prepare`, `rows`, `batch` and `step` with hooks, before, while and after `train()` runs. `hl.patient(7)` always
+    returns the same patient, before its first step."""
     def __init__(self, seed: int, difficulty: int | None = None):
         self._plan, self._asked = plan_of(seed, difficulty), difficulty
         super().__init__(self._plan.kind, seed)
         self._layers, self._tries = plant(self, self._plan), 0
 
     @property
-    def complaint(self) -> str: return self._plan.disease.complaint # What people say about it
+    def complaint(self) -> str: return self._plan.disease.complaint # The symptom that is known
 
     @property
     def difficulty(self) -> int: return self._plan.disease.grade # From 1 to 3
 
     @property
-    def goal(self) -> float: # What it could reach without its disease
-        "The loss on new data of the healthy twin."
+    def goal(self) -> float: # What the patient could reach without its disease
+        "The loss of the healthy twin on new data."
         return loss_of_twin(self.kind, self.seed)
 
     def diagnose(self) -> Diagnosis: # It is not always right
-        "What `hl.diagnose` says of this patient: another one like it is trained, and this one is left as it is."
+        "What `hl.diagnose` says about this patient. A copy of it is trained, and the patient itself is left unchanged."
         p, stats = admitted(self._plan, self.seed), ActivationStats.for_diagnosis()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -84,7 +84,7 @@ class Patient(Training):
         return diagnose(s)
 
     @staticmethod
-    def diseases() -> dict[str, str]: # By id, what people call it
+    def diseases() -> dict[str, str]: # The aliases of each disease, by its id
         "All diseases that a patient may have, with their aliases."
         return {what: ", ".join(d.aliases) for what, d in sorted(DISEASES.items())}
 
@@ -97,10 +97,10 @@ class Patient(Training):
 
     def check(
         self,
-        disease: str, # Its name: the id of a finding, or what people call it
-        layer: str | nn.Module | None = None, # Where it is; None for a fault of the whole run
+        disease: str, # Its name: the id of a finding, or a common name
+        layer: str | nn.Module | None = None, # The layer that has it; None for a fault of the whole run
     ) -> None:
-        "Say whether this is the disease, and whether it is there; or what a good doctor would have looked at."
+        "Check whether this is the disease and the right layer; if not, say what a good doctor would have looked at."
         what, layer = disease_named(disease), self._layer_named(layer)  # a slip of the pen is no try
         try: said = what_is_said(self._plan.disease, self._layers, self._tries, what, layer)
         except NotYet as error:
@@ -111,16 +111,16 @@ class Patient(Training):
 
     def treat(
         self,
-        f: Callable, # `f(patient)` changes model, optimizer, loss, batch, … of a patient before its training, in place
+        f: Callable, # `f(patient)` changes the model, optimizer, loss, batch, … of a patient in place, before training
     ) -> None:
-        """Say whether a treatment cures this patient and two others that have the same disease in the same layer, with
-        other weights and other data. The loss on new data must come within 1.2 times that of the healthy twins. `f`
-        may name layers. It may not replace the model: parameters keep their names and shapes, and layers without
-        parameters may be swapped. The patient itself is left as it is."""
+        """Check whether a treatment cures this patient and two others with the same disease in the same layer, but with
+        other weights and data. The loss on new data must be at most 1.2 times that of the healthy twins. `f` may refer
+        to layers by name, and may swap layers without parameters. It must not replace the model: parameters keep their
+        names and shapes. The patient itself is left unchanged."""
         print(f"ok: {treatment(partial(admitted, self._plan), self.seed, f)}")
 
     def answer(self) -> None:
-        "Say which disease it is, in which layer, and what shows it."
+        "Print which disease it is, in which layer, and what shows it."
         print(f"{self._what_and_where}. What shows it: {ended(self._plan.disease.look)}")
 
     @property
@@ -152,19 +152,19 @@ def what_is_said(disease: Disease, layers: list[str], tries: int, what: str, lay
     looks = ended(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
     if what not in (disease.what, *disease.also):
         other = DISEASES.get(what)
-        differs = f" With it, one would see this: {other.symptom}" if other and other.symptom else ""
-        wrong = f"It is not “{what}”." if other else f"“{what}” is what one sees, and the name of no disease here."
+        differs = f" That would look like this: {other.symptom}" if other and other.symptom else ""
+        wrong = f"It is not “{what}”." if other else f"“{what}” is what one sees, but not the name of a disease."
         raise NotYet(f"{wrong}{differs} {looks}")
     if layer is None and layers and len(layers) < 4:
         raise NotYet(f"That is the disease. In which layer? `patient.check({disease.what!r}, layer)`. {looks}")
     if layer is not None and layers and layer not in layers:
-        raise NotYet(f"That is the disease, and it is not in {layer!r}. {looks}")
-    place = f" in {first_few(layers, 4)}" if layers else ", and it is a matter of the whole run, not of one layer"
+        raise NotYet(f"That is the disease, but it is not in {layer!r}. {looks}")
+    place = f" in {first_few(layers, 4)}" if layers else ", which affects the whole run, not one layer"
     return f"{disease.what}{place}. What shows it: {ended(disease.look)}"
 
 # %% ../../nbs/lib/exercises/patients.ipynb #25fb309c
 def patient(
-    seed: int, # Which patient: each whole number from 0 on is one
+    seed: int, # Which patient: any whole number from 0 on
     difficulty: int | None = None, # 1, 2 or 3: only patients of this difficulty
 ) -> Patient: # Before its first step
     "A training with one planted disease, to examine, to name and to treat."

@@ -19,7 +19,7 @@ from hooklab.exercises.twins import usual_batch, usual_step
 
 # %% ../../nbs/lib/exercises/run-diseases.ipynb #cb260c48
 @disease("constant inputs", 1, NOT, "relu tanh cnn rnn", INPUTS,
-         "the deviation of a batch: are two inputs different at all?",
+         "the standard deviation of a batch: are two inputs different at all?",
          "constant input, inputs all the same, blank images, empty input, inputs clipped, inputs are constant")
 def constant_inputs_in(p, rng):
     p.prepare = lambda x: x.clamp(0, 1)
@@ -37,7 +37,7 @@ def inputs_not_scaled_in(p, rng):
 
 @disease("labels shuffled", 3, NOT, "relu tanh cnn rnn", INPUTS,
          "whether input and label belong together: compare `patient.batch(patient, 0)` with `patient.x` and "
-         "`patient.y`, and see whether the model can learn a single batch by heart while it learns nothing else",
+         "`patient.y`, and see whether the model can memorize a single batch while it learns nothing else",
          "shuffled labels, wrong labels, labels do not match, random labels, labels and inputs do not belong together, "
          "labels mixed up, labels permuted")
 def labels_shuffled_in(p, rng):
@@ -49,7 +49,7 @@ def labels_shuffled_in(p, rng):
 
 # %% ../../nbs/lib/exercises/run-diseases.ipynb #971c83df
 @disease("too few samples", 3, NEW, "relu tanh cnn rnn", OLD_AND_NEW,
-         "the loss on old data beside that on new data, and how many different samples the batches hold: "
+         "the loss on old data and that on new data, and how many different samples the batches hold: "
          "`patient.rows.unique()`",
          "overfitting, overfit, memorizes, too little data, few samples, small training set, not enough data, "
          "training set too small")
@@ -59,7 +59,7 @@ def too_few_samples_in(p, rng):
 
 
 @disease("label in the input", 3, NEW, "relu tanh cnn rnn", OLD_AND_NEW,
-         "one batch beside the stored inputs of the same rows: is there something in it that new inputs do not have?",
+         "one batch next to the stored inputs of the same rows: is there something in it that new inputs lack?",
          "leak, label leak, leakage, data leak, target leakage, label leakage, leaked labels, labels leak, "
          "data leakage, label leaks into the input, answer in the input, answer is in the input")
 def label_in_the_input_in(p, rng):
@@ -73,7 +73,7 @@ def label_in_the_input_in(p, rng):
 
 
 @disease("train and validation differ", 3, NEW, "relu tanh cnn rnn", OLD_AND_NEW,
-         "one batch beside the prepared stored inputs of the same rows: both should be the same numbers",
+         "one batch next to the prepared stored inputs of the same rows: both should be the same numbers",
          "inputs differ, different preprocessing, augmentation in training only, flipped inputs, mirrored inputs, "
          "wrong augmentation, distribution shift, preprocessing differs, training inputs flipped")
 def train_and_validation_differ_in(p, rng):
@@ -109,7 +109,7 @@ def groups(p, **settings):
 
 
 @disease("learning rate too large", 1, NOT, "relu tanh rnn", STEPS_OF,
-         "the length of the steps in relation to the parameters: 0.001 is usual",
+         "the length of the steps relative to the parameters: 0.001 is typical",
          "lr too high, lr too large, lr too big, learning rate too high, learning rate too big, rate too large, "
          "rate too high", ("outputs blow up",))
 def rate_too_large_in(p, rng):
@@ -118,7 +118,7 @@ def rate_too_large_in(p, rng):
 
 
 @disease("learning rate too small", 1, SLOW, "relu tanh cnn rnn", STEPS_OF,
-         "the length of the steps in relation to the parameters: 0.001 is usual",
+         "the length of the steps relative to the parameters: 0.001 is typical",
          "lr too low, lr too small, learning rate too low, rate too small, rate too low, learning rate too tiny")
 def rate_too_small_in(p, rng):
     groups(p, lr=lambda lr: lr/100)
@@ -155,7 +155,7 @@ def other_parameters_in(p, rng):
 
 # %% ../../nbs/lib/exercises/run-diseases.ipynb #5ce105ac
 @disease("no zero_grad", 2, NOT, "relu tanh", GRADIENTS,
-         "`grad` of a parameter before backward: is it still that of the step before?",
+         "`grad` of a parameter before backward: is it still that of the previous step?",
          "forgot zero_grad, missing zero_grad, zero_grad missing, zero grad, zero_grad, gradients add up, "
          "gradients accumulate, accumulated gradients, gradients not cleared, gradients are not zeroed")
 def no_zero_grad_in(p, rng):

@@ -1,1 +1,1 @@
-"""The engine: puts something of ours on a model, and takes it off again. It alone calls torch's register functions."""
+"""The engine: attaches hooks to a model and removes them. Only this package calls torch's register functions."""

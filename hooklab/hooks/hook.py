@@ -37,16 +37,16 @@ class Hook(GradientHook):
     def __init__(
         self,
         m: nn.Module, # The layer
-        hook_func: Callable, # `f(layer, inputs, output)`; for gradients `f(layer, of_inputs, of_outputs)`
+        hook_func: Callable, # `f(layer, inputs, output)`; for gradients `f(layer, grad_inputs, grad_outputs)`
         is_forward: bool = True, # False for gradients
-        detach: bool = True, # Show `hook_func` detached tensors and store copies; False keeps the graph
-        cpu: bool = False, # Show and store tensors on the CPU
-        gather: bool = False, # Join what the processes of a distributed run saw
+        detach: bool = True, # Pass detached tensors to `hook_func` and store copies; False keeps the graph
+        cpu: bool = False, # Move tensors to the CPU first
+        gather: bool = False, # Collect the tensors of all processes in a distributed run
         *,
         kind: str | None = None, # `forward`, `forward_pre`, `backward` or `backward_pre`, instead of `is_forward`
         name: str | None = None, # The name of the layer in messages
         root: nn.Module | None = None, # The model: each time it is called, a pass begins
-        keep: int | None = None, # How many calls to keep: by default all of a pass, or without `root` the last one
+        keep: int | None = None, # How many calls to keep; by default all of a pass, or only the last without `root`
         **options: bool, # `with_kwargs`, `prepend` and `always_call`, as in torch
     ):
         group = HookGroup(hook_func, is_forward, detach, cpu, gather, kind=kind, root=root, keep=keep, **options)
@@ -63,7 +63,7 @@ class Hook(GradientHook):
 
     @property
     def calls(self) -> list:
-        "What `hook_func` returned in each kept call of this pass, in the order of the calls."
+        "What `hook_func` returned for each kept call of this pass, in the order of the calls."
         return [c.read(self.name) if type(c) is Live else c for c in self._calls]
 
     @property
@@ -74,12 +74,12 @@ class Hook(GradientHook):
 
     @property
     def state(self) -> str:
-        "In words, that the hook is removed, or else how often it was called."
+        "Status in words: removed, or how often the layer was called."
         if self.removed: return "removed"
         return "1 call" if self.n_calls == 1 else f"{self.n_calls} calls"
 
     def clear(self):
-        "Forget what was stored; called when a pass begins."
+        "Drop what was stored; called when a pass begins."
         self._calls, self._order, self.n_calls = (), None, 0
 
     def add(self, value, number=None, in_pass=None, compiling=False):
@@ -147,14 +147,14 @@ class Hook(GradientHook):
         super().left_alone(error)
 
     @property
-    def hook(self) -> Any: return self.handles[0] if self.handles else None # As in fastai: the handle, while it is on
+    def hook(self) -> Any: return self.handles[0] if self.handles else None # The torch handle while on (fastai's name)
 
     def hook_fn(
         self,
         module: nn.Module, # The layer
         *given: Any, # Its inputs and output, or their gradients
     ):
-        "Show `given` to `hook_func` and keep what it returns, as for a call of the layer."
+        "Call `hook_func` with `given` and keep what it returns, as if the layer had been called."
         if self.removed: raise RuntimeError(f"{self!r}: a hook that is off has let go of its function; make a new one")
         self.add(self.kept(module, *given))
 
@@ -190,12 +190,12 @@ def _removed(name: str) -> Hook:
 # %% ../../nbs/lib/hooks/hook.ipynb #bec9185f
 def hook_output(
     module: nn.Module, # The layer
-    detach: bool = True, # Store copies without history; False keeps the graph
+    detach: bool = True, # Store detached copies; False keeps the graph
     cpu: bool = False, # Store on the CPU
     grad: bool = False, # Store the gradients of the output instead
     **options: Any, # Options of `Hook`: `gather`, `name`, `root`, `keep`, `prepend`, `always_call`
 ) -> Hook: # A hook whose `stored` is the output, or the gradients of the output
-    "Keep what `module` returns."
+    "Record what `module` returns."
     return Hook(module, last_given, detach=detach, cpu=cpu, kind="backward_pre" if grad else "forward", **options)
 
 # %% ../../nbs/lib/hooks/hook.ipynb #97db795f
@@ -203,38 +203,38 @@ class Hooks:
     "A `Hook` on each of several layers."
     def __init__(
         self,
-        ms: Layers | Group, # A list of layers, a `Sequential`, a dict; a model, with `names`; or an attached group
+        ms: Layers | Group, # A list or dict of layers, a `Sequential`, a model with `names`, or an attached group
         hook_func: Callable | None, # The function to call, as in `Hook`; None for a group
         is_forward: bool = True, # False for gradients
-        detach: bool = True, # Show detached tensors and store copies; False keeps the graph
-        cpu: bool = False, # Show and store tensors on the CPU
+        detach: bool = True, # Pass detached tensors and store copies; False keeps the graph
+        cpu: bool = False, # Move tensors to the CPU first
         *,
         names: str | type | Callable | list | None = None, # Which layers of the model `ms`, as in `layers`
-        root: nn.Module | None = None, # The model, whose calls begin passes; by default `ms`, if that is a model
+        root: nn.Module | None = None, # The model: each call begins a pass; by default `ms`, if that is a model
         **options: Any, # Options of `Hook`: `gather`, `kind`, `keep`, `with_kwargs`, `prepend`, `always_call`
     ):
         is_attached, hooks = isinstance(ms, Group), None
         if is_attached: group = ms
         else: group, hooks = _hooks_made(ms, hook_func, is_forward, detach, cpu, names=names, root=root, **options)
         self.group = group
-        self.hooks: list[Hook] = group.hooks if is_attached else hooks # The hooks, in the order of the layers
+        self.hooks: list[Hook] = group.hooks if is_attached else hooks # The hooks in the order of the layers
         if not is_attached: group.attach(hooks)  # last: who has this object can remove them
 
     @property
     def stored(self) -> list:
-        "What each hook stored last, in the order of the layers."
+        "What each hook stored last, as a list in the order of the layers."
         return [h.stored for h in self.hooks]
 
     @property
     def by_name(self) -> dict[str, Any]:
-        "What each hook stored last, by the name of its layer."
+        "What each hook stored last, by layer name."
         return {h.name: h.stored for h in self.hooks}
 
     @property
-    def removed(self) -> bool: return all(h.removed for h in self.hooks) # True if all hooks are off their layers
+    def removed(self) -> bool: return all(h.removed for h in self.hooks) # True once all hooks are removed
 
     def clear(self):
-        "Forget what was stored; called when a pass begins."
+        "Drop what was stored; called when a pass begins."
         for h in self.hooks: h.clear()
 
     def remove(self):
@@ -256,7 +256,7 @@ class Hooks:
     @overload
     def __getitem__(self, which: slice) -> list[Hook]: ...
     def __getitem__(self, which: int | slice | str) -> Hook | list[Hook]:
-        "The hook of a layer, by its place or by its name."
+        "The hook of a layer, by index or by name."
         if not isinstance(which, str): return self.hooks[which]
         for h in self.hooks:
             if h.name == which: return h
@@ -327,10 +327,10 @@ def _asked_for(ms, names, root) -> list[tuple[str, nn.Module]]:
 # %% ../../nbs/lib/hooks/hook.ipynb #2ab83561
 def hook_outputs(
     modules: Layers, # The layers, or a model with `names`, as in `Hooks`
-    detach: bool = True, # Store copies without history; False keeps the graph
+    detach: bool = True, # Store detached copies; False keeps the graph
     cpu: bool = False, # Store on the CPU
     grad: bool = False, # Store the gradients of the outputs instead
     **options: Any, # Options of `Hooks`: `names`, `root`, `gather`, `keep`, `prepend`, `always_call`
-) -> Hooks: # Hooks whose `stored` has the output of each layer, or the gradients of that
-    "Keep what all `modules` return."
+) -> Hooks: # Hooks whose `stored` is a list of each layer's output, or of its gradients
+    "Record what every module returns."
     return Hooks(modules, last_given, detach=detach, cpu=cpu, kind="backward_pre" if grad else "forward", **options)

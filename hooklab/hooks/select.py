@@ -27,7 +27,7 @@ _wrapped_as = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "Distri
 
 
 def unwrap(
-    model: nn.Module, # A model, maybe inside wrappers
+    model: nn.Module, # A model, possibly inside wrappers
 ) -> nn.Module: # The model itself
     "The model inside the wrappers of `torch.compile`, data parallel training, checkpointing and Lightning Fabric."
     # Wrappers are known by name: importing torch's distributed or compiler code to compare classes takes a second.
@@ -39,8 +39,8 @@ def unwrap(
 # %% ../../nbs/lib/hooks/select.ipynb #8c3a120b
 def named_layers(
     model: nn.Module, # The model
-) -> list[tuple[str, nn.Module]]: # Names and layers, parents before children; a layer with two names is listed twice
-    "All layers of `model`, without the model itself, under their names without wrapper prefixes."
+) -> list[tuple[str, nn.Module]]: # Names and layers, parents first; a layer with two names is listed twice
+    "All layers of `model` except the model itself, with names that have no wrapper prefix."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     found = []
     _visit(unwrap(model), "", found)
@@ -58,8 +58,8 @@ def _visit(parent, prefix, found):
 # %% ../../nbs/lib/hooks/select.ipynb #748f32ba
 def runs(
     m: nn.Module, # A layer
-) -> bool: # False for `ModuleList` and `ModuleDict`, which only hold others and are never called
-    "Does `m` have a `forward` of its own?"
+) -> bool: # False for `ModuleList` and `ModuleDict`, which only hold other layers and are never called
+    "True if `m` has a `forward` of its own."
     if is_scripted(m): return True  # its class does not show it
     return type(m).forward is not nn.Module.forward or "forward" in vars(m)
 
@@ -95,10 +95,10 @@ def refuse_opaque(model: nn.Module):
 # %% ../../nbs/lib/hooks/select.ipynb #6ce39b3f
 def layers(
     model: nn.Module, # The model to pick from
-    *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns (`layer?.*.conv*`), types, functions
+    *what: str | type | Callable[[str, nn.Module], bool], # Names, patterns (`layer?.*.conv*`), types or functions
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
-    """The layers of `model` that fit any of `what`, where `""` is the model itself; without `what`, all that can run.
-    A scripted layer must be named."""
+    """The layers of `model` that match any of `what`, or every layer that can run if there is no `what`.
+    The name `""` means the model itself. A scripted layer is picked only by its full name."""
     return without_scripted(layers_that_fit(model, *what), [w for w in what if isinstance(w, str)])
 
 # %% ../../nbs/lib/hooks/select.ipynb #6ce39b40
@@ -130,10 +130,10 @@ def _test(what) -> Callable[[str, nn.Module], bool]:
 
 # %% ../../nbs/lib/hooks/select.ipynb #d409bbda
 def nearest(
-    name: str, # What was asked for
+    name: str, # The name that was asked for
     names: list[str], # The names that exist
-) -> list[str]: # At most five names: those that end in `name` first, then those spelled almost like it
-    "The names that `name` may have been meant for."
+) -> list[str]: # At most five names: first those that end in `name`, then those with a similar spelling
+    "The existing names that the caller may have meant by `name`."
     ends = [n for n in names if n.endswith("." + name)]
     return (ends + [n for n in get_close_matches(name, names, n=5, cutoff=0.5) if n not in ends])[:5]
 
@@ -154,21 +154,21 @@ def not_a_model(x) -> str:
 
 # %% ../../nbs/lib/hooks/select.ipynb #b97ecf77
 def first_few(names: list[str], most: int = 5) -> str:
-    "The names as one text, which has only the first few of many."
+    "The names as one string; if there are many, only the first few."
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 # %% ../../nbs/lib/hooks/select.ipynb #c5b4be30
 def has_children(
     m: nn.Module, # A layer
 ) -> bool: # False for a leaf
-    "Is `m` made of other layers?"
+    "True if `m` contains other layers."
     return any(True for _ in m.children())
 
 # %% ../../nbs/lib/hooks/select.ipynb #fae2c628
 def outermost(
     model: nn.Module, # The model
 ) -> dict[str, nn.Module]: # Layers by name, in the order of the model
-    "The children of `model` that run; in place of a `ModuleList`, the layers in it."
+    "The children of `model` that run; a `ModuleList` is replaced by the layers in it."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     refuse_opaque(model)
     named = dict(named_layers(model))
@@ -180,7 +180,7 @@ def outermost(
 
 # %% ../../nbs/lib/hooks/select.ipynb #8f1e70d2
 def leaves(model: nn.Module) -> dict[str, nn.Module]:
-    "The layers that compute something themselves, by name; the model itself if it has no layers."
+    "By name, the layers that compute something themselves; for a model without layers, the model itself."
     refuse_opaque(model)
     found = {}
     for name, m in named_layers(model):
@@ -202,8 +202,8 @@ def _idle(name: str, m: nn.Module) -> bool:
 # %% ../../nbs/lib/hooks/select.ipynb #f1faae4a
 def forward_source(
     m: nn.Module, # A layer
-) -> str: # Python, without the indentation of its class
-    "The source of the `forward` that `m` runs: the quickest way to see what happens between its children."
+) -> str: # Python code, without the indentation of its class
+    "The source code of the `forward` that `m` runs, which shows what happens between its children."
     if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
     m = unwrap(m)
     if is_scripted(m): return m.code
@@ -215,15 +215,15 @@ def forward_source(
 def is_sharded(
     model: nn.Module, # The model
     each_parameter: bool = False, # True to ask about `fully_shard` only
-) -> bool: # False for a wrapper that keeps whole weights in each process
-    "Are the weights of `model` split between processes?"
+) -> bool: # False for a wrapper that keeps all weights in each process
+    "True if the weights of `model` are split between processes."
     classes = {c for kind in set(map(type, model.modules())) for c in kind.__mro__}
     if each_parameter: return any(c.__name__ == "FSDPModule" for c in classes)
     return any(c.__module__.startswith("torch.distributed.fsdp") for c in classes)
 
 # %% ../../nbs/lib/hooks/select.ipynb #834a14ac
 def compiled_parts(model: nn.Module) -> dict[str, nn.Module]:
-    "The compiled layers of a model, under their names without wrapper prefixes."
+    "The compiled layers of a model, with names that have no wrapper prefix."
     found = {}
     for name, m in model.named_modules():
         is_wrapper = type(m).__name__ == "OptimizedModule"

@@ -1,14 +1,14 @@
-"""Statistics of a training run: records them, draws them, keeps them in files and says what is wrong.
+"""Statistics of a training run: record them, plot them, save them, and find out what is wrong.
 
     activation_stats  `ActivationStats`: record a run, in any loop
-    attention_stats   `AttentionStats`: what each head of attention does
+    attention_stats   `AttentionStats`: what each attention head does
     trainers          callbacks for Lightning and Hugging Face
     live              a figure that follows the run
-    autosave          the record in a file while the run goes on
+    autosave          saves the record while the run goes on
     page              one HTML file about a run
     measure           a package: from a running model to tables of numbers
-    records           a package: what was recorded, to read, draw, merge and save
+    records           a package: what was recorded: read, plot, merge and save it
     diagnosing        a package: from a record to what is wrong
     checking          a package: two batches before a run
-    runs              a package: where two recorded runs part
+    runs              a package: where two recorded runs diverge
 """

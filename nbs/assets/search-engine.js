@@ -3,9 +3,12 @@
 (() => {
   const WORD = /[\p{L}_][\p{L}\p{N}_]*|\p{N}+[\p{L}_][\p{L}\p{N}_]*/gu;
   const PART = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+/g;   // the words in a name
+  const HAN = /\p{Script=Han}+/gu;                 // Chinese, which is written without spaces
+  const SENTENCE = /\n| (?=… )|(?<=[.!?…][”’)]?) +(?=[^\s\p{Ll}])/u;   // where one ends in the text of a section
+  const SIGNATURE = /^(class|def) \w+\(/;          // says less than the sentence below it
   const IRREGULAR = {
     frozen: "freeze", froze: "freeze", explosion: "explode", died: "die", dying: "die", ran: "run", lost: "lose",
-    made: "make", went: "go", shown: "show", drawn: "draw", chosen: "choose", chose: "choose", written: "write", wrote: "write",
+    made: "make", came: "come", went: "go", shown: "show", drawn: "draw", chosen: "choose", chose: "choose", written: "write", wrote: "write",
     taken: "take", found: "find", kept: "keep", left: "leave", gave: "give", given: "give", began: "begin", begun: "begin",
     hid: "hide", hidden: "hide", fallen: "fall", fell: "fall", broken: "break", broke: "break",
     forgot: "forget", forgotten: "forget", matrices: "matrix", indices: "index", analyses: "analysis", children: "child",
@@ -17,8 +20,13 @@
   const WEAK = .35;       // of what a question may be made of whatever it asks
   const MEMBER = .5;      // a class has members of many names
   const EXERCISE = .8;    // of the sections of a lesson, one that explains is shown before one that asks
+  const ONWARD = /^(next|where-to-|what-you-can-do-now|your-turn)/, LEADS = .6;   // sections that lead to other pages
+  const SHOWN = 15;       // hits of which it is worked out what to show
   const FIELDS = { title: .62, description: .3, heading: .45, text: .6 };   // how far a word in one of them answers
   const MOST_WAYS = 16;   // to put one question
+  const SURE = .45;       // from here on, a word is shown as a reason
+  const SAYING = .7;      // what common words are worth if together they say something else
+  const COMMON = .2;      // of the pages have it: a word that is no reason by itself if nobody typed it
 
   const remember = (f) => {
     const known = new Map();
@@ -62,8 +70,13 @@
   };
 
   const tokens = (text) => text.match(WORD) || [];
+  const wordsOf = (text) => tokens(text.replace(HAN, " $& "));   // "loss不下降" is two words
+  const isHan = (word) => /^\p{Script=Han}/u.test(word);
   const bare = (word) => word.replace(/^_+|_+$/g, "").toLowerCase();
   const parts = (word) => { const found = word.match(PART) || []; return found.length > 1 ? found.map(bare) : []; };
+  const read = remember((word) => [bare(word), ...parts(word)]);   // all that a word of a text is known by
+  const letters = remember((word) => [...word].reduce((set, c) => set | 1 << c.charCodeAt(0) % 32, 0));
+  const bits = (set) => { let n = 0; for (; set; set &= set - 1) n++; return n; };
 
   window.searchEngine = (index) => {
     const { pages, sections } = index, list = index.words.split(" "), packed = index.places.split(" ");
@@ -78,7 +91,7 @@
     const namesIn = (texts) => {   // {word: numbers of the texts that have it}
       const found = new Map();
       texts.forEach((text, i) => {
-        for (const word of new Set(tokens(text).flatMap((w) => [bare(w), ...parts(w)]))) {
+        for (const word of new Set(tokens(text).flatMap(read))) {
           found.has(word) ? found.get(word).push(i) : found.set(word, [i]);
         }
       });
@@ -92,26 +105,28 @@
       byStem.has(stem(word)) ? byStem.get(stem(word)).push(word) : byStem.set(stem(word), [word]);
     }
     const all = [...at.keys()];
-    const titleWords = pages.map((page) => new Set(tokens(page[1].toLowerCase()).map(stem)));
+    const stemsOf = remember((text) => new Set(tokens(text.toLowerCase()).map(stem)));
+    const titleWords = pages.map((page) => stemsOf(page[1]));
     const member = sections.map(([, , heading]) => /^\w+\.\w+(, \w+\.\w+)*$/.test(heading));   // of a class
+    const worthOfSection = sections.map(([, anchor]) => /^exercise/.test(anchor) ? EXERCISE : ONWARD.test(anchor) ? LEADS : 1);
     const headed = [...sections.keys()].filter((i) => member[i] || symbols.has(sections[i][2]));
     const symbolAt = grouped(headed, (i) => tokens(sections[i][2]).map(bare).join("_"));   // where a name is explained
     const long = (href) => Object.entries(LONG).find(([name]) => href.includes(name))?.[1] || 1;
     const worthOf = pages.map(([href, , kind]) => (KINDS[kind] || KINDS.other)*long(href));
 
-    const places = (word) => {   // [section, how often] of each section with the word
-      const found = [], text = packed[at.get(word)] || "";
+    const eachPlace = (word, visit) => {   // visit(section, how often) for each section with the word, in their order
+      const text = packed[at.get(word)] || "";
       for (let i = 0, section = -1; i < text.length;) {
         let value = 0, shift = 1, d;
         do { d = digit[text[i++]]; value += d % 32*shift; shift *= 32; } while (d >= 32);
         section += Math.floor(value/3);
-        found.push([section, [1, 2.5, 5][value % 3]]);
+        visit(section, value % 3 === 0 ? 1 : value % 3 === 1 ? 2.5 : 5);
       }
-      return found;
     };
 
-    const synonyms = index.synonyms.flatMap(([from, to]) => from.map((t) => ({ stems: tokens(t).map(stem), to })));
-    const typed = new Set([...all, ...index.synonyms.flatMap(([from]) => from.flatMap(tokens))]);
+    const synonyms = index.synonyms.flatMap(([from, to]) => from.map((text) => ({ stems: wordsOf(text).map(stem), text, to })));
+    const typed = new Set([...all, ...index.synonyms.flatMap(([from]) => from.flatMap(wordsOf))]);
+    const chinese = new Set([...typed].filter(isHan)), longest = Math.max(0, ...[...chinese].map((word) => word.length));
     const typedStems = new Set([...typed].map(stem));
 
     // The known words that a typed word may stand for, each with how sure that is.
@@ -130,21 +145,37 @@
     const nearest = (word) => {   // the known word that differs by the fewest typing errors, and how many
       let least = word.length < 4 ? 0 : word.length < 8 ? 1 : 2, found = [];
       if (least) for (const w of typed) {
-        if (w.length < 3) continue;
+        if (w.length < 3 || bits(letters(w) ^ letters(word)) > 2*least) continue;   // a quick look before the exact one
         const d = distance(word, w, least);
         if (d < least) [least, found] = [d, [w]];
         else if (d === least) found.push(w);
       }
-      const good = (w) => (w[0] === word[0])*1e6 + places(w).length;   // the first letter is rarely wrong
+      const good = (w) => (w[0] === word[0])*1e6 + (packed[at.get(w)] || "").length;   // the first letter is rarely wrong
       return [found.reduce((best, w) => best === undefined || good(w) > good(best) ? w : best, undefined), least];
+    };
+
+    // The known words in Chinese text: as few letters as possible are left out, and then as few words as possible taken.
+    const segmented = (text) => {
+      const best = [{ cost: 0, words: [] }];   // of the last letters: how good, and which words
+      for (let n = 1; n <= text.length; n++) {
+        const from = text.length - n;
+        best[n] = { cost: best[n - 1].cost + 100, words: best[n - 1].words };
+        for (let size = 1; size <= Math.min(n, longest); size++) {
+          const word = text.slice(from, from + size), rest = best[n - size];
+          if (chinese.has(word) && rest.cost < best[n].cost) best[n] = { cost: rest.cost + 1, words: [word, ...rest.words] };
+        }
+      }
+      return best[text.length].words;
     };
 
     // What was typed, as known words: a name in parts, two words written as one, a typing error mended.
     const understood = (text) => {
-      const spoken = [], changed = [];
-      for (const word of tokens(text)) {
+      const spoken = [], changed = [], names = new Map();   // names: {as it was typed: its parts}
+      for (const word of wordsOf(text)) {
+        if (isHan(word)) { spoken.push(...segmented(word)); continue; }
         const w = bare(word), pieces = parts(word);
         if (!w) continue;
+        if (pieces.length && !w.includes("_")) names.set(w, pieces);
         if (typed.has(w) || typedStems.has(stem(w))) { spoken.push(w); continue; }
         if (pieces.length) { spoken.push(...pieces); continue; }
         if (all.some((known) => known.startsWith(w))) { spoken.push(w); continue; }   // not yet typed to its end
@@ -155,62 +186,77 @@
         spoken.push(near || w);
       }
       const telling = spoken.filter((w) => !stop.has(w));
-      return { words: telling.length ? telling : spoken, spoken, changed };
+      return { words: telling.length ? telling : spoken, spoken, changed, names };
     };
 
     // What a word finds: how much it says for each page and section. The rarer it is, the more.
     const matches = remember((word) => {
-      const page = new Map(), section = new Map(), some = new Set();
-      const raise = (map, i, field, value) => {
-        if (!map.has(i)) map.set(i, { title: 0, description: 0, heading: 0, text: 0 });
-        const m = map.get(i);
-        if (m[field] < value) m[field] = value;
-      };
+      const kinds = Object.keys(FIELDS), [TITLE, DESCRIPTION, HEADING, TEXT] = kinds.keys();
+      const page = kinds.map(() => new Float32Array(pages.length)), section = kinds.map(() => new Float32Array(sections.length));
+      const some = new Set();   // the pages that have it, or another form of it
+      const raise = (values, i, value) => { if (values[i] < value) values[i] = value; };
       for (const [form, sure] of forms(word)) {
-        for (const i of titles.get(form) || []) { raise(page, i, "title", sure); some.add(i); }
-        for (const i of descriptions.get(form) || []) { raise(page, i, "description", sure); some.add(i); }
+        const have = (p) => { if (sure > SURE) some.add(p); };
+        for (const i of titles.get(form) || []) { raise(page[TITLE], i, sure); have(i); }
+        for (const i of descriptions.get(form) || []) { raise(page[DESCRIPTION], i, sure); have(i); }
         for (const i of headings.get(form) || []) {
-          raise(section, i, "heading", member[i] ? MEMBER*sure : sure);
-          raise(page, pageOf[i], "heading", member[i] ? MEMBER*sure : sure);
+          raise(section[HEADING], i, member[i] ? MEMBER*sure : sure);
+          raise(page[HEADING], pageOf[i], member[i] ? MEMBER*sure : sure);
+          have(pageOf[i]);
         }
-        const often = new Map();
-        for (const [i, times] of places(form)) {
+        let here = -1, often = 0;   // on the page of the last section
+        const turn = () => { if (here >= 0) { raise(page[TEXT], here, sure*often/(often + 3)); have(here); } };
+        eachPlace(form, (i, times) => {
           const longer = .5 + .5*sections[i][4]/mean;   // in a long text a word says less
-          raise(section, i, "text", sure*times/(times + 1.2*longer));
-          often.set(pageOf[i], (often.get(pageOf[i]) || 0) + times/longer);
-          if (sure > .5) some.add(pageOf[i]);
-        }
-        for (const [p, times] of often) raise(page, p, "text", sure*times/(times + 3));
+          raise(section[TEXT], i, sure*times/(times + 1.2*longer));
+          if (pageOf[i] !== here) { turn(); [here, often] = [pageOf[i], 0]; }
+          often += times/longer;
+        });
+        turn();
       }
       const rare = (n) => Math.log(1 + (pages.length - n + .5)/(n + .5));
-      const rarity = (some.size || page.size ? rare(some.size) : .8*rare(0))*(weak.has(word) ? WEAK : 1);
-      const strength = (m) => 1 - Object.keys(FIELDS).reduce((rest, field) => rest*(1 - FIELDS[field]*m[field]), 1);
-      const weighed = (map) => [...map].map(([i, m]) => [i, rarity*strength(m)]);
-      return { rarity, page: weighed(page), section: weighed(section) };
+      const rarity = (forms(word).size ? rare(some.size) : .8*rare(0))*(weak.has(word) ? WEAK : 1);
+      const worth = Object.values(FIELDS);
+      const weighed = (fields) => fields[TEXT].map((_, i) => rarity*(1 - fields.reduce((rest, f, k) => rest*(1 - worth[k]*f[i]), 1)));
+      const named = (p) => page[TITLE][p] > SURE || page[DESCRIPTION][p] > SURE;
+      const common = weak.has(word) || some.size > COMMON*pages.length;
+      return { rarity, page: weighed(page), section: weighed(section), has: (p) => some.has(p), named, common };
     });
 
     // How well each page answers some words, and with which of its sections.
-    const answers = (words) => {
+    const sectionsFrom = grouped([...sections.keys()], (i) => pageOf[i]);
+    const meeting = (words) => {   // how much of them a page or a section has
       const found = words.map(matches), whole = found.reduce((sum, f) => sum + f.rarity, 0);
-      const values = new Float64Array(pages.length), parts = new Float64Array(sections.length), best = pages.map(() => -1);
-      for (const f of found) {
-        for (const [p, strength] of f.page) values[p] += strength/whole;
-        for (const [i, strength] of f.section) parts[i] += strength/whole*(/^exercise/.test(sections[i][1]) ? EXERCISE : 1);
+      const part = (of) => (i) => { let value = 0; for (const f of found) value += f[of][i]; return value/whole; };
+      const section = part("section");
+      return { page: part("page"), section: (i) => section(i)*worthOfSection[i] };
+    };
+    const answers = (words) => {
+      const { page, section } = meeting(words);
+      const best = new Int32Array(pages.length).fill(-1), most = new Float64Array(pages.length);
+      for (let i = 0; i < sections.length; i++) {
+        const value = section(i), p = pageOf[i];
+        if (value > most[p]) [most[p], best[p]] = [value, i];
       }
-      parts.forEach((value, i) => { if (value > (parts[best[pageOf[i]]] || 0)) best[pageOf[i]] = i; });
-      const both = (p) => (.65*values[p] + .35*(parts[best[p]] || 0))*worthOf[p];
-      return best.map((section, p) => values[p] && { value: both(p), section });
+      return pages.map((_, p) => {
+        const value = page(p);
+        return value && { value: (.65*value + .35*most[p])*worthOf[p], section: best[p] };
+      });
     };
 
     // Every way to put the question: as it was typed, with synonyms for some words, with two words as one name.
-    const ways = ({ words, spoken }) => {
-      const found = [{ words, spoken, worth: 1 }], stems = spoken.map(stem), seen = new Set([words.join(" ")]);
-      const add = (spoken, worth) => {
+    const ways = ({ words, spoken, names }) => {
+      let stems = spoken.map(stem);
+      const seen = new Set([words.join(" ")]);
+      const saying = synonyms.some((s) => s.stems.length > 1 && s.stems.join() === stems.join());   // "not training"
+      const plain = saying && words.every((w) => matches(w).common) ? SAYING : 1;
+      const found = spoken.some(isHan) ? [] : [{ words, spoken, worth: plain, pairs: [] }];
+      const add = (spoken, worth, pairs) => {   // pairs: [what was typed, what was read for it]
         const words = [...new Set(spoken.filter((w) => !stop.has(w)))], key = words.join(" ");
         if (!words.length || seen.has(key)) return;
         seen.add(key);
         const rarest = Math.max(...words.map((w) => matches(w).rarity));   // common words say less than a rare one
-        found.push({ words, spoken, worth: worth*(.75 + .25*Math.min(1, rarest/2)) });
+        found.push({ words, spoken, worth: worth*(.75 + .25*Math.min(1, rarest/2)), pairs });
       };
       const endOf = (phrase, i) => {   // where a phrase ends that begins at the word i; there may be stop words in it
         for (const part of phrase) {
@@ -219,36 +265,103 @@
         }
         return i;
       };
-      const replace = (i, before, replaced) => {   // from the word i on, longer phrases first
+      const short = (s) => s.stems.length === 1 && s.text.length < 5;   // "shap" is not "shapes"
+      let worth = .96, known = [];   // known: what synonymsAt has found
+      const synonymsAt = (i) => known[i] ||= synonyms.filter((s) => !short(s) || s.text === spoken[i])
+        .map((s) => ({ ...s, end: endOf(s.stems, i) })).filter((s) => s.end).sort((a, b) => b.stems.length - a.stems.length);
+      const replace = (i, before, replaced, pairs) => {   // from the word i on, longer phrases first
         if (found.length > MOST_WAYS) return;
-        if (i >= spoken.length) { if (replaced) add(before, .96 - .08*(1 - replaced/spoken.length)); return; }
-        const here = synonyms.map((s) => ({ ...s, end: endOf(s.stems, i) })).filter((s) => s.end);
-        for (const { to, end } of here.sort((a, b) => b.stems.length - a.stems.length)) {
-          for (const text of to) replace(end, [...before, ...text.split(" ")], replaced + end - i);
+        if (i >= spoken.length) { if (replaced) add(before, worth - .08*(1 - replaced/spoken.length), pairs); return; }
+        for (const { to, end, text } of synonymsAt(i)) {
+          for (const said of to) replace(end, [...before, ...said.split(" ")], replaced + end - i, [...pairs, [text, said]]);
         }
-        replace(i + 1, [...before, spoken[i]], replaced);
+        if (!isHan(spoken[i])) replace(i + 1, [...before, spoken[i]], replaced, pairs);   // no page has a Chinese word
       };
-      replace(0, [], 0);
+      replace(0, [], 0, []);
+      const apart = spoken.flatMap((w) => names.get(w) || [w]);   // CrossEntropyLoss is also cross, entropy, loss
+      if (apart.length > spoken.length) {
+        [spoken, stems, worth, known] = [apart, apart.map(stem), .85, []];
+        add(apart, .9, []);
+        replace(0, [], 0, []);
+      }
       for (let i = 0; i + 1 < spoken.length; i++) for (const joint of ["", "_"]) {
         const name = spoken[i] + joint + spoken[i + 1];
-        if (at.has(name)) add([...spoken.slice(0, i), name, ...spoken.slice(i + 2)], .97);
+        if (at.has(name)) add([...spoken.slice(0, i), name, ...spoken.slice(i + 2)], .97, []);
       }
       return found;
     };
 
+    // Why a page is shown: the words of the question that it has, and the synonyms by which it was found. Null if all that it
+    // has is common words of a question that has others; a part of a synonym; or a synonym that consists of common words
+    // and is not what the page or one of its sections is called.
+    const telling = (text) => tokens(text).map(bare).filter((w) => !stop.has(w));
+    const called = (p, text) => {
+      const asked = [...stemsOf(text)], says = telling(text).map(stem), [, title, , description] = pages[p];
+      const inside = (name) => asked.every((w) => stemsOf(name).has(w));
+      return inside(`${title} ${description}`) || sectionsFrom.get(p).map((i) => sections[i][2]).some((heading) =>
+        says.some((w) => stemsOf(heading).has(w)) && inside(`${title} ${heading}`));
+    };
+    const reasons = ({ p, way }, question) => {
+      const has = (w) => matches(w).has(p), common = (w) => matches(w).common;
+      const whole = way.pairs.filter(([, to]) => telling(to).every(has) && (!telling(to).every(common) || called(p, to)));
+      const lent = new Set(way.pairs.flatMap(([, to]) => telling(to)));
+      const own = way.words.filter((w) => !lent.has(w) && has(w)), typed = question.words.filter(has);
+      const onlyCommon = way.words.every(common) && !lent.size;
+      if (!whole.length && !own.some((w) => onlyCommon || !common(w) || (matches(w).named(p) && !weak.has(w)))) return null;
+      const words = [...new Set([...way.words.filter(has), ...typed])], strong = words.filter((w) => !weak.has(w));
+      return { words: strong.length ? strong : words, pairs: whole };
+    };
+
+    // What of a page shows that it answers: a section, its sentence with the most of these words, what to mark in it, and
+    // what it only mentions where nothing of that is to be seen, such as in code.
+    const shown = ({ p, section: first, way, symbol }, words) => {
+      const worth = new Map(), which = new Map();   // of each form of a word: how much it says, and which word it is
+      for (const word of words) for (const [form, sure] of forms(word)) {
+        const value = sure*matches(word).rarity;
+        if (sure > SURE && !(worth.get(form) >= value)) { worth.set(form, value); which.set(form, word); }
+      }
+      const value = (text) => {   // each word counts once
+        const best = new Map();
+        for (const w of tokens(text).flatMap(read)) {
+          if (worth.get(w) > (best.get(which.get(w)) || 0)) best.set(which.get(w), worth.get(w));
+        }
+        return [...best.values()].reduce((sum, v) => sum + v, 0);
+      };
+      const [, title, , description] = pages[p], marks = new Set(worth.keys());
+      const all = way.words.reduce((sum, word) => sum + matches(word).rarity*.88, 0);
+      const look = (section) => {
+        const [, , heading, text] = sections[section] || [p, "", "", ""];
+        const prose = text.split(SENTENCE).filter((sentence) => tokens(sentence).length && !SIGNATURE.test(sentence));
+        const sentences = prose.length ? prose : text.split(SENTENCE), values = sentences.map(value);
+        const most = Math.max(0, ...values);
+        let sentence = most || value(heading) ? sentences[values.indexOf(most)] || "" : "";
+        if (!sentence || (!heading && value(description) >= most)) sentence = description || sentence;
+        return { section, sentence, marks, visible: value(`${heading} ${sentence}`) };
+      };
+      const { section } = meeting(way.words), there = first < 0 || symbol ? [] : sectionsFrom.get(p);
+      const good = (found) => (found.section < 0 ? 1 : section(found.section))*(1 + found.visible);
+      const bestFrom = (least) => [first, ...there.filter((i) => section(i) >= least*section(first) && i !== first)].map(look)
+        .reduce((best, other) => good(other) > good(best) ? other : best);
+      let found = bestFrom(.75);
+      if (!found.visible) found = [bestFrom(.4)].find((other) => other.visible) || found;
+      if (!symbol && value(title) > .99*all && found.visible < .99*all) found = look(-1);   // the whole page is about it
+      if (found.visible || value(title)) return { ...found, mentions: [] };
+      const here = words.filter((w) => matches(w).has(p)), rare = here.filter((w) => !matches(w).common);
+      return { ...found, mentions: rare.length ? rare : here };
+    };
+
     return (text) => {
-      const question = understood(text), said = new Set(), result = new Map();   // said: the words to mark
-      if (!question.words.length) return { hits: [], changed: [], said };
-      for (const { words, spoken, worth } of ways(question)) {
-        const asked = new Set(spoken.map(stem));
-        answers(words).forEach((answer, p) => {
+      const question = understood(text), result = new Map();
+      if (!question.words.length) return { hits: [], changed: [], inChinese: isHan(text.trim()) };
+      for (const way of ways(question)) {
+        const asked = new Set(way.spoken.map(stem));
+        answers(way.words).forEach((answer, p) => {
           if (!answer) return;
           let both = 0;   // how nearly the title is what was asked, with the words that stand in every title
           for (const word of titleWords[p]) both += asked.has(word);
-          const value = worth*(answer.value + .3*(both*both/(titleWords[p].size*asked.size))**2*worthOf[p]);
-          if (value > (result.get(p)?.value || 0)) result.set(p, { p, value, section: answer.section });
+          const value = way.worth*(answer.value + .3*(both*both/(titleWords[p].size*asked.size))**2*worthOf[p]);
+          if (value > (result.get(p)?.value || 0)) result.set(p, { p, value, section: answer.section, way });
         });
-        for (const word of words) for (const [form, sure] of forms(word)) if (sure > .45) said.add(form);
       }
       const best = Math.max(...[...result.values()].map((hit) => hit.value));
       const close = [...result.values()].filter((hit) => hit.value > .3*best);
@@ -256,12 +369,21 @@
         const hit = result.get(pageOf[i]);
         if (hit && !hit.symbol) Object.assign(hit, { value: hit.value + .6*worthOf[hit.p], section: i, symbol: true });
       }
-      const hits = close.sort((a, b) => b.value - a.value).map(({ p, section }) => {
-        const [page, title, kind, description] = pages[p], [, anchor, heading, text] = sections[section] || [p, "", "", ""];
-        const href = page + (anchor && `#${anchor}`);
-        return { page, href, title, kind, heading, text: (heading && text) || description || text };
-      });
-      return { hits, changed: question.changed, said };
+      const inChinese = question.spoken.some(isHan);
+      const hits = [];
+      for (const hit of close.sort((a, b) => b.value - a.value)) {
+        const { p } = hit, [page, title, kind] = pages[p], why = reasons(hit, question);
+        if (!why && !hit.symbol) continue;
+        const here = hits.length < SHOWN ? shown(hit, why?.words || question.words) : hit;
+        const [, anchor, heading] = sections[here.section] || [p, "", ""];
+        const { sentence, marks, mentions } = here, href = page + (anchor && `#${anchor}`);
+        // a synonym is said where what was typed is not to be seen
+        const seen = new Set(tokens(`${title} ${heading} ${sentence}`).flatMap(read).map(stem));
+        const as = (why?.pairs || []).filter(([from, to]) => from.replaceAll(" ", "") !== to.replaceAll(" ", "")
+          && !wordsOf(from).map(bare).every((w) => stop.has(w) || seen.has(stem(w))));
+        hits.push({ page, href, title, kind, heading, sentence, marks, mentions, as, inChinese: inChinese && index.chinese[page] });
+      }
+      return { hits, changed: question.changed, inChinese };
     };
   };
 })();

@@ -4,15 +4,20 @@
   const top = new URL("../", document.currentScript.src);   // where the site begins, on a server or on the disk
   const make = (html) => { const t = document.createElement("template"); t.innerHTML = html.trim(); return t.content.firstChild; };
   const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
-  const MOST = 15, SNIPPET = 150;
-  const SAID = {   // what is read here, by the language of the page
+  const MOST = 15, SNIPPET = 190;
+  const SAID = {   // what is read here, by the language of the page, or of what was typed
     en: {
+      lang: "",
       label: "Search the site", close: "Close the search", keys: { "↑ ↓": "choose", Enter: "open", Esc: "close" }, nothing: "Nothing found",
-      pages: (n) => n === 1 ? "1 page found" : `${n} pages found`, mended: (typed, read) => `, for “${read}” (“${typed}” is on no page)`,
-      kinds: { lesson: "Lesson", howto: "How-to", reference: "Reference", explain: "Explanation", home: "Home", gallery: "Gallery", inside: "For contributors" },
+      pages: (n) => n === 1 ? "1 page found" : n > MOST ? `The best ${MOST} of ${n} pages` : `${n} pages found`, mended: (typed, read) => `, for “${read}” (“${typed}” is on no page)`,
+      kinds: { lesson: "Lesson", howto: "How-to", reference: "Reference", explain: "Explanation", home: "Home", gallery: "Gallery", list: "Overview", inside: "For contributors" },
+      as: (read) => `Found as “${read}”`, mentions: (words) => `Mentions ${words}`,
       instead: { "explain/which-hook.html": "Which hook do I need?", "lib/all.html": "Every public name", "explain/glossary.html": "The words of these pages", "gallery.html": "Every figure" },
     },
   };
+  SAID.zh = { ...SAID.en, lang: ' lang="zh-Hans"', nothing: "没有找到", pages: (n) => n > MOST ? `共 ${n} 个页面，列出最相关的 ${MOST} 个（内容为英文）` : `找到 ${n} 个页面（内容为英文）`,
+    mended: (typed, read) => `，按“${read}”检索（没有页面含有“${typed}”）`, as: (read) => `按“${read}”找到`, mentions: (words) => `文中提到 ${words}`,
+    kinds: { lesson: "课程", howto: "指南", reference: "参考", explain: "说明", home: "首页", gallery: "图库", list: "目录", inside: "面向贡献者" } };
   const say = SAID[document.documentElement.lang] || SAID.en;
 
   const dialog = make(`<dialog class="search" aria-label="${say.label}">
@@ -24,29 +29,39 @@
   const [input, status, list] = ["input", "p", "ul"].map((name) => dialog.querySelector(name));
 
   // A text as HTML, in which the words that were found are marked.
-  const mark = (text, said) => text.split(/([\p{L}\p{N}_]+)/u).map((part, i) => i % 2 && isSaid(part, said) ? `<mark>${part}</mark>` : escape(part)).join("");
-  const isSaid = (word, said) => said.has(word.replace(/^_+|_+$/g, "").toLowerCase()) || (word.match(/[A-Z]+(?![a-z])|[A-Z]?[a-z]+/g) || []).some((part) => said.has(part.toLowerCase()));
+  const mark = (text, marks) => text.split(/([\p{L}\p{N}_]+)/u).map((part, i) => i % 2 && isMarked(part, marks) ? `<mark>${part}</mark>` : escape(part)).join("");
+  const isMarked = (word, marks) => marks.has(word.replace(/^_+|_+$/g, "").toLowerCase()) || (word.match(/[A-Z]+(?![a-z])|[A-Z]?[a-z]+/g) || []).some((part) => marks.has(part.toLowerCase()));
 
-  // The part of a text in which most of the words stand.
-  const snippet = (text, said) => {
-    const places = [...text.matchAll(/[\p{L}\p{N}_]+/gu)].filter(([word]) => isSaid(word, said)).map((found) => [found.index, found[0].toLowerCase()]);
+  // A sentence, or the part of a long one in which most of the words stand.
+  const snippet = (text, marks) => {
+    const places = [...text.matchAll(/[\p{L}\p{N}_]+/gu)].filter(([word]) => isMarked(word, marks)).map((found) => [found.index, found[0].toLowerCase()]);
     const within = (from) => new Set(places.filter(([at]) => at >= from && at < from + SNIPPET - 30).map(([, word]) => word)).size;
     const [best] = places.reduce(([at, most], [here]) => within(here) > most ? [here, within(here)] : [at, most], [0, 0]);
     const from = best < 50 || text.length <= SNIPPET ? 0 : text.indexOf(" ", best - 40) + 1;
     const end = from + SNIPPET >= text.length ? text.length : text.lastIndexOf(" ", from + SNIPPET);
-    return (from ? "… " : "") + mark(text.slice(from, end), said) + (end < text.length ? " …" : "");
+    return (from ? "… " : "") + mark(text.slice(from, end), marks) + (end < text.length ? " …" : "");
   };
-  const kind = ({ kind, page }) => (say.kinds[kind] || "") + (kind === "lesson" ? ` ${page.match(/\/(\d\d)-/)?.[1] ?? ""}` : "");
-  const item = (href, title, kind, below = "") => make(`<li><a href="${new URL(href, top)}"><span class="kind">${kind}</span><strong>${title}</strong>${below}</a></li>`);
+  // A link that is read as its title and kind; what is below them describes it.
+  const item = (n, href, title, kind, below = "", lang = "") => make(`<li><a href="${new URL(href, top)}" aria-labelledby="hit-${n} hit-${n}-kind"${below && ` aria-describedby="hit-${n}-why"`}>
+    <span class="hit"><strong id="hit-${n}">${title}</strong> <span class="kind" id="hit-${n}-kind"${lang}>${kind}</span></span>${below && `<span class="why" id="hit-${n}-why">${below}</span>`}</a></li>`);
+  const found = (hit, n, say) => {
+    const { page, heading, sentence, marks, mentions, as, inChinese } = hit, lines = [], marked = (text) => mark(text, marks);
+    if (inChinese) lines.push(`<span class="chinese" lang="zh-Hans">${escape(inChinese)}</span>`);
+    if (heading || sentence) lines.push(`${heading && `<b>${marked(heading)}</b> `}${snippet(sentence, marks)}`);
+    const notes = [...as.map(([, read]) => say.as(escape(read))), ...(mentions.length ? [say.mentions(mentions.map(marked).join(", "))] : [])];
+    if (notes.length) lines.push(`<em${say.lang}>${notes.join(" · ")}</em>`);
+    const number = hit.kind === "lesson" ? page.match(/\/(\d\d)-/)?.[1] : "";
+    return item(n, hit.href, marked(hit.title), `${say.kinds[hit.kind] || ""} ${number || ""}`.trim(), lines.map((line) => `<small>${line}</small>`).join(" "), say.lang);
+  };
 
   let engine;
   const show = () => {
     if (!engine && !(engine = window.siteIndex && window.searchEngine?.(window.siteIndex))) return;
-    const { hits, said, changed } = engine(input.value), asked = input.value.trim();
-    status.textContent = !asked ? "" : hits.length ? say.pages(hits.length) + changed.map((pair) => say.mended(...pair)).join("") : say.nothing;
-    if (!hits.length) return list.replaceChildren(...(asked ? Object.entries(say.instead) : []).map(([href, title]) => item(href, title, "")));
-    list.replaceChildren(...hits.slice(0, MOST).map((hit) => item(hit.href, mark(hit.title, said), kind(hit),
-      `<small>${hit.heading ? `<b>${mark(hit.heading, said)}</b> ` : ""}${snippet(hit.text, said)}</small>`)));
+    const { hits, changed, inChinese } = engine(input.value), asked = input.value.trim(), speak = inChinese ? SAID.zh : say;
+    status.lang = inChinese ? "zh-Hans" : "";
+    status.textContent = !asked ? "" : hits.length ? speak.pages(hits.length) + changed.map((pair) => speak.mended(...pair)).join("") : speak.nothing;
+    if (!hits.length) return list.replaceChildren(...(asked ? Object.entries(say.instead) : []).map(([href, title], n) => item(n, href, title, "")));
+    list.replaceChildren(...hits.slice(0, MOST).map((hit, n) => found(hit, n, speak)));
     list.scrollTop = 0;
   };
 
@@ -67,6 +82,7 @@
   dialog.addEventListener("click", (e) => { if (e.target === dialog || e.target.closest("a, .search-close")) dialog.close(); });
   dialog.addEventListener("keydown", (e) => {
     const links = [...list.querySelectorAll("a")], at = links.indexOf(document.activeElement);
+    if (at >= 0 && e.key.length === 1 && e.key !== " " && !e.ctrlKey && !e.metaKey && !e.altKey) input.focus();   // one types on
     if (e.key === "Enter" && document.activeElement === input) { e.preventDefault(); links[0]?.click(); }
     if (e.key !== "ArrowDown" && e.key !== "ArrowUp") return;
     e.preventDefault();

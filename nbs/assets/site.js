@@ -87,6 +87,10 @@
   };
   if (entries.length) { addEventListener("scroll", follow, { passive: true }); follow(); }
 
+  // ---- on a phone it is one line that stays in sight, and opens over the text until a part is chosen
+  const short = $(".toc-short");
+  short?.addEventListener("click", (e) => { if (e.target.closest("a")) short.open = false; });
+
   // ---- what scrolls sideways can be reached by the keyboard, has a name, and shows that there is more
   const boxes = [...document.querySelectorAll("main :is(.table-scroll, .cell-output-display, .hl-layers, pre, .math.display, .scrolls)")];
   const named = (box) => {

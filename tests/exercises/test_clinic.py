@@ -285,10 +285,10 @@ def test_wrong_answers_lead_on():
         with not_yet("No disease has the name 'flu'.*lists all.$"): p.check("flu")  # this is no try
     with not_yet("It is not “wrong sign”.*would have looked at the outputs of the layers"): p.check("wrong sign")
     with not_yet("That is the disease. In which layer?"): p.check("dead units")
-    with not_yet(r"not in 'head'.*share of zeros.*\n\nTry 3.*patient.answer"): p.check("dead units", "head")
+    with not_yet(r"not in 'head'.*fraction of zeros.*\n\nTry 3.*patient.answer"): p.check("dead units", "head")
     with not_yet("'dead unitz'. Did you mean dead units"): p.check("dead unitz")
     with not_yet("has no layer 'act9'. Its layers are .*lin1"): p.check("dead units", "act9")
-    with not_yet("name of no disease"): p.check("loss does not fall")
+    with not_yet("not the name of a disease"): p.check("loss does not fall")
     for odd in None, 3, ["a"]:
         with not_yet("No disease has the name"): p.check(odd)
 
@@ -342,7 +342,7 @@ def test_nearly_cured_is_not_called_lucky(monkeypatch):
 
 
 def test_what_is_still_wrong_is_told():
-    with not_yet("helps this patient and not the others"): of("constant output").treat(only_this_seed)
+    with not_yet("helps this patient but not the others"): of("constant output").treat(only_this_seed)
     with not_yet("healthy twin"): one_with("inputs not scaled", "relu").treat(in_the_batch_only)
 
 

@@ -202,6 +202,93 @@ def test_a_table_of_words_is_cards_on_a_phone(visit):
     assert "and not" in head, "a card does not say what its last line is"
 
 
+def test_the_widest_table_needs_no_scrolling_on_a_phone(visit):
+    browser = visit("explain/what-works-where.html", size=PHONE)
+    assert browser.execute_script("""const box = document.querySelector("table.works").parentElement;
+        return box.scrollWidth <= box.clientWidth && document.querySelector("nav.jump").checkVisibility()""")
+    cell = browser.find_element(By.CSS_SELECTOR, "table.works td[data-label]")
+    head = browser.execute_script("return getComputedStyle(arguments[0], '::before').content", cell)
+    assert cell.get_attribute("data-label") in head, "a word does not say what it is about"
+
+
+def test_a_table_that_scrolls_keeps_its_first_column(visit):
+    browser = visit("explain/what-works-where.html", size=PHONE)
+    browser.execute_script("""const table = document.querySelector("table.works");
+        table.className = ""; table.style.minWidth = "60rem" """)  # any wide table
+    wait(browser, lambda b: b.find_elements(By.CSS_SELECTOR, ".scrolls-now > table"))
+    def stays():
+        left = browser.execute_script("""const box = document.querySelector(".scrolls-now:has(> table)");
+            box.scrollLeft = 200;
+            return box.querySelector("tbody tr:nth-child(2) > :first-child").getBoundingClientRect().left""")
+        assert 0 <= left < 40, "the first column is out of sight"
+    eventually(stays)
+
+
+def test_the_parts_of_a_page_stay_in_reach_on_a_phone(visit):
+    browser = visit("lib/hooks/hook.html", size=PHONE)
+    browser.execute_script("scrollTo(0, 3000)")
+    parts = browser.find_element(By.CSS_SELECTOR, ".toc-short")
+    bar = browser.find_element(By.CSS_SELECTOR, ".bar").rect["height"]
+    def top(element): return browser.execute_script("return arguments[0].getBoundingClientRect().top", element)
+    becomes(bar, lambda: round(top(parts)))
+    parts.find_element(By.TAG_NAME, "summary").click()
+    link = parts.find_elements(By.TAG_NAME, "a")[-1]
+    place = link.get_attribute("href").partition("#")[2]
+    browser.execute_script("arguments[0].scrollIntoView({block: 'nearest'})", link)
+    link.click()
+    wait(browser, lambda b: parts.get_attribute("open") is None, "the list stays open, over the text")
+    heading = browser.find_element(By.ID, place)
+    wait(browser, lambda b: top(parts) < top(heading), "the heading is hidden under what stays in sight")
+
+
+def test_home_shows_a_figure_beside_the_promise(visit):
+    browser = visit()
+    text, figure, after = (browser.find_element(By.CSS_SELECTOR, place).rect
+                           for place in (".hero", ".hero-figure .moving-live", ".works-with"))
+    assert text["x"] + text["width"] < figure["x"] and figure["y"] < text["y"] + text["height"]
+    assert figure["x"] + figure["width"] == pytest.approx(after["x"] + after["width"], abs=1), "two right edges"
+    assert figure["y"] + figure["height"] < DESKTOP[1], "the figure is cut by the fold"
+
+
+def test_the_fonts_are_there_and_their_stand_ins_are_as_wide(visit):
+    "Of the stand-ins, fonts of the system, at least one is on each machine."
+    widths = visit().execute_async_script("""const text = document.querySelector(".hero p").textContent;
+        const done = arguments[0], names = ["Inter", "JetBrains Mono", "As wide as Inter", "As narrow as Inter"];
+        const context = document.createElement("canvas").getContext("2d"), found = {};
+        Promise.allSettled(names.map(async (name) => {
+            await document.fonts.load(`16px "${name}"`);
+            if (![...document.fonts].some((face) => face.family.includes(name) && face.status === "loaded")) return;
+            context.font = `16px "${name}"`;
+            found[name] = context.measureText(text).width; })).then(() => done(found))""")
+    assert {"Inter", "JetBrains Mono"} < {*widths}, widths
+    others = [width for name, width in widths.items() if name.startswith("As ")]
+    assert all(abs(width/widths["Inter"] - 1) < .03 for width in others), widths
+
+
+def test_the_gallery_shows_what_one_asks_for(visit):
+    browser = visit("gallery.html")
+    def shown(): return [a for a in browser.find_elements(By.CSS_SELECTOR, ".gallery-row > a") if a.is_displayed()]
+    every = len(browser.find_elements(By.CSS_SELECTOR, ".gallery-row > a"))
+    field, jump, said = (browser.find_element(By.CSS_SELECTOR, f".gallery-bar {part}")
+                         for part in ("input", "select", "output"))
+    assert said.text == f"{every} figures"
+    field.click()
+    press(browser, "attention head")
+    def fewer():
+        left = shown()
+        assert 0 < len(left) < every/2 and said.text == f"{len(left)} of {every} figures"
+        sections = browser.find_elements(By.CSS_SELECTOR, "main section:has(.gallery-row):not([hidden])")
+        assert len(sections) == len(jump.find_elements(By.TAG_NAME, "option")) - 1
+    eventually(fewer)
+    press(browser, "zzz")
+    becomes(f"0 of {every} figures", lambda: said.text)
+    press(browser, *[Keys.BACKSPACE]*len("attention headzzz"))
+    becomes(f"{every} figures", lambda: said.text)
+    jump.find_elements(By.TAG_NAME, "option")[4].click()
+    top = "return document.querySelector(':target')?.getBoundingClientRect().top ?? -1"
+    wait(browser, lambda b: 0 < b.execute_script(top) < 300, "one does not see what one has chosen")
+
+
 def test_a_wrong_address_leads_on(visit, site, tmp_path):
     "A server shows 404.html at whatever address was asked for; here a copy of it stands there."
     place = site/"lessons/activaton-helth.html"

@@ -21,6 +21,7 @@ def test_links_of_readme_lead_somewhere(repo):
     text = (repo/"README.md").read_text(encoding="utf-8")
     links = re.findall(r"(?:\]\(|(?:src|href)=\")(?![a-z]+:|#)([^)#\"\s]+)", text)
     assert links, "README.md has no link into the repository"
+    assert {"LICENSE", "CONTRIBUTING.md"} <= {*links}, "a page that shows a file is a link to the file"
     assert not [link for link in links if not (repo/link).exists()]
 
 

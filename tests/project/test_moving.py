@@ -274,14 +274,16 @@ def test_a_digit_by_keyboard(live):
         found = re.search(r"reads an? (\d), with probability ([\d.]+) %", figure.said())
         assert found and int(found[1]) == digit and abs(float(found[2]) - 100*probability) < 0.11, figure.said()
     def says(*shown): eventually(check, *shown)
-    says(examples[3])
+    says(examples[3], 0.7)
+    figure.says("times smaller")  # the figure shows an effect untouched
     figure.focus(figure.find("input[type=radio]")[3])
     for digit in (4, 5):
         figure.press(Keys.ARROW_RIGHT)
-        says(examples[digit])
-    figure.slide(-3)
-    says(examples[5], 0.7)
-    figure.says("times smaller")
+        says(examples[digit], 0.7)
+    figure.slide(3)
+    says(examples[5])
+    figure.slide(-1)
+    says(examples[5], 0.9)
     figure.press(Keys.END)
     figure.tab()
     figure.press(Keys.ENTER)  # draw your own

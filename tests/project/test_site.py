@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.error import HTTPError
@@ -21,6 +22,7 @@ from bs4 import BeautifulSoup
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
+import site_code  # noqa: E402
 import site_frame  # noqa: E402
 import site_pages  # noqa: E402
 import site_problems  # noqa: E402
@@ -100,11 +102,53 @@ def test_each_page_is_whole(pages):
         page, tags = pages.top(name), re.findall(r"<\w[^<>]*>", text)
         assert page.html["lang"] == "en", name
         assert page.title.get_text(strip=True), name
+        about = page.find("meta", attrs={"name": "description"})
+        assert about and about["content"] or name.startswith("source/"), f"{name} does not say what it is about"
         assert sum(tag.startswith("<h1") for tag in tags) == 1, name
         assert "width=device-width" in page.find("meta", attrs={"name": "viewport"})["content"], name
         assert page.body.find("a")["href"] == f"#{page.main['id']}", f"{name} does not begin with the skip link"
         ids = [found[1] for tag in tags if (found := re.search(r' id="([^"]*)"', tag))]
         assert len(ids) == len(set(ids)), f"{name} has an id twice: {sorted(i for i in set(ids) if ids.count(i) > 1)}"
+
+
+def test_no_two_pages_have_the_same_title(pages):
+    titles = {name: pages.top(name).title.get_text(strip=True) for name in pages}
+    twice = {title for title, n in Counter(titles.values()).items() if n > 1}
+    assert not twice, {name: title for name, title in titles.items() if title in twice}
+    assert titles["lessons/19-attention.html"].startswith("Lesson 19: ")
+
+
+def test_every_page_leads_to_the_licence_and_to_contributing(pages):
+    for name in pages:
+        leading = [leads(name, a["href"]) for a in pages.bottom(name).select(".site-footer a")]
+        assert {"explain/licence.html", "explain/contributing.html"} <= {*leading}, name
+    assert "Apache License" in pages["explain/licence.html"].main.get_text()
+
+
+def test_home_begins_with_the_promise_and_what_it_rests_on(pages):
+    home = pages["index.html"]
+    assert "PyTorch" in home.h1.get_text() and not home.select("#TOC, .toc-short")
+    parts = [part for part in home.main.find_all(recursive=False) if part.name in ("header", "div", "section")]
+    names = [part.get("id") or part["class"][0] for part in parts]
+    assert names[:5] == ["title-block-header", "hero", "hero-figure", "works-with", "what-brings-you-here"]
+    proof = [a["href"] for a in home.select(".hero .proof a")]
+    what_it_rests_on = "what-works-where", "how-right-is-the-diagnosis", "performance"
+    assert proof == [f"explain/{name}.html" for name in what_it_rests_on]
+    frameworks = {a.get_text() for a in home.select(".works-with a")}
+    assert {"Lightning", "Hugging Face", "fastai", "FSDP", "torch.compile"} <= frameworks
+    linked = {a["href"] for a in home.select("main a[href]")}
+    assert {"explain/licence.html", "explain/contributing.html", "explain/teach-with-it.html"} <= linked
+
+
+def test_a_long_table_in_groups_begins_with_links_to_them(pages):
+    for name in ("explain/which-hook.html", "explain/what-works-where.html"):
+        jump = pages[name].select_one("main nav.jump")
+        groups = jump.find_next("table").select("tr.group")
+        assert [link["href"] for link in jump.find_all("a")] == [f"#{row['id']}" for row in groups], name
+        said = [link.get_text().lower() for link in jump.find_all("a")]
+        assert len(groups) >= 4 and said == [row.get_text(" ", strip=True).lower() for row in groups], name
+    works = pages["explain/what-works-where.html"].select_one("table.cards.in-line")
+    assert all(cell.has_attr("data-label") != cell.has_attr("colspan") for cell in works.select("tbody td"))
 
 
 # ---- where a page stands
@@ -289,7 +333,7 @@ def test_the_page_of_a_wing_or_package_lists_its_rooms_and_packages(repo, sectio
     assert in_sidebar == {index.with_suffix(".html").as_posix() for index in indexes}
     for index, path in indexes.items():
         text = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
-        assert "| room | what it is for |" in text
+        assert "| page | what it is for |" in text
         rooms = re.findall(r"^\| \[\w+\]\(([\w-]+)\.ipynb\)", text, re.M)
         packages = re.findall(r"^\| \[\w+\]\(([\w-]+)/index\.ipynb\)", text, re.M)
         assert sorted(f"{index.parent}/{name}.html" for name in rooms) == sorted(
@@ -488,6 +532,23 @@ def test_colours_are_far_enough_apart(repo):
 
 # ---- the guards, each on something broken
 
+def test_the_options_of_a_cell_that_writes_a_file_come_first_on_the_page():
+    given = "%%writefile net.py\n#| code-fold: true\nimport torch\n#| this is a comment\n"
+    shown = "#| code-fold: true\n%%writefile net.py\nimport torch\n#| this is a comment\n"
+    assert site_code.MAGIC.sub(r"\2\1", given) == shown
+
+
+def test_sentences_of_an_output_go_on_below_and_tables_do_not():
+    sentence, table = f"  What helps: {'divide by the standard deviation; '*4}", f"layer{' '*90}error   own"
+    lines = ["1 finding", sentence, table, "─"*99, "the last line, which is somewhat shorter than that"]
+    shown = site_pages.wrapped_sentences("\n".join(lines)).split("\n")
+    assert [line.startswith('<span class="code-line"') for line in shown] == [False, True, False, False, True]
+    assert 'style="--indent: 2ch"' in shown[1]
+    assert [BeautifulSoup(line, "html.parser").get_text() for line in shown] == lines
+    short = "tensor([1., 2.,\n        3., 4.]), as it has always been until this line"
+    assert site_pages.wrapped_sentences(short) == short
+
+
 @pytest.mark.parametrize("html, message", [
     ('<a href="nowhere.html">x</a>', "dead link nowhere.html"),
     ('<a href="#nowhere">x</a>', "dead link #nowhere"),
@@ -551,7 +612,9 @@ def test_what_quarto_writes_is_finished_too(tmp_path):
     )
     (tmp_path/"howto").mkdir()
     (tmp_path/"howto/a.html").write_text(page % '<main><h1>A</h1><nav class="page-navigation">old</nav></main>')
-    (tmp_path/"howto/index.html").write_text(page % '<main><h1>How-to</h1></main>')
+    (tmp_path/"howto/index.html").write_text(
+        page % f'<main><header id="title-block-header"><h1>How-to</h1></header><h2 id="one">One</h2></main>{toc}'
+    )
     listed = {name: site_frame.Page(name, name) for name in ("index", "howto/index", "howto/a")}
     facts = {"name": "x", "version": "1", "license": "y", "modules": {}}
     nav = site_frame.Navigation(
@@ -561,7 +624,9 @@ def test_what_quarto_writes_is_finished_too(tmp_path):
     index, howto = read(tmp_path/"index.html"), read(tmp_path/"howto/a.html")
     assert str(index.find(class_="math").math) == "<math><mi>x</mi></math>"
     assert index.select_one(".table-scroll > table") and index.select_one("#quarto-header .search-open")
-    assert index.select_one("#TOC a")["href"] == "#one" and index.select_one(".toc-short a")["href"] == "#one"
+    assert not index.select("#TOC, .toc-short"), "home is one screen, and needs no table of contents"
+    section = read(tmp_path/"howto/index.html")
+    assert section.select_one("#TOC a")["href"] == "#one" and section.select_one(".toc-short a")["href"] == "#one"
     assert index.pre.get_text() == 'x = "y"' and len(index.pre.find_all("span")) == 1, (
         "spans that change nothing are still there"
     )
@@ -589,6 +654,8 @@ def project(tmp_path, repo):
     for name in ("hooklab", "nbs/lessons", "nbs/howto"): (tmp_path/name).mkdir()
     for name in ("hooklab/__init__.py", "nbs/404.qmd", "nbs/lessons/index.qmd", "nbs/howto/index.qmd"):
         shutil.copy(repo / name, tmp_path / name)
+    lessons = tmp_path/"nbs/lessons/index.qmd"  # without its links to pages that are not here
+    lessons.write_text(re.sub(r"\n\[.*\n", "\n", lessons.read_text(encoding="utf-8")), encoding="utf-8")
     quarto = (tmp_path/"_quarto.yml").read_text(encoding="utf-8")
     (tmp_path / "_quarto.yml").write_text(
         re.sub(r"\n *(?:- |href: )(?:lib/.*|explain/\w.*|inside/.*|gallery\.ipynb)", "", quarto), encoding="utf-8"

@@ -54,6 +54,7 @@ def test_nothing_is_shipped_that_no_page_leads_to(site):
     used |= {site/unquote(name) for name in re.findall(r"\]\((\S+?)\)", (site/"llms.txt").read_text(encoding="utf-8"))}
     texts = "\n".join(file.read_text(encoding="utf-8") for file in (site/"assets").rglob("*.[cj]s*"))
     said = {site/name for name in re.findall(r"assets/[\w./-]+", texts)}  # a script may load another
+    said |= {site/"assets"/name for name in re.findall(r"url\(\"(fonts/[\w.-]+)\"\)", texts)}
     files = [file for file in site.rglob("*") if file.is_file() and file.suffix != ".html"]
     left = [file.relative_to(site).as_posix() for file in files if file not in used | said]
     for_readers_of_text = ".llms.md", "llms.txt", "llms-full.txt"
@@ -65,6 +66,21 @@ def test_nothing_is_shipped_that_no_page_leads_to(site):
         for name in copies.findall(file.read_text(encoding="utf-8"))
     }
     assert [name for name in left if "_files/" in name and (site/name).resolve() not in shown] == []
+
+
+def test_the_fonts_are_small_and_free_and_the_sites_own(site, repo):
+    fonts = sorted((repo/"nbs/assets/fonts").glob("*.woff2"))
+    css = (site/"assets/site.css").read_text(encoding="utf-8")
+    faces = [face for face in re.findall(r"@font-face \{(.*?)\}", css) if "url(" in face]
+    assert len(fonts) == len(faces) == 2
+    for font, face in zip(fonts, faces):
+        assert f'src: url("fonts/{font.name}") format("woff2")' in face and "font-display: swap" in face
+        kept = site/"assets/fonts"/font.name
+        assert font.stat().st_size <= 25_000 and kept.read_bytes() == font.read_bytes()
+        licence = kept.with_name(f"{font.stem}-OFL.txt").read_text(encoding="utf-8")
+        assert "SIL OPEN FONT LICENSE Version 1.1" in licence and licence.startswith("Copyright")
+        # a subset may have the name of the font, unless its authors have reserved that
+        assert "reserved font name" not in licence.partition("-----")[0].lower()
 
 
 def test_no_page_asks_for_what_bootstrap_does(site):

@@ -15,7 +15,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
 
 import hooklab as hl
-from hooklab.stats.records.recorded import file_of
+from hooklab.stats.records.reading import file_of
 from support.merged import differences, part_of_run, sgd
 from support.processes import failures_in, failures_in_two
 from support.sharded import (
@@ -101,6 +101,21 @@ def sharded(rank):
     assert s.names == ["0", "2"] and s.updates.values("update").isfinite().all() and not [h for h in hl.hooks_on(model) if h.ours]
 
 
+def flattened(rank):
+    "The older FSDP flattens parameters; what layers return, and the gradients of that, are whole all the same."
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    whole = [torch.cat([batch(i, r) for r in range(2)]) for i in range(steps)]
+    whole = recorded(net(), whole, hl.ActivationStats(grads=True), loss=lambda y: y.sum()/2)
+    for each in True, False:
+        model = FullyShardedDataParallel(net(), device_id=torch.device("cpu"), use_orig_params=each,
+                                         auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))
+        s = recorded(model, [batch(i, rank) for i in range(steps)], hl.ActivationStats(grads=True)).combine()
+        assert s.names == ["0", "2"] and not [h for h in hl.hooks_on(model) if h.ours]
+        torch.testing.assert_close(s.stats_tensor, whole.stats_tensor)
+        torch.testing.assert_close(s.gradients.stats_tensor, whole.gradients.stats_tensor)
+
+
 @cache
 def in_one_process():
     "The run that others are held beside."
@@ -178,7 +193,7 @@ def llama_in_tensor_parallel(rank):
 
 def llama_in_sequence_parallel(rank):
     s = part_of_run(sequence_parallel(llama(), mesh_of(tp=dist.get_world_size())))
-    check_numbers(s, rank, unknown=("gradient",))
+    check_numbers(s, rank, unknown=("grad_norm", "grad_norm_unclipped"))
 
 
 def no_collective_more(rank):
@@ -358,7 +373,8 @@ def prepare(folder):
     FOLDER = folder
 
 
-CHECKS = (data_parallel, gradients, no_step_waits, other_layers, sharded, llama_in_data_parallel, llama_fully_sharded,
+CHECKS = (data_parallel, gradients, no_step_waits, other_layers, sharded, flattened, llama_in_data_parallel,
+          llama_fully_sharded,
           llama_in_tensor_parallel, llama_in_sequence_parallel, no_collective_more, files_and_copies, autosaved,
           what_cannot_be_merged, optimizers, who_does_not_come, summands, heads_alone, pipeline,
           pipeline_with_the_same_names)

@@ -19,22 +19,22 @@ from ...hooks.select import first_few
 @dataclass(frozen=True)
 class ComparedRow:
     "A call of a layer in the reference, and its partner in the candidate."
-    a: str | None # The layer in the reference; empty for the model itself, None if the candidate's has no partner
+    a: str | None # The layer in the reference; empty for the model itself, None if only the candidate has the layer
     b: str | None # The layer in the candidate
-    call: int # Which call of the layer, from 0
-    error: float # How far the outputs are apart, relative to the reference's
-    own: float # How far they are apart when the candidate's layer is given the reference's inputs
-    noise: float # What rounding explains
+    call: int # Which call of the layer, counted from 0
+    error: float # How far apart the outputs are, relative to the reference's output
+    own: float # How far apart they are if the candidate's layer gets the reference's inputs
+    noise: float # How far apart rounding alone can make them
     kind: str # `equal`, `noise`, `inherited`, `fault`, `only in a`, `only in b`; `backward …` for gradients
-    what: str = "" # What kind of fault it is, where the numbers show it
+    what: str = "" # What kind of fault it is, if the numbers show it
     layer: str = "" # The class of the layer
-    overflow: str = "" # Whose dtype is too small for the numbers there: `candidate` or `reference`
+    overflow: str = "" # Which model has a dtype too small for the numbers: `candidate` or `reference`
 
     @property
-    def is_fault(self) -> bool: return self.kind.endswith("fault") # Is it more than rounding, and the layer's own?
+    def is_fault(self) -> bool: return self.kind.endswith("fault") # True if the layer itself adds more than rounding
 
     @property
-    def is_pair(self) -> bool: return self.a is not None and self.b is not None # Has the layer a partner?
+    def is_pair(self) -> bool: return self.a is not None and self.b is not None # True if the layer has a partner
 
     @property
     def name(self) -> str: return _name(self.b if self.a is None else self.a) # The name of the layer
@@ -209,7 +209,7 @@ LINES = {"error": "#0072B2", "own": ALARM, "noise": "#999999"}  # distinct for a
 
 
 def draw_comparison(c: "Comparison", ax: Any = None) -> Any: # The axes
-    "Error, own share and noise of each row, from the first to the last."
+    "Plot `error`, `own` and `noise` of each row, from the first to the last."
     rows = [row for row in c.rows if row.is_pair]
     ax = axes_for(ax, (8, 3.4))
     if not rows: return say_instead(ax, "There is nothing to compare.")
@@ -243,14 +243,14 @@ def draw_comparison(c: "Comparison", ax: Any = None) -> Any: # The axes
 
 # %% ../../../nbs/lib/debug/comparing/comparison.ipynb #4ba13467
 class Comparison:
-    "Where two models part. It prints as a verdict and a table; `rows` has everything."
+    "Where two models diverge. It prints as a verdict and a table; `rows` has everything."
     def __init__(
         self,
-        rows: Iterable[ComparedRow], # In the order of the run
+        rows: Iterable[ComparedRow], # The rows, in the order of the run
         *,
-        lines: Iterable[str] = (), # What else to say about the first fault, such as a proof
-        notes: Iterable[str] = (), # What to know about the verdict
-        subject: str = "layer", # What a row is about
+        lines: Iterable[str] = (), # More sentences about the first fault, such as a proof
+        notes: Iterable[str] = (), # Remarks about the verdict
+        subject: str = "layer", # What each row is about
     ):
         self.rows = list(rows)
         self.lines = list(lines)
@@ -264,17 +264,17 @@ class Comparison:
 
     @property
     def first(self) -> ComparedRow | None:
-        "The first row at fault, in the order of the run; for gradients, from the loss on."
+        "The first row at fault, in the order of the run; for gradients, starting from the loss."
         return next(iter(self.faults), None)
 
     @property
     def same(self) -> bool:
-        "Is there nothing beyond what rounding explains?"
+        "True if no difference is larger than rounding explains."
         return self.first is None
 
     @property
     def verdict(self) -> str:
-        "The answer."
+        "The answer in words."
         return " ".join(verdict_in_words(self))
 
     def __getitem__(self, name: str) -> ComparedRow:
@@ -294,7 +294,7 @@ class Comparison:
 
     def plot(
         self,
-        ax: Any = None, # Where to draw
+        ax: Any = None, # The axes to draw on
     ) -> Any: # The axes
-        "Error, own share and noise by depth: where the error begins, and whose it is."
+        "Plot `error`, `own` and `noise` by depth, to see where the error begins and which layer adds it."
         return draw_comparison(self, ax)

@@ -82,7 +82,7 @@ def decoded(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #9bffcec2
 class Notes:
-    "All that a record says of a pass, apart from the numbers."
+    "Everything in a record of a pass, except the numbers."
     def __init__(self, seen: ModelPass, inputs: tuple[tuple, dict], named: dict[str, nn.Module],
                  call: Callable | None, some: bool):
         self.seen = seen
@@ -190,7 +190,7 @@ def facts_of_run(notes: Notes) -> dict[str, Any]:
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #cd836404
 def tensor_facts(t: Tensor) -> dict[str, Any]:
-    "What a record says of a tensor beside its numbers."
+    "The metadata of a tensor in a record."
     about = {"dtype": str(t.dtype), "shape": list(t.shape)}
     if t.layout == torch.strided and not t.is_contiguous():
         without_gaps = torch.empty_like(t, device="meta")
@@ -201,7 +201,7 @@ def tensor_facts(t: Tensor) -> dict[str, Any]:
 
 
 def can_be_written(t: Tensor) -> bool:
-    "Has a file a name for its dtype, and are its bytes all there is to know of it?"
+    "True if the file format has its dtype, and its bytes are all there is to know about it."
     return is_plain(t) and name_in_files(t.dtype) is not None
 
 
@@ -304,15 +304,15 @@ class Contents:
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #2199c841
 def record(
-    model: nn.Module, # The model; it stays as it is, and runs in the mode that it is in
-    path: str | Path, # Where the file is to be, by convention with the suffix .safetensors
-    *args: Any, # What the model is called with; it gets a copy
-    names: Any = None, # Record these layers only: names, patterns, types, as in `layers`
-    call: Callable[[nn.Module], Any] | None = None, # Runs the model, in place of `model(*args, **kwargs)`
-    max_bytes: int = MOST_BYTES, # The file is no larger; if necessary it has only samples of the largest tensors
-    **kwargs: Any, # What the model is called with, by name
+    model: nn.Module, # The model; it runs in its current mode and is left unchanged
+    path: str | Path, # The file to write, by convention with the suffix .safetensors
+    *args: Any, # The arguments of the model, which gets a copy of them
+    names: Any = None, # Record only these layers: names, patterns or types, as in `layers`
+    call: Callable[[nn.Module], Any] | None = None, # Runs the model, instead of `model(*args, **kwargs)`
+    max_bytes: int = MOST_BYTES, # Limit on the file size; if necessary, only samples of the largest tensors are kept
+    **kwargs: Any, # The keyword arguments of the model
 ) -> Path: # The file
-    "Write one run of a model to a file, with which models and other runs can be compared."
+    "Write one run of a model to a file, to compare models and other runs with it."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     path = Path(path)
     check_place(path)
@@ -330,7 +330,7 @@ def record(
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #2b8333c1
 def check_place(path: Path):
-    "An error if no file can be written there, before anything runs."
+    "Raise an error if no file can be written there, before anything runs."
     if path.is_dir(): raise IsADirectoryError(printable(f"{path} is a folder: give the name of a file in it"))
     if not path.parent.is_dir():
         raise FileNotFoundError(printable(f"there is no folder {path.parent} to write {path.name} to: make it first"))

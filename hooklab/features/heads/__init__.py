@@ -1,7 +1,7 @@
-"""What the heads of a transformer attend to: weights, logits and numbers of them.
+"""What the heads of a transformer attend to: weights, logits and summary statistics.
 
-    attending  what a transformer attends to, in all layers or some
-    weights    what one call of attention attends to, `flex_attention` too
-    numbers    what each head of one call does, in a few numbers
-    logits     what the softmax of a call gets, for some heads and queries, in blocks
+    attending  `attention`: what a transformer attends to, in all or some layers
+    weights    `attention_weights`: what one attention call attends to, including `flex_attention`
+    numbers    `head_numbers`: what each head of one call does, in a few numbers
+    logits     the input of a call's softmax, for some heads and queries, in blocks
 """

@@ -1,15 +1,15 @@
-"""Says what is wrong with a recorded run: evidence, faults, findings, causes first.
+"""Find what is wrong with a recorded run: evidence, faults, findings, causes first.
 
-    diagnosis             diagnose: what the statistics say, how sure that is, what follows from what
+    diagnosis             `diagnose`: what the statistics say, how certain that is, and what follows from what
     findings              what a diagnosis returns: findings, causes before consequences
     fault_table           every fault, causes first, and the page about each
-    faults                how a fault is entered, with all that is known about it
+    faults                how a fault is registered, with everything known about it
     evidence              the numbers that a diagnosis looks at, its limits, and the course of the loss
     data_faults           inputs and targets that are not scaled or all the same, samples that come out alike
-    loop_faults           mistakes of the loop, what the optimizer has, what takes no part
-    loss_faults           the wrong sign, an activation too many, a loss that stays or rises, NaN and Inf
-    layer_faults          layers that leave nothing, numbers that shrink or grow with depth
+    loop_faults           mistakes of the loop, the parameters of the optimizer, layers that take no part
+    loss_faults           the wrong sign, an extra activation, a loss that stays or rises, NaN and Inf
+    layer_faults          layers that let nothing through, numbers that shrink or grow with depth
     special_layer_faults  dropout, batch norm, attention
     step_faults           steps that are too long or too short, and what else moves the parameters
-    sarif                 a diagnosis as code scanning and other programs read it
+    sarif                 a diagnosis in the format of code scanning and other programs
 """

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #dacbd4fc
+import math
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -17,6 +18,7 @@ from hooklab.stats.diagnosing.evidence import (
     still_rises, without_nan)
 from .faults import NOTHING_LEFT, WEAK, WILD, fault
 from .loss_faults import ENDS, loss_does_not_fall
+from ..records.spikes import Spike
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #3c93d758
 GROWTH = 100  # of outputs over time; branches that begin at zero grew by 123, but stayed below 5
@@ -157,6 +159,56 @@ def blows_up(run: Run) -> Iterator[Seen]:
     yield Seen(outputs.named(bad.any(1)), outputs.span(row), "likely" if still_so else "possible",
                f"Outputs are up to {in_digits(most)} times as large as in the first steps: {in_digits(largest)}.")
 
+# %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #6f0a2001
+LEAP_OF_RATE = 3  # times the usual rate, in the step of a spike or the one before
+
+
+def on_spike(run: Run) -> str:
+    "Advice on the worst spike."
+    spikes = getattr(run, "stats", None) and run.once(spikes_of)
+    if not spikes: return look_at_batch("the spike", "the step before")
+    step = worst_spike(run).step
+    rates = dict(zip(run.log_steps, run.logged("rate").tolist()))
+    usual = run.rates.median().item() if len(run.rates) else math.nan
+    for at in step - 1, step:
+        rate = rates.get(at, math.nan)
+        if rate > LEAP_OF_RATE*usual:
+            return (f"The learning rate was {in_digits(rate)} in step {at}, and is usually {in_digits(usual)}: look at "
+                    "the schedule.")
+    return look_at_batch(f"step {step}", f"step {step - 1}")
+
+
+def look_at_batch(step: str, before: str) -> str:
+    return (f"Look at the batch of {step}: its labels, the scale of its inputs, samples that are alike. If the batch is "
+            f"like the others, look at {before}: what its update did to the weights. To limit the harm of a single "
+            "batch, clip with nn.utils.clip_grad_norm_(model.parameters(), 1.) before optimizer.step().")
+
+
+def worst_spike(run: Run) -> Spike:
+    "The first of those that both numbers saw, if there is one."
+    spikes = run.once(spikes_of)
+    return next((spike for spike in spikes if spike.loss and spike.norm), spikes[0])
+
+
+def spikes_of(run: Run) -> list[Spike]: return run.stats.spikes()
+
+
+@fault("spike", page="steps", rank=355, lesson="09-update-ratio",
+       symptom="The loss jumps in one step. It may come back.",
+       look_first="the batch of this step, and the learning rate in the step before",
+       advice=on_spike, follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), without_layers=True)
+def spike(run: Run) -> Iterator[Seen]:
+    "Both the loss and the norm jumped, or one of them: then it may be chance."
+    spikes = run.once(spikes_of)
+    if not spikes: return
+    worst = worst_spike(run)
+    both = worst.loss is not None and worst.norm is not None
+    others = [one.step for one in spikes if one is not worst]
+    named = ", ".join(map(str, others[:5])) + (" …" if len(others) > 5 else "")
+    more = f" There are spikes in steps {named} too." if len(others) > 1 else f" There is one in step {named} too."
+    yield Seen([*worst.layers][:3], (worst.step, worst.back or run.log_steps[-1]), "likely" if both else "note",
+               f"{worst}{more if others else ''}")
+
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #60d06272
 TIGHT = .1  # share of a gradient that clipping leaves
 SHORT = .01  # length of all gradients: clipping at 1 and a scale of 128 or more leave less
@@ -170,9 +222,11 @@ LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were a
               "shortened: 1 is a common limit for the whole model.",
        brings=(WEAK,))
 def clipping_too_tight(run: Run) -> Iterator[Seen]:
-    yield from clipped_while_scaled(run)
-    length = without_nan(run.logged("gradient"))
-    clipped = without_nan(run.logged("clipped"))
+    scaled = [*clipped_while_scaled(run)]
+    yield from scaled
+    if scaled: return
+    length = without_nan(run.logged("grad_norm"))
+    clipped = without_nan(run.logged("grad_norm")/run.logged("grad_norm_unclipped"))
     if len(clipped) < LASTS or run.updates is None: return
     clipped = clipped[clipped > 0]
     left = clipped.median() if len(clipped) else torch.tensor(1.)
@@ -188,7 +242,7 @@ def clipping_too_tight(run: Run) -> Iterator[Seen]:
 
 def clipped_while_scaled(run: Run) -> Iterator[Seen]:
     "Is the length of the gradients always the same short one, but for powers of two, by which the scale changes?"
-    length = run.logged("gradient")
+    length = run.logged("grad_norm")
     length = length[length > 0]
     if not run.scaled or len(length) < LASTS or length.median() > SHORT: return
     doubled = (length/length.median()).log2()
@@ -214,7 +268,7 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
     "Does weight decay shrink the parameters within the run?"
     if run.updates is None: return
     rates = run.rates
-    length = without_nan(run.logged("gradient"))
+    length = without_nan(run.logged("grad_norm"))
     data = run.updates.values("data").double().cpu()
     if len(rates) < LASTS or data.shape[1] < LASTS: return
     for o in run.optimizers:

@@ -3,7 +3,7 @@
 moving("digit", (figure, data) => {
   const { svg, axes, cells, layers, convolve, linear, softmax } = moving, net = layers(data.layers);
   const scales = ["0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1"];
-  const example = figure.choice("a digit", [..."0123456789"], 3), scale = figure.slider("weights ×", scales, scales.length - 1);
+  const example = figure.choice("a digit", [..."0123456789"], 3), scale = figure.slider("weights ×", scales, scales.indexOf("0.7"));
   let strokes = [], drawn = false, pen = [4, 4], down = false;
   const own = () => { strokes = []; drawn = true; for (const input of example.inputs) input.checked = false; };
   const clear = () => { own(); down = false; figure.change(); };
@@ -89,9 +89,9 @@ moving("digit", (figure, data) => {
   });
   figure.draws.push(() => {
     const answer = outputs[4], best = answer.indexOf(Math.max(...answer)), [now, before] = [largest(outputs[3]), largest(full[3])];
-    const faded = scale.value < scales.length - 1 && now ? ` With weights × ${scales[scale.value]}, the largest value of block 4 is ${(before / now).toPrecision(2)} times smaller.` : "";
-    figure.say(drawn && !strokes.length ? "An empty sheet: draw a digit." : `The network reads ${best === 8 ? "an" : "a"} ${best}, with probability ${(100 * answer[best]).toFixed(1)} %.${faded || " Hooks on its four blocks read every map."}`);
+    const faded = scale.value < scales.length - 1 && now ? `Block 4 is ${(before / now).toPrecision(2)} times smaller.` : "Hooks read every map.";
+    figure.say(drawn && !strokes.length ? "An empty sheet: draw a digit." : `It reads ${best === 8 ? "an" : "a"} ${best}, with probability ${(100 * answer[best]).toFixed(1)} %. ${faded}`);
   });
-  figure.text("which maps answer to the slope of your stroke? What happens, block by block, when all weights become smaller?",
-    `A network of 25,034 weights runs on this page, on pictures of eight by eight pixels; it reads ${data.right} % of unseen digits. Each map is what one channel makes of the picture. Draw with the mouse or a finger; with the keyboard, arrows move the pen and space puts it down.`);
+  figure.text("what fades first when all weights shrink, and which maps respond to the slope of a stroke that you draw?",
+    `A network of 25,034 weights runs on this page; it reads ${data.right} % of unseen digits. Each map is one channel's view of the picture. Draw with the mouse, a finger or the keyboard (arrows move the pen, space puts it down).`);
 });

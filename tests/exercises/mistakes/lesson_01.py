@@ -23,7 +23,7 @@ mistakes = {
         ("def layer_shape(model, layer, x):\n    with hl.Hooks(layer, lambda m, i, o: o.shape) as hooks:\n"
          "        model(x)\n        return hooks.stored", "hooks the layer itself"),
         ("hook.stored.shape", "[hook.stored]", "a list of tensors"),
-        ("hook.stored.shape", "hook.stored.numel()", "should be a shape, and yours is the number 768"),
+        ("hook.stored.shape", "hook.stored.numel()", "should be a shape, but yours is the number 768"),
         ("hook.stored.shape", "[float(n) for n in hook.stored.shape]", "whole numbers only"),
         ("hook.stored.shape", "str(hook.stored.shape)", "should be a shape"),
     ],
@@ -51,7 +51,7 @@ mistakes = {
         ("return counts", "return {name: [n] for name, n in counts.items()}",
          "The count of `stem.0` should be one number"),
         ("def count_calls(model, x):\n    return {'stem.0': 1, 'stem.1': 1, 'act': 2, 'spare': 0, 'head': 1}",
-         "wrong for another one"),
+         "but wrong for another"),
     ],
     "01c": [
         ("o.std() / i[0].std()", "i[0].std() / o.std()", "Upside down"),

@@ -42,7 +42,7 @@ mistakes = {
          "    with hl.Hook(layer, lambda m, i, o, named: named, with_kwargs=True) as hook:\n        model(x)\n"
          "        return hook.stored", "the dict comes before it"),
         ("return found", "return list(found.items())",
-         "The answer should be the dict itself, and yours is a list of 2"),
+         "The answer should be the dict itself, but yours is a list of 2"),
         ("return found", "return str(found)", "The answer should be a dict"),
         ("return found", "return {name: value for name, value in found.items() if name in ('mask', 'scale')}",
          "passed `shift=2` by keyword"),

@@ -36,7 +36,7 @@ mistakes = {
         ("hook.calls[k]", "hook.calls[0]", "not always the first"),
         ("hook.calls[k]", "hook.calls", "should be a tensor, and yours is a list of 3"),
         ("i[0]", "i", "the tensor is `i[0]`"),
-        ('lambda m, i: i[0], kind="forward_pre"', "lambda m, i, o: i[0]", "a forward hook is called when it has run"),
+        ('lambda m, i: i[0], kind="forward_pre"', "lambda m, i, o: i[0]", "a forward hook is called after it has run"),
         ('hl.Hook(layer, lambda m, i: i[0], kind="forward_pre", root=model)', "hl.hook_output(layer, root=model)",
          "That is what `layer` made of its input"),
         ("def kth_call(model, layer, x, k):\n    inputs = []\n"
@@ -52,7 +52,7 @@ mistakes = {
         ("hl.Hook(layer", "hl.Hook(model", "What you kept has no call 1"),
         ("def kth_call(model, layer, x, k):\n    for _ in range(k): x = layer(x)\n    return x", "never ran the model"),
         ("def kth_call(model, layer, x, k):\n    model(x)\n    return x", "That is the input of the model"),
-        ("hook.calls[k]", "hook.calls[k].sum(0)", "has the shape (3, 4), and yours has (4,)"),
+        ("hook.calls[k]", "hook.calls[k].sum(0)", "has the shape (3, 4), but yours has (4,)"),
         ("def kth_call(model, layer, x, k):\n    inputs = []\n    def look(m, i):\n"
          "        inputs.append(i[0].clone())\n        return inputs[-1]\n"
          "    with layer.register_forward_pre_hook(look): model(x)\n    return inputs[k]",

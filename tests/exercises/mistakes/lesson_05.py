@@ -3,12 +3,12 @@
 mistakes = {
     "05a": [
         ("    return (", "    (", "Is the `return` missing?"),
-        ("def dead_share(o):\n    return (torch.cat(o) == 0).float().mean().item()",
+        ("def dead_fraction(o):\n    return (torch.cat(o) == 0).float().mean().item()",
          "fraction of numbers that are zero"),
-        ("def dead_share(o):\n    return (o[0] == 0).float().mean()", "fraction of numbers that are zero"),
+        ("def dead_fraction(o):\n    return (o[0] == 0).float().mean()", "fraction of numbers that are zero"),
         ("<= 0", "> 0", "units that are alive"),
         ("<= 0", "<= 0.05", "not nearly zero"),
-        ("def dead_share(o): return (torch.cat(o).mean((0, 2, 3)) < 1e-3).float().mean().item()", "not nearly zero"),
+        ("def dead_fraction(o): return (torch.cat(o).mean((0, 2, 3)) < 1e-3).float().mean().item()", "not nearly zero"),
         (".float().mean()", ".float().sum()", "counts the units"),
         (".float().mean()", ".squeeze()", "stopped with"),
         ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o).amin((0, 2, 3))", "positive once"),
@@ -20,14 +20,14 @@ mistakes = {
         ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.stack(o).amax((0, 1, 3, 4))", "stopped with"),
         ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.stack([t.amax((0, 2, 3)) for t in o])",
          "average the fractions"),
-        ("def dead_share(o):\n"
+        ("def dead_fraction(o):\n"
          "    return sum((t.amax((0, 2, 3)) == 0).float().mean().item()*len(t) for t in o)/13",
          "average the fractions"),
-        ("def dead_share(o): return (o.amax((0, 2, 3)) <= 0).float().mean().item()", "stopped with"),
+        ("def dead_fraction(o): return (o.amax((0, 2, 3)) <= 0).float().mean().item()", "stopped with"),
         (".float().mean().item()", ".float().mean().item()*100", "percentage"),
         (".float().mean().item()", ".tolist()", "should be one number"),
         ("return (largest <= 0).float().mean().item()", "return {'dead': 0.125}", "should be one number"),
-        ("def dead_share(o):\n    o = torch.cat(o)\n    dead = 0\n    for u in range(o.shape[1]):\n"
+        ("def dead_fraction(o):\n    o = torch.cat(o)\n    dead = 0\n    for u in range(o.shape[1]):\n"
          "        if o[:, u].max() == 0: dead += 1\n    return dead/len(o)", "by the number of images"),
         ("    largest", "    for t in o: t.clamp_(min=.5)\n    largest", "changes the outputs"),
         ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o[:-1]).amax((0, 2, 3))",
@@ -81,7 +81,7 @@ mistakes = {
          "    return sum(m for m, _ in xs)/len(xs), sum(s for _, s in xs)/len(xs)", "the mean of the means"),
         ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.std().item(), x.numel()) for x in stream]\n"
          "    n = sum(k for *_, k in xs)\n    return sum(m*k for m, _, k in xs)/n, sum(s*k for _, s, k in xs)/n",
-         "Deviations cannot be averaged"),
+         "Standard deviations cannot be averaged"),
         ("def mean_and_std(stream):\n    n = sum(x.numel() for x in stream)\n"
          "    mean = sum(x.sum().item() for x in stream)/n\n    return mean, 0.", "only once"),
         ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n"

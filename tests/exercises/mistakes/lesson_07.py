@@ -51,7 +51,7 @@ mistakes = {
         ("        if m.bias is not None: m.bias.div_(std)\n", "", "divide it too"),
         ("        if m.bias is not None: m.bias.div_(std)\n", "        m.bias.div_(std)\n", "One layer has no bias"),
         ("        if m.bias is not None: m.bias.div_(std)\n", "        m.bias.data /= std\n", "One layer has no bias"),
-        ("o.std(0)", "o.std(1)", "The sizes do not fit"),
+        ("o.std(0)", "o.std(1)", "The shapes do not match"),
         ("m.weight.div_(std[:, None])", "m.weight.div_(std)", "a column with a number for each row"),
         ("m.weight.div_(std[:, None])", "m.weight = m.weight / std[:, None]", "take the place of a parameter"),
         ("        m.weight.div_(std[:, None])\n        if m.bias is not None: m.bias.div_(std)\n", "",
@@ -59,11 +59,11 @@ mistakes = {
         ("m.weight.div_(std[:, None])", "m.weight = nn.Parameter(m.weight / std[:, None])",
          "The model has new parameters"),
         ("@torch.no_grad()\n", "", "Autograd does not let you"),
-        ("@torch.no_grad()\ndef set_deviations(model, kind, x):\n    for m in model.modules():\n"
+        ("@torch.no_grad()\ndef set_stds(model, kind, x):\n    for m in model.modules():\n"
          "        if not isinstance(m, kind): continue\n        with hl.hook_output(m) as hook:\n"
          "            model(x)\n            m.weight /= hook.stored.std(0)[:, None]\n"
          "        if m.bias is not None: m.bias.zero_()\n    return model", "biases are zero now"),
-        ("@torch.no_grad()\ndef set_deviations(model, kind, x):\n    for m in model.modules():\n"
+        ("@torch.no_grad()\ndef set_stds(model, kind, x):\n    for m in model.modules():\n"
          "        if not isinstance(m, kind): continue\n        x = m(x)\n        std = x.std(0)\n"
          "        m.weight /= std[:, None]\n        if m.bias is not None: m.bias /= std\n        x = x / std\n"
          "    return model", "those after it are not"),
@@ -72,7 +72,7 @@ mistakes = {
         ("        std = o.std(0)\n        m.weight.div_(std[:, None])\n",
          "        std = o.std()\n        m.weight.div_(std)\n", "not each of its units"),
         ("m.bias.div_(std)", "m.bias.sub_(o.mean(0)).div_(std)", "do not subtract"),
-        ("@torch.no_grad()\ndef set_deviations(model, kind, x):\n    for m in model.modules():\n"
+        ("@torch.no_grad()\ndef set_stds(model, kind, x):\n    for m in model.modules():\n"
          "        if not isinstance(m, kind): continue\n        seen = []\n"
          "        handle = m.register_forward_hook(lambda m, i, o: seen.append(o))\n        model(x)\n"
          "        handle.remove()\n        o = seen[0]\n        m.weight /= o.std(0)[:, None]\n"

@@ -34,7 +34,7 @@ mistakes = {
         ("g[0].norm().item()", "g[0]", "Each value should be a number, the norm"),
         (" if not list(m.children())", " if name", "without layers inside"),
         ("names=leaves", "names='*'", "without layers inside"),
-        (", names=leaves", "", "This model is no `nn.Sequential`"),
+        (", names=leaves", "", "This model is not an `nn.Sequential`"),
         ("g[0].norm().item()", "g.norm()", "A hook gets gradients in a tuple"),
         ("names=leaves", "names=['block.linear', 'block.act', 'head']", "Take the names from"),
         ("hooks.by_name.items()}", "hooks.by_name.items() if name in ('block.linear', 'block.act', 'head')}",
@@ -99,7 +99,7 @@ mistakes = {
          "`hl.Hook` only listens"),
         ("g.clamp(-limit, limit)", "g.clamp(-0.01, 0.01)", "not as it should be"),
         ("if o.requires_grad: o", "if o.requires_grad and m.training: o", "or the model is in `eval` mode"),
-        ("if o.requires_grad: o", "if o.requires_grad and m.weight.requires_grad: o", "may be trained all the same"),
+        ("if o.requires_grad: o", "if o.requires_grad and m.weight.requires_grad: o", "may still be trained"),
         ("def clip_at(layer, limit):\n"
          "    return layer.register_forward_hook(lambda m, i, o: o.clamp(-limit, limit))",
          "returns something else"),

@@ -10,7 +10,7 @@ mistakes = {
         ("(p.detach() - old).norm() / old.norm()", "old.norm() / (p.detach() - old).norm()", "Upside down"),
         ("(p.detach() - old).norm() / old.norm()", "(p.detach().norm() - old.norm()).abs() / old.norm()",
          "subtract the tensors first"),
-        ("(p.detach() - old).norm()", "(opt.param_groups[0]['lr'] * p.grad).norm()", "for plain steps only"),
+        ("(p.detach() - old).norm()", "(opt.param_groups[0]['lr'] * p.grad).norm()", "for plain SGD only"),
         ("(p.detach() - old).norm() / old.norm()).item()", "(p.detach() - old).abs() / old.abs())",
          "should be one number"),
         ("    opt.step()\n", "    opt.zero_grad()\n    opt.step()\n", "or removes the gradient first"),
@@ -58,7 +58,7 @@ mistakes = {
         ("ratio if old[name].any() else None", "None", "All changes are zero"),
         ("params = {name: p for name, p in model.named_parameters() if id(p) in has}",
          "params = dict(zip([n for n, p in model.named_parameters() if id(p) in has], [p for g in "
-         "opt.param_groups for p in g['params']]))", "stand under the wrong names"),
+         "opt.param_groups for p in g['params']]))", "under the wrong names"),
         ("    return ratios", "    return dict(zip(ratios, map(list, zip(*ratios.values()))))", "There were 5 steps"),
         ("def all_ratios(model, opt, train):\n    ratios = {name: [] for name, _ in model.named_parameters()}\n"
          "    def look(m, i, o):\n"

@@ -3,7 +3,7 @@
 mistakes = {
     "11a": [
         ("    model.eval()\n", "", "that is the dropout of train mode"),
-        ("    for m, mode in modes.items(): m.training = mode\n", "", "note the mode first"),
+        ("    for m, mode in modes.items(): m.training = mode\n", "", "store the mode first"),
         ("    for m, mode in modes.items(): m.training = mode\n", "    model.train()\n",
          "was in eval mode, and now it is not"),
         ("    for m, mode in modes.items(): m.training = mode\n", "    model.train(modes[model])\n",
@@ -16,7 +16,7 @@ mistakes = {
         (".flatten(1)", "", "`flatten(1)` makes one row"),
         (".flatten(1)", ".flatten()", "one for each sample"),
         (", detach=True", "", "still require gradients"),
-        ("found[name].flatten(1)", "found", "take the layer's own from it"),
+        ("found[name].flatten(1)", "found", "take the layer's tensor"),
         ("found[name].flatten(1)", "model(x).detach()", "the output of the model"),
         ("return found", "found", "Is the `return` missing?"),
         ("hl.FeatureExtractor(model, name, detach=True)(x)", "{name: model.get_submodule(name)(x).detach()}",
@@ -30,7 +30,7 @@ mistakes = {
     ],
     "11b": [
         ("(predict(f[n:]) == y[n:])", "(predict(f[:n]) == y[:n])", "it knows them by heart"),
-        ("(predict(f[n:]) == y[n:])", "(predict(f) == y)", "You ask about all rows"),
+        ("(predict(f[n:]) == y[n:])", "(predict(f) == y)", "You test the probe on all rows"),
         ("fit(f[:n], labels[:n])", "fit(f, labels)", "on more than the first 40 rows"),
         ("== y[n:]", "== labels[n:]", "compare it with the true labels"),
         ("accuracy(y), accuracy(nonsense)", "accuracy(nonsense), accuracy(y)", "The other way round"),

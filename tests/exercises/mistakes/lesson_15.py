@@ -28,7 +28,7 @@ mistakes = {
          "recognise memory by its `data_ptr()`"),
     ],
     "15b": [
-        ("not t.is_floating_point() or ", "", "You also convert whole numbers"),
+        ("not t.is_floating_point() or ", "", "You also convert integers"),
         (" or t.untyped_storage().data_ptr() in given", "", "The parameters and `x` are rounded as well"),
         ("[x, *model.parameters()]", "model.parameters()", "`x` is rounded as well"),
         ("[x, *model.parameters()]", "[x]", "The parameters are rounded as well"),
@@ -84,7 +84,8 @@ mistakes = {
          "    try:\n        for _ in range(1 + repeat): model(x)\n    finally:\n"
          "        for h in handles: h.remove()\n"
          "    calls = {n: len(t) // (1 + repeat) for n, t in times.items()}\n"
-         "    return {n: median(t[calls[n]:]) * calls[n] for n, t in times.items()}", "and not equally long"),
+         "    return {n: median(t[calls[n]:]) * calls[n] for n, t in times.items()}",
+         "and takes longer the second time"),
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes[1:])",
          "sums of all passes"),
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "passes[0][name]", "the times of the first pass"),

@@ -83,7 +83,7 @@ mistakes = {
         (
             "def run(forward, pre_hooks, hooks, x):\n    first = x\n    for pre in [*pre_hooks]:\n"
             "        new = pre(first)\n        if new is not None: x = new\n    return forward(x)",
-            "Called should be three",
+            "The calls should be three pre hooks",
         ),
         (
             "def run(forward, pre_hooks, hooks, x):\n    start = x\n    for pre in [*pre_hooks]:\n"
@@ -108,7 +108,7 @@ mistakes = {
             "        for hook, always in [*hooks]:\n            new = hook(x, output)\n"
             "            output = output if new is None else new\n    finally:\n"
             "        for hook, always in [*hooks]:\n            if always: hook(x, output)\n    return output",
-            "Called should be three, `forward`, and three",
+            "The calls should be three pre hooks",
         ),
         (
             "def run(forward, pre_hooks, hooks, x):\n    try:\n        for pre in [*pre_hooks]:\n"

@@ -2,7 +2,7 @@
 
 mistakes = {
     "18a": [
-        ("output.clone()", "output", "Keep a `clone()`"),
+        ("output.clone()", "output", "keep a `clone()`"),
         ("            if not hl.has_children(layer): handles", "            handles", "that has layers inside"),
         ("for name in a if", "for name, _ in model.named_modules() if name in a and", "runs earlier"),
         (" * a[name].norm()", "", "the error is relative"),

@@ -45,15 +45,15 @@ mistakes = {
         ("narrow[name].shape[1] / p.shape[1]", "p.shape[1] / narrow[name].shape[1]", "Upside down"),
         ("narrow[name].shape[1] / p.shape[1]", "(narrow[name].shape[1] / p.shape[1])**0.5", "That is the root"),
         ("lr * ratio", "lr", "scale it"),
-        ("lr * ratio", "ratio", "gets `lr`"),
+        ("lr * ratio", "ratio", "gets lr="),
         (
             "    for name, p in model.named_parameters():\n",
             "    for name, p in model.named_parameters():\n        if p.dim() != 2: continue\n",
             "would never move",
         ),
         ("[p]", "[name]", "the optimizer needs the parameters themselves"),
-        ("[p]", "[narrow[name]]", "is no parameter of `model`"),
-        ("[p]", "[p.detach()]", "is no parameter of `model`"),
+        ("[p]", "[narrow[name]]", "is not a parameter of `model`"),
+        ("[p]", "[p.detach()]", "is not a parameter of `model`"),
         (', "lr": lr * ratio', "", "Each group needs both"),
         (
             "    return groups",
@@ -104,7 +104,7 @@ mistakes = {
             "    return {name: ((u * torch.stack(v)).sum() / (u * u).sum()).item() for name, v in logs.items()}\n",
             "Leave out layers with layers inside",
         ),
-        ("        train()\n", "", "nothing at all"),
+        ("        train()\n", "", "is zero in your numbers"),
         (".pow(2).mean().sqrt().log()", ".pow(2).mean().log()", "exponent of the squares"),
         (".pow(2).mean().sqrt().log()", ".pow(2).mean().sqrt()", "take that of the size, too"),
         ("torch.tensor(widths).log()", "torch.tensor(widths).float()", "take that of the width, too"),
@@ -128,7 +128,7 @@ mistakes = {
             "    n = len(seeds)\n"
             "    return {name: ((torch.stack(v[-n:]).mean() - torch.stack(v[:n]).mean()) / (u[-1] - "
             "u[0])).item() for name, v in logs.items()}",
-            "the narrowest and the widest alone",
+            "only the narrowest and the widest",
         ),
         (
             "    u = u - u.mean()\n"

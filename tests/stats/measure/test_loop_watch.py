@@ -380,6 +380,7 @@ def test_an_error_while_it_is_attached_leaves_nothing(monkeypatch):
     with pytest.raises(Error): hl.ActivationStats.for_diagnosis().on(loop.model, optimizer=loop.optimizers)
     assert not left_on(loop)
     monkeypatch.undo()
+    import hooklab.stats.measure.step_watch as room
     class Fails(room.StepWatch):
         made = 0
         def __init__(self, *args):
@@ -897,5 +898,5 @@ def test_an_optimizer_that_begins_late_is_not_watched_closely_for_ever():
         for i in range(40):
             if i < 30: loop.loss().backward()
             stats.step(None if i < 30 else loop.step())
-            if i > 30: assert not any(row.kind == "post_accumulate" for row in hooks_on(loop.model))
+            if i > 30: assert sum(row.kind == "post_accumulate" for row in hooks_on(loop.model)) == 1  # hears of passes
     assert stats.log.values("updates").isnan().sum() == 30

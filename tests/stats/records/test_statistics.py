@@ -11,7 +11,8 @@ import matplotlib.pyplot as plt
 
 import hooklab as hl
 from hooklab.stats.records import moments, statistics, together
-from hooklab.stats.records.recorded import Records, read_records
+from hooklab.stats.records.reading import read_records
+from hooklab.stats.records.recorded import Records
 from hooklab.stats.records.statistics import SAMPLE_ROWS, STATISTICS, row_names
 
 
