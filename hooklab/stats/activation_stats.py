@@ -29,7 +29,7 @@ from .page import write_page
 from .records.history import History
 from .records.statistics import row_names
 from .records.reading import read_records
-from .records.recorded import Recorded, Records
+from .records.recorded import Recorded, Records, keep_log
 from .trainers import lightning_callback, transformers_callback
 from ..training.callback import HookCallback
 
@@ -276,10 +276,11 @@ def holding(kind: type[ActivationStats], found: Records) -> ActivationStats:
     "An object of this class that holds what was read, and measures the same if it goes on."
     kinds = found.histories
     stats = kind(hist_sample=found.hist_sample, grads="gradients" in kinds, is_forward="activations" in kinds)
-    stats.scaled, stats.unrecorded, stats.log, stats._facts = found.scaled, found.unrecorded, found.log, found.facts
+    stats.scaled, stats.unrecorded, stats._facts = found.scaled, found.unrecorded, found.facts
     stats.process, stats.stage, stats.combined = found.process, found.stage, found.combined
     stats.attention, stats.every, stats._next_step = found.attention, found.every, found.next_step
     stats._hold(found.histories)
+    keep_log(stats, found.log)
     history = stats.history
     stats.max_rows, stats.turns, stats.with_hist = history.max_rows, history.turns, history.has_hist
     stats.counts, stats.samples = "nan" in history.rows, "var_samples" in history.rows

@@ -4,8 +4,8 @@
 
 trains all runs of spike_cases.py, prints what was reported, and keeps it in results/spikes.json; --part takes every
 N-th run and keeps nothing. What counts was fixed before the first run:
-    harmful   in the step in which the plant shows, the loss or the norm of all gradients (before clipping) is not finite,
-              or above all of ten runs without the plant by more than these ten differ in that step
+    harmful   in the step in which the plant shows, the loss or the norm of all gradients (before clipping) is not
+              finite, or above all of ten runs without the plant by more than these ten differ in that step
     reported  `stats.spikes()` has a spike that begins in that step
     false     a spike that begins before the plant, or in a healthy run"""
 import argparse
@@ -115,10 +115,10 @@ def figures_of(runs: list[Planted], noisy: list[tuple[str, int, list]]) -> dict:
     rows = []
     for kind in cases.KINDS:
         of = [one for one in runs if one.kind == kind]
-        harms = [one for one in of if one.harms]
+        harms, harmless = [one for one in of if one.harms], [one for one in of if not one.harms]
         rows.append({"kind": kind, "runs": len(of), "harmful": len(harms),
                      "reported": sum(one.is_found for one in harms),
-                     "harmless": len(of) - len(harms), "of these reported": sum(one.is_found for one in of if not one.harms)})
+                     "harmless": len(harmless), "of these reported": sum(one.is_found for one in harmless)})
     misses = [f"{one.kind}; {one.way}; seed {one.seed}: step {one.shows}, reported {one.reported or 'nothing'}"
               for one in harmful if not one.is_found]
     steps = sum(n for _, n, _ in noisy)
@@ -130,8 +130,8 @@ def figures_of(runs: list[Planted], noisy: list[tuple[str, int, list]]) -> dict:
         "false alarms in 1,000 steps": {
             "healthy runs with noisy losses": [round(1000*n_false/max(steps, 1), 3)]*3,
             "the steps before a plant": [round(1000*early/max(sum(one.shows for one in runs), 1), 3)]*3},
-        "counts": [{"harmful": len(harmful), "reported": sum(one.is_found for one in harmful), "healthy runs": len(noisy),
-                    "their steps": steps, "their false alarms": n_false}],
+        "counts": [{"harmful": len(harmful), "reported": sum(one.is_found for one in harmful),
+                    "healthy runs": len(noisy), "their steps": steps, "their false alarms": n_false}],
         "kinds": rows,
         "missed": misses,
         "false alarms": [f"{name}: {spike}" for name, _, spikes in noisy for spike in spikes],

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tests.bench import diagnose_cases as cases
-from tests.bench import diagnose_nets as nets
-from tests.bench import diagnose_runs as runs
+from tests.bench import diagnose_cases as cases, diagnose_nets as nets, diagnose_runs as runs
 from tests.bench.diagnose_cases import adam, sched, sgd
 
 STEPS = 160
@@ -120,7 +118,8 @@ KINDS = {
     "a sum in place of the mean": Summed,
 }
 SEEDS = 5  # of each way to train
-MORE_SEEDS = {"a sample 300 times too large": 7, "one sample fills the batch": 10, "gradients left scaled": 14}  # so that 20 do harm
+# More where few do harm, so that there are enough of them.
+MORE_SEEDS = {"a sample 300 times too large": 7, "one sample fills the batch": 10, "gradients left scaled": 14}
 NUMBERS_ONLY = {"a sample 300 times too large", "a batch 255 times too large", "NaN in a sample"}  # inputs, not tokens
 NO_LABELS = {"VAE, Adam", "TCN of series, Adam"}
 

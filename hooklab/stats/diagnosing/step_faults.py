@@ -179,8 +179,8 @@ def on_spike(run: Run) -> str:
 
 
 def look_at_batch(step: str, before: str) -> str:
-    return (f"Look at the batch of {step}: its labels, the scale of its inputs, samples that are alike. If the batch is "
-            f"like the others, look at {before}: what its update did to the weights. To limit the harm of a single "
+    return (f"Look at the batch of {step}: its labels, the scale of its inputs, samples that are alike. If the batch "
+            f"is like the others, look at {before}: what its update did to the weights. To limit the harm of a single "
             "batch, clip with nn.utils.clip_grad_norm_(model.parameters(), 1.) before optimizer.step().")
 
 

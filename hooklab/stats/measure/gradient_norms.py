@@ -6,96 +6,18 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b04
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors
 
 from hooklab.hooks.copies import is_wrapper
-from hooklab.hooks.distributed import in_processes, is_dtensor, local_part
-from hooklab.hooks.tensor import TensorHook, tensor_hook_to_put_on
-
-# %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b06
-class BackwardEnd:
-    """Calls a function when a backward pass has ended that reached one of some parameters. It listens to all of them,
-    and after `choose` to as few as are needed to hear of each pass."""
-    def __init__(
-        self,
-        then: Callable[[], None], # The function
-    ):
-        self.then = then
-        self.hooks: dict[int, TensorHook] = {} # By id of the parameter
-        self.queued = set() # The numbers of passes that go on
-        self.reached = set() # The ids of parameters that were reached since the last pass ended
-        self.passes = [] # For each pass that has ended: the ids of the parameters that it reached
-        self.chosen = False # Is it down to a few parameters?
-        self.all = False # Does it stay with all of them?
-        self.waits = in_processes() # For the functions of DDP and FSDP, which finish gradients when a pass has ended?
-
-    def listen(self, params: Iterable[Tensor]):
-        "Hear of passes that reach these."
-        for p in params:
-            if id(p) in self.hooks or not p.requires_grad or not p.is_leaf or p.is_meta: continue
-            hook = tensor_hook_to_put_on(p, self.arrives, "post_accumulate")
-            self.hooks[id(p)] = hook
-            hook.put_on()
-
-    def arrives(self, p):
-        if torch.compiler.is_compiling(): return
-        if not self.chosen: self.reached.add(id(p))
-        number = torch._C._current_graph_task_id()
-        if number in self.queued or number < 0: return
-        self.queued.add(number)
-        end = partial(self.ends, number)
-        queue(partial(queue, end) if self.waits else end)
-
-    def ends(self, number: int):
-        self.queued.discard(number)
-        if not self.chosen:
-            self.passes.append(self.reached)
-            self.reached = set()
-        if self.hooks: self.then()
-
-    def choose(self):
-        "Listen to as few parameters as are needed to hear of each pass so far; if there was none, to all."
-        passes = [reached for reached in self.passes if reached]
-        self.passes = []
-        if not passes: return
-        kept = set()
-        while passes:
-            often = {}
-            for reached in passes:
-                for key in reached: often[key] = often.get(key, 0) + 1
-            best = max(often, key=often.get)
-            kept.add(best)
-            passes = [reached for reached in passes if best not in reached]
-        for key in self.hooks.keys() - kept: self.hooks.pop(key).remove()
-        self.chosen = True
-
-    def listen_to_all(self, params: Iterable[Tensor]):
-        "Hear of each pass from now on, whatever it reaches."
-        self.listen(params)
-        self.all = True
-
-    def forget(self):
-        "The step of the loop has ended, so no pass goes on: one that an error ended does not count."
-        self.queued.clear()
-
-    def remove(self):
-        for hook in self.hooks.values(): hook.remove()
-        self.hooks = {}
-
-
-def queue(f: Callable[[], None]):
-    "Have the engine call `f` when the backward pass that goes on has ended."
-    torch.autograd.Variable._execution_engine.queue_callback(f)
+from hooklab.hooks.distributed import is_dtensor, local_part
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b08
 @torch.no_grad()
-def lengths_of(
+def lengths_of_gradients(
     params: list[Tensor], # Those that have a gradient; of one that is divided among processes, the part of this one
 ) -> Tensor: # One number for each, NaN where it cannot be read
     "The length of the gradient of each parameter."
@@ -149,8 +71,8 @@ class KnownLater:
         if self.here.device.type != "cpu" or self.event is not None and not self.event.query(): return False
         return bool(self.here.numpy())
 
-
-SMALL = 16384  # numbers: gradients up to this size are joined before they are measured, which takes fewer calls
+# %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #4a1b0edd
+JOINED = 16384  # numbers: gradients up to this size are joined before they are measured, which takes fewer calls
 
 
 def total_of(params: list[Tensor]) -> Tensor: # One number
@@ -159,7 +81,7 @@ def total_of(params: list[Tensor]) -> Tensor: # One number
     if {*map(type, grads)} != {Tensor}: raise TypeError("some gradients are no plain tensors")
     if grads[0].requires_grad: grads = [g.detach() for g in grads]  # of a backward pass with create_graph=True
     small, large = [], []
-    for g in grads: (small if g.numel() <= SMALL else large).append(g)
+    for g in grads: (small if g.numel() <= JOINED else large).append(g)
     found = []
     if small: found.append(length_of(_flatten_dense_tensors(small)))
     if large: found += [length_of(g) for g in large] if grads[0].dtype in SHORT else torch._foreach_norm(large)
@@ -169,7 +91,8 @@ def total_of(params: list[Tensor]) -> Tensor: # One number
 SHORT = torch.float16, torch.bfloat16
 
 
-def length_of(t: Tensor) -> Tensor: return torch.linalg.vector_norm(t, dtype=torch.float32 if t.dtype in SHORT else None)
+def length_of(t: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(t, dtype=torch.float32 if t.dtype in SHORT else None)
 
 
 def versions_of(params: list[Tensor]) -> list[int]:
@@ -201,7 +124,7 @@ class PassEnded:
     versions: list[int] # As `versions_of` gives them
     lengths: Tensor | None # Of the gradients, if they were measured
 
-
+# %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #3f6467c4
 class GradientNorms:
     "The norms of the gradients of one optimizer: at its step, and after the last backward pass before it."
     def __init__(self):
@@ -226,7 +149,7 @@ class GradientNorms:
         if self.plain and not self.each:
             try: lengths = total_of(params)
             except (TypeError, RuntimeError): self.plain = False  # sharded, sparse, on several devices
-        if lengths is None: lengths = lengths_of(params)
+        if lengths is None: lengths = lengths_of_gradients(params)
         return divided(lengths, scale)
 
     def pass_ends(self, params: list[Tensor], scale: float | Tensor | None):

@@ -26,7 +26,7 @@ from .turns import Schedule, Wanted
 from .updates import Weights
 from ..records.attention_history import AttentionHistory
 from ..records.history import History, WeightHistory
-from ..records.recorded import Recorded
+from ..records.recorded import Recorded, keep_log
 from ..records.run_log import RunLog, given_loss
 from ..records.statistics import UPDATE_ROWS
 
@@ -204,16 +204,10 @@ class Session:
             history = records.gradients if kind == "gradients" else records.history
             if table is None and wanted: table = self.meters[kind].nothing
             history.add(table, step)
-        if self.weights: records.updates.add(self.of_weights() if wanted else None, step)
+        if self.weights: records.updates.add(of_weights(self) if wanted else None, step)
         if self.heads: self.end_heads(records, step)
         if records.live_plot: records.live_plot.update()
         if records.saver: records.saver.update()
-
-    def of_weights(self) -> Tensor:
-        "How far each parameter was moved, how long it was, and the norms of its gradient."
-        moves = self.weights.take()
-        norms = self.steps.rows(self.weights.params)
-        return torch.cat([moves, norms.to(moves.device)])
 
     def end_heads(self, records: Recorded, step: int):
         "Move the numbers of attention heads to the records. A model that calls no attention is soon left alone."
@@ -268,6 +262,13 @@ class Session:
         return ("the model was in eval mode whenever it was called, and only train mode is recorded. "
                 "Call model.train() before the loop.")
 
+# %% ../../../nbs/lib/stats/measure/session.ipynb #6f0a2301
+def of_weights(session: Session) -> Tensor: # As the rows of `UPDATE_ROWS`
+    "How far each parameter was moved, how long it was, and the norms of its gradient."
+    moves = session.weights.take()
+    norms = session.steps.rows(session.weights.params)
+    return torch.cat([moves, norms.to(moves.device)])
+
 # %% ../../../nbs/lib/stats/measure/session.ipynb #991c7df1
 def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory | None]: # By kind; and of attention
     "Empty records of everything that a session measures."
@@ -306,4 +307,5 @@ def begin_records(stats: Recorded, session: Session):
         stats.earlier_facts = earlier.facts_before()
         records, attention = earlier.gone_on(records, attention, session)
     stats._hold(records)
-    stats.log, stats.attention = session.log, attention
+    keep_log(stats, session.log)
+    stats.attention = attention

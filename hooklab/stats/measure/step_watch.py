@@ -13,10 +13,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from hooklab.hooks.backward_end import BackwardEnd
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import parts_for
 from hooklab.hooks.tensor import tensor_hook_to_put_on
-from hooklab.stats.measure.gradient_norms import BackwardEnd, GradientNorms, Norms
+from hooklab.stats.measure.gradient_norms import GradientNorms, Norms
 from hooklab.stats.measure.run_facts import torch_optimizer
 from hooklab.stats.measure.step_end import StepSpan
 from hooklab.stats.records.statistics import NOT_MEASURED
@@ -261,7 +262,7 @@ class StepWatches:
         for watch in self.watches: watch.remove()
         if self.end: self.end.remove()
 
-
+# %% ../../../nbs/lib/stats/measure/step-watch.ipynb #8687ec27
 OWN = {"grad_norm": "own", "grad_norm_unclipped": "own_unclipped"}  # the part of a process
 
 

@@ -229,7 +229,7 @@ def dead_chart(
     "The share of each layer's output that is near zero, over time."
     return plot_over_time(history, "near_zero", layers, ax)
 
-
+# %% ../../../nbs/lib/stats/records/over-time.ipynb #f4c95683
 def plot_layer_stats(
     history: Any, # A `History`
     layer: int | str, # Its number or its name

@@ -91,7 +91,8 @@ FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optim
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
 RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
-            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "log_names?": [str], "process?": OneOf((SIZE, SIZE, {str: int}), None),
+            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "log_names?": [str],
+            "process?": OneOf((SIZE, SIZE, {str: int}), None),
             "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE,
             "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None)}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},

@@ -38,7 +38,7 @@ class Recorded(OneOfSeveral):
     updates: WeightHistory | None = None # How far each step moved the parameters
     hist_sample: int | None = None # Size of the sample used for counts; None if they use the whole output
     scaled = False # True if there was a `GradScaler`
-    _log: RunLog | None = None
+    log: RunLog | None = None # What the loop did: losses, rates, modes
     session = None # The `Session` that measures the run while it goes on
     attention: AttentionHistory | None = None # What attention heads did
     _facts = None # The facts of the run apart from its series, or a function that gives them
@@ -73,16 +73,7 @@ class Recorded(OneOfSeveral):
         "Replace the record with these histories."
         self.history = next(iter(histories.values()))
         self.gradients, self.updates = histories.get("gradients"), histories.get("updates")
-        self.log = self._log
         self.name_process()
-
-    @property
-    def log(self) -> RunLog | None: return self._log # Of the loop: losses, rates, modes
-
-    @log.setter
-    def log(self, log: RunLog | None):
-        self._log = log
-        for history in self.histories.values(): history.log = log  # pictures show its spikes
 
     @property
     def names(self) -> list[str]: return self.history.names # The layers
@@ -229,6 +220,15 @@ def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[s
             found[kind][name] = of | ever
     return found
 
+# %% ../../../nbs/lib/stats/records/recorded.ipynb #6f0a2302
+def keep_log(
+    stats: Recorded, # A record
+    log: RunLog | None, # What the loop did
+):
+    "Give a record its log. Pictures of its histories mark the spikes that the log has."
+    stats.log = log
+    for history in stats.histories.values(): history.log = log
+
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #678f4fde
 class Records(Recorded):
     "The records of a run without the recorder, for example from a file."
@@ -243,6 +243,7 @@ class Records(Recorded):
         attention: AttentionHistory | None = None, # What attention heads did
     ):
         self._hold(histories)
-        self.log, self._facts, self.attention = log, facts, attention
+        keep_log(self, log)
+        self._facts, self.attention = facts, attention
         self.hist_sample, self.scaled, self.unrecorded = hist_sample, scaled, unrecorded
         for history in histories.values(): history.sampled = hist_sample

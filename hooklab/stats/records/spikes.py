@@ -36,7 +36,7 @@ class Jump:
     def is_over(self, distances: float, beyond: float, times: float) -> bool:
         return self.distances > distances and self.beyond > beyond and self.times > times
 
-
+# %% ../../../nbs/lib/stats/records/spikes.ipynb #bc32bd05
 class Usual:
     "The recent past of a series, and how far the next number is from it."
     def __init__(
@@ -109,7 +109,7 @@ class Spike:
     norm: Jump | None = None # Of all gradients, before clipping; None if it stayed inside or is unknown
     first: str = "" # Which of the two left first: `loss`, `norm` or `both`
     back: int | None = None # The first step in which both were inside again; None if they never were
-    layers: dict[str, float] = field(default_factory=dict) # Parameters by how many times their usual norm, largest first
+    layers: dict[str, float] = field(default_factory=dict) # How many times the usual norm, by parameter; largest first
 
     @property
     def text(self) -> str:
@@ -127,7 +127,7 @@ class Spike:
         "How long it lasted, in a sentence."
         if self.back is None: return "It did not come back to the range of before."
         n = self.back - self.step
-        return f"It is back in the usual range after {n} step{'s'*(n > 1)}."
+        return f"It is back in the usual range after {n} step{'s' if n > 1 else ''}."
 
     def __str__(self): return f"{self.text} {self.recovery}"
 
@@ -146,7 +146,7 @@ def series_of(log: Any) -> dict[str, dict[int, float]]:
     if all(map(math.isnan, norm.values())): norm = {}  # unknown, and not NaN
     return {"loss": loss, "norm": norm}
 
-
+# %% ../../../nbs/lib/stats/records/spikes.ipynb #ec6e5497
 def outside_in(log: Any) -> Iterator[tuple[int, dict[str, Jump]]]: # The row, and by how much
     "The rows in which the loss, the norm or both are outside their usual range."
     series = series_of(log)

@@ -63,7 +63,8 @@ class ByHand:
         for what, found in ("grad_norm", self.now), ("grad_norm_unclipped", self.before):
             wanted = torch.tensor(found)
             if what.endswith("unclipped"): wanted[list(unknown)] = math.nan
-            torch.testing.assert_close(updates.values(what)[rows], wanted[updates.steps][:, known].T, equal_nan=True, **close)
+            there = wanted[updates.steps][:, known].T
+            torch.testing.assert_close(updates.values(what)[rows], there, equal_nan=True, **close)
             total = torch.tensor([math.nan if torch.tensor(one).isnan().all() else
                                   math.sqrt(sum(x*x for x in one if x == x)) for one in found])
             if what.endswith("unclipped"): total[list(unknown)] = math.nan
@@ -363,7 +364,8 @@ def test_a_backward_pass_that_fails_leaves_the_next_ones_as_they_are():
     for i in range(6):
         optimizer.zero_grad()
         if i % 2:
-            with pytest.raises(RuntimeError, match="broken"): model[2](Fails.apply(model[:2](batch(i)[0]))).sum().backward()
+            broken = model[2](Fails.apply(model[:2](batch(i)[0]))).sum()
+            with pytest.raises(RuntimeError, match="broken"): broken.backward()
             optimizer.zero_grad()
         loss_of(model, i).backward()
         hand.after_backward()
@@ -416,7 +418,8 @@ def test_the_table_has_the_largest_first():
     assert table.step == 3 and lengths == sorted(lengths, reverse=True) and len(lengths) == 4
     assert abs(table.grad_norm - .1) < 1e-4 < table.grad_norm_unclipped - .1
     lines = repr(table).splitlines()
-    assert lines[0] == "Gradient norms at the optimizer step, in step 3" and lines[1].split() == ["norm", "before", "clipping"]
+    assert lines[0] == "Gradient norms at the optimizer step, in step 3"
+    assert lines[1].split() == ["norm", "before", "clipping"]
     assert lines[2].startswith("(all together)") and lines[3].startswith(table.rows[0]["parameter"])
     assert stats.grad_norms(step=1).step == 1 and stats.grad_norms(-2).step == 2
     assert "before clipping" not in repr(trained().grad_norms())
@@ -438,7 +441,8 @@ def test_a_record_without_an_optimizer_says_how_to_get_norms():
     with hl.ActivationStats().on(model) as stats:
         loss_of(model, 0).backward()
         stats.step()
-    with pytest.raises(LookupError, match=r"need the optimizer: begin with stats.on\(model, optimizer=optimizer\)"): stats.grad_norms()
+    with pytest.raises(LookupError, match=r"need the optimizer: begin with stats.on\(model, optimizer=optimizer\)"):
+        stats.grad_norms()
     with pytest.raises(LookupError, match="nothing has been watched yet"): hl.ActivationStats().grad_norms()
 
 
