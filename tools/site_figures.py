@@ -1,7 +1,11 @@
 """Fits the figures of the notebooks, SVG on white, to the site: its font, and colours for both themes."""
+import base64
+import io
 import re
+from functools import cache
 from xml.etree import ElementTree
 
+from PIL import Image  # which matplotlib draws with
 from site_colours import COLOUR, in_both
 from site_labels import ink_labels, moved
 
@@ -10,6 +14,7 @@ TRANSLATED = re.compile(r"translate\((?P<x>\S+) (?P<y>\S+)\)")
 SCALED = re.compile(r"calc\((\S+)\*var\(--label, 1\)\)")
 SIZE = re.compile(r"(?<=font-size: )([\d.]+px)")  # where a figure is drawn larger, its labels need not grow with it
 REFERENCE = re.compile(r"(?<=url\(#)[^)]+")
+EMBEDDED = re.compile(r"(data:image/png;base64,)(.+)", re.S)
 for name, address in {"": SVG, "xlink": XLINK}.items(): ElementTree.register_namespace(name, address)
 
 
@@ -21,6 +26,9 @@ def fitted(svg: str, number: int) -> str:
         for rules in parent.findall(f"{{{SVG}}}style"): parent.remove(rules)
     drop_ground(root)
     name_ids(root, f"f{number}-")
+    for picture in root.iter(f"{{{SVG}}}image"):
+        place = next(name for name in ("href", f"{{{XLINK}}}href") if name in picture.attrib)
+        picture.set(place, EMBEDDED.sub(lambda found: found[1] + smaller(found[2]), picture.get(place)))
     ink_labels(root)
     boxes = {tag: box for group in axes_of(root) if (box := picture_box(group)) for tag in group.iter()}
     for tag in root.iter(): style(tag, boxes.get(tag))
@@ -30,6 +38,23 @@ def fitted(svg: str, number: int) -> str:
                     "font-family": "sans-serif",  # the page's own comes from nbs/assets/site.css
                     "stroke-linejoin": "round", "style": f"fill: {in_both('#000000')}"}
     return ElementTree.tostring(root, encoding="unicode")
+
+
+@cache
+def smaller(encoded: str) -> str:
+    "A PNG in base64, with the same pixels in fewer bytes: no idle alpha, and a palette if there can be one."
+    data = base64.b64decode(encoded)
+    picture = Image.open(io.BytesIO(data))
+    if picture.mode == "RGBA" and picture.getextrema()[3] == (255, 255): picture = picture.convert("RGB")
+    ways = [picture]
+    if picture.mode == "RGB" and (colours := picture.getcolors(256)):
+        indexed = picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=len(colours))
+        if indexed.convert("RGB").tobytes() == picture.tobytes(): ways.append(indexed)
+    found = [data]
+    for way in ways:
+        way.save(file := io.BytesIO(), "PNG", optimize=True)
+        found.append(file.getvalue())
+    return base64.b64encode(min(found, key=len)).decode()
 
 
 def in_pixels(points: str) -> str: return f"{float(points)*4/3:.0f}"

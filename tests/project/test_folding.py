@@ -223,8 +223,8 @@ def test_the_page_of_the_diagnosis_begins_with_its_figures(site):
     typed = [cell for cell in cells("explain/how-right-is-the-diagnosis.ipynb")[:5] if cell["cell_type"] == "markdown"]
     assert not re.search(r"\d+ ?%", "".join("".join(cell["source"]) for cell in typed))
     assert page.find("svg").sourceline <= page.find("h2").sourceline
-    faults, healthy = page.select(".cell-output details")
-    assert all("open" not in part.attrs for part in (faults, healthy))
+    faults, healthy, spikes = page.select(".cell-output details")
+    assert all("open" not in part.attrs for part in (faults, healthy, spikes))
     rows = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in faults.select("tbody tr")]
     kinds = {row["kind"] for name in sets for row in measured[f"{name}faults by kind"]}
     assert {row[0] for row in rows if "out of reach" not in row[0]} == kinds and len(rows[0]) == len(sets) + 2
