@@ -248,6 +248,9 @@ def test_home_shows_a_figure_beside_the_promise(visit):
     assert text["x"] + text["width"] < figure["x"] and figure["y"] < text["y"] + text["height"]
     assert figure["x"] + figure["width"] == pytest.approx(after["x"] + after["width"], abs=1), "two right edges"
     assert figure["y"] + figure["height"] < DESKTOP[1], "the figure is cut by the fold"
+    for size in (DESKTOP, PHONE):
+        proof = visit(size=size).find_elements(By.CSS_SELECTOR, ".proof a")
+        assert len(proof) == 3 and len({link.rect["y"] for link in proof}) == 1, "more than one line"
 
 
 def test_the_fonts_are_there_and_their_stand_ins_are_as_wide(visit):

@@ -99,7 +99,7 @@ def test_the_lines_run_on_a_model_of_the_reader(page, tmp_path, monkeypatch):
     assert not hl.hooks_on(names["model"])
 
 
-@pytest.mark.parametrize("page", OTHERS)
+@pytest.mark.parametrize("page", sorted(OTHERS))
 def test_a_trainers_page_and_the_page_about_nan_lead_to_each_other(page):
     assert "find_nan(" in beginning(page) and "my-loss-is-nan.ipynb" in beginning(page)
     nan = "".join("".join(cell["source"]) for cell in PAGES["my-loss-is-nan"]["cells"])
