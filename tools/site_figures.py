@@ -1,13 +1,20 @@
 """Fits the figures of the notebooks, SVG on white, to the site: its font, and colours for both themes."""
+import base64
+import io
 import re
 from functools import cache
 from xml.etree import ElementTree
 
+from PIL import Image  # which matplotlib draws with
+from site_colours import COLOUR, in_both
+from site_labels import ink_labels, moved
+
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-DARK = "#15191c"  # the ground of the dark theme, as in nbs/assets/site.css
-ENOUGH = 4.5  # contrast that a coloured line needs on the dark ground
-COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+TRANSLATED = re.compile(r"translate\((?P<x>\S+) (?P<y>\S+)\)")
+SCALED = re.compile(r"calc\((\S+)\*var\(--label, 1\)\)")
+SIZE = re.compile(r"(?<=font-size: )([\d.]+px)")  # where a figure is drawn larger, its labels need not grow with it
 REFERENCE = re.compile(r"(?<=url\(#)[^)]+")
+EMBEDDED = re.compile(r"(data:image/png;base64,)(.+)", re.S)
 for name, address in {"": SVG, "xlink": XLINK}.items(): ElementTree.register_namespace(name, address)
 
 
@@ -19,13 +26,35 @@ def fitted(svg: str, number: int) -> str:
         for rules in parent.findall(f"{{{SVG}}}style"): parent.remove(rules)
     drop_ground(root)
     name_ids(root, f"f{number}-")
+    for picture in root.iter(f"{{{SVG}}}image"):
+        place = next(name for name in ("href", f"{{{XLINK}}}href") if name in picture.attrib)
+        picture.set(place, EMBEDDED.sub(lambda found: found[1] + smaller(found[2]), picture.get(place)))
+    ink_labels(root)
     boxes = {tag: box for group in axes_of(root) if (box := picture_box(group)) for tag in group.iter()}
     for tag in root.iter(): style(tag, boxes.get(tag))
+    keep_lines_centred(root)
     width, height = root.get("viewBox").split()[2:]
     root.attrib |= {"width": in_pixels(width), "height": in_pixels(height), "class": "plot", "data-figure": str(number),
                     "font-family": "sans-serif",  # the page's own comes from nbs/assets/site.css
                     "stroke-linejoin": "round", "style": f"fill: {in_both('#000000')}"}
     return ElementTree.tostring(root, encoding="unicode")
+
+
+@cache
+def smaller(encoded: str) -> str:
+    "A PNG in base64, with the same pixels in fewer bytes: no idle alpha, and a palette if there can be one."
+    data = base64.b64decode(encoded)
+    picture = Image.open(io.BytesIO(data))
+    if picture.mode == "RGBA" and picture.getextrema()[3] == (255, 255): picture = picture.convert("RGB")
+    ways = [picture]
+    if picture.mode == "RGB" and (colours := picture.getcolors(256)):
+        indexed = picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=len(colours))
+        if indexed.convert("RGB").tobytes() == picture.tobytes(): ways.append(indexed)
+    found = [data]
+    for way in ways:
+        way.save(file := io.BytesIO(), "PNG", optimize=True)
+        found.append(file.getvalue())
+    return base64.b64encode(min(found, key=len)).decode()
 
 
 def in_pixels(points: str) -> str: return f"{float(points)*4/3:.0f}"
@@ -68,15 +97,19 @@ def picture_box(axes: ElementTree.Element) -> tuple[float, float, float, float] 
     return left, top, right, bottom
 
 
-def moved(point: tuple[float, float], transform: str) -> tuple[float, float]:
-    "Where a point is after the steps of an SVG `transform`, of which the last is taken first."
-    x, y = point
-    for step, text in reversed(re.findall(r"(\w+)\(([^)]*)\)", transform)):
-        numbers = [*map(float, text.split())]
-        if step == "translate": x, y = x + numbers[0], y + numbers[1]
-        elif step == "scale": x, y = x*numbers[0], y*numbers[-1]
-        elif step == "matrix": x, y = (numbers[i]*x + numbers[i + 2]*y + numbers[i + 4] for i in (0, 1))
-    return x, y
+def keep_lines_centred(root: ElementTree.Element):
+    """Puts each line of a label of several into a group, which the stylesheet makes smaller around its middle: the
+    lines begin at places that were computed for their full size."""
+    for group in [*root.iter(f"{{{SVG}}}g")]:
+        lines = [(n, tag) for n, tag in enumerate(group) if tag.tag == f"{{{SVG}}}text"]
+        starts = [TRANSLATED.match(tag.get("transform", "")) for _, tag in lines]
+        if len(lines) < 2 or None in starts: continue
+        turned = "rotate(-90" in lines[0][1].get("transform")
+        if len({start["y" if turned else "x"] for start in starts}) == 1: continue  # aligned where they begin
+        for n, line in lines:
+            line.set("style", SCALED.sub(r"\1", line.get("style")))
+            group[n] = ElementTree.Element(f"{{{SVG}}}g", {"class": "line"})
+            group[n].append(line)
 
 
 def is_within(text: ElementTree.Element, box: tuple[float, float, float, float]) -> bool:
@@ -88,38 +121,8 @@ def is_within(text: ElementTree.Element, box: tuple[float, float, float, float])
 def style(tag: ElementTree.Element, box: tuple | None):
     "Colours and font of one element. What is drawn on a picture keeps its colours, as the picture does."
     text = re.sub(r" ?font-family: [^;]*;?", "", tag.get("style", "")).rstrip("; ")
+    text = SIZE.sub(r"calc(\1*var(--label, 1))", text)
     if box and tag.tag == f"{{{SVG}}}text" and is_within(tag, box):
         if "fill:" not in text: text += "; fill: #000000"
-    else: text = COLOUR.sub(lambda colour: in_both(colour[0]), text)
+    elif "light-dark(" not in text: text = COLOUR.sub(lambda colour: in_both(colour[0]), text)
     if text: tag.set("style", text)
-
-
-@cache
-def in_both(colour: str) -> str:
-    """CSS for a colour that was chosen for white. Greys keep their contrast with the ground; other colours become
-    lighter on the dark one where they would be hard to see."""
-    if colour == "#000000": return f"var(--ink, {colour})"
-    if colour == "#ffffff": return f"var(--paper, {colour})"
-    parts = [int(colour[i:i + 2], 16) for i in (1, 3, 5)]
-    is_grey = max(parts) - min(parts) < 13
-    wanted = contrast(colour, "#ffffff") if is_grey else max(ENOUGH, contrast(colour, DARK))
-    steps = lighter([0, 0, 0] if is_grey else parts)
-    dark = next((mixed for mixed in steps if contrast(mixed, DARK) >= wanted), "#ffffff")
-    return f"light-dark({colour}, {dark})"
-
-
-def lighter(start: list[int]) -> list[str]:
-    "Colours from one, given as red, green and blue, step by step to white."
-    return ["#" + "".join(f"{round(part + (255 - part)*step/100):02x}" for part in start) for step in range(101)]
-
-
-def contrast(one: str, other: str) -> float:
-    "How well two colours can be told apart, by the rule of WCAG: from 1 to 21."
-    darker, brighter = sorted((luminance(one), luminance(other)))
-    return (brighter + .05)/(darker + .05)
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[i:i + 2], 16)/255 for i in (1, 3, 5)]
-    linear = [part/12.92 if part <= .04045 else ((part + .055)/1.055)**2.4 for part in parts]
-    return .2126*linear[0] + .7152*linear[1] + .0722*linear[2]

@@ -1,5 +1,7 @@
 """The gallery: every figure of the lessons on one page, those that show a symptom under its name."""
+import re
 from collections import defaultdict
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +20,29 @@ def figures(soup: BeautifulSoup) -> list[Tag]:
 def cell_of(figure: Tag) -> Tag: return figure.find_parent(class_="cell") or figure
 
 
+def caption_of(figure: Tag) -> str:
+    "The caption of a figure in one line, with backticks around code."
+    texts = figure.figcaption.find_all(string=True)
+    return " ".join("".join(f"`{text}`" if text.find_parent("code") else text for text in texts).split())
+
+
+def show_code(soup: BeautifulSoup):
+    "Makes code of what is in backticks in captions, which the renderer leaves as they are."
+    for caption in soup.main.find_all("figcaption"):
+        for text in caption.find_all(string=re.compile("`.+`")): text.replace_with(with_code(text))
+
+
+def with_code(text: str) -> BeautifulSoup:
+    "A text that has code in backticks."
+    return BeautifulSoup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(text, quote=False)), "html.parser")
+
+
 def figures_of(soup: BeautifulSoup, file: Path, page: str) -> list[dict]:
     "What the gallery shows of the figures of a page. A cell that says `#| symptom: zeros` shows what zeros look like."
     notebook = (moving.NBS/page).with_suffix(".ipynb")
     symptoms = moving.marked(notebook, "symptom") if notebook.exists() else {}
     return [{"id": cell_of(figure)["id"], "image": picture_of(figure, file),
-             "caption": (caption := figure.figcaption.get_text(" ", strip=True)),
+             "caption": (caption := caption_of(figure)),
              "symptom": symptoms.get(moving.plain(caption))} for figure in figures(soup)]
 
 
@@ -67,6 +86,6 @@ def hung(figure: dict, page: str, lesson: str = "") -> Tag:
     place, caption = Tag(name="a", attrs={"href": f"{page}#{figure['id']}"}), Tag(name="span")
     source = f"{page.rpartition('/')[0]}/{figure['image']['src']}"
     place.append(Tag(name="img", attrs=figure["image"] | {"src": source, "class": []}, can_be_empty_element=True))
-    caption.string = (f"{lesson} · " if lesson else "") + figure["caption"]
+    caption.append(with_code((f"{lesson} · " if lesson else "") + figure["caption"]))
     place.append(caption)
     return place

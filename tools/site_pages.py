@@ -24,7 +24,7 @@ from site_around import (
     write_sitemap,
 )
 from site_frame import CLASS, Navigation, anchor, around, head, toc_short
-from site_gallery import cell_of, figures, figures_of, hang_gallery
+from site_gallery import cell_of, figures, figures_of, hang_gallery, show_code
 from site_problems import Links, all_problems, links_of, page_problems, target
 from site_search import entries, write_index
 from site_symbols import public_names
@@ -108,7 +108,7 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     finish_figures(soup, file)
     if lessons: hang_gallery(soup, docs, lessons)
     link_to_source(soup, file, docs, anchors)
-    search = entries(soup, address)
+    search = entries(soup, address, nav.facts["name"])
     explain(soup, name, kind, known, top)
     if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
     finish_main(soup, name, nav)
@@ -147,6 +147,7 @@ def twin(file: Path) -> Path:
 
 def finish_figures(soup: BeautifulSoup, file: Path):
     "Gives each cell that draws a name to link to, and each picture a file: a page that holds pictures is slow to load."
+    show_code(soup)
     for number, figure in enumerate(figures(soup), 1): cell_of(figure).attrs.setdefault("id", f"figure-{number}")
     known = {picture.read_bytes(): picture for picture in file.with_name(f"{file.stem}_files").rglob("*.png")}
     for image in soup.main.find_all("img"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from bs4 import BeautifulSoup
+from bs4.element import PreformattedString
 
 REMOTE = re.compile(r"\s*(https?:)?//", re.I)
 CSS_REMOTE = re.compile(r"""(?:url\(\s*|@import\s+)["']?\s*((?:https?:)?//[^\s"')]+)""", re.I)
@@ -96,7 +97,7 @@ def dead_links(file: Path, links: dict[Path, Links]) -> list[str]:
 
 def page_problems(soup: BeautifulSoup, text: str) -> list[str]:
     "What can be seen on a page alone."
-    return [*raw_links(soup), *unlabelled_pictures(soup), *remote_loads(text)]
+    return [*raw_links(soup), *raw_code(soup), *unlabelled_pictures(soup), *remote_loads(text)]
 
 
 def raw_links(soup: BeautifulSoup) -> list[str]:
@@ -105,6 +106,15 @@ def raw_links(soup: BeautifulSoup) -> list[str]:
         f"shown as text: “…{text.strip()[:60]}…”: a link's text must not hold a symbol in backticks"
         for text in soup.find_all(string=re.compile(r"\]\(\S"))
         if not text.find_parent(["code", "pre", "script", "style", "math"])
+    ]
+
+
+def raw_code(soup: BeautifulSoup) -> list[str]:
+    "Backticks that are shown as they were typed."
+    return [
+        f"shown as text: “…{text.strip()[:60]}…”: a backtick, where no code can be marked or one of a pair is missing"
+        for text in soup.find_all(string=re.compile("`"))
+        if not isinstance(text, PreformattedString) and not text.find_parent(["code", "pre", "script", "style"])
     ]
 
 

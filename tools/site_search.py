@@ -54,17 +54,25 @@ def page_sections(soup: BeautifulSoup) -> list[dict]:
                 names = ", ".join(f"{symbol}.{member['href'].rpartition('.')[2]}" for member in members)
                 found.append({"anchor": members[0]["href"][1:], "heading": names, "text": [], "prose": []})
                 found[-1]["text"].append(child.get_text(" ", strip=True))
+            elif child.name == "a" and leads_on(child): continue
             elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])):
                 visit(child, prose and child.name not in ("pre", "details", "thead"))
                 if child.name in ("td", "th"): found[-1]["prose"].append(" · ")
                 elif child.name in ENDS: found[-1]["prose"].append("\0")
     visit(soup.main, True)
     for section in found:
-        lines = (" ".join(line.split()).strip(" ·") for line in "".join(section["prose"]).split("\0"))
+        rows = (" ".join(line.split()) for line in "".join(section["prose"]).split("\0"))
+        lines = (re.sub("( ·){2,}", " ·", row).strip(" ·") for row in rows)  # without the empty cells
         # a new line only where one does not see that a sentence ends
         prose = re.sub(r"(?<=[.!?…])\n(?=[^\sa-z])", " ", "\n".join(filter(None, lines)))
         section.update(text=" ".join("".join(section["text"]).split()), prose=prose)
     return [part for part in found if part["text"] or not part["anchor"]]  # a heading right above another says nothing
+
+
+def leads_on(link: Tag) -> bool:
+    "Is it the title of the page to read next? That page is found by itself, and this one is not about it."
+    before = "".join(one if isinstance(one, str) else one.get_text() for one in reversed([*link.previous_siblings]))
+    return bool(re.search(r"\b(Lesson|Next): *$", before))
 
 
 def words(text: str) -> list[str]:
@@ -82,7 +90,7 @@ def number(n: int) -> str:
     return DIGITS[n] if n < 32 else DIGITS[32 + n % 32] + number(n//32)
 
 
-def entries(soup: BeautifulSoup, name: str) -> dict | None:
+def entries(soup: BeautifulSoup, name: str, site: str) -> dict | None:
     "What the index says of a page, or None if search leaves it out."
     if (kind := soup.body["data-kind"]) in LEFT_OUT: return None
     described = soup.main.select_one("#title-block-header .description")
@@ -91,6 +99,7 @@ def entries(soup: BeautifulSoup, name: str) -> dict | None:
     sections = page_sections(soup)
     if described: soup.main.select_one(".quarto-title").insert_after(described)
     title = (soup.h1 or soup.title).get_text(" ", strip=True)
+    if kind == "home" and site not in title: title = f"{title} – {site}"  # it is found by the name of the whole
     return {"name": name, "title": title, "kind": kind, "description": description, "sections": sections}
 
 

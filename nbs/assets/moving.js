@@ -1,5 +1,5 @@
 /* Figures that move: what they share. A page loads this, then for each figure its data (moving/NAME-data.js) and its program
-   (moving/NAME.js), which calls moving("NAME", build). Where anything fails, the static figure stays where it is. */
+   (moving/NAME.js), which calls moving("NAME", build). Where anything fails, there is the static figure alone. */
 "use strict";
 (() => {
 const maker = (space) => (tag, attributes = {}, ...children) => {
@@ -27,13 +27,15 @@ class Figure {
     this.said = html("output", { id: `${this.id}-state`, class: "moving-state", "aria-live": "polite" });
     this.panels = html("div", { class: "moving-panels" });
     this.caption = html("figcaption");
-    this.box = html("figure", { class: "moving-live", "data-name": name }, this.controls, this.said, this.panels, this.caption);
+    this.try = html("p", { id: `${this.id}-try`, class: "moving-try" });
+    this.box = html("figure", { class: "moving-live", "data-name": name, "aria-labelledby": this.try.id }, this.try, this.controls, this.said, this.panels, this.caption);
     place.prepend(this.box);
   }
 
   /* The question that the figure answers, and what it shows. */
   text(question, caption) {
-    this.caption.append(html("p", { class: "moving-question" }, html("b", {}, "Try it: "), question), html("p", {}, caption));
+    this.try.append(html("b", {}, "Try it yourself"), ` ${question}`);
+    this.caption.append(caption);
   }
 
   /* What one sees, in words. */
@@ -160,11 +162,12 @@ const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeA
 const unpack = (text, low, high) => Float32Array.from(bytes(text), (byte) => low + byte / 255 * (high - low));
 const list = (words) => words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
 
-/* Layers of a small network, whose weights are whole numbers of eight bits. */
-const layers = (data) => data.map((layer) => ({ ...layer, weight: Float32Array.from(new Int8Array(bytes(layer.weight).buffer), (whole) => whole * layer.worth) }));
+/* Layers of a small network, whose weights are whole numbers of eight or sixteen bits. */
+const whole = ({ weight, bits }) => new (bits === 16 ? Int16Array : Int8Array)(bytes(weight).buffer);
+const layers = (data) => data.map((layer) => ({ ...layer, weight: Float32Array.from(whole(layer), (number) => number * layer.worth) }));
 
-/* A convolution of 3×3 pixels, and a ReLU. `scale` multiplies all its parameters. */
-const convolve = ({ weight, bias, out, stride }, input, side, scale = 1) => {
+/* A convolution of 3×3 pixels, and a ReLU, below which nothing passes. `scale` multiplies all its parameters. */
+const convolve = ({ weight, bias, out, stride }, input, side, scale = 1, least = 0) => {
   const wide = side + 2, count = input.length / side ** 2, end = Math.ceil(side / stride), result = new Float32Array(out * end ** 2);
   const padded = new Float32Array(count * wide ** 2);
   for (let c = 0; c < count; c++) for (let y = 0; y < side; y++) padded.set(input.subarray((c * side + y) * side, (c * side + y + 1) * side), (c * wide + y + 1) * wide + 1);
@@ -174,7 +177,7 @@ const convolve = ({ weight, bias, out, stride }, input, side, scale = 1) => {
       const p = (c * wide + y * stride + i) * wide + x * stride;
       sum += weight[w++] * padded[p] + weight[w++] * padded[p + 1] + weight[w++] * padded[p + 2];
     }
-    result[at++] = Math.max(0, sum * scale);
+    result[at++] = Math.max(least, sum * scale);
   }
   return result;
 };

@@ -347,7 +347,7 @@
       if (!symbol && value(title) > .99*all && found.visible < .99*all) found = look(-1);   // the whole page is about it
       if (found.visible || value(title)) return { ...found, mentions: [] };
       const here = words.filter((w) => matches(w).has(p)), rare = here.filter((w) => !matches(w).common);
-      return { ...found, mentions: rare.length ? rare : here };
+      return { ...found, mentions: [...new Map((rare.length ? rare : here).map((w) => [stem(w), w])).values()] };
     };
 
     return (text) => {
@@ -369,7 +369,7 @@
         const hit = result.get(pageOf[i]);
         if (hit && !hit.symbol) Object.assign(hit, { value: hit.value + .6*worthOf[hit.p], section: i, symbol: true });
       }
-      const inChinese = question.spoken.some(isHan);
+      const inChinese = question.spoken.some(isHan), asked = new Set(question.spoken.map(stem));
       const hits = [];
       for (const hit of close.sort((a, b) => b.value - a.value)) {
         const { p } = hit, [page, title, kind] = pages[p], why = reasons(hit, question);
@@ -377,9 +377,10 @@
         const here = hits.length < SHOWN ? shown(hit, why?.words || question.words) : hit;
         const [, anchor, heading] = sections[here.section] || [p, "", ""];
         const { sentence, marks, mentions } = here, href = page + (anchor && `#${anchor}`);
-        // a synonym is said where what was typed is not to be seen
+        // a synonym of other words is said where what was typed is not to be seen
         const seen = new Set(tokens(`${title} ${heading} ${sentence}`).flatMap(read).map(stem));
-        const as = (why?.pairs || []).filter(([from, to]) => from.replaceAll(" ", "") !== to.replaceAll(" ", "")
+        const same = (from, to) => from.replaceAll(" ", "") === to.replaceAll(" ", "") || [...stemsOf(to)].every((w) => asked.has(w));
+        const as = (why?.pairs || []).filter(([from, to]) => !same(from, to)
           && !wordsOf(from).map(bare).every((w) => stop.has(w) || seen.has(stem(w))));
         hits.push({ page, href, title, kind, heading, sentence, marks, mentions, as, inChinese: inChinese && index.chinese[page] });
       }

@@ -187,12 +187,21 @@ def test_no_link_of_the_site_leads_to_what_is_not_public(site):
         page = file.relative_to(site).with_suffix("").as_posix()
         if page.startswith("source/"): continue
         text = file.read_text(encoding="utf-8")
+        own = meant_otherwise(page)
         for href, place, name in CODE_LINK.findall(text[text.index("<main"):text.index("</main>")]):
             target = os.path.normpath(f"{os.path.dirname(page)}/{href}").removesuffix(".html") if href else page
             is_private = target.startswith("source/") or (target, unescape(place)) in others - public_places
-            if is_private and target != page: wrong.append((page, name, target))
+            is_parameter = name in own and "." not in place  # which may be an attribute, too: `hook.html#hook.name`
+            if is_private and target != page or is_parameter: wrong.append((page, name, target))
             seen += 1
     assert seen > 500 and not wrong, wrong[:20]
+
+
+def meant_otherwise(page: str) -> frozenset[str]:
+    "The names of parameters and variables of a page, of which it calls no function."
+    if not (REPO/"nbs"/f"{page}.ipynb").exists(): return frozenset()
+    code = [mk_cell("".join(cell["source"])) for cell in cells(f"{page}.ipynb") if cell["cell_type"] == "code"]
+    return site_links.parameters_in([part for cell in code for part in site_code.statements(cell)], page)
 
 
 # ---- how right the diagnosis is
@@ -214,8 +223,8 @@ def test_the_page_of_the_diagnosis_begins_with_its_figures(site):
     typed = [cell for cell in cells("explain/how-right-is-the-diagnosis.ipynb")[:5] if cell["cell_type"] == "markdown"]
     assert not re.search(r"\d+ ?%", "".join("".join(cell["source"]) for cell in typed))
     assert page.find("svg").sourceline <= page.find("h2").sourceline
-    faults, healthy = page.select(".cell-output details")
-    assert all("open" not in part.attrs for part in (faults, healthy))
+    faults, healthy, spikes = page.select(".cell-output details")
+    assert all("open" not in part.attrs for part in (faults, healthy, spikes))
     rows = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in faults.select("tbody tr")]
     kinds = {row["kind"] for name in sets for row in measured[f"{name}faults by kind"]}
     assert {row[0] for row in rows if "out of reach" not in row[0]} == kinds and len(rows[0]) == len(sets) + 2

@@ -99,7 +99,7 @@ def test_the_lines_run_on_a_model_of_the_reader(page, tmp_path, monkeypatch):
     assert not hl.hooks_on(names["model"])
 
 
-@pytest.mark.parametrize("page", OTHERS)
+@pytest.mark.parametrize("page", sorted(OTHERS))
 def test_a_trainers_page_and_the_page_about_nan_lead_to_each_other(page):
     assert "find_nan(" in beginning(page) and "my-loss-is-nan.ipynb" in beginning(page)
     nan = "".join("".join(cell["source"]) for cell in PAGES["my-loss-is-nan"]["cells"])
@@ -107,3 +107,24 @@ def test_a_trainers_page_and_the_page_about_nan_lead_to_each_other(page):
     (line,) = re.findall(r"with hl\.find_nan.*", beginning(page))
     compile(line, page, "exec")
     assert f"`{line}`" in nan
+
+
+LOOPS = {"hugging-face": "updates=True", "lightning": "updates=True", "fastai": "for_diagnosis()",
+         "my-own-loop": "optimizer=optimizer"}
+
+
+@pytest.mark.parametrize("page", LOOPS)
+def test_a_page_about_a_loop_begins_with_gradient_norms_and_spikes_too(page):
+    text = beginning(page)
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", text, re.S) if "grad_norms()" in code]
+    compile(code, page, "exec")
+    assert LOOPS[page] in code and "spikes()" in text and "my-loss-jumped.ipynb" in text
+    for typed in ("gradient norm", "total norm", "before clipping"): assert typed in text, typed
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_lines_about_gradient_norms_run_on_a_model_of_the_reader(capsys):
+    names = names_of_a_reader() | {"hl": hl}
+    exec(re.findall(r"```python\n(.*?)```", beginning("my-own-loop"), re.S)[1], names)
+    assert "layer1.weight" in capsys.readouterr().out and not hl.hooks_on(names["model"])
+    assert names["s"].log.values("given").tolist() == [1]*4, "the loss was given"

@@ -92,6 +92,7 @@ def test_the_index_holds_no_solution(index):
 
 def test_a_page_for_contributors_is_known_as_such(index):
     kinds = {page: kind for page, _, kind, _ in index["pages"]}
+    assert "hooklab" in next(title for page, title, *_ in index["pages"] if page == "index.html"), "found by its name"
     assert kinds["lib/stats/records/moments.html"] == "inside"
     assert kinds["lib/stats/diagnosing/diagnosis.html"] == "reference"
     assert kinds["lessons/05-stats.html"] == "lesson"
@@ -135,6 +136,11 @@ def test_sentences_end_where_blocks_end_and_headers_of_tables_are_no_sentence():
     table = f"<table><thead><tr><th>often</th></tr></thead>{row}</table>"
     [part] = site_search.page_sections(page(f"<p>Rises:</p>{table}<p>It is. So.</p>"))
     assert part["prose"] == "Rises:\na rate · a tenth\nIt is. So." and "often" in part["text"]
+
+
+def test_a_page_is_not_about_the_page_to_read_next():
+    [part] = site_search.page_sections(page('<p>See <a href="x">B</a>. <b>Next:</b> <a href="y">why C?</a></p>'))
+    assert part["text"] == part["prose"] == "See B. Next:"
 
 
 def test_of_a_long_text_the_sentences_with_rare_words_are_kept():
@@ -211,7 +217,7 @@ def test_names_of_other_libraries_and_of_torch_lead_somewhere(ask):
 def test_a_common_word_that_nobody_typed_is_no_reason(ask):
     "“not training” is also called “does not train”; a page that merely has the word train is not about that."
     answers = ask("not training", "neuron")
-    assert pages_of(answers["not training"])[0] == "howto/my-model-does-not-train"
+    assert "howto/my-model-does-not-train" in pages_of(answers["not training"], 2)
     trains = [hit for hit in answers["not training"]["why"] if "does not train" in [read for _, read in hit["as"]]]
     assert all("train" in f"{hit['title']} {hit['heading']}".lower() for hit in trains)
     assert len(answers["neuron"]["hits"]) < 15, "unit is on most pages"
@@ -222,10 +228,13 @@ def test_chinese_queries_lead_to_english_pages(ask):
     answers = ask(*expected)
     assert len(expected) > 60
     best = {query: pages_of(answers[query], 3) for query in expected}
-    assert {query: best[query] for query, page in expected.items() if page not in best[query]} == {}
-    for query, page in expected.items():
-        [hit] = [hit for hit in answers[query]["why"] if hit["href"].startswith(f"{page}.html")]
-        assert hit["inChinese"] == site_search.chinese()[f"{page}.html"], query
+    missed = {query: best[query] for query, page in expected.items() if page not in best[query]}
+    assert len(missed) <= len(expected)*4/42, missed  # as for those in English
+    lines = site_search.chinese()
+    for query in expected:
+        assert answers[query]["hits"], query
+        for hit in answers[query]["why"]:
+            assert hit.get("inChinese") == lines.get(hit["href"].partition("#")[0]), query
 
 
 @pytest.mark.parametrize("typed, same", [

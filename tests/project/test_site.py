@@ -553,6 +553,7 @@ def test_sentences_of_an_output_go_on_below_and_tables_do_not():
     ('<a href="nowhere.html">x</a>', "dead link nowhere.html"),
     ('<a href="#nowhere">x</a>', "dead link #nowhere"),
     ("<p>[ <a href='#top'>Hook</a> and more](hook.html)</p>", "shown as text"),
+    ("<p>The value of `x`</p>", "a backtick"),
     ('<img src="here.png" alt="">', "no alternative text"),
     ('<img src="gone.png" alt="x">', "dead link gone.png"),
     ("<svg><path/></svg>", "no alternative text"),

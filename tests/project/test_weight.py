@@ -1,14 +1,18 @@
 """What the site weighs: a page loads little, nothing is shipped that is not loaded, and no rule in use is missing."""
+import base64
+import io
 import re
 import sys
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from PIL import Image
 
 from support.checks import REPO
 
 sys.path.insert(0, str(REPO/"tools"))
+import site_figures  # noqa: E402
 import site_weight  # noqa: E402
 from site_problems import links_of, target, urlsplit  # noqa: E402
 
@@ -41,6 +45,18 @@ def test_a_page_loads_at_most_330_kb_with_its_figures(site):
         files |= {page.parent/unquote(name) for name in at_once if not name.startswith("data:")}
         size = len(text.encode()) + sum(file.stat().st_size for file in files)
         assert size <= 330_000, f"{page.name} loads {size:,} bytes"
+
+
+@pytest.mark.parametrize("alpha, colours", [(255, 2), (255, 400), (40, 2)])
+def test_a_picture_within_a_figure_has_the_same_pixels_in_fewer_bytes(alpha, colours):
+    rgba = [(n % colours % 256, n % colours // 256, 7, alpha if n else 255) for n in range(1600)]
+    picture = Image.new("RGBA", (40, 40))
+    picture.putdata(rgba)
+    picture.save(file := io.BytesIO(), "PNG", compress_level=1)
+    before = base64.b64encode(file.getvalue()).decode()
+    after = site_figures.smaller(before)
+    assert len(after) < len(before)
+    assert Image.open(io.BytesIO(base64.b64decode(after))).convert("RGBA").tobytes() == picture.tobytes()
 
 
 def test_nothing_is_shipped_that_no_page_leads_to(site):

@@ -1,9 +1,9 @@
-"""Figures that move: hooklab measures their data on the networks of the lessons, and each replaces a static one.
+"""Figures that move: hooklab measures their data on the networks of the lessons.
 
-A cell of a notebook that says `#| moving: learning-rate`, or a picture below the comment `<!-- moving: digit -->`,
-has a moving figure of that name. nbs/assets/moving/learning-rate.js draws it, and tools/moving/learning_rate.py
-measures what it shows. `make figures` (python -m moving) measures again. A comment without a picture below it is a
-place where nothing stood before.
+Below a cell of a notebook that says `#| moving: learning-rate` comes a moving figure of that name. The static one, to
+which the text refers, stays. A picture below the comment `<!-- moving: digit -->` is replaced by its moving figure; a
+comment without a picture is a place where nothing was before. nbs/assets/moving/learning-rate.js draws the figure, and
+tools/moving/learning_rate.py measures what it shows. `make figures` (python -m moving) measures again.
 """
 import hashlib
 import inspect
@@ -22,7 +22,7 @@ NBS = Path(__file__).resolve().parents[2]/"nbs"
 ASSETS = NBS/"assets"/"moving"
 # which module measures the data of a figure
 DATA = {"learning-rate": "learning_rate", "six-hooks": "six_hooks", "first-weights": "first_weights",
-        "patching": "patching", "digit": "digit", "units": "units", "layer-names": "layer_names"}
+        "patching": "patching", "digit": "digit", "units": "units", "layer-names": "layer_names", "cover": "cover"}
 COMMENT = re.compile(r"^\s*moving: (\S+)\s*$")
 
 
@@ -73,22 +73,26 @@ def unmarked(text: str) -> str:
 
 
 def place(soup: BeautifulSoup, page: str):
-    "Marks the static figures of a page that a moving one replaces, and loads what draws it."
+    "Makes the places of the moving figures of a page, and loads what draws them."
     notebook = (NBS/page).with_suffix(".ipynb")
     if not notebook.exists(): return
     wanted = marked(notebook, "moving")
-    found = {name: figure for figure in soup.main.find_all("figure") if figure.figcaption
-             and (name := wanted.get(plain(figure.figcaption.get_text(" ", strip=True))))}
+    areas = {}
+    for figure in soup.main.find_all("figure"):
+        if figure.figcaption and (name := wanted.get(plain(figure.figcaption.get_text()))):
+            cell = figure.find_parent(class_="cell") or figure
+            cell.insert_after(area := soup.new_tag("div"))
+            areas[name] = area
     for comment in soup.main.find_all(string=lambda text: isinstance(text, Comment)):
-        if name := COMMENT.match(comment): found[name[1]] = picture_below(comment)
-    if missing := set(wanted.values()) - found.keys():
+        if name := COMMENT.match(comment): areas[name[1]] = picture_below(comment).wrap(soup.new_tag("div"))
+    if missing := set(wanted.values()) - areas.keys():
         raise ValueError(f"{page} has no figure for {', '.join(missing)}: its cell needs `#| fig-cap:` too")
     assets = "../"*page.count("/") + "assets/"
-    for name, figure in found.items():
-        area = figure.wrap(soup.new_tag("div", attrs={"class": "moving", "data-figure": name}))
-        # right below it: what follows is laid out when the figure has its size, and does not jump
+    for name, area in areas.items():
+        area.attrs |= {"class": "moving", "data-figure": name}
+        # right after it: what follows is laid out when the figure has its size, and does not jump
         area.insert_after(*(soup.new_tag("script", src=f"{assets}moving/{name}{part}.js") for part in ("-data", "")))
-    if not found: return
+    if not areas: return
     first = soup.main.find(class_="moving")
     first.insert_before(soup.new_tag("link", rel="stylesheet", href=f"{assets}moving.css"))
     first.insert_before(soup.new_tag("script", src=f"{assets}moving.js"))

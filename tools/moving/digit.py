@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from moving.lessons import Lesson
-from moving.networks import as_data, in_eight_bits, pixels
+from moving.networks import as_data, in_whole_numbers, pixels
 
 lessons = [Lesson("index", cells=("net",))]
 
@@ -18,7 +18,7 @@ def lesson(): return lessons[0].load()
 def network() -> nn.Sequential:
     "The trained network, as exact as its page has it."
     for layer in lesson().net.requires_grad_(False).modules():
-        if isinstance(layer, nn.Conv2d | nn.Linear): in_eight_bits(layer)
+        if isinstance(layer, nn.Conv2d | nn.Linear): in_whole_numbers(layer)
     return lesson().net
 
 

@@ -99,9 +99,9 @@ class AttentionHistory(KeptSteps):
         names = self._picked(calls)
         steps = torch.tensor(self.steps)
         pictures = [  # numbers, title, label
-            (self._relative_entropy(), "how widely\na head looks", "entropy, as a share of the possible"),
+            (self._relative_entropy(), "how widely\na head looks", "entropy, as a fraction of the possible"),
             (self.values("largest_logit"), "largest\nlogit", "logit"),
-            (self.values("first_share"), "weight on\nthe first key", "share"),
+            (self.values("first_share"), "weight on\nthe first key", "fraction"),
         ]
         for ax, (lines, title, label) in zip(axes, pictures):
             for name, colour in zip(names, line_colours(ax, len(names))):
@@ -111,7 +111,7 @@ class AttentionHistory(KeptSteps):
                     x, y = thinned(steps[known].numpy(), line[known].numpy())
                     ax.plot(x, y, color=colour, lw=1.2, label=layer if head == 0 else None)
             ax.set(title=title, xlabel="step", ylabel=label)
-            if "share" in label: in_percent(ax.yaxis)
+            if "fraction" in label: in_percent(ax.yaxis)
         if len(names) <= 8:
             for label in axes[0].legend(fontsize="small").get_texts(): label.set(**PLAIN)
         return axes

@@ -51,6 +51,6 @@ moving("first-weights", (figure, data) => {
     figure.say(`Weights with std ${stds[std.value]} (gain ${+(10 * stds[std.value]).toPrecision(2)}): the output of layer ${layers} is ${compared((outputs.at(-1) - outputs[0]) / 100)} that of layer 1; ` +
       `the gradient at layer 1 is ${compared((gradients[0] - gradients.at(-1)) / 100)} that at layer ${layers}. After three epochs ${data.right[now()]} % are right.`);
   });
-  figure.text("which size keeps outputs and gradients alive with tanh, with ReLU, with GELU? And what is left to choose with batch norm?",
+  figure.text("Which size keeps outputs and gradients alive with tanh, with ReLU, with GELU? And what is left to choose with batch norm?",
     "Lesson 07’s network of eight layers of 100 units at step 0, with 25 sizes of its initial weights. Gain is the std times √100. Below, on the left: how often each value occurs in each layer’s output; on the right, on a logarithmic axis: how large outputs and gradients are. Accuracy: the middle one of three seeds; dashed: guessing.");
 });

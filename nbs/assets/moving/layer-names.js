@@ -48,6 +48,6 @@ moving("layer-names", (figure, data) => {
     figure.say(picked.length ? `“${input.value}” picks ${picked.length} of ${data.layers.length} layers (${list(types)}): ${picked.length > 3 ? `${shown.join(", ")} and ${picked.length - 3} more` : list(shown)}.`
       : `“${input.value}” picks no layer: hl.layers raises a LookupError that suggests names.`);
   });
-  figure.text("which pattern picks the last batch norm of each block, and nothing else?",
+  figure.text("Which pattern picks the last batch norm of each block, and nothing else?",
     "All layers of resnet18 by name; * stands for anything, dots included, ? for one character, [12] for one of these, [!1] for any other. What fits is what hl.layers(model, pattern) returns, and what every function of hooklab takes as names.");
 });

@@ -1,13 +1,13 @@
 /* Lesson 14: activations of other pictures, put into the run of threes at one place and one depth. */
 "use strict";
 moving("patching", (figure, data) => {
-  const { svg, axes, cells, pick } = moving, { sites, sources } = data, all = 17;
+  const { svg, axes, cells, pick, list } = moving, { sites, sources } = data, all = 17;
   const places = ["class token", ...Array.from({ length: 16 }, (_, i) => `row ${Math.floor(i / 4) + 1}, column ${i % 4 + 1}`), "all squares"];
   const strongest = data.recovered[0][0].indexOf(Math.max(...data.recovered[0][0].slice(0, all)));
   const site = figure.slider("patch after", sites, 0), place = figure.slider("at", places, strongest);
   const source = figure.choice("from", sources);
   const map = () => data.recovered[source.value][site.value], look = (value) => value > 0 ? "warm" : "c1";
-  const seen = (back) => back / 200;  // the scale of the lesson: from −0.2 to 0.2
+  const seen = (back) => back / 500;  // full colour at 0.5: no square recovers more
 
   const size = 34, left = 2, top = 24;
   const grid = figure.panel({ height: top + 5 * size + 36, basis: 150, grow: 0, label: "Recovered, for each place of the patch" }, (panel) => {
@@ -35,13 +35,15 @@ moving("patching", (figure, data) => {
     chart.dots(points, "accent");
     chart.dots([points[site.value]], "warm", 5);
   });
+  const digits = () => data.probabilities[source.value][site.value][place.value], most = () => digits().indexOf(Math.max(...digits()));
   figure.panel({ height: (width) => width > 300 ? 165 : top + 5 * size + 36, basis: 210, label: "Mean probability of each digit, with the patch and without" }, (panel) => {
-    const chart = axes(panel, { x: [-0.6, 9.6], y: [0, 1], title: "probability of each digit", xTicks: Array.from({ length: 10 }, (_, d) => [d]), yTicks: [[0], [0.5], [1]], left: 32 });
+    const chart = axes(panel, { x: [-0.6, 9.6], y: [0, 1.1], title: "probability of each digit", xTicks: Array.from({ length: 10 }, (_, d) => [d]), yTicks: [[0], [0.5], [1]], left: 32 });
     const wide = (chart.X(1) - chart.X(0)) * 0.7;
-    data.probabilities[source.value][site.value][place.value].forEach((p, d) => {
+    digits().forEach((p, d) => {
       chart.inside.append(svg("rect", { class: `fill ${d === 8 ? "warm" : d === 3 ? "c2" : "ink"}`, x: chart.X(d) - wide / 2, y: chart.Y(p / 1000), width: wide, height: chart.Y(0) - chart.Y(p / 1000) }),
         svg("path", { class: "line ink thin", d: `M${chart.X(d) - wide * 0.7} ${chart.Y(data.unpatched[d] / 1000)}h${wide * 1.4}` }));
     });
+    panel.add(svg("text", { class: "title", x: chart.X(most()), y: chart.Y(digits()[most()] / 1000) - 5, "text-anchor": "middle" }, `a ${most()}`.replace("a 8", "an 8")));
   });
   figure.panel({ height: 118, basis: 640, label: "How much the class token takes from each square, in each head of the next block" }, (panel) => {
     const heads = data.looks[site.value], side = Math.min(19, (panel.width - 30) / 16);
@@ -54,12 +56,12 @@ moving("patching", (figure, data) => {
     });
   });
 
-  const percent = (p) => `${(p / 10).toFixed(p < 100 ? 1 : 0)} %`;
+  const percent = (p) => `${(p / 10).toFixed(p < 100 ? 1 : 0)} %`, named = (digit) => `${digit === 8 ? "an" : "a"} ${digit}`;
   figure.draws.push(() => {
-    const digits = data.probabilities[source.value][site.value][place.value];
+    const now = digits(), chance = (digit) => `${named(digit)} has ${percent(now[digit])} (unpatched ${percent(data.unpatched[digit])})`;
     figure.say(`Threes with activations of ${sources[source.value].replace("themselves", "their own run")}, patched after ${sites[site.value]} at ${places[place.value]}: recovered ${(map()[place.value] / 1000).toFixed(2).replace("-", "−")}. ` +
-      `An eight: ${percent(digits[8])} (unpatched ${percent(data.unpatched[8])}); a three: ${percent(digits[3])} (${percent(data.unpatched[3])}).`);
+      `Most probable is ${named(most())}: ${list([...new Set([most(), 8, 3])].map(chance))}.`);
   });
-  figure.text("after which block does the square no longer matter, and the class token does? Which patch must change nothing, and does it?",
-    "Mean over thirty threes. Recovered: 0 is a three as it is, 1 an eight; orange up, violet down, full colour from 0.2. Thin lines: the probabilities without a patch. Below: attention weights of the class token, mean over eights. Click a square, or use the slider.");
+  figure.text("After which block does the square no longer matter, and the class token does? Which patch must change nothing, and does it?",
+    "Means over thirty threes. Recovered: 0 is a three as it is, 1 an eight; orange up, violet down, full colour at 0.5 (in the figure above already at 0.2). Thin lines: the probabilities without a patch. Below: the attention weights of the class token, averaged over eights. Click a square, or use the slider.");
 });

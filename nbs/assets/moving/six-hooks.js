@@ -73,6 +73,6 @@ moving("six-hooks", (figure, data) => {
     const last = time.value === events.length - 1;
     figure.say(`${kind}: ${given[kind.replace(" again", "")](name, shape)} ${again ? "This is the second run, which the backward pass asked for." : ""} ${last ? ending() : ""}`.replace(/\s+/g, " ").trim());
   });
-  figure.text("which bars will be missing when conv2 is frozen, or when it raises? Guess first, then choose, and drag back through the events.",
+  figure.text("Which bars will be missing when conv2 is frozen, or when it raises? Guess first, then choose, and drag back through the events.",
     "One training step, recorded by hl.Timeline: a bar reaches from a pre hook to its partner, a diamond marks a parameter whose gradient has been written. act runs twice. Checkpointing runs layers again in the backward pass (pale bars).");
 });
