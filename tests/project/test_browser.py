@@ -199,7 +199,7 @@ def test_a_table_of_words_is_cards_on_a_phone(visit):
         and len({cell.rect["y"] for cell in cells}) == 3
     )
     head = browser.execute_script("return getComputedStyle(arguments[0], '::before').content", cells[2])
-    assert "and not" in head, "a card does not say what its last line is"
+    assert "instead of" in head, "a card does not say what its last line is"
 
 
 def test_the_widest_table_needs_no_scrolling_on_a_phone(visit):
