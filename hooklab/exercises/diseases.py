@@ -17,6 +17,7 @@ from hooklab.stats.diagnosing.fault_table import FAULTS
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #3e4cb95c
 NOT, SLOW, NEW = "It does not learn", "It learns too slowly", "It is worse on new data than it should be"
+LOST = "It learned, and then forgot it again"
 Plant = Callable[[Training, Random], list[str]]
 
 
@@ -44,6 +45,7 @@ DISEASES: dict[str, Disease] = {}  # by id; filled as the rooms of the diseases 
 FORWARD, BACKWARD = "the outputs of the layers, one after the other", "the gradients of the layers, one after the other"
 STEPS_OF, INPUTS = "how far each step moves each parameter", "one batch, as the model gets it"
 GRADIENTS = "the gradients of the parameters, from step to step"
+JUMP = "the step in which the loss jumps, and the one before it"
 OUTPUT = "what goes from the model into the loss, and what comes back"
 MODEL_AND_OPTIMIZER = "the parameters: which are trained, and which does the optimizer have?"
 OLD_AND_NEW = "the difference between what is trained on and what is new"
@@ -52,7 +54,7 @@ OLD_AND_NEW = "the difference between what is trained on and what is new"
 def disease(
     what: str, # Its id
     grade: int, # Its difficulty, from 1 to 3
-    complaint: str, # `NOT`, `SLOW` or `NEW`
+    complaint: str, # `NOT`, `SLOW`, `NEW` or `LOST`
     kinds: str, # The networks that can have it, with a space between
     area: str, # Where to look first
     look: str, # What to measure there

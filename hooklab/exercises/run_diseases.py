@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hooklab.exercises.diseases import (
-    GRADIENTS, INPUTS, MODEL_AND_OPTIMIZER, NEW, NOT, OLD_AND_NEW, OUTPUT, SLOW, STEPS_OF, disease, one_of)
+    GRADIENTS, INPUTS, JUMP, LOST, MODEL_AND_OPTIMIZER, NEW, NOT, OLD_AND_NEW, OUTPUT, SLOW, STEPS_OF, disease, one_of)
 from hooklab.exercises.patterns import CLASSES, NETWORKS
 from hooklab.exercises.twins import usual_batch, usual_step
 
@@ -206,17 +206,35 @@ def eval_mode_in(p, rng):
     return []
 
 # %% ../../nbs/lib/exercises/run-diseases.ipynb #9f3773f2
+def scheduled(p, scheduler):
+    "Let a scheduler make a step after each batch."
+    def step(p, x, y):
+        loss = usual_step(p, x, y)
+        if p.scheduler: p.scheduler.step()
+        return loss
+    p.scheduler, p.step = scheduler, step
+
+
 @disease("scheduler each batch", 2, SLOW, "relu tanh cnn rnn", STEPS_OF,
          "the learning rate, `patient.optimizer.param_groups[0]['lr']`, step after step",
          "scheduler every batch, scheduler, scheduler too fast, learning rate decays too fast, schedule too short, "
          "scheduler kills the rate, rate falls too fast, learning rate falls too fast, learning rate falls, "
          "learning rate decay, learning rate decays, rate decays, learning rate schedule, learning rate goes to zero")
 def scheduler_each_batch_in(p, rng):
-    def step(p, x, y):
-        loss = usual_step(p, x, y)
-        if p.scheduler: p.scheduler.step()
-        return loss
-    p.scheduler, p.step = torch.optim.lr_scheduler.ExponentialLR(p.optimizer, .8), step
+    scheduled(p, torch.optim.lr_scheduler.ExponentialLR(p.optimizer, .8))
+    return []
+
+
+@disease("learning rate jumps", 2, LOST, "relu rnn", JUMP,
+         "the step in which the loss and the gradient norm jump, `stats.spikes()`, and the learning rate of the step "
+         "before it, `stats.log.values('rate')`",
+         "lr jumps, lr spike, learning rate spike, learning rate peak, rate jumps, jump of the learning rate, "
+         "one step too large, one step too long, one large step, one huge step, bad schedule, wrong schedule, "
+         "error in the schedule, bug in the schedule, typo in the schedule, learning rate too large in one step, "
+         "learning rate too high in one step")
+def rate_jumps_in(p, rng):
+    odd = one_of(rng, range(90, 120))
+    scheduled(p, torch.optim.lr_scheduler.LambdaLR(p.optimizer, lambda i: 200. if i == odd else 1.))
     return []
 
 

@@ -12,14 +12,16 @@ from torch.nn import functional as F
 import hooklab as hl
 from hooklab.exercises import patients, treatment, twins
 from hooklab.exercises.checking import NotYet
-from hooklab.exercises.diseases import DISEASES, NEW, NOT, named
+from hooklab.exercises.diseases import DISEASES, LOST, NEW, NOT, named
 from hooklab.stats.diagnosing.fault_table import FAULTS
 from support.portions import sample, sweep
 
 patients.patient(0)  # the diseases are entered
 EACH = [(d.what, kind) for d in DISEASES.values() for kind in d.kinds]
-QUICK = [("dead units", "relu"), ("no zero_grad", "tanh"), ("too few samples", "relu"), ("gradients explode", "rnn")]
-OWN_NAMES = {"labels shuffled", "too few samples", "label in the input", "train and validation differ"}
+QUICK = [("dead units", "relu"), ("no zero_grad", "tanh"), ("too few samples", "relu"), ("gradients explode", "rnn"),
+         ("learning rate jumps", "relu")]
+OWN_NAMES = {"labels shuffled", "too few samples", "label in the input", "train and validation differ",
+             "learning rate jumps"}
 
 
 def not_yet(told): return pytest.raises(NotYet, match=told)
@@ -102,7 +104,8 @@ CURES = {
     "learning rate too small": new_optimizer, "weight decay too strong": no_decay,
     "not in the optimizer": own_optimizer, "other parameters in the optimizer": own_optimizer,
     "no zero_grad": usual_loop, "step before backward": usual_loop,
-    "eval mode": usual_loop, "scheduler each batch": usual_loop, "clipping too tight": usual_loop}
+    "eval mode": usual_loop, "scheduler each batch": usual_loop, "clipping too tight": usual_loop,
+    "learning rate jumps": usual_loop}
 
 
 # ---- patients of a disease and a kind of network
@@ -133,6 +136,9 @@ def do_harm(what, kind, seeds):
         complaint = DISEASES[what].complaint
         if complaint == NOT: assert p.new_loss() > .7*twins.GUESS, (what, kind, seed, p.new_loss())
         if complaint == NEW: assert sum(p.losses[-20:])/20 < .7*twins.GUESS, (what, kind, seed)
+        if complaint == LOST:
+            before, after = sum(p.losses[70:90])/20, sum(p.losses[-20:])/20
+            assert before < .7*twins.GUESS and not after < 1.5*before, (what, kind, seed, before, after)  # NaN too
 
 
 @pytest.mark.parametrize(("what", "kind"), QUICK)
@@ -194,6 +200,60 @@ def test_a_rate_that_is_too_low_after_the_cure_is_told():
         p.treat(lambda p: setattr(p, "optimizer", torch.optim.Adam(p.model.parameters(), 1e-3)))
 
 
+# ---- the step that did the harm
+
+JUMPS = [(kind, seed) for kind in DISEASES["learning rate jumps"].kinds for seed in range(5)]
+
+
+def jumps(kind, seed): return patients.admitted(one_with("learning rate jumps", kind)._plan, seed)
+
+
+def is_found(kind, seed):
+    p, stats = jumps(kind, seed), hl.ActivationStats.for_diagnosis()
+    with stats.on(p.model, optimizer=p.optimizer): p.train(after_step=stats.step)
+    odd = max(range(len(p.losses)), key=stats.log.values("rate").tolist().__getitem__)
+    assert odd + 1 in [spike.step for spike in stats.spikes() if spike.loss], (kind, seed, odd, stats.spikes())
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("relu", 0), ("rnn", 0)])
+def test_spikes_name_the_step_after_the_jump_of_the_rate(kind, seed): is_found(kind, seed)
+
+
+@sweep
+@pytest.mark.parametrize(("kind", "seed"), sample(4, JUMPS))
+def test_spikes_name_the_step_on_more_seeds(kind, seed): is_found(kind, seed)
+
+
+def clipped(p):
+    def step(p, x, y):
+        loss = p.loss(p.model(x), y)
+        p.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(p.model.parameters(), 1.)
+        p.optimizer.step()
+        p.scheduler.step()
+        return loss
+    p.step = step
+
+
+def lower_rates(p): p.scheduler.base_lrs = [rate/10 for rate in p.scheduler.base_lrs]
+
+
+def other_batches(p): p.rows = torch.randint(len(p.x), p.rows.shape)
+
+
+@pytest.mark.parametrize("kind", DISEASES["learning rate jumps"].kinds)
+@pytest.mark.parametrize("wrong", [clipped, lower_rates, other_batches])
+def test_what_does_not_cure_a_jump_of_the_rate(kind, wrong):
+    assert treatment.outcome_of(jumps(kind, SEED), wrong).ratio > treatment.CURED
+
+
+def test_a_spike_is_what_one_sees():
+    p = patients.patient(one_with("learning rate jumps", "relu").seed)
+    with not_yet("“spike” is what one sees.*the step in which the loss jumps, and the one before it"): p.check("spike")
+    with not_yet("not “learning rate too large”.*rate of the step before"): p.check("lr too high")
+
+
 def test_doing_nothing_cures_nothing():
     with not_yet("as bad as without a treatment"): of("dead units").treat(nothing)
 
@@ -250,6 +310,7 @@ def test_every_alias_leads_to_its_disease():
     ("Softmax before cross-entropy", "activation before the loss"), ("data leak", "label in the input"),
     ("exploding gradients", "gradients explode"),
     ("LR too high", "learning rate too large"), ("lr decays too fast", "scheduler each batch"),
+    ("LR spike", "learning rate jumps"),
     ("NaN in the backward pass", "NaN or Inf"), ("data leakage", "label in the input"),
     ("parameters not in the optimizer", "not in the optimizer")])
 def test_what_people_write(name, what): assert named(name) == what
