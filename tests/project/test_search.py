@@ -214,6 +214,19 @@ def test_names_of_other_libraries_and_of_torch_lead_somewhere(ask):
             if not {*(found := pages_of(answers[query], 3))} & {*right}} == {}
 
 
+def test_gradient_norms_and_spikes_lead_to_the_pages_about_them(ask):
+    norms = {"howto/my-loss-jumped", "lib/stats/activation-stats", "lib/stats/records/norm-table"}
+    jumped = {"howto/my-loss-jumped"}
+    expected = {
+        "grad norm": norms, "gradient norm": norms, "clip_grad_norm": norms, "total_norm": norms, "grad_norm": norms,
+        "gradient norm of each parameter": norms, "gradient norm lightning": {"howto/lightning"},
+        "loss spike": jumped, "loss jumped": jumped, "loss suddenly increases": jumped, "SpikeDetection": jumped,
+        "find_unused_parameters": {"howto/ddp"}}
+    answers = ask(*expected)
+    assert {query: found for query, right in expected.items()
+            if not {*(found := pages_of(answers[query], 3))} & right} == {}
+
+
 def test_a_common_word_that_nobody_typed_is_no_reason(ask):
     "“not training” is also called “does not train”; a page that merely has the word train is not about that."
     answers = ask("not training", "neuron")
