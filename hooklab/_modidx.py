@@ -6379,6 +6379,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'hooklab/stats/records/spikes.py'),
                                               'hooklab.stats.records.spikes.Spike.__str__': ( 'lib/stats/records/spikes.html#spike.__str__',
                                                                                               'hooklab/stats/records/spikes.py'),
+                                              'hooklab.stats.records.spikes.Spike.is_clear': ( 'lib/stats/records/spikes.html#spike.is_clear',
+                                                                                               'hooklab/stats/records/spikes.py'),
                                               'hooklab.stats.records.spikes.Spike.recovery': ( 'lib/stats/records/spikes.html#spike.recovery',
                                                                                                'hooklab/stats/records/spikes.py'),
                                               'hooklab.stats.records.spikes.Spike.text': ( 'lib/stats/records/spikes.html#spike.text',

@@ -185,9 +185,9 @@ def look_at_batch(step: str, before: str) -> str:
 
 
 def worst_spike(run: Run) -> Spike:
-    "The first of those that both numbers saw, if there is one."
+    "The first clear one, if there is one."
     spikes = run.once(spikes_of)
-    return next((spike for spike in spikes if spike.loss and spike.norm), spikes[0])
+    return next((spike for spike in spikes if spike.is_clear), spikes[0])
 
 
 def spikes_of(run: Run) -> list[Spike]: return run.stats.spikes()
@@ -198,15 +198,14 @@ def spikes_of(run: Run) -> list[Spike]: return run.stats.spikes()
        look_first="the batch of this step, and the learning rate in the step before",
        advice=on_spike, follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), without_layers=True)
 def spike(run: Run) -> Iterator[Seen]:
-    "Both the loss and the norm jumped, or one of them: then it may be chance."
+    "The loss and the norm jumped. If it was only one of them, or not far, it may be chance."
     spikes = run.once(spikes_of)
     if not spikes: return
     worst = worst_spike(run)
-    both = worst.loss is not None and worst.norm is not None
     others = [one.step for one in spikes if one is not worst]
     named = ", ".join(map(str, others[:5])) + (" …" if len(others) > 5 else "")
     more = f" There are spikes in steps {named} too." if len(others) > 1 else f" There is one in step {named} too."
-    yield Seen([*worst.layers][:3], (worst.step, worst.back or run.log_steps[-1]), "likely" if both else "note",
+    yield Seen([*worst.layers][:3], (worst.step, worst.back or run.log_steps[-1]), "likely" if worst.is_clear else "note",
                f"{worst}{more if others else ''}")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #60d06272

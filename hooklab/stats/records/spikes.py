@@ -112,6 +112,12 @@ class Spike:
     layers: dict[str, float] = field(default_factory=dict) # How many times the usual norm, by parameter; largest first
 
     @property
+    def is_clear(self) -> bool:
+        "Did both jump, and one of them far enough to be reported alone?"
+        if self.loss is None or self.norm is None: return False
+        return self.loss.is_over(*ALONE["loss"]) or self.norm.is_over(*ALONE["norm"])
+
+    @property
     def text(self) -> str:
         "What happened, in a sentence."
         parts = []
