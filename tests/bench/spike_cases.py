@@ -114,7 +114,7 @@ KINDS = {
     "gradients left scaled": lambda step: Scaled(step, late=True),
     "weights in 8 bits": changing(eight_bits),
     "a corrupted weight": changing(weight),
-    "a layer initialized anew": changing(anew),
+    "a re-initialized layer": changing(anew),
     "a sum in place of the mean": Summed,
 }
 SEEDS = 5  # of each way to train

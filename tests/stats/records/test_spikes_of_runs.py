@@ -4,7 +4,7 @@ from tests.bench.bench_spikes import recorded
 from tests.bench.spike_cases import KINDS, WAYS, fits, noisy, run_of, step_of
 
 HARM = ("wrong labels", "NaN in a sample", "rate times 100", "momentum times 1000", "an epsilon that is too small",
-        "a layer initialized anew")  # always, in the results of the bench
+        "a re-initialized layer")  # always, in the results of the bench
 SEED = 9  # with which the bench has not run
 CASES = [(kind, way) for kind in HARM for way in WAYS if fits(kind, way)]
 
