@@ -147,7 +147,9 @@ class Hook(GradientHook):
         super().left_alone(error)
 
     @property
-    def hook(self) -> Any: return self.handles[0] if self.handles else None # The torch handle while on (fastai's name)
+    def hook(self) -> Any:
+        "The torch handle while the hook is attached (named as in fastai)."
+        return self.handles[0] if self.handles else None
 
     def hook_fn(
         self,

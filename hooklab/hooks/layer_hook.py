@@ -61,8 +61,8 @@ class LayerHook:
     def __init__(self, name: str, module: nn.Module | None, group: Group):
         self._module, self.group, self.handles = module, group, ()
         self.name: str = name # The name of the layer
-        self.removed: bool = False # True if the hook is off its layer
-        self.fired: bool = False # True if the hook was called since it was attached
+        self.removed: bool = False # True if the hook has been removed from its layer
+        self.fired: bool = False # True if the hook has been called since it was attached
         self.warned = False  # True if it has warned about something that cannot be looked at
         self.n_ran, self.recorded = 0, True  # how often the layer ran, and whether it recorded a graph
         self.unreadable = None  # the type of an output in which no tensor was found

@@ -67,7 +67,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         hist_sample: int | None = None, # Use only a sample of this many numbers of each output, which is cheaper
         samples: bool = False, # Also record how samples and units differ, such as `var_samples` and `dead_units`
         loop: bool = False, # Also record passes, inputs, losses and optimizer steps, which a diagnosis can use
-        turns: int | None = None, # Measure this many steps, then one in 8, and after ten times as many one in 36
+        turns: int | None = None, # Measure this many steps, then every 8th, and after ten times as many every 36th step
         max_rows: int = 4096, # How many steps to keep; of a longer run, evenly spaced steps are kept
         **options: Any, # Of `HookCallback`: `modules`, `every`, `remove_end`, `is_forward`, `include_paramless`, `cpu`
     ):
@@ -230,8 +230,8 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         cls,
         **options: Any, # Options of `ActivationStats` that should differ
     ) -> Self: # To pass to `diagnose`, during the run or after it
-        """A record with all that a diagnosis looks at. The first 100 steps take 1.11 times as long (median of ten
-        workloads; 2.3 times for the smallest, whose step takes a third of a millisecond), later steps 1.03 times."""
+        """A record with everything a diagnosis needs. The first 100 steps take 1.11 times as long (median of ten
+        workloads; 2.3 times for the smallest, with steps of 1/3 ms); later steps take 1.03 times as long."""
         stats = cls(**{"grads": True, "include_paramless": True, "samples": True, "loop": True, "turns": 10} | options)
         stats.updates_too = stats.attention_too = True
         return stats

@@ -185,7 +185,7 @@ class HookCallback(Callback):
     def __init__(
         self,
         modules: nn.Module | type | str | Callable | Iterable | None = None, # Layers; by default those with parameters
-        every: int | None = None, # Only in training batches whose number is divisible by this
+        every: int | None = None, # Call the hook only in training batches whose number is divisible by this
         remove_end: bool = True, # Remove the hooks when the fit ends, however it ends
         is_forward: bool = True, # False for gradients
         detach: bool = True, # Pass detached tensors and store copies; False keeps the graph

@@ -80,7 +80,7 @@ class KeptSteps:
             self.offered = n*self.stride  # the next row is wanted
 
     def snapshot(self) -> Self:
-        "A copy that stays as it is while more is recorded. Making it waits for no GPU."
+        "A frozen copy, which does not change while more is recorded. Taking it does not wait for the GPU."
         found = copy(self)
         found.names, found.steps, found.kept = list(self.names), list(self.steps), self.kept.copy()
         return found

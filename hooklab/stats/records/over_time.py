@@ -226,7 +226,7 @@ def dead_chart(
     layers: Iterable[int | str] | None = None, # Numbers or names; by default all
     ax: Any = None, # Where to draw
 ) -> Any: # The axes
-    "The share of each layer's output that is near zero, over time."
+    "The fraction of each layer's output that is near zero, over time."
     return plot_over_time(history, "near_zero", layers, ax)
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #f4c95683
@@ -235,7 +235,7 @@ def plot_layer_stats(
     layer: int | str, # Its number or its name
     ax: Any = None, # Three axes to draw on
 ) -> Any: # The axes
-    "Mean, deviation and share near zero of one layer over time."
+    "Mean, standard deviation and fraction near zero of one layer over time."
     axes = axes_for(ax, (12, 3), 3)
     name = history.names[history.index(layer)]
     titles = {"mean": "mean", "std": "std", "near_zero": "% near zero"}

@@ -41,7 +41,7 @@ class Recorded(OneOfSeveral):
     log: RunLog | None = None # What the loop did: losses, rates, modes
     session = None # The `Session` that measures the run while it goes on
     attention: AttentionHistory | None = None # What attention heads did
-    _facts = None # The facts of the run apart from its series, or a function that gives them
+    _facts = None # Metadata of the run, without its time series, or a function that returns it
     earlier_facts = None # Of the part of the run that was recorded before, if this goes on with it
     _next_step = 0 # Once nothing is recorded any more
     every = None # Only steps whose number is divisible by this were recorded
@@ -49,7 +49,7 @@ class Recorded(OneOfSeveral):
 
     @property
     def facts(self) -> dict[str, Any]:
-        "The facts of the run, apart from its series: layers, parameters, optimizers, inputs and outputs."
+        "Metadata of the run, without its time series: layers, parameters, optimizers, inputs and outputs."
         return self._note_facts()()
 
     def _note_facts(self) -> Callable[[], dict[str, Any]]:
@@ -102,13 +102,13 @@ class Recorded(OneOfSeveral):
         self,
         step: int = -1, # Of the recorded steps the nearest one; a negative number counts from the last
     ) -> NormTable: # To print, or to read in `rows`
-        "The gradient norm of each parameter in one step, at the optimizer step and before clipping, largest first."
+        "The gradient norm of each parameter in one step, largest first: at the optimizer step and before clipping."
         why = self._why_nothing_to_read()
         if why: raise LookupError(printable(f"no gradient norms were recorded: {why}"))
         return norm_table(self.updates, self.log, step, self.whence if self.process else "")
 
     def spikes(self) -> list[Spike]: # To print, or to read
-        "The steps in which the loss or the norm of all gradients jumped out of the range of the steps before."
+        "The steps in which the loss or the norm of all gradients jumped out of the range of the previous steps."
         return self.log.spikes(self.updates) if self.log else []
 
     def table(self) -> list[dict[str, Any]]:
@@ -153,7 +153,7 @@ class Recorded(OneOfSeveral):
         return "" if self.steps else self._why_unrecorded()
 
     def snapshot(self) -> "Records":
-        "A copy of the record so far, which stays as it is. Making it waits for no GPU, and any thread can save it."
+        "A frozen copy of the record so far. Taking it does not wait for the GPU, and any thread can save it."
         log, attention, why = self.log, self.attention, self._why_nothing_to_read()
         histories = {kind: history.snapshot() for kind, history in self.histories.items()}
         if log is not None: log = log.snapshot()

@@ -274,7 +274,7 @@ def some_difference(names: list[str], others: list[str]) -> str:
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #7053e71a
 def merged_facts(metadata: list[dict[str, Any]]) -> dict[str, Any]:
-    "The facts of the run, apart from its series."
+    "Metadata of the run, without its time series."
     facts = [one["facts"] for one in metadata if one["facts"]]
     found = {}
     for of in facts:
@@ -357,7 +357,7 @@ def merge_here(
 class OneOfSeveral:
     "The process that made a record, and how the records of all processes become one."
     process: ProcessPlace | None = None # In a run of several processes, which of them recorded this
-    stage: tuple[int, ...] | None = None # In a pipeline, which stages it has
+    stage: tuple[int, ...] | None = None # In a pipeline, which stages this process runs
     combined = False # Were the records of all processes merged?
 
     @property
@@ -381,7 +381,7 @@ class OneOfSeveral:
         self,
         timeout: float = 300., # How many seconds to wait for the other processes
     ) -> Self: # Itself
-        "Merge the records of all processes of a distributed run. All must call it, and all get the same."
+        "Merge the records of all processes of a distributed run. Each must call it, and all get the same result."
         if self.session is not None:
             raise RuntimeError("combine() merges what was recorded, and this still records: call it after remove() or "
                                "after the with. To look in between, copy.deepcopy(stats).combine() merges a copy")
@@ -394,6 +394,6 @@ class OneOfSeveral:
         self,
         metadata: list[dict[str, Any]], # Of the records of all processes, as `metadata_of` gives it
     ):
-        "For `combine`: note that these are the records of all processes."
+        "For `combine`: mark this as the record of all processes."
         self._facts, self.combined = merged_facts(metadata), True
         self.name_process()
