@@ -10,7 +10,20 @@ import selenium_axe_python
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from support.browsing import CLIPBOARD, DESKTOP, HALF, PHONE, becomes, eventually, open_page, press, resize, shows, wait
+from support.browsing import (
+    CLIPBOARD,
+    DESKTOP,
+    HALF,
+    PHONE,
+    becomes,
+    eventually,
+    open_page,
+    press,
+    resize,
+    shows,
+    wait,
+    without_scripts,
+)
 from support.portions import sample, sweep
 
 # The first thing that reaches beyond the window and is not in a box that scrolls by itself.
@@ -484,9 +497,7 @@ def test_answers_are_open_on_paper(visit, page):
 def test_a_page_is_whole_without_scripts(visit, page, size):
     "From the disk: figures are seen, answers are open, no button does nothing, and a line says what there would be."
     browser = visit(page, size)
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    try:
-        browser.get(browser.current_url)
+    with without_scripts(browser):
         def is_there(b): return b.execute_script("""return document.readyState === "complete"
             && !document.documentElement.dataset.bsTheme""")
         wait(browser, is_there, "scripts have run")
@@ -502,7 +513,6 @@ def test_a_page_is_whole_without_scripts(visit, page, size):
             button.checkVisibility()).map((button) => button.className)""")
         assert set(idle) <= {"menu-toggle"}, "the menu is opened by the browser itself"
         assert not browser.execute_script(CUT_OFF)
-    finally: browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def fit_and_ask_nobody(visit, browser, site, files):

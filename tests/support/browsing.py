@@ -7,7 +7,8 @@ on the path."""
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,13 @@ def visit_page(browser: webdriver.Chrome, file: Path, size: tuple[int, int] = DE
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     open_page(browser, file.as_uri())
     matches(browser, width=f"{size[0]}px", prefers_color_scheme=prefers, prefers_reduced_motion="reduce")
+
+
+@contextmanager
+def without_scripts(browser: webdriver.Chrome) -> Iterator[None]:
+    "Opens the page anew in a browser that runs none of its scripts."
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(browser.current_url)
+        yield
+    finally: browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
