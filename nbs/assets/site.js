@@ -108,6 +108,7 @@
   };
   const sizes = new ResizeObserver((seen) => seen.forEach((entry) => look(entry.target)));
   boxes.forEach((box) => sizes.observe(box));
+  document.fonts?.addEventListener("loadingdone", () => boxes.forEach(look));  // other letters, other widths
 
   // ---- a wrong address: search for its words, and the pages whose names come nearest
   const lost = $("#not-found");

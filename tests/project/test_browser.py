@@ -15,6 +15,7 @@ from support.browsing import (
     DESKTOP,
     HALF,
     PHONE,
+    TWO_FRAMES,
     becomes,
     eventually,
     open_page,
@@ -410,6 +411,7 @@ def test_no_class_in_use_lacks_its_rule(visit, browser, site):
     for (kind, file), size in zip(kinds(site).items(), cycle((DESKTOP, PHONE))):
         visit(file.relative_to(site).as_posix(), size)
         browser.execute_script("document.querySelectorAll('details').forEach((d) => d.open = true)")
+        browser.execute_async_script(TWO_FRAMES)  # until the page knows which of the opened boxes scroll
         few = browser.execute_script(STYLES)
         browser.execute_script(
             """const style = document.createElement("style"), base = document.querySelector("link[href$='base.css']");

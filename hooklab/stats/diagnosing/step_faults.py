@@ -204,7 +204,7 @@ def spike(run: Run) -> Iterator[Seen]:
     worst = worst_spike(run)
     others = [one.step for one in spikes if one is not worst]
     named = ", ".join(map(str, others[:5])) + (" …" if len(others) > 5 else "")
-    more = f" There are spikes in steps {named} too." if len(others) > 1 else f" There is one in step {named} too."
+    more = f" Other spikes: step {named}."
     steps = worst.step, worst.back or run.log_steps[-1]
     sure = "likely" if worst.is_clear else "note"
     yield Seen([*worst.layers][:3], steps, sure, f"{worst}{more if others else ''}")
