@@ -109,8 +109,6 @@
   const sizes = new ResizeObserver((seen) => seen.forEach((entry) => look(entry.target)));
   boxes.forEach((box) => sizes.observe(box));
   document.fonts?.addEventListener("loadingdone", () => boxes.forEach(look));  // other letters, other widths
-  // in a fold, code can be reached from the beginning: it is looked at again once it has a size
-  for (const box of boxes) if (box.matches("details pre")) for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": named(box) })) box.setAttribute(name, value);
 
   // ---- a wrong address: search for its words, and the pages whose names come nearest
   const lost = $("#not-found");
