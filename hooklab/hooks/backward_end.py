@@ -85,6 +85,7 @@ class BackwardEnd:
     def forget(self):
         "The step of the loop has ended, so no pass goes on: one that an error ended does not count."
         self.queued.clear()
+        self.reached = set()
 
     def remove(self):
         for hook in self.hooks.values(): hook.remove()

@@ -131,14 +131,14 @@ class GradientNorms:
         self.each = True # Measure each gradient, and also after the backward pass if nobody writes to them later?
         self.plain = True # Can they be measured together?
         self.clips = False # Has the loop written to them between backward pass and step?
-        self.unsure = False # Were some gradients written to and others not? Then a pass may have gone unheard
         self.differ = None # Whether the two were unlike, in the last step in which both were measured
         self._clear()
 
     def _clear(self):
         self.params = []  # those that had a gradient at the step
-        self.lengths = self.unclipped = None  # of each
-        self.ended = None  # after the last backward pass: parameters, marks, lengths
+        self.lengths = self.unclipped = None  # of each, or one number for all
+        self.ended = None  # what the gradients were after the last backward pass
+        self.unsure = False  # may a pass have gone unheard? So if some gradients were written to and others were not
 
     @property
     def watches(self) -> bool: return self.each or self.clips # Are gradients measured after each backward pass?
@@ -167,10 +167,10 @@ class GradientNorms:
         self.ended = None
 
     def _before_clipping(self) -> Tensor | None: # None if unknown
-        ended, self.unsure = self.ended, False
-        if ended is None: return None
+        ended = self.ended
+        self.unsure = ended is None or [*map(id, ended.params)] != [*map(id, self.params)]
+        if self.unsure: return None
         lengths = ended.lengths
-        if [*map(id, ended.params)] != [*map(id, self.params)]: return None
         grads, versions = [id(p.grad) for p in self.params], versions_of(self.params)
         written = grads != ended.grads or versions != ended.versions
         if written:

@@ -221,7 +221,6 @@ class GradientScale:
 class MeterGroup(SwitchedGroup):
     "The meters of one kind on a model, and the numbers of the current step."
     due = True
-    microbatches = 1  # of a pipeline, by which it divides the gradients after the last backward pass
 
     def __init__(
         self,

@@ -121,7 +121,7 @@ class Session:
 
     def scale(self) -> float | Tensor | None:
         "What the gradients of parameters are multiplied by when a backward pass ends; None for 1."
-        n = max((getattr(meters, "microbatches", 1) for meters in self.meters.values()), default=1)
+        n = max((meters.microbatches for meters in self.meters.values()), default=1)
         scale = None if self.scaler is None else self.scaler._scale
         if n == 1: return scale
         return n if scale is None else n*scale

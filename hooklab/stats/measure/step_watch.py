@@ -206,18 +206,22 @@ class StepWatches:
         "The numbers of the step that ends here, as a row of the log."
         row = {}
         for watch in self.watches: row |= of_several(row, watch.take())
-        unsure = self._listens_anew()
+        unsure = self.hears_too_little
         self.norms = [watch.norms.take(unsure) for watch in self.watches]
+        if self.end: self._listen_anew(unsure)
         return row | self._totals()
 
-    def _listens_anew(self) -> bool:
+    @property
+    def hears_too_little(self) -> bool:
+        "May a pass have gone unheard in the step that ends, because only a few parameters are listened to?"
+        if not self.end or not self.end.chosen or self.end.all: return False
+        return any(watch.norms.unsure for watch in self.watches)
+
+    def _listen_anew(self, unsure):
         "Choose where to listen for passes, once there were some. Where one may have gone unheard, listen everywhere."
-        if not self.end: return False
         self.end.forget()
-        if not self.end.chosen: return self.end.choose()
-        if self.end.all or not any(watch.norms.unsure for watch in self.watches): return False
-        self.end.listen_to_all(self.params)
-        return True
+        if not self.end.chosen: self.end.choose()
+        elif unsure: self.end.listen_to_all(self.params)
 
     def _totals(self) -> dict[str, Tensor]:
         "The norm of all gradients together, and in a run of several processes of those that this one reports."

@@ -72,6 +72,7 @@ class SwitchedGroup(Group):
     on = True
     trained = False  # has the model run in train mode?
     stage = None  # of a pipeline
+    microbatches = 1  # of a pipeline, by which it divides the gradients after the last backward pass
 
     def switch(self, on: bool):
         "Listen or not. Even an idle hook costs time, so it is removed, unless that would trigger recompilation."

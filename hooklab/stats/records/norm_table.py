@@ -63,6 +63,7 @@ def size(x: float) -> float: # As rows are sorted: what is not finite is the lar
 def in_words(x: float) -> str: return "none" if math.isnan(x) else f"{x:.4g}"
 
 # %% ../../../nbs/lib/stats/records/norm-table.ipynb #6f0a1d05
+WHATS = "grad_norm", "grad_norm_unclipped"
 NEEDS = ("gradient norms need the optimizer: begin with stats.on(model, optimizer=optimizer); in a trainer, with "
          "stats.lightning(updates=True) or stats.transformers(updates=True); in fastai, with "
          "ActivationStats.for_diagnosis()")
@@ -78,15 +79,14 @@ def norm_table(
     if updates is None: raise LookupError(f"no gradient norms were recorded: {NEEDS}.")
     at = nearest_row(updates, step)
     number = updates.steps[at]
-    columns = [updates.values(what)[:, at].tolist() for what in ("grad_norm", "grad_norm_unclipped")]
-    if all(map(math.isnan, columns[0] + columns[1])) and "grad_norm" not in known_of(log, number):
+    columns = [updates.values(what)[:, at].tolist() for what in WHATS]
+    known = known_of(log, number)
+    if all(map(math.isnan, columns[0] + columns[1])) and "grad_norm" not in known:
         raise LookupError(f"no gradient norm is known in step {number}: the optimizer made no step, no parameter had a "
                           "gradient, or this is the file of an earlier version, which did not measure them.")
     rows = [{"parameter": name, "grad_norm": now, "grad_norm_unclipped": before}
             for name, now, before in zip(updates.names, *columns)]
-    known = known_of(log, number)
-    totals = tuple(known.get(what, together(column)) for what, column in
-                   zip(("grad_norm", "grad_norm_unclipped"), columns))
+    totals = tuple(known.get(what, math.hypot(*column)) for what, column in zip(WHATS, columns))
     return NormTable(number, rows, totals, note_on(updates, whence))
 
 
@@ -95,12 +95,7 @@ def known_of(log: RunLog | None, number: int) -> dict[str, float]:
     if log is None or number not in log.steps: return {}
     row = log.table()[log.steps.index(number)].tolist()
     known = dict(zip(log.names, row))
-    return {what: known[what] for what in ("grad_norm", "grad_norm_unclipped") if not math.isnan(known[what])}
-
-
-def together(lengths: list[float]) -> float: # NaN if one is unknown
-    "The norm of all gradients together."
-    return math.sqrt(sum(x*x for x in lengths))
+    return {what: known[what] for what in WHATS if not math.isnan(known[what])}
 
 
 def note_on(updates: WeightHistory, whence: str) -> str:

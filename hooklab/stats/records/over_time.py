@@ -200,17 +200,18 @@ def plot_over_time(
     draw = draw_rows if len(chosen) > MOST_LINES else draw_lines
     steps = np.asarray(history.steps)
     draw(ax, Shown(about(history, what), label, names, steps, values, broken))
-    ax.set_xlabel(f"step{history.whose}{mark_spikes(ax, history)}")
+    ax.set_xlabel(f"step{history.whose}{mark_spikes(history, ax)}")
     return ax
 
 
-def mark_spikes(ax: Any, history: Any) -> str: # What to add to the label of the steps
+def mark_spikes(history: Any, *axes: Any) -> str: # What to add to the label of the steps
     "A triangle above each step in which the loss or the gradient norm jumps."
     spikes = history.log.spikes() if history.log else []
     steps = [spike.step for spike in spikes if history.steps[0] <= spike.step <= history.steps[-1]]
     if not steps: return ""
-    top = ax.get_xaxis_transform()
-    ax.plot(steps, [1.02]*len(steps), "v", color=ALARM, ms=6, transform=top, clip_on=False)
+    for ax in axes:
+        top = ax.get_xaxis_transform()
+        ax.plot(steps, [1.02]*len(steps), "v", color=ALARM, ms=6, transform=top, clip_on=False)
     return "; triangle: a spike"
 
 

@@ -39,7 +39,7 @@ def color_dim(
     highest = int(np.log10(max(counts.max(), 1)))
     ticks = [0, *(10**power for power in range(highest + 1))]
     bar.set_ticks(np.log1p(ticks), labels=[f"{tick:,}" for tick in ticks])
-    ax.set(xlabel=f"step{history.whose}{mark_spikes(ax, history)}", ylabel=f"value of the {NOUNS[history.kind]}")
+    ax.set(xlabel=f"step{history.whose}{mark_spikes(history, ax)}", ylabel=f"value of the {NOUNS[history.kind]}")
     title_histogram(history, ax, i, slice(None))
     return ax
 
@@ -205,7 +205,7 @@ def plot_all(
         if not ran.any():
             ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
         ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3, **PLAIN)
-        spikes = mark_spikes(ax, history)
+    spikes = mark_spikes(history, *axes.flat[:len(history.names)])
     label_edges(axes, len(history.names), history.steps)
     note = f"{spikes}; orange: not finite from here on" if broken.any() else spikes
     fig.supxlabel(f"step{history.whose}{note}", fontsize="medium")

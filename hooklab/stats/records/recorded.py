@@ -105,7 +105,7 @@ class Recorded(OneOfSeveral):
         "The gradient norm of each parameter in one step, largest first: at the optimizer step and before clipping."
         why = self._why_nothing_to_read()
         if why: raise LookupError(printable(f"no gradient norms were recorded: {why}"))
-        return norm_table(self.updates, self.log, step, self.whence if self.process else "")
+        return norm_table(self.updates, self.log, step, self.whence)
 
     def spikes(self) -> list[Spike]: # To print, or to read
         "The steps in which the loss or the norm of all gradients jumped out of the range of the previous steps."

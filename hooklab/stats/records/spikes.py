@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e04
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,9 @@ MEMORY = 150  # steps for which an earlier jump is remembered
 TIMES = 1.5  # times the median: what rises by less is no spike; together with the other one 1.2
 
 
-def median(values: list[float]) -> float: return sorted(values)[len(values)//2]
+def middle(values: Iterable[float]) -> float:
+    from statistics import median_high  # slow to import
+    return median_high(values)
 
 
 @dataclass
@@ -48,7 +50,7 @@ class Usual:
         self.in_logs = in_logs
         self.is_positive = in_logs or min(known, default=0) >= 0
         first = [abs(x) for x in known[:LEAST]]
-        self.least = max(.01*median(first or [1.]), 1e-30)  # differences far below the first numbers mean little
+        self.least = max(.01*middle(first or [1.]), 1e-30)  # differences far below the first numbers mean little
         self.recent = deque(maxlen=RECENT)  # compared
         self.lately = deque(maxlen=SHORTLY)  # as they are
         self.jumps = deque(maxlen=8)  # row and number
@@ -61,16 +63,16 @@ class Usual:
     def jump(self, row: int, value: float) -> Jump | None: # None while too little is known
         "How far a number is outside."
         if len(self.recent) < LEAST: return None
-        x, middle = self.compared(value), median(self.recent)
-        before = median(self.lately)
+        x, usual = self.compared(value), middle(self.recent)
+        before = middle(self.lately)
         if x == math.inf: return Jump(value, before, math.inf, math.inf, math.inf)
-        least = .02 if self.in_logs else max(.02*abs(middle), self.least)
-        distance = max(median([abs(y - middle) for y in self.recent]), least)
-        farthest = max(self._largest(row) - middle, distance)
-        distances = (x - middle)/distance
-        if self.in_logs: return Jump(value, before, math.exp(min(x - middle, 50)), distances, (x - middle)/farthest)
+        least = .02 if self.in_logs else max(.02*abs(usual), self.least)
+        distance = max(middle([abs(y - usual) for y in self.recent]), least)
+        farthest = max(self._largest(row) - usual, distance)
+        distances = (x - usual)/distance
+        if self.in_logs: return Jump(value, before, math.exp(min(x - usual, 50)), distances, (x - usual)/farthest)
         beyond = math.log1p(max(distances, 0))/math.log1p(farthest/distance)
-        times = value/max(middle, self.least) if self.is_positive else math.inf
+        times = value/max(usual, self.least) if self.is_positive else math.inf
         return Jump(value, before, times, distances, beyond)
 
     def _largest(self, row: int) -> float:
@@ -83,18 +85,18 @@ class Usual:
         x = self.compared(value)
         if not is_outside:
             self.outside = []
-            if x < math.inf: self._learn([x], [value])
+            self._learn(value)
             return
         if not self.outside and x < math.inf: self.jumps.append((row, x))
-        self.outside.append((x, value))
+        self.outside.append(value)
         if len(self.outside) < RECENT: return
-        lasting = [pair for pair in self.outside if pair[0] < math.inf]
-        self._learn(*map(list, zip(*lasting))) if lasting else None
+        for lasting in self.outside: self._learn(lasting)
         self.outside = []
 
-    def _learn(self, compared: list[float], values: list[float]):
-        self.recent.extend(compared)
-        self.lately.extend(values)
+    def _learn(self, value: float):
+        if not math.isfinite(value): return
+        self.recent.append(self.compared(value))
+        self.lately.append(value)
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e08
 ALONE = {"loss": (8, 1.5, TIMES), "norm": (7, 2., TIMES)}  # distances, beyond, times

@@ -71,6 +71,18 @@ class ByHand:
             torch.testing.assert_close(log.values(what).float(), total, equal_nan=True, **close)
 
 
+def train(hand, optimizer, backward, steps, clip=None):
+    "Steps in which `backward(i)` computes the gradients."
+    for i in range(steps):
+        hand.model.zero_grad()
+        backward(i)
+        hand.after_backward()
+        if clip: nn.utils.clip_grad_norm_(hand.params, clip)
+        hand.at_step()
+        for one in optimizer if isinstance(optimizer, list) else [optimizer]: one.step()
+        hand.end_step()
+
+
 def through_data(params):
     for p in params: p.grad.data.clamp_(-.02, .02)
 
@@ -122,15 +134,9 @@ def test_gradients_of_several_batches():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), .1)
     hand = ByHand(model, optimizer)
-    for i in range(5):
-        optimizer.zero_grad()
-        for j in range(3):
-            (loss_of(model, 10*i + j)/3).backward()
-            hand.after_backward()
-        nn.utils.clip_grad_norm_(hand.params, .1)
-        hand.at_step()
-        optimizer.step()
-        hand.end_step()
+    def backward(i):
+        for j in range(3): (loss_of(model, 10*i + j)/3).backward()
+    train(hand, optimizer, backward, 5, clip=.1)
     hand.check()
 
 
@@ -140,19 +146,27 @@ def test_passes_that_reach_other_parameters():
     model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
     optimizer = torch.optim.SGD(model.parameters(), .1)
     hand = ByHand(model, optimizer)
-    for i in range(8):
-        optimizer.zero_grad()
+    def backward(i):
         x = torch.randn(5, 4)
         model["b"](model["a"](x)).sum().backward()
         if i >= 3: model["a" if i % 2 else "b"](x).square().sum().backward()
-        hand.after_backward()
-        hand.at_step()
-        optimizer.step()
-        hand.end_step()
+    train(hand, optimizer, backward, 8)
     found = hand.stats.log.values("grad_norm_unclipped")
     first = found[3:].isnan().nonzero().flatten().tolist()
     assert len(first) <= 1
     hand.check(unknown=[3 + i for i in first])
+
+
+@pytest.mark.parametrize("clip", [None, .01])
+def test_heads_that_take_turns(clip):
+    "In the first step a part runs that never runs again: where it was listened to, nothing is heard any more."
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"body": nn.Linear(4, 4), "a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
+    optimizer = torch.optim.SGD(model.parameters(), .1)
+    hand = ByHand(model, optimizer)
+    def backward(i): model["b" if i else "a"](model["body"](torch.randn(5, 4)).detach()).square().sum().backward()
+    train(hand, optimizer, backward, 5, clip)
+    hand.check(unknown=[1])
 
 
 @pytest.mark.parametrize("unscale", [False, True])
@@ -198,14 +212,7 @@ def test_two_optimizers_and_a_parameter_that_both_have():
     params = list(model.parameters())
     optimizers = [torch.optim.SGD(params[:3], .1), torch.optim.Adam(params[2:], .01)]
     hand = ByHand(model, optimizers)
-    for i in range(6):
-        model.zero_grad()
-        loss_of(model, i).backward()
-        hand.after_backward()
-        nn.utils.clip_grad_norm_(hand.params, .1)
-        hand.at_step()
-        for optimizer in optimizers: optimizer.step()
-        hand.end_step()
+    train(hand, optimizers, lambda i: loss_of(model, i).backward(), 6, clip=.1)
     hand.check()
 
 
@@ -247,13 +254,7 @@ def test_tied_frozen_and_idle_weights():
     model = Tied()
     optimizer = torch.optim.SGD(model.parameters(), .1)
     hand = ByHand(model, optimizer)
-    for _ in range(4):
-        optimizer.zero_grad()
-        model(torch.randint(7, (9,))).logsumexp(1).mean().backward()
-        hand.after_backward()
-        hand.at_step()
-        optimizer.step()
-        hand.end_step()
+    train(hand, optimizer, lambda i: model(torch.randint(7, (9,))).logsumexp(1).mean().backward(), 4)
     hand.check()
     assert not {"frozen.weight", "head.weight"} & {*hand.stats.updates.names}
 
@@ -280,13 +281,7 @@ def test_sparse_gradients():
     model = nn.Sequential(nn.Embedding(20, 4, sparse=True), nn.Flatten(), nn.Linear(12, 2))
     optimizers = [torch.optim.SparseAdam(model[0].parameters()), torch.optim.SGD(model[2].parameters(), .1)]
     hand = ByHand(model, optimizers)
-    for _ in range(4):
-        model.zero_grad()
-        model(torch.randint(20, (6, 3))).square().mean().backward()
-        hand.after_backward()
-        hand.at_step()
-        for optimizer in optimizers: optimizer.step()
-        hand.end_step()
+    train(hand, optimizers, lambda i: model(torch.randint(20, (6, 3))).square().mean().backward(), 4)
     hand.check()
 
 
@@ -295,14 +290,10 @@ def test_other_numbers(dtype):
     model = net().to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), .1)
     hand = ByHand(model, optimizer)
-    for i in range(3):
-        optimizer.zero_grad()
+    def backward(i):
         x, y = batch(i)
         F.cross_entropy(model(x.to(dtype)), y).backward()
-        hand.after_backward()
-        hand.at_step()
-        optimizer.step()
-        hand.end_step()
+    train(hand, optimizer, backward, 3)
     hand.check()
 
 
@@ -322,14 +313,7 @@ def test_checkpoints(reentrant):
     model = Checkpointed(reentrant)
     optimizer = torch.optim.SGD(model.parameters(), .1)
     hand = ByHand(model, optimizer)
-    for i in range(4):
-        optimizer.zero_grad()
-        model(batch(i)[0].requires_grad_()).square().mean().backward()
-        hand.after_backward()
-        nn.utils.clip_grad_norm_(hand.params, .01)
-        hand.at_step()
-        optimizer.step()
-        hand.end_step()
+    train(hand, optimizer, lambda i: model(batch(i)[0].requires_grad_()).square().mean().backward(), 4, clip=.01)
     hand.check()
 
 
@@ -338,14 +322,7 @@ def test_compiled_models():
     run = torch.compile(model, backend="aot_eager")
     optimizer = torch.optim.SGD(model.parameters(), .1)
     hand = ByHand(model, optimizer)
-    for i in range(4):
-        optimizer.zero_grad()
-        loss_of(run, i).backward()
-        hand.after_backward()
-        nn.utils.clip_grad_norm_(hand.params, .05)
-        hand.at_step()
-        optimizer.step()
-        hand.end_step()
+    train(hand, optimizer, lambda i: loss_of(run, i).backward(), 4, clip=.05)
     hand.check()
 
 
@@ -361,18 +338,13 @@ def test_a_backward_pass_that_fails_leaves_the_next_ones_as_they_are():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), .1)
     hand = ByHand(model, optimizer)
-    for i in range(6):
-        optimizer.zero_grad()
+    def backward(i):
         if i % 2:
             broken = model[2](Fails.apply(model[:2](batch(i)[0]))).sum()
             with pytest.raises(RuntimeError, match="broken"): broken.backward()
             optimizer.zero_grad()
         loss_of(model, i).backward()
-        hand.after_backward()
-        nn.utils.clip_grad_norm_(hand.params, .05)
-        hand.at_step()
-        optimizer.step()
-        hand.end_step()
+    train(hand, optimizer, backward, 6, clip=.05)
     hand.check()
 
 
