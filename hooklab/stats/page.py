@@ -163,8 +163,8 @@ CAPTIONS = {
            "opens from layer to layer is a start that does not suit the depth.",
     "mean": "Mean of the outputs. It may drift; a mean many times the standard deviation leaves little by which the "
             "next layer can distinguish inputs.",
-    "near_zero": "Share of outputs at most 0.05. After a ReLU, half is usual, and a share near 100 % that stays is "
-                 "a dead layer.",
+    "near_zero": "Fraction of outputs at or below 0.05. After a ReLU, half is usual; a fraction that stays near 100 % "
+                 "means a dead layer.",
     "flow": "Gradients from layer to layer. They flow from right to left, and should arrive at the left about as large "
             "as they began.",
     "gradients": "Standard deviation of the gradients over time.",

@@ -114,7 +114,7 @@ def plot_flow(
         bottom, _ = ax.get_ylim()
         ax.set_ylim(bottom=max(bottom, lowest))
     ax.set(xlabel=f"layer, from input to output{history.whose}", xlim=(-.5, n - .5))
-    ax.set_ylabel(f"{NOUNS[history.kind]}, deviation and |mean|")
+    ax.set_ylabel(f"{NOUNS[history.kind]}, std and |mean|")
     name_layers(ax, history.names)
     ax.legend(loc="center left", bbox_to_anchor=(1, .5), frameon=False, fontsize="small")
     ax.spines[["top", "right"]].set_visible(False)
@@ -122,8 +122,8 @@ def plot_flow(
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #90470668
 def draw_flow(ax: Any, by_step: dict[int, tuple[np.ndarray, np.ndarray]]):
-    "Two lines for each step: deviations, and sizes of means."
-    looks = {"o-": "deviation", "x:": "|mean|"}
+    "Two lines for each step: standard deviations and absolute means."
+    looks = {"o-": "std", "x:": "|mean|"}
     colours = line_colours(ax, len(by_step))
     for (step, lines), colour in zip(by_step.items(), colours):
         for look, line in zip(looks, lines):
@@ -236,7 +236,7 @@ def draw_small_lines(history: Any, axes: np.ndarray, what: str, values: np.ndarr
         if in_logs: ax.set_yscale("log")
         ax.set_ylim(bottom, top)
     if what != "mean": return label_of(history, what)
-    return f"mean ± deviation of the {NOUNS[history.kind]}"
+    return f"mean ± std of the {NOUNS[history.kind]}"
 
 
 def label_edges(axes: np.ndarray, n: int, steps: list[int]):

@@ -225,7 +225,7 @@ def test_not_finite_is_told_with_layer_and_step():
 def test_flow_is_of_the_steps_asked_for():
     h = history(4, 11, kind="gradients", every=5)
     ax = h.plot_flow([0, 26, -1])
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["step 0", "step 25", "step 50", "deviation", "|mean|"]
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["step 0", "step 25", "step 50", "std", "|mean|"]
     torch.testing.assert_close(torch.tensor(ax.lines[0].get_ydata()).float(), h.values("std")[:, 0])
     assert [t.get_text() for t in ax.get_xticklabels()] == h.names
 
