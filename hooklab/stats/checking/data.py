@@ -52,8 +52,8 @@ def has_bad_numbers(ts: list[Tensor]) -> bool: return any(t.is_floating_point() 
         Known("samples alike", rank=30,
               advice="Look at `__getitem__` of the dataset: does it use its index?"),
         Known("inputs not scaled", rank=40,
-              advice="Subtract the mean and divide by the deviation of the training set, column by column for a table;"
-                     " or begin the model with a normalization layer."),
+              advice="Subtract the mean and divide by the standard deviation of the training set, column by column for "
+                     "a table; or begin the model with a normalization layer."),
         price=ONE_PASS)
 def inputs_fine(flight: TestFlight) -> Check:
     "Are inputs finite, different from each other and of a usual size?"

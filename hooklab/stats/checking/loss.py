@@ -194,7 +194,8 @@ def classified(c: Criterion) -> tuple[float, float] | None:
               advice="Begin with smaller weights in the last layer, and scale embeddings that are used as output "
                      "weights too. Look at the scale of the inputs."),
         Known("targets not scaled", rank=60,
-              advice="Subtract the mean of the targets and divide by their deviation; undo it after predicting."),
+              advice="Subtract the mean of the targets and divide by their standard deviation; undo it after "
+                     "predicting."),
         price=PASSES)
 def loss_of_a_guess(flight: TestFlight) -> Check:
     "Is the first loss about that of a model that knows nothing?"

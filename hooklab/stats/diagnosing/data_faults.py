@@ -74,9 +74,9 @@ def median_of(rows: list[dict], what: str) -> float:
 
 @fault("inputs not scaled", page="data", rank=20, lesson="07-init",
        symptom="The loss falls slowly or jumps; the first layer returns numbers in the hundreds.",
-       look_first="mean, deviation and range of one batch",
-       advice="Subtract the mean and divide by the deviation of the training data, feature by feature; divide pixels "
-              "by 255; or begin the model with a BatchNorm or LayerNorm.",
+       look_first="mean, standard deviation and range of one batch",
+       advice="Subtract the mean and divide by the standard deviation of the training data, feature by feature; "
+              "divide pixels by 255; or begin the model with a BatchNorm or LayerNorm.",
        brings=(WILD, NOTHING_LEFT))
 def inputs_not_scaled(run: Run) -> Iterator[Seen]:
     for name, ran in zip(run.outputs.names, run.outputs.ran):
@@ -98,12 +98,12 @@ def inputs_not_scaled(run: Run) -> Iterator[Seen]:
         large = max(std, mean) > WIDE_INPUT or (wide > WIDE_INPUT and is_uneven) or outlying
         small = 0 < max(std, mean) < NARROW_INPUT
         if not (large and size > FEELS_IT or small): continue
-        features = f"; the deviations of its features go from {narrow:.2g} to {wide:.2g}" if is_uneven else ""
+        features = f"; the standard deviations of its features go from {narrow:.2g} to {wide:.2g}" if is_uneven else ""
         name = "The input" if where == "0" else f"The input {where}"
         is_sure = max(std, mean, wide) > 50*WIDE_INPUT
         yield Seen([], run.log_span(0), "certain" if is_sure else "likely",
                    f"{name} goes from {in_digits(low)} to {in_digits(high)}, with a mean of {in_digits(mean)} and a "
-                   f"deviation of {in_digits(std)}{features}.")
+                   f"standard deviation of {in_digits(std)}{features}.")
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #be843305
 def with_large_targets(run: Run) -> tuple[list[dict], float]:
@@ -127,16 +127,16 @@ def learns_large_targets(run: Run) -> bool:
 
 @fault("targets not scaled", page="data", rank=110, lesson="01-why-hooks",
        symptom="A regression loss of thousands or millions that hardly falls.",
-       look_first="mean and deviation of the targets, beside the first outputs",
-       advice="Subtract the mean of the targets and divide by their deviation, and undo it for predictions; or begin "
-              "the last bias at their mean.",
+       look_first="mean and standard deviation of the targets, beside the first outputs",
+       advice="Subtract the mean of the targets and divide by their standard deviation, and undo it for predictions; "
+              "or begin the last bias at their mean.",
        brings=(WILD, NOTHING_LEFT))
 def targets_not_scaled(run: Run) -> Iterator[Seen]:
     looks, left = run.once(with_large_targets)
     if not looks or learns_large_targets(run): return
     look = looks[0]
     yield Seen([], run.log_span(0), "likely",
-               f"The targets have a mean of {in_digits(look['target_mean'])} and a deviation of "
+               f"The targets have a mean of {in_digits(look['target_mean'])} and a standard deviation of "
                f"{in_digits(look['target_std'])}; the first outputs are {in_digits(look['size'])} in size. The "
                f"error is {in_digits(left)} times that of their mean.")
 

@@ -284,7 +284,7 @@ def on_exploding(run: Run) -> str:
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #256ab0bb
 @fault("activations vanish", page="layers", rank=220, lesson="07-init",
        symptom="Outputs become smaller from layer to layer.",
-       look_first="the deviation of the outputs, layer by layer",
+       look_first="the standard deviation of the outputs, layer by layer",
        advice="Begin with larger weights: Kaiming for ReLU, Xavier for tanh; or add normalization or residual "
               "connections.",
        follows=(NOTHING_LEFT, "samples alike", "input unused"), brings=(NOTHING_LEFT,), at_once=True)
@@ -294,7 +294,7 @@ def activations_vanish(run: Run) -> Iterator[Seen]:
 
 @fault("activations explode", page="layers", rank=180, lesson="07-init",
        symptom="Outputs become larger from layer to layer.",
-       look_first="the deviation of the outputs, layer by layer", advice=on_exploding,
+       look_first="the standard deviation of the outputs, layer by layer", advice=on_exploding,
        follows=(WILD,), brings=(WILD, NOTHING_LEFT), at_once=True)
 def activations_explode(run: Run) -> Iterator[Seen]:
     found = [*large_from_the_start(run)]

@@ -212,7 +212,7 @@ def bad_inputs(run: Run) -> Iterator[Seen]:
     if not steps: return
     yield Seen([], (steps[0], steps[-1]), "certain",
                f"The input has numbers that are not finite, first in step {steps[0]}: the data brings them.",
-               "Look at the data: a missing value, a division by a deviation of zero, a logarithm.")
+               "Look at the data: a missing value, a division by a standard deviation of zero, a logarithm.")
 
 
 def loss_not_finite(run: Run) -> Iterator[Seen]:

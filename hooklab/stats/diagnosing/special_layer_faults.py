@@ -18,7 +18,7 @@ from ..records.attention_history import AttentionHistory
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #8f53454e
 DROPS = .9  # share of the numbers that a dropout sets to zero
-FEW = 4  # values that a batch norm computes a deviation of
+FEW = 4  # values that a batch norm computes a standard deviation of
 
 
 @fault("dropout too strong", page="layers", rank=120, lesson="05-stats",
@@ -61,8 +61,8 @@ def batch_norm(run: Run) -> Iterator[Seen]:
     if few:
         least = min(few.values())
         yield Seen([*few], run.outputs.span(0), "certain" if least <= 2 else "likely",
-                   f"Mean and deviation are computed of {in_digits(least)} values for each feature: the output says "
-                   "more about the batch than about the sample.",
+                   f"Mean and standard deviation are computed of {in_digits(least)} values for each feature: the "
+                   "output says more about the batch than about the sample.",
                    "Larger batches; or GroupNorm or LayerNorm, which do not look at the batch. Drop the last, "
                    "smaller batch of an epoch.")
     if odd:

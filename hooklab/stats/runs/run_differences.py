@@ -40,14 +40,14 @@ class StepNumbers:
         else:
             self.n = read("n")
             self.values = {"mean": read("mean")}
-            self.values["deviation"] = read("std").nan_to_num(0)
+            self.values["std"] = read("std").nan_to_num(0)
             self.values[SHARE] = read("near_zero")
 
     @property
     def size(self) -> Tensor:
         "Errors are relative to this: the standard deviation of an output, the length of a parameter or of an update."
         if self.n is None: return self.values["length"]
-        mean, std = self.values["mean"], self.values["deviation"]
+        mean, std = self.values["mean"], self.values["std"]
         root_mean_square = (mean**2 + std**2).sqrt()
         return torch.maximum(std, root_mean_square/STEADY)
 
