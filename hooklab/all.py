@@ -10,15 +10,16 @@ __all__ = ['layers', 'has_children', 'forward_source', 'Hook', 'Hooks', 'hook_ou
            'clipped_gradients', 'by_token', 'FeatureExtractor', 'extract', 'load_features', 'BatchExtractor',
            'map_features', 'write_features', 'attention', 'attention_weights', 'head_numbers', 'execution_order',
            'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'calls', 'find_nan',
-           'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'summary', 'model_summary',
-           'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval',
-           'model_sizes', 'num_features_model', 'cost', 'ActivationStats', 'AttentionStats', 'diagnose', 'preflight',
-           'compare_runs', 'Learner', 'synth_learner', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder',
-           'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check', 'solution', 'lesson_style',
-           'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached', 'ByToken', 'StoredFeatures',
-           'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch', 'Replicas', 'Drift', 'Comparison',
-           'ComparedRow', 'Summary', 'Costs', 'LayerCost', 'History', 'WeightHistory', 'AttentionHistory', 'Diagnosis',
-           'Finding', 'Preflight', 'RunComparison', 'RunRow', 'Patient']
+           'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'explain_errors', 'summary',
+           'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch',
+           'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'ActivationStats', 'AttentionStats', 'diagnose',
+           'preflight', 'compare_runs', 'Learner', 'synth_learner', 'Callback', 'HookCallback', 'TrainEvalCallback',
+           'Recorder', 'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check', 'solution',
+           'lesson_style', 'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached', 'ByToken',
+           'StoredFeatures', 'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch', 'Replicas',
+           'Drift', 'Comparison', 'ComparedRow', 'Summary', 'Costs', 'LayerCost', 'History', 'WeightHistory',
+           'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison', 'RunRow', 'Patient',
+           'ExplainErrors', 'Explanation']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -71,6 +72,8 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #5aa91762
+from .errors.explaining import *
+from .errors.explanation import *
 from .debug.trace import *
 from .debug.timeline import *
 from .debug.call_timeline import *
@@ -84,6 +87,7 @@ from .debug.comparing.recording import *
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients", "calls",
     "find_nan", "NonFiniteError", "replicas", "DriftError", "compare", "record",
+    "explain_errors",
 ]
 
 # %% ../nbs/lib/all.ipynb #5999af34
@@ -147,5 +151,5 @@ _all_ = [
     "CallTimeline", "CallRow", "NanWatch", "Replicas", "Drift", "Comparison", "ComparedRow",
     "Summary", "Costs", "LayerCost",
     "History", "WeightHistory", "AttentionHistory", "Diagnosis", "Finding", "Preflight", "RunComparison", "RunRow",
-    "Patient",
+    "Patient", "ExplainErrors", "Explanation",
 ]

@@ -17,6 +17,7 @@ from torch import nn
 
 from .trace import refuse_lazy
 from ..drawing import axes_for, escape, for_xml, name_ticks, say_instead, size_in_inches
+from ..errors.explaining import explaining
 from ..hooks.copies import HookWarning
 from ..hooks.function_group import FunctionGroup
 from ..hooks.function_mode import call_name, call_of_name, own_work
@@ -162,7 +163,7 @@ def calls(
         args, kwargs = inputs
         model(*args, **kwargs)
 
-    with closing(group, report=False):
+    with explaining(model), closing(group, report=False):
         group.put_on()
         run_undisturbed(model, (args, kwargs), run, train=None)
     found = CallTimeline([row for row in group.rows if row])

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ..errors.explaining import explaining
 from ..hooks.copies import HookWarning
 from ..hooks.group import none_ran
 from ..hooks.hook import Hooks, hooks_for_now, hooks_to_attach
@@ -52,7 +53,7 @@ def execution_order(
 
     def note(m, inputs, output): order.append(names[id(m)])
 
-    with hooks_for_now(named, note):
+    with explaining(model), hooks_for_now(named, note):
         run_undisturbed(model, (args, kwargs), run, train=None)
     if named and not order: warnings.warn(none_ran(list(named)), HookWarning, stacklevel=2)
     return order

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors.explaining import note_on
 from .wanted import Wanted, layer_at
 from ..hooks.copies import HookWarning, Live, current_level, versions
 from ..hooks.group import place
@@ -76,6 +77,9 @@ class FeatureExtractor(nn.Module):
                 if self.wanted.model_output: taking.take([self.wanted.key("")], output)
         except Ended as e:
             if e.taking is not taking: raise  # of an extractor around this one
+        except Exception as e:
+            note_on(e, self.model)
+            raise
         finally: taking.close(report=False)  # once more, for Ctrl-C may come before `closing` can act
         self._check_complete(taking, takers)
         if taking.uncopied and not self._uncopied:

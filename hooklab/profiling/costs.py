@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ..errors.explaining import note_on
 from ..hooks.group import has_compiled
 from ..hooks.names import class_name
 from ..hooks.putting_back import closing, put_aside, same_chance
@@ -67,7 +68,7 @@ def cost(
             for meter in [*clocks, memory]:
                 with state, state.watched(): step.run(meter)
     except Exception as e:
-        turns.explain(e)
+        if not (turns.raised_in and note_on(e, model)): turns.explain(e)
         raise
     notes = step.notes
     if compiled: notes = ["compiled code has no layers to tell apart: this is the model uncompiled", *notes]

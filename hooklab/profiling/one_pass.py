@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from ..hooks.group import Group
 from ..hooks.layer_hook import LayerHook, listen
-from ..hooks.names import in_lines, printable
+from ..hooks.names import in_lines
 from ..hooks.putting_back import closing
 from ..hooks.select import first_few, is_scripted, named_layers, runs, without_scripted
 from ..hooks.tree import named_tensors, tensors
@@ -266,7 +266,7 @@ def of_one_pass(
             raise RuntimeError("weights are on meta, and no real ones came")
     except Exception as error:
         count_parameters(of_layer)
-        _explain(error, walk, rows, title, columns)
+        _add_table(error, walk, rows, title, columns)
         raise
     if "time" in columns: _measure_time(model, inputs, of_layer)
     size = count_parameters(of_layer)
@@ -314,12 +314,9 @@ def _wait_for(model: nn.Module, inputs: Inputs) -> Callable:
     return torch.accelerator.synchronize if is_used else lambda: None
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #d791e5db
-def _explain(error: Exception, walk: Walk, rows: list[Row], title: str, columns: list[str]):
-    "Note under `error` which layer failed, and what came before."
+def _add_table(error: Exception, walk: Walk, rows: list[Row], title: str, columns: list[str]):
+    "Keep with `error` the table up to the layer that failed."
     row = walk.failed or rows[0]
     error.nothing_ran = not any(row.output is not None for row in rows)
     done = rows[:rows.index(row) + 1]
-    where = f"{row.name} ({row.type})" if row.name else f"the forward of {row.type} itself"
-    got = f", which got {shapes_text(row.input)}" if row.input is not None else ""
-    table = in_lines([title, *text_table(done, chosen(columns, done), None, None)])
-    error.add_note(f"\nIt happened in {printable(where + got)}. The table up to there:\n\n{table}")
+    error.table = in_lines([title, *text_table(done, chosen(columns, done), None, None)])

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors.explaining import note_on
 from ..hooks.attached import name_of
 from ..hooks.group import takes
 from ..hooks.select import has_children, leaves, not_a_model, refuse_opaque, unwrap
@@ -61,10 +62,19 @@ def summary(
             return run(inputs, meta)
         except Exception as error:
             first_error = first_error or error
-            if not getattr(error, "nothing_ran", False): raise
+            if not getattr(error, "nothing_ran", False):
+                _explain(error, model)
+                raise
     hint = meant_as_size(model, args)
     if hint: raise TypeError(hint) from first_error
+    _explain(first_error, model)
     raise first_error
+
+
+def _explain(error: Exception, model: nn.Module):
+    "Note under `error` which layer failed, and what came before."
+    table = getattr(error, "table", None)
+    if table: note_on(error, model, more=f" The table up to there:\n\n{table}")
 
 # %% ../../nbs/lib/profiling/summaries.ipynb #eb53400b
 def _given_or_made(model: nn.Module | Callable[[], nn.Module], device: Any) -> nn.Module:

@@ -28,7 +28,7 @@ def processor() -> str:
 
 torch.set_num_threads(1)
 setting = {"processor": processor(), "system": platform.system(), "python": platform.python_version()}
-for package in ("torch", "torchvision", "transformers", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens", "ray"):
+for package in ("torch", "torchvision", "timm", "transformers", "hooklab", "fastai", "nnsight", "torchhook", "torchinfo", "torchlens", "ray"):
     with suppress(PackageNotFoundError): setting[package] = version(package)  # few files compare with all of them
 bars.RESULTS.mkdir(exist_ok=True)
 asked = sys.argv[1:]

@@ -370,16 +370,16 @@ def test_error_in_every_position(where, error):
     assert raised.value is error
     if isinstance(error, KeyboardInterrupt): return
     note = error.__notes__.pop()
-    assert f"It happened in {where}.0 (Breaks), which got 2×4. The table up to there:" in note
+    assert f"`{where}.0` (Breaks) got 2×4" in note and ". The table up to there:" in note
     before = ["Linear", "Sequential", "ReLU", "BatchNorm1d"][:[0, 1, 3, 4][where]]
     assert [line.split()[1] for line in note.splitlines() if ":" in line and "table" not in line] == [*before, "Sequential", "Breaks"]
 
 
 def test_wrong_shape_and_missing_argument():
     with pytest.raises(RuntimeError, match="mat1 and mat2") as raised: hl.summary(nn.Sequential(nn.Linear(4, 8), nn.Linear(9, 2)), x)
-    assert "It happened in 1 (Linear), which got 2×8" in raised.value.__notes__[0]
+    assert "`1` (Linear) takes 9 features and got 8 from `0` (Linear). `Linear(8, 2)` fits" in raised.value.__notes__[0]
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'y'") as raised: hl.summary(TwoIn(), x)
-    assert "the forward of TwoIn itself, which got 2×4" in raised.value.__notes__[0]
+    assert "The forward of TwoIn itself got 2×4" in raised.value.__notes__[0]
     with pytest.raises(TypeError, match="unexpected keyword"): hl.summary(nn.Linear(4, 2), x, colums=["params"])
 
 

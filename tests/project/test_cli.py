@@ -231,8 +231,8 @@ def test_summary_of_ones_own_model(models):
     (["mine:Nett"], "there is no 'Nett' in mine; there is Net"), (["mine:Family.big"], "there is no 'big' in mine"),
     (["mine:broken", "--size", "1"], "ValueError: no such size"), (["mine:number", "--size", "1"], "TypeError: the function that was given makes no model: expected a torch.nn.Module, got int"),
     (["mine:Family", "--size", "1"], "TypeError: the function that was given makes no model: expected a torch.nn.Module, got Family"),
-    (["mine:Net", "--size", "2,4"], "It happened in the forward of Net itself, which got 2×4"),
-    (["mine:Family.small", "--size", "2,5"], "It happened in 0 (Linear), which got 2×5")])
+    (["mine:Net", "--size", "2,4"], "The forward of Net itself got 2×4"),
+    (["mine:Family.small", "--size", "2,5"], "`0` (Linear) takes 4 features and got 5")])
 def test_summary_that_fails_is_one_line(models, fails, capsys, tmp_path, monkeypatch, args, said):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

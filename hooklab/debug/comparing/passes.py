@@ -23,6 +23,7 @@ from torch.nn.parameter import is_lazy
 from .few_bits import (
     FLOATS, as_tensor, can_be_replaced, equal_bits, in_dtype, numbers_in, some_of, stored_numbers)
 from .spill import Shelf
+from ...errors.explaining import note_on
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.names import class_name, printable
@@ -373,7 +374,10 @@ def first_pass(
         errors.append("what call= gives to a model stays as it is; in the dtype of its parameters it would be "
                       "call=lambda m: m(x.to(next(m.parameters()).dtype))")
     failed = f"the {whose} ({type(model).__name__}) cannot be called {how}: {'; '.join(errors)}"
-    raise RuntimeError(printable(failed)) from first_error
+    error = RuntimeError(printable(failed))
+    error.__cause__ = first_error
+    note_on(error, model)
+    raise error
 
 
 def casts(**passes: ModelPass) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 from torch.utils.data import DataLoader
 
+from ...errors.explaining import explaining
 from . import by_heart, data, loss, probes, training
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import CHECKS, FINDS, ONE_PASS, PASSES, STEPS, Check, EnteredCheck, Suspect
@@ -101,7 +102,7 @@ def preflight(
     raws = [where_the_model_is(model, raw) for raw in two_batches(batch)]
     loader = getattr(batch, "train", batch)
     last_size = last_batch_size(loader) if isinstance(loader, DataLoader) else None
-    with restored(model, loss_fn, optimizers, raws):
+    with explaining(model), restored(model, loss_fn, optimizers, raws):
         whole = [batch_of(raw, model.forward) for raw in raws]
         if call is None and loss_fn is not None and whole[0].given.target is None:
             raise TypeError(f"no part of the batch is called {', '.join(TARGET_NAMES)}; give (inputs, targets), or "
