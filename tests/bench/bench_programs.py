@@ -1,0 +1,216 @@
+"""How often preflight, diagnose and find_nan name the cause in small programs with a fault that somebody really had.
+
+    python -m tests.bench programs [--half open_half] [--only PART_OF_NAME …] [--show]
+    python -m tests.bench.bench_programs --plain [--half …] [--only …]     the programs without hooklab
+
+The programs are in programs/, and what counts as right is fixed in programs/meaning.py. The whole is kept in
+results/programs.json; a part (--half, --only) is printed only. --show prints the findings in full.
+A program does harm if its score is clearly worse than that of its repaired twin with each of two seeds; the others are
+left out. Of those that do harm, each tool alone and all three together
+    cause    if some finding names it, notes too
+    true     if some finding names it, or is a true symptom or place
+    first    if the first finding that is no note is the cause, among the programs that have one
+    nothing  if there is no finding at all
+An alarm is a finding beyond a note on a repaired twin."""
+import argparse
+import contextlib
+import time
+import warnings
+from dataclasses import dataclass, field
+from types import ModuleType
+
+import torch
+from torch.utils.data import DataLoader
+
+import hooklab as hl
+from tests.bench.bench_diagnose import harm_seeds, harmed
+from tests.bench.diagnose_runs import Nothing
+from tests.bench.measure import share
+from tests.bench.programs import HALVES, half_of, meaning, programs
+
+TOOLS = "preflight", "diagnose", "find_nan"
+
+
+class NanHunt:
+    "`find_nan` in the place of a record."
+    def __init__(self): self.error = None
+
+    @contextlib.contextmanager
+    def on(self, model, optimizer=None, **options):
+        with hl.find_nan(model): yield self
+
+    def step(self, loss=None): pass
+
+
+@dataclass
+class Said:
+    "What the tools said of one program."
+    program: ModuleType
+    repaired: bool
+    findings: dict[str, list[tuple[str, str, tuple[str, ...]]]] = field(default_factory=dict) # what, how sure, where
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def of(self, tools: tuple[str, ...]) -> list[tuple[str, str, tuple[str, ...]]]:
+        return [finding for tool in tools for finding in self.findings.get(tool, [])]
+
+    def names_cause(self, tools) -> bool:
+        causes = meaning.CAUSES[self.program.CAUSE]
+        return any(what in causes for what, *_ in self.of(tools))
+
+    def is_true(self, tools) -> bool:
+        true, places = {*getattr(self.program, "TRUE", ())}, {*getattr(self.program, "PLACE", ())}
+        return self.names_cause(tools) or any(what in true or places & {*where} for what, _, where in self.of(tools))
+
+    def is_first(self, tools) -> bool | None: # None without a finding
+        found = [what for what, sure, _ in self.of(tools) if sure != "note"]
+        return found[0] in meaning.CAUSES[self.program.CAUSE] if found else None
+
+    def alarms(self, tools) -> list[str]:
+        return [f"{sure}: {what}" for what, sure, _ in self.of(tools) if sure != "note"]
+
+    def __str__(self):
+        said = [f"{sure}: {what}" for what, sure, _ in self.of(TOOLS)]
+        grade = "true  " if self.is_true(TOOLS) else "WRONG " if said else "silent"
+        if self.names_cause(TOOLS): grade = "cause "
+        if self.repaired: grade = "ALARM " if self.alarms(TOOLS) else "quiet "
+        failed = "".join(f"; {tool} failed: {error}" for tool, error in self.errors.items())
+        return f"{grade} {name_of(self.program)}, {self.program.CAUSE}: {', '.join(said) or 'nothing'}{failed}"
+
+
+def name_of(program: ModuleType) -> str: return program.__name__.rpartition(".")[2]
+
+
+@contextlib.contextmanager
+def alone(seed: int):
+    "Random numbers begin with `seed`, and are as they were afterwards; nothing is printed or warned of."
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        yield
+
+
+def score(program: ModuleType, seed: int, repaired: bool) -> float:
+    with alone(seed): return float(program.train(program.build(repaired), Nothing()))
+
+
+def asked(program: ModuleType, repaired: bool, seed: int = 0) -> Said:
+    "What all three tools say."
+    said = Said(program, repaired)
+    for tool in TOOLS:
+        try:
+            with alone(seed): said.findings[tool] = ASK[tool](program, repaired)
+        except Exception as error: said.errors[tool] = f"{type(error).__name__}: {str(error)[:150]}"
+    return said
+
+
+def as_rows(findings) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(f.what, f.sure, tuple(f.layers)) for f in findings]
+
+
+def ask_preflight(program: ModuleType, repaired: bool):
+    parts = program.build(repaired)
+    data = DataLoader(parts.data, batch_size=None) if isinstance(parts.data, list) else parts.data  # lists can be a batch
+    return as_rows(hl.preflight(parts.model, parts.loss, data, parts.optimizer, call=parts.call))
+
+
+def ask_diagnose(program: ModuleType, repaired: bool):
+    parts, stats = program.build(repaired), hl.ActivationStats.for_diagnosis()
+    program.train(parts, stats)
+    return as_rows(hl.diagnose(stats))
+
+
+def ask_find_nan(program: ModuleType, repaired: bool):
+    try: program.train(program.build(repaired), NanHunt())
+    except hl.NonFiniteError as error: return [("NaN or Inf", "certain", (error.layer,))]
+    return []
+
+
+ASK = {"preflight": ask_preflight, "diagnose": ask_diagnose, "find_nan": ask_find_nan}
+
+# Figures
+
+def rates(said: list[Said], twins: list[Said], tools: tuple[str, ...]) -> dict:
+    firsts = [one.is_first(tools) for one in said]
+    return {
+        "cause": share([one.names_cause(tools) for one in said]),
+        "cause, symptom or place": share([one.is_true(tools) for one in said]),
+        "first finding": share([first for first in firsts if first is not None]),
+        "nothing": share([not one.of(tools) for one in said]),
+        "twins with an alarm": share([bool(one.alarms(tools)) for one in twins]),
+        "twins with a certain alarm": share([any(a.startswith("certain") for a in one.alarms(tools)) for one in twins]),
+    }
+
+
+def measure(*arguments: str) -> dict | None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench programs")
+    parser.add_argument("--half", nargs="+", default=[*HALVES], choices=HALVES)
+    parser.add_argument("--only", nargs="+", default=[])
+    parser.add_argument("--show", action="store_true")
+    options = parser.parse_args(arguments)
+    figures = {}
+    for half in options.half: figures |= figures_of(half, options.only, options.show)
+    if {*options.half} == {*HALVES} and not options.only: return figures
+    for title, rows in figures.items(): print(title, rows)
+    return None
+
+
+def figures_of(half: str, only: list[str], show: bool) -> dict:
+    chosen = [p for p in programs(half) if not only or any(part in name_of(p) for part in only)]
+    harmful, harmless, said, twins, start = [], [], [], [], time.perf_counter()
+    for program in chosen:
+        fault, twin = ([score(program, seed, repaired) for seed in harm_seeds] for repaired in (False, True))
+        if not harmed(fault, twin):
+            harmless.append(name_of(program))
+            continue
+        harmful.append(program)
+        said.append(asked(program, False))
+        twins.append(asked(program, True))
+        if show: print(said[-1], twins[-1], sep="\n", flush=True)
+    took = time.perf_counter() - start
+    print(f"{half}: {len(harmful)} programs that do harm, {len(harmless)} that do none, {took:.0f} s")
+    tools = {tool: (tool,) for tool in TOOLS} | {"all three": TOOLS}
+    figures = {f"{half}: {name}, percent": rates(said, twins, which) for name, which in tools.items()}
+    areas = {area: [one for one in said if one.program.AREA == area] for area in meaning.AREAS}
+    figures[f"{half}: by area"] = [by_area(area, found) for area, found in areas.items()]
+    figures[f"{half}: programs"] = [{
+        "programs": len(harmful), "without harm": len(harmless), "from 2020 on": sum(p.YEAR >= 2020 for p in harmful)}]
+    if half == "open_half":  # what the tools say of single programs of the other half is for nobody who writes rules
+        figures["open_half: misses"] = [str(one) for one in said if not one.names_cause(TOOLS)]
+        figures["open_half: alarms"] = [str(one) for one in twins if one.alarms(TOOLS)]
+    return figures
+
+
+def by_area(area: str, said: list[Said]) -> dict:
+    return {"area": area, "programs": len(said), "cause": sum(one.names_cause(TOOLS) for one in said),
+            "true": sum(one.is_true(TOOLS) for one in said), "nothing": sum(not one.of(TOOLS) for one in said)}
+
+
+def complaint(program: ModuleType, half: str) -> str:
+    "What is wrong with the entries of a program; empty if nothing is."
+    if half_of(program.SOURCE) != half: return f"belongs to {half_of(program.SOURCE)}"
+    if program.AREA not in meaning.AREAS: return f"no such area: {program.AREA}"
+    if program.CAUSE not in meaning.CAUSES: return f"no such cause: {program.CAUSE}"
+    return ""
+
+
+def run_plainly(half: str, only: list[str]):
+    for program in programs(half):
+        name = name_of(program)
+        if only and not any(part in name for part in only): continue
+        if why := complaint(program, half): print(f"WRONG {name}: {why}")
+        start = time.perf_counter()
+        fault, twin = ([score(program, seed, repaired) for seed in harm_seeds] for repaired in (False, True))
+        took = (time.perf_counter() - start)/4
+        verdict = "harm " if harmed(fault, twin) else "NO HARM"
+        print(f"{verdict} {half} {name}: {[round(s, 3) for s in fault]} beside {[round(s, 3) for s in twin]} "
+              f"({took:.2f} s a run)", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_programs")
+    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--half", nargs="+", default=HALVES, choices=HALVES)
+    parser.add_argument("--only", nargs="+", default=[])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for half in options.half: run_plainly(half, options.only)

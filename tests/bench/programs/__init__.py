@@ -1,0 +1,51 @@
+"""Small programs with a fault that somebody really had, each beside the same program with the repair.
+
+Each is written anew from a public report whose cause was confirmed: by the author of the report after a change, by a
+maintainer, or by a merged change. The order of the calls is that of the original, none of its lines is. A program is a
+module of `open_half` or `kept_half`:
+
+    SOURCE  where it was reported, as "owner/repository#number"
+    YEAR    of the report
+    AREA    one of `meaning.AREAS`
+    CAUSE   one of `meaning.CAUSES`: what has to be changed
+    TRUE    names of findings that are true of the run and follow from the fault, though they do not say what to change
+    PLACE   layers or parameters at which the fault is, as `named_modules` and `named_parameters` call them; () for none
+    build(repaired)       the parts that a program has before its loop
+    train(parts, record)  the loop; returns an error on data that was held back: lower is better
+
+The rules of the tools may be written with the open half in view. The kept half is for measuring, and whoever writes a
+rule does not look at it. `half_of` decides which half a source belongs to."""
+import hashlib
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+HALVES = "open_half", "kept_half"
+
+
+def half_of(source: str) -> str: return HALVES[hashlib.sha256(source.encode()).digest()[0] % 2]
+
+
+@dataclass
+class Parts:
+    "What a program has before its loop, and what `preflight` is given."
+    model: nn.Module
+    optimizer: Any                  # or a list of them
+    data: Any                       # batches for training, a loader or a list: `(inputs, targets)` or what `call` takes
+    loss: Callable | None = None    # `loss(output, target)`
+    call: Callable | None = None    # `call(model, batch)` returns the loss, where that is none of (output, target)
+    valid: Any = None               # batches that were held back
+    scaler: Any = None              # for half precision
+    repaired: bool = False          # for a loop that has the fault itself
+
+
+def programs(half: str) -> list[ModuleType]:
+    "The programs of one half, by name."
+    package = importlib.import_module(f"{__name__}.{half}")
+    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]

@@ -1,0 +1,97 @@
+"""What counts as right for the programs of this folder. Written before any tool was run on them.
+
+A finding names the **cause** if somebody who reads it, and nothing else, changes the lines that the repair changes. It
+is a true **symptom** if it is true of this run and follows from the fault, and a true **place** if it names a layer or
+parameter of PLACE. Everything else that is more than a note is **misleading**: false, or a reason to change something
+that the repair leaves alone. "Loss does not fall" is never a cause.
+
+A finding that comes later is entered below a cause if its sentence alone leads to the repair in all programs that have
+this cause, whichever they are: the sentence decides, not the programs."""
+
+AREAS = ("loss and task", "data and labels", "structure", "parameters", "optimizer and schedule", "loop", "modes",
+         "precision", "initialisation")
+
+# The cause, and the findings of today that name it.
+CAUSES = {
+    # loss and task
+    "activation before the loss": {"activation before the loss"},
+    "one class": set(),                    # softmax over one unit, or a cross-entropy with one class
+    "loss does not fit the targets": set(),  # a regression's loss for classes, or the reverse; kind or range of targets
+    "labels broadcast": {"labels broadcast"},
+    "wrong axis": set(),                   # a softmax, mean or loss over another dimension than the one that is meant
+    "wrong reduction": set(),              # a sum that grows with the batch; a mean over what does not count
+    "padding counts": set(),               # padded places are a part of the loss, or are all that is ignored
+    "wrong sign": {"wrong sign"},
+    "a term has no gradient": set(),       # a part of the loss that is detached, rounded, or made of Python numbers
+    "gradient where none is meant": set(),  # into a target, a baseline, a critic or a teacher
+    "a term outweighs the others": set(),
+    "the loss takes another form": set(),  # probabilities for logarithms, deviations for variances, swapped arguments
+    # data and labels
+    "constant inputs": {"constant inputs"},
+    "inputs not scaled": {"inputs not scaled"},
+    "targets not scaled": {"targets not scaled"},
+    "constant targets": {"constant targets"},
+    "labels do not belong to inputs": {"labels not used"},  # shuffled apart, shifted, of other samples
+    "labels wrongly encoded": set(),
+    "validation differs from training": set(),  # another scale, order of channels or encoding
+    "the answer is among the inputs": set(),
+    "one class is most of the data": set(),
+    "data not shuffled": set(),
+    "samples repeat": {"samples alike"},
+    # structure
+    "no non-linearity": set(),
+    "activation at the wrong place": set(),  # of an output that has to be free, or of one that is cut off
+    "places mixed up": set(),              # a view or reshape in place of a permutation, within a sample
+    "samples leak": {"samples leak"},      # a view or reshape that mixes samples, a norm or attention over the batch
+    "later places are seen": set(),        # by a model that has to predict them
+    "mask ignored": {"mask ignored"},      # missing, inverted, or for other places
+    "input unused": {"input unused"},
+    "layers shared by mistake": set(),     # `[layer]*n`, one layer in several places
+    "too narrow": set(),
+    "dead units": {"dead units"},
+    # parameters
+    "not registered": set(),               # in a list or dict of Python, made in forward, in a criterion
+    "not in the optimizer": {"not in the optimizer"},
+    "other parameters in the optimizer": {"other parameters in the optimizer", "twice in the optimizers"},
+    "frozen part": {"frozen part"},
+    "detached part": {"not trained"},      # `detach`, `no_grad`, `.data`, `numpy`, a new tensor made of numbers
+    "never ran": {"never ran"},
+    # optimizer and schedule
+    "learning rate too large": {"learning rate too large"},
+    "learning rate too small": {"learning rate too small"},
+    "scheduler each batch": {"scheduler each batch"},
+    "schedule never moves": set(),
+    "schedule does not fit": set(),        # the rate falls, rises or is multiplied where it should not be
+    "weight decay too strong": {"weight decay too strong"},
+    "clipping too tight": {"clipping too tight"},
+    "optimizer made anew": set(),          # in the loop, so that it forgets
+    "other optimizer": set(),              # its kind or another option of it does not fit
+    # loop
+    "gradients not cleared": {"no zero_grad"},
+    "step before backward": {"step before backward"},  # or gradients cleared between backward and step
+    "no step": set(),                      # the optimizer's step is never called, or seldom
+    "accumulation": set(),                 # the loss is not divided, or the wrong steps count
+    "state goes on": set(),                # a hidden state or memory that should be reset or detached
+    "state is lost": set(),                # a hidden state or memory that should go on
+    "other loss": set(),                   # backward is called on another loss than the one that is meant
+    "parts in a wrong order": set(),       # of a GAN, an actor and critic, a teacher
+    "target network": set(),               # never updated, or trained by mistake
+    # modes
+    "eval mode": {"eval mode"},            # in training
+    "train mode": set(),                   # in evaluation
+    "batch norm": {"batch norm"},          # of too few samples, or with statistics that do not fit
+    "random in eval": set(),
+    "no gradient": set(),                  # `no_grad` or `inference_mode` around the training step
+    # precision
+    "NaN or Inf": {"NaN or Inf"},          # a logarithm, root, division or exponent without a guard: with its place
+    "float16 limit": {"float16 limit"},
+    "clipping before unscaling": {"skipped steps"},
+    "epsilon": set(),                      # too large, too small, or lost in the dtype
+    "rounded": set(),                      # to whole numbers, or to few bits
+    # initialisation
+    "units alike": {"units alike"},
+    "weights too large": {"first loss too high", "activations explode"},
+    "weights too small": {"activations vanish", "gradients vanish"},
+    "saturated": {"saturated"},
+    "not initialised": set(),              # a parameter that is left as the memory was
+}
