@@ -109,7 +109,8 @@ def as_rows(findings) -> list[tuple[str, str, tuple[str, ...]]]:
 
 def ask_preflight(program: ModuleType, repaired: bool):
     parts = program.build(repaired)
-    data = DataLoader(parts.data, batch_size=None) if isinstance(parts.data, list) else parts.data  # lists can be a batch
+    data = parts.data  # of a list, preflight would not know whether it is a batch
+    if isinstance(data, list): data = DataLoader(data, batch_size=None)
     return as_rows(hl.preflight(parts.model, parts.loss, data, parts.optimizer, call=parts.call))
 
 
