@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...hooks.select import first_few, leaves, unwrap
+from ...hooks.tree import tensors
 from .batch import SampleBatch
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .trial import TestFlight, layer_outputs, roused
@@ -151,6 +152,77 @@ def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
         return
     yield Suspect("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
                   owners(flight, zero))
+
+# %% ../../../nbs/lib/stats/checking/training.ipynb #8ed139d3
+def leaves_of(t: Tensor) -> list[Tensor]:
+    "The tensors that a backward pass from here gives a gradient to."
+    found, seen, todo = [], set(), [t.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen: continue
+        seen.add(node)
+        if hasattr(node, "variable"): found.append(node.variable)
+        todo += [following for following, _ in node.next_functions]
+    return found
+
+
+def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the id of a tensor
+    "Where tensors are that modules keep in plain attributes, such as a list of layers."
+    found = {}
+    def look(x, name, depth):
+        if isinstance(x, Tensor): found.setdefault(id(x), name)
+        elif isinstance(x, nn.Module):
+            for own, p in x.named_parameters(): found.setdefault(id(p), f"{name}.{own}".rpartition(".")[0])
+        elif depth and isinstance(x, dict):
+            for key, part in x.items(): look(part, f"{name}.{key}", depth - 1)
+        elif depth and isinstance(x, list | tuple):
+            for i, part in enumerate(x): look(part, f"{name}.{i}", depth - 1)
+    for prefix, m in model.named_modules():
+        for attribute, x in vars(m).items():
+            if attribute not in OF_TORCH: look(x, f"{prefix}.{attribute}".lstrip("."), depth)
+    return found
+
+
+OF_TORCH = {*vars(nn.Module())}
+
+# %% ../../../nbs/lib/stats/checking/training.ipynb #8a0c9e95
+@claims("What the loss depends on is registered.",
+        Known("not registered", rank=165, lesson="03-hook-class",
+              symptom="Some layers keep their first weights, and the state dict lacks them.",
+              look_first="the names in `model.named_parameters()`, beside the layers that forward calls",
+              advice="Keep layers in nn.ModuleList or nn.ModuleDict, not in a list or dict. Give the parameters of a "
+                     "loss function to an optimizer. What shall not be trained needs requires_grad_(False)."),
+        price=PASSES)
+def all_registered(flight: TestFlight) -> Check:
+    "Does the loss depend on parameters that neither the model nor an optimizer has?"
+    if not flight.first.flown.loss.requires_grad: raise NotLookedAt("the loss has no graph")
+    known = {*map(id, flight.parameters.values()), *in_optimizers(flight)}
+    known |= {id(t) for t in tensors(flight.batch.raw)}
+    kept = kept_outside(unwrap(flight.model))
+    strange = [t for t in leaves_of(flight.first.flown.loss) if id(t) not in known]
+    strange = [t for t in strange if id(t) in kept or isinstance(t, nn.Parameter)]  # others are inputs, or noise
+    if not strange: return ""
+    places = list(dict.fromkeys(kept[id(t)] for t in strange if id(t) in kept))
+    if places:
+        yield Suspect("not registered", "likely", f"The loss depends on what is in {first_few(places, 4)}, which is no "
+                      "part of the model: it is kept in a plain list, dict or tuple.", places)
+    own = dict(flight.loss_fn.named_parameters()) if isinstance(flight.loss_fn, nn.Module) else {}
+    of_loss = [name for name, t in own.items() if any(t is one for one in strange)]
+    if of_loss and flight.optimizers:
+        yield Suspect("not registered", "likely", "The loss function has parameters of its own that no optimizer has: "
+                      f"{first_few(of_loss, 4)}.")
+    others = [t for t in strange if id(t) not in kept and all(t is not one for one in own.values())]
+    of_outputs = {id(leaf) for _, t in flight.first.flown.floats for leaf in leaves_of(t)}
+    again = {*map(id, leaves_of(flight.run(flight.batch.raw).loss))} if others else set()
+    anew = [t for t in others if id(t) in of_outputs and id(t) not in again]
+    if anew:
+        yield Suspect("not registered", "likely", f"{len(anew)} parameters are made anew in each call of the model, "
+                      f"one of shape {tuple(anew[0].shape)}: a layer that is made in forward never learns.")
+    elif others:
+        yield Suspect("not registered", "note", f"The loss depends on {len(others)} more parameters. Neither the model "
+                      "nor an optimizer has them; another model may.")
+    return ""
+
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0ba57857
 @claims("The optimizer has every trainable parameter, once, and no others.",

@@ -50,7 +50,7 @@ CAUSES = {
     "too narrow": set(),
     "dead units": {"dead units"},
     # parameters
-    "not registered": set(),               # in a list or dict of Python, made in forward, in a criterion
+    "not registered": {"not registered"},               # in a list or dict of Python, made in forward, in a criterion
     "not in the optimizer": {"not in the optimizer"},
     "other parameters in the optimizer": {"other parameters in the optimizer", "twice in the optimizers"},
     "frozen part": {"frozen part"},

@@ -249,6 +249,30 @@ class Ratings(nn.Module):
     def forward(self, user, film): return (self.users(user)*self.films(film)).sum(1) + self.bias(user).squeeze(1)
 
 
+class Temperature(nn.Module):
+    "A cross-entropy with a temperature that is learned."
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones(()))
+
+    def forward(self, out, y): return F.cross_entropy(out*self.temperature, y)
+
+
+SCALED = Temperature()
+
+
+def listed_twice():
+    model = Flat(lambda m, x: m.all[1](m.all[0](x).relu()), layers=nn.ModuleList([nn.Linear(20, 32), nn.Linear(32, 5)]))
+    model.all = [*model.layers]
+    return model
+
+
+def with_a_teacher():
+    model = Flat(lambda m, x: m.net(x) + .01*m.hidden[0](x), net=mlp())
+    model.hidden = [mlp().requires_grad_(False)]
+    return model
+
+
 healthy = {
     "MLP": case(mlp, ce, points),
     "MLP, SGD": case(mlp, ce, points, whole(sgd)),
@@ -343,6 +367,12 @@ healthy = {
         lambda: (torch.randn(32, 10, 8), torch.randint(3, 11, (32,)), classes(32))),
     "quantiles": case(partial(mlp, 20, 3), quantile_loss, lambda: ((x := torch.randn(32, 20)), x[:, 0])),
     "ratings": case(Ratings, mse, lambda: (torch.randint(40, (64,)), torch.randint(60, (64,)), torch.rand(64)*5)),
+    "noise that requires a gradient": case(lambda: Flat(lambda m, x: m.net(x + .01*torch.randn(20, requires_grad=True)),
+            net=mlp()), ce, points),
+    "a frozen teacher in a list": case(with_a_teacher, ce, points),
+    "layers in a ModuleList, and once more in a list": case(listed_twice, ce, points),
+    "a loss with a parameter that the optimizer has": case(mlp, SCALED, points,
+            lambda m: adam([*m.parameters(), *SCALED.parameters()])),
     "numbers that are counted": case(mlp, ce, lambda: (torch.poisson(torch.full((32, 20), 4.)), classes(32))),
 }
 
@@ -388,6 +418,19 @@ class Norm(nn.Module):
 
     def forward(self, x): return self.b(self.a(x.reshape(self.shape)).reshape(10, -1, 6).transpose(0, 1).reshape(-1,
             60))
+
+
+class Listed(nn.Module):
+    "Layers in a container, one after the other."
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+        self.last = nn.Linear(5, 5)
+
+    def forward(self, x):
+        for part in self.layers.values() if isinstance(self.layers, dict) else [self.layers]:
+            for layer in part: x = layer(x).relu()
+        return self.last(x)
 
 
 def copied_optimizer(m): return adam(copy.deepcopy(m).parameters())
@@ -470,6 +513,12 @@ planted = {
     "only biases in the optimizer": ("not in the optimizer", case(mlp, ce, points,
             lambda m: adam([m[0].bias, m[2].bias]))),
     "twice in optimizers": ("twice in the optimizers", case(mlp, ce, points, twice)),
+    "layers in a list": ("not registered", case(lambda: Listed([nn.Linear(20, 32), nn.Linear(32, 5)]), ce, points)),
+    "layers in a dict of lists": ("not registered",
+            case(lambda: Listed({"a": [nn.Linear(20, 32)], "b": [nn.Linear(32, 5)]}), ce, points)),
+    "a layer that is made in forward": ("not registered",
+            case(lambda: Flat(lambda m, x: nn.Linear(32, 5)(m.a(x).relu()), a=nn.Linear(20, 32)), ce, points)),
+    "a criterion with parameters that no optimizer has": ("not registered", case(mlp, Temperature(), points)),
     "wrong sign": ("wrong sign", case(mlp, lambda out, y: -F.cross_entropy(out, y), points)),
     "wrong sign, regression": ("wrong sign", case(partial(mlp, 20, 1), lambda out, y: -F.mse_loss(out, y),
             lambda: ((x := torch.randn(32, 20)), x[:, :1]))),
