@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ExplainErrors', 'explain_errors']
 
-# %% ../../nbs/lib/errors/explaining.ipynb #8bc5467a
+# %% ../../nbs/lib/errors/explaining.ipynb #d7ad9cbf
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Self
@@ -15,7 +15,7 @@ from torch import nn
 from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import LayerHook, listen
 from hooklab.hooks.putting_back import safe_exit
-from hooklab.hooks.select import not_a_model, unwrap
+from hooklab.hooks.select import is_scripted, not_a_model, runs, unwrap
 from hooklab.errors.explanation import Explanation
 
 # %% ../../nbs/lib/errors/explaining.ipynb #f375e915
@@ -53,7 +53,7 @@ class LastCall(LayerHook):
     def enters(self, given, rerun):
         if not rerun: self.group.last = given
 
-# %% ../../nbs/lib/errors/explaining.ipynb #83e62627
+# %% ../../nbs/lib/errors/explaining.ipynb #4443d942
 class ExplainErrors:
     "Explains errors of a model, as returned by `explain_errors`."
     def __init__(self, model: nn.Module):
@@ -64,7 +64,8 @@ class ExplainErrors:
     def __enter__(self) -> Self:
         self.group = Group("explain_errors", with_kwargs=True)
         self.group.last = None
-        listen(LastCall, {"the model": unwrap(self.model)}, self.group)
+        model = unwrap(self.model)
+        if runs(model) and not is_scripted(model): listen(LastCall, {"the model": model}, self.group)
         return self
 
     @safe_exit

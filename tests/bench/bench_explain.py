@@ -28,7 +28,7 @@ import torch
 import hooklab as hl
 from tests.bench import error_cases as cases
 from tests.bench.error_cases import Planted
-from tests.bench.measure import share
+from tests.bench.measure import share, spread
 
 
 @dataclass
@@ -147,10 +147,25 @@ def measure(*options: str) -> dict | None:
     for case in of:
         found.append(judge(case))
         if asked.show: print(found[-1], flush=True)
-    figures = figures_of(found)
+    figures = figures_of(found) | {"a call of one linear layer, in µs": price()}
     if asked.part == 1 and not asked.only and not cases.missing(): return figures
     for title, rows in figures.items(): print(title, rows)
     return None
+
+
+def price(calls: int = 1000, rounds: int = 21) -> dict[str, list[float]]:
+    "What it costs to have `explain_errors` around a model that does not fail."
+    model, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+
+    def once() -> float:
+        start = time.perf_counter()
+        for _ in range(calls): model(x)
+        return 1e6*(time.perf_counter() - start)/calls
+    plain, within = [], []
+    for _ in range(rounds):
+        plain.append(once())
+        with hl.explain_errors(model): within.append(once())
+    return {"plain": spread(plain), "within explain_errors": spread(within)}
 
 
 def row(name: str, of: list[Judged]) -> dict:

@@ -266,6 +266,14 @@ def test_a_part_of_the_model_that_is_called_by_itself():
     assert found.layer == "1.1" and found.repairs[0].text == "`Linear(8, 2)`"
 
 
+def test_models_that_cannot_be_hooked():
+    parts = nn.ModuleList([nn.Linear(4, 4), nn.Linear(3, 2)])
+    found = explained(parts, run=lambda: parts[1](torch.randn(2, 4)))
+    assert (found.layer, found.repairs[0].text) == ("1", "`Linear(4, 2)`")
+    with warnings.catch_warnings(action="ignore"): scripted = torch.jit.script(nn.Linear(3, 2))
+    assert explained(scripted, torch.randn(2, 4)).repairs == []
+
+
 def test_a_shared_layer_has_its_first_name():
     layer = nn.Linear(4, 5)
     found = explained(nn.Sequential(layer, layer), torch.randn(2, 4))
