@@ -119,6 +119,47 @@ def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, 
     is_zero = least.abs() <= 1e-6*own.abs()
     return (out.detach(), y) if is_zero else None
 
+# %% ../../../nbs/lib/stats/checking/loss.ipynb #0e54cc29
+@claims("A softmax goes over several numbers.",
+        Known("one class", rank=55, lesson="08-gradients",
+              symptom="The loss does not move, and may be 0 from the first step on.",
+              look_first="the size of the last layer's output, and the dimension of the softmax",
+              advice="For two classes with one output unit, use BCEWithLogitsLoss without an activation; for several, "
+                     "one unit per class. Otherwise the softmax goes over the wrong dimension."),
+        price=PASSES)
+def several_classes(flight: TestFlight) -> Check:
+    "Does the loss, or a softmax at the end of the model, choose among more than one class?"
+    ends = [t.grad_fn for _, t in flight.first.flown.floats]
+    if any(map(is_over_one, nodes_before(flight.first.flown.loss.grad_fn, ends))):
+        yield Suspect("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
+                      "returns.")
+        return ""
+    for last in ends:
+        while op(last) in ONLY_TURNED: last = last.next_functions[0][0]
+        if not is_over_one(last): continue
+        yield Suspect("one class", "certain", "The model ends in a softmax over one number, which is always 1.")
+        return ""
+    return ""
+
+
+def is_over_one(node: Any) -> bool:
+    "Is this a softmax over a single number?"
+    if op(node) not in ("Softmax", "LogSoftmax"): return False
+    made, dim = node._saved_result, node._saved_dim
+    return made.size(dim - 2**64 if dim >= 2**63 else dim) == 1
+
+
+def nodes_before(start: Any, ends: list, most: int = 200) -> Iterator[Any]:
+    "The operations of a graph from here up to these."
+    todo, seen = [start], {None, *ends}
+    while todo and len(seen) < most:
+        node = todo.pop(0)
+        if node in seen: continue
+        seen.add(node)
+        yield node
+        todo += [parent for parent, _ in node.next_functions]
+
+
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #bd7ba74d
 WANTED = {"cross-entropy": "cross-entropy wants logits, and applies softmax itself",
           "log softmax": "log_softmax wants logits",

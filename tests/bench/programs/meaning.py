@@ -15,7 +15,7 @@ AREAS = ("loss and task", "data and labels", "structure", "parameters", "optimiz
 CAUSES = {
     # loss and task
     "activation before the loss": {"activation before the loss"},
-    "one class": set(),                    # softmax over one unit, or a cross-entropy with one class
+    "one class": {"one class"},                    # softmax over one unit, or a cross-entropy with one class
     "loss does not fit the targets": set(),  # a regression's loss for classes, or the reverse; kind or range of targets
     "labels broadcast": {"labels broadcast"},
     "wrong axis": set(),                   # a softmax, mean or loss over another dimension than the one that is meant

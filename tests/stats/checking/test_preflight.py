@@ -273,6 +273,11 @@ def with_a_teacher():
     return model
 
 
+def frozen_score(m):
+    m.score.requires_grad_(False)  # a score of one key has no gradient
+    return adam(m.parameters())
+
+
 healthy = {
     "MLP": case(mlp, ce, points),
     "MLP, SGD": case(mlp, ce, points, whole(sgd)),
@@ -367,6 +372,8 @@ healthy = {
         lambda: (torch.randn(32, 10, 8), torch.randint(3, 11, (32,)), classes(32))),
     "quantiles": case(partial(mlp, 20, 3), quantile_loss, lambda: ((x := torch.randn(32, 20)), x[:, 0])),
     "ratings": case(Ratings, mse, lambda: (torch.randint(40, (64,)), torch.randint(60, (64,)), torch.rand(64)*5)),
+    "attention with a single key": case(lambda: Flat(lambda m, x: m.out(m.score(x).softmax(1)*m.value(x)),
+            score=nn.Linear(20, 1), value=mlp(20, 32), out=nn.Linear(32, 5)), ce, points, frozen_score),
     "noise that requires a gradient": case(lambda: Flat(lambda m, x: m.net(x + .01*torch.randn(20, requires_grad=True)),
             net=mlp()), ce, points),
     "a frozen teacher in a list": case(with_a_teacher, ce, points),
@@ -513,6 +520,15 @@ planted = {
     "only biases in the optimizer": ("not in the optimizer", case(mlp, ce, points,
             lambda m: adam([m[0].bias, m[2].bias]))),
     "twice in optimizers": ("twice in the optimizers", case(mlp, ce, points, twice)),
+    "a softmax over one unit": ("one class", case(partial(mlp, 20, 1, nn.Softmax(1)), mse,
+            lambda: ((x := torch.randn(32, 20)), (x[:, :1] > 0).float()))),
+    "a softmax over one unit, before a loss of its own": ("one class", case(partial(mlp, 20, 1, nn.Softmax(-1)),
+            lambda out, y: F.binary_cross_entropy(out.flatten().clamp(.01, .99), y),
+            lambda: ((x := torch.randn(32, 20)), (x[:, 0] > 0).float()))),
+    "a cross-entropy of one class, with probabilities": ("one class", case(partial(mlp, 20, 1), ce,
+            lambda: ((x := torch.randn(32, 20)), (x[:, :1] > 0).float()))),
+    "a cross-entropy of one class": ("one class", case(partial(mlp, 20, 1), ce,
+            lambda: (torch.randn(32, 20), torch.zeros(32, dtype=torch.long)))),
     "layers in a list": ("not registered", case(lambda: Listed([nn.Linear(20, 32), nn.Linear(32, 5)]), ce, points)),
     "layers in a dict of lists": ("not registered",
             case(lambda: Listed({"a": [nn.Linear(20, 32)], "b": [nn.Linear(32, 5)]}), ce, points)),
