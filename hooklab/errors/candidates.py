@@ -8,11 +8,13 @@ __all__ = []
 # %% ../../nbs/lib/errors/candidates.ipynb #9ba9e714
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from hooklab.hooks.select import named_layers
 from hooklab.hooks.tree import tensors
 from hooklab.errors.repairs import Repair
 from hooklab.errors.scene import EndedCall, part
@@ -44,7 +46,10 @@ class Failure:
         if self.called is not None: return tensors([self.called.args, self.called.kwargs])
         return tensors([self.call.args, self.call.kwargs])
 
-    def layer(self, name: str) -> nn.Module: return part(self.model, name)
+    @cached_property
+    def named(self) -> dict[str, nn.Module]: return {"": self.model, **dict(named_layers(self.model))}
+
+    def layer(self, name: str) -> nn.Module: return self.named[name]
 
 # %% ../../nbs/lib/errors/candidates.ipynb #89378f2e
 OF_CHANNELS = "in_channels", "out_channels", "num_channels", "num_features", "num_parameters"

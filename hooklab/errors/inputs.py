@@ -16,7 +16,7 @@ from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, geometry, producers
 from hooklab.errors.repairs import CallChange, Repair
 from hooklab.errors.scene import part
-from hooklab.errors.sizes import sizes_of, value_of
+from hooklab.errors.sizes import put_others, sizes_of, value_of
 from hooklab.errors.walk import Called, Made
 
 # %% ../../nbs/lib/errors/inputs.ipynb #66faabde
@@ -106,13 +106,8 @@ def before(failure: Failure, most: int = 5) -> list[str]:
 
 
 def cast(layer: nn.Module, dtype: torch.dtype):
-    for m in layer.modules():
-        for store in m._parameters, m._buffers:
-            for name, t in [*store.items()]:
-                if t is None or not t.is_floating_point(): continue
-                new = t.detach().to(dtype)
-                store[name] = nn.Parameter(new, requires_grad=False) if store is m._parameters else new
-        if isinstance(m, nn.RNNBase): m._flat_weights = [getattr(m, own) for own in m._flat_weights_names]
+    def in_dtype(_, t): return t.detach().to(dtype) if t.is_floating_point() else t
+    for m in layer.modules(): put_others(m, in_dtype)
 
 # %% ../../nbs/lib/errors/inputs.ipynb #b5df6abc
 def on_call(called: Called, code: str, change: Callable, kind: str, is_of_size: bool = False) -> Repair:
@@ -125,11 +120,11 @@ def on_call(called: Called, code: str, change: Callable, kind: str, is_of_size: 
 def reshapes(failure: Failure) -> Iterator[Repair]:
     "A view or reshape in which one number is left open."
     called = failure.called
-    if called is None or called.name not in ("view", "reshape", "unflatten", "expand"): return
+    if called is None or called.name not in ("view", "reshape"): return
     first, *sizes = called.args
     packed = len(sizes) == 1 and isinstance(sizes[0], tuple | list | torch.Size)
     sizes = [*(sizes[0] if packed else sizes)]
-    if called.name not in ("view", "reshape") or not all(type(n) is int for n in sizes): return
+    if not all(type(n) is int for n in sizes): return
     for new in other_shapes(first.numel(), sizes):
         code = f"{called.name}({', '.join(map(str, new))})"
         def change(args, kwargs, new=new): return ((args[0], tuple(new)) if packed else (args[0], *new)), kwargs
@@ -240,9 +235,6 @@ def of_shape(made: Made, shape: list[int], kind: str) -> Repair:
     "A parameter or buffer of another shape."
     name = f"{made.layer}.{made.name}" if made.layer else made.name
     def change(model):
-        layer = part(model, made.layer)
-        store = layer._parameters if made.name in layer._parameters else layer._buffers
-        old = store[made.name]
-        new = torch.zeros(shape, dtype=old.dtype, device=old.device)
-        store[made.name] = nn.Parameter(new, requires_grad=False) if store is layer._parameters else new
+        def reshaped(own, t): return t.new_zeros(shape) if own == made.name else t
+        put_others(part(model, made.layer), reshaped)
     return Repair(f"`{name}` of shape {tuple(shape)}", kind, on_model=change)

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/investigating.ipynb #275d01d0
+import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -74,9 +75,7 @@ def factors(made: Made | None, n: int) -> str: # As in ` = 4×6×6`
     "Of which sizes a flattened one is the product."
     if made is None or not made.parents or len(made.parents[0].shape) <= len(made.shape): return ""
     tail = made.parents[0].shape[len(made.shape) - 1:]
-    product = 1
-    for size in tail: product *= size
-    return f" = {'×'.join(map(str, tail))}" if product == n and len(tail) > 1 else ""
+    return f" = {'×'.join(map(str, tail))}" if math.prod(tail) == n and len(tail) > 1 else ""
 
 
 def what_happened(failure: Failure) -> str:
@@ -85,10 +84,8 @@ def what_happened(failure: Failure) -> str:
     for size, t, takes, got in wrong_sizes(failure):
         found = f"{got}{factors(walk.origin(t), got)}{from_where(failure, t)}"
         return f"{of_call(call)} takes {takes} {unit_of(size.name)} and got {found}."
-    if failure.called is not None:
-        parts = [shape_text(t) + from_where(failure, t) for t in failure.given[:4]]
-        return f"In {of_call(call)}, `{failure.called.name}` got {' and '.join(parts)}."
-    parts = [shape_text(t) + from_where(failure, t) for t in tensors([call.args, call.kwargs])[:4]]
+    parts = [shape_text(t) + from_where(failure, t) for t in failure.given[:4]]
+    if failure.called is not None: return f"In {of_call(call)}, `{failure.called.name}` got {' and '.join(parts)}."
     return f"{of_call(call)} got {' and '.join(parts) or 'no tensor'}."
 
 # %% ../../nbs/lib/errors/investigating.ipynb #7a35f83a
@@ -152,14 +149,12 @@ def failed_again(error: Exception, model: nn.Module, calls: list[EndedCall]) -> 
     "Run what failed again, and note on the way where each tensor comes from."
     name, _, args, kwargs = calls[0]
     walk = Walk(args, kwargs, name)
-    ran = []
     def around(m):
-        ran.append(m)
         walk.begins(m)
         return walking(m, walk)
     try: run_again(model, args, kwargs, around=around, root=name)
     except Exception as again:
-        inner = ended_calls(again, ran[0]) if ran else []
+        inner = ended_calls(again, walk.model) if walk.model is not None else []
         is_same = type(again) is type(error) or isinstance(error, RuntimeError)
         if not inner or not is_same: return None
         return Failure(again, unwrap(model), name, args, kwargs, inner[-1], walk.called, walk)

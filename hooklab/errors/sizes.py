@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/sizes.ipynb #0fc134ad
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -79,19 +80,24 @@ def shape_of_recurrent(layer: nn.Module, own: str, shape: list[int], name: str, 
     return [*first, shape[1] if of_input else shape[1]//hidden*n]
 
 
+def put_others(layer: nn.Module, other: Callable[[str, Tensor], Tensor]):
+    "Put `other(name, tensor)` in place of each parameter and buffer of a layer, unless it is the same tensor."
+    for store in layer._parameters, layer._buffers:
+        for own, t in [*store.items()]:
+            new = t if t is None else other(own, t)
+            if new is not t: store[own] = nn.Parameter(new, requires_grad=False) if store is layer._parameters else new
+    if isinstance(layer, nn.RNNBase): layer._flat_weights = [getattr(layer, own) for own in layer._flat_weights_names]
+
+
 @torch.no_grad()
 def resize(layer: nn.Module, name: str, n: Any):
     "Give a layer another size. Its new weights are small random numbers."
-    for store in layer._parameters, layer._buffers:
-        for own, t in [*store.items()]:
-            if t is None or t.dim() == 0: continue
-            shape = new_shape(layer, own, t, name, n)
-            if shape == list(t.shape): continue
-            new = torch.ones(shape, dtype=t.dtype, device=t.device) if t.dim() == 1 else \
-                torch.randn(shape, dtype=t.dtype, device=t.device)*.02
-            store[own] = nn.Parameter(new, requires_grad=False) if store is layer._parameters else new
-    if isinstance(layer, nn.RNNBase) and hasattr(layer, "_flat_weights"):
-        layer._flat_weights = [getattr(layer, own) for own in layer._flat_weights_names]
+    def resized(own, t):
+        shape = new_shape(layer, own, t, name, n) if t.dim() else []
+        if shape == list(t.shape): return t
+        if t.dim() == 1: return torch.ones(shape, dtype=t.dtype, device=t.device)
+        return torch.randn(shape, dtype=t.dtype, device=t.device)*.02
+    put_others(layer, resized)
     if isinstance(layer, nn.MultiheadAttention):
         layer.head_dim = n//layer.num_heads
         layer.kdim = layer.vdim = n

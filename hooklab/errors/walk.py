@@ -87,10 +87,11 @@ def whole(layer: nn.Module) -> bool:
 
 # %% ../../nbs/lib/errors/walk.ipynb #d78bfd67
 class Walk(TorchFunctionMode):
-    "Notes, while a model runs, what each tensor was made of. `change` may change what a function is given."
+    "Notes, while a model runs, what each tensor was made of."
     def __init__(self, args: tuple, kwargs: dict, root: str = ""):
         super().__init__()
         self.args, self.kwargs, self.root = args, kwargs, root
+        self.model = None  # the one that runs
         self.made = WeakIdKeyDictionary()
         self.stack = []  # the layers that are running: name, layer, args, kwargs
         self.inside = None  # the layer in the stack of which only the output is of interest
@@ -98,6 +99,7 @@ class Walk(TorchFunctionMode):
 
     def begins(self, model: nn.Module):
         "This model is about to run."
+        self.model = model
         for name, t in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
             layer, _, own = name.rpartition(".")
             if t not in self.made: self.made[t] = Made("parameter", own, layer, tuple(t.shape))

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #14c603d2
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,7 +130,7 @@ def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, 
 def several_classes(flight: TestFlight) -> Check:
     "Does the loss, or a softmax at the end of the model, choose among more than one class?"
     ends = [t.grad_fn for _, t in flight.first.flown.floats]
-    if any(map(is_over_one, nodes_before(flight.first.flown.loss.grad_fn, ends))):
+    if any(map(is_over_one, nodes_before(flight.first.flown.loss.grad_fn, ends, 200))):
         yield Suspect("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
                       "returns.")
         return ""
@@ -149,8 +149,8 @@ def is_over_one(node: Any) -> bool:
     return made.size(dim - 2**64 if dim >= 2**63 else dim) == 1
 
 
-def nodes_before(start: Any, ends: list, most: int = 200) -> Iterator[Any]:
-    "The operations of a graph from here up to these."
+def nodes_before(start: Any, ends: Iterable = (), most: float = math.inf) -> Iterator[Any]:
+    "The operations of a graph from here up to these, the nearest first."
     todo, seen = [start], {None, *ends}
     while todo and len(seen) < most:
         node = todo.pop(0)

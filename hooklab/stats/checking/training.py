@@ -16,6 +16,7 @@ from ...hooks.select import first_few, leaves, unwrap
 from ...hooks.tree import tensors
 from .batch import SampleBatch
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .loss import nodes_before
 from .trial import TestFlight, layer_outputs, roused
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761528
@@ -156,14 +157,7 @@ def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
 # %% ../../../nbs/lib/stats/checking/training.ipynb #8ed139d3
 def leaves_of(t: Tensor) -> list[Tensor]:
     "The tensors that a backward pass from here gives a gradient to."
-    found, seen, todo = [], set(), [t.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen: continue
-        seen.add(node)
-        if hasattr(node, "variable"): found.append(node.variable)
-        todo += [following for following, _ in node.next_functions]
-    return found
+    return [node.variable for node in nodes_before(t.grad_fn) if hasattr(node, "variable")]
 
 
 def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the id of a tensor
