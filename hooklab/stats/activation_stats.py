@@ -279,6 +279,7 @@ def holding(kind: type[ActivationStats], found: Records) -> ActivationStats:
     stats.scaled, stats.unrecorded, stats._facts = found.scaled, found.unrecorded, found.facts
     stats.process, stats.stage, stats.combined = found.process, found.stage, found.combined
     stats.attention, stats.every, stats._next_step = found.attention, found.every, found.next_step
+    stats.losses = found.losses
     stats._hold(found.histories)
     keep_log(stats, found.log)
     history = stats.history

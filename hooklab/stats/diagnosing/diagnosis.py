@@ -79,7 +79,7 @@ def found_in(run: Run, without_layers: bool = False) -> list[Finding]: # Causes 
         for seen in run.once(fault.look):
             hidden.update(fault.hides)
             advice = seen.advice or usual_advice(fault.what, run)
-            found.append(Finding(fault.what, *seen[:4], advice))
+            found.append(Finding(fault.what, *seen[:4], advice, losses=seen.losses))
     with_causes = [replace(finding, follows=id_of_cause(finding, found)) for finding in found]
     return roots_first(with_causes)
 

@@ -26,6 +26,7 @@ class Finding:
     evidence: str # The observation, with numbers
     advice: str # What to look at, with the most frequent reason first
     follows: str = "" # The id of the finding that causes this one; empty if none does
+    losses: tuple[str, ...] = () # The losses it is about, if they were compared
 
     @property
     def where(self) -> str:
@@ -48,7 +49,8 @@ class Finding:
     @property
     def row(self) -> dict[str, Any]:
         "Everything as a dict of plain values, for `pandas.DataFrame` or JSON."
-        return {**asdict(self), "layers": list(self.layers), "steps": list(self.steps), "page": self.page}
+        return {**asdict(self), "layers": list(self.layers), "steps": list(self.steps), "losses": list(self.losses),
+                "page": self.page}
 
     @property
     def more(self) -> str:

@@ -20,6 +20,7 @@ from .loop_watch import LoopWatch
 from .meter_groups import GradientScale, Measuring, MeterGroup
 from .own_hook import HookHistory, OwnHookGroup
 from .run_facts import facts_of_layers
+from .running import RUNNING
 from .step_end import StepEnd
 from .step_watch import StepWatches
 from .turns import Schedule, Wanted
@@ -308,4 +309,5 @@ def begin_records(stats: Recorded, session: Session):
         records, attention = earlier.gone_on(records, attention, session)
     stats._hold(records)
     keep_log(stats, session.log)
-    stats.attention = attention
+    stats.attention, stats.losses = attention, None
+    RUNNING.add(stats)

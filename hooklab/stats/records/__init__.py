@@ -10,6 +10,7 @@
     run_log            what the loop did in each step: loss, learning rate, mode, and optimizer steps
     norm_table         the gradient norm of each parameter in one step
     spikes             steps in which the loss or the gradient norm jumps
+    loss_history       how hard each loss pulled at each layer
     attention_history  the numbers of attention heads for each step
     together           which process recorded the numbers, and how the records of all processes are merged
 """

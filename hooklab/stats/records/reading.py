@@ -17,7 +17,8 @@ from hooklab.hooks.opening import SIZE, OneOf, misfit
 from hooklab.hooks.tensor_files import FileKind, TensorFile
 from hooklab.stats.records.attention_history import AttentionHistory
 from hooklab.stats.records.history import History, WeightHistory
-from hooklab.stats.records.recorded import Records
+from hooklab.stats.records.loss_history import losses_from
+from hooklab.stats.records.recorded import NO_STEPS, Records
 from hooklab.stats.records.run_log import LOGGED_EARLIER, RunLog, as_logged
 from hooklab.stats.records.statistics import HEAD_ROWS, UPDATE_ROWS, completed, is_known
 from hooklab.stats.records.together import merge_here
@@ -90,10 +91,13 @@ FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optim
                 "shapes?": {str: [SIZE]}}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
+LOSSES = {"names": [str], "losses": [str], "steps": STEPS, "place": PLACE, "without_graph": [str],
+          "reran": bool}
 RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
             "run?": FACTS_OF_RUN, "log_steps?": STEPS, "log_names?": [str],
             "process?": OneOf((SIZE, SIZE, {str: int}), None),
-            "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE,
+            "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "losses?": LOSSES,
+            "log_place?": PLACE,
             "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None)}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "statistics that ActivationStats has saved", "record it again, or take another copy",
@@ -182,10 +186,11 @@ def read_file(
         attention.sample = heads["sample"]
         attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
     check_numbers(file, histories, log)
-    why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
-    found = Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"),
-                    attention=attention, **why)
+    found = Records(histories, about["hist_sample"], about["scaled"], about.get("unrecorded") or NO_STEPS, log,
+                    about.get("run"), attention)
     found.process = ProcessPlace(*about["process"]) if about.get("process") else None
+    compared = about.get("losses")
+    if compared: found.losses = losses_from(compared, lambda name, shape: file.tensor(name, shape, *floats))
     found.stage = tuple(about["stage"]) if about.get("stage") else None
     found.combined, found.every = about.get("combined", False), about.get("every")
     recorded = [history.steps[-1] + 1 for history in histories.values() if history.steps]
