@@ -181,11 +181,11 @@ def gap_of_sum(own: Own, step: int, found: list[torch.Tensor]) -> float:
 
 def gaps(rows: list[dict], own: Own) -> dict[str, float]:
     "How far norms and cosines are off; a row that is missing or too much is infinitely far."
-    norms = {(row["step"], row["layer"], row["loss"]): row["norm"] for row in rows if "norm" in row}
-    cosines = {(row["step"], row["layer"], frozenset(row["losses"])): row["cosine"] for row in rows if "cosine" in row}
+    norms = {(row["step"], row["layer"], row["loss"]): row["norm"] for row in rows if row["norm"] != 0}
+    cosines = {(row["step"], row["layer"], frozenset((row["loss"], other))): row[f"cosine {other}"] for row in rows
+               for other in own.names() if row.get(f"cosine {other}") is not None}
     true_cosines = {(step, layer, frozenset(pair)): cosine for (step, layer, *pair), cosine in own.cosines.items()}
-    true_norms = {key: norm for key, norm in own.norms.items() if norm > 0}
-    norms = {key: norm for key, norm in norms.items() if norm > 0 or key not in own.norms}
+    true_norms = {key: norm for key, norm in own.norms.items() if norm != 0}
     return {"norms": gap(norms, true_norms, relative=True), "cosines": gap(cosines, true_cosines)}
 
 
