@@ -23,6 +23,7 @@ from torch import nn
 
 from .folder import lesson_files, read_lesson
 from .notebooks import lesson_exercises
+from .progress import noted
 from ..hooks.attached import hooks_on
 from ..hooks.tree import tensors
 
@@ -257,12 +258,13 @@ def check(
     try: right = tried(CHECKS[id], f)
     except NotYet as error:
         if not error.is_try: raise
+        noted(id, False)
         TRIES[id] += 1
         if TRIES[id] < 3: raise
         shows = f'`hooklab.solution("{id}")`'
         raise NotYet(f"{error}\n\nTry {TRIES[id]}. If you want to see a solution: {shows}") from error
     del TRIES[id]
-    print(f"ok: {id}, {right}")
+    print(f"ok: {id}, {right}{noted(id, True)}")
 
 # %% ../../nbs/lib/exercises/checking.ipynb #e5c3bb8f
 def solution(
