@@ -2317,6 +2317,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                        'hooklab/exercises/lesson_08.py'),
                                              'hooklab.exercises.lesson_08._close': ( 'lib/exercises/lesson-08.html#_close',
                                                                                      'hooklab/exercises/lesson_08.py'),
+                                             'hooklab.exercises.lesson_08._first_of_all': ( 'lib/exercises/lesson-08.html#_first_of_all',
+                                                                                            'hooklab/exercises/lesson_08.py'),
                                              'hooklab.exercises.lesson_08._frozen': ( 'lib/exercises/lesson-08.html#_frozen',
                                                                                       'hooklab/exercises/lesson_08.py'),
                                              'hooklab.exercises.lesson_08._gated': ( 'lib/exercises/lesson-08.html#_gated',

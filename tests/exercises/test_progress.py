@@ -1,10 +1,12 @@
 "What is kept in a learner's folder: tries and guesses, and nothing elsewhere."
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+import yaml
 
 from hooklab.exercises import check, guess
 from hooklab.exercises.checking import TRIES, NotYet
@@ -135,3 +137,18 @@ def test_reset_keeps_the_old_file(folder):
 def test_each_lesson_is_in_one_track():
     numbers = [number for track in TRACKS.values() for number in track]
     assert sorted(numbers) == sorted(course()) and len({*numbers}) == len(numbers)
+
+
+def test_the_site_has_the_same_tracks():
+    sections = yaml.safe_load((REPO/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]
+    groups = next(part for part in sections if part.get("section") == "Lessons")["contents"]
+    found = {group["section"]: [file[8:10] for file in group["contents"] if file[8:10].isdigit()] for group in groups}
+    assert [*found.items()][:len(TRACKS)] == [*TRACKS.items()]
+
+
+def test_next_leads_through_the_tracks():
+    order = [lesson.file for lesson in course().values()]
+    for file, following in zip(order, order[1:]):
+        last = json.loads((REPO/"nbs"/"lessons"/file).read_text(encoding="utf-8"))["cells"][-1]["source"]
+        expected = "clinic.ipynb" if file.startswith("18") else following
+        assert re.search(r"\*\*Next:\*\* \[[^]]+\]\(([\w-]+\.ipynb)\)", "".join(last))[1] == expected, file

@@ -846,7 +846,7 @@ def test_open_starts_jupyterlab_on_the_folder(originals, monkeypatch, capsys, us
     else: monkeypatch.setattr(os, "geteuid", lambda: user)
     cli.main(["lessons", "--open", "--", "-odd name"])
     assert started == [[str(Path("-odd name").resolve()), *options]] and len(os.listdir("-odd name")) == 4
-    said = capsys.readouterr().out.splitlines()[3:]  # after the lessons
+    said = capsys.readouterr().out.splitlines()[4:]  # after the lessons
     about_root = [line for line in said if "--allow-root" in line and "127.0.0.1" in line]
     about_browser = [line for line in said if "open the address with ?token=" in line]
     assert len(about_root) == ("--allow-root" in options) and len(about_browser) == ("--no-browser" in options)
