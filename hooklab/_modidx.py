@@ -5015,6 +5015,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                 'hooklab/stats/checking/training.py'),
                                                  'hooklab.stats.checking.training.not_reached': ( 'lib/stats/checking/training.html#not_reached',
                                                                                                   'hooklab/stats/checking/training.py'),
+                                                 'hooklab.stats.checking.training.of_another_loss': ( 'lib/stats/checking/training.html#of_another_loss',
+                                                                                                      'hooklab/stats/checking/training.py'),
                                                  'hooklab.stats.checking.training.only_zeros': ( 'lib/stats/checking/training.html#only_zeros',
                                                                                                  'hooklab/stats/checking/training.py'),
                                                  'hooklab.stats.checking.training.optimizer_has_all': ( 'lib/stats/checking/training.html#optimizer_has_all',

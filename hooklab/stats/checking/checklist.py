@@ -96,8 +96,8 @@ def preflight(
 ) -> Preflight: # The findings; print it, show it or iterate over it; false if nothing is wrong
     "Check model, loss, data and optimizer on two batches before a run, and leave everything as it was."
     began = time.monotonic()
-    check_model(model)
     check_loss(loss_fn, call)
+    check_model(model, call)
     optimizers = optimizers_in(optimizer)
     raws = [where_the_model_is(model, raw) for raw in two_batches(batch)]
     loader = getattr(batch, "train", batch)

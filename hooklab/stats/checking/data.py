@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...hooks.copies import HookWarning
 from ...hooks.hook import Hooks
-from ...hooks.select import first_few, leaves
+from ...hooks.select import first_few, leaves, runs
 from ...hooks.tree import tensors
 from .batch import BatchPart
 from .checks import ONE_PASS, Check, Known, NotLookedAt, Suspect, claims
@@ -76,7 +76,8 @@ def inputs_fine(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a6
 def taken_first(flight: TestFlight) -> tuple[str, Tensor] | None:
     "The first layer with parameters, and the numbers it gets; None if that is normalization or gets no numbers."
-    named = leaves(flight.model)
+    named = {name: m for name, m in leaves(flight.model).items() if runs(m)}
+    if not named: return None
     names = {id(m): name for name, m in named.items()}
     found = []
     def note(m, inputs, output):

@@ -49,7 +49,10 @@ def input_used(flight: TestFlight) -> Check:
     if len(batch.inputs) == 1: return ""
     for p in moved:
         raw = batch.put({p.number: new[p.number]})
-        if looks_like_mask(p, batch) or not same(base, flight.asked(raw)): continue
+        if looks_like_mask(p, batch): continue
+        flown = flight.asked(raw)
+        of_loss = flight.call and bool(differs(flown.loss, base.loss))  # a target, or what else only the loss uses
+        if of_loss or not same(base, flown): continue
         if not _same_when_roused(flight, raw): continue
         sure = "note" if flight.call else "likely"
         yield Suspect("input unused", sure, f"With another batch's {p.name} the output is the same.", [p.name])

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #4df16097
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +23,7 @@ from ...hooks.hook import hooks_for_now
 from ...hooks.names import class_name
 from ...hooks.occasions import innermost
 from ...hooks.putting_back import putting_back
-from ...hooks.select import is_scripted, leaves, not_a_model, refuse_opaque, unwrap
+from ...hooks.select import is_scripted, leaves, not_a_model, outermost, refuse_opaque, runs, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
 from .batch import SampleBatch, given_by
@@ -59,7 +59,7 @@ def check_number(loss: Any):
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #59e3df67
 class Flown(NamedTuple):
     "What one pass has made."
-    output: Any # None if `call` does not call the model as a whole
+    output: Any # None if `call` does not call the model as a whole; a list if it calls it, or its parts, several times
     loss: Tensor
 
     @property
@@ -116,7 +116,11 @@ class TestFlight:
         def note(m, inputs, output): outputs.append(output)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HookWarning)
-            with edit_output(self.model, note): loss = self.call(self.model, raw)
+            if runs(unwrap(self.model)): watching = edit_output(self.model, note)
+            else:  # only holds the models that `call` calls
+                names = [*outermost(self.model)]
+                watching = edit_output(self.model, note, names=names) if names else nullcontext()
+            with watching: loss = self.call(self.model, raw)
         if len(outputs) == 1: return outputs[0], loss
         return outputs or None, loss
 
@@ -190,9 +194,9 @@ def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]
         found.append((names[id(m)], copies))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)
-        named = leaves(flight.model)
+        named = {name: m for name, m in leaves(flight.model).items() if runs(m)}
         names = {id(m): name for name, m in named.items()}
-        with hooks_for_now(named, note): flight.asked(raw)
+        with hooks_for_now(named, note) if named else nullcontext(): flight.asked(raw)
     return found
 
 
@@ -257,9 +261,12 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
     with undisturbed(both, batches, train=None, gradients=True, copies=True, state=state): yield
 
 
-def check_model(model: Any):
+def check_model(model: Any, call: Any = None):
     "Raise an error for what cannot be run."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    if call is None and not runs(unwrap(model)):
+        raise TypeError(f"a {class_name(unwrap(model))} has no forward of its own: its parts are called. Write "
+                        "preflight(model, None, batch, optimizer, call=lambda model, batch: …) and return the loss")
     held = [*model.parameters(), *model.buffers()]
     if any(t.is_meta for t in held):
         raise ValueError("the model has parameters on the meta device, which have no numbers")
