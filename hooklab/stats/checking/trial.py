@@ -26,7 +26,7 @@ from ...hooks.putting_back import putting_back
 from ...hooks.select import is_scripted, leaves, not_a_model, outermost, refuse_opaque, runs, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
-from .batch import SampleBatch, given_by
+from .batch import BatchPart, SampleBatch, given_by, other_label, with_sample
 from .checks import NotLookedAt
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5995
@@ -207,6 +207,37 @@ def first_layer_where(flight: TestFlight, a: Any, b: Any, holds: Callable[[Tenso
         for x, y in zip(xs, ys):
             if x.shape == y.shape and x.numel() and holds(x, y): return name
     return ""
+
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #04a69824
+def finer(t: Tensor) -> Tensor:
+    "In 16 bits one label of many may change nothing."
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
+def samples_of_a_label(flight: TestFlight, output: Any, targets: list[BatchPart]) -> int | None:
+    "The most samples whose gradient of the output changes with a single label. None if that is not known."
+    n = flight.batch.n
+    def gradients(new):
+        with seeded(): return of_outputs(flight.batch.put(new))
+    def of_outputs(raw):
+        if flight.call or flight.loss_fn is None:
+            flown = flight.run(raw, flight.quiet)
+            outputs, loss = [t for _, t in flown.floats], flown.loss
+        else:
+            own = map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()), output)
+            target = map_tensors(finer, given_by(raw, flight.model.forward).target)
+            outputs, loss = tensors(own), flight.loss_fn(map_tensors(Tensor.clone, own), target)
+        outputs = [t for t in outputs if t.requires_grad and t.dim() and t.size(0) == n]
+        return torch.autograd.grad(loss, outputs, allow_unused=True)
+    def reached_by(i):
+        new = {p.number: with_sample(p.tensor, p.dim, i, other_label(p.tensor, p.dim, i, 2)) for p in targets}
+        pairs = zip(before, gradients(new))
+        changed = [differs(a, b).reshape(n, -1).any(1) for a, b in pairs if a is not None and b is not None]
+        return int(torch.stack(changed).any(0).sum())
+    try:
+        before = gradients({})
+        return max(map(reached_by, range(min(n, 8))))
+    except Exception: return None
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #5f1af9e7
 @contextmanager
