@@ -112,7 +112,8 @@ def scaled(flight: TestFlight) -> Check:
         Known("constant targets", rank=50, lesson="01-why-hooks",
               symptom="The loss is close to zero within a few steps, whatever the input is.",
               look_first="the targets of one batch",
-              advice="Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only."),
+              advice="Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only.",
+              brings=("samples alike", "loss does not fall", "spike")),
         price=ONE_PASS)
 def targets_fine(flight: TestFlight) -> Check:
     "Are targets finite, and not all the same?"

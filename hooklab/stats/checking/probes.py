@@ -119,11 +119,13 @@ def losses_with(flight: TestFlight, output: Any, changes: list[Mapping[int, Tens
               symptom="The loss falls, and the model is no better than before.",
               look_first="what the loss does with the target",
               advice="Look at what the loss does with the target: a slice of it, a wrong variable, a weight of zero. "
-                     "If the loss is meant to do without labels, this is no fault."),
+                     "If the loss is meant to do without labels, this is no fault.",
+              brings=("samples alike", "loss does not fall")),
         Known("labels broadcast", rank=110, lesson="01-why-hooks",
               symptom="A regression falls to the error of the mean and no further; torch warns about two sizes.",
               look_first="the shapes of output and target",
-              advice="Give output and target the same shape: `output.squeeze(1)`, or `target[:, None]`."),
+              advice="Give output and target the same shape: `output.squeeze(1)`, or `target[:, None]`.",
+              brings=("samples alike", "loss does not fall", "cannot learn by heart")),
         price=PASSES)
 def labels_used(flight: TestFlight) -> Check:
     "Does the loss depend on the label of every sample, and on which sample has it?"

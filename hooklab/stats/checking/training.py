@@ -200,7 +200,8 @@ OF_TORCH = {*vars(nn.Module())}
               symptom="Some layers keep their first weights, and the state dict lacks them.",
               look_first="the names in `model.named_parameters()`, beside the layers that forward calls",
               advice="Keep layers in nn.ModuleList or nn.ModuleDict, not in a list or dict. Give the parameters of a "
-                     "loss function to an optimizer. What shall not be trained needs requires_grad_(False)."),
+                     "loss function to an optimizer. What shall not be trained needs requires_grad_(False).",
+              brings=("loss does not fall", "cannot learn by heart")),
         price=PASSES)
 def all_registered(flight: TestFlight) -> Check:
     "Does the loss depend on parameters that neither the model nor an optimizer has?"

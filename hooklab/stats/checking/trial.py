@@ -208,6 +208,26 @@ def first_layer_where(flight: TestFlight, a: Any, b: Any, holds: Callable[[Tenso
             if x.shape == y.shape and x.numel() and holds(x, y): return name
     return ""
 
+
+GROWS = 5  # times: layers with usual weights return numbers about as large as they get
+
+
+def layer_that_grows(flight: TestFlight) -> tuple[str, float, float] | None: # Its name, and the sizes of both
+    "The layer whose output is the most times as large as its input, if it is many times as large."
+    found = []
+    def size(x):
+        xs = [t.detach().double().square().mean().sqrt().item() for t in tensors(x) if t.is_floating_point()]
+        return max(xs, default=0)
+    def note(m, inputs, output):
+        given, made = size(inputs), size(output)
+        if given and made > GROWS*given: found.append((made/given, names[id(m)], given, made))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HookWarning)
+        named = {name: m for name, m in leaves(flight.model).items() if runs(m)}
+        names = {id(m): name for name, m in named.items()}
+        with hooks_for_now(named, note) if named else nullcontext(): flight.asked(flight.batch.raw, "train")
+    return max(found)[1:] if found else None
+
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #04a69824
 def finer(t: Tensor) -> Tensor:
     "In 16 bits one label of many may change nothing."

@@ -77,6 +77,7 @@ class Seen(NamedTuple):
     sure: str # `certain`, `likely`, `possible`, or `note`: it may be meant
     evidence: str # In words, with the numbers
     advice: str = "" # What helps here, where it is not the usual advice
+    only_that: bool = False # True if it says here only that something is wrong, and not what
 
 
 def in_digits(x: float | Tensor) -> str:

@@ -145,7 +145,8 @@ def sure_of(looks: list[dict], fact: str) -> str:
        look_first="whether inputs and labels belong together",
        advice="Look at whether labels and inputs belong together after shuffling and splitting, at the learning rate, "
               "and whether the loss gets the output of this model; try to learn 16 samples by heart with `preflight`.",
-       follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "dead attention", "not trained", "learning rate too small"))
+       follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "dead attention", "not trained", "learning rate too small"),
+       only_that=True)
 def loss_does_not_fall(run: Run) -> Iterator[Seen]:
     loss = run.logged("loss")
     loss = loss[loss.isfinite()]
@@ -186,7 +187,8 @@ def begins_slowly(run: Run) -> bool:
        symptom="The loss is higher at the end than at the beginning.",
        look_first="the learning rate, then the sign of the loss",
        advice="A lower learning rate; look at the sign of the loss, and at gradients that are not cleared.",
-       follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"))
+       follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"),
+       only_that=True)
 def loss_rises(run: Run) -> Iterator[Seen]:
     course = run.once(loss_course)
     if course is None or course.is_short or len(run.log_steps) < SOON: return
