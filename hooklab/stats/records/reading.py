@@ -61,6 +61,13 @@ def inputs_kind(x: Any, where: Any) -> str:
     return misfit(others, {str: INPUT}, where)
 
 
+def finding_kind(x: Any, where: Any) -> str:
+    "A finding of another tool."
+    why = misfit(x, FINDING, where)
+    if why: return why
+    return "" if len(x["steps"]) == 2 and x["sure"] in SURE else f"{where} is no finding"
+
+
 def output_kind(x: Any, where: Any) -> str:
     "The facts of an output; of its loss, too, if its kind is known."
     has_loss = isinstance(x, dict) and "kind" in x
@@ -86,6 +93,8 @@ OUTPUT |= dict.fromkeys(("sums_to_one", "log_sums_to_one", "between", "never_neg
 OUTPUT |= dict.fromkeys(("apart", "size", "largest", "least", "most"), float)
 LOSS = {"kind": str, "sign": int, "labels": [SIZE]}
 LOSS |= dict.fromkeys(("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
+SURE = "certain", "likely", "possible", "note"
+FINDING = {"what": str, "layers": [str], "steps": [SIZE], "sure": str, "evidence": str, "advice": str}
 FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
                 "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool,
                 "shapes?": {str: [SIZE]}}
@@ -98,7 +107,7 @@ RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, 
             "process?": OneOf((SIZE, SIZE, {str: int}), None),
             "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "losses?": LOSSES,
             "log_place?": PLACE,
-            "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None)}
+            "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None), "others?": {str: [finding_kind]}}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "statistics that ActivationStats has saved", "record it again, or take another copy",
                "give a file that the save() of an ActivationStats has written")
@@ -195,5 +204,6 @@ def read_file(
     found.combined, found.every = about.get("combined", False), about.get("every")
     recorded = [history.steps[-1] + 1 for history in histories.values() if history.steps]
     found._next_step = about.get("next_step") or max(recorded, default=0)
+    found.others = about.get("others", {})
     found.name_process()
     return found
