@@ -103,7 +103,20 @@ def test_a_page_is_read_in_parts():
     parts = site_search.page_sections(page("""Before. <h2 id="a">One <code>x</code></h2><p>Text.</p><pre>code_here</pre>
         <details class="code-fold"><pre>folded</pre></details><h2 id="b">B</h2><h3 id="c">C</h3>C it is."""))
     assert [(part["anchor"], part["heading"], part["text"], part["prose"]) for part in parts] == [
-        ("", "", "Before.", "Before."), ("a", "One x", "Text.code_here", "Text."), ("c", "C", "C it is.", "C it is.")]
+        ("", "", "Before.", "Before."), ("a", "One x", "Text. code_here", "Text."), ("c", "C", "C it is.", "C it is.")]
+
+
+def test_words_of_cells_and_blocks_that_touch_are_not_one():
+    "Tables that code writes have nothing between their tags."
+    html = "<table><tr><td>dropout</td><td>5</td><td>works</td></tr><tr><th>mode</th></tr></table><p>one</p><ul><li>two</li></ul>"
+    [part] = site_search.page_sections(page(html))
+    assert site_search.words(part["text"]) == ["dropout", "works", "mode", "one", "two"]
+
+
+def test_of_code_for_contributors_names_are_known_by_which_they_look_for_it():
+    code = "<p>Why.</p><pre><code>class Port:\n    def put(self): local = 1\nasync def wait(): pass\nclassified = 2</code></pre>"
+    [part] = site_search.page_sections(page(code), inside=True)
+    assert (part["text"], part["prose"]) == ("Why. Port put wait", "Why.")
 
 
 def test_members_of_a_class_have_places_of_their_own():
