@@ -313,7 +313,7 @@ def loss_course(run: Run) -> LossCourse | None: # None if too few of its losses 
     if not kinds or not len(once_a_step) or once_a_step.double().mean() <= MOSTLY: return None
     kind = kinds.most_common(1)[0][0]
     looks = of_kind(run, kind)
-    if len(looks) < MOSTLY*len(steps): return None
+    if len(looks) < MOSTLY*len(steps) or math.isnan(guess_of(looks)): return None
     losses = column(looks, "loss")
     known = given_losses(run, looks) or zip(column(looks, "step"), losses)
     first, last = run.log_steps[0], run.log_steps[-1]
