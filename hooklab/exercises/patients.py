@@ -24,6 +24,7 @@ from ..hooks.select import first_few
 from ..stats.activation_stats import ActivationStats
 from ..stats.diagnosing.diagnosis import diagnose
 from ..stats.diagnosing.findings import Diagnosis
+from ..stats.losses.comparing_losses import compare_losses
 
 # %% ../../nbs/lib/exercises/patients.ipynb #d8d0c56b
 class Plan(NamedTuple):
@@ -80,7 +81,9 @@ class Patient(Training):
         p, stats = admitted(self._plan, self.seed), ActivationStats.for_diagnosis()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with stats.on(p.model, optimizer=p.optimizer) as s: p.train(after_step=s.step)
+            with stats.on(p.model, optimizer=p.optimizer) as s, compare_losses(p.model, every=10) as parts:
+                if self._plan.disease.losses > 1: p.parts = parts
+                p.train(after_step=s.step)
         return diagnose(s)
 
     @staticmethod

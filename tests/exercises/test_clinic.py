@@ -21,7 +21,7 @@ EACH = [(d.what, kind) for d in DISEASES.values() for kind in d.kinds]
 QUICK = [("dead units", "relu"), ("no zero_grad", "tanh"), ("too few samples", "relu"), ("gradients explode", "rnn"),
          ("learning rate jumps", "relu")]
 OWN_NAMES = {"labels shuffled", "too few samples", "label in the input", "train and validation differ",
-             "learning rate jumps", "losses fight", "loss outweighs"}
+             "learning rate jumps"}
 
 
 def not_yet(told): return pytest.raises(NotYet, match=told)
@@ -313,6 +313,29 @@ def test_what_does_not_cure_a_patient_of_two_losses(what):
     plan = one_with(what, DISEASES[what].kinds[0])._plan
     slower = lambda p: p.optimizer.param_groups[0].update(lr=p.optimizer.param_groups[0]["lr"]/10)  # noqa: E731
     assert treatment.outcome_of(patients.admitted(plan, SEED), slower).ratio > treatment.CURED
+
+
+def says_it_first(what, seed):
+    p = patients.admitted(one_with(what, DISEASES[what].kinds[0])._plan, seed)
+    with hl.compare_losses(p.model, every=10) as parts:
+        p.parts = parts
+        p.train()
+    first = parts.findings()[0]
+    assert (first.what, first.sure) == (what, "likely") and list(first.layers) == of(what)._layers, parts
+
+
+@pytest.mark.parametrize("what", TWO)
+def test_comparing_two_losses_names_the_disease(what): says_it_first(what, 3)
+
+
+@sweep
+@pytest.mark.parametrize("what", TWO)
+def test_comparing_two_losses_names_the_disease_on_more_seeds(what):
+    for seed in SEEDS: says_it_first(what, seed)
+
+
+def test_a_diagnosis_of_two_losses_compares_them():
+    for what in TWO: assert of(what).diagnose().first.what == what
 
 
 def test_the_two_losses_are_added_as_they_are():
