@@ -6941,6 +6941,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                               'hooklab/stats/records/plots.py')},
             'hooklab.stats.records.reading': { 'hooklab.stats.records.reading.are_counts': ( 'lib/stats/records/reading.html#are_counts',
                                                                                              'hooklab/stats/records/reading.py'),
+                                               'hooklab.stats.records.reading.attention_from': ( 'lib/stats/records/reading.html#attention_from',
+                                                                                                 'hooklab/stats/records/reading.py'),
                                                'hooklab.stats.records.reading.check_numbers': ( 'lib/stats/records/reading.html#check_numbers',
                                                                                                 'hooklab/stats/records/reading.py'),
                                                'hooklab.stats.records.reading.file_of': ( 'lib/stats/records/reading.html#file_of',

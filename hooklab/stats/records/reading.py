@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6f0a1f03
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,19 @@ def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
     history.fill(facts["steps"], tables, facts.get("place"))
     return history
 
+# %% ../../../nbs/lib/stats/records/reading.ipynb #a77e0f01
+def attention_from(
+    facts: dict[str, Any], # What a file says of heads
+    tensor: Callable, # `tensor(name, shape)` reads their numbers
+) -> AttentionHistory:
+    "What heads of attention did, from a file."
+    attention, heads = AttentionHistory(), facts["heads"]
+    shape = len(facts["steps"]), len(heads), len(HEAD_ROWS), max(heads.values(), default=0)
+    attention.fill(facts["steps"], heads, tensor("attention", shape), facts.get("place"))
+    attention.sample = facts["sample"]
+    attention.parts = {name: TensorPart(*part) for name, part in facts.get("parts", {}).items()}
+    return attention
+
 # %% ../../../nbs/lib/stats/records/reading.ipynb #05484493
 def file_of(
     path: str | Path, # run.safetensors
@@ -186,14 +200,7 @@ def read_file(
         names = about.get("log_names", LOGGED_EARLIER)
         table = file.tensor("log", (len(steps), len(names)), *floats)
         log.fill(steps, as_logged(table, names), about.get("log_place"))
-    if heads:
-        attention = AttentionHistory()
-        most = max(heads["heads"].values(), default=0)
-        shape = len(heads["steps"]), len(heads["heads"]), len(HEAD_ROWS), most
-        tables = file.tensor("attention", shape, *floats)
-        attention.fill(heads["steps"], heads["heads"], tables, heads.get("place"))
-        attention.sample = heads["sample"]
-        attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
+    if heads: attention = attention_from(heads, lambda name, shape: file.tensor(name, shape, *floats))
     check_numbers(file, histories, log)
     found = Records(histories, about["hist_sample"], about["scaled"], about.get("unrecorded") or NO_STEPS, log,
                     about.get("run"), attention)
