@@ -30,7 +30,7 @@ from hooklab.stats.trainers import library
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #5afd1117
 def check_losses(losses: dict[str, Any], unnamed: tuple):
-    "Raise an error if these are no losses of a step."
+    "Raise an error if these are not the losses of a step."
     if unnamed or not losses: raise TypeError("give each loss a name, as in parts(ce=ce, kl=0.1*kl)")
     for name, loss in losses.items():
         if isinstance(loss, int | float): continue
@@ -41,7 +41,7 @@ def check_losses(losses: dict[str, Any], unnamed: tuple):
             raise ValueError(printable(f"{name} has the shape {shape}, and a loss is one number: give its mean() or "
                                        "sum()"))
 class ComparedRun:
-    "In place of a run of which only the losses are known."
+    "Stands in for a run when only its losses are known."
     def __init__(self, losses: LossHistory): self.losses = losses
 
 
@@ -85,8 +85,8 @@ def losses_in_transformers(
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #c35cb60f
 class LossComparison(UntilRemoved):
-    """Measures in some steps how each loss pulls at each layer, as `compare_losses` returns it. Call it with the losses
-    of a step by name; it returns their sum."""
+    """Measures in some steps how hard each loss pulls at each layer, as returned by `compare_losses`. Call it with the
+    losses of a step by name; it returns their sum."""
     def __init__(
         self,
         model: nn.Module, # The model, or the part of it that is of interest
