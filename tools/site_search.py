@@ -64,7 +64,7 @@ def page_sections(soup: BeautifulSoup, inside: bool = False) -> list[dict]:
                 visit(child, prose and child.name not in ("pre", "details", "thead"), is_code)
                 if child.name in ("td", "th"): found[-1]["prose"].append(" · ")
                 elif child.name in ENDS: found[-1]["prose"].append("\0")
-                else: continue
+                elif "hl-row" not in node.get("class", []): continue  # a row of the table of layers
                 found[-1]["text"].append(" ")
     visit(soup.main, True)
     for section in found:

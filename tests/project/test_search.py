@@ -108,16 +108,15 @@ def test_a_page_is_read_in_parts():
 
 def test_words_of_cells_and_blocks_that_touch_are_not_one():
     "Tables that code writes have nothing between their tags."
-    html = ("<table><tr><td>dropout</td><td>5</td><td>works</td></tr><tr><th>mode</th></tr></table>"
-            "<p>one</p><ul><li>two</li></ul>")
-    [part] = site_search.page_sections(page(html))
-    assert site_search.words(part["text"]) == ["dropout", "works", "mode", "one", "two"]
+    row = '<div class="hl-row"><span>layer</span><span>output</span></div>'  # of a table of layers
+    cells = f"<table><tr><td>dropout</td><td>5</td><td>works</td></tr><tr><th>mode</th></tr></table>{row}"
+    [part] = site_search.page_sections(page(f"{cells}<p>one</p><ul><li>two</li></ul>"))
+    assert site_search.words(part["text"]) == ["dropout", "works", "mode", "layer", "output", "one", "two"]
 
 
 def test_of_code_for_contributors_names_are_known_by_which_they_look_for_it():
-    code = ("<p>Why.</p><pre><code>class Port:\n    def put(self): local = 1\n"
-            "async def wait(): pass\nclassified = 2</code></pre>")
-    [part] = site_search.page_sections(page(code), inside=True)
+    code = "class Port:\n    def put(self): local = 1\nasync def wait(): pass\nclassified = 2"
+    [part] = site_search.page_sections(page(f"<p>Why.</p><pre><code>{code}</code></pre>"), inside=True)
     assert (part["text"], part["prose"]) == ("Why. Port put wait", "Why.")
 
 
