@@ -320,7 +320,7 @@ def stepper(model: Headed, parts: Callable, x, y, size: int, steps: int) -> Call
     return work
 
 
-def prices(every: int = 50, rounds: int = 15) -> dict:
+def prices(every: int = 50, rounds: int = 9) -> dict:
     found = {}
     for name, (data, width, classes, trunk, size) in nets_of_price().items():
         (x, y), _ = data(0)

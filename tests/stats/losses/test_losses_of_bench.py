@@ -5,11 +5,15 @@ import pytest
 import torch
 from torch import nn
 
-from support.portions import sample, sweep
+from support.portions import may_be_wrong, sample, sweep
+from tests.bench.bench_losses import Judged, judge, wrong_layers
 from tests.bench.loss_cases import CASES, DEAD, FIGHT, OUTWEIGHS, Own, untrue
 
 NAMES = [f"{case.kind} {case.family}: {case.name}" for case in CASES]
 PART = sample(12, CASES, name=lambda case: f"{case.family}: {case.name}", kind=lambda case: case.kind)
+
+
+MISSED = .1  # of the plants, in the results of the bench
 
 
 def finding(what, losses, layers=(), sure="likely"):
@@ -42,7 +46,6 @@ def test_a_plant_is_what_it_claims_and_a_healthy_training_learns(case):
 
 
 def test_what_is_said_of_a_plant_is_judged():
-    from tests.bench.bench_losses import Judged, wrong_layers
     case = next(case for case in CASES if case.kind == FIGHT)
     own = Own()
     own.cosines = {(0, case.layer, *case.losses): -.9, (0, "fc4", *case.losses): .1}
@@ -58,10 +61,11 @@ def test_what_is_said_of_a_plant_is_judged():
 
 
 @sweep
-@pytest.mark.parametrize("case", PART, ids=lambda case: case.name)
-def test_what_is_planted_is_found_exactly_and_nothing_in_healthy_trainings(case):
-    from tests.bench.bench_losses import judge
-    found = judge(case)
-    assert found.is_exact, found
-    assert found.wrong == [], found
-    assert found.is_right if case.kind else not found.beyond_notes, found
+def test_what_is_planted_is_found_and_nothing_in_healthy_trainings():
+    found = [judge(case) for case in PART]
+    assert [str(one) for one in found if not one.is_exact] == []
+    assert [str(one) for one in found if one.wrong] == []
+    assert [str(one) for one in found if not one.case.kind and one.beyond_notes] == []
+    missed = [str(one) for one in found if one.case.kind and not one.is_right]
+    planted = sum(bool(one.case.kind) for one in found)
+    assert len(missed) <= may_be_wrong(MISSED, planted), missed
