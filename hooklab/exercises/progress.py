@@ -179,7 +179,9 @@ class Progress:
             parts.append(f"guesses: {self.guessed(lesson)} right here, {self.guessed()} in all")
         if upcoming is None: parts.append("that was the last one")
         elif upcoming.id[:2] == lesson.number: parts.append(f"next: {upcoming.id}")
-        else: parts.append(f"next: lesson {upcoming.id[:2]}, {self.lessons[upcoming.id[:2]].name}")
+        else:
+            clinic = "the clinic, then " if lesson.number == TRACKS["Mend: what goes wrong"][-1] else ""
+            parts.append(f"next: {clinic}lesson {upcoming.id[:2]}, {self.lessons[upcoming.id[:2]].name}")
         return "".join(f" · {part}" for part in parts)
 
     def now(self) -> str:
