@@ -308,6 +308,24 @@ def test_several_fits_of_a_learner_record_anew():
     assert stats.log.values("loss")[0] < 1.5 and hl.diagnose(stats) is not None
 
 
+@for_trainers
+def test_gradient_norms_are_those_of_torch(run, monkeypatch):
+    "The total before clipping is what `clip_grad_norm_` returns, and each norm is that of the gradient it leaves."
+    totals, lengths, clip = [], [], nn.utils.clip_grad_norm_
+    def watched(params, *args, **kwargs):
+        params = list(params)
+        totals.append(clip(params, *args, **kwargs))
+        lengths.append(torch.stack([p.grad.norm() for p in params]))
+        return totals[-1]
+    monkeypatch.setattr(nn.utils, "clip_grad_norm_", watched)
+    _, stats = run(Case(clip=.05), turns=None)
+    def same(found, wanted): torch.testing.assert_close(found.float(), torch.stack(wanted), rtol=1e-6, atol=0)
+    assert len(totals) == n_batches*n_epochs == len(stats.updates) and min(totals) > .05
+    same(stats.log.values("grad_norm_unclipped"), totals)
+    same(stats.log.values("grad_norm"), [each.norm() for each in lengths])
+    same(stats.updates.values("grad_norm").T, lengths)
+
+
 @pytest.mark.peers
 @ignored
 @pytest.mark.parametrize("which", ["lightning", "transformers"])
