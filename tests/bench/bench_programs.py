@@ -111,7 +111,7 @@ def ask_preflight(program: ModuleType, repaired: bool):
     parts = program.build(repaired)
     data = parts.data  # of a list, preflight would not know whether it is a batch
     if isinstance(data, list): data = DataLoader(data, batch_size=None)
-    return as_rows(hl.preflight(parts.model, parts.loss, data, parts.optimizer, call=parts.call))
+    return as_rows(hl.preflight(parts.model, parts.loss, data, parts.optimizer, call=parts.call, train=data))
 
 
 def ask_diagnose(program: ModuleType, repaired: bool):
