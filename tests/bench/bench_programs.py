@@ -125,7 +125,7 @@ def as_rows(findings) -> list[tuple[str, str, tuple[str, ...]]]:
 def checked(parts) -> hl.Preflight:
     data = parts.data  # of a list, preflight would not know whether it is a batch
     if isinstance(data, list): data = DataLoader(data, batch_size=None)
-    return hl.preflight(parts.model, parts.loss, data, parts.optimizer, call=parts.call)
+    return hl.preflight(parts.model, parts.loss, data, parts.optimizer, call=parts.call, train=data)
 
 
 def ask_preflight(program: ModuleType, repaired: bool): return as_rows(checked(program.build(repaired)))

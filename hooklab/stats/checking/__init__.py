@@ -6,6 +6,8 @@
     batch      which part of a batch is what, and where its samples are
     trial      runs one batch through the model, with or without a change, and restores everything
     data       inputs and targets, and batch norm
+    data_sets  reads training and validation data, as far as time allows
+    sets       order, classes and scale of training and validation data, and samples in both
     loss_calls what loss functions were called with, and the terms of a loss
     loss       the first loss, and its inputs
     task       does the loss fit the targets? Which dimension, which reduction, what of padding?

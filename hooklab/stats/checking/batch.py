@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #e5bcb0ea
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any
@@ -49,18 +50,24 @@ def two_batches(given: Any) -> list[Any]:
     return _first_of(given)
 
 
-def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
-    "The first batches of a loader, whose order and random numbers stay as they are."
+@contextmanager
+def order_kept(loader: Iterable) -> Iterator[None]:
+    "Afterwards the order of a loader and all random numbers are as they were."
     owners = loader, getattr(loader, "sampler", None)
     generators = [getattr(owner, "generator", None) for owner in owners]
     states = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
-    found = []
 
     def put_back():
         for g, state in states:
             g.set_state(state)
 
-    with putting_back(put_back), same_chance(), torch.random.fork_rng([]):
+    with putting_back(put_back), same_chance(), torch.random.fork_rng([]): yield
+
+
+def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
+    "The first batches of a loader, whose order and random numbers stay as they are."
+    found = []
+    with order_kept(loader):
         for batch in loader:
             found.append(batch)
             if len(found) == n: break

@@ -17,10 +17,12 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
-from . import by_heart, data, loss, probes, task, training
+from . import by_heart, data, loss, probes, sets, task, training
 from .batch import TARGET_NAMES, batch_of, two_batches
-from .checks import CHECKS, FINDS, ONE_PASS, PASSES, STEPS, Check, EnteredCheck, Suspect
+from .checks import (
+    CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, Suspect)
 from .data import last_batch_size
+from .data_sets import read_set
 from .loss import first_step
 from .result import Checklist, Preflight
 from .trial import (
@@ -39,11 +41,11 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-ROOMS = data, loss, task, training, probes, by_heart  # in the order of their checks
+ROOMS = data, sets, loss, task, training, probes, by_heart  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}
-                   for page in ("preflight", "task")}  # the same, by their pages
+                   for page in ("preflight", "task", "data-sets")}  # the same, by their pages
 
 
 def checks_of(price: int) -> list[EnteredCheck]:
@@ -59,6 +61,8 @@ def check_all(flight: TestFlight, overfit: bool) -> Checklist:
     made = Checklist()
     flight.first = first_step(flight, flight.run(flight.batch.raw))
     for check in checks_of(ONE_PASS): made.make(check.claim, partial(check.look, flight))
+    if flight.sets:
+        for check in checks_of(SETS): made.make(check.claim, partial(check.look, flight))
     checks = checks_of(PASSES)
     if overfit: checks += checks_of(STEPS)
     else:
@@ -109,8 +113,10 @@ def preflight(
     optimizer: Any = None, # The optimizer, or a list of them; without it, checks of the optimizer are left out
     *,
     call: Callable | None = None, # `call(model, batch)` returns the loss, if `loss_fn(output, target)` does not fit
+    train: Any = None, # The training data, a loader or batches: its first 2,000 samples are looked at
+    valid: Any = None, # The validation data, to be compared with it
     overfit: bool = True, # Try to overfit 16 samples, which takes most of the time
-    seconds: float = 3., # Time limit for that; twice as long if Adam is tried too
+    seconds: float = 3., # Time limit for that, twice as long if Adam is tried too; and for reading the data
 ) -> Preflight: # The findings; print it, show it or iterate over it; false if nothing is wrong
     "Check model, loss, data and optimizer on two batches before a run, and leave everything as it was."
     began = time.monotonic()
@@ -121,13 +127,15 @@ def preflight(
     raws = [where_the_model_is(model, raw) for raw in two_batches(batch)]
     loader = getattr(batch, "train", batch)
     last_size = last_batch_size(loader) if isinstance(loader, DataLoader) else None
+    given = {name: data for name, data in (("train", train), ("valid", valid)) if data is not None}
+    sets = {name: read_set(data, name, model.forward, seconds/2) for name, data in given.items()}
     with explaining(model), restored(model, loss_fn, optimizers, raws):
         whole = [batch_of(raw, model.forward) for raw in raws]
         if call is None and loss_fn is not None and whole[0].given.target is None:
             raise TypeError(f"no part of the batch is called {', '.join(TARGET_NAMES)}; give (inputs, targets), or "
                             "call=lambda model, batch: … that returns the loss")
         flight = TestFlight(model, loss_fn, call, whole, optimizers)
-        flight.last_size, flight.seconds = last_size, seconds
+        flight.last_size, flight.seconds, flight.sets = last_size, seconds, sets
         take_few_samples(flight)
         made = check_all(flight, overfit)
     found = made.result(time.monotonic() - began)

@@ -46,13 +46,14 @@ FINDS: dict[str, Known] = {}  # by their ids; filled as the rooms with checks ar
 ONE_PASS = 0  # reads the batch or the optimizer, and makes one pass at most
 PASSES = 1  # compares several passes: only where the first loss is finite
 STEPS = 2  # trains, which takes most of the time: only where the first loss is finite, and not with overfit=False
+SETS = 3  # looks at whole data sets: only if `train=` or `valid=` was given
 
 
 class EnteredCheck(NamedTuple):
     "A check, and what is known about it."
     claim: str # What is true if it finds nothing
     look: Callable[..., Check] # Gets the `TestFlight`
-    price: int # `ONE_PASS`, `PASSES` or `STEPS`
+    price: int # `ONE_PASS`, `PASSES`, `STEPS` or `SETS`
 
 
 CHECKS: list[EnteredCheck] = []  # filled as the rooms with checks are imported
@@ -67,7 +68,7 @@ def as_fault(known: Known) -> Fault:
 def claims(
     claim: str, # What is true if it finds nothing, in a sentence
     *known: Known, # What it can find, unless another check has entered that
-    price: int, # `ONE_PASS`, `PASSES` or `STEPS`
+    price: int, # `ONE_PASS`, `PASSES`, `STEPS` or `SETS`
 ) -> Callable:
     "Make a function a check of preflight: it gets a `TestFlight`, and yields what speaks against the claim."
     def enter(look):

@@ -83,6 +83,7 @@ class TestFlight:
         self.last_size: int | None = None # how many samples the last batch of an epoch has
         self.seconds = 3. # how long learning by heart may take
         self.first: Any = None # the `FirstStep`
+        self.sets: dict[str, Any] = {} # what was read of `train` and `valid`, a `DataSet` each
         self.seen: Any = None # the calls of loss functions in a pass of this batch, a `SeenLoss`
         if not model.training: model.train()
         self.modes = [(m, m.training) for m in model.modules() if hasattr(m, "training")]  # frozen code has none

@@ -34,13 +34,15 @@ CAUSES = {
     "inputs not scaled": {"inputs not scaled"},
     "targets not scaled": {"targets not scaled"},
     "constant targets": {"constant targets"},
-    "labels do not belong to inputs": {"labels not used"},  # shuffled apart, shifted, of other samples
+    # shuffled apart, shifted, of other samples
+    "labels do not belong to inputs": {"labels not used", "labels look random"},
     "labels wrongly encoded": set(),
-    "validation differs from training": set(),  # another scale, order of channels or encoding
-    "the answer is among the inputs": set(),
-    "one class is most of the data": set(),
-    "data not shuffled": set(),
-    "samples repeat": {"samples alike"},
+    # another scale, order of channels or encoding
+    "validation differs from training": {"validation differs from training"},
+    "the answer is among the inputs": {"target among the inputs"},
+    "one class is most of the data": {"one class is most of the data"},
+    "data not shuffled": {"data not shuffled"},
+    "samples repeat": {"samples alike", "samples repeat", "validation repeats training"},
     # structure
     "no non-linearity": set(),
     # of an output that has to be free, or of one that is cut off
