@@ -241,9 +241,11 @@ def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple
 def is_graph(flight: TestFlight) -> bool:
     "Are samples the nodes of a graph, as an adjacency matrix or a list of edges shows?"
     n = flight.batch.n
+    others = {p.tensor.size(0) for p in flight.batch.inputs if p.tensor.dim()} - {n}  # nodes of another kind
 
     def joins(t):
         if t.layout != torch.strided or t.shape == (n, n): return True
+        if t.dim() == 2 and t.size(0) == n and t.size(1) in others: return True
         are_pairs = t.dim() == 2 and t.size(0) == 2
         return are_pairs and n != 2 and not t.is_floating_point()
 

@@ -91,3 +91,22 @@ def test_a_container_without_layers():
 def test_a_container_needs_call():
     with pytest.raises(TypeError, match="a Agent has no forward of its own.*call=lambda model, batch"):
         hl.preflight(Agent(), nn.MSELoss(), batch()[:2])
+
+
+@pytest.mark.parametrize("mixes", [True, False])
+def test_nodes_of_two_kinds_are_a_graph(mixes):
+    "A matrix between the samples and those of another input says that they shall see each other."
+    class Papers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own, self.theirs = layers(4, 8), layers(3, 8)
+            self.last = nn.Linear(8, 1)
+
+        def forward(self, papers, authors, edges):
+            h = self.own(papers) + edges @ self.theirs(authors)
+            return self.last(h + h.mean(0)) if mixes else self.last(h)
+    torch.manual_seed(0)
+    model, data = Papers(), (torch.randn(12, 4), torch.randn(5, 3), torch.rand(12, 5), torch.randn(12, 1))
+    found = hl.preflight(model, None, data, adams(model), call=lambda m, batch: F.mse_loss(m(*batch[:3]), batch[3]))
+    why = found.not_looked_at["No sample changes the output of another."]
+    assert "samples leak" not in found and why == "the samples seem to be nodes of a graph"
