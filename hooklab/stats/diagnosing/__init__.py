@@ -2,6 +2,7 @@
 
     diagnosis             `diagnose`: what the statistics say, how certain that is, and what follows from what
     findings              what a diagnosis returns: findings, causes before consequences
+    verdict               what several tools found, in one order
     fault_table           every fault, causes first, and the page about each
     faults                how a fault is registered, with everything known about it
     evidence              the numbers that a diagnosis looks at, its limits, and the course of the loss

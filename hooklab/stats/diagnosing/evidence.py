@@ -78,6 +78,7 @@ class Seen(NamedTuple):
     evidence: str # In words, with the numbers
     advice: str = "" # What helps here, where it is not the usual advice
     losses: tuple[str, ...] = () # The losses it is about, if they were compared
+    only_that: bool = False # True if it says here only that something is wrong, and not what
 
 
 def in_digits(x: float | Tensor) -> str:

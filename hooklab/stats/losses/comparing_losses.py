@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from hooklab.hooks.copies import HookWarning, users_level
 from hooklab.hooks.names import class_name, printable
 from hooklab.hooks.select import not_a_model, refuse_opaque
-from hooklab.stats.diagnosing.diagnosis import roots_first
 from hooklab.stats.diagnosing.fault_table import PAGES, usual_advice
 from hooklab.stats.diagnosing.findings import Finding, counted
+from hooklab.stats.diagnosing.verdict import roots_first
 from hooklab.stats.records.loss_history import LossHistory
 from hooklab.stats.losses.loss_report import plot_losses, table_of
 from hooklab.stats.losses.pulls import is_too_early, own_parameters, pulls_of

@@ -68,6 +68,8 @@ REENTRANT = ("the gradient of a single loss does not come through a checkpoint w
              "use_reentrant=False")
 SHARDED = ("parameters are split between processes where the losses are computed; with fully_shard, pass "
            "reshard_after_forward=False while losses are compared")
+META = ("parameters are on the meta device, which has no numbers; those of offloaded layers are there between their "
+        "calls")
 NEEDS = "compare_losses cannot measure here: "
 
 
@@ -119,6 +121,7 @@ def pulls_of(
     layers = [layers[i] for i in trained]
     params = flat(layers)
     if any(map(is_dtensor, params)): raise RuntimeError(NEEDS + SHARDED)
+    if any(p.is_meta for p in params): raise RuntimeError(NEEDS + META)
     parts = [layers[part] for part in parts_of(layers)]
     rows = [[in_a_row(flat(part), flat(part))] for part in parts]  # parameters first: fully_shard frees them in a pass
     reached = torch.zeros(len(names), len(losses), dtype=torch.bool)

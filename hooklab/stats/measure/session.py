@@ -27,6 +27,7 @@ from .turns import Schedule, Wanted
 from .updates import Weights
 from ..records.attention_history import AttentionHistory
 from ..records.history import History, WeightHistory
+from ..records.other_tools import others_before
 from ..records.recorded import Recorded, keep_log
 from ..records.run_log import RunLog, given_loss
 from ..records.statistics import UPDATE_ROWS
@@ -302,6 +303,7 @@ def begin_records(stats: Recorded, session: Session):
     process = place_of(session.model)
     if earlier: earlier.check(records, process)
     stats.earlier_facts = stats.stage = None
+    stats.others = others_before(stats.others if earlier else {}, session.model, session.optimizers)
     stats.combined = False
     stats.process = process
     if earlier:

@@ -2,6 +2,7 @@
 
     recorded           what was recorded: to look at, merge and save
     reading            the file of a record, and the checks that it has to pass
+    other_tools        what preflight said of the model of a record, and find_nan in its run
     history            one kind of numbers, as series, tensors and rows
     plots              the plots of a run
     over_time          plots with one line or one row for each layer

@@ -46,6 +46,7 @@ class Recorded(OneOfSeveral):
     _facts = None # Metadata of the run, without its time series, or a function that returns it
     earlier_facts = None # Of the part of the run that was recorded before, if this goes on with it
     _next_step = 0 # Once nothing is recorded any more
+    others: dict[str, list[dict[str, Any]]] = {} # Findings of other tools about this run, as plain values
     every = None # Only steps whose number is divisible by this were recorded
     unrecorded = "nothing has been watched yet; begin with stats.on(model), or give it to a learner."
 
@@ -165,6 +166,7 @@ class Recorded(OneOfSeveral):
         found.losses = self.losses and self.losses.snapshot()
         found.process, found.stage, found.combined = self.process, self.stage, self.combined
         found.every, found._next_step = self.every, self.next_step
+        found.others = {tool: [*rows] for tool, rows in self.others.items()}
         return found
 
     def save(
@@ -182,7 +184,7 @@ class Recorded(OneOfSeveral):
             "log_names": [*LOGGED],
             "log_place": self.log.place if self.log else None,
         }
-        for what in ("every", "next_step", "process", "stage", "combined"): about[what] = getattr(self, what)
+        for what in ("every", "next_step", "process", "stage", "combined", "others"): about[what] = getattr(self, what)
         tables = {kind: history.tables().cpu().contiguous() for kind, history in self.histories.items()}
         if self.log: tables["log"] = self.log.table()
         if self.attention:
