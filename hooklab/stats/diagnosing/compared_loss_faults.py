@@ -54,12 +54,25 @@ def unreached(run) -> Iterator[Seen]:
                        f"{len(history)} measured steps" + (", although its value changes." if varies(value) else "."),
                        losses=(name,))
 
-# %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #74d4b8c9
+# %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #c0ffe105
 OUTWEIGHED = 100  # times: the other loss turns a step by half a degree
-SMALL = .05  # value of a loss that was weighted down on purpose; those of tasks are about 1
+SMALL, LARGE = .05, 30  # values: one that was weighted down on purpose, and one that is a sum; others are about 1
 DECAY = .7  # cosine with the parameters: that of a penalty on squares is 1, of one on absolute values about 0.8
 
 
+def how_much_stronger(history, k: int, j: int) -> tuple[float, int] | None: # So many times; from which row on
+    "Does one loss pull far harder than another at each layer that both reach?"
+    norms = history.norms().nan_to_num()
+    shared = (norms[..., [k, j]] > 0).all(-1).any(0)
+    if not shared.any(): return None
+    ratios = (norms[..., k]/norms[..., j])[:, shared]
+    ratios = torch.where(ratios.isfinite(), ratios, torch.nan)
+    course = ratios[:, int(ratios.nanmedian(0).values.argmin())]  # in the layer in which the other one is strongest
+    begins = int(lasting((course > OUTWEIGHED/3)[None], course.isfinite()[None])[0])
+    times = course[max(begins, 0):].nanmedian().item()
+    return (times, begins) if begins >= 0 and times >= OUTWEIGHED else None
+
+# %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #74d4b8c9
 def decays(history, j: int) -> bool:
     "Does a loss do nothing but pull parameters to zero? Such a penalty is meant to be weak."
     shrinks = history.shrinks[history.reached[:, j], j]
@@ -75,25 +88,16 @@ def decays(history, j: int) -> bool:
 def outweighs(run) -> Iterator[Seen]:
     history = compared(run, LASTS)
     if history is None: return
-    norms, losses, values = history.norms().nan_to_num(), history.losses, history.values
+    losses, values = history.losses, history.values.abs().nanmedian(0).values.tolist()
     for j, one in enumerate(losses):
-        others = norms.sum(-1) - norms[..., j]
-        shared = (norms[..., j] > 0).any(0) & (others > 0).any(0)
-        if not shared.any(): continue
-        ratios = (others/norms[..., j])[:, shared]
-        ratios = torch.where(ratios.isfinite(), ratios, torch.nan)
-        weakest = int(ratios.nanmedian(0).values.argmin())  # the layer in which this loss is strongest
-        course = ratios[:, weakest]
-        begins = int(lasting((course > OUTWEIGHED/3)[None], course.isfinite()[None])[0])
-        times = course[max(begins, 0):].nanmedian()
-        if begins < 0 or times < OUTWEIGHED: continue
-        pulls = norms[begins:][:, shared][:, weakest].median(0).values
-        strong = [name for name, pull in zip(losses, pulls.tolist()) if name != one and pull > pulls.max()/10]
-        is_small = values[:, j].abs().nanmedian() < SMALL or decays(history, j)
-        pull = "pulls" if len(strong) == 1 else "pull"
+        found = {k: times for k in range(len(losses)) if k != j and (times := how_much_stronger(history, k, j))}
+        if not found: continue
+        is_small = values[j] < SMALL and all(values[k] < LARGE for k in found) or decays(history, j)
+        strong, pull = [losses[k] for k in found], "pulls" if len(found) == 1 else "pull"
+        times, begins = min(times for times, _ in found.values()), max(begins for _, begins in found.values())
         yield Seen([], span(history, begins), "note" if is_small else "likely",
-                   f"{' and '.join(strong)} {pull} at least {in_digits(times)} times as hard as {one} in every layer "
-                   f"that {one} shares: it has no say there.", losses=(*strong, one))
+                   f"{' and '.join(strong)} {pull} at least {in_digits(times)} times as hard as {one}, in every layer "
+                   "that both reach: it has no say there.", losses=(*strong, one))
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #65fb27f8
 AGAINST = -.5  # the median cosine of two losses that fight; each step is below `BELOW`
@@ -104,21 +108,27 @@ A_FEW = 1/3  # of the layers that both reach
 
 HELPED = .25  # of what its own gradient would do for a loss
 COUNTS = .05  # of the values of all losses: a smaller one is meant to give way
-FALLEN = .3  # of its first values; so far, too, may a loss begin below its later values
+FALLEN = .3  # of its first values; a loss that begins at less of its later ones had to rise
+
+
+def gives_way(history, j: int) -> bool:
+    """Is a loss the price of another one? It begins near its lowest value, or is a small part of the whole, as a
+    divergence, an entropy or a penalty."""
+    values = history.values
+    of_all = (values[:, j].abs()/values.abs().nansum(1)).nanmedian()
+    late = values[-max(len(values)//3, 1):, j].nanmedian()
+    return bool(of_all <= COUNTS or values[0, j] < FALLEN*late)
 
 
 def blocked(history, j: int, first: int) -> bool:
-    """Do steps do little for a loss, because others work against it, and has it not fallen far? A loss that begins near
-    its lowest value, or is a small part of the whole, is meant to give way, as a divergence or an entropy does."""
+    "Do steps do little for a loss, because others work against it, and has it not fallen far?"
     products = history.products.nansum(1)[first:]
     helped = products[:, j].nansum(-1)/products[:, j, j]
-    values = history.values
-    of_all = values[:, j].abs()/values.abs().nansum(1)
-    third = max(len(values)//3, 1)
-    early, late = values[:third, j].nanmedian(), values[-third:, j].nanmedian()
-    both = early > 0 and late > 0
-    held = min(early, late) >= FALLEN*max(early, late) if both else late >= early
-    return bool(helped.nanmedian() < HELPED and of_all.nanmedian() > COUNTS and held)
+    value = history.values[:, j]
+    third = max(len(value)//3, 1)
+    early, late = value[:third].nanmedian(), value[-third:].nanmedian()
+    held = late >= FALLEN*early if early > 0 else late >= early
+    return bool(helped.nanmedian() < HELPED and held and not gives_way(history, j))
 
 
 @fault("losses fight", page="losses", rank=76, lesson="09-update-ratio",
@@ -141,12 +151,14 @@ def fight(run) -> Iterator[Seen]:
         fights = (begins >= 0) & torch.tensor([
             bool(row[max(first, 0):].nanmedian() < AGAINST) for row, first in zip(cosines, begins.tolist())])
         if not fights.any(): continue
-        n = int(fights.sum())
-        odd = bool(n <= max(1, A_FEW*shared.sum()) and (median[shared & ~fights] > TOGETHER).any())
+        few = bool(fights.sum() <= max(1, A_FEW*shared.sum()))
+        odd = few and bool((median[shared & ~fights] > TOGETHER).any())
+        priced = gives_way(history, i) or gives_way(history, j)
         first = int(begins[fights].min())
         held = [name for name, k in ((one, i), (other, j)) if blocked(history, k, first)]
         layers = [name for name, is_one in zip(history.names, fights.tolist()) if is_one]
-        yield Seen(layers, span(history, first), "likely" if odd or held else "note",
+        sure = "likely" if odd or held else "possible" if few and not priced else "note"
+        yield Seen(layers, span(history, first), sure,
                    in_words(history, norms, fights, first, (one, i), (other, j), held), losses=(one, other))
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #8cadd4fd
