@@ -6,7 +6,9 @@
     batch      which part of a batch is what, and where its samples are
     trial      runs one batch through the model, with or without a change, and restores everything
     data       inputs and targets, and batch norm
+    loss_calls what loss functions were called with, and the terms of a loss
     loss       the first loss, and its inputs
+    task       does the loss fit the targets? Which dimension, which reduction, what of padding?
     probes     is the input used, and every label? Do samples stay apart, is a mask obeyed?
     training   which parameters get a gradient, and which the optimizer has
     by_heart   does a model learn 16 samples with its optimizer?

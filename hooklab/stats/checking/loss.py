@@ -18,8 +18,10 @@ from torch.nn import functional as F
 
 from ...hooks.tree import tensors
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .loss_calls import are_logarithms, are_probabilities, class_dim, first_calls
 from .trial import Flown, TestFlight
 from ..diagnosing.evidence import in_digits
+from ..measure.loss_kind import look_at_output, loss_kind
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #0b21f95c
 CRITERIA = {"NllLoss": "nll", "NllLoss2D": "nll", "LogSoftmax": "log softmax",
@@ -27,7 +29,8 @@ CRITERIA = {"NllLoss": "nll", "NllLoss2D": "nll", "LogSoftmax": "log softmax",
             "MseLoss": "distance", "SmoothL1Loss": "distance", "HuberLoss": "distance"}
 ONLY_TURNED = {"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T", "Slice",
                "Select", "Alias", "Clone", "ToCopy", "Expand"}
-ACTIVATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid", "Relu": "ReLU", "Tanh": "tanh", "LogSoftmax": "log_softmax"}
+ACTIVATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid", "Relu": "ReLU", "Tanh": "tanh", "LogSoftmax": "log_softmax",
+               "Exp": "exp", "Softplus": "softplus"}
 
 
 def op(node: Any) -> str:
@@ -97,12 +100,45 @@ def first_step(flight: TestFlight, flown: Flown) -> FirstStep:
     "Read what is wanted from a pass and its graph."
     outputs = [t for _, t in flown.floats]
     criteria = list(criteria_in(flown.loss)) if flown.loss.requires_grad else []
-    last = outputs[0].grad_fn if outputs else None
-    while op(last) in ONLY_TURNED: last = last.next_functions[0][0]
+    last = last_made(outputs[0]) if outputs else None
     step = FirstStep(flown, flown.loss.item(), criteria, ACTIVATIONS.get(op(last), ""))
+    criteria += absolute_errors(flight, flown.loss)
     pair = None if criteria else _plain_distance(flight, outputs)
     if pair: step.criteria = [Criterion("distance", step.activation, *pair)]
+    if not step.criteria and len(outputs) == 1: step.criteria = [*by_gradient(step, outputs[0])]
     return step
+
+# %% ../../../nbs/lib/stats/checking/loss.ipynb #6b2f10c4
+def by_gradient(step: FirstStep, output: Tensor) -> Iterator[Criterion]:
+    "A loss over classes or answers that was written by hand, as its gradient shows it."
+    if not step.flown.loss.requires_grad or not output.requires_grad: return
+    grad, = torch.autograd.grad(step.flown.loss, [output], retain_graph=True, allow_unused=True)
+    if grad is None: return
+    for look in look_at_output(0, output, grad):
+        look.loss = step.loss
+        kind = loss_kind(look)
+        if kind and kind.labels: yield Criterion(kind.kind, step.activation, output.detach())
+
+
+def absolute_errors(flight: TestFlight, loss: Tensor) -> Iterator[Criterion]:
+    "The L1 losses, which the graph does not show."
+    if not loss.requires_grad: return
+    seen = first_calls(flight)
+    for call in seen.calls:
+        made, y = call.prediction, call.target
+        if call.name != "l1_loss" or made.shape != y.shape or made.grad_fn is None: continue
+        found = Criterion("distance", ACTIVATIONS.get(op(last_made(made)), ""), made.detach(), y.detach())
+        if call.result.requires_grad:
+            slope, = torch.autograd.grad(seen.flown.loss, [call.result], retain_graph=True, allow_unused=True)
+            if slope is not None: found.sign = slope.sum().item()
+        yield found
+
+
+def last_made(t: Tensor) -> Any:
+    "The operation that has made these numbers; those that only reshape them are skipped."
+    node = t.grad_fn
+    while op(node) in ONLY_TURNED: node = node.next_functions[0][0]
+    return node
 
 
 def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
@@ -125,7 +161,9 @@ def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, 
               symptom="The loss does not move, and may be 0 from the first step on.",
               look_first="the size of the last layer's output, and the dimension of the softmax",
               advice="For two classes with one output unit, use BCEWithLogitsLoss without an activation; for several, "
-                     "one unit per class. Otherwise the softmax goes over the wrong dimension."),
+                     "one unit per class. Otherwise the softmax goes over the wrong dimension.",
+              brings=("constant output", "samples alike", "input unused", "not trained", "first loss too high",
+                      "loss does not fall", "cannot learn by heart")),
         price=PASSES)
 def several_classes(flight: TestFlight) -> Check:
     "Does the loss, or a softmax at the end of the model, choose among more than one class?"
@@ -134,9 +172,8 @@ def several_classes(flight: TestFlight) -> Check:
         yield Suspect("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
                       "returns.")
         return ""
-    for last in ends:
-        while op(last) in ONLY_TURNED: last = last.next_functions[0][0]
-        if not is_over_one(last): continue
+    for _, t in flight.first.flown.floats:
+        if not is_over_one(last_made(t)): continue
         yield Suspect("one class", "certain", "The model ends in a softmax over one number, which is always 1.")
         return ""
     return ""
@@ -165,6 +202,7 @@ WANTED = {"cross-entropy": "cross-entropy wants logits, and applies softmax itse
           "log softmax": "log_softmax wants logits",
           "bce with logits": "this loss wants logits, and applies sigmoid itself"}
 RANGE = {"ReLU": (0., math.inf), "sigmoid": (0., 1.), "tanh": (-1., 1.), "softmax": (0., 1.)}
+POSITIVE = {"exp": (0., math.inf), "softplus": (0., math.inf), "log_softmax": (-math.inf, 0.)}
 
 
 @claims("The loss gets logits, probabilities or numbers, whichever it wants.",
@@ -174,7 +212,8 @@ RANGE = {"ReLU": (0., math.inf), "sigmoid": (0., 1.), "tanh": (-1., 1.), "softma
         price=PASSES)
 def activation_fits(flight: TestFlight) -> Check:
     "Does the loss get logits, probabilities or numbers, whichever it wants?"
-    if not flight.first.criteria: raise NotLookedAt("the loss is of a kind that preflight does not know")
+    if not flight.first.criteria and not first_calls(flight).calls:
+        raise NotLookedAt("the loss is of a kind that preflight does not know")
     known = {c.kind for c in flight.first.criteria}
     for c in flight.first.criteria:
         if c.kind == "log softmax" and "cross-entropy" in known: continue  # label smoothing uses it twice
@@ -183,25 +222,36 @@ def activation_fits(flight: TestFlight) -> Check:
             certain = c.activation == applied
             yield Suspect("activation before the loss", "certain" if certain else "likely",
                           f"The loss gets what {c.activation} returns; {WANTED[c.kind]}.")
-        elif c.kind == "nll" and not _are_log_probabilities(c.prediction):
+        elif c.kind == "nll" and not are_logarithms(c.prediction, class_dim(c.prediction)):
             given = "probabilities" if c.activation == "softmax" else "numbers that are none"
             yield Suspect("activation before the loss", "certain",
                           f"NLLLoss wants logarithms of probabilities, as log_softmax returns them, and gets {given}.")
-        elif c.kind == "distance" and c.activation in RANGE:
-            low, high = RANGE[c.activation]
+        elif c.kind == "distance" and c.activation in RANGE | POSITIVE:
+            low, high = (RANGE | POSITIVE)[c.activation]
             is_outside = (c.target < low - .01) | (c.target > high + .01)
             out = is_outside.float().mean().item()
             if out <= .01: continue
             yield Suspect("activation before the loss", "likely",
-                          f"{out:.0%} of the targets are outside of what {c.activation} can return.")
+                          f"{out:.0%} of the targets, which go from {in_digits(c.target.min())} to "
+                          f"{in_digits(c.target.max())}, are outside of what {c.activation} can return.")
+    yield from probabilities_given(flight)
     return ""
 
 
-def _are_log_probabilities(t: Tensor) -> bool:
-    sums = t.logsumexp(min(1, t.dim() - 1))
-    return not (sums.abs() > .05).any()
+def probabilities_given(flight: TestFlight) -> Check:
+    "Does cross-entropy get probabilities that no softmax of torch has made?"
+    if any(c.kind == "cross-entropy" and c.activation in RANGE for c in flight.first.criteria): return
+    for call in first_calls(flight).calls:
+        if call.name != "cross_entropy": continue
+        made = call.prediction.detach()
+        dim = class_dim(made)
+        n = made.size(dim)
+        if n < 2 or made.numel() < 8*n or made.numel() > 1e7 or not are_probabilities(made, dim): continue
+        yield Suspect("activation before the loss", "certain", f"The loss gets {n} numbers for each label that are not "
+                      f"negative and add up to 1, as probabilities do; {WANTED['cross-entropy']}.")
+        return
 
-
+# %% ../../../nbs/lib/stats/checking/loss.ipynb #6b2f10c5
 @claims("The loss falls when outputs come closer to targets.",
         Known("wrong sign", rank=210,
               advice="Look for a minus before the loss, or for a score that should rise in place of a loss."),
@@ -233,7 +283,10 @@ def classified(c: Criterion) -> tuple[float, float] | None:
               symptom="The first loss is many times that of a guess, and the first steps only undo it.",
               look_first="the size of the last layer's weights, and of the inputs",
               advice="Begin with smaller weights in the last layer, and scale embeddings that are used as output "
-                     "weights too. Look at the scale of the inputs."),
+                     "weights too. Look at the scale of the inputs.",
+              follows=("inputs not scaled", "targets not scaled", "activations explode", "saturated"),
+              brings=("learning rate too large", "outputs blow up", "dead units", "loss does not fall", "loss rises",
+                      "cannot learn by heart")),
         Known("targets not scaled", rank=60,
               advice="Subtract the mean of the targets and divide by their standard deviation; undo it after "
                      "predicting."),

@@ -57,8 +57,8 @@ def look_at_output(step: int, x: Tensor, g: Tensor) -> list[OutputLook]: # For e
 @dataclass(frozen=True)
 class LossKind:
     "The loss, as one look at an output and its gradient shows it."
-    kind: str # `cross-entropy`, `nll`, `bce with logits`, `bce`, `squared error`
-    sign: int # 1, or -1 if the loss is maximized
+    kind: str # `cross-entropy`, `nll`, `bce with logits`, `bce`, `squared error`, `absolute error`
+    sign: int # 1, or -1 if the loss is maximized; 0 if that is not known
     guess: float # The loss of the best answer that ignores the input; NaN if unknown
     loss: float # The loss on these rows, computed again
     target_mean: float = 0. # Of a squared error: the mean of the targets
@@ -176,11 +176,20 @@ def kind_for_answers(kind: str, sign: int, loss: Tensor, t: Tensor) -> LossKind:
     return LossKind(kind, sign, guess, loss.item(), labels=labels)
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #d3e08cfd
-def squared_error(look: OutputLook, o: Tensor, g: Tensor, loss: float | None) -> LossKind | None:
+def absolute_error(look: OutputLook, g: Tensor, loss: float | None) -> LossKind | None:
+    "Is each number of the gradient plus or minus the same, as large as a mean or a sum makes it?"
+    size = g[g != 0].abs()
+    if len(size) < 4 or (g > 0).all() or (g < 0).all(): return None  # such as the mean of a critic's opinions
+    if not torch.allclose(size, size[:1], rtol=1e-5): return None
+    if not any(math.isclose(size[0], one, rel_tol=1e-5) for one in (1/look.n, 1., 1/look.n_rows)): return None
+    return LossKind("absolute error", 0, math.nan, math.nan if loss is None else loss)
+
+
+def squared_error(look: OutputLook, o: Tensor, g: Tensor, loss: float | None, *factors: float) -> LossKind | None:
     "Does the loss equal the squared error whose gradient this would be?"
     if not loss or not math.isfinite(loss): return None
     if len(o) < look.n_rows: return None
-    for factor in (2/look.n, 2., 2/look.n_rows, 1/look.n, 1.):
+    for factor in factors:
         for sign in (1, -1):
             target = o - sign*g/factor
             squares = half_of_squares(o - target, factor)
@@ -204,9 +213,18 @@ def loss_kind(look: OutputLook) -> LossKind | None: # None if it is none of thes
     are_finite = o.isfinite().all() and g.isfinite().all()
     if not are_finite or not g.any(): return None
     loss = None if look.loss is None else float(look.loss)
-    if o.shape[1] == 1: return yes_or_no(o, g) or squared_error(look, o, g, loss)
     of_classes = cross_entropy(o, g) or nll(o, g)
-    return of_classes or squared_error(look, o, g, loss) or yes_or_no(o, g)
+    if of_classes: return of_classes
+    answers = yes_or_no(o, g)  # where outputs are nearly all the same, other losses have the same gradient
+    if answers and (loss is None or is_given(answers, look, loss)): return answers
+    squares = squared_error(look, o, g, loss, 2/look.n, 2., 2/look.n_rows)
+    distance = absolute_error(look, g, loss)
+    return squares or distance or squared_error(look, o, g, loss, 1/look.n, 1.) or answers
+
+
+def is_given(kind: LossKind, look: OutputLook, loss: float) -> bool:
+    "Is the mean or the sum of this kind the loss that was given?"
+    return any(math.isclose(kind.sign*kind.loss*n, loss, rel_tol=CLOSE) for n in (1, look.n, look.n_rows))
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #14650866
 @dataclass(frozen=True)

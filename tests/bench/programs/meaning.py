@@ -16,16 +16,19 @@ CAUSES = {
     # loss and task
     "activation before the loss": {"activation before the loss"},
     "one class": {"one class"},                    # softmax over one unit, or a cross-entropy with one class
-    "loss does not fit the targets": set(),  # a regression's loss for classes, or the reverse; kind or range of targets
+    # a regression's loss for classes, or the reverse; kind or range of targets
+    "loss does not fit the targets": {"loss does not fit the targets"},
     "labels broadcast": {"labels broadcast"},
-    "wrong axis": set(),                   # a softmax, mean or loss over another dimension than the one that is meant
-    "wrong reduction": set(),              # a sum that grows with the batch; a mean over what does not count
-    "padding counts": set(),               # padded places are a part of the loss, or are all that is ignored
+    "wrong axis": {"wrong axis"},          # a softmax, mean or loss over another dimension than the one that is meant
+    "wrong reduction": {"sum over the batch"},  # a sum that grows with the batch; a mean over what does not count
+    # padded places are a part of the loss, or are all that is ignored
+    "padding counts": {"padding counts", "labels left out"},
     "wrong sign": {"wrong sign"},
     "a term has no gradient": set(),       # a part of the loss that is detached, rounded, or made of Python numbers
     "gradient where none is meant": set(),  # into a target, a baseline, a critic or a teacher
-    "a term outweighs the others": set(),
-    "the loss takes another form": set(),  # probabilities for logarithms, deviations for variances, swapped arguments
+    "a term outweighs the others": {"sum over the batch"},
+    # probabilities for logarithms, deviations for variances, swapped arguments
+    "the loss takes another form": {"loss takes another form", "activation before the loss"},
     # data and labels
     "constant inputs": {"constant inputs"},
     "inputs not scaled": {"inputs not scaled"},
@@ -40,8 +43,9 @@ CAUSES = {
     "samples repeat": {"samples alike"},
     # structure
     "no non-linearity": set(),
-    "activation at the wrong place": set(),  # of an output that has to be free, or of one that is cut off
-    "places mixed up": set(),              # a view or reshape in place of a permutation, within a sample
+    # of an output that has to be free, or of one that is cut off
+    "activation at the wrong place": {"activation before the loss"},
+    "places mixed up": {"wrong axis"},              # a view or reshape in place of a permutation, within a sample
     "samples leak": {"samples leak"},      # a view or reshape that mixes samples, a norm or attention over the batch
     "later places are seen": set(),        # by a model that has to predict them
     "mask ignored": {"mask ignored"},      # missing, inverted, or for other places

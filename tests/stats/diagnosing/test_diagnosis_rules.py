@@ -5,8 +5,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.diagnosing.diagnosis import explains
+from hooklab.stats.diagnosing.evidence import Run
 from hooklab.stats.diagnosing.layer_faults import trend
+from hooklab.stats.diagnosing.verdict import explains
 from hooklab.stats.measure.loop_watch import CLOSELY, Looks
 from hooklab.stats.measure.loss_kind import cross_entropy
 from hooklab.stats.measure.step_watch import of_several
@@ -132,3 +133,20 @@ def test_a_trend_is_steady_in_both_directions_and_of_what_is_known():
     sizes[:2] = torch.nan  # three are too few
     assert trend(sizes).isnan().all() and trend(sizes[:3]).isnan().all()
     assert trend(sizes[:, :0]).shape == (0,) and trend(sizes[:0]).shape == (5,)
+
+
+@pytest.mark.parametrize("loss_of, kind", [(F.l1_loss, "absolute error"), (F.mse_loss, "squared error")])
+def test_a_sigmoid_with_targets_of_0_and_1_fits_a_distance(loss_of, kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 8), nn.Sigmoid(), nn.Linear(8, 1), nn.Sigmoid())
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=(sgd := torch.optim.SGD(model.parameters(), .01))) as s:
+        for x, y in batches(60):
+            loss = loss_of(model(x), (y == 1).float()[:, None])
+            loss.backward()
+            sgd.step()
+            sgd.zero_grad()
+            s.step(loss)
+    found = hl.diagnose(s)
+    assert "activation before the loss" not in found, f"{found!r}"
+    assert {look["kind"] for look in Run(s).looks} == {kind}
+    assert "bce" not in repr(found)
