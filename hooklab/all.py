@@ -13,13 +13,13 @@ __all__ = ['layers', 'has_children', 'forward_source', 'Hook', 'Hooks', 'hook_ou
            'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'explain_errors', 'summary',
            'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch',
            'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'ActivationStats', 'AttentionStats', 'diagnose',
-           'preflight', 'compare_runs', 'Learner', 'synth_learner', 'Callback', 'HookCallback', 'TrainEvalCallback',
-           'Recorder', 'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check', 'solution',
-           'lesson_style', 'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached', 'ByToken',
-           'StoredFeatures', 'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch', 'Replicas',
-           'Drift', 'Comparison', 'ComparedRow', 'Summary', 'Costs', 'LayerCost', 'History', 'WeightHistory',
-           'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison', 'RunRow', 'Patient',
-           'ExplainErrors', 'Explanation']
+           'preflight', 'compare_runs', 'compare_losses', 'Learner', 'synth_learner', 'Callback', 'HookCallback',
+           'TrainEvalCallback', 'Recorder', 'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check',
+           'solution', 'lesson_style', 'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached',
+           'ByToken', 'StoredFeatures', 'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch',
+           'Replicas', 'Drift', 'Comparison', 'ComparedRow', 'Summary', 'Costs', 'LayerCost', 'History',
+           'WeightHistory', 'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison', 'RunRow',
+           'LossComparison', 'LossHistory', 'Patient', 'ExplainErrors', 'Explanation']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -107,9 +107,10 @@ from .stats.attention_stats import *
 from .stats.diagnosing.diagnosis import *
 from .stats.checking.checklist import *
 from .stats.runs.comparing_runs import *
+from .stats.losses.comparing_losses import *
 
 _all_ = [
-    "ActivationStats", "AttentionStats", "diagnose", "preflight", "compare_runs",
+    "ActivationStats", "AttentionStats", "diagnose", "preflight", "compare_runs", "compare_losses",
 ]
 
 # %% ../nbs/lib/all.ipynb #845a7bb0
@@ -144,6 +145,7 @@ from .stats.records.attention_history import *
 from .stats.diagnosing.findings import *
 from .stats.checking.result import *
 from .stats.runs.run_verdict import *
+from .stats.records.loss_history import *
 
 _all_ = [
     "CallHooks", "FunctionCall", "TensorHook", "Attached",
@@ -151,5 +153,6 @@ _all_ = [
     "CallTimeline", "CallRow", "NanWatch", "Replicas", "Drift", "Comparison", "ComparedRow",
     "Summary", "Costs", "LayerCost",
     "History", "WeightHistory", "AttentionHistory", "Diagnosis", "Finding", "Preflight", "RunComparison", "RunRow",
+    "LossComparison", "LossHistory",
     "Patient", "ExplainErrors", "Explanation",
 ]

@@ -42,6 +42,8 @@ def run_lessons(args: Namespace) -> None:
     from hooklab.exercises.folder import (
         lesson_files, missing_for_lessons, open_in_jupyterlab, read_lesson, write_lesson)
     from hooklab.exercises.notebooks import learner_notebook
+    from hooklab.exercises.progress import begin, start_notebook
+    if args.progress or args.reset: return run_progress(args)
     missing = missing_for_lessons() if args.open else ""
     if missing: sys.exit(missing)
     files, folder = lesson_files(), args.folder
@@ -53,6 +55,8 @@ def run_lessons(args: Namespace) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         print(printable(f"Lessons in {folder}:"))
+        begin(folder)
+        print(f"  00-start.ipynb: {write_lesson(start_notebook(), folder/'00-start.ipynb', args.force)}")
         for file in files:
             lesson = learner_notebook(read_lesson(file))
             print(f"  {file.name}: {write_lesson(lesson, folder/file.name, args.force)}")
@@ -62,6 +66,19 @@ def run_lessons(args: Namespace) -> None:
         sys.exit(printable(f"hooklab: {what}. You can also {other}"))
     if args.open: open_in_jupyterlab(folder)
     else: print("Next:", called(), printable(shlex.join(["lessons", str(folder), "--open"])))
+
+# %% ../nbs/lib/cli.ipynb #b7e5987c
+def run_progress(args: Namespace) -> None:
+    "`hooklab lessons --progress` and `--reset`"
+    from hooklab.exercises.progress import FILE, Map, course, reset, tries
+    folder = Path() if Path(FILE).is_file() and not args.folder.exists() else args.folder
+    if not (folder/FILE).is_file():
+        makes = f"{called()} lessons {shlex.quote(str(folder))}"
+        sys.exit(printable(f"hooklab: {folder} keeps no progress. Make it with: {makes}"))
+    try:
+        if args.reset: print(printable(f"Begun again. What was done is in {reset(folder)}"))
+        if args.progress: print(Map(tries(folder/FILE), course()))
+    except OSError as e: sys.exit(printable(f"hooklab: {folder/FILE}: {e.strerror}"))
 
 # %% ../nbs/lib/cli.ipynb #06f28408
 def run_summary(args: Namespace) -> None:
@@ -183,6 +200,8 @@ def add_lessons(commands: Any):
     lessons.add_argument("folder", nargs="?", type=Path, default=Path("hooklab-lessons"), help="default: %(default)s")
     lessons.add_argument("--force", action="store_true", help="replace files that you changed, too")
     lessons.add_argument("--open", action="store_true", help="then open the folder in JupyterLab")
+    lessons.add_argument("--progress", action="store_true", help="copy nothing; print what is done in the folder")
+    lessons.add_argument("--reset", action="store_true", help="copy nothing; forget what is done in the folder")
 
 
 def add_summary(commands: Any):

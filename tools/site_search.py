@@ -21,6 +21,7 @@ ENDS = {"p", "div", "li", "tr", "dd", "dt", "pre", "figure", "figcaption", "summ
 SYNONYMS, CHINESE = (Path(__file__).with_name(f"search_{name}.txt") for name in ("synonyms", "chinese"))
 SHOWN, SHOWN_INSIDE = 480, 115  # how much of a section's text is kept to be shown; pages for contributors come last
 WORD = re.compile(r"\b(?!__)[^\W\d]\w*|\d+[^\W\d]\w*")  # __init__ stands in all code
+DEFINED = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.M)
 SENTENCE = re.compile(r"\n|(?<=[.!?…])(?<!e\.g\.)(?<!i\.e\.) +(?=[^\sa-z])")  # where one ends
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # the words in a name: in FeatureExtractor, hook_outputs, ReLU6
 # words that say nothing about a page
@@ -36,16 +37,19 @@ works wrong""""".split())
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 
 
-def page_sections(soup: BeautifulSoup) -> list[dict]:
-    "The beginning of a page and each part with a heading: anchor, heading, all text, and the text that is no code."
+def page_sections(soup: BeautifulSoup, inside: bool = False) -> list[dict]:
+    """The beginning of a page and each part with a heading: anchor, heading, all text, and the text that is no code.
+
+    Of code that only contributors read, the names that it defines are enough: who looks for more has the repository."""
     found = [{"anchor": "", "heading": "", "text": [], "prose": []}]
     symbol = ""
-    def visit(node, prose):
+    def visit(node, prose, in_code=False):
         nonlocal symbol
         for child in node.children:
             if isinstance(child, Comment): continue
             if not isinstance(child, Tag):
-                found[-1]["text"].append(child.plain if isinstance(child, Code) else str(child))
+                said = child.plain if isinstance(child, Code) else str(child)
+                found[-1]["text"].append(said if not in_code else " ".join(DEFINED.findall(said)))
                 if prose: found[-1]["prose"].append(str(child))
             elif re.fullmatch("h[2-6]", child.name) and (anchor := child.get("id") or child.get("data-anchor-id")):
                 found.append({"anchor": anchor, "heading": child.get_text(" ", strip=True), "text": [], "prose": []})
@@ -56,9 +60,12 @@ def page_sections(soup: BeautifulSoup) -> list[dict]:
                 found[-1]["text"].append(child.get_text(" ", strip=True))
             elif child.name == "a" and leads_on(child): continue
             elif child.name not in NOT_SEARCHED and not NOT_SEARCHED.intersection(child.get("class", [])):
-                visit(child, prose and child.name not in ("pre", "details", "thead"))
+                is_code = in_code or inside and child.name == "pre"
+                visit(child, prose and child.name not in ("pre", "details", "thead"), is_code)
                 if child.name in ("td", "th"): found[-1]["prose"].append(" · ")
                 elif child.name in ENDS: found[-1]["prose"].append("\0")
+                else: continue
+                found[-1]["text"].append(" ")
     visit(soup.main, True)
     for section in found:
         rows = (" ".join(line.split()) for line in "".join(section["prose"]).split("\0"))
@@ -96,7 +103,7 @@ def entries(soup: BeautifulSoup, name: str, site: str) -> dict | None:
     described = soup.main.select_one("#title-block-header .description")
     description = " ".join(described.get_text(" ", strip=True).split()) if described else ""
     if described: described = described.extract()  # it is a part of the page's name, and not of its text
-    sections = page_sections(soup)
+    sections = page_sections(soup, kind == "inside")
     if described: soup.main.select_one(".quarto-title").insert_after(described)
     title = (soup.h1 or soup.title).get_text(" ", strip=True)
     if kind == "home" and site not in title: title = f"{title} – {site}"  # it is found by the name of the whole

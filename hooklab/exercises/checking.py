@@ -11,7 +11,7 @@ import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,6 +23,7 @@ from torch import nn
 
 from .folder import lesson_files, read_lesson
 from .notebooks import lesson_exercises
+from .progress import noted
 from ..hooks.attached import hooks_on
 from ..hooks.tree import tensors
 
@@ -61,6 +62,20 @@ ADVICE = {
         "and a parameter has no gradient before `backward`.",
     r"changed size during iteration|mutated during iteration":
         "Collect first, then change: the loop changes what it goes through.",
+    r"at `[^`]*(?:(?:\b(?:if|and|or|return)|[=(:])\s*(?:not )?[\w.\[\]]+ (?:not )?in\b|==|\.index\(|\.count\()[^`]*` "
+    r"with "
+    r"RuntimeError: (?:The size of tensor|Boolean value of Tensor)":
+        "`in` and `==` compare tensors number by number. To ask whether it is the same tensor, use `is`, or collect "
+        "`id(p)` and look there.",
+    r"stack expects each tensor to be equal size":
+        "`torch.stack` needs tensors of one shape, and these differ. `torch.cat` joins batches of different sizes; or "
+        "first reduce each to a vector of the same length.",
+    r"get_submodule[^`]*` with AttributeError: .*has no attribute 'split'":
+        "`get_submodule` takes a name, a string. This is a layer already: use it as it is.",
+    r"more than one element of the written-to tensor":
+        "What `expand` and `expand_as` return has one number for many places, so it cannot be written into. Make a "
+        "copy "
+        "of it, `.clone()`.",
 }
 
 
@@ -74,11 +89,15 @@ def explained(
     own_lines = [frame.line for frame in frames if frame.filename == file and frame.line]
     where = f" at `{own_lines[-1]}`" if own_lines else ""
     said = f": {str(error).strip().splitlines()[0]}" if str(error).strip() else ""
-    advice = [text for pattern, text in ADVICE.items() if re.search(pattern, str(error))]
-    return " ".join([f"Your function stopped{where} with {type(error).__name__}{said.rstrip('.')}.", *advice[:1]])
+    stopped = f"Your function stopped{where} with {type(error).__name__}{said.rstrip('.')}."
+    advice = [text for pattern, text in ADVICE.items() if re.search(pattern, f"{stopped}\n{error}")]
+    return " ".join([stopped, *advice[:1]])
 
 # %% ../../nbs/lib/exercises/checking.ipynb #c78ab120
 class Planted(RuntimeError): "An error that a check plants in a model, to see whether the answer survives it."
+
+
+def _of_others(m, i, o): pass  # a hook that is on a model before the answer runs
 
 
 class Answer:
@@ -90,9 +109,21 @@ class Answer:
         self.result: Any = None  # what it returned last
 
     def __call__(self, *args):
-        for m in args:
-            if isinstance(m, nn.Module): self.hooks_before.setdefault(m, len(hooks_on(m)))
-        try: result = self.f(*args)
+        models = {m for m in args if isinstance(m, nn.Module)}
+        for m in models: self.hooks_before.setdefault(m, len(hooks_on(m)))
+        with ExitStack() as others:
+            for m in models: others.enter_context(m.register_forward_hook(_of_others))
+            result = self.run(args)
+            require(all(_of_others in m._forward_hooks.values() for m in models),
+                    "A hook that is not yours is gone: somebody else's was on the model before. `clear()` removes "
+                    "every "
+                    "hook. Remove only your own: keep the handle, and call `handle.remove()`.")
+        require(result is not None and result is not ..., "Your function returns nothing. Is the `return` missing?")
+        self.result = result
+        return result
+
+    def run(self, args):
+        try: return self.f(*args)
         except Planted: raise
         except NotImplementedError as error:
             if str(error): raise NotYet(self.explain(error)) from error  # torch raises it too, with a message
@@ -101,9 +132,6 @@ class Answer:
             nothing_yet.is_try = False
             raise nothing_yet from None
         except (Exception, SystemExit) as error: raise NotYet(self.explain(error)) from error
-        require(result is not None and result is not ..., "Your function returns nothing. Is the `return` missing?")
-        self.result = result
-        return result
 
     def explain(self, error): return explained(error, self.f)
     def leaves_hooks(self): return any(len(hooks_on(m)) != before for m, before in self.hooks_before.items())
@@ -230,12 +258,13 @@ def check(
     try: right = tried(CHECKS[id], f)
     except NotYet as error:
         if not error.is_try: raise
+        noted(id, False)
         TRIES[id] += 1
         if TRIES[id] < 3: raise
         shows = f'`hooklab.solution("{id}")`'
         raise NotYet(f"{error}\n\nTry {TRIES[id]}. If you want to see a solution: {shows}") from error
     del TRIES[id]
-    print(f"ok: {id}, {right}")
+    print(f"ok: {id}, {right}{noted(id, True)}")
 
 # %% ../../nbs/lib/exercises/checking.ipynb #e5c3bb8f
 def solution(

@@ -32,6 +32,7 @@ class Disease(NamedTuple):
     plant: Plant # Plants it and returns the layers, the right one first
     aliases: tuple[str, ...] # What people call it
     also: tuple[str, ...] # Ids of other findings that name the same fault
+    losses: int = 1 # With how many losses the patient is trained
 
     @property
     def symptom(self) -> str:
@@ -49,6 +50,7 @@ JUMP = "the step in which the loss jumps, and the one before it"
 OUTPUT = "what goes from the model into the loss, and what comes back"
 MODEL_AND_OPTIMIZER = "the parameters: which are trained, and which does the optimizer have?"
 OLD_AND_NEW = "the difference between what is trained on and what is new"
+EACH_LOSS = "the gradient of each loss alone, layer by layer"
 
 
 def disease(
@@ -60,11 +62,12 @@ def disease(
     look: str, # What to measure there
     aliases: str, # What people call it, with commas between
     also: tuple[str, ...] = (), # Other ids that name the same
+    losses: int = 1, # With how many losses the patient is trained
 ) -> Callable[[Plant], Plant]:
     "Enter the function that plants it."
     def entered(plant):
         names = tuple(re.split(", *", aliases))
-        DISEASES[what] = Disease(what, grade, complaint, tuple(kinds.split()), area, look, plant, names, also)
+        DISEASES[what] = Disease(what, grade, complaint, tuple(kinds.split()), area, look, plant, names, also, losses)
         return plant
     return entered
 

@@ -109,10 +109,10 @@ class _Winding(nn.Module):
     def forward(self, x): return self.act(self.first(self.act(self.last(x)) + x))
 
 
-def _calls_of(model: nn.Module, x: torch.Tensor) -> list[tuple[nn.Module, float, float]]:
-    "For each call of a child: the layer, and the standard deviations of its input and its output."
+def _calls_of(model: nn.Module, x: torch.Tensor) -> list[tuple[nn.Module, torch.Tensor, torch.Tensor]]:
+    "For each call of a child: the layer, its input and its output."
     calls = []
-    def look(m, i, o): calls.append((m, i[0].std().item(), o.std().item()))
+    def look(m, i, o): calls.append((m, i[0].detach().clone(), o.detach().clone()))
     handles = [m.register_forward_hook(look) for m in model.children()]
     model(x)
     for handle in handles: handle.remove()
@@ -121,7 +121,7 @@ def _calls_of(model: nn.Module, x: torch.Tensor) -> list[tuple[nn.Module, float,
 # %% ../../nbs/lib/exercises/lesson-01.ipynb #c87248cb
 def _numbers(got, model, calls):
     "The answer as numbers, one for each call of a child."
-    require(isinstance(got, (list, tuple, torch.Tensor)) and getattr(got, "ndim", 1) == 1,
+    require(isinstance(got, (list, tuple)),
             f"The answer should be a list with one number for each call, but yours is {what_it_is(got)}.")
     n_children = len(list(model.children()))
     require(len(got), "Your list is empty: did the model run while the hooks were on?")
@@ -134,27 +134,39 @@ def _numbers(got, model, calls):
             "`model.children()`, not the model itself or the layers inside its children, and run the model once.")
     require(len(got) == len(calls),
             f"The list should have one number for each of the {len(calls)} calls; yours has {len(got)}.")
-    return [one_number(gain, "Each entry") for gain in got]
+    numbers = [one_number(gain, "Each entry") for gain in got]
+    require(not any(isinstance(gain, torch.Tensor) for gain in got),
+            "Each entry should be a number, and yours are tensors with one element, each of which keeps the graph of "
+            "the whole pass in memory: `.item()`.")
+    return numbers
 
 
 def _require_gains(answer, model, x):
     "The right numbers, and a sentence for each of the usual wrong ones."
     calls = _calls_of(model, x)
-    got, right = _numbers(answer(model, x), model, calls), [b / a for m, a, b in calls]
+    got = _numbers(answer(model, x), model, calls)
+    def ratios(of): return [(of(b) / of(a)).item() for m, a, b in calls]
+    right = ratios(torch.std)
     def close(values): return all(math.isclose(a, b, rel_tol=5e-3) for a, b in zip(got, values, strict=True))
     require(not close([1 / gain for gain in right]), "Upside down: divide the output's `std` by the input's.")
-    require(not close([b for m, a, b in calls]),
+    require(not close([b.std().item() for m, a, b in calls]),
             "That is the standard deviation of the outputs alone: divide by that of the layer's input, `i[0]`.")
-    require(not close([b / x.std().item() for m, a, b in calls]),
+    require(not close([(b.std() / x.std()).item() for m, a, b in calls]),
             "You divide by the standard deviation of the model's input. Each layer has its own input, `i[0]`.")
+    require(not any(close(ratios(of)) for of in (torch.mean, lambda t: t.abs().mean())),
+            "Those are ratios of means. A mean says where the numbers are, not how much they differ from each other: "
+            "that is their `std()`.")
+    require(not close(ratios(torch.norm)),
+            "Those are ratios of lengths, `norm()`, to which a part that all numbers share contributes, too: use "
+            "`std()`.")
     require(not close([gain**2 for gain in right]), "Those are ratios of variances: the standard deviation is `std`.")
-    by_layer = [b / a for layer in model.children() for m, a, b in calls if m is layer]
+    by_layer = [(b.std() / a.std()).item() for layer in model.children() for m, a, b in calls if m is layer]
     require(close(right) or not close(by_layer),
             "The numbers are right, but sorted by layer: they should come in the order of the calls.")
     require(close(right),
             f"It should be about {[round(v, 3) for v in right]}; your function returns {[round(v, 3) for v in got]}.")
 
-
+# %% ../../nbs/lib/exercises/lesson-01.ipynb #9c2e983a
 @exercise("01c")
 def _gains(answer):
     _require_gains(answer, _Winding(), torch.randn(64, 8))

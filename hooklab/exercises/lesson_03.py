@@ -133,6 +133,10 @@ class _Trial:
         for call, _, i, o in self.given:
             require(isinstance(i, tuple), f"`{call}` was given {what_it_is(i)} as `inputs`: pass on the whole tuple.")
             require(isinstance(o, torch.Tensor), f"`{call}` was given {what_it_is(o)} as `output`.")
+            require("output" not in call or not torch.equal(o, i[0]),
+                    f"`{call}` was given the layer's input as `output`: torch's third argument is the output.")
+            require("output" not in call or torch.equal(o, i[0] + 1),
+                    f"`{call}` was given a tensor as `output` that is not what the layer returned.")
         require(len(self.told) == 6, "`before` and `after` should be called once each time a layer runs.")
         require(self.told == [(kind, m) for m in self.model for kind in ("before", "runs", "after")],
                 "`before` should be called before the layer runs, and `after` after it.")

@@ -167,6 +167,39 @@ def _without_gaps(xs):
             for n in {sum(weights), sum(weights) - 1, sum(sizes) - 1, sum(sizes)}: yield math.sqrt(total/n)
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #a6d7452a
+def _late_gap(xs):
+    "The wrong result of taking the gap between the means after the mean has been updated."
+    n, mean, m2 = 0, 0., 0.
+    for x in xs:
+        k, own = x.numel(), x.mean().item()
+        mean += (own - mean)*k/(n + k)
+        m2 += x.var(correction=0).item()*k + (own - mean)**2*n*k/(n + k)
+        n += k
+    return math.sqrt(m2/(n - 1))
+
+
+def _harder_streams(given, tensors):
+    "A tensor with one number, and numbers far from zero."
+    with_one = tensors(0., (30, 1, 40), (1, 1, 2))
+    _, my_mean, my_std = given(with_one)
+    require(not math.isnan(my_mean + my_std),
+            "NaN, as soon as a tensor has only one number: divided by n - 1, its `std` and `var` are 0/0. Its squared "
+            "distances from its own mean add up to 0, as `x.var(correction=0)` says.")
+    require(math.isclose(my_std, torch.cat(with_one).double().std().item(), rel_tol=1e-4),
+            "Right, until a tensor has only one number: it counts, too, and adds its gap to the squared distances.")
+    lost = ("the difference of two huge sums loses all digits. Add up squared distances from the mean "
+            "instead of squares.")
+    far = tensors(10_000., (2000, 3000), (1, 1))
+    _, _, my_std = given(far)
+    require(math.isclose(my_std, torch.cat(far).double().std().item(), rel_tol=.01),
+            f"Right, until the numbers are far from zero: here they are around 10,000, and {lost}")
+    farther = [x.double() + 1e9 for x in tensors(0., (2000, 3000), (1, 1))]
+    _, _, my_std = given(farther)
+    require(math.isclose(my_std, torch.cat(farther).std().item(), rel_tol=.01),
+            "Right around 10,000, since `double` has more digits. But that only moves the limit: with float64 numbers "
+            f"around a billion, {lost}")
+
+# %% ../../nbs/lib/exercises/lesson-05.ipynb #680c982a
 @exercise("05c")
 def _mean_and_std(answer):
     def tensors(middle, sizes=(5, 500, 60, 1000), factors=(1, 2, 1, 3)):
@@ -208,20 +241,14 @@ def _mean_and_std(answer):
     unbiased = (std**2*(len(everything) - 1) - within + sum(x.var().item()*x.numel() for x in xs))/(len(everything) - 1)
     require(not math.isclose(my_std, math.sqrt(unbiased), rel_tol=1e-5),
             "`x.var()` has divided by n - 1 already, and you multiply by n: use `x.var(correction=0)`.")
+    require(not near(my_std, _late_gap(xs)),
+            "You take the gap after `mean` has moved, and then it is smaller. First the gap, `x.mean() - mean`, with "
+            "the "
+            "mean of what came before; then update `mean`.")
     require(math.isclose(my_std, std, rel_tol=1e-5),
             f"The standard deviation should be about {std:.4f}; your function returns {my_std:.4f}.")
     require(stream.alive <= 2,
             f"{stream.alive} tensors were alive at the same time, as they would be in a list: keep "
             "numbers, and let each tensor go.")
-    lost = ("the difference of two huge sums loses all digits. Add up squared distances from the mean "
-            "instead of squares.")
-    far = tensors(10_000., (2000, 3000), (1, 1))
-    _, _, my_std = given(far)
-    require(math.isclose(my_std, torch.cat(far).double().std().item(), rel_tol=.01),
-            f"Right, until the numbers are far from zero: here they are around 10,000, and {lost}")
-    farther = [x.double() + 1e9 for x in tensors(0., (2000, 3000), (1, 1))]
-    _, _, my_std = given(farther)
-    require(math.isclose(my_std, torch.cat(farther).std().item(), rel_tol=.01),
-            "Right around 10,000, since `double` has more digits. But that only moves the limit: with float64 numbers "
-            f"around a billion, {lost}")
+    _harder_streams(given, tensors)
     return "one pass, one tensor at a time, and exact far from zero too"

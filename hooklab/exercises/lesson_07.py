@@ -73,18 +73,27 @@ def _saturated(answer):
     return "you can see which layers are saturated"
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #c6707659
+class _Triples(nn.Module):
+    "An activation whose gain is below 1."
+    def forward(self, z): return 3*z
+
+
 @exercise("07b")
 def _gain_of(answer):
     z = torch.randn(20_000)
     z = z/z.square().mean().sqrt()
 
     def size(act, g): return act(g*z).square().mean().sqrt().item()
-    for act in nn.ReLU(), nn.GELU(), nn.SiLU(), nn.LeakyReLU(.5), nn.Hardtanh(0, 1.6), nn.ELU(4.):
+    for act in (nn.ReLU(), nn.GELU(), nn.SiLU(), nn.LeakyReLU(.5), nn.Hardtanh(0, 1.6), nn.ELU(4.), nn.Identity(),
+                _Triples()):
         g, name = answer(act, z), type(act).__name__
         require(not isinstance(g, torch.Tensor) or g.numel() == 1,
                 "You return the output of the activation. The answer is one number, the gain `g`.")
         g = one_number(g, "The answer, the gain `g`,")
         require(math.isfinite(g), f"For {name} your function returns {g}.")
+        require(g > 0, f"For {name} your function returns {g:.3g}, and a gain is positive, from 0.1 to 10. The middle "
+                       "of an "
+                       "interval is `(low + high) / 2`.")
         once, spread = 1/size(act, 1.), 1/act(z).std().item()
         require(not (math.isclose(g, size(act, 1.), rel_tol=.005) and name == "ReLU"),
                 "That is the size of the output. The gain makes up for it: 1 divided by that size.")

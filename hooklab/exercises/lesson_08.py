@@ -198,6 +198,18 @@ def _frozen(answer, model, x, y, limit, right):
                      "`o.requires_grad` first, rather than whether gradients are recorded at all.") from error
     finally: handles[0].remove()
 
+
+def _first_of_all(answer, x, y, limit):
+    "Whether the first layer is clipped, too, whose input needs no gradient."
+    model = _Skip()
+    h = model.first(x).detach().requires_grad_()
+    g, = torch.autograd.grad(F.cross_entropy(model.head(model.inner(h) + h), y), h)
+    handle = answer(model.first, limit)
+    require(_close(_gradients(model, x, y)["first.weight"], g.clamp(-limit, limit).T @ x),
+            "Right, but not for the first layer of a model: its input needs no gradient, and its output does. Ask the "
+            "output, `o.requires_grad`.")
+    handle.remove()
+
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #3886b643
 @exercise("08c")
 def _clip_at(answer):
@@ -244,6 +256,7 @@ def _clip_at(answer):
         raise NotYet("Right in training. But under `no_grad` the model stops: there a tensor accepts no hook. "
                      "Check `o.requires_grad` first.") from error
     _frozen(answer, model, x, y, limit, right[0])
+    _first_of_all(answer, x, y, limit)
     handle.remove()
     require(all(torch.equal(g, free[name]) for name, g in _gradients(model, x, y).items()),
             "After `handle.remove()` gradients are still clipped.")

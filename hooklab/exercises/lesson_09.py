@@ -240,6 +240,10 @@ def _stuck(answer):
     require("optimizer" not in found["body"] | found["silent"] | found["spare"],
             "The optimizer does have `body`, `spare` and `silent`: parameters can be in several groups, so go "
             "through all of `opt.param_groups`.")
+    zeros = model.spare.weight.grad is not None and not model.spare.weight.grad.any()
+    require("spare.weight" in got or not zeros,
+            "`spare` never runs, but it is not in your dict. You have set its old gradients to zero, and a gradient of "
+            "zeros is a gradient. Remove them: `model.zero_grad()`, without `set_to_none=False`, or `p.grad = None`.")
     require("spare.weight" in got,
             "`spare` never runs, but it is not in your dict. It still had old gradients: `model.zero_grad()` first.")
     require("head.weight" in got, "The new head gets a gradient, but the optimizer has the old head. Check both.")

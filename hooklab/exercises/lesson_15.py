@@ -29,7 +29,7 @@ class _Keeps(nn.Module):
 @exercise("15a")
 def _kept_bytes(answer):
     for wide, n, dtype in ((6, 8, torch.float32), (9, 5, torch.float64)):
-        model, x = _Keeps(wide).to(dtype), torch.randn(n, 4, dtype=dtype)
+        model, x = _Keeps(wide).to(dtype), torch.randn(n + 2, 4, dtype=dtype)[2:]  # a part of a larger tensor
         try: got = answer(model, x)
         except NotYet as error:
             _explains(error)
@@ -59,7 +59,8 @@ def _which_bytes(got, right, model, x):
     own = [t for t in saved if t.untyped_storage().data_ptr() not in given]
     views = {t.untyped_storage().data_ptr(): t.nbytes for t in own}
     everything = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
-    of_x, of_parameters = x.nbytes, sum(everything.values()) - right - x.nbytes
+    of_x = x.untyped_storage().nbytes()
+    of_parameters = sum(everything.values()) - right - of_x
     outputs = len(x) * model.lin.out_features * x.element_size()
     require(got != 0, "Nothing was seen: is `model(x)` inside the `with` block?")
     require(got not in (outputs, outputs + out.nbytes),
@@ -72,7 +73,10 @@ def _which_bytes(got, right, model, x):
             "You count the same memory twice: two operations may keep one tensor. Recognise it by its `data_ptr()`.")
     require(got != sum(views.values()),
             "A slice holds the whole memory behind it: count `t.untyped_storage().nbytes()`, not `t.nbytes`.")
-    require(got != right + of_x, "You also count `x`, which is in memory anyway.")
+    require(got not in (right + of_x, right + x.nbytes),
+            "You also count `x`, which is in memory anyway. It may be a part of a larger tensor: recognise its memory "
+            "by "
+            "`x.untyped_storage().data_ptr()`.")
     require(got != right + of_parameters, "You also count parameters, which are in memory anyway.")
     require(got != right + of_x + of_parameters, "You also count `x` and the parameters, which are in memory anyway.")
     size = x.element_size()

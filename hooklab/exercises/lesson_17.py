@@ -13,6 +13,7 @@ from torch import nn
 
 from .checking import Answer, NotYet, Planted, exercise, require, what_it_is
 from .patterns import Calls, Surrounded
+from ..hooks.attached import hooks_on
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #bcccedc9
 def _later(answer: Answer, run, what: str):
@@ -46,6 +47,9 @@ def _once(answer):
     second = runs()
     require(len(seen) == 1, "In the second call of the layer, `hook` was called again: remove it in the first.")
     require(torch.allclose(second, plain), "In the second call the output is not as it was without `hook`.")
+    require(len(hooks_on(layer)) <= 1,
+            "`hook` is called only once, but your function around it is still on the layer, and is called each time: "
+            "instead of remembering that it has run, let it call `handle.remove()`.")
     require(len(others) == 3, "Another hook on the layer is gone: remove only your own, by its handle.")
     require(callable(getattr(handle, "remove", None)),
             "Return the handle, so that the hook can be removed before it is ever called.")
@@ -56,7 +60,7 @@ def _once(answer):
     _once_with_errors(answer, layer, runs, plain)
     return "called once, and gone"
 
-
+# %% ../../nbs/lib/exercises/lesson-17.ipynb #5c479ace
 def _once_with_errors(answer, layer, runs, plain):
     "Two hooks at once, and one that raises."
     seen = []
@@ -102,6 +106,12 @@ def _values(answer):
     pres = [calls.tells("p1", 3), calls.tells("p2"), calls.tells("p3", 0)]
     after = [(calls.tells("a"), False), (calls.tells("b", 5), True), (calls.tells("c", 0), False)]
     got = answer(calls.forward, pres, after, 1)
+    twice = [name for name, always in (("b", True), ("a", False), ("c", False)) if calls.names().count(name) > 1]
+    require(twice != ["b"],
+            "`forward` raised nothing, and the hook with `always` was called twice. `finally` runs after a success, "
+            "too: "
+            "call these hooks in `except`, and all hooks after it.")
+    require(not twice, f"Each hook is called once; yours are {calls.names()}.")
     require(len(calls.log) == 7,
             f"The calls should be three pre hooks, `forward` and three hooks; yours are {calls.names()}.")
     require(calls.names() == ["p1", "p2", "p3", "forward", "a", "b", "c"],
@@ -223,6 +233,10 @@ def _gradients(answer, case):
             "The gradients of the model have changed: what `hook` returns must not replace anything.")
     require(callable(remove), "Return a function that removes what you have registered.")
     _later(answer, remove, "When your function was called to remove the hooks, it stopped")
+    left = [row.kind for row in hooks_on(model.layer)]
+    require(not left, f"Your function was called to remove the hooks, and left on the layer: {', '.join(left)}. Remove "
+                      "both, "
+                      "the one before the layer and the one after it.")
     step()
     require(len(seen) == times, "After the hooks were removed, `hook` was called again.")
 

@@ -55,12 +55,18 @@ def _both(*changes):
 
 def _unchanged(model, before, what):
     "Require that nothing of a model has changed."
+    tensors, modes = before
     after = model.state_dict()
-    same = all(t.dtype == before[name].dtype and torch.equal(t, before[name]) for name, t in after.items())
+    same = all(t.dtype == tensors[name].dtype and torch.equal(t, tensors[name]) for name, t in after.items())
     require(same, f"{what} is not as it was: its parameters have changed, or their dtype. Work on a `copy.deepcopy`.")
+    require([m.training for m in model.modules()] == modes,
+            f"{what} is not as it was: it was in {'train' if modes[0] else 'eval'} mode. Leave the mode alone, or work "
+            "on "
+            "a `copy.deepcopy`.")
 
 
-def _state(model): return {name: t.clone() for name, t in model.state_dict().items()}
+def _state(model):
+    return {name: t.clone() for name, t in model.state_dict().items()}, [m.training for m in model.modules()]
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #9947a1eb
 _PARTS = [  # what is changed, the limit, the right answer, what is special about it
@@ -174,14 +180,14 @@ def _error(a, b): return ((a - b).norm()/a.norm()).item()
 
 
 def _exchanged(model, port, x, recorded=False):
-    "The error of the port's output when a layer's function is exchanged, or what it returned, for each layer."
-    errors, of_model = {}, {}
+    "The port's output when a layer's function is exchanged, or what it returned, for each layer."
+    outputs, of_model = {}, {}
     def keep(name):
         def hook(m, args, output): of_model[name] = output.clone()
         return hook
     leaves = [name for name, layer in model.named_modules() if not list(layer.children())]
     handles = [model.get_submodule(name).register_forward_hook(keep(name)) for name in leaves]
-    right = model(x)
+    model(x)
     for handle in handles: handle.remove()
     for name in leaves:
         other = copy.deepcopy(port)
@@ -189,8 +195,25 @@ def _exchanged(model, port, x, recorded=False):
         new = copy.deepcopy(model.get_submodule(name))
         if recorded: new.forward = lambda x, name=name: of_model[name].clone()
         setattr(other.get_submodule(parent), last, new)
-        errors[name] = _error(right, other(x))
-    return errors
+        outputs[name] = other(x)
+    return outputs
+
+
+def _errors_of_layers(model, port, x):
+    "For each layer, the errors of its own output: for the input that it gets in the port, and between the two runs."
+    def run(net):
+        kept, handles = {}, []
+        for name, layer in net.named_modules():
+            if list(layer.children()): continue
+            def before(m, args, name=name): kept[name] = [args[0].clone()]
+            def after(m, args, output, name=name): kept[name].append(output.clone())
+            handles += [layer.register_forward_pre_hook(before), layer.register_forward_hook(after)]
+        net(x)
+        for handle in handles: handle.remove()
+        return kept
+    of_model, of_port = run(model), run(port)
+    return {name: (_error(model.get_submodule(name)(entered.clone()), left), _error(of_model[name][1], left))
+            for name, (entered, left) in of_port.items()}
 
 
 def _asked(answer: Answer, model, port, x):
@@ -212,9 +235,11 @@ def _best_fix(answer):
     for change, what in _CHANGES:
         model, port, x = _Pair().eval(), _Pair(change).eval(), torch.randn(7, 5)
         before = _state(model), _state(port)
-        errors, recorded, plain = (_exchanged(model, port, x), _exchanged(model, port, x, recorded=True),
-                                   _error(model(x), port(x)))
-        best = min(errors, key=errors.get)
+        exchanged = _exchanged(model, port, x)
+        errors, recorded = ({each: _error(model(x), output) for each, output in outputs.items()}
+                            for outputs in (exchanged, _exchanged(model, port, x, recorded=True)))
+        best, plain = min(errors, key=errors.get), _error(model(x), port(x))
+        own = _errors_of_layers(model, port, x)
         name, value = _asked(answer, model, port, x)
         _unchanged(model, before[0], "The model")
         _unchanged(port, before[1], "The port")
@@ -225,6 +250,9 @@ def _best_fix(answer):
         require(is_(errors[name]) or not is_(recorded[name]),
                 f"{said}: you put in what the original's layer returned in its own run, which hides every mistake "
                 "before it. Have the layer compute on the input that arrives in the port.")
+        require(is_(errors[name]) or is_(plain) or not any(map(is_, own[name])),
+                f"{said}, which is the error of that layer's own output: let the port run on with the exchanged layer, "
+                "and take the error of the model's output.")
         require(name == best or "in place" not in what,
                 f"{said}; the smallest error is {errors[best]:.4g}, with `{best}`. It works in place, and has "
                 "overwritten its input before a forward hook runs: keep a `clone()` in a pre-hook. (Copying weights "
@@ -236,13 +264,16 @@ def _best_fix(answer):
                 f"{said}, where the error stays largest: take the smallest.")
         require(name == best,
                 f"{said}; the smallest error is {errors[best]:.4g}, with `{best}`.")
-        require(is_(errors[best]), _other_number(said, value, errors[best], plain, model, port, x))
+        require(is_(errors[best]), _other_number(said, value, errors[best], plain, model(x), exchanged[best]))
     return "the one exchange that brings the port closest"
 
 
-def _other_number(said, value, right, plain, model, port, x):
+def _other_number(said, value, right, plain, of_model, exchanged):
     def near(number): return math.isclose(value, number, rel_tol=1e-3)
     if near(plain): return f"{said}, which is the error without any exchange."
     if near(plain - right): return f"{said}, which is how much the error falls: return the error that is left."
-    if near(right*model(x).norm().item()): return f"{said}, the length of the difference: divide by that of the output."
+    length = of_model.norm().item()
+    if near(right*length): return f"{said}, the length of the difference: divide by that of the output."
+    if near(right*length/exchanged.norm().item()):
+        return f"{said}: you divide by the length of the port's output. Divide by that of the original's."
     return f"{said}; the relative error of the output is then {right:.4g}."

@@ -46,9 +46,11 @@ def _causal_entropy(answer):
         require(tuple(got.shape) != (3,), "That is a number for each text: take the mean over texts and queries, and "
                 "keep the heads, `.mean((0, 2))`.")
     got = _heads(got, 4)
-    require(not got.isnan().any() and not got.isinf().any(), "There is NaN or infinity in your numbers. Where a "
-            "weight is 0, `w * w.log()` is NaN: use `torch.special.entr`. And leave out the first query: ln 1 "
-            "is 0.")
+    require(not got.isinf().any(), "There is infinity in your numbers: you divide a row by ln 1, which is 0. Query i "
+                                   "sees "
+            "i + 1 keys, so the second query is divided by ln 2: it is ln(i + 1), not ln(i).")
+    require(not got.isnan().any(), "There is NaN in your numbers. Where a weight is 0, `w * w.log()` is NaN: use "
+            "`torch.special.entr`. And leave out the first query: its entropy and ln 1 are both 0.")
     right = (later/highest[1:]).mean((0, 2))
     for wrong, said in [
         (later.mean((0, 2)), "That is the mean entropy: divide each row by the entropy of uniform attention, ln(i + "
@@ -62,6 +64,10 @@ def _causal_entropy(answer):
         (right*5/6, "You count the first query, too: leave it out of the mean, since it has nothing to choose."),
         (right/torch.tensor(2.).log(), "`log2` and `log` are mixed: use the natural logarithm in both."),
         (right*torch.tensor(2.).log(), "`log2` and `log` are mixed: use the natural logarithm in both."),
+        (right/6, "You take the mean over keys: entropy is a sum over them, `.sum(-1)`."),
+        ((torch.special.entr(weights).sum(-2)[:, :, 1:]/highest[1:]).mean((0, 2)), "You add up over queries: keys are "
+                                                                                   "the "
+         "last dimension, `.sum(-1)`."),
         (-right, "The sign is wrong: entropy is −Σ w ln w, which is never negative."),
         (3*5*right, "That is a sum: take the mean over texts and queries."),
         ((later/highest[1:])[0].mean(1), "That is the first text: take the mean over all."),
@@ -143,6 +149,33 @@ def _even(layer, x, heads, change=None):
     return x + out.transpose(1, 2).flatten(2)
 
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #7348e6b6
+@torch.no_grad()
+def _again(layer, x, change, causal, h=None):
+    "What a layer returns when its attention is computed again, with queries changed, and perhaps without its mask."
+    q, k, v = (part.unflatten(-1, (layer.heads, -1)).transpose(1, 2) for part in (2*layer.qkv(x)).chunk(3, -1))
+    q = q.clone()
+    change(q)
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    if h is not None: out[:, h] = v[:, h].cumsum(1)/torch.arange(1, v.shape[2] + 1)[:, None]
+    return x + out.transpose(1, 2).flatten(2)
+
+
+def _computed_again(got, model, name, h, x):
+    "What usually goes wrong in answers that call the attention function themselves."
+    layer, entered = model[int(name)], x if name == "0" else model[0](x).tanh()
+    def of_text(q): q[h] = 0
+    def of_head(q): q[:, h] = 0
+    def is_(*how):
+        output = _again(layer, entered, *how)
+        return torch.allclose(got, output if name == "2" else model[2](output.tanh()), atol=1e-5)
+    require(not is_(of_text, False) and not is_(of_text, layer.causal),
+            "`q[h]` is text number h, with all its heads: head `h` of all texts is `q[:, h]`.")
+    require(not is_(of_head, False) and not is_(lambda q: None, False, h),
+            "All heads of this layer see later positions in yours. When you call the function yourself, pass on what "
+            "it was "
+            "called with: `**call.kwargs` has `is_causal=True`.")
+
+# %% ../../nbs/lib/exercises/lesson-19.ipynb #dec1d13b
 @exercise("19c")
 def _evenly(answer):
     model = nn.Sequential(_Looks(3), nn.Tanh(), _Looks(2, causal=True)).requires_grad_(False).eval()
@@ -186,6 +219,7 @@ def _evenly(answer):
                  "1 values."),
             ]: require(not torch.allclose(got, run(name, [h], change), atol=1e-5), said)
         same = torch.allclose(got, right, atol=1e-5)
+        if not same: _computed_again(got, model, name, h, x)
         require(same, f"That is not the output if only head {h} of {name!r} attends evenly.")
         require(torch.equal(model(x), plain), "Afterwards the model's output is not as before: an edit is still on.")
     model, before = _model(_Fails), F.scaled_dot_product_attention

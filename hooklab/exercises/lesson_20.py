@@ -37,6 +37,14 @@ def _wrong_scores(weights, tokens):
     same, earlier, after = _tables(tokens)
     counts, per_query = after.any(2), (weights*after[:, None]).sum(-1)
     newest = after & (after.flip(2).cumsum(2).flip(2) == 1)
+    before = earlier.roll(-1, 2)
+    before[:, :, -1] = False  # without what comes round from the first column
+    too_many = ("You take the mean over all queries. Only those whose token occurred before count: divide by their "
+                "number, "
+                "`table.any(2).sum()`. (If you do, each token counts as an earlier occurrence of itself: `.tril(-1)`.)")
+    of_texts = "That is a mean of the texts' means: take one mean over the queries of all texts."
+    before_last, last = counts[:, :-1].numel(), counts[:, -1].sum()
+    means = per_query.sum(2)/counts.sum(1).clamp(min=1)[:, None]
     return [
         (_score_of(weights, earlier), "That is the weight on the earlier occurrences themselves: an induction head "
          "looks right after them, `.roll(1, 2)`."),
@@ -46,14 +54,19 @@ def _wrong_scores(weights, tokens):
          "every query counts: leave out the diagonal, `.tril(-1)`."),
         (_score_of(weights, same.roll(1, 2)), "Later occurrences are in your table, too: only those before the query "
          "count, `.tril(-1)`."),
-        (per_query.mean((0, 2)), "You take the mean over all queries. Only those whose token occurred before count: "
-         "divide by their number, `table.any(2).sum()`."),
+        (per_query.mean((0, 2)), too_many), (per_query.sum((0, 2))/(before_last + last), too_many),
+        (per_query[:, :, :-1].sum((0, 2))/before_last, too_many),
+        (_score_of(weights, before), "That is the weight right before earlier occurrences: an induction head looks "
+                                     "right "
+         "after them."),
+        (_score_of(weights, before, counts), "That is the weight right before earlier occurrences: an induction head "
+                                             "looks "
+         "right after them."),
         (per_query.sum((0, 2)), "That is a sum: divide by the number of queries whose token occurred before."),
         (per_query.sum((0, 2))/after.sum(), "You divide by the number of earlier occurrences: a token that occurred "
          "three times before is one query."),
         (_score_of(weights, newest), "You count only the last of the earlier occurrences: add up all of them."),
-        ((per_query.sum(2)/counts.sum(1)[:, None])[1:].mean(0), "That is a mean of the texts' means: take one mean "
-         "over the queries of all texts."),
+        (means[1:].mean(0), of_texts), (means.mean(0), of_texts),
         (_score_of(weights.mT, after), "Queries and keys are swapped: rows are queries, columns are keys."),
     ]
 
@@ -114,6 +127,9 @@ def _wrong_lenses(model, found, names, target):
     def picked(x): return x.gather(1, target[:, None]).mean()
     def logits(x): return model.out(x[:, -1])
     in_order = [name for name in found if name in names]
+    too_early = ("You take the mean over texts before the softmax. Each text has its own target: first its "
+                 "probability, "
+                 "then the mean.")
     return [
         (each(lambda x: picked(logits(x))), "These are logits: `.softmax(-1)` turns them into probabilities."),
         (each(lambda x: picked(logits(x).log_softmax(-1))), "These are log-probabilities: use `.softmax(-1)`."),
@@ -121,6 +137,8 @@ def _wrong_lenses(model, found, names, target):
          "The numbers are right, but in the order in which the layers run: return them in the order of `names`."),
         (each(lambda x: picked(logits(x).softmax(0))), "Your probabilities add up to 1 over the texts: softmax is "
          "over tokens, `.softmax(-1)`."),
+        (each(lambda x: logits(x).mean(0).softmax(-1)[target].mean()), too_early),
+        (each(lambda x: model.out(x[:, -1].mean(0)).softmax(-1)[target].mean()), too_early),
         (each(lambda x: picked(model.out(x[:, 0]).softmax(-1))), "That is the first position: use `[:, -1]`."),
         (each(lambda x: picked(model.out(x.mean(1)).softmax(-1))), "You take the mean over positions: use the last "
          "one, `[:, -1]`."),

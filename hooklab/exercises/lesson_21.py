@@ -11,7 +11,8 @@ import math
 import torch
 from torch import nn
 
-from .checking import exercise, one_number, require, what_it_is
+from .checking import NotYet, exercise, one_number, require, what_it_is
+from ..hooks.attached import hooks_on
 
 # %% ../../nbs/lib/exercises/lesson-21.ipynb #9f04ea11
 def _wide(width=6):
@@ -20,26 +21,40 @@ def _wide(width=6):
 
 
 def _moved(model, by):
-    "A step that needs no gradient: all parameters change."
-    modes = []
+    "A step that runs the model, as training does, and changes all parameters; which modes and hooks it found."
+    modes, hooked = [], []
     def step():
         modes.append(model.training)
+        hooked.extend(row.function for row in hooks_on(model) if row.function != "_of_others")
         with torch.no_grad():
+            model(2*torch.randn(8, 4))
             for k, p in enumerate(model.parameters()): p += by*(k + 1)
-    return step, modes
+    return step, modes, hooked
 
 
+_HOOKED = ("Your hook was on during `step()`, which runs the model, too, so you kept an output of training. Keep what "
+           "you "
+           "measured before the step, and remove the hook before you call `step()`.")
+
+
+def _measured(answer, hooked, *args):
+    try: return one_number(answer(*args))
+    except NotYet as error:  # outputs of two batches of different sizes
+        if hooked and "size of tensor" in str(error): raise NotYet(_HOOKED) from error
+        raise
+
+# %% ../../nbs/lib/exercises/lesson-21.ipynb #be2ee979
 @exercise("21a")
 def _step_change(answer):
     for layer, training in ((0, True), (3, True), (3, False)):
         model, x = _wide().train(training), torch.randn(30, 4)
-        step, modes = _moved(model, 0.1)
+        step, modes, hooked = _moved(model, 0.1)
         twin = _wide().eval()
         before = twin[:layer + 1](x).detach()
         _moved(twin, 0.1)[0]()
         change = twin[:layer + 1](x).detach() - before
         right = change.pow(2).mean().sqrt().item()
-        got = one_number(answer(model, model[layer], x, step))
+        got = _measured(answer, hooked, model, model[layer], x, step)
 
         def is_(number, got=got): return math.isclose(got, number, rel_tol=1e-4)
         require(modes, "`step` was not called: it is what makes the change.")
@@ -48,6 +63,7 @@ def _step_change(answer):
                                      f"{'train' if training else 'eval'} mode: restore the mode before the step, too.")
         require(model.training == training, "The model is not in the mode it was in: restore it with "
                                             "`model.train(mode)`.")
+        require(is_(right) or not hooked, _HOOKED)
         require(got != 0, "The change is always zero: are both outputs the same tensor, or is `step` called before or "
                           "after both measurements? Keep a copy.")
         wrong = {
@@ -77,6 +93,8 @@ class _Any(nn.Module):
         self.embed, self.norm = nn.Linear(5, 2*width, bias=False), nn.LayerNorm(2*width)
         self.up, self.out = nn.Linear(2*width, 3*width), nn.Linear(3*width, 7)
         self.scale, self.table = nn.Parameter(torch.ones(())), nn.Parameter(torch.randn(3, 4))
+        self.conv, self.again = nn.Conv1d(width, 3, 1), nn.Linear(2*width, 3*width)
+        self.again.weight = self.up.weight
 
 
 def _rates(groups, model):
@@ -91,8 +109,15 @@ def _rates(groups, model):
         for p in params:
             require(not isinstance(p, (str, tuple)), "`\"params\"` holds names: the optimizer needs the parameters "
                                                      "themselves.")
+            require(p is not None, "There is `None` in your groups: a layer without a bias has `bias=None`. Leave it "
+                                   "out, or "
+                                   "take the parameters from `model.named_parameters()`.")
             require(id(p) in names, "There is a tensor in your groups that is not a parameter of `model`: is it one of "
                                     "`base`, or a copy?")
+            require(names[id(p)] not in rates or names[id(p)] != "up.weight",
+                    "`up.weight` is in your groups twice: two layers share it. Go through `model.named_parameters()`, "
+                    "which "
+                    "has each parameter once, not through the layers.")
             require(names[id(p)] not in rates, f"`{names[id(p)]}` is in two groups; the optimizer takes each "
                                                "parameter once.")
             rates[names[id(p)]] = one_number(group["lr"], "Each rate")
@@ -100,7 +125,7 @@ def _rates(groups, model):
     require(not missing, f"These parameters are in no group, and would never move: {', '.join(missing)}.")
     return rates
 
-
+# %% ../../nbs/lib/exercises/lesson-21.ipynb #243afcb5
 @exercise("21b")
 def _mup_groups(answer):
     for width, lr in ((8, 0.01), (20, 0.3)):
@@ -111,8 +136,11 @@ def _mup_groups(answer):
                 "The parameters have changed: return groups, and leave the model as it is.")
 
         def is_(name, rate, rates=rates): return math.isclose(rates[name], rate, rel_tol=1e-5)
-        for name in ("up.bias", "norm.weight", "norm.bias", "out.bias", "scale"):
+        for name in ("up.bias", "norm.weight", "norm.bias", "out.bias", "scale", "conv.bias", "again.bias"):
             require(is_(name, lr), f"`{name}` has rate {rates[name]:.4g}, but is not a matrix: it gets lr={lr}.")
+        require(is_("conv.weight", lr),
+                f"`conv.weight` has rate {rates['conv.weight']:.4g}, but it has three dimensions and is not a matrix, "
+                f"`p.dim() == 2`: it gets lr={lr}.")
         require(is_("embed.weight", lr),
                 f"`embed.weight` has rate {rates['embed.weight']:.4g} for lr={lr}: only its outputs have grown. The "
                 "inputs are "
@@ -178,11 +206,19 @@ def _exponents(answer):
         require(set(asked) == {(w, s) for w in widths for s in spread}, "`make` should be called for each width and "
                 "each seed.")
         require(not {"", "inside"} & got.keys(), "Leave out layers with layers inside: `\"\"` and `inside`.")
+        require(got, "Your dict is empty: no layer changes in your numbers. Measure before and after `train()`, and "
+                     "keep a "
+                     "`clone()`.")
         require(got.keys() >= {"a", "inside.1"}, f"The names should be {['a', 'inside.1']}; yours are "
                                                  f"{sorted(map(str, got))}. (`inside.0` does not change. If "
                                                  "`a` does not in your numbers: the next layer works in place, so "
                                                  "keep a `clone()`.)")
         _exponent(one_number(got["a"], "Each exponent"), widths, power)
+        require("inside.0" not in got, "The output of `inside.0` does not change, so there is no exponent: log 0 is "
+                                       "minus "
+                                       "infinity, and a slope through that is NaN. Leave out layers that do not "
+                                       "change.")
+        require(len(got) == 2, f"The names should be {['a', 'inside.1']}; yours are {sorted(map(str, got))}.")
         ends = _slope(widths, [math.log(s/w**power) for s, w in zip(_irregular(widths, power), widths)])
         require(math.isclose(one_number(got["inside.1"], "Each exponent"), ends, abs_tol=1e-3),
                 f"The exponent of `inside.1` should be about {ends:.3f}; yours is {float(got['inside.1']):.3f}. Are "
@@ -190,7 +226,7 @@ def _exponents(answer):
                 "numbers of each layer kept apart?")
     return "each layer's growth, over widths and seeds"
 
-
+# %% ../../nbs/lib/exercises/lesson-21.ipynb #430d71b8
 def _exponent(got, widths, power):
     "Require the right exponent of layer `a`; if it is another, say where it comes from."
     sizes = _irregular(widths, power)

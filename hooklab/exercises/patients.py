@@ -24,6 +24,7 @@ from ..hooks.select import first_few
 from ..stats.activation_stats import ActivationStats
 from ..stats.diagnosing.diagnosis import diagnose
 from ..stats.diagnosing.findings import Diagnosis
+from ..stats.losses.comparing_losses import compare_losses
 
 # %% ../../nbs/lib/exercises/patients.ipynb #d8d0c56b
 class Plan(NamedTuple):
@@ -33,9 +34,9 @@ class Plan(NamedTuple):
     code: str # Of the random choices of the disease, such as the layer
 
 
-def plan_of(seed: int, difficulty: int | None) -> Plan:
+def plan_of(seed: int, difficulty: int | None, losses: int = 1) -> Plan:
     "The plan for a seed."
-    those = [d for d in DISEASES.values() if difficulty in (None, d.grade)]
+    those = [d for d in DISEASES.values() if difficulty in (None, d.grade) and d.losses == losses]
     again, place = divmod(seed, len(those))
     order = Random(f"round {again} of {difficulty}")
     found = sorted(those, key=lambda d: order.random())[place]  # random() alone is the same in each Python
@@ -57,10 +58,10 @@ def admitted(plan: Plan, seed: int) -> Training:
 # %% ../../nbs/lib/exercises/patients.ipynb #2e0eb070
 class Patient(Training):
     """A model, its data and its training loop with one planted disease. Examine `model`, `optimizer`, `loss`, `x`, `y`,
-    `prepare`, `rows`, `batch` and `step` with hooks, before, while and after `train()` runs. `hl.patient(7)` always
-    returns the same patient, before its first step."""
-    def __init__(self, seed: int, difficulty: int | None = None):
-        self._plan, self._asked = plan_of(seed, difficulty), difficulty
+    `prepare`, `rows`, `batch` and `step` with hooks, before, while and after `train()` runs; of two losses, `parts`
+    adds them. `hl.patient(7)` always returns the same patient, before its first step."""
+    def __init__(self, seed: int, difficulty: int | None = None, losses: int = 1):
+        self._plan, self._asked = plan_of(seed, difficulty, losses), difficulty
         super().__init__(self._plan.kind, seed)
         self._layers, self._tries = plant(self, self._plan), 0
 
@@ -80,7 +81,9 @@ class Patient(Training):
         p, stats = admitted(self._plan, self.seed), ActivationStats.for_diagnosis()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with stats.on(p.model, optimizer=p.optimizer) as s: p.train(after_step=s.step)
+            with stats.on(p.model, optimizer=p.optimizer) as s, compare_losses(p.model, every=10) as parts:
+                if self._plan.disease.losses > 1: p.parts = parts
+                p.train(after_step=s.step)
         return diagnose(s)
 
     @staticmethod
@@ -90,8 +93,10 @@ class Patient(Training):
 
     def __repr__(self):
         difficulty = "" if self._asked is None else f", difficulty={self._asked}"
-        return (f"patient({self.seed}{difficulty}), difficulty {self.difficulty} of 3: {NETWORKS[self.kind].about}, "
-                f"trained for {N_STEPS} steps on batches of {BATCH} patterns of 8 classes.\n{self.complaint}.\n"
+        losses, two = (", losses=2", " with two losses") if self._plan.disease.losses == 2 else ("", "")
+        asked = f"{self.seed}{difficulty}{losses}"
+        return (f"patient({asked}), difficulty {self.difficulty} of 3: {NETWORKS[self.kind].about}, trained{two} "
+                f"for {N_STEPS} steps on batches of {BATCH} patterns of 8 classes.\n{self.complaint}.\n"
                 "Examine it with hooks while train() runs, name it with check(disease, layer), and treat it with "
                 "treat(f).")
 
@@ -166,9 +171,13 @@ def what_is_said(disease: Disease, layers: list[str], tries: int, what: str, lay
 def patient(
     seed: int, # Which patient: any whole number from 0 on
     difficulty: int | None = None, # 1, 2 or 3: only patients of this difficulty
+    losses: int = 1, # 2: a patient that is trained with two losses, which have difficulty 2 or 3
 ) -> Patient: # Before its first step
     "A training with one planted disease, to examine, to name and to treat."
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"a patient is known by a whole number from 0 on, and not by {seed!r}")
     if difficulty not in (None, 1, 2, 3): raise ValueError(f"difficulty={difficulty!r}: it is 1, 2, 3 or None")
-    return Patient(seed, difficulty)
+    if losses not in (1, 2): raise ValueError(f"losses={losses!r}: a patient is trained with 1 or 2")
+    if (losses, difficulty) == (2, 1):
+        raise ValueError("no patient with two losses has difficulty 1: it is 2, 3 or None")
+    return Patient(seed, difficulty, losses)

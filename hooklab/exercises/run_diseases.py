@@ -6,16 +6,19 @@
 __all__ = []
 
 # %% ../../nbs/lib/exercises/run-diseases.ipynb #0773fed1
+from collections.abc import Callable
 from copy import deepcopy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hooklab.exercises.diseases import (
-    GRADIENTS, INPUTS, JUMP, LOST, MODEL_AND_OPTIMIZER, NEW, NOT, OLD_AND_NEW, OUTPUT, SLOW, STEPS_OF, disease, one_of)
+    EACH_LOSS, GRADIENTS, INPUTS, JUMP, LOST, MODEL_AND_OPTIMIZER, NEW, NOT, OLD_AND_NEW, OUTPUT, SLOW, STEPS_OF,
+    disease, one_of)
 from hooklab.exercises.patterns import CLASSES, NETWORKS
 from hooklab.exercises.twins import usual_batch, usual_step
+from hooklab.hooks.hook import Hook
 
 # %% ../../nbs/lib/exercises/run-diseases.ipynb #cb260c48
 @disease("constant inputs", 1, NOT, "relu tanh cnn rnn", INPUTS,
@@ -102,6 +105,44 @@ def activation_before_the_loss_in(p, rng):
     last = nn.Sigmoid() if p.kind == "cnn" else one_of(rng, (nn.Sigmoid(), nn.Softmax(1)))
     p.model.add_module("last", last)
     return ["last", "head"]
+
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #5785ccb0
+def with_another(p, name: str, other: Callable[[nn.Module, Tensor, Tensor], Tensor]):
+    "Add a loss to each step: `other(head, features, x)`, where the features are what the head gets."
+    def step(p, x, y):
+        p.model.train()
+        head = p.model.head
+        with Hook(head, lambda layer, inputs, output: inputs[0], detach=False) as hook: output = p.model(x)
+        loss = p.parts(**{"task": p.loss(output, y), name: other(head, hook.stored, x)})
+        p.optimizer.zero_grad()
+        loss.backward()
+        p.optimizer.step()
+        return loss
+    p.step = step
+
+
+@disease("losses fight", 3, SLOW, "cnn", EACH_LOSS,
+         "the cosine between the gradients of the two losses in each layer: set `patient.parts` to what "
+         "`hl.compare_losses(patient.model)` returns. In which layer is it far below 0, and both gradients are large?",
+         "fighting losses, losses conflict, conflicting losses, gradient conflict, conflicting gradients, "
+         "gradients conflict, losses against each other, opposing losses, contradicting losses, losses contradict",
+         losses=2)
+def losses_fight_in(p, rng):
+    def even(head, features, x): return -3*F.linear(features.detach(), head.weight, head.bias).log_softmax(1).mean()
+    with_another(p, "even", even)
+    return ["head"]
+
+
+@disease("loss outweighs", 2, SLOW, "rnn", EACH_LOSS,
+         "the length of each loss's gradient, as in `print(parts)` of `hl.compare_losses`: how many times as large is "
+         "one of them as the other?",
+         "one loss outweighs, loss dominates, dominating loss, one loss dominates, losses out of balance, "
+         "forgotten weight, loss weight, forgotten loss weight, loss weight forgotten, loss weight too large, "
+         "wrong loss weight, weight of the loss, loss not weighted, unbalanced losses, one loss too large", losses=2)
+def loss_outweighs_in(p, rng):
+    def copy(head, features, x): return 3000*F.mse_loss(features, ((x - x.mean())/x.std()).flatten(1))
+    with_another(p, "copy", copy)
+    return []
 
 # %% ../../nbs/lib/exercises/run-diseases.ipynb #9b91bdcf
 def groups(p, **settings):

@@ -71,8 +71,8 @@ def treated(p: Training, f: Callable) -> Training:
     finally: p.locked = False
     require_same_model(p, before)
     require_same_data(p)
-    require(callable(p.step) and callable(p.batch) and callable(p.prepare) and callable(p.loss),
-            "`patient.step`, `batch`, `prepare` and `loss` are functions: set them, without calling yours.")
+    require(all(map(callable, (p.step, p.batch, p.prepare, p.loss, p.parts))),
+            "`patient.step`, `batch`, `prepare`, `loss` and `parts` are functions: set them, without calling yours.")
     return p
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #08f2de31

@@ -40,6 +40,9 @@ def usual_step(p: "Training", x: Tensor, y: Tensor) -> Tensor:
     return loss
 
 
+def added(**losses: Tensor) -> Tensor: return sum(losses.values())
+
+
 def standardized(x: Tensor) -> Callable[[Tensor], Tensor]:
     "A function that brings numbers like `x` to mean 0 and standard deviation 1."
     mean, std = x.mean(), x.std()
@@ -68,6 +71,7 @@ class Training:
             self.rows: Tensor = torch.randint(N_TRAIN, (N_STEPS, BATCH)) # Which samples make up the batch of each step
         self.batch: Callable = usual_batch # `f(patient, i)`: prepared inputs and labels for step `i`
         self.step: Callable = usual_step # `f(patient, inputs, labels)`: a step of training; returns the loss
+        self.parts: Callable = added # `f(**losses)`: adds the losses of a step, where it has several
         self.losses: list[float] = [] # The loss of each step so far
 
     @property

@@ -21,6 +21,9 @@ from .tree import is_one_of, map_tensors, parts_of, tensors
 AccumulateGrad = torch._C._functions.AccumulateGrad  # the node of a parameter or another leaf, which reads nothing
 
 
+APART: list[object] = []  # not empty while a backward pass goes on that no hook hears: see apart.ipynb
+
+
 class Walked(dict):
     "By the node of its output, the edges that lead out of each call, so that those around it need not look for them."
     __slots__ = ("leaves",)
@@ -207,6 +210,7 @@ class GradientCall:
         if bool(changed) == if_changed: f(places, *given)
 
     def at_output(self, places, grad_outputs):
+        if APART: return
         self._next()
         for number, position, same in places:
             self.grad_out[number] = g = grad_outputs[position]
@@ -214,6 +218,7 @@ class GradientCall:
         self._arrived()
 
     def at_base(self, place, grad_outputs):
+        if APART: return
         self._next()
         number, position, laid_out, window, viewed = place
         if (g := grad_outputs[position]) is not None:
@@ -223,10 +228,12 @@ class GradientCall:
         self._arrived()
 
     def at_end(self, places, grad_inputs, grad_outputs):
+        if APART: return
         self._next()
         self._arrived()
 
     def at_input(self, places, grad_inputs, grad_outputs):
+        if APART: return
         self._next()
         for number, position, window in places:
             g = grad_inputs[position]

@@ -11,4 +11,5 @@
     diagnosing        a package: from a record to what is wrong
     checking          a package: two batches before a run
     runs              a package: where two recorded runs diverge
+    losses            a package: how hard each loss pulls at each layer, and whether losses fight
 """

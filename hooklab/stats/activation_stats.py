@@ -27,6 +27,7 @@ from .measure.turns import Wanted
 from .measure.until_removed import UntilRemoved
 from .page import write_page
 from .records.history import History
+from .records.other_tools import with_error
 from .records.statistics import row_names
 from .records.reading import read_records
 from .records.recorded import Recorded, Records, keep_log
@@ -151,6 +152,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         "Remove everything. Without `report`, each part decides whether its silence is worth a warning."
         session = self.session
         if session is None: return
+        self.others = with_error(self.others, session.step)
         try:
             if not self.steps:
                 self.unrecorded = session.why_unrecorded()
@@ -160,8 +162,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
             if report is not None:
                 for meters in session.meters.values(): meters.close(report, in_context)
         finally: session.remove()
-        self._facts, self._next_step = self.facts, self.next_step
-        self.session = None
+        self._facts, self._next_step, self.session = self.facts, self.next_step, None
         if self.live_plot: self.live_plot.close()
         if self.saver: self.saver.close()
 
@@ -278,7 +279,9 @@ def holding(kind: type[ActivationStats], found: Records) -> ActivationStats:
     stats = kind(hist_sample=found.hist_sample, grads="gradients" in kinds, is_forward="activations" in kinds)
     stats.scaled, stats.unrecorded, stats._facts = found.scaled, found.unrecorded, found.facts
     stats.process, stats.stage, stats.combined = found.process, found.stage, found.combined
+    stats.others = found.others
     stats.attention, stats.every, stats._next_step = found.attention, found.every, found.next_step
+    stats.losses = found.losses
     stats._hold(found.histories)
     keep_log(stats, found.log)
     history = stats.history

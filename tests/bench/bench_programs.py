@@ -6,7 +6,8 @@
 The programs are in programs/, and what counts as right is fixed in programs/meaning.py. The whole is kept in
 results/programs.json; a part (--half, --only) is printed only. --show prints the findings in full.
 A program does harm if its score is clearly worse than that of its repaired twin with each of two seeds; the others are
-left out. Of those that do harm, each tool alone and all three together
+left out. Of those that do harm, each tool alone, all three one after the other, and what they say as one verdict
+(`diagnose` of a record with the preflight before it and find_nan in it)
     cause    if some finding names it, notes too
     true     if some finding names it, or is a true symptom or place
     first    if the first finding that is no note is the cause, among the programs that have one
@@ -29,6 +30,7 @@ from tests.bench.measure import share
 from tests.bench.programs import HALVES, half_of, meaning, programs
 
 TOOLS = "preflight", "diagnose", "find_nan"
+VERDICT = "one verdict"
 
 
 class NanHunt:
@@ -40,6 +42,17 @@ class NanHunt:
         with hl.find_nan(model): yield self
 
     def step(self, loss=None): pass
+
+
+class Together:
+    "A record with `find_nan` in it."
+    def __init__(self): self.stats = hl.ActivationStats.for_diagnosis()
+
+    @contextlib.contextmanager
+    def on(self, model, optimizer=None, **options):
+        with self.stats.on(model, optimizer=optimizer, **options), hl.find_nan(model): yield self
+
+    def step(self, loss=None): self.stats.step(loss)
 
 
 @dataclass
@@ -73,8 +86,10 @@ class Said:
         grade = "true  " if self.is_true(TOOLS) else "WRONG " if said else "silent"
         if self.names_cause(TOOLS): grade = "cause "
         if self.repaired: grade = "ALARM " if self.alarms(TOOLS) else "quiet "
+        verdict = ", ".join(f"{sure}: {what}" for what, sure, _ in self.of((VERDICT,)))
         failed = "".join(f"; {tool} failed: {error}" for tool, error in self.errors.items())
-        return f"{grade} {name_of(self.program)}, {self.program.CAUSE}: {', '.join(said) or 'nothing'}{failed}"
+        return (f"{grade} {name_of(self.program)}, {self.program.CAUSE}: {', '.join(said) or 'nothing'}; "
+                f"in one: {verdict or 'nothing'}{failed}")
 
 
 def name_of(program: ModuleType) -> str: return program.__name__.rpartition(".")[2]
@@ -94,9 +109,9 @@ def score(program: ModuleType, seed: int, repaired: bool) -> float:
 
 
 def asked(program: ModuleType, repaired: bool, seed: int = 0) -> Said:
-    "What all three tools say."
+    "What all three tools say, each and as one verdict."
     said = Said(program, repaired)
-    for tool in TOOLS:
+    for tool in ASK:
         try:
             with alone(seed): said.findings[tool] = ASK[tool](program, repaired)
         except Exception as error: said.errors[tool] = f"{type(error).__name__}: {str(error)[:150]}"
@@ -107,11 +122,13 @@ def as_rows(findings) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(f.what, f.sure, tuple(f.layers)) for f in findings]
 
 
-def ask_preflight(program: ModuleType, repaired: bool):
-    parts = program.build(repaired)
+def checked(parts) -> hl.Preflight:
     data = parts.data  # of a list, preflight would not know whether it is a batch
     if isinstance(data, list): data = DataLoader(data, batch_size=None)
-    return as_rows(hl.preflight(parts.model, parts.loss, data, parts.optimizer, call=parts.call, train=data))
+    return hl.preflight(parts.model, parts.loss, data, parts.optimizer, call=parts.call, train=data)
+
+
+def ask_preflight(program: ModuleType, repaired: bool): return as_rows(checked(program.build(repaired)))
 
 
 def ask_diagnose(program: ModuleType, repaired: bool):
@@ -126,7 +143,14 @@ def ask_find_nan(program: ModuleType, repaired: bool):
     return []
 
 
-ASK = {"preflight": ask_preflight, "diagnose": ask_diagnose, "find_nan": ask_find_nan}
+def ask_for_verdict(program: ModuleType, repaired: bool):
+    parts, record, before = program.build(repaired), Together(), None
+    with contextlib.suppress(Exception): before = checked(parts)  # the row of preflight has its error
+    with contextlib.suppress(hl.NonFiniteError): program.train(parts, record)
+    return as_rows(hl.diagnose(record.stats, preflight=before))
+
+
+ASK = {"preflight": ask_preflight, "diagnose": ask_diagnose, "find_nan": ask_find_nan, VERDICT: ask_for_verdict}
 
 # Figures
 
@@ -169,7 +193,7 @@ def figures_of(half: str, only: list[str], show: bool) -> dict:
         if show: print(said[-1], twins[-1], sep="\n", flush=True)
     took = time.perf_counter() - start
     print(f"{half}: {len(harmful)} programs that do harm, {len(harmless)} that do none, {took:.0f} s")
-    tools = {tool: (tool,) for tool in TOOLS} | {"all three": TOOLS}
+    tools = {tool: (tool,) for tool in TOOLS} | {"all three": TOOLS, VERDICT: (VERDICT,)}
     figures = {f"{half}: {name}, percent": rates(said, twins, which) for name, which in tools.items()}
     areas = {area: [one for one in said if one.program.AREA == area] for area in meaning.AREAS}
     figures[f"{half}: by area"] = [by_area(area, found) for area, found in areas.items()]

@@ -78,6 +78,7 @@ def standardize(p):
 def usual_batches(p): p.batch = lambda p, i: (p.prepare(p.x[p.rows[i]]), p.y[p.rows[i]])
 def all_samples(p): p.rows = torch.randint(len(p.x), p.rows.shape)
 def usual_loop(p): p.step = usual_step
+def task_only(p): p.parts = lambda task, **others: task
 def nothing(p): pass
 
 
@@ -105,16 +106,17 @@ CURES = {
     "not in the optimizer": own_optimizer, "other parameters in the optimizer": own_optimizer,
     "no zero_grad": usual_loop, "step before backward": usual_loop,
     "eval mode": usual_loop, "scheduler each batch": usual_loop, "clipping too tight": usual_loop,
-    "learning rate jumps": usual_loop}
+    "learning rate jumps": usual_loop, "losses fight": task_only, "loss outweighs": usual_loop}
 
 
 # ---- patients of a disease and a kind of network
 
 @cache
 def one_with(what, kind):
+    losses = DISEASES[what].losses
     for seed in range(10_000):
-        plan = patients.plan_of(seed, None)
-        if (plan.disease.what, plan.kind) == (what, kind): return patients.patient(seed)
+        plan = patients.plan_of(seed, None, losses)
+        if (plan.disease.what, plan.kind) == (what, kind): return patients.patient(seed, losses=losses)
     raise LookupError(what)
 
 
@@ -264,10 +266,98 @@ def test_each_disease_has_a_cure_and_an_id():
     assert {d.grade for d in DISEASES.values()} == {1, 2, 3}
 
 
+# ---- two losses
+
+TWO = [what for what, d in DISEASES.items() if d.losses == 2]
+
+
+def each_loss(what, kind, seed):
+    "The gradients of each loss in a tenth of the steps: {loss: norms}, and {layer: cosines}."
+    p, norms, cosines = patients.admitted(one_with(what, kind)._plan, seed), {}, {}
+    layers = {name: [*layer.parameters()] for name, layer in p.model.named_children() if [*layer.parameters()]}
+
+    def parts(**losses):
+        if len(p.losses) % 10 == 0:
+            of = {name: [torch.cat([g.flatten() for g in torch.autograd.grad(loss, ps, retain_graph=True,
+                         allow_unused=True, materialize_grads=True)]) for ps in layers.values()]
+                  for name, loss in losses.items()}
+            for name, grads in of.items(): norms.setdefault(name, []).append(torch.cat(grads).norm().item())
+            for layer, a, b in zip(layers, *of.values()):
+                cosines.setdefault(layer, []).append(F.cosine_similarity(a, b, 0).item())
+        return sum(losses.values())
+    p.parts = parts
+    p.train()
+    return norms, {layer: sorted(of)[len(of)//2] for layer, of in cosines.items()}
+
+
+def shows_two_losses(what, kind, seed):
+    norms, cosines = each_loss(what, kind, seed)
+    task, other = norms.values()
+    ratios = sorted(b/a for a, b in zip(task, other))
+    if what == "loss outweighs": assert ratios[len(ratios)//2] > 300, ratios
+    else: assert cosines.pop("head") < -.6 and .3 < ratios[len(ratios)//2] < 3 and min(cosines.values()) >= 0
+
+
+@pytest.mark.parametrize("what", TWO)
+def test_two_losses_fight_in_one_layer_or_one_outweighs(what): shows_two_losses(what, DISEASES[what].kinds[0], 3)
+
+
+@sweep
+@pytest.mark.parametrize("what", TWO)
+def test_two_losses_on_more_seeds(what):
+    for seed in SEEDS: shows_two_losses(what, DISEASES[what].kinds[0], seed)
+
+
+@pytest.mark.parametrize("what", TWO)
+def test_what_does_not_cure_a_patient_of_two_losses(what):
+    plan = one_with(what, DISEASES[what].kinds[0])._plan
+    slower = lambda p: p.optimizer.param_groups[0].update(lr=p.optimizer.param_groups[0]["lr"]/10)  # noqa: E731
+    assert treatment.outcome_of(patients.admitted(plan, SEED), slower).ratio > treatment.CURED
+
+
+def says_it_first(what, seed):
+    p = patients.admitted(one_with(what, DISEASES[what].kinds[0])._plan, seed)
+    with hl.compare_losses(p.model, every=10) as parts:
+        p.parts = parts
+        p.train()
+    first = parts.findings()[0]
+    assert (first.what, first.sure) == (what, "likely") and list(first.layers) == of(what)._layers, parts
+
+
+@pytest.mark.parametrize("what", TWO)
+def test_comparing_two_losses_names_the_disease(what): says_it_first(what, 3)
+
+
+@sweep
+@pytest.mark.parametrize("what", TWO)
+def test_comparing_two_losses_names_the_disease_on_more_seeds(what):
+    for seed in SEEDS: says_it_first(what, seed)
+
+
+def test_a_diagnosis_of_two_losses_compares_them():
+    for what in TWO: assert of(what).diagnose().first.what == what
+
+
+def test_the_two_losses_are_added_as_they_are():
+    for what in TWO:
+        one, other = (patients.admitted(of(what)._plan, SEED) for _ in range(2))
+        other.parts = lambda task, **more: task + sum(more.values())
+        assert one.train(3) == other.train(3) and "two losses" in repr(of(what)) and "losses=2" in repr(of(what))
+    assert "two losses" not in repr(hl.patient(0)) and hl.patient(0).losses == []
+
+
+@pytest.mark.parametrize(("asked", "told"), [
+    ({"losses": 3}, "1 or 2"), ({"losses": 2, "difficulty": 1}, "difficulty 1")])
+def test_odd_numbers_of_losses(asked, told):
+    with pytest.raises(ValueError, match=told): hl.patient(0, **asked)
+
+
 # ---- patients
 
 def test_seeds_go_through_all_diseases_and_difficulties():
-    assert {patients.plan_of(seed, None).disease.what for seed in range(len(DISEASES))} == {*DISEASES}
+    of_one, of_two = ({d.what for d in DISEASES.values() if d.losses == losses} for losses in (1, 2))
+    assert {patients.plan_of(seed, None).disease.what for seed in range(len(of_one))} == of_one
+    assert {hl.patient(seed, losses=2)._plan.disease.what for seed in range(len(of_two))} == of_two
     for difficulty in 1, 2, 3: assert {hl.patient(seed, difficulty).difficulty for seed in range(12)} == {difficulty}
 
 
@@ -310,7 +400,7 @@ def test_every_alias_leads_to_its_disease():
     ("Softmax before cross-entropy", "activation before the loss"), ("data leak", "label in the input"),
     ("exploding gradients", "gradients explode"),
     ("LR too high", "learning rate too large"), ("lr decays too fast", "scheduler each batch"),
-    ("LR spike", "learning rate jumps"),
+    ("LR spike", "learning rate jumps"), ("Gradient conflict", "losses fight"), ("forgotten weight", "loss outweighs"),
     ("NaN in the backward pass", "NaN or Inf"), ("data leakage", "label in the input"),
     ("parameters not in the optimizer", "not in the optimizer")])
 def test_what_people_write(name, what): assert named(name) == what

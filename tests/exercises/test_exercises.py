@@ -3,6 +3,7 @@ import contextlib
 import importlib
 import io
 import json
+import linecache
 import pkgutil
 import re
 import runpy
@@ -14,7 +15,7 @@ import torch
 import hooklab
 import hooklab.exercises
 from hooklab.exercises.checking import CHECKS, TRIES, NotYet, check
-from hooklab.exercises.notebooks import learner_notebook, lesson_exercises
+from hooklab.exercises.notebooks import learner_notebook, lesson_exercises, lesson_predictions
 from support.checks import REPO
 
 lessons = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
@@ -28,6 +29,7 @@ def answer(source, parts):
     "The function that a cell defines, under the name that the check is given."
     namespace = {"hl": hooklab, "torch": torch, "nn": torch.nn, "F": torch.nn.functional}
     exec(compile(source, "<answer>", "exec"), namespace)
+    linecache.cache["<answer>"] = len(source), None, source.splitlines(keepends=True), ""  # as Jupyter does
     return namespace[re.search(r'check\("\w+", (\w+)\)', "".join(parts["check"]["source"]))[1]]
 
 
@@ -36,7 +38,7 @@ def told(id, source):
     TRIES.clear()
     with pytest.raises(NotYet) as raised, contextlib.redirect_stdout(io.StringIO()): check(id, answer(source, exercises[id]))
     assert raised.value._render_traceback_() == [f"Not yet. {raised.value}"]  # this is all that Jupyter shows
-    return str(raised.value)
+    return re.sub(r"stopped at `[^`]*` with", "stopped with", str(raised.value))
 
 
 def source(id, part): return "".join(exercises[id][part]["source"])
@@ -161,5 +163,18 @@ def test_learner_gets_no_solution(name):
     assert not re.search(r"^- (?:order|skip_exec|toc-depth): ", text, re.M) and "](../" not in text, "what a learner's folder has not"
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in nb["cells"] if cell["cell_type"] == "code")
     captions = [caption for cell in cells for caption in re.findall(r'^#\| fig-cap: "(.+)"$', "".join(cell["source"]), re.M)]
-    assert len(nb["cells"]) == len(cells) - 3 + len(captions)
+    asked = lesson_predictions(lessons[name]).values()
+    assert len(nb["cells"]) == len(cells) - 3 + len(captions) + len(asked)
+    for each in asked: assert each.question in text and each.answer not in text and f'guess("{each.id}", "")' in text
+    assert "import check, guess, lesson_style" in text
     for caption in captions: assert f"*{caption}*" in text
+
+
+@pytest.mark.parametrize("name", lessons)
+def test_code_that_the_site_folds_is_folded_for_a_learner(name):
+    solutions = [parts["solution"]["source"] for parts in lesson_exercises(lessons[name]).values()]
+    folds = [cell["source"] for cell in lessons[name]["cells"] if "#| code-fold: true\n" in cell["source"]]
+    folded = [re.sub(r"^#\|.*\n?", "", "".join(lines), flags=re.M) for lines in folds if lines not in solutions]
+    hidden = [cell["source"].replace("check, guess, ", "check, ") for cell in learner_notebook(lessons[name])["cells"]
+              if cell["metadata"].get("jupyter", {}).get("source_hidden")]
+    assert hidden == folded and len(hidden) >= 3

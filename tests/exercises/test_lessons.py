@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from hooklab.exercises.notebooks import lesson_exercises
+from hooklab.exercises.notebooks import lesson_exercises, lesson_predictions
 from support.checks import REPO
 from support.lesson_times import times
 
@@ -80,7 +80,9 @@ def test_main_text_has_six_lines_of_code_at_a_time(name):
 def test_reader_predicts_before_seeing(name):
     asked = [i for i, cell in enumerate(pages[name]) if "**Predict first.**" in text(cell)]
     pattern = r"\*\*Predict first\.\*\* (.+?)<details><summary>Answer</summary>(.+)</details>"
-    assert 2 <= len(asked) <= 3
+    predictions = lesson_predictions({"cells": pages[name]})
+    assert 2 <= len(asked) <= 3 and [*predictions] == asked, "a comment with the guesses below the answer"
+    assert all(len({*each.options}) == len(each.options) in (2, 3, 4) for each in predictions.values())
     for i in asked:
         question, answer = re.search(pattern, text(pages[name][i]), re.S).groups()
         assert question.strip().endswith("?") and len(answer.split()) >= 8, question

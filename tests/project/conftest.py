@@ -1,14 +1,42 @@
-"""Fixtures of the tests that look at pages in a browser."""
+"""Fixtures of the tests that look at the pages of the site."""
+import gc
+import sys
+
 import pytest
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    "Headless Chromium, for the tests of a file."
+def pages(site):
+    "The pages of the site, for the tests of a file."
+    from support.pages import Pages
+    gc.disable()  # it would take a third of the time, among trees that stay
+    yield Pages(site)
+    gc.enable()
+
+
+@pytest.fixture(scope="session")
+def links(repo, site):
+    "Where the links of each page lead, and where links to it may lead."
+    sys.path.insert(0, str(repo/"tools"))
+    from site_problems import links_of
+    return {file: links_of(file.read_text(encoding="utf-8")) for file in sorted(site.rglob("*.html"))}
+
+
+@pytest.fixture(scope="session")
+def chrome(tmp_path_factory):
+    "Headless Chromium, started once."
     from support.browsing import start  # here, for most tests need no browser
     chrome = start(tmp_path_factory.mktemp("profile"))
     yield chrome
     chrome.quit()
+
+
+@pytest.fixture(scope="module")
+def browser(chrome):
+    "The browser as it started, for the tests of a file."
+    from support.browsing import renew
+    renew(chrome)
+    return chrome
 
 
 @pytest.fixture

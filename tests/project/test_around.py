@@ -18,14 +18,10 @@ import site_words  # noqa: E402
 def page(body): return BeautifulSoup(f"<html><head></head><body><main>{body}</main></body></html>", "html.parser")
 
 
-@pytest.fixture(scope="module")
-def of(site): return lambda name: BeautifulSoup((site/name).read_text(encoding="utf-8"), "html.parser")
-
-
 # ---- works that the lessons rest on
 
-def test_every_work_has_a_title_with_a_link_authors_and_a_year_or_a_place(of):
-    works = of("explain/references.html").main.select("section li")
+def test_every_work_has_a_title_with_a_link_authors_and_a_year_or_a_place(pages):
+    works = pages["explain/references.html"].main.select("section li")
     assert len(works) > 40
     addresses = [work.a["href"] for work in works]
     assert len(addresses) == len(set(addresses)) and all(url.startswith("https://") for url in addresses)
@@ -35,23 +31,23 @@ def test_every_work_has_a_title_with_a_link_authors_and_a_year_or_a_place(of):
         assert re.search(r"\b(19|20)\d\d\b|documentation|tutorials|University", said), f"no year: {work.get_text()}"
 
 
-def test_lessons_end_with_what_they_rest_on(of, site):
+def test_lessons_end_with_what_they_rest_on(pages, site):
     with_works = [file.stem for file in sorted((site/"lessons").glob("[01]*.html"))
-                  if of(f"lessons/{file.name}").select(".read-more li a[href^='https']")]
+                  if pages[f"lessons/{file.name}"].select(".read-more li a[href^='https']")]
     assert len(with_works) >= 12
-    links = [a.get_text() for a in of("lessons/12-cam.html").select(".read-more a")]
+    links = [a.get_text() for a in pages["lessons/12-cam.html"].select(".read-more a")]
     assert any("Grad-CAM" in text for text in links) and links[-1] == "All references"
 
 
 # ---- files of the repository
 
-def test_changelog_and_contributing_are_pages(of, repo):
+def test_changelog_and_contributing_are_pages(pages, repo):
     for name in ("changelog", "contributing"):
-        main, text = of(f"explain/{name}.html").main, (repo/f"{name.upper()}.md").read_text(encoding="utf-8")
+        main, text = pages[f"explain/{name}.html"].main, (repo/f"{name.upper()}.md").read_text(encoding="utf-8")
         headings = [h.get_text(strip=True).strip("#¶") for h in main.find_all(["h2"]) if h.get("id") != "read-more"]
         assert headings == re.findall(r"^## (.+)$", text, re.M)
         assert "include" not in main.get_text()
-    assert of("explain/contributing.html").main.find("a", href="architecture.html")
+    assert pages["explain/contributing.html"].main.find("a", href="architecture.html")
 
 
 def test_a_file_is_included_with_its_links(tmp_path):
@@ -91,15 +87,15 @@ def test_a_word_is_explained_where_a_page_first_uses_it():
     assert soup.get_text() == before
 
 
-def test_every_word_of_the_glossary_has_an_address_and_pages_lead_to_it(of, site):
-    glossary = of("explain/glossary.html")
+def test_every_word_of_the_glossary_has_an_address_and_pages_lead_to_it(pages, site):
+    glossary = pages["explain/glossary.html"]
     ids = [row["id"] for row, _, _ in site_words.rows(glossary)]
     assert len(ids) == len(set(ids)) > 50
     words = [word.lower() for _, word, _ in site_words.rows(glossary)]
     assert words == sorted(words), "the glossary is not in alphabetical order"
     used = set()
     for file in (site/"lessons").glob("*.html"):
-        terms = [a["href"].partition("#")[2] for a in of(f"lessons/{file.name}").select("a.term")]
+        terms = [a["href"].partition("#")[2] for a in pages[f"lessons/{file.name}"].select("a.term")]
         assert len(terms) == len(set(terms)), f"{file.name} explains a word twice"
         used |= set(terms)
     assert used <= set(ids) and len(used) > 20
@@ -153,10 +149,10 @@ def test_the_whole_text_is_one_file(site):
 
 # ---- what needs an address
 
-def test_nothing_leads_to_an_address_that_is_not_known(site, of):
+def test_nothing_leads_to_an_address_that_is_not_known(site, pages):
     assert not (site/"sitemap.xml").exists()
     for name in ("index.html", "lessons/05-stats.html"):
-        soup = of(name)
+        soup = pages[name]
         assert not soup.find("link", rel="canonical") and not soup.find("meta", property="og:url")
         assert not soup.find("a", string=re.compile("Edit this page|Colab|Report a problem"))
 

@@ -79,7 +79,7 @@ def test_a_link_leads_to_a_page_that_is_there(browser, pages):
 
 def test_what_is_not_there_is_missed(browser, pages, tmp_path, monkeypatch):
     browsing.open_page(browser, f"{pages}/one.html")
-    monkeypatch.setattr(browsing, "PATIENCE", 0.5)
+    monkeypatch.setattr(browsing, "PATIENCE", 0.1)
     elsewhere = r"elsewhere\.html is not there: the browser is at .*one\.html \(complete\)"
     with pytest.raises(AssertionError, match=elsewhere): browsing.shows(browser, "elsewhere.html")
     with pytest.raises(AssertionError, match="no table"):

@@ -28,6 +28,7 @@ from hooklab.debug import bug_report
 from hooklab.debug.bug_report import global_hooks, report
 from hooklab.exercises import folder as learners_folder
 from hooklab.exercises.notebooks import learner_notebook
+from hooklab.exercises.progress import FILE as PROGRESS, note
 from hooklab.hooks.distributed import ProcessPlace
 from support.checks import REPO
 from support.forks import forked
@@ -78,7 +79,9 @@ def lessons(capsys):
     "Calls `hooklab lessons …`; gives what it says of each file."
     def call(*args):
         cli.main(["lessons", *map(str, args)])
-        return dict(re.findall(r"^  (\S+): (.+)$", capsys.readouterr().out, re.M))
+        said = dict(re.findall(r"^  (\S+): (.+)$", capsys.readouterr().out, re.M))
+        assert said.pop("00-start.ipynb", "") in ("written", "already there, unchanged")
+        return said
     return call
 
 
@@ -123,7 +126,9 @@ def test_a_module_is_the_command_too(module, tmp_path):
     done = as_module(module, "--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"hooklab {__version__}\n", "")
     done = as_module(module, "lessons", "here", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and len(os.listdir(tmp_path/"here")) == len(learners_folder.lesson_files())
+    assert (done.returncode, done.stderr) == (0, "")
+    written = [file.name for file in learners_folder.lesson_files()]
+    assert sorted(os.listdir(tmp_path/"here")) == [PROGRESS, "00-start.ipynb", *written]
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -611,7 +616,7 @@ def test_real_lessons_arrive_as_learners_get_them(tmp_path):
     assert done.returncode == 0 and done.stderr == ""
     files = learners_folder.lesson_files()
     assert files and sorted(os.listdir(tmp_path)) == ["here"]
-    assert sorted(os.listdir(tmp_path/"here")) == [file.name for file in files]
+    assert sorted(os.listdir(tmp_path/"here")) == [PROGRESS, "00-start.ipynb", *(file.name for file in files)]
     for file in files:
         written = load(tmp_path/"here"/file.name)
         assert written["cells"] == learner_notebook(load(file))["cells"]
@@ -620,7 +625,8 @@ def test_real_lessons_arrive_as_learners_get_them(tmp_path):
 
 def test_default_folder(originals, lessons):
     assert lessons() == {"01-one.ipynb": "written", "02-two.ipynb": "written"}
-    assert os.listdir() == ["hooklab-lessons"] and len(os.listdir("hooklab-lessons")) == 2
+    assert os.listdir() == ["hooklab-lessons"]
+    assert sorted(os.listdir("hooklab-lessons")) == [PROGRESS, "00-start.ipynb", "01-one.ipynb", "02-two.ipynb"]
     assert "größer" in Path("hooklab-lessons/02-two.ipynb").read_text(encoding="utf-8")
 
 
@@ -703,7 +709,7 @@ def test_other_files_in_the_folder_stay(originals, lessons):
     Path("mine").mkdir()
     Path("mine/notes.md").write_text("mine")
     lessons("mine", "--force")
-    assert sorted(os.listdir("mine")) == ["01-one.ipynb", "02-two.ipynb", "notes.md"]
+    assert sorted(os.listdir("mine")) == [PROGRESS, "00-start.ipynb", "01-one.ipynb", "02-two.ipynb", "notes.md"]
     assert Path("mine/notes.md").read_text() == "mine"
 
 
@@ -716,10 +722,27 @@ def test_fingerprint_sees_people_and_not_jupyter(sources, i):
     assert learners_folder.fingerprint(whole) != learners_folder.fingerprint(typed)
 
 
+def test_progress_is_printed_and_begins_again(originals, lessons, capsys, fails, monkeypatch):
+    assert "keeps no progress. Make it with: hooklab lessons hooklab-lessons" in fails("lessons", "--progress")
+    lessons()
+    monkeypatch.chdir("hooklab-lessons")
+    note("05a", True)
+    lessons("../hooklab-lessons")  # a second call forgets nothing
+    for place in ("", ".."):
+        monkeypatch.chdir(place or ".")
+        cli.main(["lessons", "--progress"])
+        out = capsys.readouterr().out
+        assert re.search("05 Activation health +1 of 3 +1 tries", out) and "exercise 05b" in out
+    cli.main(["lessons", "--reset", "--progress"])
+    out = capsys.readouterr().out
+    assert re.search("05 Activation health +0 of 3$", out, re.M) and "01a" in out
+    assert "05a" in Path("hooklab-lessons", PROGRESS.replace(".jsonl", "-old.jsonl")).read_text()
+
+
 @pytest.mark.parametrize("folder", ["Übungen für später", "レッスン", "with 'quotes' and spaces", "-dashed"])
 def test_any_folder_name(originals, lessons, capsys, folder):
     assert {*lessons("--", folder).values()} == {"written"}
-    assert len(os.listdir(folder)) == 2
+    assert len(os.listdir(folder)) == 4
 
 
 def test_fingerprint_does_not_see_what_editors_tidy_but_sees_indentation():
@@ -822,8 +845,8 @@ def test_open_starts_jupyterlab_on_the_folder(originals, monkeypatch, capsys, us
     if user is None: monkeypatch.delattr(os, "geteuid")  # as on Windows
     else: monkeypatch.setattr(os, "geteuid", lambda: user)
     cli.main(["lessons", "--open", "--", "-odd name"])
-    assert started == [[str(Path("-odd name").resolve()), *options]] and len(os.listdir("-odd name")) == 2
-    said = capsys.readouterr().out.splitlines()[3:]  # after the lessons
+    assert started == [[str(Path("-odd name").resolve()), *options]] and len(os.listdir("-odd name")) == 4
+    said = capsys.readouterr().out.splitlines()[4:]  # after the lessons
     about_root = [line for line in said if "--allow-root" in line and "127.0.0.1" in line]
     about_browser = [line for line in said if "open the address with ?token=" in line]
     assert len(about_root) == ("--allow-root" in options) and len(about_browser) == ("--no-browser" in options)

@@ -84,7 +84,7 @@ FROM_THEIR_ROOMS = {
     "training.callback": "CancelBackwardException CancelStepException CancelBatchException CancelTrainException "
                          "CancelValidException CancelEpochException",
     "training.data": "tensor_loaders tabular synth_data", "training.learner": "RegModel",
-    "training.progress": "ProgressCallback"}
+    "training.progress": "ProgressCallback", "exercises.progress": "guess how_far"}
 HELPERS = [(room, name) for room, names in FROM_THEIR_ROOMS.items() for name in names.split()]
 
 

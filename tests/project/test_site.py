@@ -1,6 +1,5 @@
 """The site as files: every link leads somewhere, every picture speaks, nothing comes from the network, nothing is stale."""
 import ast
-import gc
 import json
 import os
 import re
@@ -8,9 +7,8 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -28,55 +26,6 @@ import site_pages  # noqa: E402
 import site_problems  # noqa: E402
 from site_problems import problems  # noqa: E402
 
-COLOURS = re.compile(r'<span class="\w\w">([^<]*)</span>')  # of code: half of all elements
-
-
-class Pages(Mapping):
-    "Every page by its name, read as a tree when it is asked for, and once; the colours of code are left out."
-    def __init__(self, site):
-        self.files = {file.relative_to(site).as_posix(): file for file in sorted(site.rglob("*.html"))}
-        self.trees = {}
-
-    def __getitem__(self, name: str) -> BeautifulSoup:
-        if name not in self.trees:
-            text = self.files[name].read_text(encoding="utf-8")
-            self.trees[name] = BeautifulSoup(COLOURS.sub(r"\1", text), "html.parser")
-        return self.trees[name]
-
-    def __iter__(self): return iter(self.files)
-    def __len__(self): return len(self.files)
-
-    def top(self, name: str) -> BeautifulSoup:
-        "A page down to its title."
-        text = self.files[name].read_text(encoding="utf-8")
-        return BeautifulSoup(text[:text.index("</header>", text.index("<main"))], "html.parser")
-
-    def bottom(self, name: str) -> BeautifulSoup:
-        "A page from the links to its neighbours on."
-        text = self.files[name].read_text(encoding="utf-8")
-        return BeautifulSoup(text[max(text.find('<nav class="page-navigation"'), 0):], "html.parser")
-
-    def having(self, part: str) -> list[BeautifulSoup]:
-        "The pages that have something written in them."
-        return [self[name] for name, text in self.texts().items() if part in text]
-
-    def texts(self) -> dict[str, str]:
-        return {name: file.read_text(encoding="utf-8") for name, file in self.files.items()}
-
-
-@pytest.fixture(scope="module")
-def pages(site) -> Pages:
-    "The pages of the site."
-    return Pages(site)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_search_for_garbage():
-    "It would take a third of the time, among trees that stay."
-    gc.disable()
-    yield
-    gc.enable()
-
 
 def read(file): return BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
 
@@ -86,9 +35,8 @@ def written(pages): return {name for name in pages if name != "404.html" and not
 
 # ---- the whole site
 
-def test_no_dead_link_no_silent_picture_no_other_host(site, pages):
+def test_no_dead_link_no_silent_picture_no_other_host(site, links):
     "On the pages as they stand; what is wrong on one page alone has been looked for while they were built."
-    links = {site/name: site_problems.links_of(text) for name, text in pages.texts().items()}
     assert site_problems.all_problems(site, links, {}) == []
 
 
@@ -98,7 +46,7 @@ def test_pages_are_named_as_their_notebooks(pages, repo):
 
 
 def test_each_page_is_whole(pages):
-    for name, text in pages.texts().items():
+    for name, text in pages.texts.items():
         page, tags = pages.top(name), re.findall(r"<\w[^<>]*>", text)
         assert page.html["lang"] == "en", name
         assert page.title.get_text(strip=True), name
@@ -435,6 +383,10 @@ def defined(code: str) -> dict[int, str]:
 
 def test_every_symbol_of_the_reference_leads_to_its_source(site, pages, repo):
     from hooklab._modidx import d
+    @cache
+    def headings(page): return {h.get_text(strip=True): h for h in reversed(pages[page].main.find_all("h3"))}
+    @cache
+    def lines_of(page): return {line["id"]: line.get_text() for line in pages[page].select("#L span[id]")}
     for module, symbols in d["syms"].items():
         file = repo/f"{module.replace('.', '/')}.py"
         lines = defined(file.read_text(encoding="utf-8"))
@@ -443,7 +395,7 @@ def test_every_symbol_of_the_reference_leads_to_its_source(site, pages, repo):
         for symbol, (place, _) in symbols.items():
             name = symbol.removeprefix(f"{module}.")
             page = place.partition("#")[0]
-            heading = next((h for h in pages[page].main.find_all("h3") if h.get_text(strip=True) == name), None)
+            heading = headings(page).get(name)
             if heading is None:
                 assert name not in public, f"{page} does not show {name}, which {module} exports"
                 continue
@@ -451,7 +403,7 @@ def test_every_symbol_of_the_reference_leads_to_its_source(site, pages, repo):
             assert link and link.find_next("h3") is heading, f"{page}: {name} has no source link"
             target, _, line = link["href"].partition("#L")
             assert lines[int(line)].split(".")[-1] == name.split(".")[-1], f"{page}: {name} leads to line {line}"
-            shown = pages[os.path.normpath(f"{Path(page).parent}/{target}")].find(id=f"L{line}").get_text()
+            shown = lines_of(os.path.normpath(f"{Path(page).parent}/{target}"))[f"L{line}"]
             assert re.search(rf"\b(def|class) {name.split('.')[-1]}\b", shown), shown
 
 
@@ -496,10 +448,9 @@ def test_signatures_are_written_as_code_is(pages):
 def test_source_pages_show_each_line_of_each_module(pages, repo):
     for file in (repo/"hooklab").rglob("[!_]*.py"):
         page = file.relative_to(repo/"hooklab").with_suffix(".html").as_posix()
-        lines = [span.get_text().removesuffix("\n") for span in pages[f"source/{page}"].select("#L code > span")]
-        assert [span["id"] for span in pages[f"source/{page}"].select("#L code > span")] == [
-            f"L{n}" for n in range(1, len(lines) + 1)
-        ]
+        spans = pages[f"source/{page}"].select("#L code > span")
+        lines = [span.get_text().removesuffix("\n") for span in spans]
+        assert [span["id"] for span in spans] == [f"L{n}" for n in range(1, len(lines) + 1)]
         assert lines == file.read_text(encoding="utf-8").rstrip().split("\n"), file.name
 
 
@@ -666,8 +617,9 @@ def project(tmp_path, repo):
     return tmp_path
 
 
-def make(project, *args):
-    return subprocess.run([sys.executable, "tools/site.py", *args], cwd=project, capture_output=True, text=True)
+def make(project, *args, python=()):
+    command = [sys.executable, *python, "tools/site.py", *args]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True)
 
 
 def test_a_build_and_what_follows_from_a_change(project):
@@ -682,9 +634,10 @@ def test_a_build_and_what_follows_from_a_change(project):
     assert [a.get_text() for a in home.select(".site-tabs a")] == ["Lessons"], "a section without pages is shown"
     assert first.stderr == "", "what a builder says on its way out looks like an error"
 
-    start = time.perf_counter()
-    assert "up to date" in make(project).stdout
-    assert time.perf_counter() - start < 5
+    second = make(project, python=["-X", "importtime"])
+    assert "up to date" in second.stdout
+    imported = {line.rpartition("|")[2].strip() for line in second.stderr.splitlines()}
+    assert "yaml" in imported and not imported & {"site_pages", "nbdev", "torch"}, "what only a build needs"
 
     (project/"nbs/lessons/01-one.ipynb").rename(project/"nbs/lessons/01-uno.ipynb")
     for name, order in (("a", 3), ("b", 2), ("c", 1)): (project/f"nbs/howto/{name}.ipynb").write_text(notebook(f"# {name}\n\n- order: {order}", "Some text."))

@@ -14,7 +14,7 @@ from support.checks import REPO
 sys.path.insert(0, str(REPO/"tools"))
 import site_figures  # noqa: E402
 import site_weight  # noqa: E402
-from site_problems import links_of, target, urlsplit  # noqa: E402
+from site_problems import target, urlsplit  # noqa: E402
 
 FIGURE = re.compile(r"<figure\b.*?</figure>", re.S)
 
@@ -59,12 +59,11 @@ def test_a_picture_within_a_figure_has_the_same_pixels_in_fewer_bytes(alpha, col
     assert Image.open(io.BytesIO(base64.b64decode(after))).convert("RGBA").tobytes() == picture.tobytes()
 
 
-def test_nothing_is_shipped_that_no_page_leads_to(site):
-    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+def test_nothing_is_shipped_that_no_page_leads_to(site, links):
     used = {
         target(page, urlsplit(href))
-        for page, text in pages.items()
-        for href in links_of(text).hrefs
+        for page, found in links.items()
+        for href in found.hrefs
         if ":" not in href.partition("/")[0]
     }
     used |= {site/unquote(name) for name in re.findall(r"\]\((\S+?)\)", (site/"llms.txt").read_text(encoding="utf-8"))}

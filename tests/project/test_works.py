@@ -89,11 +89,13 @@ def test_wrong_and_silent_is_no_outcome():
     "What a cell must not do: these runs lie about what was computed, or see nothing and say nothing."
     wrong = works.Net()
     with torch.no_grad(): wrong.last.bias += 1
-    for use in ("capture", "gradients", "edit", "statistics", "features"):
+    for use in ("capture", "gradients", "edit", "statistics", "features", "compare_losses"):
         with pytest.raises(AssertionError): works.outcome(works.USES[use], works.Run(works.Net(), twin=wrong))
     more = works.Run(works.Net(), x=torch.ones(5, 4))
     with pytest.raises(AssertionError): works.outcome(works.USES["summary"], more)
     with pytest.raises(AssertionError): works.outcome(works.USES["find_nan"], works.Run(works.Net(), fault="last"))
+    elsewhere = works.Run(works.Net(), fails="last")
+    with pytest.raises(AssertionError): works.outcome(works.USES["explain_errors"], elsewhere)
     with pytest.raises(AssertionError, match="no warning told it"): works.outcome(lambda run: False, works.eager())
 
 

@@ -59,6 +59,13 @@ def start(profile: Path, waits: str = "normal") -> webdriver.Chrome:
     return browser
 
 
+def renew(browser: webdriver.Chrome):
+    "Takes back what tests have asked of the browser, so that those of another file meet it as it started."
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    browser.execute_cdp_cmd("Browser.resetPermissions", {})
+
+
 # ---- waiting
 
 def eventually(check: Callable, *args) -> Any:
@@ -112,6 +119,13 @@ def shows(browser: webdriver.Chrome, part: str):
     arrive(browser, part, lambda address: part in address)
 
 
+def computed(browser: webdriver.Chrome) -> float:
+    "For how many seconds the page that is open has computed, whatever else the machine does."
+    browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+    metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+
+
 def press(browser: webdriver.Chrome, *keys: str): webdriver.ActionChains(browser).send_keys(*keys).perform()
 
 
@@ -137,21 +151,27 @@ def matches(browser: webdriver.Chrome, **features: str):
     browser.execute_async_script(TWO_FRAMES)
 
 
-def visit_page(browser: webdriver.Chrome, file: Path, size: tuple[int, int] = DESKTOP, prefers: str = "light"):
-    "Opens a page from the disk, at a width and in the theme that the system prefers; what moves is measured at rest."
+def show_as(browser: webdriver.Chrome, size: tuple[int, int] = DESKTOP, prefers: str = "light"):
+    "For the page that is opened next: a width, and the theme that the system prefers; what moves is at rest."
     set_size(browser, size, mobile=size == PHONE)
     wishes = {"prefers-color-scheme": prefers, "prefers-reduced-motion": "reduce"}
     features = [{"name": name, "value": value} for name, value in wishes.items()]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def visit_page(browser: webdriver.Chrome, file: Path, size: tuple[int, int] = DESKTOP, prefers: str = "light"):
+    "Opens a page from the disk, at a width and in the theme that the system prefers; what moves is measured at rest."
+    show_as(browser, size, prefers)
     open_page(browser, file.as_uri())
     matches(browser, width=f"{size[0]}px", prefers_color_scheme=prefers, prefers_reduced_motion="reduce")
 
 
 @contextmanager
-def without_scripts(browser: webdriver.Chrome) -> Iterator[None]:
-    "Opens the page anew in a browser that runs none of its scripts."
+def without_scripts(browser: webdriver.Chrome, file: Path, size: tuple[int, int]) -> Iterator[None]:
+    "Opens a page from the disk in a browser that runs none of its scripts."
+    show_as(browser, size)
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
-        browser.get(browser.current_url)
+        open_page(browser, file.as_uri())
         yield
     finally: browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -17,7 +17,9 @@ SEEDS = range(int((sys.argv[1:] or ["1"])[0]))
 
 def with_disease(what):
     "The first patient with this disease."
-    return next(p for p in map(patients.patient, range(2*len(DISEASES))) if p._plan.disease.what == what)
+    losses = DISEASES[what].losses
+    each = (patients.patient(seed, losses=losses) for seed in range(2*len(DISEASES)))
+    return next(p for p in each if p._plan.disease.what == what)
 
 
 def first_findings(what):

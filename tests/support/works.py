@@ -66,6 +66,7 @@ def bad_input() -> Tensor: return good_input()*torch.tensor([[1.], [0.], [1.]])
 
 
 def loss_of(y: Tensor) -> Tensor: return y.float().pow(2).sum()
+def losses_of(y: Tensor) -> dict[str, Tensor]: return {"squares": loss_of(y), "first": y.float()[..., 0].sum()}
 
 
 # ---------------------------------------------------------------- what a run is
@@ -82,17 +83,27 @@ class Run:
     x: Tensor = field(default_factory=good_input)
     bad: Tensor = field(default_factory=bad_input)
     fault: str = "share"  # the layer that makes NaN of `bad`
+    fails: str = "first"  # the layer that raises an error at a wrong input
+    compare: Callable | None = None  # calls the first with the second, and gives the losses to the third
     tolerance: float = 0.
     output: Callable = lambda y: y  # of what the call returns, what is compared
     packed: bool = False  # are its weights no parameters?
 
     def __post_init__(self):
         if self.step is None: self.step = self._step
+        if self.compare is None: self.compare = self._compare
+
+    def _compare(self, f, x, parts):
+        for _ in range(2):  # data parallel training leaves out the first
+            parts(**losses_of(self.output(self.call(f, x))))
 
     def _step(self, f, x):
         y = self.call(f, x)
         loss_of(self.output(last_of(y))).backward()
         return y
+
+    def wrong_input(self) -> Tensor: # One number too many in each row
+        return torch.cat([self.x, self.x[..., :1]], -1)
 
     def outputs(self, factor=1., of=None) -> dict[str, Tensor]:
         "The right output of each layer, the last one multiplied; `of` is for layers that run more than once."
@@ -222,12 +233,40 @@ def find_nan(run: Run) -> bool:
     return True
 
 
+def explain_errors(run: Run) -> bool:
+    with hl.explain_errors(run.model): run.call(run.model, run.x)  # nothing to be explained
+    watch = hl.explain_errors(run.model)
+    try:
+        with watch: run.call(run.model, run.wrong_input())
+    except Exception as error: notes = getattr(error, "__notes__", [])
+    else: raise AssertionError("a wrong input was taken")
+    if watch.explanation is None: raise Reported("no note, because it is no error of this model")
+    assert any(str(watch.explanation) in note for note in notes), notes
+    if watch.explanation.layer not in {run.fails, *run.outputs()}: raise Reported(watch.explanation)
+    assert watch.explanation.layer == run.fails, watch.explanation
+    return True
+
+
+def compare_losses(run: Run) -> bool:
+    with hl.compare_losses(run.model, every=1) as parts: run.compare(run.model, run.x, parts)
+    if not parts.history.reached.any(): return False
+    layers = {name: [p for p in run.twin.get_submodule(name).parameters(recurse=False) if p.requires_grad]
+              for name in parts.history.names}
+    norms = parts.history.norms()[-1]  # layer, loss
+    for j, loss in enumerate(losses_of(list(run.outputs().values())[-1]).values()):
+        for k, params in enumerate(layers.values()):
+            found = torch.autograd.grad(loss, params, retain_graph=True) if params else []
+            norm = sum((g.double().square().sum() for g in found), start=torch.zeros((), dtype=torch.double)).sqrt()
+            torch.testing.assert_close(norms[k, j], norm, rtol=max(run.tolerance, 1e-6), atol=0)
+    return True
+
+
 class Reported(Exception):
     "The answer says that the layers were not seen."
 
 
 USES = {"capture": capture, "gradients": gradients, "edit": edit, "statistics": statistics, "features": features,
-        "summary": summary, "find_nan": find_nan}
+        "summary": summary, "find_nan": find_nan, "explain_errors": explain_errors, "compare_losses": compare_losses}
 
 
 # ---------------------------------------------------------------- what came of it
@@ -350,7 +389,7 @@ def graphed():
 
 @a_run("exported")
 def exported(): return Run(torch.export.export(Net(), (good_input(),)).module())
-@a_run("exported", way="ExportedProgram")
+@a_run("exported, not a module")
 def exported_program(): return Run(torch.export.export(Net(), (good_input(),)), call=lambda f, x: f.module()(x))
 @functools.cache
 def package():
@@ -662,14 +701,22 @@ def lightning():
             return loss_of(last_of(self.y)) + 0*sum(p.sum() for p in self.parameters())  # features may be detached
         def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.)
 
+    def fit(module, x, **options):
+        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+        trainer = pl.Trainer(max_epochs=1, accelerator="cpu", **quiet, **options)
+        trainer.fit(module, torch.utils.data.DataLoader(x, batch_size=len(x)))
+
     def call(f, x):
         module = Module(f)
-        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-        trainer = pl.Trainer(max_epochs=1, accelerator="cpu", **quiet)
-        trainer.fit(module, torch.utils.data.DataLoader(x, batch_size=len(x)))
+        fit(module, x)
         return module.y
 
-    run = Run(Net(), call=call)
+    def compare(f, x, parts):
+        class Compared(Module):
+            def training_step(self, batch, i): return parts(**losses_of(self.f(batch)))
+        fit(Compared(f), x, callbacks=[parts.lightning()])
+
+    run = Run(Net(), call=call, compare=compare)
     run.step = call
     return run
 
@@ -708,6 +755,8 @@ def fabric():
 
 class Generation(Run):
     "Its layers run once for each new token."
+    def wrong_input(self): return torch.full_like(self.x, 19)  # there are 19 tokens, 0 to 18
+
     def outputs(self, factor=1., of="the last call"):
         calls = {name: [] for name in ("model.layers.0.mlp", "model.norm", "lm_head")}
         def note(name, o):
@@ -754,6 +803,6 @@ def generate():
                           return_dict_in_generate=True)
     ids = torch.arange(5)[None]
     run = Generation(model(), model(), call=call, x=ids, bad=torch.full_like(ids, 18), fault="model.norm",
-                     output=lambda y: y.logits[-1][:, None])
+                     fails="model.embed_tokens", output=lambda y: y.logits[-1][:, None])
     run.step = call
     return run

@@ -220,6 +220,17 @@ def other_sample(t: Tensor, dim: int, i: int) -> Tensor | None:
         if not torch.equal(other, own): return other
     return None
 
+
+def other_label(t: Tensor, dim: int, i: int, n_classes: int) -> Tensor:
+    "The label of another sample, or one that no sample has if all are equal."
+    own, other = t.select(dim, i), other_sample(t, dim, i)
+    if other is not None: return other
+    if t.dtype == torch.bool: return ~own
+    if t.is_floating_point():
+        is_binary = ((own == 0) | (own == 1)).all()
+        return 1 - own if is_binary else own + 1
+    return (own + 1) % max(n_classes, 2)
+
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #70acb027
 def looks_like_mask(p: BatchPart, batch: SampleBatch) -> bool:
     "Does an input look like a mask of positions?"

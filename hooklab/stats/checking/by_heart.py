@@ -22,6 +22,7 @@ from .loss import FirstStep, classified
 from .training import in_optimizers
 from .trial import TestFlight, fresh_copy
 from ..diagnosing.evidence import in_digits
+from ..diagnosing.faults import NOTHING_LEFT, WEAK, WILD
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #7e76ffb4
 class Lesson:
@@ -135,7 +136,8 @@ def _moved(kept: list[tuple[Tensor, Tensor]], steps: int) -> float:
               symptom="The loss stays where it is, even on a few samples.",
               look_first="what else was found; then dropout, weight decay and the narrowest layer",
               advice="Fix what else was found first. Then leave out dropout, weight decay and augmentation, and look "
-                     "for a layer that loses the input or a bottleneck that is too narrow."),
+                     "for a layer that loses the input or a bottleneck that is too narrow.",
+              follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "not trained", "dead attention"), only_that=True),
         price=STEPS)
 def learns_by_heart(flight: TestFlight) -> Check:
     "Does the loss of 16 samples fall?"

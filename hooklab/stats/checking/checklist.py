@@ -9,6 +9,7 @@ __all__ = ['preflight']
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,8 +26,10 @@ from .data_sets import read_set
 from .loss import first_step
 from .result import Checklist, Preflight
 from .trial import (
-    TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, optimizers_in,
+    TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, layer_that_grows, optimizers_in,
     restored, where_the_model_is)
+from ..diagnosing.evidence import in_digits
+from ..records.other_tools import forget, remember
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #f9fb1dda
 def loss_finite(flight: TestFlight) -> Check:
@@ -71,7 +74,20 @@ def check_all(flight: TestFlight, overfit: bool) -> Checklist:
         return made
     check_quiet(flight)
     for check in checks: made.make(check.claim, partial(check.look, flight))
+    name_its_layer(flight, made)
     return made
+
+
+def name_its_layer(flight: TestFlight, made: Checklist):
+    "A first loss that is far too high is told with the layer that makes the numbers large."
+    for i, f in enumerate(made.findings):
+        if f.what != "first loss too high" or f.layers: continue
+        layer = layer_that_grows(flight)
+        if layer is None: return
+        name, given, size = layer
+        evidence = (f"{f.evidence} {name} returns numbers of size {in_digits(size)} where it gets numbers of size "
+                    f"{in_digits(given)}.")
+        made.findings[i] = replace(f, layers=[name], evidence=evidence)
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #65359c82
 def take_few_samples(flight: TestFlight, n: int = 16):
@@ -104,8 +120,9 @@ def preflight(
 ) -> Preflight: # The findings; print it, show it or iterate over it; false if nothing is wrong
     "Check model, loss, data and optimizer on two batches before a run, and leave everything as it was."
     began = time.monotonic()
-    check_model(model)
     check_loss(loss_fn, call)
+    check_model(model, call)
+    forget(model)
     optimizers = optimizers_in(optimizer)
     raws = [where_the_model_is(model, raw) for raw in two_batches(batch)]
     loader = getattr(batch, "train", batch)
@@ -121,4 +138,6 @@ def preflight(
         flight.last_size, flight.seconds, flight.sets = last_size, seconds, sets
         take_few_samples(flight)
         made = check_all(flight, overfit)
-    return made.result(time.monotonic() - began)
+    found = made.result(time.monotonic() - began)
+    remember(model, optimizers, found)
+    return found

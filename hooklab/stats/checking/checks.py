@@ -9,7 +9,7 @@ __all__ = []
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from hooklab.stats.diagnosing.faults import PAGE_OF
+from hooklab.stats.diagnosing.faults import BEFORE, PAGE_OF, Fault
 
 # %% ../../../nbs/lib/stats/checking/checks.ipynb #cb9cf5be
 class Suspect(NamedTuple):
@@ -35,6 +35,9 @@ class Known(NamedTuple):
     look_first: str = "" # What to look at first
     lesson: str = "" # The lesson to read, by the name of its file
     page: str = "preflight" # The page of `nbs/lib/faults` with its section
+    follows: tuple[str, ...] = () # What can cause it, as in `Fault`
+    brings: tuple[str, ...] = () # What it can cause
+    only_that: bool = False # True if it says only that something is wrong, and not what
 
 
 FINDS: dict[str, Known] = {}  # by their ids; filled as the rooms with checks are imported
@@ -56,6 +59,12 @@ class EnteredCheck(NamedTuple):
 CHECKS: list[EnteredCheck] = []  # filled as the rooms with checks are imported
 
 
+def as_fault(known: Known) -> Fault:
+    "What is known about a finding that no diagnosis has, for what is said together with one."
+    return Fault(known.what, lambda run: (), known.page, known.rank, known.symptom, known.look_first, known.lesson,
+                 known.advice, known.follows, known.brings, at_once=True, only_that=known.only_that)
+
+
 def claims(
     claim: str, # What is true if it finds nothing, in a sentence
     *known: Known, # What it can find, unless another check has entered that
@@ -66,6 +75,8 @@ def claims(
         CHECKS.append(EnteredCheck(claim, look, price))
         for one in known:
             FINDS[one.what] = one
-            if one.symptom: PAGE_OF[one.what] = one.page
+            if not one.symptom: continue
+            PAGE_OF[one.what] = one.page
+            BEFORE[one.what] = as_fault(one)
         return look
     return enter

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...hooks.copies import HookWarning
 from ...hooks.hook import Hooks
-from ...hooks.select import first_few, leaves
+from ...hooks.select import first_few, leaves, runs
 from ...hooks.tree import tensors
 from .batch import BatchPart
 from .checks import ONE_PASS, Check, Known, NotLookedAt, Suspect, claims
@@ -76,7 +76,8 @@ def inputs_fine(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a6
 def taken_first(flight: TestFlight) -> tuple[str, Tensor] | None:
     "The first layer with parameters, and the numbers it gets; None if that is normalization or gets no numbers."
-    named = leaves(flight.model)
+    named = {name: m for name, m in leaves(flight.model).items() if runs(m)}
+    if not named: return None
     names = {id(m): name for name, m in named.items()}
     found = []
     def note(m, inputs, output):
@@ -111,7 +112,8 @@ def scaled(flight: TestFlight) -> Check:
         Known("constant targets", rank=50, lesson="01-why-hooks",
               symptom="The loss is close to zero within a few steps, whatever the input is.",
               look_first="the targets of one batch",
-              advice="Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only."),
+              advice="Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only.",
+              brings=("samples alike", "loss does not fall", "spike")),
         price=ONE_PASS)
 def targets_fine(flight: TestFlight) -> Check:
     "Are targets finite, and not all the same?"

@@ -161,7 +161,9 @@ def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, 
               symptom="The loss does not move, and may be 0 from the first step on.",
               look_first="the size of the last layer's output, and the dimension of the softmax",
               advice="For two classes with one output unit, use BCEWithLogitsLoss without an activation; for several, "
-                     "one unit per class. Otherwise the softmax goes over the wrong dimension."),
+                     "one unit per class. Otherwise the softmax goes over the wrong dimension.",
+              brings=("constant output", "samples alike", "input unused", "not trained", "first loss too high",
+                      "loss does not fall", "cannot learn by heart")),
         price=PASSES)
 def several_classes(flight: TestFlight) -> Check:
     "Does the loss, or a softmax at the end of the model, choose among more than one class?"
@@ -281,7 +283,10 @@ def classified(c: Criterion) -> tuple[float, float] | None:
               symptom="The first loss is many times that of a guess, and the first steps only undo it.",
               look_first="the size of the last layer's weights, and of the inputs",
               advice="Begin with smaller weights in the last layer, and scale embeddings that are used as output "
-                     "weights too. Look at the scale of the inputs."),
+                     "weights too. Look at the scale of the inputs.",
+              follows=("inputs not scaled", "targets not scaled", "activations explode", "saturated"),
+              brings=("learning rate too large", "outputs blow up", "dead units", "loss does not fall", "loss rises",
+                      "cannot learn by heart")),
         Known("targets not scaled", rank=60,
               advice="Subtract the mean of the targets and divide by their standard deviation; undo it after "
                      "predicting."),

@@ -17,10 +17,10 @@ from ...debug.comparing.losses import seeded
 from ...hooks.select import first_few
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
-    BatchPart, SampleBatch, given_by, looks_like_mask, masked_by, other_sample, swapped, with_sample)
+    BatchPart, SampleBatch, given_by, looks_like_mask, masked_by, other_label, other_sample, swapped, with_sample)
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .trial import (
-    Flown, TestFlight, base_of, differs, first_layer_where, layer_outputs, roused, same)
+    Flown, TestFlight, base_of, differs, finer, first_layer_where, layer_outputs, roused, same, samples_of_a_label)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6738
 def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
@@ -49,7 +49,10 @@ def input_used(flight: TestFlight) -> Check:
     if len(batch.inputs) == 1: return ""
     for p in moved:
         raw = batch.put({p.number: new[p.number]})
-        if looks_like_mask(p, batch) or not same(base, flight.asked(raw)): continue
+        if looks_like_mask(p, batch): continue
+        flown = flight.asked(raw)
+        of_loss = flight.call and bool(differs(flown.loss, base.loss))  # a target, or what else only the loss uses
+        if of_loss or not same(base, flown): continue
         if not _same_when_roused(flight, raw): continue
         sure = "note" if flight.call else "likely"
         yield Suspect("input unused", sure, f"With another batch's {p.name} the output is the same.", [p.name])
@@ -90,11 +93,6 @@ def noisy(output: Any) -> Any:
     with seeded(): return map_tensors(moved, output)
 
 
-def finer(t: Tensor) -> Tensor:
-    "In 16 bits one label of many may change nothing."
-    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
-
-
 def losses_with(flight: TestFlight, output: Any, changes: list[Mapping[int, Tensor]]) -> list[float]:
     "The loss for each of these changes of the batch."
     found = []
@@ -115,28 +113,19 @@ def losses_with(flight: TestFlight, output: Any, changes: list[Mapping[int, Tens
                 raise NotLookedAt(f"the loss cannot take other labels ({type(e).__name__}: {e})") from e
     return found
 
-
-def other_label(t: Tensor, dim: int, i: int, n_classes: int) -> Tensor:
-    "The label of another sample, or one that no sample has if all are equal."
-    own, other = t.select(dim, i), other_sample(t, dim, i)
-    if other is not None: return other
-    if t.dtype == torch.bool: return ~own
-    if t.is_floating_point():
-        is_binary = ((own == 0) | (own == 1)).all()
-        return 1 - own if is_binary else own + 1
-    return (own + 1) % max(n_classes, 2)
-
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #0ec349d0
 @claims("The loss depends on every sample's own label.",
         Known("labels not used", rank=100, lesson="01-why-hooks",
               symptom="The loss falls, and the model is no better than before.",
               look_first="what the loss does with the target",
               advice="Look at what the loss does with the target: a slice of it, a wrong variable, a weight of zero. "
-                     "If the loss is meant to do without labels, this is no fault."),
+                     "If the loss is meant to do without labels, this is no fault.",
+              brings=("samples alike", "loss does not fall")),
         Known("labels broadcast", rank=110, lesson="01-why-hooks",
               symptom="A regression falls to the error of the mean and no further; torch warns about two sizes.",
               look_first="the shapes of output and target",
-              advice="Give output and target the same shape: `output.squeeze(1)`, or `target[:, None]`."),
+              advice="Give output and target the same shape: `output.squeeze(1)`, or `target[:, None]`.",
+              brings=("samples alike", "loss does not fall", "cannot learn by heart")),
         price=PASSES)
 def labels_used(flight: TestFlight) -> Check:
     "Does the loss depend on the label of every sample, and on which sample has it?"
@@ -188,15 +177,18 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
         if not are_unlike: return
     losses = losses_with(flight, output, rolls)
     if any(abs(loss - first) > 1e-5*abs(first) for loss in losses): return
+    reached = samples_of_a_label(flight, output, targets)
+    if reached is not None and reached <= 2: return  # rows that say themselves which sample they are of, such as boxes
     target = targets[0].tensor
     first_output = tensors(base.output)[:1]
     shapes = {tuple(t.shape) for t in (*first_output, target)}
     if shapes == {(n, 1), (n,)}: sure = "certain"
     elif flight.call: sure = "note"
     else: sure = "possible"
+    what = "." if reached is None else f": one of them changes the gradient of {reached} of {n} outputs."
     yield Suspect("labels broadcast", sure,
-                  "The loss is the same when labels are shuffled: each of them reaches all samples. "
-                  f"The output is {shape_text(base.output)}, the target {shape_text(target)}.")
+                  f"The loss is the same when labels are shuffled{what} The output is {shape_text(base.output)}, the "
+                  f"target {shape_text(target)}.")
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #40b42904
 def by_sample(t: Tensor, n: int) -> list[Tensor]:

@@ -107,12 +107,12 @@ class Checklist:
             self.checks.append(Checked(claim, state, said or ""))
         for s in found:
             self.findings.append(Finding(what=s.what, layers=s.layers, steps=(0, 0), sure=s.sure, evidence=s.evidence,
-                                         advice=FINDS[s.what].advice))
+                                         advice=FINDS[s.what].advice, only_that=FINDS[s.what].only_that))
 
     def leave_out(self, claim: str, why: str): self.checks.append(Checked(claim, "not looked at", why))
 
     def result(self, seconds: float) -> Preflight:
-        self.findings.sort(key=lambda f: (SURE.index(f.sure), FINDS[f.what].rank))
+        self.findings.sort(key=lambda f: (f.sure == "note", f.only_that, SURE.index(f.sure), FINDS[f.what].rank))
         return Preflight(self.findings, self.checks, seconds)
 
 

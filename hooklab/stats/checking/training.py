@@ -84,7 +84,7 @@ def gradients_arrive(flight: TestFlight) -> Check:
     if flight.optimizers:
         given = in_optimizers(flight)
         missing = [n for n in missing if id(flight.trained[n]) in given]
-    if missing: yield from not_reached(flight, missing)
+    if missing: yield from not_reached(flight, missing, found)
     zero = [name for name, arrived in found.items() if arrived is None]
     zero = [name for name in zero if not _has_trained_sibling(name, found)]
     if zero:
@@ -101,9 +101,24 @@ def _has_trained_sibling(name: str, found: dict[str, bool | None]) -> bool:
     arrived = [other for other, arrived in found.items() if arrived]
     return any(other.rpartition(".")[0] == owner for other in arrived)
 
+# %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e71
+def of_another_loss(flight: TestFlight, found: dict[str, bool | None]) -> set[str]:
+    "The parameters of optimizers that have nothing to do for this loss, where another optimizer has."
+    names = {id(p): name for name, p in flight.trained.items()}
+    theirs = [{names[id(p)] for group in o.param_groups for p in group["params"] if id(p) in names}
+              for o in flight.optimizers]
+    idle = [own for own in theirs if own and all(found[name] is False for name in own)]
+    return set().union(*idle) if len(idle) < len(theirs) else set()
+
 # %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e70
-def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
+def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | None]) -> Iterator[Suspect]:
     "The findings on parameters without a gradient: did their layer run?"
+    others = of_another_loss(flight, found)
+    elsewhere = [name for name in missing if name in others]
+    if elsewhere:
+        yield Suspect("not trained", "note", f"{first_few(elsewhere, 4)} got no gradient of this loss. They have an "
+                      "optimizer of their own, so another loss may train them.", owners(flight, elsewhere))
+    missing = [name for name in missing if name not in others]
     ran = {name for name, _ in layer_outputs(flight, flight.batch.raw)}
     known = leaves(flight.model)
     modules = dict(unwrap(flight.model).named_modules())
@@ -185,7 +200,8 @@ OF_TORCH = {*vars(nn.Module())}
               symptom="Some layers keep their first weights, and the state dict lacks them.",
               look_first="the names in `model.named_parameters()`, beside the layers that forward calls",
               advice="Keep layers in nn.ModuleList or nn.ModuleDict, not in a list or dict. Give the parameters of a "
-                     "loss function to an optimizer. What shall not be trained needs requires_grad_(False)."),
+                     "loss function to an optimizer. What shall not be trained needs requires_grad_(False).",
+              brings=("loss does not fall", "cannot learn by heart")),
         price=PASSES)
 def all_registered(flight: TestFlight) -> Check:
     "Does the loss depend on parameters that neither the model nor an optimizer has?"

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #4df16097
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -23,10 +23,10 @@ from ...hooks.hook import hooks_for_now
 from ...hooks.names import class_name
 from ...hooks.occasions import innermost
 from ...hooks.putting_back import putting_back
-from ...hooks.select import is_scripted, leaves, not_a_model, refuse_opaque, unwrap
+from ...hooks.select import is_scripted, leaves, not_a_model, outermost, refuse_opaque, runs, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
-from .batch import SampleBatch, given_by
+from .batch import BatchPart, SampleBatch, given_by, other_label, with_sample
 from .checks import NotLookedAt
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5995
@@ -59,7 +59,7 @@ def check_number(loss: Any):
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #59e3df67
 class Flown(NamedTuple):
     "What one pass has made."
-    output: Any # None if `call` does not call the model as a whole
+    output: Any # None if `call` does not call the model as a whole; a list if it calls it, or its parts, several times
     loss: Tensor
 
     @property
@@ -118,7 +118,11 @@ class TestFlight:
         def note(m, inputs, output): outputs.append(output)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HookWarning)
-            with edit_output(self.model, note): loss = self.call(self.model, raw)
+            if runs(unwrap(self.model)): watching = edit_output(self.model, note)
+            else:  # only holds the models that `call` calls
+                names = [*outermost(self.model)]
+                watching = edit_output(self.model, note, names=names) if names else nullcontext()
+            with watching: loss = self.call(self.model, raw)
         if len(outputs) == 1: return outputs[0], loss
         return outputs or None, loss
 
@@ -192,9 +196,9 @@ def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]
         found.append((names[id(m)], copies))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)
-        named = leaves(flight.model)
+        named = {name: m for name, m in leaves(flight.model).items() if runs(m)}
         names = {id(m): name for name, m in named.items()}
-        with hooks_for_now(named, note): flight.asked(raw)
+        with hooks_for_now(named, note) if named else nullcontext(): flight.asked(raw)
     return found
 
 
@@ -205,6 +209,57 @@ def first_layer_where(flight: TestFlight, a: Any, b: Any, holds: Callable[[Tenso
         for x, y in zip(xs, ys):
             if x.shape == y.shape and x.numel() and holds(x, y): return name
     return ""
+
+
+GROWS = 5  # times: layers with usual weights return numbers about as large as they get
+
+
+def layer_that_grows(flight: TestFlight) -> tuple[str, float, float] | None: # Its name, and the sizes of both
+    "The layer whose output is the most times as large as its input, if it is many times as large."
+    found = []
+    def size(x):
+        xs = [t.detach().double().square().mean().sqrt().item() for t in tensors(x) if t.is_floating_point()]
+        return max(xs, default=0)
+    def note(m, inputs, output):
+        given, made = size(inputs), size(output)
+        if given and made > GROWS*given: found.append((made/given, names[id(m)], given, made))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HookWarning)
+        named = {name: m for name, m in leaves(flight.model).items() if runs(m)}
+        names = {id(m): name for name, m in named.items()}
+        with hooks_for_now(named, note) if named else nullcontext(): flight.asked(flight.batch.raw, "train")
+    return max(found)[1:] if found else None
+
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #04a69824
+def finer(t: Tensor) -> Tensor:
+    "In 16 bits one label of many may change nothing."
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
+def samples_of_a_label(flight: TestFlight, output: Any, targets: list[BatchPart]) -> int | None:
+    "The most samples whose gradient of the output changes with a single label. None if that is not known."
+    n = flight.batch.n
+    def gradients(new):
+        with seeded(): return of_outputs(flight.batch.put(new))
+    def of_outputs(raw):
+        if flight.call or flight.loss_fn is None:
+            flown = flight.run(raw, flight.quiet)
+            outputs, loss = [t for _, t in flown.floats], flown.loss
+        else:
+            own = map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()), output)
+            target = map_tensors(finer, given_by(raw, flight.model.forward).target)
+            outputs, loss = tensors(own), flight.loss_fn(map_tensors(Tensor.clone, own), target)
+        outputs = [t for t in outputs if t.requires_grad and t.dim() and t.size(0) == n]
+        return torch.autograd.grad(loss, outputs, allow_unused=True)
+    def reached_by(i):
+        new = {p.number: with_sample(p.tensor, p.dim, i, other_label(p.tensor, p.dim, i, 2)) for p in targets}
+        pairs = zip(before, gradients(new))
+        changed = [differs(a, b).reshape(n, -1).any(1) for a, b in pairs if a is not None and b is not None]
+        return int(torch.stack(changed).any(0).sum())
+    try:
+        before = gradients({})
+        return max(map(reached_by, range(min(n, 8))))
+    except Exception: return None
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #5f1af9e7
 @contextmanager
@@ -259,9 +314,12 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
     with undisturbed(both, batches, train=None, gradients=True, copies=True, state=state): yield
 
 
-def check_model(model: Any):
+def check_model(model: Any, call: Any = None):
     "Raise an error for what cannot be run."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    if call is None and not runs(unwrap(model)):
+        raise TypeError(f"a {class_name(unwrap(model))} has no forward of its own: its parts are called. Write "
+                        "preflight(model, None, batch, optimizer, call=lambda model, batch: …) and return the loss")
     held = [*model.parameters(), *model.buffers()]
     if any(t.is_meta for t in held):
         raise ValueError("the model has parameters on the meta device, which have no numbers")

@@ -2,12 +2,14 @@
 
     diagnosis             `diagnose`: what the statistics say, how certain that is, and what follows from what
     findings              what a diagnosis returns: findings, causes before consequences
+    verdict               what several tools found, in one order
     fault_table           every fault, causes first, and the page about each
     faults                how a fault is registered, with everything known about it
     evidence              the numbers that a diagnosis looks at, its limits, and the course of the loss
     data_faults           inputs and targets that are not scaled or all the same, samples that come out alike
     loop_faults           mistakes of the loop, the parameters of the optimizer, layers that take no part
     loss_faults           the wrong sign, an extra activation, a loss that stays or rises, NaN and Inf
+    compared_loss_faults  losses that fight, outweigh others, or have no gradient
     layer_faults          layers that let nothing through, numbers that shrink or grow with depth
     special_layer_faults  dropout, batch norm, attention
     step_faults           steps that are too long or too short, and what else moves the parameters

@@ -6,14 +6,16 @@
 __all__ = ['diagnose']
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #14dc8a7d
-from dataclasses import replace
+from typing import Any
 
 from ...hooks.names import printable
 from .evidence import LASTS, SOON, Run
 from .fault_table import FAULTS, usual_advice
-from .findings import SURE, Diagnosis, Finding
+from .findings import Diagnosis, Finding
 from .special_layer_faults import any_attention, dead_heads
+from .verdict import verdict
 from ..records.attention_history import AttentionHistory
+from ..records.other_tools import plain_rows
 from ..records.recorded import Recorded
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #c84ac1cb
@@ -43,35 +45,8 @@ def not_judged(run: Run) -> list[str]:
     if n < LASTS: missing.append(f"what takes time to show; there are {n} recorded steps, and {SOON} tell more")
     return missing
 
-# %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #f00c6d8a
-def explains(cause: Finding, effect: Finding) -> bool:
-    "True if one finding can be the cause of another."
-    why, what = FAULTS[cause.what], FAULTS[effect.what]
-    if not why.causes(what) or "note" in (cause.sure, effect.sure): return False
-    if cause.sure == "possible" and effect.sure == "certain": return False
-    begins, begun = cause.steps[0], effect.steps[0]
-    if why.by_steps and what.at_once and begun == 0: return False  # it was so before any step
-    if begins != begun or not what.causes(why): return begins <= begun
-    return order(cause) < order(effect)  # each could bring about the other
-
-
-def order(finding: Finding) -> tuple[int, int]: return SURE.index(finding.sure), FAULTS[finding.what].rank
-
-
-def id_of_cause(finding: Finding, findings: list[Finding]) -> str: # Its id, empty if there is none
-    "The first finding that explains this one."
-    def first(other): return other.steps[0], FAULTS[other.what].rank
-    causes = [other for other in findings if other.what != finding.what and explains(other, finding)]
-    return min(causes, key=first).what if causes else ""
-
-
-def roots_first(findings: list[Finding]) -> list[Finding]:
-    "Causes first, the most certain of them first; then what follows from them; notes last."
-    def place(finding): return finding.sure == "note", finding.follows != "", *order(finding)
-    return sorted(findings, key=place)
-
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #0960f40f
-def found_in(run: Run, without_layers: bool = False) -> list[Finding]: # Causes first
+def found_in(run: Run, without_layers: bool = False) -> list[Finding]:
     "The findings in a run, or only those that show even where no layer was measured."
     found, hidden = [], set()
     for fault in FAULTS.values():  # causes first, so that the faults that they hide are not looked for
@@ -79,9 +54,18 @@ def found_in(run: Run, without_layers: bool = False) -> list[Finding]: # Causes 
         for seen in run.once(fault.look):
             hidden.update(fault.hides)
             advice = seen.advice or usual_advice(fault.what, run)
-            found.append(Finding(fault.what, *seen[:4], advice))
-    with_causes = [replace(finding, follows=id_of_cause(finding, found)) for finding in found]
-    return roots_first(with_causes)
+            found.append(Finding(fault.what, *seen[:4], advice, losses=seen.losses,
+                                 only_that=fault.only_that or seen.only_that))
+    return found
+
+
+def said_of(stats: Recorded, preflight: Any) -> dict[str, list[dict[str, Any]]]:
+    "What other tools said of the run of a record, by their names."
+    if preflight is None: return stats.others
+    if not hasattr(preflight, "not_looked_at"):
+        kind = type(preflight).__name__
+        raise TypeError(printable(f"preflight= is what `preflight` returned, and not a {kind}"))
+    return {**stats.others, "preflight": plain_rows(preflight)}
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #ab047734
 def nothing_to_read(why: str) -> Finding:
@@ -98,6 +82,7 @@ def about_heads(history: AttentionHistory) -> Diagnosis:
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #98c5211d
 def diagnose(
     stats: Recorded | AttentionHistory, # An `ActivationStats`, during the run, after it, or read from a file
+    preflight: Any = None, # What `preflight` found before; by default the last one of this model, which `on` took over
 ) -> Diagnosis: # The findings; print it, or show it in a notebook
     "Find what is wrong with a training run from its recorded statistics."
     if isinstance(stats, AttentionHistory): return about_heads(stats)
@@ -107,11 +92,12 @@ def diagnose(
         hint = f"diagnose({kind.lower()}.activation_stats)" if inside else "diagnose(s)"
         raise TypeError(printable(f"diagnose reads what an ActivationStats has recorded, and got a {kind}; record a "
                                   f"run, with ActivationStats().on(model) as s: …, and then write {hint}"))
-    why = stats._why_nothing_to_read()
+    why, others = stats._why_nothing_to_read(), said_of(stats, preflight)
     if why:
         found = [] if stats.history.is_meta else found_in(Run(stats), without_layers=True)
+        if found or "find_nan" in others: found = verdict(found, others)
         return Diagnosis(found or [nothing_to_read(why)], 0, len(stats.names), [])
     run = Run(stats)
     names = run.outputs.names or run.grads.names
     n_steps = max(len(run.steps), len(run.log_steps))  # of the loop more steps are known
-    return Diagnosis(found_in(run), n_steps, len(names), not_judged(run))
+    return Diagnosis(verdict(found_in(run), others, run), n_steps, len(names), not_judged(run))

@@ -77,6 +77,8 @@ class Seen(NamedTuple):
     sure: str # `certain`, `likely`, `possible`, or `note`: it may be meant
     evidence: str # In words, with the numbers
     advice: str = "" # What helps here, where it is not the usual advice
+    losses: tuple[str, ...] = () # The losses it is about, if they were compared
+    only_that: bool = False # True if it says here only that something is wrong, and not what
 
 
 def in_digits(x: float | Tensor) -> str:
@@ -137,6 +139,7 @@ class Run:
             found[kind] = history.whole()
         steps = next(iter(found.values())).steps
         self.facts = stats.facts
+        self.losses = stats.losses
         self.log_steps = stats.log.steps if stats.log else []
         self._log = stats.log.table() if stats.log else torch.zeros(0, len(LOGGED))
         self.attention, self.stats = stats.attention, stats

@@ -29,21 +29,23 @@ class Fault:
     lesson: str # The lesson to read, by the name of its file
     advice: str | Callable[[Run], str] # What helps, the most frequent reason first; may depend on the run
     follows: tuple[str, ...] = () # The faults that can cause it, and the groups that it is in
-    brings: tuple[str, ...] = () # The groups that it can cause
+    brings: tuple[str, ...] = () # The faults and the groups that it can cause
     hides: tuple[str, ...] = () # The faults that nobody looks for once this one is found
     by_steps: bool = False # True if only steps do its harm: it explains nothing that was there before the first
     at_once: bool = False # True if it can be there before the first step
     without_layers: bool = False # True if it shows even where no layer was measured
+    only_that: bool = False # True if it says only that something is wrong, and not what
 
     def causes(
         self,
         other: "Fault",
     ) -> bool:
         "Can this fault bring about the other one?"
-        return self.what in other.follows or not set(self.brings).isdisjoint(other.follows)
+        return self.what in other.follows or not set(self.brings).isdisjoint((other.what, *other.follows))
 
 # %% ../../../nbs/lib/stats/diagnosing/faults.ipynb #ed0db0d0
 ENTERED: dict[str, Fault] = {}  # filled as the rooms with faults are imported
+BEFORE: dict[str, Fault] = {}  # what only preflight finds, filled as the rooms with its checks are imported
 PAGE_OF: dict[str, str] = {}  # the page of each finding, those of preflight included
 
 

@@ -26,6 +26,9 @@ class Finding:
     evidence: str # The observation, with numbers
     advice: str # What to look at, with the most frequent reason first
     follows: str = "" # The id of the finding that causes this one; empty if none does
+    losses: tuple[str, ...] = () # The losses it is about, if they were compared
+    seen_by: tuple[str, ...] = () # The tools that saw it, if it was not `diagnose` alone
+    only_that: bool = False # True if it says only that something is wrong: its advice is what to look at next
 
     @property
     def where(self) -> str:
@@ -48,15 +51,24 @@ class Finding:
     @property
     def row(self) -> dict[str, Any]:
         "Everything as a dict of plain values, for `pandas.DataFrame` or JSON."
-        return {**asdict(self), "layers": list(self.layers), "steps": list(self.steps), "page": self.page}
+        lists = {name: list(getattr(self, name)) for name in ("layers", "steps", "losses", "seen_by")}
+        return {**asdict(self), **lists, "page": self.page}
 
     @property
     def more(self) -> str:
         "What helps, and where to read more, as lines of text."
-        return in_lines([f"  What helps: {self.advice}", *([f"  More: {self.page}"] if self.page else [])])
+        return in_lines([f"  {self.helps}: {self.advice}", *([f"  More: {self.page}"] if self.page else [])])
+
+    @property
+    def helps(self) -> str: return "Look next" if self.only_that else "What helps"
+
+    @property
+    def seen(self) -> str:
+        "Which tools saw it, in words; empty if it was `diagnose` alone."
+        return f", seen by {' and '.join(self.seen_by)}" if self.seen_by else ""
 
     def __str__(self):
-        head = f"{self.sure}: {self.what} {self.where}".rstrip()
+        head = f"{self.sure}: {self.what} {self.where}".rstrip() + self.seen
         if self.follows: return in_lines([f"{head}, follows from {self.follows}", f"  {self.evidence}"])
         return f"{in_lines([head, f'  {self.evidence}'])}\n{self.more}"
 
@@ -69,14 +81,14 @@ def counted(n: int, noun: str) -> str: return f"{n} {noun}" if n == 1 else f"{n}
 
 def as_html(finding: Finding) -> str:
     "A finding as an item of a list."
-    head = f"{finding.sure}: <b>{escape(finding.what)}</b> {escape(finding._seen_in)}"
+    head = f"{finding.sure}: <b>{escape(finding.what)}</b> {escape(finding._seen_in)}{escape(finding.seen)}"
     if finding.follows: return f"<li>{head}, follows from {escape(finding.follows)}<br>{escape(finding.evidence)}</li>"
     return f"<li>{head}<br>{escape(finding.evidence)}<br>{more_as_html(finding)}</li>"
 
 
 def more_as_html(finding: Finding) -> str:
     "What helps, and where to read more; as a link if the address of the pages is known."
-    helps, page = f"<i>What helps:</i> {escape(finding.advice)}", escape(finding.page)
+    helps, page = f"<i>{finding.helps}:</i> {escape(finding.advice)}", escape(finding.page)
     if not page: return helps
     return f"{helps}<br><i>More:</i> " + (f'<a href="{page}">{page}</a>' if "://" in page else f"<code>{page}</code>")
 

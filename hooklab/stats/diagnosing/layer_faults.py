@@ -176,8 +176,15 @@ def constant_output(run: Run) -> Iterator[Seen]:
     if not found.any(): return
     first = since[found].min().item()
     numbers = ", ".join(f"{number:.3g}" for number in last_known(o.mean[found])[:4])
-    yield Seen(o.named(found), o.span(first), "certain",
-               f"All outputs of such a layer are the same number: {numbers}.")
+    layers = o.named(found)
+    of_softmax = all(run.types.get(name) in ("Softmax", "LogSoftmax") for name in layers)
+    yield Seen(layers, o.span(first), "certain", f"All outputs of such a layer are the same number: {numbers}.",
+               ON_A_SINGLE_NUMBER if of_softmax else "")
+
+
+ON_A_SINGLE_NUMBER = ("A softmax over a single number is always 1. For two classes with one output unit, use "
+                      "BCEWithLogitsLoss without an activation; for several, one unit per class. Otherwise dim= is "
+                      "the wrong one.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #5c7d3013
 @fault("units alike", page="layers", rank=190, lesson="07-init",

@@ -72,9 +72,17 @@ def no_zero_grad(run: Run) -> Iterator[Seen]:
     known = without_nan(kept)
     if len(known) < LEAST or known.mean() < MOSTLY: return
     first = (kept == 1).int().argmax().item()
-    yield Seen([], run.log_span(first), "certain",
-               f"In {int(known.sum())} of {len(known)} steps of the optimizer, the gradients still held those of the "
-               "step before: they add up from step to step.")
+    if kept[:first].isnan().all(): first = 0  # of the steps before that, nothing is known
+    if run.optimizers: sure, steps, advice = "certain", "steps of the optimizer", ""
+    else: sure, steps, advice = "likely", "steps that moved parameters", BY_HAND
+    yield Seen([], run.log_span(first), sure,
+               f"In {int(known.sum())} of {len(known)} {steps}, the gradients still held those of the step before: "
+               "they add up from step to step.", advice)
+
+
+BY_HAND = ("Call model.zero_grad() once for each update, before backward(); the zero_grad() of an optimizer that has "
+           "the parameters does the same. To add up the gradients of several batches on purpose, clear them after each "
+           "update.")
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #ec6b0ae2
 @fault("step before backward", page="loop", rank=40, lesson="08-gradients",

@@ -95,6 +95,7 @@ def activation_before_loss(run: Run) -> Iterator[Seen]:
         if not mostly(looks, FACTS.get(fact, itemgetter(fact))): continue
         if fact in ("cut", "between", "within_one") and not is_cut(run, looks): continue
         span = looks[0]["step"], looks[-1]["step"]
+        if fact == "cut": what = f"{what} {ends_of(looks)}"
         yield Seen([], span, sure_of(looks, fact), what, advice)
         return
 
@@ -108,6 +109,14 @@ def is_cut(run: Run, looks: list[dict]) -> bool:
     low, high = min(column(looks, "least")), max(column(looks, "most"))
     if high <= .98 or low >= .02: return False
     return low < -.98 or any(look["never_negative"] or look["between"] for look in looks)
+
+
+def ends_of(looks: list[dict]) -> str:
+    "The range of targets and outputs, in words."
+    low, high = min(column(looks, "target_low")), max(column(looks, "target_high"))
+    least, most = min(column(looks, "least")), max(column(looks, "most"))
+    return (f"Targets go from {in_digits(low)} to {in_digits(high)}, and outputs from {in_digits(least)} to "
+            f"{in_digits(most)}.")
 
 
 def cut_off(look: dict) -> bool:
@@ -136,7 +145,8 @@ def sure_of(looks: list[dict], fact: str) -> str:
        look_first="whether inputs and labels belong together",
        advice="Look at whether labels and inputs belong together after shuffling and splitting, at the learning rate, "
               "and whether the loss gets the output of this model; try to learn 16 samples by heart with `preflight`.",
-       follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "dead attention", "not trained", "learning rate too small"))
+       follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "dead attention", "not trained", "learning rate too small"),
+       only_that=True)
 def loss_does_not_fall(run: Run) -> Iterator[Seen]:
     loss = run.logged("loss")
     loss = loss[loss.isfinite()]
@@ -177,7 +187,8 @@ def begins_slowly(run: Run) -> bool:
        symptom="The loss is higher at the end than at the beginning.",
        look_first="the learning rate, then the sign of the loss",
        advice="A lower learning rate; look at the sign of the loss, and at gradients that are not cleared.",
-       follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"))
+       follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"),
+       only_that=True)
 def loss_rises(run: Run) -> Iterator[Seen]:
     course = run.once(loss_course)
     if course is None or course.is_short or len(run.log_steps) < SOON: return
@@ -233,29 +244,72 @@ def layers_not_finite(run: Run) -> Iterator[Seen]:
     outputs, grads = run.outputs, run.grads
     rows = grads.bad.any(0) & ~run.skipped
     if rows.any() and not outputs.bad[:, :first_row(rows) + 1].any():  # otherwise such outputs are the cause
-        yield seen_not_finite(run, "gradients", rows, "certain")
+        yield gradients_not_finite(run, rows)
+        return  # a step with them makes the parameters NaN, and with them all outputs
     rows = outputs.bad.any(0)
-    if rows.any():
-        all_inf = outputs.mean[outputs.bad].isinf().all()
-        only_inf = all_inf and not outputs.bad[-1].any()  # such as a mask
-        yield seen_not_finite(run, "outputs", rows, "possible" if only_inf else "certain")
-
-
-def seen_not_finite(run: Run, kind: str, rows: Tensor, sure: str) -> Seen:
-    "Name the layer where it began: the last one in the case of gradients, the first one in the case of outputs."
-    series, origin, place = run.outputs, 0, "first"
-    if kind == "gradients": series, origin, place = run.grads, -1, "last"
+    if not rows.any(): return
+    lost = gradients_lost(run, run.steps[first_row(rows)])
+    if lost is not None:
+        yield lost
+        return
+    all_inf = outputs.mean[outputs.bad].isinf().all()
+    only_inf = all_inf and not outputs.bad[-1].any()  # such as a mask
     row = first_row(rows)
-    layers = series.named(series.bad[:, row])
-    again = rows[row + 1:].sum().item()
-    steps = run.outputs.span(row) if again else (run.steps[row], run.steps[row])
-    return Seen([layers[origin]], steps, sure,
-                f"The {kind} of {len(layers)} of {len(series.names)} layers are not finite in step {run.steps[row]}, "
-                f"and in {again} of the {len(rows) - row - 1} recorded steps that follow. "
-                f"The {place} of these layers is {layers[origin]}.")
+    layers = outputs.named(outputs.bad[:, row])
+    yield Seen(layers[:1], span_of(run, rows), "possible" if only_inf else "certain",
+               f"The outputs of {len(layers)} of {len(outputs.names)} layers are not finite in step {run.steps[row]}, "
+               f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow. "
+               f"The first of these layers is {layers[0]}.")
 
 
 def first_row(rows: Tensor) -> int: return rows.int().argmax().item()
+
+
+def span_of(run: Run, rows: Tensor) -> tuple[int, int]:
+    "From the first of these rows on; only that step if it does not happen again."
+    row = first_row(rows)
+    return run.outputs.span(row) if rows[row + 1:].any() else (run.steps[row], run.steps[row])
+
+# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #d6d204af
+BEHIND_THE_MODEL = ("Look at what is computed behind the last layer: a root of 0, a logarithm of 0, a division, a "
+                    "power below 1. Write the loss with torch's own functions of logits, and add a small number under "
+                    "a root and before a division.")
+
+
+def gradients_not_finite(run: Run, rows: Tensor) -> Seen:
+    "The last layer to which such a gradient came; none if that is the last of all, where the loss gives them."
+    grads, row = run.grads, first_row(rows)
+    step, layers = run.steps[row], grads.named(grads.bad[:, row])
+    again = f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow"
+    if len(layers) < grads.ran[:, row].sum():
+        return Seen(layers[-1:], span_of(run, rows), "certain",
+                    f"The gradients of {len(layers)} of {len(grads.names)} layers are not finite in step {step}, "
+                    f"{again}. The last of these layers is {layers[-1]}: what follows it gives such a gradient.")
+    return Seen([], span_of(run, rows), "certain",
+                f"The gradients of all layers are not finite in step {step}, {again}; outputs of that step are "
+                "finite. No layer made it: it comes from the loss, or from what is computed between the last layer and "
+                f"the loss.{loss_in(run, step)}", BEHIND_THE_MODEL)
+
+
+def gradients_lost(run: Run, before: int) -> Seen | None:
+    "The first optimizer step whose gradients were not finite, if that step was not measured layer by layer."
+    norm, none = run.logged("grad_norm"), run.logged("no_gradients")
+    lost = ~norm.isfinite() & (none == 0) & (norm.isfinite().cumsum(0) > 0)
+    if run.scaled or not lost.any(): return None
+    step = run.log_steps[first_row(lost)]
+    if step >= before or step in run.steps: return None
+    return Seen([], (step, run.log_steps[-1]), "certain",
+                f"In step {step} the gradients are not finite, and in step {before} the outputs are not either. Layers "
+                f"were not measured in step {step}, so where it began is not known.{loss_in(run, step)}")
+
+
+def loss_in(run: Run, step: int) -> str:
+    "The loss of a step, in words; empty if it is not known."
+    row = run.log_steps.index(step) if step in run.log_steps else None
+    if row is None or run.logged("given")[row] != 1: return ""
+    loss = run.logged("loss")[row]
+    if not loss.isfinite(): return f" The loss of that step is {loss}."
+    return f" The loss of that step is {in_digits(loss)}, so it arises on the way back."
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #f87012ae
 @fault("skipped steps", page="loss", rank=320, lesson="10-nan-hunt",

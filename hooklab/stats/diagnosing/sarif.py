@@ -14,7 +14,9 @@ from hooklab import __version__
 from hooklab.hooks.names import printable
 from hooklab.stats.diagnosing.diagnosis import diagnose
 from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES, page_of, usual_advice
+from hooklab.stats.diagnosing.faults import PAGE_OF
 from hooklab.stats.diagnosing.findings import Diagnosis, Finding
+from hooklab.stats.diagnosing.verdict import known
 from hooklab.stats.records.reading import read_records
 
 # %% ../../../nbs/lib/stats/diagnosing/sarif.ipynb #a6a5479e
@@ -24,11 +26,11 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema
 
 def rule_of(what: str, site: str) -> dict[str, Any]:
     "The meaning of a finding, whether it was found or not."
-    page = page_of(what)
+    page = page_of(what) if what in PAGE_OF else ""
     rule = {
         "id": what,
-        "shortDescription": {"text": f"{what}: {FAULTS[what].symptom}"},
-        "help": {"text": f"{usual_advice(what)} More: {page}"},
+        "shortDescription": {"text": f"{what}: {known(what).symptom}"},
+        "help": {"text": f"{usual_advice(what) if what in FAULTS else known(what).advice} More: {page}"},
         "properties": {"page": page},
     }
     if site: rule["helpUri"] = f"{site.rstrip('/')}/{page}"
@@ -45,7 +47,7 @@ def uri_of(path: str) -> str:
 
 def result_of(finding: Finding, ids: list[str], run: str) -> dict[str, Any]:
     "A finding in a run."
-    why = f"It follows from {finding.follows}." if finding.follows else f"What helps: {finding.advice}"
+    why = f"It follows from {finding.follows}." if finding.follows else f"{finding.helps}: {finding.advice}"
     text = f"{finding.what} {finding.where}".rstrip() + f". {finding.evidence} {why}"
     result = {
         "ruleId": finding.what,
@@ -54,6 +56,7 @@ def result_of(finding: Finding, ids: list[str], run: str) -> dict[str, Any]:
         "message": {"text": printable(text)},
         "properties": {"sure": finding.sure, "steps": list(finding.steps), "follows": finding.follows},
     }
+    if finding.seen_by: result["properties"]["seen by"] = list(finding.seen_by)
     location, layers = {}, []
     for layer in finding.layers: layers.append({"fullyQualifiedName": layer, "kind": "member"})
     if layers: location["logicalLocations"] = layers
@@ -69,6 +72,7 @@ def sarif(
 ) -> dict[str, Any]: # For `json.dump`
     "A diagnosis as a log of SARIF 2.1.0."
     ids = [what for page in PAGES.values() for what in page]
+    ids += dict.fromkeys(finding.what for finding in diagnosis if finding.what not in FAULTS)  # of preflight
     driver = {"name": "hooklab", "version": __version__, "rules": [rule_of(what, site) for what in ids]}
     done = {"executionSuccessful": "nothing recorded" not in diagnosis}
     about = {"title": printable(diagnosis.title), "not judged": list(map(printable, diagnosis.unknown))}

@@ -137,7 +137,7 @@ def little_change(run: Run) -> Iterator[Seen]:
     if not (change <= little).all(): return
     yield Seen([], o.span(0), "possible",
                f"Between the first and the last third of {len(run.steps)} recorded steps, outputs have changed by no "
-               "more than batches differ: it hardly trains, or has learned what it can.")
+               "more than batches differ: it hardly trains, or has learned what it can.", only_that=True)
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #1d824c95
 @fault("outputs blow up", page="steps", rank=260, lesson="05-stats",
@@ -196,7 +196,8 @@ def spikes_of(run: Run) -> list[Spike]: return run.stats.spikes()
 @fault("spike", page="steps", rank=355, lesson="09-update-ratio",
        symptom="The loss jumps in one step. It may come back.",
        look_first="the batch of this step, and the learning rate in the step before",
-       advice=on_spike, follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), without_layers=True)
+       advice=on_spike, follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), without_layers=True,
+       only_that=True)
 def spike(run: Run) -> Iterator[Seen]:
     "The loss and the norm jumped. If it was only one of them, or not far, it may be chance."
     spikes = run.once(spikes_of)

@@ -11,6 +11,7 @@
     own_hook         records what your own hook returns
     resuming         continues the record of a run that is resumed
     until_removed    recording that ends with its block, with `remove()`, or with Ctrl-C
+    running          which records of a model go on at this moment
     step_end         optimizer steps, and where a step of the loop ends automatically
     loop_watch       the events of a training loop, recorded while it runs
     step_watch       the gradients at the time of an optimizer step

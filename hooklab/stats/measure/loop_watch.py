@@ -22,6 +22,7 @@ from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
 from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, read_look
 from hooklab.stats.measure.run_facts import MemberFacts, facts_of_arguments, facts_of_layers
+from hooklab.stats.measure.step_watch import UnknownSteps
 from hooklab.stats.records.run_log import RunLog, given_loss
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #856ea455
@@ -166,6 +167,7 @@ class LoopWatch:
         self.called = called_by_loops(model)
         self.inner = {name: unwrap(m) for name, m in self.called.items()}  # a wrapper has a mode of its own
         self.listening = None
+        self.unknown = None if optimizers else UnknownSteps(list(self.root.parameters()))
 
     def put_on(self) -> Self:
         "Begin to watch: last, once whoever made this holds it."
@@ -224,6 +226,7 @@ class LoopWatch:
         "The step ends: its notes become a row."
         row, self.row = self.row, {}
         if seen: row |= seen
+        elif self.unknown is not None: row |= self.unknown.take()
         if loss is not None:
             row |= given_loss(loss)
             self.loss_given = True
@@ -247,6 +250,7 @@ class LoopWatch:
 
     def remove(self):
         if self.listening is not None: self.listening.remove()
+        if self.unknown is not None: self.unknown.remove()
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #552f1748
 def plain_facts(x: Any) -> Any:

@@ -20,12 +20,14 @@ from .loop_watch import LoopWatch
 from .meter_groups import GradientScale, Measuring, MeterGroup
 from .own_hook import HookHistory, OwnHookGroup
 from .run_facts import facts_of_layers
+from .running import RUNNING
 from .step_end import StepEnd
 from .step_watch import StepWatches
 from .turns import Schedule, Wanted
 from .updates import Weights
 from ..records.attention_history import AttentionHistory
 from ..records.history import History, WeightHistory
+from ..records.other_tools import others_before
 from ..records.recorded import Recorded, keep_log
 from ..records.run_log import RunLog, given_loss
 from ..records.statistics import UPDATE_ROWS
@@ -301,6 +303,7 @@ def begin_records(stats: Recorded, session: Session):
     process = place_of(session.model)
     if earlier: earlier.check(records, process)
     stats.earlier_facts = stats.stage = None
+    stats.others = others_before(stats.others if earlier else {}, session.model, session.optimizers)
     stats.combined = False
     stats.process = process
     if earlier:
@@ -308,4 +311,5 @@ def begin_records(stats: Recorded, session: Session):
         records, attention = earlier.gone_on(records, attention, session)
     stats._hold(records)
     keep_log(stats, session.log)
-    stats.attention = attention
+    stats.attention, stats.losses = attention, None
+    RUNNING.add(stats)

@@ -134,6 +134,32 @@ class StepWatch:
         self.span.remove()
         if self.probe is not None: self.probe.remove()
 
+# %% ../../../nbs/lib/stats/measure/step-watch.ipynb #75ad0888
+class UnknownSteps:
+    "Looks at one parameter of a model whose optimizer is unknown: was its gradient kept when it was moved?"
+    def __init__(self, params: list[Tensor]):
+        self.params = params
+        self.probe = self.numbers = self.version = None
+
+    def take(self) -> dict[str, Any]:
+        "Called where a step of the loop ends."
+        if self.probe is None:
+            p = probe_for([p for p in self.params if p.requires_grad])
+            if p is None or p.grad is None: return {}
+            self.probe = Probe(p)
+        return {"kept": self.probe.kept()} if self._moved() else {}
+
+    def _moved(self) -> bool:
+        "A write through `.data` is not counted by torch, and on a CPU the numbers can be compared at once."
+        p, before, version = self.probe.p, self.numbers, self.version
+        self.version = p._version
+        if p.device.type != "cpu": return version is not None and version != self.version
+        self.numbers = p.detach().clone()
+        return before is not None and not torch.equal(before, self.numbers)
+
+    def remove(self):
+        if self.probe is not None: self.probe.remove()
+
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #75ad0887
 def has_closure(optimizer: Any, args: tuple, kwargs: dict) -> bool: # torch gives the optimizer as an argument, too
     return any(x is not None and x is not optimizer for x in (*args, *kwargs.values()))

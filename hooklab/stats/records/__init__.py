@@ -2,6 +2,7 @@
 
     recorded           what was recorded: to look at, merge and save
     reading            the file of a record, and the checks that it has to pass
+    other_tools        what preflight said of the model of a record, and find_nan in its run
     history            one kind of numbers, as series, tensors and rows
     plots              the plots of a run
     over_time          plots with one line or one row for each layer
@@ -10,6 +11,7 @@
     run_log            what the loop did in each step: loss, learning rate, mode, and optimizer steps
     norm_table         the gradient norm of each parameter in one step
     spikes             steps in which the loss or the gradient norm jumps
+    loss_history       how hard each loss pulled at each layer
     attention_history  the numbers of attention heads for each step
     together           which process recorded the numbers, and how the records of all processes are merged
 """

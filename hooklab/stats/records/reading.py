@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6f0a1f03
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from hooklab.hooks.opening import SIZE, OneOf, misfit
 from hooklab.hooks.tensor_files import FileKind, TensorFile
 from hooklab.stats.records.attention_history import AttentionHistory
 from hooklab.stats.records.history import History, WeightHistory
-from hooklab.stats.records.recorded import Records
+from hooklab.stats.records.loss_history import losses_from
+from hooklab.stats.records.recorded import NO_STEPS, Records
 from hooklab.stats.records.run_log import LOGGED_EARLIER, RunLog, as_logged
 from hooklab.stats.records.statistics import HEAD_ROWS, UPDATE_ROWS, completed, is_known
 from hooklab.stats.records.together import merge_here
@@ -60,6 +62,13 @@ def inputs_kind(x: Any, where: Any) -> str:
     return misfit(others, {str: INPUT}, where)
 
 
+def finding_kind(x: Any, where: Any) -> str:
+    "A finding of another tool."
+    why = misfit(x, FINDING, where)
+    if why: return why
+    return "" if len(x["steps"]) == 2 and x["sure"] in SURE else f"{where} is no finding"
+
+
 def output_kind(x: Any, where: Any) -> str:
     "The facts of an output; of its loss, too, if its kind is known."
     has_loss = isinstance(x, dict) and "kind" in x
@@ -85,16 +94,21 @@ OUTPUT |= dict.fromkeys(("sums_to_one", "log_sums_to_one", "between", "never_neg
 OUTPUT |= dict.fromkeys(("apart", "size", "largest", "least", "most"), float)
 LOSS = {"kind": str, "sign": int, "labels": [SIZE]}
 LOSS |= dict.fromkeys(("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
+SURE = "certain", "likely", "possible", "note"
+FINDING = {"what": str, "layers": [str], "steps": [SIZE], "sure": str, "evidence": str, "advice": str}
 FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
                 "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool,
                 "shapes?": {str: [SIZE]}}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
+LOSSES = {"names": [str], "losses": [str], "steps": STEPS, "place": PLACE, "without_graph": [str],
+          "reran": bool}
 RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
             "run?": FACTS_OF_RUN, "log_steps?": STEPS, "log_names?": [str],
             "process?": OneOf((SIZE, SIZE, {str: int}), None),
-            "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "log_place?": PLACE,
-            "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None)}
+            "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "losses?": LOSSES,
+            "log_place?": PLACE,
+            "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None), "others?": {str: [finding_kind]}}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "statistics that ActivationStats has saved", "record it again, or take another copy",
                "give a file that the save() of an ActivationStats has written")
@@ -132,6 +146,19 @@ def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
         tables[:, there] = recorded
     history.fill(facts["steps"], tables, facts.get("place"))
     return history
+
+# %% ../../../nbs/lib/stats/records/reading.ipynb #a77e0f01
+def attention_from(
+    facts: dict[str, Any], # What a file says of heads
+    tensor: Callable, # `tensor(name, shape)` reads their numbers
+) -> AttentionHistory:
+    "What heads of attention did, from a file."
+    attention, heads = AttentionHistory(), facts["heads"]
+    shape = len(facts["steps"]), len(heads), len(HEAD_ROWS), max(heads.values(), default=0)
+    attention.fill(facts["steps"], heads, tensor("attention", shape), facts.get("place"))
+    attention.sample = facts["sample"]
+    attention.parts = {name: TensorPart(*part) for name, part in facts.get("parts", {}).items()}
+    return attention
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #05484493
 def file_of(
@@ -173,22 +200,17 @@ def read_file(
         names = about.get("log_names", LOGGED_EARLIER)
         table = file.tensor("log", (len(steps), len(names)), *floats)
         log.fill(steps, as_logged(table, names), about.get("log_place"))
-    if heads:
-        attention = AttentionHistory()
-        most = max(heads["heads"].values(), default=0)
-        shape = len(heads["steps"]), len(heads["heads"]), len(HEAD_ROWS), most
-        tables = file.tensor("attention", shape, *floats)
-        attention.fill(heads["steps"], heads["heads"], tables, heads.get("place"))
-        attention.sample = heads["sample"]
-        attention.parts = {name: TensorPart(*part) for name, part in heads.get("parts", {}).items()}
+    if heads: attention = attention_from(heads, lambda name, shape: file.tensor(name, shape, *floats))
     check_numbers(file, histories, log)
-    why = {"unrecorded": about["unrecorded"]} if about.get("unrecorded") else {}
-    found = Records(histories, about["hist_sample"], about["scaled"], log=log, facts=about.get("run"),
-                    attention=attention, **why)
+    found = Records(histories, about["hist_sample"], about["scaled"], about.get("unrecorded") or NO_STEPS, log,
+                    about.get("run"), attention)
     found.process = ProcessPlace(*about["process"]) if about.get("process") else None
+    compared = about.get("losses")
+    if compared: found.losses = losses_from(compared, lambda name, shape: file.tensor(name, shape, *floats))
     found.stage = tuple(about["stage"]) if about.get("stage") else None
     found.combined, found.every = about.get("combined", False), about.get("every")
     recorded = [history.steps[-1] + 1 for history in histories.values() if history.steps]
     found._next_step = about.get("next_step") or max(recorded, default=0)
+    found.others = about.get("others", {})
     found.name_process()
     return found

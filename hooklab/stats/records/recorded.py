@@ -19,6 +19,7 @@ from .attention_history import AttentionHistory
 from .history import NO_NUMBERS, History, WeightHistory
 from .norm_table import NormTable, norm_table
 from .plots import overview
+from .loss_history import LossHistory
 from .run_log import LOGGED, RunLog
 from .spikes import Spike
 from .together import OneOfSeveral
@@ -41,9 +42,11 @@ class Recorded(OneOfSeveral):
     log: RunLog | None = None # What the loop did: losses, rates, modes
     session = None # The `Session` that measures the run while it goes on
     attention: AttentionHistory | None = None # What attention heads did
+    losses: LossHistory | None = None # How each loss pulled at each layer, if `compare_losses` ran beside it
     _facts = None # Metadata of the run, without its time series, or a function that returns it
     earlier_facts = None # Of the part of the run that was recorded before, if this goes on with it
     _next_step = 0 # Once nothing is recorded any more
+    others: dict[str, list[dict[str, Any]]] = {} # Findings of other tools about this run, as plain values
     every = None # Only steps whose number is divisible by this were recorded
     unrecorded = "nothing has been watched yet; begin with stats.on(model), or give it to a learner."
 
@@ -160,8 +163,10 @@ class Recorded(OneOfSeveral):
         facts = self._note_facts()
         if attention is not None: attention = attention.snapshot()
         found = Records(histories, self.hist_sample, self.scaled, why, log, facts, attention)
+        found.losses = self.losses and self.losses.snapshot()
         found.process, found.stage, found.combined = self.process, self.stage, self.combined
         found.every, found._next_step = self.every, self.next_step
+        found.others = {tool: [*rows] for tool, rows in self.others.items()}
         return found
 
     def save(
@@ -179,13 +184,16 @@ class Recorded(OneOfSeveral):
             "log_names": [*LOGGED],
             "log_place": self.log.place if self.log else None,
         }
-        for what in ("every", "next_step", "process", "stage", "combined"): about[what] = getattr(self, what)
+        for what in ("every", "next_step", "process", "stage", "combined", "others"): about[what] = getattr(self, what)
         tables = {kind: history.tables().cpu().contiguous() for kind, history in self.histories.items()}
         if self.log: tables["log"] = self.log.table()
         if self.attention:
             kept = ("steps", "heads", "sample", "parts", "place")
             about["attention"] = {what: getattr(self.attention, what) for what in kept}
             tables["attention"] = self.attention.tables()
+        if self.losses:
+            about["losses"] = self.losses.about
+            tables |= self.losses.tensors()
         shapes = {kind: (table.dtype, table.shape) for kind, table in tables.items()}
         write_tensors(path, shapes, tables.get, about)
 
@@ -230,6 +238,9 @@ def keep_log(
     for history in stats.histories.values(): history.log = log
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #678f4fde
+NO_STEPS = "the file has no steps."
+
+
 class Records(Recorded):
     "The records of a run without the recorder, for example from a file."
     def __init__(
@@ -237,7 +248,7 @@ class Records(Recorded):
         histories: dict[str, History], # By kind, as in `ActivationStats.histories`
         hist_sample: int | None = None, # Size of the sample used for counts; None if they use the whole output
         scaled: bool = False, # True if there was a `GradScaler`
-        unrecorded: str = "the file has no steps.", # Why there are no rows, if there are none
+        unrecorded: str = NO_STEPS, # Why there are no rows, if there are none
         log: RunLog | None = None, # What the loop did
         facts: dict[str, Any] | Callable | None = None, # The facts of the run, or a function that gives them
         attention: AttentionHistory | None = None, # What attention heads did

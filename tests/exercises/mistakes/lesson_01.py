@@ -2,6 +2,9 @@
 
 mistakes = {
     "01a": [
+        ("def layer_shape(model, layer, x):\n    shapes = []\n"
+         "    layer.register_forward_hook(lambda m, i, o: shapes.append(o.shape))\n    model(x)\n"
+         "    layer._forward_hooks.clear()\n    return shapes[0]", "`clear()` removes every hook"),
         ("hook.stored.shape", "hook.stored", "the tensor itself"),
         ("return hook.stored.shape", "hook.stored.shape", "Is the `return` missing?"),
         ("return hook.stored.shape", "return model(x).shape", "shape of the whole model's output"),
@@ -54,17 +57,20 @@ mistakes = {
          "but wrong for another"),
     ],
     "01c": [
+        ("(o.std() / i[0].std()).item()", "o.std() / i[0].std()", "keeps the graph of the whole pass in memory"),
+        ("o.std() / i[0].std()", "o.mean() / i[0].mean()", "ratios of means"),
+        ("o.std() / i[0].std()", "o.norm() / i[0].norm()", "ratios of lengths"),
         ("o.std() / i[0].std()", "i[0].std() / o.std()", "Upside down"),
         ("o.std() / i[0].std()", "o.std() / i.std()", "the tensor is `i[0]`"),
         ("(o.std() / i[0].std())", "o.std()", "divide by that of the layer's input"),
         ("o.std() / i[0].std()", "o.std() / x.std()", "Each layer has its own"),
         ("return found", "return found[:2]", "one number for each of the 4 calls"),
         ("def gains(model, x):\n    got = []\n"
-         "    hs = [m.register_forward_hook(lambda m, i, o: got.append(o.std() / i[0].std())) for m in "
+         "    hs = [m.register_forward_hook(lambda m, i, o: got.append(float(o.std() / i[0].std()))) for m in "
          "model.children()]\n    model(x)\n    for h in hs: h.remove()\n    return got", "But when the model fails"),
         ("def gains(model, x):\n    got = []\n"
-         "    for m in model.children(): m.register_forward_hook(lambda m, i, o: got.append(o.std() / "
-         "i[0].std()))\n    model(x)\n    return got", "a hook stays on the model when"),
+         "    for m in model.children(): m.register_forward_hook(lambda m, i, o: got.append(float(o.std() / "
+         "i[0].std())))\n    model(x)\n    return got", "a hook stays on the model when"),
         ("def gains(model, x):\n    got = []\n"
          "    with hl.Hooks(model.children(), lambda m, i, o: got.append((o.std() / i[0].std()).item())):\n"
          "        try: model(x)\n        except Exception: return []\n        return got",

@@ -30,6 +30,8 @@ mistakes = {
          "your function hides the error"),
     ],
     "03b": [
+        ("self.after(m, i, o)", "self.after(m, i, i[0])", "the layer's input as `output`"),
+        ("self.after(m, i, o)", "self.after(m, i, o * 2)", "not what the layer returned"),
         ("            self.__exit__()\n", "", "the hooks of the first two stay"),
         ("            raise\n", "            pass\n", "but no error was raised"),
         ("_pre_hook(self.enter)", "_pre_hook(self.before)", "changes the model's output"),
@@ -89,7 +91,7 @@ mistakes = {
          "[n for n, m in model.named_modules() for _ in [*m._forward_hooks, *m._backward_hooks]]",
          "left a forward pre hook on layer `3`"),
         ("return sorted({name for name in after if after.count(name) > before.count(name)})",
-         "return {name: after.count(name) for name in after}", "yours is a dict of 6"),
+         "return {name: after.count(name) for name in after}", "yours is a dict of 7"),
         ("def leaks(model, run):\n    before = hl.hooks_on(model)\n    try: run()\n    except Exception: pass\n"
          "    return sorted({row.layer for row in hl.hooks_on(model) if row not in before})",
          "the rows of the two hooks"),

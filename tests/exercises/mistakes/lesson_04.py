@@ -87,7 +87,7 @@ mistakes = {
         ("    except Found: return outputs[0]\n", "", "Now catch it around `model(x)`"),
         ("def stop(m, i, o):\n        outputs.append(o)", "def stop(m, i, o):\n        outputs.append(i[0])",
          "is the input of `layer`"),
-        ("handle.remove()", "layer._forward_hooks.clear()", "a hook that is not yours is gone"),
+        ("handle.remove()", "layer._forward_hooks.clear()", "A hook that is not yours is gone"),
         ("    try: model(x)", "    model.eval()\n    try: model(x)", "mode is not as before"),
         ("class Found(Exception): pass", "Found = KeyboardInterrupt", "raised a KeyboardInterrupt of its own"),
         ('LookupError("the layer did not run")', "LookupError", "says nothing"),

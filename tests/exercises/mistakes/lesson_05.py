@@ -17,7 +17,8 @@ mistakes = {
         ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o).amax((1, 2, 3))",
          "Units are dimension 1"),
         ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "o[0].amax((0, 2, 3))", "in one of the batches"),
-        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.stack(o).amax((0, 1, 3, 4))", "stopped with"),
+        ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)",
+         "torch.stack(o).amax((0, 1, 3, 4))", "`torch.cat` joins batches of different sizes"),
         ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.stack([t.amax((0, 2, 3)) for t in o])",
          "average the fractions"),
         ("def dead_fraction(o):\n"
@@ -68,6 +69,13 @@ mistakes = {
          "enumerate(columns)).log1p()", "a hook stays on the model when"),
     ],
     "05c": [
+        ("x.var(correction=0).item() * k",
+         "x.std().item()**2 * (k - 1)", "NaN, as soon as a tensor has only one number"),
+        ("        k, gap", "        if x.numel() == 1: continue\n        k, gap", "until a tensor has only one number"),
+        ("        m2 += x.var(correction=0).item() * k + gap**2 * n * k / (n + k)\n"
+         "        mean += gap * k / (n + k)\n",
+         "        mean += gap * k / (n + k)\n        gap = x.mean().item() - mean\n"
+         "        m2 += x.var(correction=0).item() * k + gap**2 * n * k / (n + k)\n", "after `mean` has moved"),
         ("x.numel()", "len(x)", "only its rows"),
         ("return mean, (m2 / (n - 1))**0.5", "return (m2 / (n - 1))**0.5, mean", "wrong way round"),
         ("mean += gap * k / (n + k)", "mean += gap / (1 + (n > 0) * (n // k + 1))", "The mean should be about"),

@@ -28,6 +28,7 @@ mistakes = {
         ("(o.abs() > 0.97).float().mean().item()", "None", "Each entry of the list"),
     ],
     "07b": [
+        ("(low + high) / 2", "(low - high) / 2", "a gain is positive"),
         ("def gain_of(act, z):\n    return (1/act(z).square().mean().sqrt()).item()", "Right for ReLU"),
         ("def gain_of(act, z):\n    return act(z).square().mean().sqrt().item()", "1 divided by that size"),
         ("def gain_of(act, z):\n    return (1/act(z).square().mean()).item()", "the size is its square root"),

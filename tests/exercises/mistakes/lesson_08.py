@@ -69,6 +69,7 @@ mistakes = {
         ("g[0].norm().item()", "'large'", "The value of `block.linear`"),
     ],
     "08c": [
+        ("if o.requires_grad:", "if i[0].requires_grad:", "not for the first layer of a model"),
         ("return g.clamp", "g.clamp", "Nothing is clipped"),
         ("g.clamp(", "g.clamp_(", "works in place"),
         ("if o.requires_grad: o.register_hook(clip)", "o.register_hook(clip)", "Check `o.requires_grad` first"),

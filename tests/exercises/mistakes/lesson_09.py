@@ -25,6 +25,8 @@ mistakes = {
         ("((p.detach() - old).norm() / old.norm()).item()", "p", "should be one number"),
     ],
     "09b": [
+        ("if id(p) in has}", "if p in [q for group in opt.param_groups for q in group['params']]}",
+         "`in` and `==` compare tensors number by number"),
         (".clone()", "", "All changes are zero"),
         ("old[name] = p.detach().clone()", "old.setdefault(name, p.detach().clone())",
          "Keep a new copy before each step"),
@@ -70,6 +72,7 @@ mistakes = {
          "should append to it in every step"),
     ],
     "09c": [
+        ("model.zero_grad()", "model.zero_grad(set_to_none=False)", "a gradient of zeros is a gradient"),
         ("    model.zero_grad()\n", "", "`model.zero_grad()` first"),
         ("    loss().backward()\n", "", "`loss().backward()`"),
         (" if p.requires_grad}", "}", "leave out parameters with"),

@@ -2,6 +2,7 @@
 
 mistakes = {
     "15a": [
+        ("given = {t.untyped_storage().data_ptr() for", "given = {t.data_ptr() for", "a part of a larger tensor"),
         ("for t in [x, *model.parameters()]", "for t in [*model.parameters()]", "You also count `x`, which"),
         ("for t in [x, *model.parameters()]", "for t in [x]", "You also count parameters"),
         ("with hl.saved_tensors(look): model(x)", "with hl.saved_tensors(look): model.eval()(x)",

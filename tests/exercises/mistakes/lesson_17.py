@@ -28,7 +28,7 @@ mistakes = {
             "def once(layer, hook):\n    calls = []\n    def yours(m, args, output):\n        calls.append(1)\n"
             "        if len(calls) == 1: return hook(m, args, output)\n"
             "    return layer.register_forward_hook(yours)",
-            "a hook stays on the model",
+            "let it call `handle.remove()`",
         ),
         (
             "        handle.remove()\n        return hook(m, args, output)",
@@ -43,6 +43,10 @@ mistakes = {
         ),
     ],
     "17b": [
+        ("    except Exception:\n        for hook, always in [*hooks]:\n            if always: hook(x, None)\n        "
+         "raise",
+         "    finally:\n        for hook, always in [*hooks]:\n            if always: hook(x, None)",
+         "`finally` runs after a success, too"),
         ("        if new is not None: x = new", "        x = new", "returns `None` changes nothing"),
         ("        if new is not None: x = new", "        x = new or x", "Zero is a value"),
         ("        if new is not None: output = new", "        output = new or output", "Zero is a value"),
@@ -108,7 +112,7 @@ mistakes = {
             "        for hook, always in [*hooks]:\n            new = hook(x, output)\n"
             "            output = output if new is None else new\n    finally:\n"
             "        for hook, always in [*hooks]:\n            if always: hook(x, output)\n    return output",
-            "The calls should be three pre hooks",
+            "`finally` runs after a success, too",
         ),
         (
             "def run(forward, pre_hooks, hooks, x):\n    try:\n        for pre in [*pre_hooks]:\n"
@@ -121,6 +125,7 @@ mistakes = {
         ),
     ],
     "17c": [
+        ("[handle.remove() for handle in handles]", "handles[1].remove()", "left on the layer: forward_pre."),
         (
             "def on_gradients(layer, hook):\n"
             "    handle = layer.register_full_backward_hook(lambda m, gi, go: hook(gi[0], go[0]))\n"
@@ -151,12 +156,12 @@ mistakes = {
         (
             "    return lambda: [handle.remove() for handle in handles]",
             "    return lambda: handles[0].remove()",
-            "a hook stays on the model",
+            "left on the layer: forward.",
         ),
         (
             "    return lambda: [handle.remove() for handle in handles]",
             "    return lambda: None",
-            "`hook` was called again",
+            "left on the layer: forward_pre, forward.",
         ),
         (
             'def arrived(g, kept=now["call"]): hook(g, kept["of output"])',

@@ -39,6 +39,7 @@ mistakes = {
         ),
     ],
     "18b": [
+        ("    if torch.equal", "    model.eval()\n    if torch.equal", "it was in train mode"),
         ('    if torch.equal(model(x), port(x)): return "equal"\n', "", 'the answer should be "equal"'),
         ("copy.deepcopy(m).double()", "m.double()", "Work on a `copy.deepcopy`"),
         (" * a.norm()", "", "divide by the length of the output"),
@@ -82,6 +83,14 @@ mistakes = {
         ),
     ],
     "18c": [
+        ("        def after(m, args, output, kept=kept, partner=partner): return partner(kept.pop())\n"
+         "        with layer.register_forward_pre_hook(before), layer.register_forward_hook(after):\n"
+         "            errors[name] = ((port(x) - right).norm() / right.norm()).item()\n",
+         "        def after(m, args, output, kept=kept, partner=partner, name=name):\n"
+         "            mine = partner(kept.pop())\n            errors[name] = ((mine - output).norm() / "
+         "mine.norm()).item()\n"
+         "        with layer.register_forward_pre_hook(before), layer.register_forward_hook(after): port(x)\n",
+         "that layer's own output"),
         ("kept.append(args[0].clone())", "kept.append(args[0])", "has overwritten its input"),
         (
             "        with layer.register_forward_pre_hook(before), layer.register_forward_hook(after):\n"
@@ -96,7 +105,7 @@ mistakes = {
         (
             "- right).norm() / right.norm()",
             "- right).norm() / port(x).norm()",
-            "the relative error of the output is then",
+            "by the length of the port's output",
         ),
         (
             "        if hl.has_children(layer): continue\n",

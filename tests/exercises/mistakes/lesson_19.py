@@ -2,17 +2,19 @@
 
 mistakes = {
     "19a": [
+        ("entr(weights).sum(-1)", "entr(weights).sum(-2)", "You add up over queries"),
+        ("entr(weights).sum(-1)", "entr(weights).mean(-1)", "You take the mean over keys"),
         (" / highest", "", "divide each row by the entropy of uniform attention"),
         ("/ highest", "/ highest[-1]", "You divide every row by ln 6"),
         ("(entropy[:, :, 1:] / highest).mean((0, 2))",
          "entropy[:, :, 1:].mean((0, 2)) / highest.mean()",
          "divide each row first"),
-        ("torch.special.entr(weights)", "-(weights * weights.log())", "There is NaN or infinity"),
+        ("torch.special.entr(weights)", "-(weights * weights.log())", "`w * w.log()` is NaN"),
         ("torch.special.entr(weights)", "(weights * weights.clamp(min=1e-30).log())", "The sign is wrong"),
         ("torch.arange(2, weights.shape[-1] + 1).log()",
          "torch.arange(2, weights.shape[-1] + 1).log2()",
          "`log2` and `log` are mixed"),
-        ("torch.arange(2, weights.shape[-1] + 1)", "torch.arange(1, weights.shape[-1])", "There is NaN or infinity"),
+        ("torch.arange(2, weights.shape[-1] + 1)", "torch.arange(1, weights.shape[-1])", "it is ln(i + 1), not ln(i)"),
         ("mean((0, 2))", "mean()", "one number for all heads"),
         (".mean((0, 2))", ".mean(0)", "numbers for each query"),
         (".mean((0, 2))", ".mean(2)", "numbers for each text"),
@@ -42,6 +44,11 @@ mistakes = {
          "a hook stays on the model"),
     ],
     "19c": [
+        ("        output = call.output.clone()\n", "        F = torch.nn.functional\n"
+         "        output = F.scaled_dot_product_attention(*call.inputs)\n", "`**call.kwargs` has `is_causal=True`"),
+        ("        output[:, h] = mean\n", "        q, k, v = call.inputs\n        q = q.clone()\n        q[h] = 0\n"
+         "        output = call.run(q, k, v, **call.kwargs) if hasattr(call, 'run') else "
+         "F.scaled_dot_product_attention(q, k, v, **call.kwargs)\n", "`q[h]` is text number h"),
         ("        return output\n", "", "without an edit"),
         ("[:, h]", "[:]", "All heads attend evenly"),
         (", names=name)", ")", "every layer that attends"),

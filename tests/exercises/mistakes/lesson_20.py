@@ -2,6 +2,14 @@
 
 mistakes = {
     "20a": [
+        ("def induction_score(weights, tokens):\n    table = torch.zeros(*tokens.shape, tokens.shape[1], dtype=bool)\n"
+         "    table[:, :, 1:] = (tokens[:, :, None] == tokens[:, None, :-1]).tril()\n"
+         "    return (weights * table[:, None]).sum((0, 2, 3)) / table.any(2).sum()",
+         "an earlier occurrence of itself"),
+        ("(weights * after[:, None])",
+         "(weights[..., :-1] * earlier[:, None, :, 1:])", "right before earlier occurrences"),
+        ("on_them.sum((0, 2)) / counts.sum()", "(on_them.sum(2) / counts.sum(1)[:, None].clamp(min=1)).mean(0)",
+         "a mean of the texts' means"),
         ("earlier.roll(1, 2)", "earlier", "on the earlier occurrences themselves"),
         ("earlier.roll(1, 2)", "earlier.roll(-1, 2)", "right before earlier"),
         (".tril(-1)", ".tril()", "leave out the diagonal"),
@@ -30,6 +38,10 @@ mistakes = {
          "You look at a fixed distance"),
     ],
     "20b": [
+        ("head(found", "model.get_submodule(head)(found", "a layer already: use it as it is"),
+        ("head(found[name][:, -1]).softmax(-1)",
+         "head(found[name][:, -1]).mean(0, keepdim=True).softmax(-1).expand(len(target), -1)",
+         "first its probability, then the mean"),
         (".softmax(-1)", "", "These are logits"),
         (".softmax(-1)", ".log_softmax(-1)", "These are log-probabilities"),
         (".softmax(-1)", ".softmax(0)", "softmax is over tokens"),
@@ -60,6 +72,9 @@ mistakes = {
          "a hook stays on the model"),
     ],
     "20c": [
+        ("    def to_mean(o): return o.mean(0, keepdim=True).expand_as(o)",
+         "    def to_mean(o):\n        o = o.mean(0, keepdim=True).expand_as(o)\n        o += 0\n        return o",
+         "Make a copy of it"),
         ("hl.patch(misled)):\n        return model(x)",
          "hl.patch(misled)): pass\n    return model(x)",
          "without any edit"),

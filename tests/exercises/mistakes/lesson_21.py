@@ -2,7 +2,11 @@
 
 mistakes = {
     "21a": [
-        ("o.detach().clone()", "o.detach()", "keep a `clone()`"),
+        ("def step_change(model, layer, x, step):\n    kept, mode = [], model.training\n"
+         "    with layer.register_forward_hook(lambda m, i, o: kept.append(o.detach().clone())):\n"
+         "        model.eval()\n        model(x)\n        model.train(mode)\n        step()\n        model.eval()\n"
+         "        model(x)\n    model.train(mode)\n"
+         "    return (kept[1] - kept[0]).pow(2).mean().sqrt().item()", "Your hook was on during `step()`"),
         ("        model.eval()\n", "", "Is the model in eval mode"),
         ("        model.train(mode)\n", "", "restore the mode before the step"),
         ("        model.train(mode)\n", "        model.train()\n", "restore the mode before the step"),
@@ -40,6 +44,12 @@ mistakes = {
         ("layer.register_forward_hook(keep)", "model.register_forward_hook(keep)", "change of the model's output"),
     ],
     "21b": [
+        ("if p.dim() == 2 else 1", "if p.dim() > 1 else 1", "three dimensions and is not a matrix"),
+        ("model.named_parameters():\n",
+         "model.named_parameters(remove_duplicate=False):\n        name = name.replace('again.weight', 'up.weight')\n",
+         "two layers share it"),
+        ("    return groups",
+         "    return groups + [{'params': [model.embed.bias], 'lr': lr}]", "There is `None` in your groups"),
         ("p.shape[1] if p.dim() == 2 else 1", "p.shape[0] if p.dim() == 2 else 1", "rate"),
         ("narrow[name].shape[1] / p.shape[1]", "narrow[name].shape[0] / p.shape[0]", "The inputs are `shape[1]`"),
         ("narrow[name].shape[1] / p.shape[1]", "p.shape[1] / narrow[name].shape[1]", "Upside down"),
@@ -76,6 +86,7 @@ mistakes = {
         ),
     ],
     "21c": [
+        (" if v[0] > -torch.inf}", "}", "Leave out layers that do not change"),
         (
             "\ndef exponents(make, widths, seeds, x):\n    def outputs(model):\n        kept, handles = {}, []\n"
             "        for name, layer in model.named_modules():\n            if not hl.has_children(layer):\n"
@@ -104,7 +115,7 @@ mistakes = {
             "    return {name: ((u * torch.stack(v)).sum() / (u * u).sum()).item() for name, v in logs.items()}\n",
             "Leave out layers with layers inside",
         ),
-        ("        train()\n", "", "is zero in your numbers"),
+        ("        train()\n", "", "no layer changes in your numbers"),
         (".pow(2).mean().sqrt().log()", ".pow(2).mean().log()", "exponent of the squares"),
         (".pow(2).mean().sqrt().log()", ".pow(2).mean().sqrt()", "take that of the size, too"),
         ("torch.tensor(widths).log()", "torch.tensor(widths).float()", "take that of the width, too"),
@@ -124,7 +135,8 @@ mistakes = {
         ("    return {name:", "    return {name: 1 /", "Upside down"),
         (
             "    u = u - u.mean()\n"
-            "    return {name: ((u * torch.stack(v)).sum() / (u * u).sum()).item() for name, v in logs.items()}",
+            "    return {name: ((u * torch.stack(v)).sum() / (u * u).sum()).item() for name, v in logs.items() if v[0] "
+            "> -torch.inf}",
             "    n = len(seeds)\n"
             "    return {name: ((torch.stack(v[-n:]).mean() - torch.stack(v[:n]).mean()) / (u[-1] - "
             "u[0])).item() for name, v in logs.items()}",
@@ -132,7 +144,8 @@ mistakes = {
         ),
         (
             "    u = u - u.mean()\n"
-            "    return {name: ((u * torch.stack(v)).sum() / (u * u).sum()).item() for name, v in logs.items()}",
+            "    return {name: ((u * torch.stack(v)).sum() / (u * u).sum()).item() for name, v in logs.items() if v[0] "
+            "> -torch.inf}",
             "    u = torch.tensor(widths).log()\n    u = u - u.mean()\n"
             "    means = {name: torch.stack(v).exp().view(len(widths), -1).mean(1).log() for name, v in "
             "logs.items()}\n    return {name: ((u * v).sum() / (u * u).sum()).item() for name, v in means.items()}",

@@ -69,8 +69,7 @@ def test_a_section_says_what_the_table_says(repo, page):
 def test_the_table_links_every_section(repo):
     html = "".join("".join(output["data"]["text/html"]) for cell in cells(repo, "lib/faults/symptoms")
                    for output in cell.get("outputs", []))
-    pages = "|".join(ALL_PAGES)
-    links = re.findall(rf'<td[^>]*><a href="((?:{pages})\.html#[\w-]+)">(.+?)</a>', html)
+    links = re.findall(rf'<td[^>]*><a href="((?:{"|".join(ALL_PAGES)})\.html#[\w-]+)">(.+?)</a>', html)
     assert links == [(page_of(what).removeprefix("lib/faults/"), what) for page in ALL_PAGES.values() for what in page]
     for lesson in re.findall(r'href="\.\./\.\./lessons/([\w-]+)\.html"', html):
         assert (repo/f"nbs/lessons/{lesson}.ipynb").exists()
