@@ -93,21 +93,21 @@ CHECK_FIRST = ("Call `hl.preflight(model, loss_fn, batch, optimizer)` with this 
                "the loss and inputs the output, and whether 16 samples can be learned. If it finds nothing, print ten "
                "inputs beside their labels, as the loop gets them.")
 DATA_NEXT = ("`preflight` found nothing else, so look at the data: print ten inputs beside their labels as the loop "
-             "gets them, after shuffling and augmentation. Then record a run with ten times the learning rate, and one with "
-             "a tenth of it.")
+             "gets them, after shuffling and augmentation. Then record a run with ten times the learning rate, and "
+             "one with a tenth of it.")
 HALF_THE_MODEL = ("Not even 16 samples are learned. Call `preflight` with one linear layer in the place of the model: "
                   "if that learns, the fault is in the model, and otherwise in the loss or the labels.")
 STEPS_NEXT = ("Give the optimizer to `stats.on(model, optimizer=optimizer)`, and the length of its steps is known. In "
-              "a loop that updates by hand, print `p.grad.norm()` of one parameter in each step: if it grows, gradients "
-              "are never cleared.")
+              "a loop that updates by hand, print `p.grad.norm()` of one parameter in each step: if it grows, "
+              "gradients are never cleared.")
 
 
 def next_look(finding: Finding, found: list[Finding], checked: bool) -> str:
     "What to call next, where nobody named a cause."
+    if finding.what == "spike": return finding.advice  # the batch to look at
     named = [f.what for f in found if not f.only_that and f.sure != "note"]
     if named: return f"First look at what is named above ({named[0]}), and record the run again."
     if finding.what == "learning rate too small": return STEPS_NEXT
-    if finding.what == "spike": return finding.advice
     if any(f.what == "cannot learn by heart" for f in found): return HALF_THE_MODEL
     return DATA_NEXT if checked else CHECK_FIRST
 
