@@ -104,10 +104,10 @@ STEPS_NEXT = ("Give the optimizer to `stats.on(model, optimizer=optimizer)`, and
 
 def next_look(finding: Finding, found: list[Finding], checked: bool) -> str:
     "What to call next, where nobody named a cause."
+    if finding.what == "spike": return finding.advice  # the batch to look at
     named = [f.what for f in found if not f.only_that and f.sure != "note"]
     if named: return f"First look at what is named above ({named[0]}), and record the run again."
     if finding.what == "learning rate too small": return STEPS_NEXT
-    if finding.what == "spike": return finding.advice
     if any(f.what == "cannot learn by heart" for f in found): return HALF_THE_MODEL
     return DATA_NEXT if checked else CHECK_FIRST
 
