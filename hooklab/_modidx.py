@@ -5348,6 +5348,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                                            'hooklab/stats/diagnosing/compared_loss_faults.py'),
                                                                'hooklab.stats.diagnosing.compared_loss_faults.decays': ( 'lib/stats/diagnosing/compared-loss-faults.html#decays',
                                                                                                                          'hooklab/stats/diagnosing/compared_loss_faults.py'),
+                                                               'hooklab.stats.diagnosing.compared_loss_faults.early_and_late': ( 'lib/stats/diagnosing/compared-loss-faults.html#early_and_late',
+                                                                                                                                 'hooklab/stats/diagnosing/compared_loss_faults.py'),
                                                                'hooklab.stats.diagnosing.compared_loss_faults.fight': ( 'lib/stats/diagnosing/compared-loss-faults.html#fight',
                                                                                                                         'hooklab/stats/diagnosing/compared_loss_faults.py'),
                                                                'hooklab.stats.diagnosing.compared_loss_faults.gives_way': ( 'lib/stats/diagnosing/compared-loss-faults.html#gives_way',

@@ -107,28 +107,33 @@ A_FEW = 1/3  # of the layers that both reach
 
 
 HELPED = .25  # of what its own gradient would do for a loss
-COUNTS = .05  # of the values of all losses: a smaller one is meant to give way
+COUNTS = .05  # of the values of both: a smaller one is meant to give way
 FALLEN = .3  # of its first values; a loss that begins at less of its later ones had to rise
 
 
-def gives_way(history, j: int) -> bool:
-    """Is a loss the price of another one? It begins near its lowest value, or is a small part of the whole, as a
-    divergence, an entropy or a penalty."""
-    values = history.values
-    of_all = (values[:, j].abs()/values.abs().nansum(1)).nanmedian()
-    late = values[-max(len(values)//3, 1):, j].nanmedian()
-    return bool(of_all <= COUNTS or values[0, j] < FALLEN*late)
+def early_and_late(value: Tensor) -> tuple[Tensor, Tensor]:
+    "The medians of the first and of the last third of a loss."
+    third = max(len(value)//3, 1)
+    return value[:third].nanmedian(), value[-third:].nanmedian()
 
 
-def blocked(history, j: int, first: int) -> bool:
-    "Do steps do little for a loss, because others work against it, and has it not fallen far?"
+def gives_way(history, j: int, i: int) -> bool:
+    """Is one loss the price of another? It is small beside it, or begins near its lowest value and rises while the other
+    falls, as a divergence, an entropy or a penalty does."""
+    own, other = history.values[:, j], history.values[:, i]
+    _, late = early_and_late(own)
+    other_early, other_late = early_and_late(other)
+    small = (own.abs()/(own.abs() + other.abs())).nanmedian() <= COUNTS
+    return bool(small or own[0] < FALLEN*late and other_late < other_early)
+
+
+def blocked(history, j: int, i: int, first: int) -> bool:
+    "Do steps do little for one loss, because another works against it, and has it not fallen far?"
     products = history.products.nansum(1)[first:]
     helped = products[:, j].nansum(-1)/products[:, j, j]
-    value = history.values[:, j]
-    third = max(len(value)//3, 1)
-    early, late = value[:third].nanmedian(), value[-third:].nanmedian()
+    early, late = early_and_late(history.values[:, j])
     held = late >= FALLEN*early if early > 0 else late >= early
-    return bool(helped.nanmedian() < HELPED and held and not gives_way(history, j))
+    return bool(helped.nanmedian() < HELPED and held and not gives_way(history, j, i))
 
 
 @fault("losses fight", page="losses", rank=76, lesson="09-update-ratio",
@@ -153,9 +158,9 @@ def fight(run) -> Iterator[Seen]:
         if not fights.any(): continue
         few = bool(fights.sum() <= max(1, A_FEW*shared.sum()))
         odd = few and bool((median[shared & ~fights] > TOGETHER).any())
-        priced = gives_way(history, i) or gives_way(history, j)
+        priced = gives_way(history, i, j) or gives_way(history, j, i)
         first = int(begins[fights].min())
-        held = [name for name, k in ((one, i), (other, j)) if blocked(history, k, first)]
+        held = [name for name, own, against in ((one, i, j), (other, j, i)) if blocked(history, own, against, first)]
         layers = [name for name, is_one in zip(history.names, fights.tolist()) if is_one]
         sure = "likely" if odd or held else "possible" if few and not priced else "note"
         yield Seen(layers, span(history, first), sure,
