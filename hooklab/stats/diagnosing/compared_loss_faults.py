@@ -160,7 +160,7 @@ def fight(run) -> Iterator[Seen]:
         odd = few and bool((median[shared & ~fights] > TOGETHER).any())
         priced = gives_way(history, i, j) or gives_way(history, j, i)
         first = int(begins[fights].min())
-        held = [name for name, own, against in ((one, i, j), (other, j, i)) if blocked(history, own, against, first)]
+        held = [name for name, k, against in ((one, i, j), (other, j, i)) if blocked(history, k, against, first)]
         layers = [name for name, is_one in zip(history.names, fights.tolist()) if is_one]
         sure = "likely" if odd or held else "possible" if few and not priced else "note"
         yield Seen(layers, span(history, first), sure,
