@@ -9,5 +9,6 @@
     loss       the first loss, and its inputs
     probes     is the input used, and every label? Do samples stay apart, is a mask obeyed?
     training   which parameters get a gradient, and which the optimizer has
+    dependence does the loss change with what no gradient reaches?
     by_heart   does a model learn 16 samples with its optimizer?
 """

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
-from . import by_heart, data, loss, probes, training
+from . import by_heart, data, dependence, loss, probes, training
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import CHECKS, FINDS, ONE_PASS, PASSES, STEPS, Check, EnteredCheck, Suspect
 from .data import last_batch_size
@@ -36,7 +36,7 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-ROOMS = data, loss, training, probes, by_heart  # in the order of their checks
+ROOMS = data, loss, training, dependence, probes, by_heart  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 
@@ -52,7 +52,10 @@ def checks_of(price: int) -> list[EnteredCheck]:
 def check_all(flight: TestFlight, overfit: bool) -> Checklist:
     "All checks, the cheap ones first."
     made = Checklist()
-    flight.first = first_step(flight, flight.run(flight.batch.raw))
+    began = time.monotonic()
+    flown = flight.run(flight.batch.raw)
+    flight.pass_seconds = time.monotonic() - began
+    flight.first = first_step(flight, flown)
     for check in checks_of(ONE_PASS): made.make(check.claim, partial(check.look, flight))
     checks = checks_of(PASSES)
     if overfit: checks += checks_of(STEPS)

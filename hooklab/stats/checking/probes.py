@@ -44,6 +44,7 @@ def input_used(flight: TestFlight) -> Check:
         if _same_when_roused(flight, raw):
             in_training = same(flight.asked(batch.raw, "train"), flight.asked(raw, "train"))
             sure = "certain" if in_training else "likely"
+            if flight.call and not base.floats: sure = "note"  # a generator is given noise by its loss
             yield Suspect("input unused", sure, _where_lost(flight, raw))
         return "once the layers that begin at zero have moved"
     if len(batch.inputs) == 1: return ""

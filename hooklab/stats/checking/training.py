@@ -16,6 +16,7 @@ from ...hooks.select import first_few, leaves, unwrap
 from ...hooks.tree import tensors
 from .batch import SampleBatch
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .dependence import change_loss, where_cut
 from .loss import nodes_before
 from .trial import TestFlight, layer_outputs, roused
 
@@ -61,6 +62,11 @@ def owners(flight: TestFlight, names: list[str]) -> list[str]:
         Known("frozen part", rank=140,
               advice="Right for a backbone, an adapter or a teacher. If not, look for requires_grad_(False), "
                      "`Embedding.from_pretrained` and no_grad."),
+        Known("gradient is cut", rank=145, lesson="08-gradients",
+              symptom="Some layers keep their first weights, though the loss changes with them.",
+              look_first="the layer that is named: what its forward does, and what is around it",
+              advice="Look there for no_grad, detach, `.data`, `.item()`, numpy, argmax, rounding, or a new tensor "
+                     "made of numbers. What shall not be trained needs requires_grad_(False)."),
         Known("never ran", rank=150,
               advice="Look at `forward`: is the layer called there? Remove it, or call it."),
         Known("not trained", rank=160,
@@ -76,7 +82,7 @@ def gradients_arrive(flight: TestFlight) -> Check:
         yield Suspect("frozen part", "note", f"{len(frozen)} of {len(flight.parameters)} parameters are frozen.",
                       owners(flight, frozen))
     if not flight.first.flown.loss.requires_grad:
-        yield Suspect("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
+        yield no_graph(flight)
         return ""
     if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
     found = reached(flight, flight.small)
@@ -93,7 +99,7 @@ def gradients_arrive(flight: TestFlight) -> Check:
     if zero: yield from only_zeros(flight, zero)
     return ""
 
-
+# %% ../../../nbs/lib/stats/checking/training.ipynb #40b55855
 def _has_trained_sibling(name: str, found: dict[str, bool | None]) -> bool:
     "Does another parameter of the same layer train? A bias before normalization has a gradient of zero, or of noise."
     owner, _, own = name.rpartition(".")
@@ -104,6 +110,12 @@ def _has_trained_sibling(name: str, found: dict[str, bool | None]) -> bool:
 # %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e70
 def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
     "The findings on parameters without a gradient: did their layer run?"
+    others = of_other_losses(flight, missing)
+    if others:
+        yield Suspect("not trained", "note", f"{first_few(others, 4)} got no gradient: an optimizer has these only, so "
+                      "their loss may be another one.", owners(flight, others))
+    missing = [n for n in missing if n not in others]
+    if not missing: return
     ran = {name for name, _ in layer_outputs(flight, flight.batch.raw)}
     known = leaves(flight.model)
     modules = dict(unwrap(flight.model).named_modules())
@@ -129,10 +141,17 @@ def not_reached(flight: TestFlight, missing: list[str]) -> Iterator[Suspect]:
                       f"{first_few(constants, 4)} got no gradient: the forward takes a gradient, which a constant that "
                       "is added to an energy does not change.", owners(flight, constants))
     cut = [n for n in cut if n not in unused + constants]
+    sure = "certain" if flight.optimizers else "likely"
+    depends = change_loss(flight, cut, "train")
+    if depends:
+        layer, said = where_cut(flight, depends, "train")
+        after = f": {said}" if said else ""
+        yield Suspect("gradient is cut", sure, f"The loss changes with {first_few(depends, 4)}, but no gradient "
+                      f"reaches them{after}.", [layer] if layer else owners(flight, depends))
+    cut = [n for n in cut if n not in depends]
     if cut:
-        yield Suspect("not trained", "certain" if flight.optimizers else "likely",
-                      f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that leads to the loss is "
-                      "computed from it.", owners(flight, cut))
+        yield Suspect("not trained", sure, f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that "
+                      "leads to the loss is computed from it.", owners(flight, cut))
 
 
 def is_library(m: nn.Module) -> bool:
@@ -153,6 +172,26 @@ def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
         return
     yield Suspect("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
                   owners(flight, zero))
+
+# %% ../../../nbs/lib/stats/checking/training.ipynb #37ca6f7b
+def no_graph(flight: TestFlight) -> Suspect:
+    "The finding on a loss without a graph: does it depend on parameters all the same?"
+    depends = change_loss(flight, [*flight.trained], "train")
+    if not depends:
+        return Suspect("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
+    layer, said = where_cut(flight, depends, "train")
+    after = f": {said}" if said else ""
+    return Suspect("gradient is cut", "certain", f"The loss has no graph, though it changes with "
+                   f"{first_few(depends, 4)}{after}.", [layer] if layer else [])
+
+
+def of_other_losses(flight: TestFlight, missing: list[str]) -> list[str]:
+    "Parameters of optimizers that have nothing else: their loss is another one, as in a GAN."
+    names = {id(p): name for name, p in flight.trained.items()}
+    held = [{names.get(id(p)) for group in o.param_groups for p in group["params"]} for o in flight.optimizers]
+    of_this = [own for own in held if not own <= {*missing}]
+    if not of_this: return []
+    return [name for name in missing if any(name in own for own in held if own not in of_this)]
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #8ed139d3
 def leaves_of(t: Tensor) -> list[Tensor]:

@@ -23,7 +23,7 @@ from ...hooks.hook import hooks_for_now
 from ...hooks.names import class_name
 from ...hooks.occasions import innermost
 from ...hooks.putting_back import putting_back
-from ...hooks.select import is_scripted, leaves, not_a_model, refuse_opaque, unwrap
+from ...hooks.select import is_scripted, leaves, not_a_model, refuse_opaque, runs, unwrap
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
 from .batch import SampleBatch, given_by
@@ -82,6 +82,7 @@ class TestFlight:
         self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
         self.last_size: int | None = None # how many samples the last batch of an epoch has
         self.seconds = 3. # how long learning by heart may take
+        self.pass_seconds = 0. # how long a pass takes
         self.first: Any = None # the `FirstStep`
         if not model.training: model.train()
         self.modes = [(m, m.training) for m in model.modules() if hasattr(m, "training")]  # frozen code has none
@@ -89,6 +90,11 @@ class TestFlight:
         self.trained = {name: p for name, p in self.parameters.items() if p.requires_grad}
         self.quiet = "eval" # the mode in which passes can be compared
         self.has_forces = False # does its forward compute gradients?
+
+    def afford(self, passes: int, most: float = 3.):
+        "Raise an error where so many passes would take too long."
+        if passes*self.pass_seconds <= most: return
+        raise NotLookedAt(f"{passes} more passes would take longer than {most:g} s")
 
     def set_mode(self, mode: str):
         if mode == "eval": self.model.eval()
@@ -112,6 +118,7 @@ class TestFlight:
         return output, self.loss_fn(output, given.target)
 
     def _noted(self, raw):
+        if not runs(unwrap(self.model)): return None, self.call(self.model, raw)  # the call uses its parts
         outputs = []
         def note(m, inputs, output): outputs.append(output)
         with warnings.catch_warnings():

@@ -22,7 +22,7 @@ CAUSES = {
     "wrong reduction": set(),              # a sum that grows with the batch; a mean over what does not count
     "padding counts": set(),               # padded places are a part of the loss, or are all that is ignored
     "wrong sign": {"wrong sign"},
-    "a term has no gradient": set(),       # a part of the loss that is detached, rounded, or made of Python numbers
+    "a term has no gradient": {"term without gradient"},  # a part of the loss: detached, rounded, Python numbers
     "gradient where none is meant": set(),  # into a target, a baseline, a critic or a teacher
     "a term outweighs the others": set(),
     "the loss takes another form": set(),  # probabilities for logarithms, deviations for variances, swapped arguments
@@ -54,7 +54,7 @@ CAUSES = {
     "not in the optimizer": {"not in the optimizer"},
     "other parameters in the optimizer": {"other parameters in the optimizer", "twice in the optimizers"},
     "frozen part": {"frozen part"},
-    "detached part": {"not trained"},      # `detach`, `no_grad`, `.data`, `numpy`, a new tensor made of numbers
+    "detached part": {"not trained", "gradient is cut"},  # `detach`, `no_grad`, `.data`, `numpy`, a new tensor
     "never ran": {"never ran"},
     # optimizer and schedule
     "learning rate too large": {"learning rate too large"},
@@ -81,7 +81,7 @@ CAUSES = {
     "train mode": set(),                   # in evaluation
     "batch norm": {"batch norm"},          # of too few samples, or with statistics that do not fit
     "random in eval": set(),
-    "no gradient": set(),                  # `no_grad` or `inference_mode` around the training step
+    "no gradient": {"gradient is cut"},    # `no_grad` or `inference_mode` around the training step
     # precision
     "NaN or Inf": {"NaN or Inf"},          # a logarithm, root, division or exponent without a guard: with its place
     "float16 limit": {"float16 limit"},
