@@ -159,20 +159,6 @@ def is_library(m: nn.Module) -> bool:
     file = getattr(sys.modules.get(type(m).__module__), "__file__", None) or ""
     return "site-packages" in file and not isinstance(m, nn.Sequential | nn.ModuleList | nn.ModuleDict)
 
-
-def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
-    "The findings on gradients of zeros: is a layer behind them silent?"
-    outputs = layer_outputs(flight, flight.batch.raw)
-    def is_silent(ts): return ts[0].numel() > 1 and not any(t.any() for t in ts)
-    silent = [name for name, ts in outputs if ts and is_silent(ts)]
-    if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is a finding about the input
-    if silent:
-        yield Suspect("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
-                      f"so is the gradient of {first_few(zero, 4)}.", silent[:3])
-        return
-    yield Suspect("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
-                  owners(flight, zero))
-
 # %% ../../../nbs/lib/stats/checking/training.ipynb #37ca6f7b
 def no_graph(flight: TestFlight) -> Suspect:
     "The finding on a loss without a graph: does it depend on parameters all the same?"
@@ -192,6 +178,20 @@ def of_other_losses(flight: TestFlight, missing: list[str]) -> list[str]:
     of_this = [own for own in held if not own <= {*missing}]
     if not of_this: return []
     return [name for name in missing if any(name in own for own in held if own not in of_this)]
+
+# %% ../../../nbs/lib/stats/checking/training.ipynb #f20a362e
+def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
+    "The findings on gradients of zeros: is a layer behind them silent?"
+    outputs = layer_outputs(flight, flight.batch.raw)
+    def is_silent(ts): return ts[0].numel() > 1 and not any(t.any() for t in ts)
+    silent = [name for name, ts in outputs if ts and is_silent(ts)]
+    if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is a finding about the input
+    if silent:
+        yield Suspect("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
+                      f"so is the gradient of {first_few(zero, 4)}.", silent[:3])
+        return
+    yield Suspect("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
+                  owners(flight, zero))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #8ed139d3
 def leaves_of(t: Tensor) -> list[Tensor]:
