@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
-from . import by_heart, data, dependence, loss, probes, training
+from . import by_heart, data, dependence, functions, loss, probes, sequences, structure, training
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import CHECKS, FINDS, ONE_PASS, PASSES, STEPS, Check, EnteredCheck, Suspect
 from .data import last_batch_size
@@ -36,9 +36,11 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-ROOMS = data, loss, training, dependence, probes, by_heart  # in the order of their checks
+ROOMS = data, loss, training, dependence, probes, functions, structure, sequences, by_heart  # in their order
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
+PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}
+                   for page in ("preflight", "dependence")}  # and on which page
 
 
 def checks_of(price: int) -> list[EnteredCheck]:

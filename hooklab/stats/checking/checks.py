@@ -34,6 +34,7 @@ class Known(NamedTuple):
     symptom: str = "" # What somebody notices who has no hooks; only for findings that no diagnosis has, as what follows
     look_first: str = "" # What to look at first
     lesson: str = "" # The lesson to read, by the name of its file
+    page: str = "preflight" # The page with its section, by the name of its file
 
 
 FINDS: dict[str, Known] = {}  # by their ids; filled as the rooms with checks are imported
@@ -64,6 +65,6 @@ def claims(
         CHECKS.append(EnteredCheck(claim, look, price))
         for one in known:
             FINDS[one.what] = one
-            if one.symptom: PAGE_OF[one.what] = "preflight"
+            if one.symptom: PAGE_OF[one.what] = one.page
         return look
     return enter

@@ -157,7 +157,7 @@ def whole_gradient(flight: TestFlight, mode: str) -> tuple[dict[str, Tensor], fl
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #c26ca185
 @claims("The gradient says how the loss changes.",
-        Known("term without gradient", rank=162, lesson="08-gradients",
+        Known("term without gradient", rank=162, page="dependence", lesson="08-gradients",
               symptom="The loss falls less than it should: a part of it does not reach the layers that could lower it.",
               look_first="detach and no_grad in the loss and in forward, and what is cut off at zero",
               advice="Look for detach, no_grad, `.data`, `.item()`, rounding or argmax in a part of the loss. For a "
@@ -169,7 +169,7 @@ def gradient_is_whole(flight: TestFlight) -> Check:
     if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in flight.trained.values()):
         raise NotLookedAt("in 16 bits a small step does not show")
-    flight.afford(12)
+    flight.afford(12, 1.)
     yield from cut_off(flight)
     mode = "train"
     if not same(*(flight.asked(flight.batch.raw, mode) for _ in range(2))): mode = flight.quiet

@@ -324,7 +324,7 @@ def other_numbers(t: Tensor) -> Tensor:
         noise = torch.randn(t.shape, generator=chance).to(t)
         return t + noise*(t.std(correction=0) + .1)
     known = t.unique()
-    following = torch.searchsorted(known, t) + 1
+    following = torch.searchsorted(known, t.contiguous()) + 1
     return known[following % len(known)]
 
 

@@ -82,6 +82,7 @@ class TestFlight:
         self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
         self.last_size: int | None = None # how many samples the last batch of an epoch has
         self.seconds = 3. # how long learning by heart may take
+        self.seed = 0 # of the random numbers
         self.pass_seconds = 0. # how long a pass takes
         self.first: Any = None # the `FirstStep`
         if not model.training: model.train()
@@ -104,7 +105,7 @@ class TestFlight:
     def run(self, raw: Any, mode: str = "train") -> Flown:
         "One pass, with the user's own errors."
         self.set_mode(mode)
-        with seeded(): output, loss = self.called(raw)
+        with seeded(self.seed): output, loss = self.called(raw)
         return Flown(output, loss)
 
     def called(self, raw: Any) -> tuple[Any, Tensor]:

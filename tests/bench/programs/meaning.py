@@ -18,9 +18,9 @@ CAUSES = {
     "one class": {"one class"},                    # softmax over one unit, or a cross-entropy with one class
     "loss does not fit the targets": set(),  # a regression's loss for classes, or the reverse; kind or range of targets
     "labels broadcast": {"labels broadcast"},
-    "wrong axis": set(),                   # a softmax, mean or loss over another dimension than the one that is meant
+    "wrong axis": {"softmax over samples"},  # a softmax, mean or loss over another dimension than the one that is meant
     "wrong reduction": set(),              # a sum that grows with the batch; a mean over what does not count
-    "padding counts": set(),               # padded places are a part of the loss, or are all that is ignored
+    "padding counts": {"padding counts"},  # padded places are a part of the loss, or are all that is ignored
     "wrong sign": {"wrong sign"},
     "a term has no gradient": {"term without gradient"},  # a part of the loss: detached, rounded, Python numbers
     "gradient where none is meant": set(),  # into a target, a baseline, a critic or a teacher
@@ -31,22 +31,22 @@ CAUSES = {
     "inputs not scaled": {"inputs not scaled"},
     "targets not scaled": {"targets not scaled"},
     "constant targets": {"constant targets"},
-    "labels do not belong to inputs": {"labels not used"},  # shuffled apart, shifted, of other samples
+    "labels do not belong to inputs": {"labels not used", "target too far ahead"},  # shuffled apart, shifted, of others
     "labels wrongly encoded": set(),
     "validation differs from training": set(),  # another scale, order of channels or encoding
-    "the answer is among the inputs": set(),
+    "the answer is among the inputs": {"answer among the inputs", "later places are seen"},
     "one class is most of the data": set(),
     "data not shuffled": set(),
     "samples repeat": {"samples alike"},
     # structure
-    "no non-linearity": set(),
+    "no non-linearity": {"no non-linearity"},
     "activation at the wrong place": set(),  # of an output that has to be free, or of one that is cut off
-    "places mixed up": set(),              # a view or reshape in place of a permutation, within a sample
+    "places mixed up": {"places mixed up"},  # a view or reshape in place of a permutation, within a sample
     "samples leak": {"samples leak"},      # a view or reshape that mixes samples, a norm or attention over the batch
-    "later places are seen": set(),        # by a model that has to predict them
+    "later places are seen": {"later places are seen"},  # by a model that has to predict them
     "mask ignored": {"mask ignored"},      # missing, inverted, or for other places
     "input unused": {"input unused"},
-    "layers shared by mistake": set(),     # `[layer]*n`, one layer in several places
+    "layers shared by mistake": {"one layer for several"},  # `[layer]*n`, one layer in several places
     "too narrow": set(),
     "dead units": {"dead units"},
     # parameters
@@ -72,7 +72,7 @@ CAUSES = {
     "no step": set(),                      # the optimizer's step is never called, or seldom
     "accumulation": set(),                 # the loss is not divided, or the wrong steps count
     "state goes on": set(),                # a hidden state or memory that should be reset or detached
-    "state is lost": set(),                # a hidden state or memory that should go on
+    "state is lost": {"state is lost"},  # a hidden state or memory that should go on
     "other loss": set(),                   # backward is called on another loss than the one that is meant
     "parts in a wrong order": set(),       # of a GAN, an actor and critic, a teacher
     "target network": set(),               # never updated, or trained by mistake
@@ -80,7 +80,7 @@ CAUSES = {
     "eval mode": {"eval mode"},            # in training
     "train mode": set(),                   # in evaluation
     "batch norm": {"batch norm"},          # of too few samples, or with statistics that do not fit
-    "random in eval": set(),
+    "random in eval": {"random in eval"},
     "no gradient": {"gradient is cut"},    # `no_grad` or `inference_mode` around the training step
     # precision
     "NaN or Inf": {"NaN or Inf"},          # a logarithm, root, division or exponent without a guard: with its place
@@ -89,7 +89,7 @@ CAUSES = {
     "epsilon": set(),                      # too large, too small, or lost in the dtype
     "rounded": set(),                      # to whole numbers, or to few bits
     # initialisation
-    "units alike": {"units alike"},
+    "units alike": {"units alike", "stuck at zero"},
     "weights too large": {"first loss too high", "activations explode"},
     "weights too small": {"activations vanish", "gradients vanish"},
     "saturated": {"saturated"},

@@ -595,11 +595,14 @@ def test_what_is_planted_is_named(name, seed):
     assert any(f.what == what and f.sure != "note" for f in found)
 
 
-ONLY_NOTED = {"term without gradient"}  # planted in the tests of their checks
+ELSEWHERE = {  # planted in the tests of their checks
+    "term without gradient", "random in eval", "softmax over samples", "places mixed up", "no non-linearity",
+    "one layer for several", "stuck at zero", "state is lost", "later places are seen", "target too far ahead",
+    "padding counts", "answer among the inputs"}
 
 
 def test_every_finding_is_planted():
-    assert {what for what, _ in planted.values()} | ONLY_NOTED == {*KNOWN}
+    assert {what for what, _ in planted.values()} | ELSEWHERE == {*KNOWN}
 
 
 def test_nothing_is_said_twice_or_of_the_wrong_part():

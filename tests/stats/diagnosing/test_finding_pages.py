@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from hooklab.stats.checking.checklist import KNOWN, PREFLIGHT
+from hooklab.stats.checking.checklist import KNOWN, PREFLIGHT, PREFLIGHT_PAGES
 from hooklab.stats.checking.result import Preflight
 from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES, address_of, anchor, page_of, usual_advice
 from hooklab.stats.diagnosing.findings import Diagnosis, Finding
 
 LARGEST = 300_000  # bytes of a page as a notebook, with its figures
-ALL_PAGES = {**PAGES, "preflight": PREFLIGHT}
+ALL_PAGES = {**PAGES, **PREFLIGHT_PAGES}
 
 
 def cells(repo, name): return json.loads((repo/f"nbs/{name}.ipynb").read_text(encoding="utf-8"))["cells"]
@@ -36,6 +36,7 @@ def test_every_finding_is_on_one_page():
     assert {what for page in PAGES.values() for what in page} == FAULTS.keys()
     assert sum(map(len, PAGES.values())) == len(FAULTS)
     assert KNOWN.keys() - FAULTS.keys() == PREFLIGHT.keys()
+    assert sum(map(len, PREFLIGHT_PAGES.values())) == len(PREFLIGHT)
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
@@ -68,7 +69,7 @@ def test_a_section_says_what_the_table_says(repo, page):
 def test_the_table_links_every_section(repo):
     html = "".join("".join(output["data"]["text/html"]) for cell in cells(repo, "lib/faults/symptoms")
                    for output in cell.get("outputs", []))
-    links = re.findall(r'<td[^>]*><a href="((?:data|loop|loss|layers|steps|preflight)\.html#[\w-]+)">(.+?)</a>', html)
+    links = re.findall(r'<td[^>]*><a href="((?:data|loop|loss|layers|steps|preflight|dependence)\.html#[\w-]+)">(.+?)</a>', html)
     assert links == [(page_of(what).removeprefix("lib/faults/"), what) for page in ALL_PAGES.values() for what in page]
     for lesson in re.findall(r'href="\.\./\.\./lessons/([\w-]+)\.html"', html):
         assert (repo/f"nbs/lessons/{lesson}.ipynb").exists()
