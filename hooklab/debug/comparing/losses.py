@@ -28,15 +28,15 @@ from ...hooks.undisturbed import undisturbed
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #42b73851
 @contextmanager
-def seeded() -> Iterator[None]:
+def seeded(seed: int = 0) -> Iterator[None]:
     "All random numbers start from the same seed, and afterwards the generators are as they were."
     gpus = []
     if torch.cuda.is_initialized(): gpus += range(torch.cuda.device_count())
     with same_chance(), torch.random.fork_rng(gpus):
-        torch.default_generator.manual_seed(0)
-        if gpus: torch.cuda.manual_seed_all(0)
-        random.seed(0)
-        if "numpy" in sys.modules: sys.modules["numpy"].random.seed(0)
+        torch.default_generator.manual_seed(seed)
+        if gpus: torch.cuda.manual_seed_all(seed)
+        random.seed(seed)
+        if "numpy" in sys.modules: sys.modules["numpy"].random.seed(seed)
         yield
 
 # %% ../../../nbs/lib/debug/comparing/losses.ipynb #7b62382f

@@ -13,5 +13,9 @@
     task       does the loss fit the targets? Which dimension, which reduction, what of padding?
     probes     is the input used, and every label? Do samples stay apart, is a mask obeyed?
     training   which parameters get a gradient, and which the optimizer has
+    dependence does the loss change with what no gradient reaches?
+    functions  dropout in eval mode, a softmax over samples, a view for a permutation
+    structure  linear layers in a row, and one layer in several places
+    sequences  does a model see what it predicts? Is the target too far ahead?
     by_heart   does a model learn 16 samples with its optimizer?
 """

@@ -17,7 +17,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
-from . import by_heart, data, loss, probes, sets, task, training
+from . import (
+    by_heart, data, dependence, functions, loss, probes, sequences, sets, structure, task, training)
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, Suspect)
@@ -41,11 +42,12 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-ROOMS = data, sets, loss, task, training, probes, by_heart  # in the order of their checks
+ROOMS = (data, sets, loss, task, training, dependence, probes, functions, structure, sequences,
+         by_heart)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}
-                   for page in ("preflight", "task", "data-sets")}  # the same, by their pages
+                   for page in ("preflight", "task", "data-sets", "dependence")}  # the same, by their pages
 
 
 def checks_of(price: int) -> list[EnteredCheck]:
@@ -59,7 +61,10 @@ def checks_of(price: int) -> list[EnteredCheck]:
 def check_all(flight: TestFlight, overfit: bool) -> Checklist:
     "All checks, the cheap ones first."
     made = Checklist()
-    flight.first = first_step(flight, flight.run(flight.batch.raw))
+    began = time.monotonic()
+    flown = flight.run(flight.batch.raw)
+    flight.pass_seconds = time.monotonic() - began
+    flight.first = first_step(flight, flown)
     for check in checks_of(ONE_PASS): made.make(check.claim, partial(check.look, flight))
     if flight.sets:
         for check in checks_of(SETS): made.make(check.claim, partial(check.look, flight))
@@ -77,7 +82,7 @@ def check_all(flight: TestFlight, overfit: bool) -> Checklist:
     name_its_layer(flight, made)
     return made
 
-
+# %% ../../../nbs/lib/stats/checking/checklist.ipynb #4a3e17a1
 def name_its_layer(flight: TestFlight, made: Checklist):
     "A first loss that is far too high is told with the layer that makes the numbers large."
     for i, f in enumerate(made.findings):

@@ -44,6 +44,7 @@ def input_used(flight: TestFlight) -> Check:
         if _same_when_roused(flight, raw):
             in_training = same(flight.asked(batch.raw, "train"), flight.asked(raw, "train"))
             sure = "certain" if in_training else "likely"
+            if flight.call and not base.floats: sure = "note"  # a generator is given noise by its loss
             yield Suspect("input unused", sure, _where_lost(flight, raw))
         return "once the layers that begin at zero have moved"
     if len(batch.inputs) == 1: return ""
@@ -317,7 +318,7 @@ def other_numbers(t: Tensor) -> Tensor:
         noise = torch.randn(t.shape, generator=chance).to(t)
         return t + noise*(t.std(correction=0) + .1)
     known = t.unique()
-    following = torch.searchsorted(known, t) + 1
+    following = torch.searchsorted(known, t.contiguous()) + 1
     return known[following % len(known)]
 
 

@@ -16,6 +16,7 @@ from ...hooks.select import first_few, leaves, unwrap
 from ...hooks.tree import tensors
 from .batch import SampleBatch
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .dependence import change_loss, moved, where_cut
 from .loss import nodes_before
 from .trial import TestFlight, layer_outputs, roused
 
@@ -61,6 +62,21 @@ def owners(flight: TestFlight, names: list[str]) -> list[str]:
         Known("frozen part", rank=140,
               advice="Right for a backbone, an adapter or a teacher. If not, look for requires_grad_(False), "
                      "`Embedding.from_pretrained` and no_grad."),
+        Known("gradient is cut", rank=145, page="dependence", lesson="08-gradients",
+              symptom="Some layers keep their first weights, though the loss changes with them.",
+              look_first="the layer that is named: what its forward does, and what is around it",
+              advice="Look there for no_grad, detach, `.data`, `.item()`, numpy, argmax, rounding, or a new tensor "
+                     "made of numbers. What shall not be trained needs requires_grad_(False)."),
+        Known("stuck at zero", rank=155, page="dependence", lesson="07-init",
+              symptom="Some parameters stay exactly zero, whatever the learning rate is.",
+              look_first="how the parameters that are named begin",
+              advice="Let one factor of a product begin with random numbers, and only the other one with zeros. A "
+                     "layer before the last one never begins with zeros."),
+        Known("state is lost", rank=157, page="dependence", lesson="05-stats",
+              symptom="A recurrent model is no better than one without memory.",
+              look_first="the state that the layer is given and returns",
+              advice="Hand the state that a call returns to the next one. For a layer that takes sequences, give it "
+                     "whole ones: look at batch_first and at the dimension of length 1."),
         Known("never ran", rank=150,
               advice="Look at `forward`: is the layer called there? Remove it, or call it."),
         Known("not trained", rank=160,
@@ -76,7 +92,7 @@ def gradients_arrive(flight: TestFlight) -> Check:
         yield Suspect("frozen part", "note", f"{len(frozen)} of {len(flight.parameters)} parameters are frozen.",
                       owners(flight, frozen))
     if not flight.first.flown.loss.requires_grad:
-        yield Suspect("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
+        yield no_graph(flight)
         return ""
     if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
     found = reached(flight, flight.small)
@@ -90,16 +106,54 @@ def gradients_arrive(flight: TestFlight) -> Check:
     if zero:
         with roused(flight): again = reached(flight, flight.small)
         zero = [name for name in zero if again[name] is None]
+    memory = without_memory(flight, zero)
+    if memory: yield memory
+    stuck = stuck_at_zero(flight, [name for name, arrived in found.items() if arrived is None])
+    if stuck: yield stuck
+    zero = [name for name in zero if not (memory and name.rpartition(".")[0] in memory.layers)]
     if zero: yield from only_zeros(flight, zero)
     return ""
 
-
+# %% ../../../nbs/lib/stats/checking/training.ipynb #40b55855
 def _has_trained_sibling(name: str, found: dict[str, bool | None]) -> bool:
     "Does another parameter of the same layer train? A bias before normalization has a gradient of zero, or of noise."
     owner, _, own = name.rpartition(".")
     if "bias" not in own: return False
     arrived = [other for other, arrived in found.items() if arrived]
     return any(other.rpartition(".")[0] == owner for other in arrived)
+
+# %% ../../../nbs/lib/stats/checking/training.ipynb #c84ed635
+def without_memory(flight: TestFlight, zero: list[str]) -> Suspect | None:
+    "The finding on recurrent layers whose weights for the state get zeros: the state is always zero."
+    modules = dict(unwrap(flight.model).named_modules())
+    def around(name): return name.rpartition(".")[0]
+    recurrent = [n for n in zero if "weight_hh" in n and isinstance(modules[around(n)], nn.RNNBase | nn.RNNCellBase)]
+    if not recurrent: return None
+    layers = list(dict.fromkeys(map(around, recurrent)))
+    return Suspect("state is lost", "likely", f"The weights of {first_few(layers, 4)} for its own state get a gradient "
+                   "of zero: in each call it begins with a state of zeros and has one place, so it remembers "
+                   "nothing.", layers)
+
+
+def stuck_at_zero(flight: TestFlight, zero: list[str]) -> Suspect | None:
+    "The finding on parameters that are zero, and whose gradient is zero until something else makes them move."
+    empty = [name for name in zero if not flight.trained[name].any()]
+    if not empty: return None
+    steps = {}
+    for p in flight.trained.values(): p.grad = None
+    loss = flight.run(flight.batch.raw).loss
+    loss.backward()
+    for name, p in flight.trained.items():
+        if p.grad is not None and p.grad.any():
+            grad = p.grad.to_dense()
+            steps[name] = -grad/grad.square().mean().sqrt()*(p.detach().square().mean().sqrt() or .1)
+        p.grad = None
+    with moved(flight, steps, .05): after = reached(flight, flight.small)
+    with roused(flight): again = reached(flight, flight.small)
+    stuck = [name for name in empty if after[name] is None and again[name]]
+    if not stuck: return None
+    return Suspect("stuck at zero", "likely", f"All numbers of {first_few(stuck, 4)} are zero, and so is their "
+                   "gradient, also when all others have made a step: each waits for another.", owners(flight, stuck))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e71
 def of_another_loss(flight: TestFlight, found: dict[str, bool | None]) -> set[str]:
@@ -119,6 +173,7 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
         yield Suspect("not trained", "note", f"{first_few(elsewhere, 4)} got no gradient of this loss. They have an "
                       "optimizer of their own, so another loss may train them.", owners(flight, elsewhere))
     missing = [name for name in missing if name not in others]
+    if not missing: return
     ran = {name for name, _ in layer_outputs(flight, flight.batch.raw)}
     known = leaves(flight.model)
     modules = dict(unwrap(flight.model).named_modules())
@@ -144,10 +199,17 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
                       f"{first_few(constants, 4)} got no gradient: the forward takes a gradient, which a constant that "
                       "is added to an energy does not change.", owners(flight, constants))
     cut = [n for n in cut if n not in unused + constants]
+    sure = "certain" if flight.optimizers else "likely"
+    depends = change_loss(flight, cut, "train")
+    if depends:
+        layer, said = where_cut(flight, depends, "train")
+        after = f": {said}" if said else ""
+        yield Suspect("gradient is cut", sure, f"The loss changes with {first_few(depends, 4)}, but no gradient "
+                      f"reaches them{after}.", [layer] if layer else owners(flight, depends))
+    cut = [n for n in cut if n not in depends]
     if cut:
-        yield Suspect("not trained", "certain" if flight.optimizers else "likely",
-                      f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that leads to the loss is "
-                      "computed from it.", owners(flight, cut))
+        yield Suspect("not trained", sure, f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that "
+                      "leads to the loss is computed from it.", owners(flight, cut))
 
 
 def is_library(m: nn.Module) -> bool:
@@ -155,7 +217,18 @@ def is_library(m: nn.Module) -> bool:
     file = getattr(sys.modules.get(type(m).__module__), "__file__", None) or ""
     return "site-packages" in file and not isinstance(m, nn.Sequential | nn.ModuleList | nn.ModuleDict)
 
+# %% ../../../nbs/lib/stats/checking/training.ipynb #37ca6f7b
+def no_graph(flight: TestFlight) -> Suspect:
+    "The finding on a loss without a graph: does it depend on parameters all the same?"
+    depends = change_loss(flight, [*flight.trained], "train")
+    if not depends:
+        return Suspect("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
+    layer, said = where_cut(flight, depends, "train")
+    after = f": {said}" if said else ""
+    return Suspect("gradient is cut", "certain", f"The loss has no graph, though it changes with "
+                   f"{first_few(depends, 4)}{after}.", [layer] if layer else [])
 
+# %% ../../../nbs/lib/stats/checking/training.ipynb #f20a362e
 def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
     "The findings on gradients of zeros: is a layer behind them silent?"
     outputs = layer_outputs(flight, flight.batch.raw)

@@ -82,6 +82,8 @@ class TestFlight:
         self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
         self.last_size: int | None = None # how many samples the last batch of an epoch has
         self.seconds = 3. # how long learning by heart may take
+        self.seed = 0 # of the random numbers
+        self.pass_seconds = 0. # how long a pass takes
         self.first: Any = None # the `FirstStep`
         self.sets: dict[str, Any] = {} # what was read of `train` and `valid`, a `DataSet` each
         self.seen: Any = None # the calls of loss functions in a pass of this batch, a `SeenLoss`
@@ -92,6 +94,11 @@ class TestFlight:
         self.quiet = "eval" # the mode in which passes can be compared
         self.has_forces = False # does its forward compute gradients?
 
+    def afford(self, passes: int, most: float = 3.):
+        "Raise an error where so many passes would take too long."
+        if passes*self.pass_seconds <= most: return
+        raise NotLookedAt(f"{passes} more passes would take longer than {most:g} s")
+
     def set_mode(self, mode: str):
         if mode == "eval": self.model.eval()
         else:
@@ -100,7 +107,7 @@ class TestFlight:
     def run(self, raw: Any, mode: str = "train") -> Flown:
         "One pass, with the user's own errors."
         self.set_mode(mode)
-        with seeded(): output, loss = self.called(raw)
+        with seeded(self.seed): output, loss = self.called(raw)
         return Flown(output, loss)
 
     def called(self, raw: Any) -> tuple[Any, Tensor]:

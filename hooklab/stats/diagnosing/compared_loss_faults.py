@@ -118,8 +118,8 @@ def early_and_late(value: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gives_way(history, j: int, i: int) -> bool:
-    """Is one loss the price of another? It is small beside it, or begins near its lowest value and rises while the other
-    falls, as a divergence, an entropy or a penalty does."""
+    """Is one loss the price of another? It is small beside it, or begins near its lowest value and rises while the
+    other falls, as a divergence, an entropy or a penalty does."""
     own, other = history.values[:, j], history.values[:, i]
     _, late = early_and_late(own)
     other_early, other_late = early_and_late(other)
@@ -135,7 +135,7 @@ def blocked(history, j: int, i: int, first: int) -> bool:
     held = late >= FALLEN*early if early > 0 else late >= early
     return bool(helped.nanmedian() < HELPED and held and not gives_way(history, j, i))
 
-
+# %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #f19e7a01
 @fault("losses fight", page="losses", rank=76, lesson="09-update-ratio",
        symptom="Two parts of the loss hold each other up: one falls only while the other one rises.",
        look_first="what the two losses want of the output of this layer",

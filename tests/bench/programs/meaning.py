@@ -19,12 +19,13 @@ CAUSES = {
     # a regression's loss for classes, or the reverse; kind or range of targets
     "loss does not fit the targets": {"loss does not fit the targets"},
     "labels broadcast": {"labels broadcast"},
-    "wrong axis": {"wrong axis"},          # a softmax, mean or loss over another dimension than the one that is meant
+    # a softmax, mean or loss over another dimension than the one that is meant
+    "wrong axis": {"wrong axis", "softmax over samples"},
     "wrong reduction": {"sum over the batch"},  # a sum that grows with the batch; a mean over what does not count
     # padded places are a part of the loss, or are all that is ignored
     "padding counts": {"padding counts", "labels left out"},
     "wrong sign": {"wrong sign"},
-    "a term has no gradient": set(),       # a part of the loss that is detached, rounded, or made of Python numbers
+    "a term has no gradient": {"term without gradient"},  # a part of the loss: detached, rounded, Python numbers
     "gradient where none is meant": set(),  # into a target, a baseline, a critic or a teacher
     "a term outweighs the others": {"sum over the batch"},
     # probabilities for logarithms, deviations for variances, swapped arguments
@@ -34,25 +35,25 @@ CAUSES = {
     "inputs not scaled": {"inputs not scaled"},
     "targets not scaled": {"targets not scaled"},
     "constant targets": {"constant targets"},
-    # shuffled apart, shifted, of other samples
-    "labels do not belong to inputs": {"labels not used", "labels look random"},
+    "labels do not belong to inputs": {"labels not used", "target too far ahead"},  # shuffled apart, shifted, of others
     "labels wrongly encoded": set(),
     # another scale, order of channels or encoding
     "validation differs from training": {"validation differs from training"},
-    "the answer is among the inputs": {"target among the inputs"},
+    "the answer is among the inputs": {"target among the inputs", "later places are seen"},
     "one class is most of the data": {"one class is most of the data"},
     "data not shuffled": {"data not shuffled"},
     "samples repeat": {"samples alike", "samples repeat", "validation repeats training"},
     # structure
-    "no non-linearity": set(),
+    "no non-linearity": {"no non-linearity"},
     # of an output that has to be free, or of one that is cut off
     "activation at the wrong place": {"activation before the loss"},
-    "places mixed up": {"wrong axis"},              # a view or reshape in place of a permutation, within a sample
+    # a view or reshape in place of a permutation, within a sample
+    "places mixed up": {"places mixed up", "wrong axis"},
     "samples leak": {"samples leak"},      # a view or reshape that mixes samples, a norm or attention over the batch
-    "later places are seen": set(),        # by a model that has to predict them
+    "later places are seen": {"later places are seen"},  # by a model that has to predict them
     "mask ignored": {"mask ignored"},      # missing, inverted, or for other places
     "input unused": {"input unused"},
-    "layers shared by mistake": set(),     # `[layer]*n`, one layer in several places
+    "layers shared by mistake": {"one layer for several"},  # `[layer]*n`, one layer in several places
     "too narrow": set(),
     "dead units": {"dead units"},
     # parameters
@@ -60,7 +61,7 @@ CAUSES = {
     "not in the optimizer": {"not in the optimizer"},
     "other parameters in the optimizer": {"other parameters in the optimizer", "twice in the optimizers"},
     "frozen part": {"frozen part"},
-    "detached part": {"not trained"},      # `detach`, `no_grad`, `.data`, `numpy`, a new tensor made of numbers
+    "detached part": {"not trained", "gradient is cut"},  # `detach`, `no_grad`, `.data`, `numpy`, a new tensor
     "never ran": {"never ran"},
     # optimizer and schedule
     "learning rate too large": {"learning rate too large"},
@@ -78,7 +79,7 @@ CAUSES = {
     "no step": set(),                      # the optimizer's step is never called, or seldom
     "accumulation": set(),                 # the loss is not divided, or the wrong steps count
     "state goes on": set(),                # a hidden state or memory that should be reset or detached
-    "state is lost": set(),                # a hidden state or memory that should go on
+    "state is lost": {"state is lost"},  # a hidden state or memory that should go on
     "other loss": set(),                   # backward is called on another loss than the one that is meant
     "parts in a wrong order": set(),       # of a GAN, an actor and critic, a teacher
     "target network": set(),               # never updated, or trained by mistake
@@ -86,8 +87,8 @@ CAUSES = {
     "eval mode": {"eval mode"},            # in training
     "train mode": set(),                   # in evaluation
     "batch norm": {"batch norm"},          # of too few samples, or with statistics that do not fit
-    "random in eval": set(),
-    "no gradient": set(),                  # `no_grad` or `inference_mode` around the training step
+    "random in eval": {"random in eval"},
+    "no gradient": {"gradient is cut"},    # `no_grad` or `inference_mode` around the training step
     # precision
     "NaN or Inf": {"NaN or Inf"},          # a logarithm, root, division or exponent without a guard: with its place
     "float16 limit": {"float16 limit"},
@@ -95,7 +96,7 @@ CAUSES = {
     "epsilon": set(),                      # too large, too small, or lost in the dtype
     "rounded": set(),                      # to whole numbers, or to few bits
     # initialisation
-    "units alike": {"units alike"},
+    "units alike": {"units alike", "stuck at zero"},
     "weights too large": {"first loss too high", "activations explode"},
     "weights too small": {"activations vanish", "gradients vanish"},
     "saturated": {"saturated"},

@@ -180,6 +180,15 @@ def siamese_loss(model, batch):
     return F.cosine_embedding_loss(model(a), model(b), y, margin=.2)
 
 
+class Parts(nn.Module):
+    "Has no forward of its own."
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(20, 32), nn.Linear(32, 5)
+
+    def __getitem__(self, name): return getattr(self, name)
+
+
 def pairs(n=32): return torch.randn(n, 20), torch.randn(n, 20), torch.where(torch.rand(n) < .5, 1., -1.)
 
 
@@ -501,10 +510,12 @@ planted = {
             y: F.cross_entropy(out.mean(1), y), texts)),
     "mask not passed on, nothing hidden": ("mask ignored", case(partial(Words, obeys=False, pooled=False), lambda out,
             y: F.cross_entropy(out[:, 0], y), lambda: {**texts(), "padding_mask": torch.zeros(32, 12).bool()})),
-    "detach": ("not trained", case(lambda: Flat(lambda m, x: m.b(m.a(x).relu().detach()), a=nn.Linear(20, 32),
+    "detach": ("gradient is cut", case(lambda: Flat(lambda m, x: m.b(m.a(x).relu().detach()), a=nn.Linear(20, 32),
             b=nn.Linear(32, 5)), ce, points)),
-    "no_grad": ("not trained", case(lambda: Flat(lambda m, x: torch.no_grad()(m.b)(x), b=nn.Linear(20, 5)), ce,
+    "no_grad": ("gradient is cut", case(lambda: Flat(lambda m, x: torch.no_grad()(m.b)(x), b=nn.Linear(20, 5)), ce,
             points)),
+    "a layer whose result is not used": ("not trained", case(lambda: Flat(lambda m, x: (m.a(x), m.b(x))[1],
+            a=nn.Linear(20, 5), b=nn.Linear(20, 5)), ce, points)),
     "a layer that never runs": ("never ran", case(lambda: Flat(lambda m, x: m.b(x), a=nn.Linear(20, 32),
             b=nn.Linear(20, 5)), ce, points)),
     "everything frozen": ("frozen part", case(lambda: mlp().requires_grad_(False), ce, points)),
@@ -594,9 +605,14 @@ def test_what_is_planted_is_named(name, seed):
     assert any(f.what == what and f.sure != "note" for f in found)
 
 
+ELSEWHERE = {  # planted in the tests of their checks
+    "term without gradient", "random in eval", "softmax over samples", "places mixed up", "no non-linearity",
+    "one layer for several", "stuck at zero", "state is lost", "later places are seen", "target too far ahead"}
+
+
 def test_every_finding_is_planted():
-    in_data = {*PREFLIGHT_PAGES["data-sets"]}  # test_data_sets.py plants those
-    assert {what for what, _ in planted.values()} == KNOWN.keys() - in_data
+    elsewhere = ELSEWHERE | {*PREFLIGHT_PAGES["data-sets"]}  # those are planted in test_data_sets.py
+    assert {what for what, _ in planted.values()} | elsewhere == {*KNOWN}
 
 
 def test_nothing_is_said_twice_or_of_the_wrong_part():
@@ -713,7 +729,8 @@ def test_a_model_with_forces(model, loss_fn, call):
 def test_faults_of_a_model_with_forces():
     m, (x, y) = Energy(graph=False), places()
     found, = hl.preflight(m, mse, (x, y), adam(m.parameters()), seconds=.1)
-    assert found.what == "not trained" and found.evidence.startswith("The loss has no graph")
+    assert found.what == "gradient is cut"
+    assert found.evidence.startswith("The loss has no graph, though it changes with")
     m = Energy()
     m.energy[0].weight.requires_grad_(False)
     m.energy[0].weight.zero_()
@@ -862,6 +879,18 @@ def test_a_call_that_uses_parts_of_a_model():
             batch: F.cross_entropy(m.b(m.a(batch[0]).relu()), batch[1]))
     assert not found
     assert found.not_looked_at["No sample changes the output of another."] == "no output has a part for each sample"
+
+
+@pytest.mark.parametrize("model", [lambda: nn.ModuleDict({"a": nn.Linear(20, 32), "b": nn.Linear(32, 5)}), Parts])
+def test_a_call_that_uses_the_parts_of_a_container(model):
+    def call(m, batch): return F.cross_entropy(m["b"](m["a"](batch[0]).relu()), batch[1])
+    torch.manual_seed(0)
+    m = model()
+    assert not (found := hl.preflight(m, None, points(), adam(m.parameters()), call=call)), f"{found!r}"
+    m["a"].weight.requires_grad_(False).zero_()
+    m["a"].bias.requires_grad_(False).fill_(-1)
+    found = hl.preflight(m, None, points(), adam(m["b"].parameters()), call=call, overfit=False)
+    assert "input unused" in found
 
 
 def test_the_last_batch_of_a_loader_is_looked_at():
