@@ -186,8 +186,9 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
         yield Suspect("never ran", sure, f"{first_few(names, 4)} got no gradient: the layer was not called.",
                       owners(flight, names))
     cut = [n for n in missing if n not in idle]
+    depends = change_loss(flight, cut, "train")
     beside = reached(flight, [flight.batch], of_output=True)
-    unused = [n for n in cut if beside[n] is not False]
+    unused = [n for n in cut if beside[n] is not False and n not in depends]
     if unused:
         yield Suspect("not trained", "note", f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
                       "output that the loss does not use.", owners(flight, unused))
@@ -200,7 +201,7 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
                       "is added to an energy does not change.", owners(flight, constants))
     cut = [n for n in cut if n not in unused + constants]
     sure = "certain" if flight.optimizers else "likely"
-    depends = change_loss(flight, cut, "train")
+    depends = [n for n in depends if n in cut]
     if depends:
         layer, said = where_cut(flight, depends, "train")
         after = f": {said}" if said else ""
