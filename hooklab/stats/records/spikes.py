@@ -16,6 +16,7 @@ from hooklab.hooks.names import printable
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e06
 RECENT, LEAST = 40, 20  # steps that say what is usual, and how many there must be
+REMEMBERED = 80  # steps of which it is known how far they were from the usual
 SHORTLY = 9  # steps whose median is reported as the number before
 MEMORY = 150  # steps for which an earlier jump is remembered
 TIMES = 1.5  # times the median: what rises by less is no spike; together with the other one 1.2
@@ -26,6 +27,11 @@ def middle(values: Iterable[float]) -> float:
     return median_high(values)
 
 
+def little(values: Iterable[float]) -> float: # Differences far below the first numbers mean little
+    first = [abs(x) for x in values if math.isfinite(x)][:LEAST]
+    return max(.01*middle(first or [1.]), 1e-30)
+
+
 @dataclass
 class Jump:
     "How far a number is outside the range of those before it."
@@ -33,7 +39,7 @@ class Jump:
     before: float # The median of the last few
     times: float # Times the median
     distances: float # So many times the usual distance from the median
-    beyond: float # How far it is beyond the largest of the recent numbers: 1 is as far as that one
+    beyond: float # How far it is beyond the farthest that is remembered: 1 is as far as that one
 
     def is_over(self, distances: float, beyond: float, times: float) -> bool:
         return self.distances > distances and self.beyond > beyond and self.times > times
@@ -46,14 +52,13 @@ class Usual:
         values: list[float], # The series
         in_logs: bool = False, # Compare logarithms
     ):
-        known = [x for x in values if math.isfinite(x)]
         self.in_logs = in_logs
-        self.is_positive = in_logs or min(known, default=0) >= 0
-        first = [abs(x) for x in known[:LEAST]]
-        self.least = max(.01*middle(first or [1.]), 1e-30)  # differences far below the first numbers mean little
+        self.is_positive = in_logs or min(filter(math.isfinite, values), default=0) >= 0
+        self.least = little(values)
         self.recent = deque(maxlen=RECENT)  # compared
         self.lately = deque(maxlen=SHORTLY)  # as they are
-        self.jumps = deque(maxlen=8)  # row and number
+        self.remembered = deque(maxlen=REMEMBERED)  # distances
+        self.jumps = deque(maxlen=8)  # row and distances
         self.outside = []  # since when it is outside
 
     def compared(self, value: float) -> float:
@@ -63,44 +68,63 @@ class Usual:
     def jump(self, row: int, value: float) -> Jump | None: # None while too little is known
         "How far a number is outside."
         if len(self.recent) < LEAST: return None
-        x, usual = self.compared(value), middle(self.recent)
-        before = middle(self.lately)
-        if x == math.inf: return Jump(value, before, math.inf, math.inf, math.inf)
+        before, usual = middle(self.lately), middle(self.recent)
+        (distances,) = self._distances([self.compared(value)])
+        if distances == math.inf: return Jump(value, before, math.inf, math.inf, math.inf)
+        farthest = self._farthest(row)*self._few
+        if self.in_logs:
+            times = math.exp(min(self.compared(value) - usual, 50))
+            return Jump(value, before, times, distances/self._few, distances/farthest)
+        beyond = math.log1p(max(distances, 0))/math.log1p(farthest)
+        times = value/max(usual, self.least) if self.is_positive else math.inf
+        return Jump(value, before, times, distances/self._few, beyond)
+
+    def _distances(self, compared: Iterable[float]) -> list[float]:
+        "How many usual distances these numbers are from the median."
+        usual = middle(self.recent)
         least = .02 if self.in_logs else max(.02*abs(usual), self.least)
         distance = max(middle([abs(y - usual) for y in self.recent]), least)
-        farthest = max(self._largest(row) - usual, distance)
-        distances = (x - usual)/distance
-        if self.in_logs: return Jump(value, before, math.exp(min(x - usual, 50)), distances, (x - usual)/farthest)
-        beyond = math.log1p(max(distances, 0))/math.log1p(farthest/distance)
-        times = value/max(usual, self.least) if self.is_positive else math.inf
-        return Jump(value, before, times, distances, beyond)
+        return [(x - usual)/distance for x in compared]
 
-    def _largest(self, row: int) -> float:
-        "The largest recent number. A jump that came more than once lately counts too."
+    def _farthest(self, row: int) -> float:
+        """The most distances that are remembered, or that a recent number is away now. A jump that came more than once
+        lately counts too."""
         jumps = sorted(x for when, x in self.jumps if row - when <= MEMORY)
-        return max([*self.recent, *jumps[-2:-1]])
+        return max([1., *self._distances([max(self.recent)]), *self.remembered, *jumps[-2:-1]])
 
-    def add(self, row: int, value: float, is_outside: bool):
-        "Go on to the next number. What is outside for long is usual then."
-        x = self.compared(value)
+    @property
+    def _few(self) -> float:
+        "What few steps have shown is too narrow a range: the largest of so many grows with the logarithm."
+        return math.log(REMEMBERED)/math.log(len(self.remembered))
+
+    def add(self, row: int, value: float, jump: Jump | None, is_outside: bool):
+        "Go on to the next number, with what `jump` gave. What is outside for long is usual then."
         if not is_outside:
             self.outside = []
-            self._learn(value)
+            self._learn(value, jump)
             return
-        if not self.outside and x < math.inf: self.jumps.append((row, x))
+        if not self.outside and jump.distances < math.inf: self.jumps.append((row, jump.distances))
         self.outside.append(value)
         if len(self.outside) < RECENT: return
+        self.recent.clear()
+        self.remembered.clear()
         for lasting in self.outside: self._learn(lasting)
         self.outside = []
 
-    def _learn(self, value: float):
+    def _learn(self, value: float, jump: Jump | None = None):
         if not math.isfinite(value): return
+        if jump is not None: self.remembered.append(jump.distances*self._few)
         self.recent.append(self.compared(value))
         self.lately.append(value)
+        if jump is None and len(self.recent) >= LEAST: self.remembered.extend(self._distances(self.recent))
+
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e08
-ALONE = {"loss": (8, 1.5, TIMES), "norm": (7, 2., TIMES)}  # distances, beyond, times
-BOTH = {"loss": (6, 1.4, 1.2), "norm": (3, 1.2, 1.2)}
+# Distances, beyond, times. Healthy runs go beyond any of them less than once in 1,000 steps.
+ALONE = {"loss": (6, 1.6, TIMES), "norm": (5, 1.7, TIMES)}
+BOTH = {"loss": (5, 1.4, 1.2), "norm": (3, 1.2, 1.2)}
+FOR_THE_LOSS, WITH_IT = (5, 1.7, TIMES), (3, 1.2, TIMES)  # the norm divided by the loss, and the norm
+AFTERWARDS = (2, 1., 1.2)  # of what is outside already, and in the step after a jump of the optimizer's gradients
 
 
 @dataclass
@@ -109,6 +133,7 @@ class Spike:
     step: int
     loss: Jump | None = None # None if it stayed inside, or was never given
     norm: Jump | None = None # Of all gradients, before clipping; None if it stayed inside or is unknown
+    update: Jump | None = None # Of the norm at the optimizer in the step before, if that one jumped
     first: str = "" # Which of the two left first: `loss`, `norm` or `both`
     back: int | None = None # The first step in which both were inside again; None if they never were
     layers: dict[str, float] = field(default_factory=dict) # How many times the usual norm, by parameter; largest first
@@ -126,6 +151,9 @@ class Spike:
         for name, jump in ("the loss", self.loss), ("the gradient norm", self.norm):
             if jump is not None: parts.append(f"{name} jumps from {number(jump.before)} to {number(jump.value)}")
         order = f"; the {self.first} is first" if self.first != "both" and self.loss and self.norm else ""
+        if self.update is not None:
+            order += (f"; in the step before, the optimizer got gradients with a norm of {number(self.update.value)}, "
+                      f"and not {number(self.update.before)}")
         where = [f"{name} ({number(times)} times)" for name, times in list(self.layers.items())[:3]]
         most = f"; the norm rises most in {', '.join(where)}" if where else ""
         return printable(f"In step {self.step} {' and '.join(parts)}{order}{most}.")
@@ -139,38 +167,57 @@ class Spike:
 
     def __str__(self): return f"{self.text} {self.recovery}"
 
-
+# %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e0a
 def number(x: float) -> str:
     return f"{x:,.0f}" if 1000 <= abs(x) < 1e7 else f"{x:.3g}"
 
 
 def series_of(log: Any) -> dict[str, dict[int, float]]:
-    "The losses that were given, and the norms of all gradients in steps that were made, by row."
+    """The losses that were given and, in steps that were made, the norms of all gradients: before clipping, divided by
+    the loss, and at the optimizer where that one is another."""
     column = dict(zip(log.names, log.table().T.tolist()))
     loss = {i: x for i, (x, given) in enumerate(zip(column["loss"], column["given"])) if given == 1}
-    norm = {}
+    norm, update = {}, {}
     for i, (made, before, now) in enumerate(zip(column["updates"], column["grad_norm_unclipped"], column["grad_norm"])):
         if made > 0: norm[i] = now if math.isnan(before) else before
+        if made > 0 and not math.isnan(now): update[i] = now
     if all(map(math.isnan, norm.values())): norm = {}  # unknown, and not NaN
-    return {"loss": loss, "norm": norm}
+    for_the_loss, least = {}, little(loss.values())
+    if min(filter(math.isfinite, loss.values()), default=-1) >= 0:
+        for_the_loss = {i: norm[i]/(x + least) for i, x in loss.items() if i in norm}
+    return {"loss": loss, "norm": norm, "for the loss": for_the_loss, "update": update if update != norm else {}}
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #ec6e5497
 def outside_in(log: Any) -> Iterator[tuple[int, dict[str, Jump]]]: # The row, and by how much
     "The rows in which the loss, the norm or both are outside their usual range."
     series = series_of(log)
-    usual = {name: Usual([*values.values()], in_logs=name == "norm") for name, values in series.items()}
+    usual = {name: Usual([*values.values()], in_logs=name != "loss") for name, values in series.items()}
+    update = None  # the jump of the step before
     for row in sorted({*series["loss"], *series["norm"]}):
         jumps = {}
         for name, values in series.items():
             jump = usual[name].jump(row, values[row]) if row in values else None
             if jump is not None: jumps[name] = jump
-        out = {name for name, jump in jumps.items() if jump.is_over(*ALONE[name])}
-        if len(jumps) == 2 and all(jump.is_over(*BOTH[name]) for name, jump in jumps.items()): out = {*jumps}
+        out = outside_of(jumps, update is not None)
+        out |= {name for name, jump in jumps.items() if usual[name].outside and jump.is_over(*AFTERWARDS)}
         for name, values in series.items():
-            if row in values: usual[name].add(row, values[row], name in out)
-        if out: yield row, {name: jumps[name] for name in out}
+            if row in values: usual[name].add(row, values[row], jumps.get(name), name in out)
+        found = {name: jumps[name] for name in ("loss", "norm") if name in out}
+        if found: yield row, found | ({"update": update} if update else {})
+        update = jumps.get("update") if len(usual["update"].outside) == 1 else None  # it has just left
 
 
+def outside_of(jumps: dict[str, Jump], afterwards: bool) -> set[str]:
+    "Which of the numbers of a step are outside."
+    def over(name: str, limits: tuple) -> bool: return name in jumps and jumps[name].is_over(*limits)
+    limits = ALONE | {"for the loss": FOR_THE_LOSS, "update": ALONE["norm"]}
+    out = {name for name in jumps if over(name, limits[name])}
+    if all(over(name, BOTH[name]) for name in BOTH): out |= {*BOTH}
+    if "for the loss" in out and over("norm", WITH_IT): out.add("norm")
+    if afterwards: out |= {name for name in ("loss", "norm") if over(name, AFTERWARDS)}
+    return out
+
+# %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e0c
 def spikes_in(
     log: Any, # A `RunLog`
     updates: Any = None, # A `WeightHistory` with the norms of single parameters, to say where they rose
@@ -180,12 +227,13 @@ def spikes_in(
     found, first, last = [], 0, -1
     for row, jumps in outside_in(log):
         if not found or row > last + 1:
-            found.append(Spike(log.steps[row], layers=risen(updates, log.steps[row])))
+            spike = Spike(log.steps[row], layers=risen(updates, log.steps[row]), update=jumps.pop("update", None))
+            found.append(spike)
             first = row
-        spike, last = found[-1], row
-        for name, jump in jumps.items():
-            if getattr(spike, name) is None: setattr(spike, name, jump)
-        if not spike.first: spike.first = "both" if len(jumps) == 2 else [*jumps][0]
+        last = row
+        for name in "loss", "norm":
+            if name in jumps and getattr(spike, name) is None: setattr(spike, name, jumps[name])
+        if not spike.first: spike.first = "both" if spike.loss and spike.norm else "loss" if spike.loss else "norm"
         has_ended = row + 1 < len(log) and row - first + 1 < RECENT  # what lasts longer is usual now
         spike.back = log.steps[row + 1] if has_ended else None
     return found

@@ -14,13 +14,13 @@ from hooklab.stats.records.spikes import RECENT
 torch.set_num_threads(1)
 
 
-def log_of(losses=None, norms=None):
-    "A log with these losses, None where none was given, and norms."
+def log_of(losses=None, norms=None, clipped=None):
+    "A log with these losses, None where none was given, and norms; `clipped` are those at the optimizer."
     log = RunLog()
     for i in range(len(losses or norms)):
         row = {}
         if losses and losses[i] is not None: row |= {"loss": losses[i], "given": 1}
-        if norms: row |= {"grad_norm": norms[i], "grad_norm_unclipped": norms[i], "updates": 1}
+        if norms: row |= {"grad_norm": (clipped or norms)[i], "grad_norm_unclipped": norms[i], "updates": 1}
         log.add(row, i)
     return log
 
@@ -95,6 +95,42 @@ def test_the_first_of_the_two_is_named():
     (spike,) = log_of(losses, norms).spikes()
     assert (spike.step, spike.first, spike.back) == (60, "norm", 62)
     assert "; the norm is first" in str(spike) and "after 2 steps" in str(spike)
+
+
+def test_a_norm_that_is_too_large_for_its_loss():
+    losses = noise(100, .5)
+    norms = [x*y for x, y in zip(losses, noise(100, seed=1))]
+    losses[70], norms[70] = 1., 10.
+    assert not steps_of(log_of(norms=norms)), "alone, it is not far enough outside"
+    (spike,) = log_of(losses, norms).spikes()
+    assert spike.step == 70 and spike.loss is None and spike.norm.value == 10
+    losses[70] = 10.
+    assert not steps_of(log_of(losses, norms)), "a large loss has large gradients"
+
+
+def test_a_step_after_gradients_that_grew_on_their_way_to_the_optimizer():
+    losses, norms = noise(100), noise(100, seed=1)
+    norms[61] = 1.2*max(norms[21:61])
+    scaled = [*norms]
+    assert not steps_of(log_of(losses, norms, scaled))
+    scaled[60] *= 1024
+    (spike,) = log_of(losses, norms, scaled).spikes()
+    assert spike.step == 61 and spike.norm and spike.update.times > 500
+    assert "; in the step before, the optimizer got gradients with a norm of" in str(spike)
+    losses[61] = norms[61] = scaled[61] = 1.
+    assert not steps_of(log_of(losses, norms, scaled)), "they did nothing"
+
+
+@pytest.mark.parametrize("limit", [lambda i: .5, lambda i: .1 if i < 100 else 2., lambda i: 1 + i/100], ids=[
+    "the same", "raised in step 100", "rises"])
+def test_clipping_is_no_spike(limit):
+    losses, norms = noise(300, .3), noise(300, .3, seed=1)
+    assert not steps_of(log_of(losses, norms, [min(x, limit(i)) for i, x in enumerate(norms)]))
+
+
+def test_norms_at_the_optimizer_that_are_unknown_say_nothing():
+    norms = noise(100)
+    assert not steps_of(log_of(noise(100, seed=1), norms, [math.nan if i % 7 == 0 else x for i, x in enumerate(norms)]))
 
 
 def test_losses_that_were_not_given_are_left_out():
