@@ -7245,6 +7245,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                  'hooklab/stats/records/spikes.py'),
                                               'hooklab.stats.records.spikes.Usual._farthest': ( 'lib/stats/records/spikes.html#usual._farthest',
                                                                                                 'hooklab/stats/records/spikes.py'),
+                                              'hooklab.stats.records.spikes.Usual._few': ( 'lib/stats/records/spikes.html#usual._few',
+                                                                                           'hooklab/stats/records/spikes.py'),
                                               'hooklab.stats.records.spikes.Usual._learn': ( 'lib/stats/records/spikes.html#usual._learn',
                                                                                              'hooklab/stats/records/spikes.py'),
                                               'hooklab.stats.records.spikes.Usual.add': ( 'lib/stats/records/spikes.html#usual.add',

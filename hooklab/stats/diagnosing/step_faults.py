@@ -190,7 +190,7 @@ def worst_spike(run: Run) -> Spike:
     return next((spike for spike in spikes if spike.is_clear), spikes[0])
 
 
-def spikes_of(run: Run) -> list[Spike]: return run.stats.spikes()
+def spikes_of(run: Run) -> list[Spike]: return run.stats.log.spikes(run.stats.updates) if run.stats.log else []
 
 
 @fault("spike", page="steps", rank=355, lesson="09-update-ratio",

@@ -21,7 +21,7 @@ from .norm_table import NormTable, norm_table
 from .plots import overview
 from .loss_history import LossHistory
 from .run_log import LOGGED, RunLog
-from .spikes import Spike
+from .spikes import Spike, series_of
 from .together import OneOfSeveral
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #ea0570df
@@ -112,7 +112,10 @@ class Recorded(OneOfSeveral):
 
     def spikes(self) -> list[Spike]: # To print, or to read
         "The steps in which the loss or the norm of all gradients jumped out of the range of the previous steps."
-        return self.log.spikes(self.updates) if self.log else []
+        if self.log and any(series_of(self.log).values()): return self.log.spikes(self.updates)
+        if not self.steps: return []
+        raise LookupError("spikes are looked for in losses and gradient norms, and none were recorded: give the loss "
+                          "to step(loss), or the optimizer to stats.on(model, optimizer=optimizer).")
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer and recorded step, for `pandas.DataFrame`."

@@ -71,13 +71,13 @@ class Usual:
         before, usual = middle(self.lately), middle(self.recent)
         (distances,) = self._distances([self.compared(value)])
         if distances == math.inf: return Jump(value, before, math.inf, math.inf, math.inf)
-        farthest = self._farthest(row)
+        farthest = self._farthest(row)*self._few
         if self.in_logs:
             times = math.exp(min(self.compared(value) - usual, 50))
-            return Jump(value, before, times, distances, distances/farthest)
+            return Jump(value, before, times, distances/self._few, distances/farthest)
         beyond = math.log1p(max(distances, 0))/math.log1p(farthest)
         times = value/max(usual, self.least) if self.is_positive else math.inf
-        return Jump(value, before, times, distances, beyond)
+        return Jump(value, before, times, distances/self._few, beyond)
 
     def _distances(self, compared: Iterable[float]) -> list[float]:
         "How many usual distances these numbers are from the median."
@@ -88,10 +88,14 @@ class Usual:
 
     def _farthest(self, row: int) -> float:
         """The most distances that are remembered, or that a recent number is away now. A jump that came more than once
-        lately counts too. The largest of few is not yet as far as that of many will be: it grows with the logarithm."""
+        lately counts too."""
         jumps = sorted(x for when, x in self.jumps if row - when <= MEMORY)
-        farthest = max([1., *self._distances([max(self.recent)]), *self.remembered, *jumps[-2:-1]])
-        return farthest*math.log(REMEMBERED)/math.log(len(self.remembered))
+        return max([1., *self._distances([max(self.recent)]), *self.remembered, *jumps[-2:-1]])
+
+    @property
+    def _few(self) -> float:
+        "What few steps have shown is too narrow a range: the largest of so many grows with the logarithm."
+        return math.log(REMEMBERED)/math.log(len(self.remembered))
 
     def add(self, row: int, value: float, jump: Jump | None, is_outside: bool):
         "Go on to the next number, with what `jump` gave. What is outside for long is usual then."
@@ -109,18 +113,18 @@ class Usual:
 
     def _learn(self, value: float, jump: Jump | None = None):
         if not math.isfinite(value): return
+        if jump is not None: self.remembered.append(jump.distances*self._few)
         self.recent.append(self.compared(value))
         self.lately.append(value)
-        if jump is not None: self.remembered.append(jump.distances)
-        elif len(self.recent) >= LEAST: self.remembered.extend(self._distances(self.recent))
+        if jump is None and len(self.recent) >= LEAST: self.remembered.extend(self._distances(self.recent))
 
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e08
 # Distances, beyond, times. Healthy runs go beyond any of them less than once in 1,000 steps.
 ALONE = {"loss": (6, 1.6, TIMES), "norm": (5, 1.7, TIMES)}
-BOTH = {"loss": (5, 1.4, 1.2), "norm": (3, 1.3, 1.2)}
+BOTH = {"loss": (5, 1.4, 1.2), "norm": (3, 1.2, 1.2)}
 FOR_THE_LOSS, WITH_IT = (5, 1.7, TIMES), (3, 1.2, TIMES)  # the norm divided by the loss, and the norm
-AFTERWARDS = (3, 1., 1.2)  # in the step after one in which the optimizer's gradients jumped
+AFTERWARDS = (2, 1., 1.2)  # of what is outside already, and in the step after a jump of the optimizer's gradients
 
 
 @dataclass
@@ -195,6 +199,7 @@ def outside_in(log: Any) -> Iterator[tuple[int, dict[str, Jump]]]: # The row, an
             jump = usual[name].jump(row, values[row]) if row in values else None
             if jump is not None: jumps[name] = jump
         out = outside_of(jumps, update is not None)
+        out |= {name for name, jump in jumps.items() if usual[name].outside and jump.is_over(*AFTERWARDS)}
         for name, values in series.items():
             if row in values: usual[name].add(row, values[row], jumps.get(name), name in out)
         found = {name: jumps[name] for name in ("loss", "norm") if name in out}

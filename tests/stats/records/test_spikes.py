@@ -227,6 +227,18 @@ def test_a_rate_that_leaps_is_named():
     assert found.advice == "The learning rate was 0.5 in step 60, and is usually 0.001: look at the schedule."
 
 
+def test_a_record_without_losses_and_norms_says_what_is_missing():
+    model = net()
+    with hl.ActivationStats().on(model) as stats:
+        for _ in range(2):
+            model(torch.randn(3, 64))
+            stats.step()
+    with pytest.raises(LookupError, match=r"none were recorded: give the loss to step\(loss\), or the optimizer to"):
+        stats.spikes()
+    assert hl.diagnose(stats) is not None and stats.history.plot()
+    plt.close("all")
+
+
 def test_a_long_record_is_read_in_little_time():
     log = log_of(noise(4096), noise(4096, seed=1))
     assert len(log) == 4096 and steps_of(log) == [] and RECENT < 4096
